@@ -1,0 +1,55 @@
+# One line a target; each makes `.venv` on its own where it is missing or out of date.
+
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/ready
+SOURCES := porting tests
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check lint format-check types imports syntax fix wheel bench clean
+
+help: ## say what each target does
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22
+
+demo: $(READY) ## port a real model on real data and compare it with plain PyTorch
+	$(BIN)/python -m porting.recipes.first_port.demo
+
+test: $(READY) ## run the tests that take seconds
+	$(BIN)/pytest -m "not slow"
+
+check: $(READY) lint format-check types imports syntax ## all that CI asks for, slow tests included
+	$(BIN)/pytest
+
+lint: $(READY)
+	$(BIN)/ruff check $(SOURCES)
+
+format-check: $(READY)
+	$(BIN)/ruff format --check $(SOURCES)
+
+types: $(READY)
+	$(BIN)/mypy
+
+imports: $(READY)
+	$(BIN)/lint-imports
+
+syntax: $(READY)
+	$(BIN)/vermin --no-tips --eval-annotations --target=3.8- --violations porting
+
+fix: $(READY) ## format, and repair what ruff can repair
+	$(BIN)/ruff check --fix $(SOURCES) && $(BIN)/ruff format $(SOURCES)
+
+wheel: $(READY) ## build the wheel into dist/
+	$(BIN)/pip wheel --no-deps --no-build-isolation --wheel-dir dist .
+
+bench: $(READY) ## time a simulated training step against an eager one
+	$(BIN)/python -m porting.bench.step_time
+
+clean: ## remove what was built, but not .venv
+	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+
+# torch first and alone: a range would fetch the newest build and gigabytes of CUDA with it
+$(READY): setup.cfg pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet "$$(grep '^torch==' constraints.txt)"
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[recipes,dev]'
+	touch $@

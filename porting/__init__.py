@@ -1,0 +1,63 @@
+"""Port a PyTorch model to an IPU, real or simulated, in one call: `to_ipu(model, loss)`.
+
+The public names are loaded on first use (PEP 562): `import porting` and the command line stay fast and need no torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any, List
+
+if TYPE_CHECKING:
+    from porting.adapters import FixedBatchDataset, LossInForward, SchedulerBridge
+    from porting.api import PortedModel, to_ipu
+    from porting.capture import StepGraph, capture_step
+    from porting.diagnostics import Finding, PortingError, render
+    from porting.options import PortOptions
+    from porting.training_loop import fit
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Finding",
+    "FixedBatchDataset",
+    "LossInForward",
+    "PortOptions",
+    "PortedModel",
+    "PortingError",
+    "SchedulerBridge",
+    "StepGraph",
+    "capture_step",
+    "fit",
+    "render",
+    "to_ipu",
+]
+
+_MODULES = {
+    "Finding": "porting.diagnostics",
+    "FixedBatchDataset": "porting.adapters",
+    "LossInForward": "porting.adapters",
+    "PortOptions": "porting.options",
+    "PortedModel": "porting.api",
+    "PortingError": "porting.diagnostics",
+    "SchedulerBridge": "porting.adapters",
+    "StepGraph": "porting.capture",
+    "capture_step": "porting.capture",
+    "fit": "porting.training_loop",
+    "render": "porting.diagnostics",
+    "to_ipu": "porting.api",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name's module on first use."""
+    if name not in _MODULES:
+        raise AttributeError(f"module 'porting' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_MODULES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> List[str]:
+    """List the public names, loaded or not."""
+    return sorted({*globals(), *__all__})

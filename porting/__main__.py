@@ -1,0 +1,8 @@
+"""`python -m porting` is the `porting` command."""
+
+from __future__ import annotations
+
+from porting.cli.main import main
+
+if __name__ == "__main__":
+    raise SystemExit(main())

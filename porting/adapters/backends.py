@@ -1,0 +1,107 @@
+"""Which module with PopTorch's API a port runs on: the vendor's where there is an IPU, the simulator elsewhere."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any, Callable, NamedTuple, Optional, Tuple, Union
+
+from porting.diagnostics import DeviceError, Finding
+from porting.options import requested_device
+
+__all__ = ["Backend", "find_backend"]
+
+_VENDOR = "poptorch"
+_OWN_PACKAGE = __name__.split(".")[0]
+_USE_SIMULATOR = "pass `device='sim'`, or set PORTING_DEVICE=sim, to run on the CPU simulator"
+
+# What importing a native package that does not fit its surroundings is known to raise: libraries that are missing,
+# another version of torch (PopTorch asserts its own), names that torch no longer has.
+_IMPORT_FAILURES = (ImportError, AssertionError, AttributeError, OSError, RuntimeError)
+
+
+@dataclass(frozen=True)
+class Backend:
+    """A module with PopTorch's API and what runs behind it; `finding` is what its choice should tell the user."""
+
+    module: Any
+    name: str
+    is_simulator: bool
+    device_description: str
+    finding: Optional[Finding] = None
+
+
+def find_backend(device: str = "auto", *, simulator: Union[ModuleType, Callable[[], Any]]) -> Backend:
+    """Find the module that `device` ("auto", "ipu" or "sim"; see `requested_device`) asks for.
+
+    `simulator` is the simulator's module, or a function without arguments that imports and returns it. "auto" takes an
+    IPU where there is one and the simulator otherwise: then the note D002 in `finding` says why. Raises DeviceError
+    D001 when "ipu" is asked for and none can be used.
+    """
+    wanted = requested_device(device)
+    if wanted == "sim":
+        return _simulator_backend(simulator)
+    vendor, absence = _find_vendor()
+    if absence is None:
+        return _hardware_backend(vendor)
+    if wanted == "ipu":
+        error = DeviceError.of("D001", notes=absence.facts, help=(absence.remedy, _USE_SIMULATOR))
+        raise error from absence.cause
+    return _simulator_backend(simulator, Finding("D002", notes=absence.facts, help=f"for IPUs, {absence.remedy}"))
+
+
+class _Absence(NamedTuple):
+    """Why there is no IPU to run on."""
+
+    facts: Tuple[str, ...]
+    remedy: str
+    cause: Optional[BaseException] = None
+
+
+def _find_vendor() -> Tuple[Any, Optional[_Absence]]:
+    """Import the vendor's module and look for hardware; whatever is in the way is returned, not swallowed."""
+    try:
+        vendor = importlib.import_module(_VENDOR)
+    except _IMPORT_FAILURES as error:
+        return None, _import_absence(error)
+    if vendor.__name__.split(".")[0] == _OWN_PACKAGE:
+        fact = f"the module `{_VENDOR}` of this process is the simulator `{vendor.__name__}`"
+        return None, _Absence((fact,), "start the program without the simulator standing in for the vendor's module")
+    if not vendor.ipuHardwareIsAvailable():
+        fact = f"{_VENDOR} {_version(vendor)} is installed, but finds no IPU on this machine"
+        return None, _Absence((fact,), "see with `gc-info -l` that IPUs are attached and IPUOF_CONFIG_PATH is set")
+    return vendor, None
+
+
+def _import_absence(error: BaseException) -> _Absence:
+    if isinstance(error, ModuleNotFoundError) and error.name == _VENDOR:
+        fact = f"{_VENDOR} is not installed for {sys.executable}"
+        return _Absence((fact,), "install the poptorch wheel of the Poplar SDK into this environment", error)
+    facts = (
+        f"{_VENDOR} is installed, but importing it failed with {type(error).__name__}: {error}",
+        f"the interpreter is {sys.executable}",
+    )
+    remedy = "source the SDK's `enable` scripts, and use the Python and torch that its poptorch was built for"
+    return _Absence(facts, remedy, error)
+
+
+def _hardware_backend(vendor: Any) -> Backend:
+    description = f"IPU (hardware version {vendor.ipuHardwareVersion()}, {_VENDOR} {_version(vendor)})"
+    return Backend(module=vendor, name=_VENDOR, is_simulator=False, device_description=description)
+
+
+def _simulator_backend(simulator: Union[ModuleType, Callable[[], Any]], finding: Optional[Finding] = None) -> Backend:
+    module = simulator() if callable(simulator) and not isinstance(simulator, ModuleType) else simulator
+    return Backend(
+        module=module,
+        name=f"{_OWN_PACKAGE}.simulator",
+        is_simulator=True,
+        device_description="CPU simulator of an IPU",
+        finding=finding,
+    )
+
+
+def _version(vendor: Any) -> str:
+    return str(getattr(vendor, "__version__", "of unknown version"))

@@ -1,0 +1,273 @@
+"""Full batches from any dataset: padding samples whose label the loss ignores, and metrics that leave them out.
+
+A static graph takes batches of one size only. `FixedBatchDataset` therefore repeats sample 0 at the end of the
+dataset until the last batch is full, and gives those samples a label that the loss ignores, so that no sample is lost
+and none counts twice.
+
+What padding does and does not change:
+
+* Of a loss with `ignore_index`, value and gradient of a padded **micro-batch** are those of its real samples alone.
+* With `reduction="mean"` that is the mean over the real samples of the micro-batch. Accumulation, replicas and output
+  modes then treat all micro-batches alike, so the samples of a micro-batch with few real ones weigh more than others.
+  A micro-batch of padding alone has the loss NaN (0 / 0), in torch with gradients of zero. `reduction="sum"` has
+  neither problem.
+* Layers that mix samples, BatchNorm above all, see the padding: `padding_checks.note_batchnorm` finds them.
+* A metric that is not masked counts the padding: use `masked_accuracy` and `masked_mean`.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, MutableMapping
+from typing import Any, List, Sequence, Union
+
+import numpy
+import torch
+import torch.utils.data
+
+from porting.diagnostics import BatchError, caller_place
+
+__all__ = ["IGNORE_LABEL", "FixedBatchDataset", "count_real", "masked_accuracy", "masked_mean"]
+
+IGNORE_LABEL = -100
+"""The label that torch's losses ignore by default."""
+
+
+class FixedBatchDataset(torch.utils.data.Dataset):
+    """A map-style dataset, padded to a multiple of `batch_size` samples.
+
+    `batch_size` is what one call takes: `PortOptions.samples_per_call`. A padding sample is sample 0 with its label,
+    of whatever shape, filled with `ignore_label`; dtypes and shapes stay. Samples are tuples, named tuples, lists or
+    dictionaries; `label` is the label's position or key in them. Without padding to add, the samples are passed on as
+    they are.
+
+    A dataset that cannot be padded is a BatchError here, not at the end of the first epoch: no length, no samples, no
+    label at that place, or a label that cannot hold `ignore_label`.
+
+    >>> data = torch.utils.data.TensorDataset(torch.rand(5, 2), torch.arange(5))
+    >>> padded = FixedBatchDataset(data, batch_size=4)
+    >>> [int(label) for _, label in (padded[i] for i in range(len(padded)))]
+    [0, 1, 2, 3, 4, -100, -100, -100]
+    """
+
+    def __init__(
+        self, dataset: Any, batch_size: int, ignore_label: int = IGNORE_LABEL, *, label: Union[int, str] = -1
+    ) -> None:
+        self.dataset = dataset
+        self.batch_size = _as_count(batch_size)
+        self.ignore_label = ignore_label
+        self.label = label
+        self._num_real = _num_samples(dataset)
+        if self.num_padding:
+            self._as_padding(dataset[0])
+
+    @property
+    def num_real(self) -> int:
+        """Samples of the dataset itself."""
+        return self._num_real
+
+    @property
+    def num_padding(self) -> int:
+        """Padding samples at the end, less than `batch_size`."""
+        return -self._num_real % self.batch_size
+
+    def is_padding(self, index: int) -> bool:
+        """Tell whether the sample at `index` is padding; negative indices count from the end."""
+        return self._position(index) >= self._num_real
+
+    def __len__(self) -> int:
+        """Count all samples, padding included: a multiple of `batch_size`."""
+        return self._num_real + self.num_padding
+
+    def __getitem__(self, index: int) -> Any:
+        """Return a sample, or a padding sample; beyond the end an IndexError."""
+        position = self._position(index)
+        if position < self._num_real:
+            return self.dataset[position]
+        return self._as_padding(self.dataset[0])
+
+    def __getitems__(self, indices: Sequence[int]) -> List[Any]:
+        """Return the samples at `indices`, read at once where the dataset can."""
+        read_at_once = getattr(self.dataset, "__getitems__", None)
+        if not read_at_once:
+            return [self[index] for index in indices]
+        positions = [self._position(index) for index in indices]
+        samples = read_at_once([position if position < self._num_real else 0 for position in positions])
+        return [
+            sample if position < self._num_real else self._as_padding(sample)
+            for position, sample in zip(positions, samples)
+        ]
+
+    def _position(self, index: int) -> int:
+        position = index + len(self) if index < 0 else index
+        if not 0 <= position < len(self):
+            raise IndexError(f"index {index} is out of range for {len(self)} samples")
+        return position
+
+    def _as_padding(self, sample: Any) -> Any:
+        """Copy `sample` with its label filled with the ignored one."""
+        if isinstance(sample, Mapping):
+            return _with_entry(sample, self.label, self._ignored(_entry(sample, self.label)))
+        if isinstance(sample, (tuple, list)):
+            ignored = self._ignored(_entry(sample, self.label))
+            parts = list(sample)
+            parts[self.label] = ignored  # type: ignore[index]
+            if hasattr(sample, "_fields"):
+                return type(sample)(*parts)
+            return parts if type(sample) is list else type(sample)(parts)
+        raise BatchError.of(
+            "B007",
+            message=f"a sample is of type `{type(sample).__name__}`, so no label is found in it",
+            place=caller_place(),
+            help="make the samples tuples `(input, label)` or dictionaries; name the label's place with `label=`",
+        )
+
+    def _ignored(self, label: Any) -> Any:
+        """Make a label of the same kind, dtype and shape that holds nothing but the ignored one."""
+        info = _integer_range(label)
+        if info is None:
+            raise BatchError.of(
+                "B007",
+                message=f"the label is {_described(label)}, which has no value that a loss ignores",
+                place=caller_place(),
+                notes="padding needs class labels: integers, or tensors and arrays of integers",
+                help=(
+                    "choose sizes that divide the dataset, or let the loader drop the rest with `drop_last=True`",
+                    "if the label stands elsewhere in the sample, name its place with `label=`",
+                ),
+            )
+        if not info.min <= self.ignore_label <= info.max:
+            raise BatchError.of(
+                "B007",
+                message=f"`ignore_label={self.ignore_label}` does not fit into the label, {_described(label)}",
+                place=caller_place(),
+                notes=f"it holds {info.min} to {info.max}",
+                help=(
+                    "pass an `ignore_label` in that range, and give the loss the same number as `ignore_index`",
+                    "or make the labels int64",
+                ),
+            )
+        if isinstance(label, torch.Tensor):
+            return torch.full_like(label, self.ignore_label)
+        if isinstance(label, numpy.ndarray):
+            return numpy.full_like(label, self.ignore_label)
+        return type(label)(self.ignore_label) if isinstance(label, numpy.integer) else self.ignore_label
+
+
+def _as_count(batch_size: Any) -> int:
+    if isinstance(batch_size, int) and not isinstance(batch_size, bool) and batch_size > 0:
+        return batch_size
+    raise BatchError.of(
+        "B004",
+        message=f"`batch_size` is {batch_size!r}, not a positive number of samples",
+        place=caller_place(),
+        help="pass what one call takes: `batch_size=options.samples_per_call`",
+    )
+
+
+def _num_samples(dataset: Any) -> int:
+    if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
+        raise BatchError.of(
+            "B004",
+            message=f"`{type(dataset).__name__}` has no length and no samples by index, so its end cannot be padded",
+            place=caller_place(),
+            help="pass a map-style dataset, with `__len__` and `__getitem__`",
+        )
+    num_samples = len(dataset)
+    if num_samples == 0:
+        raise BatchError.of(
+            "B005",
+            message="the dataset has no samples",
+            place=caller_place(),
+            help="padding repeats sample 0: pass a dataset that has one",
+        )
+    return num_samples
+
+
+def _entry(sample: Any, label: Union[int, str]) -> Any:
+    """Read the label out of a sample, or say what the sample has instead."""
+    if isinstance(sample, Mapping):
+        if label in sample:
+            return sample[label]
+        has = "the keys " + ", ".join(f"`{key}`" for key in sample)
+    else:
+        if isinstance(label, int) and -len(sample) <= label < len(sample):
+            return sample[label]
+        has = f"{len(sample)} parts"
+    raise BatchError.of(
+        "B007",
+        message=f"a sample has no label at {label!r}",
+        place=caller_place(),
+        notes=f"a sample is a `{type(sample).__name__}` with {has}",
+        help="name the label's position or key: `FixedBatchDataset(dataset, batch_size, label=...)`",
+    )
+
+
+def _with_entry(sample: Any, key: Any, value: Any) -> Any:
+    if isinstance(sample, MutableMapping):
+        changed = copy.copy(sample)
+        changed[key] = value
+        return changed
+    return {**sample, key: value}
+
+
+def _integer_range(label: Any) -> Any:
+    """Return an object with the `min` and `max` that a label can hold; None for anything but integers."""
+    if isinstance(label, torch.Tensor):
+        is_integer = label.dtype is not torch.bool and not label.is_floating_point() and not label.is_complex()
+        return torch.iinfo(label.dtype) if is_integer else None
+    if isinstance(label, (numpy.ndarray, numpy.integer)):
+        return numpy.iinfo(label.dtype) if numpy.issubdtype(label.dtype, numpy.integer) else None
+    if isinstance(label, int) and not isinstance(label, bool):
+        return torch.iinfo(torch.int64)  # what the collate function makes of Python's integers
+    return None
+
+
+def _described(label: Any) -> str:
+    if isinstance(label, (torch.Tensor, numpy.ndarray)):
+        return f"a {type(label).__name__} of {label.dtype}"
+    return f"a {type(label).__name__}"
+
+
+def count_real(labels: torch.Tensor, ignore_label: int = IGNORE_LABEL) -> torch.Tensor:
+    """Count the labels that are not padding: a 0-d int64 tensor.
+
+    >>> int(count_real(torch.tensor([3, -100, 1])))
+    2
+    """
+    return (labels != ignore_label).sum()
+
+
+def masked_mean(values: torch.Tensor, labels: torch.Tensor, ignore_label: int = IGNORE_LABEL) -> torch.Tensor:
+    """Average the values whose label is not padding: a 0-d floating-point tensor.
+
+    `values` has the shape of `labels`: one value for each label, as from a loss with `reduction="none"`; another
+    shape is a ValueError. What stands at the padding does not matter, not even NaN. With no real label the mean is
+    NaN: there is none, and 0 would look like a result.
+
+    >>> float(masked_mean(torch.tensor([2.0, 9.0, 4.0]), torch.tensor([0, -100, 1])))
+    3.0
+    """
+    if values.shape != labels.shape:
+        raise ValueError(f"values of shape {tuple(values.shape)} for labels of shape {tuple(labels.shape)}")
+    real = labels != ignore_label
+    return torch.where(real, values, torch.zeros_like(values)).sum() / real.sum()
+
+
+def masked_accuracy(output: torch.Tensor, labels: torch.Tensor, ignore_label: int = IGNORE_LABEL) -> torch.Tensor:
+    """Compute the share of real labels that the output gives the highest score: a 0-d float32 tensor in [0, 1].
+
+    `output` is (N, C, ...): scores of C classes; `labels` is (N, ...); other shapes are a ValueError. With no real
+    label the accuracy is NaN, as for `masked_mean`.
+
+    >>> float(masked_accuracy(torch.eye(3), torch.tensor([0, 2, -100])))
+    0.5
+    """
+    if output.dim() < 2 or output.shape[:1] + output.shape[2:] != labels.shape:
+        raise ValueError(
+            f"output of shape {tuple(output.shape)} for labels of shape {tuple(labels.shape)}:"
+            " expected (N, C, ...) and (N, ...)"
+        )
+    real = labels != ignore_label
+    correct = (output.argmax(dim=1) == labels) & real
+    return correct.sum() / real.sum()

@@ -1,0 +1,147 @@
+"""Which arguments of a training call are labels: found by position or by name, and kept from the model."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
+
+from porting.diagnostics import OptionError, PortingError, caller_place
+
+__all__ = ["NO_LABELS", "Key", "LabelKeys", "SplitCall", "check_label_keys", "split_labels"]
+
+Key = Union[int, str]
+"""A position or a name."""
+
+LabelKeys = Union[Key, Tuple[Key, ...]]
+"""Where the label is, or the labels are, among the arguments of a call."""
+
+
+class _NoLabels:
+    def __repr__(self) -> str:
+        return "NO_LABELS"
+
+
+NO_LABELS = _NoLabels()
+"""What `SplitCall.labels` is when a call brought none."""
+
+
+class SplitCall(NamedTuple):
+    """The arguments of a call that the model gets, and the labels."""
+
+    args: Tuple[Any, ...]
+    kwargs: Dict[str, Any]
+    labels: Any
+
+
+def check_label_keys(label: Any) -> None:
+    """Raise OptionError P002 unless `label` is a position, a name, or a tuple of some of these."""
+    keys = label if isinstance(label, tuple) else (label,)
+    if not keys or not all(isinstance(key, (int, str)) and not isinstance(key, bool) for key in keys):
+        raise OptionError.of(
+            "P002",
+            message=f"`label` is {label!r}",
+            place=caller_place(),
+            help="give the label's position (-1 is the last argument) or name, or a tuple of these for several labels",
+        )
+
+
+def split_labels(
+    forward: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], *, label: LabelKeys
+) -> SplitCall:
+    """Take the labels out of the arguments of a call; `forward` is the model's own, which takes none.
+
+    A name is looked for among the keywords, then among the parameters of `forward`. A position counts positional
+    arguments; -1 also finds the only keyword that `forward` does not know. A tuple of keys gives a tuple of labels. A
+    call whose arguments fit `forward` only when nothing is taken out brought no labels: `labels` is `NO_LABELS`. Raises
+    PortingError L006 for a call that fits neither way.
+
+    >>> split_labels(lambda image: image, ["an image", 7], {}, label=-1)
+    SplitCall(args=('an image',), kwargs={}, labels=7)
+    >>> split_labels(lambda image: image, ["an image"], {}, label=-1).labels
+    NO_LABELS
+    """
+    signature = _signature(forward)
+    keys = label if isinstance(label, tuple) else (label,)
+    fits_whole = _fits(signature, args, kwargs)
+    spots = [_find(key, signature, args, kwargs) for key in keys]
+    found = [spot for spot in spots if spot is not None]
+    if len(found) == len(keys):
+        split = _without(found, args, kwargs, is_single=not isinstance(label, tuple))
+        has_inputs = bool(split.args or split.kwargs)
+        if all(isinstance(key, str) for key in keys):
+            return split
+        if _fits(signature, split.args, split.kwargs) and (has_inputs or not fits_whole):
+            return split
+    if fits_whole:
+        return SplitCall(tuple(args), dict(kwargs), NO_LABELS)
+    raise _label_error(keys, spots, signature, args, kwargs)
+
+
+def _signature(forward: Callable[..., Any]) -> Optional[inspect.Signature]:
+    try:
+        return inspect.signature(forward)
+    except (TypeError, ValueError):
+        return None
+
+
+def _fits(signature: Optional[inspect.Signature], args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    if signature is None:
+        return True
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError:
+        return False
+    return True
+
+
+def _find(
+    key: Key, signature: Optional[inspect.Signature], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Optional[Key]:
+    """Return the position in `args` or the name in `kwargs` that `key` means; None when it is not there."""
+    if isinstance(key, str):
+        if key in kwargs:
+            return key
+        names = list(signature.parameters) if signature else []
+        return names.index(key) if key in names and names.index(key) < len(args) else None
+    unknown = _unknown_keywords(signature, kwargs)
+    if key == -1 and len(unknown) == 1:
+        return unknown[0]
+    position = key + len(args) if key < 0 else key
+    return position if 0 <= position < len(args) else None
+
+
+def _unknown_keywords(signature: Optional[inspect.Signature], kwargs: Mapping[str, Any]) -> List[str]:
+    if signature is None or any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values()):
+        return []
+    return [name for name in kwargs if name not in signature.parameters]
+
+
+def _without(spots: Sequence[Key], args: Sequence[Any], kwargs: Mapping[str, Any], *, is_single: bool) -> SplitCall:
+    labels = tuple(kwargs[spot] if isinstance(spot, str) else args[spot] for spot in spots)
+    return SplitCall(
+        args=tuple(value for position, value in enumerate(args) if position not in spots),
+        kwargs={name: value for name, value in kwargs.items() if name not in spots},
+        labels=labels[0] if is_single else labels,
+    )
+
+
+def _label_error(
+    keys: Sequence[Key],
+    spots: Sequence[Optional[Key]],
+    signature: Optional[inspect.Signature],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+) -> PortingError:
+    missing = [repr(key) for key, spot in zip(keys, spots) if spot is None]
+    keywords = ", ".join(f"`{name}`" for name in kwargs) or "none"
+    return PortingError.of(
+        "L006",
+        message=f"the call has no argument {' and no '.join(missing)} to be the label" if missing else None,
+        place=caller_place(),
+        label="the arguments fit the model's `forward` neither with the label taken out nor as they are",
+        notes=(
+            f"the call has {len(args)} positional arguments; its keywords: {keywords}",
+            f"the model's own signature is `forward{signature}`",
+        ),
+        help="pass the model's inputs and then the label, or say where it is: `label='name'` or `label=position`",
+    )

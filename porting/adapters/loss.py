@@ -1,0 +1,292 @@
+"""`LossInForward`: a model whose `forward` computes its loss too, as a device that compiles whole steps needs."""
+
+from __future__ import annotations
+
+import copy
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Any, Callable, ContextManager, Dict, List, Mapping, Optional, Sequence, Tuple
+
+import torch
+from torch import nn
+
+from porting.adapters.labels import NO_LABELS, Key, LabelKeys, check_label_keys, split_labels
+from porting.adapters.loss_terms import Losses, LossTerm, as_terms, function_name, term_values
+from porting.adapters.precision import cast_floats
+from porting.adapters.print_guard import PrintGuard
+from porting.adapters.returned_loss import as_scalar, find_loss, with_loss
+from porting.diagnostics import OptionError, PortingError, caller_place
+
+__all__ = ["LossInForward"]
+
+Metric = Callable[[Any, Any], Any]
+
+_PARTS = ("output", "labels", "loss", "losses", "metrics")
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What `forward` does; kept apart from the module's attributes, which are the wrapped model's own."""
+
+    model: nn.Module
+    terms: Optional[Mapping[str, LossTerm]]
+    label: LabelKeys
+    loss_output: Optional[Key]
+    reduction: Optional[str]
+    label_transform: Optional[Callable[[Any], Any]]
+    metrics: Mapping[str, Metric]
+    returns: Tuple[str, ...]
+    input_dtype: Optional[torch.dtype]
+    loss_dtype: Optional[torch.dtype]
+    identity_loss: Callable[..., torch.Tensor]
+    is_on_device: Callable[[], bool]
+    is_for_training: bool = True
+
+    @property
+    def loss_modules(self) -> Dict[str, nn.Module]:
+        """The losses that are modules, by their name among the terms."""
+        terms = (self.terms or {}).items()
+        return {name: term.function for name, term in terms if isinstance(term.function, nn.Module)}
+
+
+class LossInForward(nn.Module):
+    """A module around `model` that takes the model's arguments and the label, and returns output and loss.
+
+    The model's class is not edited; its parameters, buffers and sub-modules are shared and keep their names, so that
+    `state_dict()` is the model's own. Loss modules that own tensors are registered beside them and stay out of it.
+
+    `loss` is a module or function of output and label; a mapping of several (see `LossTerm`), which are added up; or
+    None when the model returns its loss itself, at `loss_output` or where `find_loss` looks. Then all arguments are
+    the model's, and its result comes back as it is, with the loss marked.
+
+    `label` says which argument is the label: a position, a name, or a tuple of them (see `split_labels`). A call
+    without labels returns the model's output. `label_transform` is applied to the labels first. `reduction` ("mean",
+    "sum") makes a scalar of a loss that has several elements. `metrics` are functions of output and label by name.
+    `returns` orders what a call gives back: "output", "labels", "loss", "losses" (each term by name), "metrics". It
+    is `("output", "loss")` unless given, with "metrics" behind when there are any.
+
+    The final loss is marked with `backend.identity_loss`, because a device starts from the last marked loss and not
+    from what `forward` returns. `input_dtype` and `loss_dtype` are the casts of a `PrecisionPlan`.
+
+    Raises OptionError P002 for arguments that do not go together. A call raises PortingError L002, L003, L004, L006 or
+    L007, and CaptureError C010 for printing a tensor while the device traces.
+
+    >>> from types import SimpleNamespace
+    >>> backend = SimpleNamespace(identity_loss=lambda loss, reduction: loss, isRunningOnIpu=lambda: False)
+    >>> wrapped = LossInForward(nn.Linear(4, 2), nn.CrossEntropyLoss(), backend=backend)
+    >>> output, loss = wrapped(torch.ones(3, 4), torch.tensor([0, 1, 1]))
+    >>> tuple(output.shape), tuple(loss.shape), list(wrapped.state_dict())
+    ((3, 2), (), ['weight', 'bias'])
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        loss: Optional[Losses] = None,
+        *,
+        backend: Any,
+        label: LabelKeys = -1,
+        loss_output: Optional[Key] = None,
+        reduction: Optional[str] = None,
+        label_transform: Optional[Callable[[Any], Any]] = None,
+        metrics: Optional[Mapping[str, Metric]] = None,
+        returns: Optional[Sequence[str]] = None,
+        input_dtype: Optional[torch.dtype] = None,
+        loss_dtype: Optional[torch.dtype] = None,
+    ) -> None:
+        _check_model(model)
+        super().__init__()
+        plan = _Plan(
+            model=model,
+            terms=None if loss is None else as_terms(loss),
+            label=label,
+            loss_output=loss_output,
+            reduction=reduction,
+            label_transform=label_transform,
+            metrics=dict(metrics or {}),
+            returns=tuple(returns or (("output", "loss", "metrics") if metrics else ("output", "loss"))),
+            input_dtype=input_dtype,
+            loss_dtype=loss_dtype,
+            identity_loss=backend.identity_loss,
+            is_on_device=backend.isRunningOnIpu,
+        )
+        _check_plan(plan, is_returns_given=returns is not None)
+        self._loss_plan = plan
+        _share_state(self, plan)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the model and its loss; see the class."""
+        plan = self._loss_plan
+        guard: ContextManager[Any] = PrintGuard() if plan.is_on_device() else nullcontext()
+        with guard:
+            if plan.terms is None:
+                return _call_with_own_loss(plan, args, kwargs)
+            return _call_with_added_loss(plan, args, kwargs)
+
+    def for_inference(self) -> LossInForward:
+        """Make a view for inference: it shares everything and lets a model that has its own loss return without one."""
+        view = copy.copy(self)
+        view._loss_plan = replace(self._loss_plan, is_for_training=False)
+        return view
+
+    def loss_of(self, returned: Any) -> Any:
+        """Return the loss inside what a training call returned."""
+        plan = self._loss_plan
+        if plan.terms is None:
+            return find_loss(returned, plan.loss_output)
+        return returned[plan.returns.index("loss")]
+
+    def train(self, mode: bool = True) -> LossInForward:
+        """Switch the model and its loss modules, each by its own `train`."""
+        self.training = mode
+        for module in (self._loss_plan.model, *self._loss_plan.loss_modules.values()):
+            module.train(mode)
+        return self
+
+    def state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the model's own state, which loads into the plain model.
+
+        With `keep_vars=True` the loss's tensors are there too: so backends ask for all tensors, to find the shared
+        ones.
+        """
+        state = self._loss_plan.model.state_dict(*args, **kwargs)
+        if kwargs.get("keep_vars"):
+            for name, module in _stateful_losses(self._loss_plan).items():
+                module.state_dict(destination=state, prefix=f"{kwargs.get('prefix', '')}{name}.", keep_vars=True)
+        return state
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
+        """Load the model's own state, with torch's rules and result."""
+        # torch 2.0 does not know `assign`
+        extra = {"assign": True} if assign else {}
+        return self._loss_plan.model.load_state_dict(state_dict, strict=strict, **extra)
+
+
+def _share_state(wrapper: nn.Module, plan: _Plan) -> None:
+    """Make the model's registries the wrapper's: every tensor keeps its name and is exchanged for both at once."""
+    for registry in ("_parameters", "_buffers", "_non_persistent_buffers_set"):
+        wrapper.__dict__[registry] = plan.model.__dict__[registry]
+    losses = _stateful_losses(plan)
+    modules = plan.model.__dict__["_modules"]
+    wrapper.__dict__["_modules"] = type(modules)(chain(modules.items(), losses.items())) if losses else modules
+    wrapper.training = plan.model.training
+
+
+def _stateful_losses(plan: _Plan) -> Dict[str, nn.Module]:
+    """Name the loss modules that own tensors, beside the names that the model uses."""
+    modules: Dict[str, nn.Module] = {}
+    for name, module in plan.loss_modules.items():
+        if any(True for _ in chain(module.parameters(), module.buffers())):
+            name = name if len(plan.loss_modules) == 1 and name == "loss" else f"loss_{name}"
+            while hasattr(plan.model, name) or name in modules:
+                name += "_"
+            modules[name] = module
+    return modules
+
+
+def _call_with_own_loss(plan: _Plan, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    returned = _call_model(plan, args, kwargs)
+    if not plan.is_for_training:
+        return returned
+    found = find_loss(returned, plan.loss_output)
+    loss = as_scalar(found, name="the model's own loss", reduction=plan.reduction)
+    return with_loss(returned, _marked(plan, loss), plan.loss_output)
+
+
+def _call_with_added_loss(plan: _Plan, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    args, kwargs, labels = split_labels(plan.model.forward, args, kwargs, label=plan.label)
+    output = _call_model(plan, args, kwargs)
+    if labels is NO_LABELS:
+        return output
+    if plan.label_transform is not None:
+        labels = plan.label_transform(labels)
+    scored = output if plan.loss_dtype is None else cast_floats(output, plan.loss_dtype)
+    losses = term_values(plan.terms or {}, scored, labels, label=plan.label, reduction=plan.reduction)
+    loss, *others = losses.values()
+    for other in others:
+        loss = loss + other
+    with torch.no_grad():
+        metrics = {name: metric(scored, labels) for name, metric in plan.metrics.items()}
+    loss = _marked(plan, _with_metrics_demoted(loss, metrics))
+    parts = {"output": output, "labels": labels, "loss": loss, "losses": losses, "metrics": metrics}
+    return tuple(parts[name] for name in plan.returns)
+
+
+def _call_model(plan: _Plan, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    if plan.input_dtype is not None:
+        args, kwargs = cast_floats((tuple(args), dict(kwargs)), plan.input_dtype)
+    return plan.model(*args, **kwargs)
+
+
+def _with_metrics_demoted(loss: torch.Tensor, metrics: Mapping[str, Any]) -> torch.Tensor:
+    """Let the metrics lead to the loss without changing it or its gradient.
+
+    A built-in loss function counts as a loss wherever it is called, and one that no other loss is computed from is
+    final: a mean squared error as a metric would be a second final loss (PopTorch's rule).
+    """
+    for metric in metrics.values():
+        if isinstance(metric, torch.Tensor) and metric.is_floating_point():
+            never = torch.zeros_like(loss, dtype=torch.bool, device=loss.device)
+            loss = torch.where(never, metric.detach().sum().to(loss.dtype), loss)
+    return loss
+
+
+def _marked(plan: _Plan, loss: torch.Tensor) -> torch.Tensor:
+    # while a device traces, `requires_grad` of intermediate tensors says nothing; there the backend finds a detached
+    # loss
+    if plan.is_for_training and not loss.requires_grad and torch.is_grad_enabled() and not plan.is_on_device():
+        if any(parameter.requires_grad for parameter in plan.model.parameters()):
+            names = ", ".join(function_name(term.function) for term in (plan.terms or {}).values())
+            raise PortingError.of(
+                "L003",
+                place=caller_place(),
+                notes=f"the loss is computed by {names or 'the model'}",
+                help="look for `.detach()`, `.data`, `torch.no_grad()` and integer arithmetic on the way to the loss",
+            )
+    return plan.identity_loss(loss, reduction="none")
+
+
+def _check_model(model: Any) -> None:
+    """Refuse what is no plain module, naming the module inside where there is one."""
+    if not isinstance(model, nn.Module):
+        fault, remedy = f"`model` is a {type(model).__name__}, not a torch.nn.Module", "pass the module itself"
+    elif isinstance(model, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
+        fault = f"`model` is wrapped in {type(model).__name__}"
+        remedy = "pass `model.module`; `PortOptions(replicas=N)` is what spreads a batch over N devices"
+    elif isinstance(model, LossInForward):
+        fault, remedy = "`model` has its loss in `forward` already", "pass the plain model"
+    elif isinstance(model, torch.jit.ScriptModule):
+        fault, remedy = "`model` is a TorchScript module", "pass the Python module it was made from"
+    elif isinstance(getattr(model, "_orig_mod", None), nn.Module):
+        fault, remedy = "`model` was compiled with `torch.compile`", "pass the module it was made from"
+    elif callable(getattr(model, "copyWeightsToHostIfNeeded", None)):
+        fault = f"`model` is a {type(model).__name__}, wrapped for training on a device already"
+        remedy = "call `destroy()` on the ported model first, or build the model anew"
+    else:
+        return
+    raise OptionError.of("P002", message=fault, place=caller_place(), help=remedy)
+
+
+def _check_plan(plan: _Plan, *, is_returns_given: bool) -> None:
+    check_label_keys(plan.label)
+    faults: List[str] = []
+    if plan.reduction not in (None, "mean", "sum"):
+        faults.append(f"`reduction` is {plan.reduction!r}; it takes None, 'mean' or 'sum'")
+    unknown = [name for name in plan.returns if name not in _PARTS]
+    if unknown or len(set(plan.returns)) != len(plan.returns) or "loss" not in plan.returns:
+        faults.append(f"`returns` is {plan.returns!r}; it takes 'loss' and others of {_PARTS}, each once")
+    if "metrics" in plan.returns and not plan.metrics:
+        faults.append("`returns` names 'metrics', but there are none")
+    if plan.terms is not None and plan.loss_output is not None:
+        faults.append("`loss_output` is for models that return their own loss, but `loss` is given")
+    if plan.terms is None:
+        needless = {
+            "label": plan.label != -1,
+            "label_transform": plan.label_transform is not None,
+            "metrics": bool(plan.metrics),
+            "returns": is_returns_given,
+        }
+        faults += [f"`{name}` has no meaning without `loss`" for name, is_given in needless.items() if is_given]
+    if faults:
+        raise OptionError.of("P002", message=faults[0], place=caller_place(), notes=tuple(faults[1:]))

@@ -1,0 +1,112 @@
+"""An optimizer's state on its way to the device and back: torch's per parameter, the device's by name.
+
+The device names its state tensors `Accl1___layer.weight` (PopTorch's `ipu_state`); the tables say which is which.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Mapping
+
+import torch
+from torch import nn
+
+from porting.diagnostics import UnsupportedOptimizerError, caller_place
+
+__all__ = ["carry_state", "parameter_names", "to_torch_state"]
+
+# torch's name of a state tensor and the device's. RMSprop: the running square, the momentum, the running mean.
+_MOMENTS = {"exp_avg": "Accl1", "exp_avg_sq": "Accl2", "step": "Step"}
+_SLOTS: Mapping[type, Mapping[str, str]] = {
+    torch.optim.SGD: {"momentum_buffer": "Accl1"},
+    torch.optim.Adam: _MOMENTS,
+    torch.optim.AdamW: _MOMENTS,
+    torch.optim.RMSprop: {"square_avg": "Accl1", "momentum_buffer": "Accl2", "grad_avg": "Accl3"},
+}
+
+_MAX_LISTED = 5
+
+
+def parameter_names(optimizer: torch.optim.Optimizer, model: nn.Module) -> Dict[int, str]:
+    """Map the `id` of each of the optimizer's parameters to its name in `model`.
+
+    Raises UnsupportedOptimizerError O003 when some are not `model`'s.
+    """
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    held = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    foreign = [parameter for parameter in held if id(parameter) not in names]
+    if foreign:
+        shapes = ", ".join(str(list(parameter.shape)) for parameter in foreign[:_MAX_LISTED])
+        raise UnsupportedOptimizerError.of(
+            "O003",
+            message=f"{len(foreign)} of the optimizer's {len(held)} parameters are not the model's",
+            place=caller_place(),
+            notes=f"their shapes: {shapes}{', ...' if len(foreign) > _MAX_LISTED else ''}",
+            help="make the optimizer from the `parameters()` of the very model that is ported, not of a copy",
+        )
+    return {id(parameter): names[id(parameter)] for parameter in held}
+
+
+def carry_state(source: torch.optim.Optimizer, target: Any, model: nn.Module) -> None:
+    """Give the state of `source`, a supported torch optimizer, to its counterpart, which hands it to the device.
+
+    A source without state changes nothing. Raises UnsupportedOptimizerError O005 for a state of the wrong shape.
+    """
+    names = parameter_names(source, model)
+    slots = _SLOTS[type(source)]
+    ipu_state = {}
+    for group in source.param_groups:
+        for parameter in group["params"]:
+            for key, value in source.state.get(parameter, {}).items():
+                if key in slots and value is not None:
+                    name = f"{slots[key]}___{names[id(parameter)]}"
+                    ipu_state[name] = _checked_state(key, value, parameter, names[id(parameter)])
+    if ipu_state:
+        target.set_state_dict({"ipu_state": ipu_state, "ipu_param": {}})
+
+
+def to_torch_state(
+    device_state: Mapping[str, Any], optimizer: torch.optim.Optimizer, model: nn.Module
+) -> Dict[str, Any]:
+    """Make the `state_dict` that `optimizer`, a supported torch one, would have after the device's training.
+
+    `device_state` is the `state_dict()` of its counterpart. Hyper-parameters are the optimizer's own; the state tensors
+    are float32 copies of the device's. Nothing is changed.
+    """
+    names = parameter_names(optimizer, model)
+    ipu_state = device_state.get("ipu_state") or {}
+    packed = optimizer.state_dict()
+    state = {}
+    for group, packed_group in zip(optimizer.param_groups, packed["param_groups"]):
+        for parameter, index in zip(group["params"], packed_group["params"]):
+            values = _torch_values(type(optimizer), ipu_state, names[id(parameter)], parameter)
+            if values:
+                state[index] = values
+    return {**packed, "state": state}
+
+
+def _torch_values(
+    kind: type, ipu_state: Mapping[str, torch.Tensor], name: str, parameter: torch.Tensor
+) -> Dict[str, torch.Tensor]:
+    values = {}
+    for key, slot in _SLOTS[kind].items():
+        tensor = ipu_state.get(f"{slot}___{name}")
+        if tensor is not None:
+            shape = torch.Size() if slot == "Step" else parameter.shape
+            values[key] = tensor.detach().to("cpu", torch.float32, copy=True).reshape(shape)
+    if values and kind is torch.optim.RMSprop:
+        # torch counts RMSprop's steps without ever using the count; the device does not
+        values["step"] = torch.zeros(())
+    return values
+
+
+def _checked_state(key: str, value: Any, parameter: torch.Tensor, name: str) -> torch.Tensor:
+    tensor = torch.as_tensor(value, dtype=torch.float32).detach().cpu().clone()
+    expected = torch.Size() if key == "step" else parameter.shape
+    if tensor.shape != expected:
+        raise UnsupportedOptimizerError.of(
+            "O005",
+            message=f"the optimizer's `{key}` for `{name}` has shape {list(tensor.shape)}, not {list(expected)}",
+            place=caller_place(),
+            help="load the optimizer's state from a checkpoint of this model",
+        )
+    return tensor

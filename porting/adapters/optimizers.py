@@ -1,0 +1,239 @@
+"""The device's optimizer for a torch one: same arithmetic, same settings of every group, same state."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+
+import torch
+from torch import nn
+
+from porting.adapters.notices import notify
+from porting.adapters.optimizer_state import carry_state, parameter_names
+from porting.diagnostics import Finding, Severity, UnsupportedOptimizerError, caller_place
+
+__all__ = ["SUPPORTED_OPTIMIZERS", "default_optimizer", "sync_hyper_parameters", "to_backend_optimizer"]
+
+SUPPORTED_OPTIMIZERS: Mapping[type, str] = {
+    torch.optim.SGD: "SGD",
+    torch.optim.Adam: "Adam",
+    torch.optim.AdamW: "AdamW",
+    torch.optim.RMSprop: "RMSprop",
+}
+"""torch's optimizers that have a counterpart, by exact class: in newer torch AdamW derives from Adam."""
+
+_BACKEND_OPTIMIZERS = ("SGD", "Adam", "AdamW", "RMSprop", "LAMB")
+
+_GROUP_SETTINGS: Mapping[str, Tuple[str, ...]] = {
+    "SGD": ("lr", "momentum", "dampening", "weight_decay", "nesterov"),
+    "Adam": ("lr", "betas", "eps", "weight_decay"),
+    "AdamW": ("lr", "betas", "eps", "weight_decay"),
+    "RMSprop": ("lr", "alpha", "eps", "weight_decay", "momentum", "centered"),
+}
+
+# Values at which a term of the update vanishes, where they are the counterpart's defaults too. What all groups have so
+# is left to the default: the device compiles it in and keeps no momentum it would never use.
+_VANISHING: Mapping[str, Mapping[str, Any]] = {
+    "SGD": {"momentum": 0.0, "dampening": 0.0, "weight_decay": 0.0, "nesterov": False},
+    "Adam": {"weight_decay": 0.0},
+    "AdamW": {},
+    "RMSprop": {"momentum": 0.0, "weight_decay": 0.0, "centered": False},
+}
+
+_REFUSED = {
+    "amsgrad": "the device's Adam has no AMSGrad: leave `amsgrad` out",
+    "maximize": "the device only minimises: negate the loss and leave `maximize` out",
+}
+
+_NEAREST = {
+    "ASGD": "SGD",
+    "Adadelta": "RMSprop",
+    "Adafactor": "AdamW",
+    "Adagrad": "RMSprop",
+    "Adamax": "Adam",
+    "LBFGS": "SGD",
+    "Muon": "SGD",
+    "NAdam": "Adam",
+    "RAdam": "Adam",
+    "Rprop": "RMSprop",
+    "SparseAdam": "Adam",
+}
+
+
+def to_backend_optimizer(optimizer: torch.optim.Optimizer, model: nn.Module, *, backend: Any) -> Any:
+    """Make the optimizer of `backend` that does what `optimizer` would do to `model`.
+
+    SGD, Adam, AdamW and RMSprop of torch.optim are converted with the settings of all parameter groups and with their
+    state; learning rates and everything else that has an effect can change later. An optimizer of `backend.optim` is
+    returned as it is. Arguments that only choose an implementation (`foreach`, `fused`, `capturable`,
+    `differentiable`) are dropped.
+
+    Raises UnsupportedOptimizerError: O001 for any other class, O002 for a setting or hook that the device does not
+    have, O003 for parameters that are not `model`'s, O005 for a state that does not fit them. Warns (O002) of
+    dampening with momentum, which the device applies to the first step too.
+    """
+    if _backend_kind(optimizer, backend) is not None:
+        parameter_names(optimizer, model)
+        return optimizer
+    kind = _torch_kind(optimizer)
+    parameter_names(optimizer, model)
+    _refuse_hooks(optimizer)
+    groups = [_group_settings(kind, group) for group in optimizer.param_groups]
+    passed = _passed_settings(kind, groups)
+    defaults = _group_settings(kind, optimizer.defaults, name="defaults")
+    _check_groups(kind, groups)
+    converted = getattr(backend.optim, kind)(
+        [{"params": list(group["params"]), **settings} for group, settings in zip(optimizer.param_groups, groups)],
+        **{name: defaults[name] for name in passed},
+    )
+    carry_state(optimizer, converted, model)
+    return converted
+
+
+def default_optimizer(model: nn.Module, *, backend: Any) -> Any:
+    """Make the optimizer that PopTorch itself would take when none is given: SGD with a learning rate of 0.01."""
+    return backend.optim.SGD(model.parameters(), lr=0.01)
+
+
+def sync_hyper_parameters(source: torch.optim.Optimizer, target: Any, *, is_compiled: bool = True) -> bool:
+    """Copy learning rates, momenta and all other settings of `source` to its counterpart; True when one has changed.
+
+    The device does not see the change before the executor's `setOptimizer(target)`. Raises UnsupportedOptimizerError:
+    O005 when the groups no longer correspond, O002 for a setting that the device does not have or that was compiled in
+    as a constant.
+    """
+    if source is target:
+        return False
+    if len(source.param_groups) != len(target.param_groups):
+        raise UnsupportedOptimizerError.of(
+            "O005", message=f"the optimizer has {len(source.param_groups)} parameter groups, the device's has
+            {len(target.param_groups)}", place=caller_place(), help="add all parameter groups before the model is
+            ported",
+        )
+    kind = _torch_kind(source)
+    changes = []
+    for theirs, ours in zip(source.param_groups, target.param_groups):
+        for name, value in _group_settings(kind, theirs).items():
+            if ours[name] != value:
+                changes.append((ours, name, value))
+    for name in sorted({name for _, name, _ in changes}):
+        _make_variable(target, name, is_compiled=is_compiled)
+    for group, name, value in changes:
+        group[name] = value
+    return bool(changes)
+
+
+def _backend_kind(optimizer: Any, backend: Any) -> Optional[str]:
+    return next((name for name in _BACKEND_OPTIMIZERS if type(optimizer) is getattr(backend.optim, name)), None)
+
+
+def _torch_kind(optimizer: Any) -> str:
+    """Name the counterpart's class; UnsupportedOptimizerError O001 when there is none."""
+    kind = SUPPORTED_OPTIMIZERS.get(type(optimizer))
+    if kind is None:
+        raise _unsupported(optimizer)
+    if kind == "Adam" and _common(optimizer.param_groups, "decoupled_weight_decay"):
+        return "AdamW"
+    return kind
+
+
+def _unsupported(optimizer: Any) -> UnsupportedOptimizerError:
+    name = type(optimizer).__name__
+    supported = ", ".join(_BACKEND_OPTIMIZERS)
+    notes = [f"the device has {supported} (LAMB from the backend's own `optim`)"]
+    base = next((known for known in SUPPORTED_OPTIMIZERS if isinstance(optimizer, known)), None)
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        message, remedy = (
+            f"`optimizer` is {_described(optimizer)}",
+            "pass an instance: `torch.optim.SGD(model.parameters(), lr=0.1)`",
+        )
+    elif base is not None:
+        message = f"`{name}` is a class of its own, derived from {base.__name__}"
+        remedy = f"use `torch.optim.{base.__name__}` itself"
+        notes.append("the device has its own arithmetic and runs no Python code of an optimizer")
+    else:
+        message = f"`{name}` has no counterpart on the device"
+        nearest = _NEAREST.get(name)
+        remedy = f"the nearest is `torch.optim.{nearest}`" if nearest else "use one of these"
+    return UnsupportedOptimizerError.of("O001", message=message, place=caller_place(), notes=tuple(notes), help=remedy)
+
+
+def _described(value: Any) -> str:
+    return f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"
+
+
+def _group_settings(kind: str, group: Mapping[str, Any], *, name: str = "group") -> Dict[str, Any]:
+    """Read the settings that the counterpart knows as plain numbers, refusing those that it does not have."""
+    for setting, remedy in _REFUSED.items():
+        if group.get(setting) and name == "group":
+            raise _unsupported_setting(f"`{setting}={group[setting]!r}` has no counterpart on the device", remedy)
+    settings = {setting: _plain(group[setting]) for setting in _GROUP_SETTINGS[kind]}
+    if not settings.get("momentum", 1.0) and "dampening" in settings:
+        # torch ignores dampening without momentum; the device would scale the gradient
+        settings["dampening"] = 0.0
+    return settings
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, (tuple, list)):
+        return tuple(_plain(item) for item in value)
+    if isinstance(value, bool):
+        return value
+    return float(value)
+
+
+def _passed_settings(kind: str, groups: Sequence[Mapping[str, Any]]) -> List[str]:
+    vanishing = _VANISHING[kind]
+    return [
+        name
+        for name in _GROUP_SETTINGS[kind]
+        if name not in vanishing or any(group[name] != vanishing[name] for group in groups)
+    ]
+
+
+def _check_groups(kind: str, groups: Sequence[Mapping[str, Any]]) -> None:
+    if kind == "RMSprop":
+        _common(groups, "centered")
+    if any(group.get("dampening") for group in groups):
+        notify(
+            Finding(
+                "O002", message="`dampening` acts on the first step too, which torch does not damp",
+                place=caller_place(), severity=Severity.WARNING, notes="the first update is smaller than torch's by
+                the factor 1 - dampening, and momentum carries that on", help="leave `dampening` out for the same
+                losses as with torch",
+            ),
+            stacklevel=3,
+        )
+
+
+def _common(groups: Sequence[Mapping[str, Any]], name: str) -> bool:
+    values = {bool(group.get(name, False)) for group in groups}
+    if len(values) > 1:
+        raise _unsupported_setting(f"the parameter groups differ in `{name}`", f"give all groups the same `{name}`")
+    return values.pop() if values else False
+
+
+def _refuse_hooks(optimizer: torch.optim.Optimizer) -> None:
+    for name in ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks"):
+        if getattr(optimizer, name, None):
+            raise _unsupported_setting(
+                "the optimizer has step hooks, which the device would not run",
+                "remove the hooks; clipping by norm is `max_grad_norm` of the backend's SGD, Adam and AdamW",
+            )
+
+
+def _make_variable(target: Any, name: str, *, is_compiled: bool) -> None:
+    if name in ("nesterov", "centered"):
+        raise _unsupported_setting(f"`{name}` cannot change once the model is ported", "set it before")
+    attributes = getattr(target, "variable_attrs", None)
+    if attributes is None or not attributes.isConstant(name):
+        return
+    if is_compiled:
+        raise _unsupported_setting(
+            f"`{name}` changes, but the compiled program has it as a constant",
+            f"set a `{name}` that has an effect, or make the scheduler that changes it, before the model is compiled",
+        )
+    attributes.markAsVariable(name)
+
+
+def _unsupported_setting(message: str, remedy: str) -> UnsupportedOptimizerError:
+    return UnsupportedOptimizerError.of("O002", message=message, place=caller_place(), help=remedy)

@@ -1,0 +1,143 @@
+"""Checks that padding changes nothing: does the loss ignore its label, and does a layer mix it with real samples?"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from typing import Any, Callable, Optional, Set
+
+from torch import nn
+
+from porting.adapters.fixed_batch import IGNORE_LABEL
+from porting.diagnostics import BatchError, Finding, Severity, caller_place
+
+__all__ = ["check_ignore_label", "note_batchnorm"]
+
+
+def check_ignore_label(loss: Any, ignore_label: int = IGNORE_LABEL) -> Optional[Finding]:
+    """Check that the loss ignores the padding's label.
+
+    A loss that ignores another label, or one of torch's losses that ignores none (such as `MSELoss`), is a BatchError
+    (B007). The number is looked for in `ignore_index`: an attribute of the loss or of the losses inside it, an
+    argument given by `functools.partial`, or the default of a function's parameter. Where that does not tell, in code
+    that is not torch's or in a loss that has other losses inside, the answer is a Finding, a warning; otherwise it is
+    None.
+
+    >>> check_ignore_label(nn.CrossEntropyLoss(ignore_index=255), ignore_label=255) is None
+    True
+    """
+    found = _ignore_indices(loss)
+    others = sorted(found - {ignore_label})
+    if others:
+        raise BatchError.of(
+            "B007",
+            message=f"the padding's label is {ignore_label}, but the loss ignores {', '.join(map(str, others))}",
+            place=caller_place(),
+            help=(
+                f"give the loss `ignore_index={ignore_label}`",
+                f"or pad with the label it ignores: `FixedBatchDataset(dataset, batch_size, ignore_label={others[0]})`",
+            ),
+        )
+    if found:
+        return _note_losses_inside(loss)
+    if _never_ignores(loss):
+        raise BatchError.of(
+            "B007",
+            message=f"`{_name(loss)}` ignores no label, so the padding would enter the loss",
+            place=caller_place(),
+            notes=f"the padding's label is {ignore_label}",
+            help=(
+                "use a loss with `ignore_index`, such as `CrossEntropyLoss`",
+                "or avoid padding: sizes that divide the dataset, or `drop_last=True`",
+            ),
+        )
+    return Finding(
+        "B007",
+        f"whether `{_name(loss)}` ignores the padding's label {ignore_label} cannot be seen from outside",
+        place=caller_place(),
+        notes="a loss says so by an attribute or a parameter `ignore_index`",
+        help=f"make sure that samples with the label {ignore_label} do not enter the loss",
+        severity=Severity.WARNING,
+    )
+
+
+def note_batchnorm(model: nn.Module) -> Optional[Finding]:
+    """Find the BatchNorm layers in training mode that padding would enter: a warning (B008), or None.
+
+    The padding repeats sample 0, so batches with padding have other means and variances than their real samples, and
+    the running statistics follow.
+    """
+    names = [name or "the model itself" for name, module in model.named_modules() if _uses_batch_statistics(module)]
+    if not names:
+        return None
+    shown = ", ".join(f"`{name}`" for name in names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    return Finding(
+        "B008",
+        f"padded samples enter the batch statistics of {shown}",
+        place=caller_place(),
+        notes="the padding repeats sample 0: the loss ignores it, a mean over the batch does not",
+        help=(
+            "avoid padding: sizes that divide the dataset, or `drop_last=True`",
+            "or use layers that look at one sample at a time, such as GroupNorm",
+        ),
+    )
+
+
+_BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
+
+
+def _uses_batch_statistics(module: nn.Module) -> bool:
+    return isinstance(module, _BATCH_NORMS) and module.training
+
+
+def _ignore_indices(loss: Any) -> Set[int]:
+    """Collect the labels that a loss says it ignores."""
+    if isinstance(loss, functools.partial):
+        given = loss.keywords.get("ignore_index")
+        return _ignore_indices(loss.func) if given is None else {given}
+    own = getattr(loss, "ignore_index", None)
+    if own is not None:
+        return {own}
+    if isinstance(loss, nn.Module):
+        inside = (getattr(module, "ignore_index", None) for module in loss.modules())
+        return {index for index in inside if index is not None}
+    return _default_ignore_index(loss)
+
+
+def _default_ignore_index(function: Callable[..., Any]) -> Set[int]:
+    try:
+        parameter = inspect.signature(function).parameters.get("ignore_index")
+    except (TypeError, ValueError):  # not callable, or built in and without a signature
+        return set()
+    return {parameter.default} if parameter is not None and isinstance(parameter.default, int) else set()
+
+
+def _never_ignores(loss: Any) -> bool:
+    """Tell torch's own losses without `ignore_index`: none of them ignores a label."""
+    function = loss.func if isinstance(loss, functools.partial) else loss
+    if _ignore_indices(function):
+        return False
+    return (
+        type(function).__module__ == "torch.nn.modules.loss"
+        or getattr(function, "__module__", None) == "torch.nn.functional"
+    )
+
+
+def _note_losses_inside(loss: Any) -> Optional[Finding]:
+    """Find the parts of a composed loss that padding enters though another part ignores it."""
+    modules = loss.modules() if isinstance(loss, nn.Module) else ()
+    names = sorted({_name(module) for module in modules if _never_ignores(module)})
+    if not names:
+        return None
+    return Finding(
+        "B007",
+        f"the padding enters a part of the loss: {', '.join(f'`{name}`' for name in names)} ignores no label",
+        place=caller_place(),
+        help="make sure that the loss leaves samples with the padding's label out of that part",
+        severity=Severity.WARNING,
+    )
+
+
+def _name(loss: Any) -> str:
+    function = loss.func if isinstance(loss, functools.partial) else loss
+    return getattr(function, "__name__", type(function).__name__)

@@ -1,0 +1,36 @@
+"""One capture of the training step: model, loss and example batch become a `StepGraph`."""
+
+from __future__ import annotations
+
+import re
+
+import torch
+
+from ..diagnostics import CaptureError
+
+MINIMUM_TORCH = (2, 6)
+if tuple(int(part) for part in re.findall(r"\d+", torch.__version__)[:2]) < MINIMUM_TORCH:
+    raise CaptureError.of(
+        "C009",
+        message=f"capturing a model needs torch {'.'.join(map(str, MINIMUM_TORCH))} or later, this is {torch.__version__}",
+        help="install a newer torch to use the simulator; with IPUs and their PopTorch, pass `device='ipu'`",
+    )
+
+from .losses import find_losses, single_final_loss  # noqa: E402 - only a new enough torch can import these
+from .step_graph import OperatorNode, StepGraph, TensorInfo  # noqa: E402
+from .structure import StructureAdapter, flatten_tensors, map_tensors, rebuild, register_structure_adapter  # noqa: E402
+from .tracing import capture_step  # noqa: E402
+
+__all__ = [
+    "OperatorNode",
+    "StepGraph",
+    "StructureAdapter",
+    "TensorInfo",
+    "capture_step",
+    "find_losses",
+    "flatten_tensors",
+    "map_tensors",
+    "rebuild",
+    "register_structure_adapter",
+    "single_final_loss",
+]

@@ -1,0 +1,78 @@
+"""Which tensor back-propagation starts from: the one loss operator that feeds no other.
+
+PopTorch's rule: every built-in loss function and every `identity_loss` counts; a loss that another one is computed from
+is an ordinary value; exactly one must remain.
+"""
+
+from __future__ import annotations
+
+from typing import List, Set, Tuple
+
+import torch
+
+from ..diagnostics import CaptureError, Place
+
+__all__ = ["find_losses", "single_final_loss"]
+
+_LOSS_OPERATORS = frozenset(
+    "identity_loss nll_loss nll_loss2d nll_loss_nd cross_entropy_loss l1_loss mse_loss binary_cross_entropy "
+    "binary_cross_entropy_with_logits kl_div poisson_nll_loss smooth_l1_loss soft_margin_loss hinge_embedding_loss "
+    "cosine_embedding_loss margin_ranking_loss triplet_margin_loss ctc_loss".split()
+)
+
+
+def find_losses(graph: torch.fx.Graph) -> Tuple[List[torch.fx.Node], List[torch.fx.Node]]:
+    """Return the final losses of `graph` and the demoted ones, those that another loss is computed from."""
+    losses = [node for node in graph.nodes if _is_loss(node)]
+    final = [loss for loss in losses if not _feeds(loss, set(losses) - {loss})]
+    return final, [loss for loss in losses if loss not in final]
+
+
+def _is_loss(node: torch.fx.Node) -> bool:
+    if node.meta.get("is_loss"):
+        return True
+    return isinstance(node.target, torch._ops.OpOverload) and node.target.overloadpacket.__name__ in _LOSS_OPERATORS
+
+
+def _feeds(node: torch.fx.Node, targets: Set[torch.fx.Node]) -> bool:
+    seen: Set[torch.fx.Node] = set()
+    waiting = list(node.users)
+    while waiting:
+        user = waiting.pop()
+        if user in targets:
+            return True
+        if user not in seen:
+            seen.add(user)
+            waiting.extend(user.users)
+    return False
+
+
+def single_final_loss(graph: torch.fx.Graph) -> torch.fx.Node:
+    """Return the node that back-propagation starts from.
+
+    Raises CaptureError L004 when `graph` has no loss and L005 when it has several that are independent of each other.
+    """
+    final, _demoted = find_losses(graph)
+    if not final:
+        raise CaptureError.of(
+            "L004",
+            message="`forward` of the training model computes no loss",
+            notes=("every built-in loss function counts, and so does `poptorch.identity_loss`",),
+            help="pass the loss to `to_ipu(model, loss)`, or mark your own with `poptorch.identity_loss(value, 'mean')`",
+        )
+    if len(final) > 1:
+        places = [str(place) for place in (_place(loss) for loss in final) if place]
+        raise CaptureError.of(
+            "L005",
+            message=f"`forward` computes {len(final)} independent losses",
+            place=_place(final[-1]),
+            label="one of several final losses",
+            notes=tuple(f"a loss is computed at {place}" for place in places),
+            help="add them up and mark the sum: `poptorch.identity_loss(a + b, reduction='none')`",
+        )
+    return final[0]
+
+
+def _place(node: torch.fx.Node) -> "Place | None":
+    place = node.meta.get("place")
+    return place if isinstance(place, Place) else None

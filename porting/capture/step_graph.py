@@ -1,0 +1,111 @@
+"""The captured step: an ATen graph with the user's lines, and what each of its inputs and outputs is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, FrozenSet, Iterator, List, Optional, Tuple
+
+import torch
+
+from ..diagnostics import Finding, Place
+
+__all__ = ["OperatorNode", "StepGraph", "TensorInfo"]
+
+
+@dataclass(frozen=True)
+class TensorInfo:
+    """A tensor that enters the graph; `dtype` is its type on the device, `host_dtype` the user's."""
+
+    name: str
+    kind: str
+    shape: Tuple[int, ...]
+    dtype: torch.dtype
+    host_dtype: torch.dtype
+    requires_grad: bool = False
+    aliases: Tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class OperatorNode:
+    """One operator of the graph: its name, the shapes and types of its results, and where it comes from."""
+
+    name: str
+    operator: str
+    shapes: Tuple[Tuple[int, ...], ...]
+    dtypes: Tuple[torch.dtype, ...]
+    module_path: str
+    place: Optional[Place]
+    node: torch.fx.Node = field(repr=False, compare=False)
+
+
+@dataclass(frozen=True, eq=False)
+class StepGraph:
+    """A `forward`, and in training the loss it ends in, as a static graph of ATen operators.
+
+    The placeholders of `graph` are, in this order: `parameters`, `buffers`, `inputs`, `constants`. Its output is the
+    list of the tensors that `forward` returned (`output_structure` says how they were nested) followed by the final
+    loss when there is one. Operators act in place where the user's code did; replaying the graph literally on the
+    tensors of a device gives the device's behaviour.
+    """
+
+    graph: torch.fx.Graph
+    parameters: Tuple[TensorInfo, ...]
+    buffers: Tuple[TensorInfo, ...]
+    constants: Tuple[TensorInfo, ...]
+    constant_values: Tuple[torch.Tensor, ...]
+    inputs: Tuple[TensorInfo, ...]
+    output_structure: Any
+    outputs: Tuple[TensorInfo, ...]
+    mode: str
+    has_loss: bool
+    loss_has_gradient: bool
+    num_losses: int
+    mutated_buffers: FrozenSet[str]
+    mutated_parameters: FrozenSet[str]
+    mutated_inputs: FrozenSet[int]
+    host_outputs: int
+    findings: Tuple[Finding, ...]
+
+    @property
+    def operators(self) -> List[OperatorNode]:
+        """The operators in the order they run, without placeholders and the unpacking of tuples."""
+        return [_describe(node) for node in self.graph.nodes if isinstance(node.target, torch._ops.OpOverload)]
+
+    @property
+    def is_random(self) -> bool:
+        """Whether an operator draws random numbers."""
+        return any(torch.Tag.nondeterministic_seeded in node.target.tags for node in _overloads(self.graph))
+
+    def __str__(self) -> str:
+        """One line for each operator: name, operator, shape, module path, place."""
+        lines = [f"{info.kind:10} {info.name}: {_type(info.shape, info.dtype)}" for info in self._entering()]
+        for op in self.operators:
+            results = ", ".join(_type(shape, dtype) for shape, dtype in zip(op.shapes, op.dtypes))
+            lines.append(f"{op.name} = {op.operator} -> {results}  [{op.module_path or 'forward'}]  {op.place or ''}")
+        return "\n".join(lines)
+
+    def _entering(self) -> Iterator[TensorInfo]:
+        for group in (self.parameters, self.buffers, self.inputs, self.constants):
+            yield from group
+
+
+def _overloads(graph: torch.fx.Graph) -> Iterator[torch.fx.Node]:
+    return (node for node in graph.nodes if isinstance(node.target, torch._ops.OpOverload))
+
+
+def _describe(node: torch.fx.Node) -> OperatorNode:
+    values = [node.meta["val"]] if "val" in node.meta else [user.meta.get("val") for user in node.users]
+    tensors = [value for value in values if isinstance(value, torch.Tensor)]
+    return OperatorNode(
+        name=node.name,
+        operator=str(node.target),
+        shapes=tuple(tuple(tensor.shape) for tensor in tensors),
+        dtypes=tuple(tensor.dtype for tensor in tensors),
+        module_path=node.meta.get("module_path", ""),
+        place=node.meta.get("place"),
+        node=node,
+    )
+
+
+def _type(shape: Tuple[int, ...], dtype: torch.dtype) -> str:
+    return f"{str(dtype).replace('torch.', '')}[{', '.join(map(str, shape))}]"

@@ -1,0 +1,107 @@
+"""Nested values with tensors inside: taken apart in one fixed order and put together again."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Iterable, Iterator, List, Mapping, Optional, Tuple
+
+import torch
+
+__all__ = ["StructureAdapter", "flatten_tensors", "map_tensors", "rebuild", "register_structure_adapter"]
+
+
+class StructureAdapter:
+    """How to reach the tensors inside a user's own type; the protocol of PopTorch's `ICustomArgParser`."""
+
+    def yieldTensors(self, struct: Any) -> Iterator[torch.Tensor]:  # noqa: N802 - the vendor's spelling
+        """Yield the tensors of `struct` in a fixed order."""
+        raise NotImplementedError
+
+    def reconstruct(self, original_structure: Any, tensor_iterator: Iterator[torch.Tensor]) -> Any:
+        """Build an object like `original_structure` that takes its tensors from `tensor_iterator`."""
+        raise NotImplementedError
+
+
+_ADAPTERS: List[Tuple[type, Any]] = []
+
+
+def register_structure_adapter(kind: type, adapter: Optional[Any]) -> None:
+    """Register `adapter` for values of type `kind`; None removes an earlier one."""
+    _ADAPTERS[:] = [(known, other) for known, other in _ADAPTERS if known is not kind]
+    if adapter is not None:
+        _ADAPTERS.append((kind, adapter))
+
+
+def adapter_for(value: Any) -> Optional[Any]:
+    """Return the adapter registered for `value`: its exact type first, then the first base class."""
+    if not _ADAPTERS:
+        return None
+    for kind, adapter in _ADAPTERS:
+        if type(value) is kind:
+            return adapter
+    for kind, adapter in _ADAPTERS:
+        if isinstance(value, kind):
+            return adapter
+    return None
+
+
+def flatten_tensors(value: Any, *, like: Any = None) -> List[torch.Tensor]:
+    """List the tensors inside `value`, depth first; dictionaries in the key order of `like` where it is given.
+
+    >>> [t.item() for t in flatten_tensors({"a": (torch.tensor(1), "text"), "b": [torch.tensor(2)]})]
+    [1, 2]
+    """
+    found: List[torch.Tensor] = []
+    _collect(value, like, found.append)
+    return found
+
+
+def _collect(value: Any, like: Any, add: Callable[[torch.Tensor], None]) -> None:
+    if isinstance(value, torch.Tensor):
+        add(value)
+        return
+    adapter = adapter_for(value)
+    if adapter is not None:
+        for tensor in adapter.yieldTensors(value):
+            add(tensor)
+    elif isinstance(value, Mapping):
+        for key in like if isinstance(like, Mapping) else value:
+            _collect(value[key], like[key] if isinstance(like, Mapping) else None, add)
+    elif isinstance(value, (list, tuple)):
+        pattern = like if isinstance(like, (list, tuple)) and len(like) == len(value) else [None] * len(value)
+        for item, item_like in zip(value, pattern):
+            _collect(item, item_like, add)
+
+
+def rebuild(
+    structure: Any, tensors: Iterable[Any], *, replaces: Callable[[torch.Tensor], bool] = lambda _tensor: True
+) -> Any:
+    """Put `tensors` in the places of the tensors of `structure`.
+
+    Everything else, and tensors that `replaces` declines, is passed on as the same object. Named tuples are rebuilt
+    from their items, subclasses of dict, list and tuple by calling their class.
+
+    >>> rebuild([torch.tensor(1), {"k": torch.tensor(2)}], ["a", "b"])
+    ['a', {'k': 'b'}]
+    """
+    return _rebuild(structure, iter(tensors), replaces)
+
+
+def _rebuild(value: Any, tensors: Iterator[Any], replaces: Callable[[torch.Tensor], bool]) -> Any:
+    if isinstance(value, torch.Tensor):
+        return next(tensors) if replaces(value) else value
+    adapter = adapter_for(value)
+    if adapter is not None:
+        return adapter.reconstruct(value, tensors)
+    if isinstance(value, Mapping):
+        return type(value)({key: _rebuild(item, tensors, replaces) for key, item in value.items()})  # type: ignore[call-arg]
+    if isinstance(value, (list, tuple)):
+        items = [_rebuild(item, tensors, replaces) for item in value]
+        if hasattr(value, "_fields"):
+            return type(value)(*items)
+        return items if type(value) is list else type(value)(items)
+    return value
+
+
+def map_tensors(function: Callable[[torch.Tensor], Any], value: Any) -> Any:
+    """Apply `function` to each tensor inside `value` and rebuild the structure around the results."""
+    return rebuild(value, [function(tensor) for tensor in flatten_tensors(value)])

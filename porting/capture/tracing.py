@@ -1,0 +1,254 @@
+"""`capture_step`: one run of `forward` on tensors without values, written down as a `StepGraph`."""
+
+from __future__ import annotations
+
+import inspect
+from contextlib import ExitStack, contextmanager, nullcontext
+from typing import Any, Callable, ContextManager, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+
+import torch
+from torch import nn
+from torch._dispatch.python import enable_python_dispatcher
+from torch.nn.modules import module as module_hooks
+from torch.utils.checkpoint import CheckpointFunction
+
+from ..diagnostics import CaptureError, caller_place
+from .device_tensor import DeviceTensor
+from .dtypes import device_dtype
+from .losses import find_losses, single_final_loss
+from .module_state import HostTensor, host_tensors, materialise_lazy_modules, state_replaced
+from .recorder import Recorder
+from .step_graph import StepGraph, TensorInfo
+from .structure import flatten_tensors, rebuild
+from .torch_functions import DeviceFunctions
+
+__all__ = ["capture_step"]
+
+
+def capture_step(
+    model: nn.Module,
+    args: Sequence[Any] = (),
+    kwargs: Optional[Mapping[str, Any]] = None,
+    *,
+    loss: Optional[Callable[[Any, Any], torch.Tensor]] = None,
+    mode: str = "training",
+    prints: str = "error",
+    around_forward: Optional[Callable[[], ContextManager[Any]]] = None,
+) -> StepGraph:
+    """Run `model.forward` once on device tensors shaped like `args` and return the graph of what it does.
+
+    `args` and `kwargs` are one micro-batch: tensors, anywhere inside tuples, lists, dictionaries and named tuples,
+    become inputs of the graph; every other value is baked in. With `loss`, the last of `args` is the label and the
+    graph ends in `loss(model(*args[:-1]), label)`; without, a training model must compute its loss itself. No value is
+    computed, no parameter or buffer changes, and the global random generator is not touched.
+
+    `mode` is "training" (exactly one final loss is demanded) or "inference". `prints` says what printing a tensor
+    does: "error" (C010), or "unavailable" as on the device. `around_forward` makes a context that is entered for the
+    run of `forward`.
+
+    Raises CaptureError: C001 for reading a value, C002 for shapes that depend on values, C003 for CPU tensors mixed
+    in, C004-C007 and C012-C015 for other things a static graph cannot hold, L003-L005 for the loss. Exceptions of
+    `forward` itself come through unchanged. The model is as it was before, whatever happens.
+
+    >>> graph = capture_step(nn.Linear(4, 2), [torch.ones(3, 4)], mode="inference")
+    >>> [(op.operator, op.shapes) for op in graph.operators]
+    [('aten.linear.default', ((3, 2),))]
+    """
+    if mode not in ("training", "inference"):
+        raise ValueError(f"mode must be 'training' or 'inference', not {mode!r}")
+    kwargs = dict(kwargs or {})
+    model_args = list(args[:-1]) if loss is not None else list(args)
+    materialise_lazy_modules(model, model_args, kwargs)
+    recorder = Recorder(prints=prints)
+    state = host_tensors(model)
+    placed = _place_state(recorder, state)
+    tensors = flatten_tensors((list(args), kwargs))
+    names = _input_names(model, args, kwargs)
+    inputs = [_place_input(recorder, name, tensor) for name, tensor in zip(names, tensors)]
+    device_args, device_kwargs = rebuild((list(args), kwargs), inputs)
+    with ExitStack() as contexts:
+        contexts.enter_context(state_replaced(model, placed))
+        contexts.enter_context(_recording(recorder, model))
+        contexts.enter_context((around_forward or nullcontext)())
+        output, loss_tensor = _run(model, device_args, device_kwargs, loss)
+    return _finish(recorder, state, placed, list(zip(names, tensors, inputs)), output, loss_tensor, mode)
+
+
+def _run(
+    model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], loss: Optional[Callable[[Any, Any], torch.Tensor]]
+) -> Tuple[Any, Optional[DeviceTensor]]:
+    if loss is None:
+        return model(*args, **kwargs), None
+    output = model(*args[:-1], **kwargs)
+    value = loss(output, args[-1])
+    if not isinstance(value, DeviceTensor):
+        raise CaptureError.of(
+            "L003",
+            message=f"the loss is {type(value).__name__}, not a tensor of the graph",
+            place=caller_place(),
+            help="compute the loss from the model's output with torch operators",
+        )
+    return (output, value), value
+
+
+def _place_state(recorder: Recorder, state: Sequence[HostTensor]) -> Dict[int, DeviceTensor]:
+    placed = {}
+    for host in state:
+        device = recorder.placeholder(host.name, host.tensor, kind=host.kind)
+        recorder.stand_for(host.tensor, device)
+        placed[id(host.tensor)] = device
+    return placed
+
+
+def _place_input(recorder: Recorder, name: str, tensor: torch.Tensor) -> DeviceTensor:
+    if tensor.numel() == 0:
+        raise CaptureError.of(
+            "C008",
+            message=f"Zero-sized tensors are unsupported (Got shape {list(tensor.shape)})",
+            notes=(f"the tensor is the input `{name}`",),
+            help="leave the input out, or give it at least one element",
+        )
+    return recorder.placeholder(name, tensor, kind="input")
+
+
+def _input_names(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> List[str]:
+    """Name each input tensor after the parameter of `forward` that holds it."""
+    try:
+        parameters = list(inspect.signature(model.forward).parameters.values())
+    except (TypeError, ValueError):
+        parameters = []
+    fixed = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    names = []
+    for position, value in enumerate(args):
+        name = fixed[position] if position < len(fixed) else f"input_{position}"
+        names.extend(_numbered(name, len(flatten_tensors(value))))
+    for key, value in kwargs.items():
+        names.extend(_numbered(key, len(flatten_tensors(value))))
+    return names
+
+
+def _numbered(name: str, count: int) -> List[str]:
+    return [name] if count == 1 else [f"{name}_{index}" for index in range(count)]
+
+
+@contextmanager
+def _recording(recorder: Recorder, model: nn.Module) -> Iterator[None]:
+    """Record operators, module paths and the Python surface of torch while the context lasts."""
+    paths = {id(module): name for name, module in model.named_modules()}
+
+    def enter(module: nn.Module, _args: Any) -> None:
+        recorder.module_stack.append(paths.get(id(module), type(module).__name__))
+
+    def leave(_module: nn.Module, _args: Any, _output: Any) -> None:
+        recorder.module_stack.pop()
+
+    handles = [
+        module_hooks.register_module_forward_pre_hook(enter),
+        module_hooks.register_module_forward_hook(leave),
+    ]
+    try:
+        with _custom_functions_refused(), enable_python_dispatcher(), recorder, DeviceFunctions(recorder):
+            yield
+    finally:
+        recorder.is_active = False
+        for handle in handles:
+            handle.remove()
+
+
+@contextmanager
+def _custom_functions_refused() -> Iterator[None]:
+    """Refuse `torch.autograd.Function` on device tensors: their own `backward` would be lost without a word.
+
+    Checkpointed functions only run: to compute again in the backward pass changes no result.
+    """
+    original = torch.autograd.Function.__dict__["apply"]
+
+    def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
+        if not any(isinstance(value, DeviceTensor) for value in flatten_tensors((args, kwargs))):
+            return original.__get__(None, cls)(*args, **kwargs)
+        if cls is CheckpointFunction:
+            return args[0](*args[2:])
+        raise CaptureError.of(
+            "C005",
+            message=f"`{cls.__name__}` is a custom autograd function, whose `backward` a captured graph cannot hold",
+            place=caller_place(),
+            help="write it with differentiable operators, for example `y + (g - y).detach()` for a straight-through "
+            "gradient",
+        )
+
+    torch.autograd.Function.apply = classmethod(apply)  # type: ignore[assignment, method-assign]
+    try:
+        yield
+    finally:
+        torch.autograd.Function.apply = original  # type: ignore[method-assign]
+
+
+def _finish(
+    recorder: Recorder,
+    state: Sequence[HostTensor],
+    placed: Mapping[int, DeviceTensor],
+    inputs: Sequence[Tuple[str, torch.Tensor, DeviceTensor]],
+    output: Any,
+    loss_tensor: Optional[DeviceTensor],
+    mode: str,
+) -> StepGraph:
+    leaves = flatten_tensors(output)
+    returned = [leaf for leaf in leaves if isinstance(leaf, DeviceTensor)]
+    loss_node, gradient, num_losses = _loss(recorder, mode, loss_tensor)
+    results = [tensor.node for tensor in returned] + ([loss_node] if loss_node is not None else [])
+    recorder.graph.output(tuple(results))
+    infos = {host.name: _host_info(host) for host in state}
+    return StepGraph(
+        graph=recorder.graph,
+        parameters=tuple(infos[host.name] for host in state if host.kind == "parameter"),
+        buffers=tuple(infos[host.name] for host in state if host.kind == "buffer"),
+        constants=tuple(_info(node.name, "constant", value, value) for node, value in recorder.constants),
+        constant_values=tuple(value for _node, value in recorder.constants),
+        inputs=tuple(_info(name, "input", host, device) for name, host, device in inputs),
+        output_structure=output,
+        outputs=tuple(_info(tensor.node.name, "output", tensor, tensor) for tensor in returned),
+        mode=mode,
+        has_loss=loss_node is not None,
+        loss_has_gradient=gradient,
+        num_losses=num_losses,
+        mutated_buffers=_written_names(recorder, state, placed, "buffer"),
+        mutated_parameters=_written_names(recorder, state, placed, "parameter"),
+        mutated_inputs=frozenset(i for i, (_, _, device) in enumerate(inputs) if recorder.was_written(device)),
+        host_outputs=len(leaves) - len(returned),
+        findings=tuple(recorder.findings),
+    )
+
+
+def _loss(
+    recorder: Recorder, mode: str, loss_tensor: Optional[DeviceTensor]
+) -> Tuple[Optional[torch.fx.Node], bool, int]:
+    """Find the final loss of a training graph, and whether a trainable parameter leads to it."""
+    if mode == "inference" and loss_tensor is None:
+        return None, False, 0
+    final, demoted = find_losses(recorder.graph)
+    node = loss_tensor.node if loss_tensor is not None else single_final_loss(recorder.graph)
+    return node, recorder.node_tracks_gradient(node), len(final) + len(demoted)
+
+
+def _written_names(
+    recorder: Recorder, state: Sequence[HostTensor], placed: Mapping[int, DeviceTensor], kind: str
+) -> "frozenset[str]":
+    written = (host for host in state if host.kind == kind and recorder.was_written(placed[id(host.tensor)]))
+    return frozenset(host.name for host in written)
+
+
+def _host_info(host: HostTensor) -> TensorInfo:
+    dtype = device_dtype(host.tensor.dtype)
+    return TensorInfo(
+        name=host.name,
+        kind=host.kind,
+        shape=tuple(host.tensor.shape),
+        dtype=dtype,
+        host_dtype=host.tensor.dtype,
+        requires_grad=bool(host.tensor.requires_grad) and dtype.is_floating_point,
+        aliases=host.aliases,
+    )
+
+
+def _info(name: str, kind: str, host: torch.Tensor, device: torch.Tensor) -> TensorInfo:
+    return TensorInfo(name=name, kind=kind, shape=tuple(device.shape), dtype=device.dtype, host_dtype=host.dtype)

@@ -1,0 +1,1 @@
+"""The `porting` command, one file a verb."""

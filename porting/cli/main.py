@@ -1,0 +1,115 @@
+"""The `porting` command: chooses the verb, loads only its module, and turns errors into findings and exit codes."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Mapping, Optional, Sequence
+
+import porting
+from porting.diagnostics import FORMATS, PortingError, render
+
+__all__ = ["VERBS", "Verb", "main"]
+
+
+@dataclass(frozen=True)
+class Verb:
+    """A verb of the command: `module` has `add_arguments(parser)`, `function` runs it and returns the exit code.
+
+    >>> VERBS["explain"].module, VERBS["explain"].function
+    ('porting.cli.explain', 'run')
+    """
+
+    target: str
+    summary: str
+
+    @property
+    def module(self) -> str:
+        """The module to load, as in `porting.cli.explain`."""
+        return self.target.partition(":")[0]
+
+    @property
+    def function(self) -> str:
+        """The function to call, as in `run`."""
+        return self.target.partition(":")[2]
+
+
+VERBS: Mapping[str, Verb] = MappingProxyType(
+    {
+        "explain": Verb("porting.cli.explain:run", "explain a code, or list all of them"),
+        "recipe": Verb("porting.cli.recipe:run", "list, show, run and copy step-by-step ports"),
+    }
+)
+"""Every verb of the command; the modules are loaded on use."""
+
+EXIT_DONE, EXIT_FINDING, EXIT_INTERRUPTED, EXIT_BROKEN_PIPE = 0, 1, 130, 141
+
+_EPILOG = """\
+a session:
+  $ porting explain loss-outside-forward
+  # L001: loss-outside-forward
+  ...
+  $ porting explain --list
+  L: the loss
+    L001  error    loss-outside-forward
+  ...
+
+exit status: 0 done, 1 a finding stopped it, 2 wrong usage, 130 interrupted
+"""
+
+
+def main(argv: Optional[Sequence[str]] = None) -> int:
+    """Run the command and return its exit code; `argv` is without the program's name."""
+    words = sys.argv[1:] if argv is None else list(argv)
+    arguments = _build_parser(words).parse_args(words)
+    try:
+        status = arguments.run(arguments)
+        sys.stdout.flush()
+        return int(status)
+    except PortingError as error:
+        print(render(error.finding, arguments.format), file=sys.stderr)
+        return EXIT_FINDING
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # the interpreter flushes stdout once more when it ends: let that go nowhere instead of into the broken pipe
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_BROKEN_PIPE
+
+
+def _build_parser(words: Sequence[str]) -> argparse.ArgumentParser:
+    """Build the parser with all verbs; only the chosen one's module is loaded for its arguments."""
+    parser = argparse.ArgumentParser(
+        prog="porting",
+        description="Port a PyTorch model to an IPU, real or simulated.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"porting {porting.__version__}")
+    _add_format(parser, default="text")
+    parser.set_defaults(run=lambda _: _print_help(parser))
+    verb_parsers = parser.add_subparsers(title="verbs", metavar="VERB")
+    chosen = next((word for word in words if word in VERBS), None)
+    for name, verb in VERBS.items():
+        verb_parser = verb_parsers.add_parser(name, help=verb.summary, description=verb.summary)
+        if name == chosen:
+            module = importlib.import_module(verb.module)
+            module.add_arguments(verb_parser)
+            # after the verb as well as before it: the default must not overwrite what stood before
+            _add_format(verb_parser, default=argparse.SUPPRESS)
+            verb_parser.set_defaults(run=getattr(module, verb.function))
+    return parser
+
+
+def _add_format(parser: argparse.ArgumentParser, *, default: str) -> None:
+    parser.add_argument("--format", choices=FORMATS, default=default, help="how findings are printed (default: text)")
+
+
+def _print_help(parser: argparse.ArgumentParser) -> int:
+    parser.print_help()
+    return EXIT_DONE

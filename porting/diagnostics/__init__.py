@@ -1,0 +1,39 @@
+"""Findings as data: one table of codes, places in the user's source, and how both are shown; needs no torch."""
+
+from __future__ import annotations
+
+from porting.diagnostics.codes import CODES, Code, Severity, find_code
+from porting.diagnostics.errors import (
+    BatchError,
+    CaptureError,
+    CheckpointError,
+    DeviceError,
+    OptionError,
+    PortingError,
+    UnsupportedOptimizerError,
+)
+from porting.diagnostics.findings import Finding
+from porting.diagnostics.places import Place, caller_place, frame_place, is_user_file
+from porting.diagnostics.rendering import FORMATS, render, render_all
+
+__all__ = [
+    "BatchError",
+    "CODES",
+    "CaptureError",
+    "CheckpointError",
+    "Code",
+    "DeviceError",
+    "FORMATS",
+    "Finding",
+    "OptionError",
+    "Place",
+    "PortingError",
+    "Severity",
+    "UnsupportedOptimizerError",
+    "caller_place",
+    "find_code",
+    "frame_place",
+    "is_user_file",
+    "render",
+    "render_all",
+]

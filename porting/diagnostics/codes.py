@@ -1,0 +1,140 @@
+"""The one table of codes: what can be wrong with a port, how bad it is, and what it is called.
+
+A slug names the bad thing, so that "allow loss-outside-forward" reads well. A code is never used again for another.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from types import MappingProxyType
+from typing import Mapping, Optional
+
+__all__ = ["CODES", "Code", "FAMILIES", "Severity", "find_code"]
+
+
+class Severity(str, Enum):
+    """How bad a finding is: an error stops, a warning loses something, a note is worth knowing."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    NOTE = "note"
+
+
+@dataclass(frozen=True)
+class Code:
+    """One kind of finding: its code, the bad thing's name, its usual severity and its usual message."""
+
+    code: str
+    slug: str
+    severity: Severity
+    title: str
+
+
+def find_code(name: str) -> Optional[Code]:
+    """Find a code by its number or its slug, in any case; None when there is none.
+
+    >>> find_code("l001").slug
+    'loss-outside-forward'
+    >>> find_code("loss-outside-forward").code
+    'L001'
+    >>> find_code("L999") is None
+    True
+    """
+    wanted = name.strip()
+    by_number = CODES.get(wanted.upper())
+    return by_number or next((code for code in CODES.values() if code.slug == wanted.lower()), None)
+
+
+FAMILIES: Mapping[str, str] = MappingProxyType(
+    {
+        "L": "the loss",
+        "C": "capturing `forward` as a static graph",
+        "O": "optimizers and schedules",
+        "B": "batches and datasets",
+        "P": "options",
+        "D": "devices and the ported model's life",
+        "K": "checkpoints",
+        "S": "the simulator's limits",
+        "R": "recipes",
+        "X": "the installation",
+    }
+)
+"""What the first letter of a code stands for, in the order of the table."""
+
+_NOT_AN_ERROR = {
+    "B006": Severity.WARNING,
+    "B008": Severity.WARNING,
+    "C011": Severity.NOTE,
+    "D002": Severity.NOTE,
+    "P003": Severity.NOTE,
+}
+
+_TABLE = (
+    ("L001", "loss-outside-forward", "the loss is computed outside `forward`"),
+    ("L002", "loss-not-scalar", "the loss is not a scalar"),
+    ("L003", "loss-detached", "no gradient flows from the loss to the model"),
+    ("L004", "loss-missing", "the model is to be trained but has no loss"),
+    ("L005", "several-final-losses", "more than one loss is final"),
+    ("L006", "label-not-found", "the label is not among the arguments of the call"),
+    ("L007", "wrong-output-count", "the model returns another number of values than the loss takes"),
+    ("C001", "host-read", "`forward` reads a tensor's value on the host"),
+    ("C002", "data-dependent-shape", "a shape depends on the values of the data"),
+    ("C003", "cpu-tensor-in-forward", "a CPU tensor meets device tensors in `forward`"),
+    ("C004", "move-to-host", "`forward` moves a tensor to the host"),
+    ("C005", "custom-autograd-function", "`forward` uses a custom autograd function"),
+    ("C006", "reassigned-state", "`forward` assigns a new tensor to a parameter or buffer"),
+    ("C007", "autograd-in-forward", "`forward` calls autograd itself"),
+    ("C008", "zero-size-input", "an input has no elements"),
+    ("C009", "torch-too-old", "the installed torch is too old to capture a model"),
+    ("C010", "printed-tensor", "`forward` prints a tensor"),
+    ("C011", "factory-without-device", "`forward` makes a tensor without naming its device"),
+    ("C012", "unsupported-dtype", "the device has no such dtype"),
+    ("C013", "operator-failed-to-trace", "an operator failed while `forward` was captured"),
+    ("C014", "tensor-from-another-trace", "`forward` uses a tensor left over from another trace"),
+    ("C015", "metadata-changed-in-place", "`forward` changes a tensor's shape or storage in place"),
+    ("O001", "unsupported-optimizer", "the optimizer has no counterpart on the device"),
+    ("O002", "unsupported-optimizer-setting", "the device's optimizer lacks one of the optimizer's settings"),
+    ("O003", "foreign-parameters", "the optimizer holds parameters that are not the model's"),
+    ("O004", "optimizer-closure", "the optimizer was stepped with a closure"),
+    ("O005", "optimizer-state-mismatch", "the optimizer's state does not fit the model"),
+    ("O006", "scheduler-of-another-optimizer", "the scheduler drives another optimizer"),
+    ("O007", "host-step-ignored", "an optimizer step on the host does not reach the device"),
+    ("B001", "batch-shape-changed", "the batch has another shape than the compiled one"),
+    ("B002", "batch-dtype-changed", "the batch has another dtype than the compiled one"),
+    ("B003", "batch-arguments-changed", "the batch has other arguments than the compiled one"),
+    ("B004", "batch-not-divisible", "the batch does not divide into micro-batches"),
+    ("B005", "dataset-too-small", "the dataset is smaller than one call's batch"),
+    ("B006", "samples-dropped", "samples at the end of the dataset are dropped in every epoch"),
+    ("B007", "ignore-label-mismatch", "the padding's label is not the one the loss ignores"),
+    ("B008", "padding-enters-batchnorm", "padded samples enter the BatchNorm statistics"),
+    ("B009", "tensor-on-another-device", "a tensor of the batch is on another device"),
+    ("B010", "drop-last-undecided", "the last batch is short and nothing says what becomes of it"),
+    ("P001", "precision-not-applicable", "the backend cannot apply this precision"),
+    ("P002", "invalid-option", "an option has a value it cannot have"),
+    ("P003", "weights-converted", "the weights were converted to another dtype"),
+    ("P004", "engine-not-available", "the chosen engine is not available on this machine"),
+    ("P005", "unknown-option-environment", "an environment variable has a value it cannot have"),
+    ("D001", "no-ipu-found", "no IPU was found"),
+    ("D002", "running-on-simulator", "no IPU was found: running on the CPU simulator"),
+    ("D003", "executor-cannot-move", "a ported model cannot be moved or cast"),
+    ("D004", "not-compiled", "the model has not been compiled yet"),
+    ("D005", "mode-frozen", "a compiled model cannot change between training and evaluation"),
+    ("D006", "no-labels-given", "a training call needs labels"),
+    ("D007", "destroyed", "the ported model has been destroyed"),
+    ("K001", "damaged-checkpoint", "the checkpoint is damaged"),
+    ("K002", "foreign-checkpoint", "the checkpoint belongs to another model"),
+    ("S001", "not-simulated", "the simulator does not simulate this part of PopTorch"),
+    ("R001", "unknown-recipe", "there is no recipe of this name"),
+    ("R002", "destination-exists", "the destination exists already"),
+    ("R003", "recipe-step-failed", "a step of the recipe failed"),
+    ("X001", "missing-extra", "an optional dependency is not installed"),
+)
+
+CODES: Mapping[str, Code] = MappingProxyType(
+    {
+        code: Code(code=code, slug=slug, severity=_NOT_AN_ERROR.get(code, Severity.ERROR), title=title)
+        for code, slug, title in _TABLE
+    }
+)
+"""Every code of the project, in the order of the table; read-only."""

@@ -1,0 +1,94 @@
+"""Errors that carry a finding, one class for each kind of fault that somebody may want to catch.
+
+PortingError
+├── BatchError                   B: the batch or the dataset does not fit
+├── CaptureError                 C, L: the model or its loss cannot become a static graph
+├── CheckpointError              K: weights or state cannot be loaded
+├── DeviceError                  D, S: the device is missing, or cannot do this
+├── OptionError                  P: an option has a value that it cannot have
+└── UnsupportedOptimizerError    O: the optimizer or its schedule cannot run on the device
+
+The letters are those of the codes.
+"""
+
+from __future__ import annotations
+
+from typing import Optional, Sequence, Type, TypeVar, Union
+
+from porting.diagnostics.codes import Severity
+from porting.diagnostics.findings import Finding
+from porting.diagnostics.places import Place
+from porting.diagnostics.rendering import render
+
+__all__ = [
+    "BatchError",
+    "CaptureError",
+    "CheckpointError",
+    "DeviceError",
+    "OptionError",
+    "PortingError",
+    "UnsupportedOptimizerError",
+]
+
+_Error = TypeVar("_Error", bound="PortingError")
+
+
+class PortingError(Exception):
+    """A finding that stops the work; as a string it is the rendered finding with the user's source line.
+
+    >>> error = PortingError.of("L002", label="of shape [4]", help="reduce it, as in `loss.mean()`")
+    >>> error.code, error.finding.label
+    ('L002', 'of shape [4]')
+    """
+
+    def __init__(self, finding: Finding) -> None:
+        super().__init__(finding)
+        self.finding = finding
+
+    def __str__(self) -> str:
+        """Render the finding as the command line would."""
+        return render(self.finding)
+
+    @property
+    def code(self) -> str:
+        """The finding's code, as in `L002`."""
+        return self.finding.code
+
+    @classmethod
+    def of(
+        cls: Type[_Error],
+        code: str,
+        *,
+        message: Optional[str] = None,
+        place: Optional[Place] = None,
+        label: str = "",
+        notes: Union[str, Sequence[str]] = (),
+        help: Union[str, Sequence[str]] = (),
+        severity: Optional[Severity] = None,
+    ) -> _Error:
+        """Make the error and its finding in one go; the arguments are those of `Finding`."""
+        return cls(Finding(code, message, place=place, label=label, notes=notes, help=help, severity=severity))
+
+
+class BatchError(PortingError):
+    """A batch or a dataset does not fit what was compiled or asked for."""
+
+
+class CaptureError(PortingError):
+    """A model or its loss cannot become a static graph."""
+
+
+class CheckpointError(PortingError):
+    """A checkpoint is damaged or belongs to another model."""
+
+
+class DeviceError(PortingError):
+    """A device is missing, or a ported model is asked for what its device cannot do."""
+
+
+class OptionError(PortingError):
+    """An option has a value that it cannot have."""
+
+
+class UnsupportedOptimizerError(PortingError):
+    """An optimizer, one of its settings, or its schedule cannot run on the device."""

@@ -1,0 +1,36 @@
+"""The pages that explain the codes, one Markdown file each."""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+from typing import List
+
+from porting.diagnostics.codes import CODES
+
+__all__ = ["PAGES_FOLDER", "read_page", "similar_names"]
+
+PAGES_FOLDER = Path(__file__).with_name("pages")
+"""Where the pages lie, each named after its code."""
+
+
+def read_page(code: str) -> str:
+    """Read the page of a code as Markdown.
+
+    >>> read_page("L001").splitlines()[0]
+    '# L001: loss-outside-forward'
+    """
+    return (PAGES_FOLDER / f"{code}.md").read_text(encoding="utf-8")
+
+
+def similar_names(name: str) -> List[str]:
+    """Suggest the codes and slugs that somebody who wrote `name` may have meant, at most five.
+
+    >>> similar_names("loss-outside-fwd")
+    ['loss-outside-forward']
+    """
+    wanted = name.strip().lower()
+    names = {known.lower(): known for code in CODES.values() for known in (code.code, code.slug)}
+    close = difflib.get_close_matches(wanted, names, n=5, cutoff=0.6)
+    containing = [known for known in names if wanted and wanted in known]
+    return [names[known] for known in dict.fromkeys(close + containing)][:5]

@@ -1,0 +1,122 @@
+"""Places in source files, and finding the line of the user's that led here."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import linecache
+import os
+import sys
+from dataclasses import dataclass
+from types import FrameType
+from typing import Optional, Tuple
+
+__all__ = ["Place", "caller_place", "frame_place", "is_user_file"]
+
+
+@dataclass(frozen=True)
+class Place:
+    """A span of source: lines and columns count characters from 1, `end_column` is one past the last one.
+
+    Without `column` the whole line is meant; without `end_line` the span ends on the line it starts on.
+
+    >>> str(Place("train.py", 3, 8))
+    'train.py:3:8'
+    """
+
+    file: str
+    line: int
+    column: Optional[int] = None
+    end_line: Optional[int] = None
+    end_column: Optional[int] = None
+
+    def __str__(self) -> str:
+        """`file:line:column`, the form editors and terminals can follow."""
+        return f"{self.file}:{self.line}" + (f":{self.column}" if self.column is not None else "")
+
+
+def caller_place(skip_internal: bool = True) -> Optional[Place]:
+    """Find the innermost line on the stack that the user wrote; None when there is none.
+
+    Frames of this package, of torch and the like, and of the standard library are passed over, save the reference
+    models and the recipes, which are code that a user would write. `skip_internal=False` gives the caller's own line.
+
+    >>> caller_place(skip_internal=False).line
+    1
+    """
+    frame: Optional[FrameType] = sys._getframe(1)
+    while skip_internal and frame is not None and not _is_user_frame(frame):
+        frame = frame.f_back
+    return frame_place(frame) if frame is not None else None
+
+
+def frame_place(frame: FrameType) -> Place:
+    """Say which span of source a frame is executing; columns need Python 3.11."""
+    file = frame.f_code.co_filename
+    if not hasattr(frame.f_code, "co_positions"):
+        return Place(file, frame.f_lineno)
+    span = next(itertools.islice(frame.f_code.co_positions(), frame.f_lasti // 2, None), (None,) * 4)
+    line, end_line, start_byte, end_byte = span
+    if line is None or end_line is None or start_byte is None or end_byte is None:
+        return Place(file, frame.f_lineno)
+    column = _column(frame, line=line, byte=start_byte)
+    return Place(file, line, column, end_line, _column(frame, line=end_line, byte=end_byte))
+
+
+def is_user_file(file: str) -> bool:
+    """Tell a file that a user may have written from this package's, torch's and the standard library's.
+
+    >>> is_user_file(os.__file__), is_user_file("train.py")
+    (False, True)
+    """
+    return _is_user_file(file, tuple(_library_folder(name) for name in _LIBRARIES))
+
+
+# tqdm stands between a user's loop and a loader, numpy between a user's call and a tensor
+_LIBRARIES = ("torch", "poptorch", "numpy", "tqdm")
+_PACKAGE_FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+_STANDARD_FOLDER = os.path.dirname(os.path.abspath(os.__file__))
+_USER_FOLDERS_INSIDE = tuple(os.path.join(_PACKAGE_FOLDER, name) for name in ("models", "recipes"))
+_SITE_FOLDERS = tuple(os.path.join(_STANDARD_FOLDER, name) for name in ("site-packages", "dist-packages"))
+_GENERATED_PREFIXES = ("<frozen ", "<eval_with_key>", "<attrs generated", "<__array_function__")
+
+
+def _is_user_frame(frame: FrameType) -> bool:
+    file = frame.f_code.co_filename
+    # methods that dataclasses and named tuples generate are code of "<string>"; so is `python -c`, which is the user's
+    if file == "<string>" and frame.f_globals.get("__name__") != "__main__":
+        return False
+    if file == "<string>" and "__file__" in frame.f_globals:
+        return False
+    return is_user_file(file)
+
+
+def _library_folder(name: str) -> Optional[str]:
+    file = getattr(sys.modules.get(name), "__file__", None)
+    return os.path.dirname(os.path.abspath(file)) if file else None
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_user_file(file: str, library_folders: Tuple[Optional[str], ...]) -> bool:
+    if file.startswith("<"):
+        return not file.startswith(_GENERATED_PREFIXES)
+    path = os.path.abspath(file)
+    if any(folder and _is_inside(path, folder) for folder in library_folders):
+        return False
+    if _is_inside(path, _PACKAGE_FOLDER):
+        return any(_is_inside(path, folder) for folder in _USER_FOLDERS_INSIDE)
+    if _is_inside(path, _STANDARD_FOLDER):
+        return any(_is_inside(path, folder) for folder in _SITE_FOLDERS)
+    return True
+
+
+def _is_inside(path: str, folder: str) -> bool:
+    return path.startswith(folder + os.sep)
+
+
+def _column(frame: FrameType, *, line: int, byte: int) -> int:
+    """Turn Python's offset in UTF-8 bytes into a column in characters, counted from 1."""
+    source = linecache.getline(frame.f_code.co_filename, line, frame.f_globals)
+    if not source:
+        return byte + 1
+    return len(source.encode("utf-8")[:byte].decode("utf-8", "ignore")) + 1

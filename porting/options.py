@@ -1,0 +1,252 @@
+"""`PortOptions`: batches, precision, seed and cache of a port, and the one place where they become the vendor's."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+from dataclasses import dataclass
+from typing import Any, Iterator, List, NamedTuple, Optional, Union
+
+import torch
+
+from porting.diagnostics import OptionError, caller_place
+
+__all__ = ["DEVICES", "PortOptions", "requested_device", "require_precision", "to_poptorch"]
+
+DEVICES = ("auto", "ipu", "sim")
+"""What `device` and the environment variable PORTING_DEVICE may say."""
+
+_OUTPUT_MODES = {"default": "Default", "final": "Final", "all": "All", "sum": "Sum", "every_n": "EveryN"}
+_REDUCTIONS = {"mean": "Mean", "sum": "Sum"}
+_CHOICES = {
+    "output_mode": tuple(_OUTPUT_MODES),
+    "reduction": tuple(_REDUCTIONS),
+    "precision": ("float32", "float16", "bfloat16", "mixed"),
+}
+_COUNTS = ("micro_batch", "accumulation", "replicas", "device_iterations", "output_every")
+_MAX_SEED = 2**64 - 1
+
+
+@dataclass(frozen=True)
+class PortOptions:
+    """How a model runs on its device; every value is checked when the options are made (OptionError P002).
+
+    A call takes `micro_batch` x `accumulation` x `replicas` x `device_iterations` samples and makes `device_iterations`
+    optimizer steps. `output_mode` says what a training call returns: the last micro-batch of each replica ("default",
+    "final"), all of them, their sum, or every `output_every`-th; inference returns every row whatever it says.
+    `reduction` joins the gradients of accumulation and replicas. `broadcast_buffers=False` is needed for replicas of a
+    model that writes to its buffers, as BatchNorm does. `seed` fixes the device's random stream and leaves the host's
+    alone. `cache_dir` keeps compiled executables. `engine` chooses how the simulator runs a graph.
+
+    >>> options = PortOptions(micro_batch=4, accumulation=8, replicas=2, device_iterations=3)
+    >>> options.samples_per_step, options.samples_per_call, options.micro_batches_per_call
+    (64, 192, 48)
+    """
+
+    micro_batch: int = 1
+    accumulation: int = 1
+    replicas: int = 1
+    device_iterations: int = 1
+    output_mode: str = "default"
+    output_every: int = 1
+    reduction: str = "mean"
+    precision: str = "float32"
+    broadcast_buffers: bool = True
+    seed: Optional[int] = None
+    cache_dir: Optional[Union[str, "os.PathLike[str]"]] = None
+    engine: str = "auto"
+
+    def __post_init__(self) -> None:
+        """Check every value and name all that are wrong at once."""
+        problems = _problems(self) or _output_period_problems(self)
+        if problems:
+            raise _option_error(problems)
+
+    @property
+    def samples_per_step(self) -> int:
+        """Samples between two optimizer steps: the batch size that a learning rate was tuned for."""
+        return self.micro_batch * self.accumulation * self.replicas
+
+    @property
+    def samples_per_call(self) -> int:
+        """Samples that one training call takes: the combined batch."""
+        return self.samples_per_step * self.device_iterations
+
+    @property
+    def samples_per_inference_call(self) -> int:
+        """Samples that one inference call takes; nothing is accumulated there."""
+        return self.micro_batch * self.replicas * self.device_iterations
+
+    @property
+    def micro_batches_per_call(self) -> int:
+        """Micro-batches that one training call is cut into."""
+        return self.accumulation * self.replicas * self.device_iterations
+
+    def replace(self, **changes: Any) -> PortOptions:
+        """Return a copy with some values changed, checked like any other.
+
+        >>> PortOptions(micro_batch=4).replace(replicas=2).samples_per_step
+        8
+        """
+        return dataclasses.replace(self, **changes)
+
+
+def to_poptorch(options: PortOptions, backend: Any, *, training: bool) -> Any:
+    """Make the `Options` object of `backend` (a module with PopTorch's API) that means the same as `options`.
+
+    An inference executor takes no accumulation and returns every row. Raises OptionError: P001 for a precision that no
+    such backend has, P004 for an engine choice that `backend` cannot take.
+    """
+    require_precision(options, backend)
+    vendor = backend.Options()
+    vendor.deviceIterations(options.device_iterations)
+    vendor.replicationFactor(options.replicas)
+    vendor.broadcastBuffers(options.broadcast_buffers)
+    if training:
+        vendor.Training.gradientAccumulation(options.accumulation)
+        reduction = getattr(backend.ReductionType, _REDUCTIONS[options.reduction])
+        vendor.Training.accumulationAndReplicationReductionType(reduction)
+    _set_output_mode(vendor, options, backend, training=training)
+    if options.seed is not None:
+        with _generators_restored():
+            vendor.randomSeed(int(options.seed))
+    if options.cache_dir is not None:
+        vendor.enableExecutableCaching(os.fspath(options.cache_dir))
+    _set_engine(vendor, options, backend)
+    return vendor
+
+
+def require_precision(options: PortOptions, backend: Any) -> None:
+    """Raise OptionError P001 when `backend` cannot compute in the precision that `options` ask for.
+
+    No IPU has bfloat16 (PopTorch reads such inputs as float32), so it is refused instead of ignored.
+    """
+    if options.precision == "bfloat16":
+        raise OptionError.of(
+            "P001",
+            message=f"`{_module_name(backend)}` cannot compute in bfloat16",
+            notes="IPUs have float32 and float16; PopTorch would read bfloat16 as float32 without a word",
+            help="use `precision='float16'`, or `precision='mixed'` to keep float32 weights",
+        )
+
+
+def requested_device(device: str = "auto") -> str:
+    """Return which device was asked for: "auto", "ipu" or "sim".
+
+    An argument other than "auto" wins; otherwise the environment variable PORTING_DEVICE decides. Raises OptionError:
+    P002 for an unknown argument, P005 for an unknown value of the variable.
+    """
+    if device not in DEVICES:
+        raise OptionError.of("P002", message=f"`device` is {device!r}", help=f"use one of {_listed(DEVICES)}")
+    value = os.environ.get("PORTING_DEVICE", "").strip().lower()
+    if device != "auto" or not value:
+        return device
+    if value not in DEVICES:
+        raise OptionError.of(
+            "P005",
+            message=f"the environment variable PORTING_DEVICE is {os.environ['PORTING_DEVICE']!r}",
+            help=f"set it to one of {', '.join(DEVICES)}, or unset it",
+        )
+    return value
+
+
+class _Problem(NamedTuple):
+    """What is wrong with one option, and which values it takes."""
+
+    fault: str
+    accepted: str
+
+
+def _problems(options: PortOptions) -> List[_Problem]:
+    accepted = {name: "an integer of at least 1" for name in _COUNTS}
+    accepted.update({name: f"one of {_listed(values)}" for name, values in _CHOICES.items()})
+    accepted["broadcast_buffers"] = "True or False"
+    accepted["seed"] = "None, or an integer from 0 to 2**64 - 1"
+    accepted["cache_dir"] = "None, or the path of a folder"
+    accepted["engine"] = "'auto', or the name of an engine"
+    values = {name: getattr(options, name) for name in accepted}
+    return [
+        _Problem(f"`{name}` is {value!r}", f"{name}: {accepted[name]}")
+        for name, value in values.items()
+        if not _is_acceptable(name, value)
+    ]
+
+
+def _is_acceptable(name: str, value: Any) -> bool:
+    if name in _COUNTS:
+        return _is_integer(value) and value >= 1
+    if name in _CHOICES:
+        return isinstance(value, str) and value in _CHOICES[name]
+    if name == "broadcast_buffers":
+        return isinstance(value, bool)
+    if name == "seed":
+        return value is None or (_is_integer(value) and 0 <= value <= _MAX_SEED)
+    if name == "cache_dir":
+        return value is None or (isinstance(value, (str, os.PathLike)) and bool(os.fspath(value)))
+    return isinstance(value, str) and bool(value)
+
+
+def _output_period_problems(options: PortOptions) -> List[_Problem]:
+    """Check the options that depend on each other, once each is right by itself."""
+    every, per_replica = options.output_every, options.accumulation * options.device_iterations
+    if options.output_mode != "every_n" and every != 1:
+        fault = f"`output_every` is {every} with `output_mode` {options.output_mode!r}"
+        return [_Problem(fault, "output_mode: 'every_n'")]
+    if per_replica % every:
+        fault = f"`output_every` is {every}, which does not divide a replica's micro-batches per call, {per_replica}"
+        return [_Problem(fault, "output_every: a divisor of accumulation x device_iterations")]
+    return []
+
+
+def _option_error(problems: List[_Problem]) -> OptionError:
+    accepted = tuple(f"accepted values of {problem.accepted}" for problem in problems)
+    if len(problems) == 1:
+        return OptionError.of("P002", message=problems[0].fault, place=caller_place(), help=accepted)
+    return OptionError.of(
+        "P002",
+        message=f"{len(problems)} options have values they cannot have",
+        place=caller_place(),
+        notes=tuple(problem.fault for problem in problems),
+        help=accepted,
+    )
+
+
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _listed(names: Any) -> str:
+    return ", ".join(repr(name) for name in names)
+
+
+def _set_output_mode(vendor: Any, options: PortOptions, backend: Any, *, training: bool) -> None:
+    if not training:
+        vendor.outputMode(backend.OutputMode.All)
+    elif options.output_mode == "every_n":
+        vendor.outputMode(backend.OutputMode.EveryN, options.output_every)
+    elif options.output_mode != "default":
+        vendor.outputMode(getattr(backend.OutputMode, _OUTPUT_MODES[options.output_mode]))
+
+
+def _set_engine(vendor: Any, options: PortOptions, backend: Any) -> None:
+    if hasattr(vendor, "useEngine"):
+        vendor.useEngine(options.engine)
+    elif options.engine != "auto":
+        raise OptionError.of(
+            "P004",
+            message=f"`engine` is {options.engine!r}, but `{_module_name(backend)}` has only its own",
+            help="leave `engine` at 'auto', or run on the simulator with `device='sim'`",
+        )
+
+
+@contextlib.contextmanager
+def _generators_restored() -> Iterator[None]:
+    """Undo what PopTorch's `randomSeed` does besides: it calls `torch.manual_seed` on the host."""
+    cuda_devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
+    with torch.random.fork_rng(devices=cuda_devices):
+        yield
+
+
+def _module_name(backend: Any) -> str:
+    return str(getattr(backend, "__name__", backend))

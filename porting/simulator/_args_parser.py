@@ -1,0 +1,208 @@
+"""The arguments of a call bound to `forward`'s parameters, and compared with those the model was compiled for."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass, field
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Sequence, Tuple, Type
+
+import torch
+
+from ..capture import flatten_tensors, rebuild
+from .errors import createPoptorchError
+
+__all__ = ["ArgsParser", "BoundArguments", "TensorSpec", "check_same_signature"]
+
+_MISMATCH_ADVICE = (
+    "\nThis error occurred because the inputs passed at runtime don't match the inputs used to compile the model. To "
+    "recompile the model for the new inputs create a new inferenceModel / trainingModel wrapper or call destroy() on "
+    "the curent one and try again."
+)
+
+
+class TensorSpec(NamedTuple):
+    """What is remembered of a tensor argument: its class, type and shape."""
+
+    cls: Type[torch.Tensor]
+    dtype: torch.dtype
+    shape: torch.Size
+
+
+@dataclass
+class BoundArguments:
+    """The arguments of one call: `positional` values under `names`, then those kept by keyword."""
+
+    names: List[str]
+    positional: List[Any]
+    named: Dict[str, Any] = field(default_factory=dict)
+
+    def tensors(self, like: "BoundArguments | None" = None) -> List[torch.Tensor]:
+        """List all tensors, dictionaries in the key order of the arguments `like`."""
+        pattern = (like.positional, like.named) if like is not None else None
+        return flatten_tensors((self.positional, self.named), like=pattern)
+
+    def with_tensors(self, tensors: Sequence[Any]) -> BoundArguments:
+        """Return the same arguments with other values in the places of the tensors."""
+        positional, named = rebuild((self.positional, self.named), tensors)
+        return BoundArguments(list(self.names), positional, named)
+
+    def items(self) -> List[Tuple[str, Any]]:
+        """List (name, value) of all arguments."""
+        return [*zip(self.names, self.positional), *self.named.items()]
+
+
+class ArgsParser:
+    """Binds arguments to the parameters of a `forward`, with PopTorch's messages for what does not fit."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        """Read the signature of `function`; one without a signature takes anything."""
+        try:
+            self._parameters = list(inspect.signature(function).parameters.values())
+        except (TypeError, ValueError):
+            self._parameters = [
+                inspect.Parameter("args", inspect.Parameter.VAR_POSITIONAL),
+                inspect.Parameter("kwargs", inspect.Parameter.VAR_KEYWORD),
+            ]
+        kinds = [parameter.kind for parameter in self._parameters]
+        self._has_args = inspect.Parameter.VAR_POSITIONAL in kinds
+        self._has_kwargs = inspect.Parameter.VAR_KEYWORD in kinds
+        self._names = [p.name for p in self._parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+
+    def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> BoundArguments:
+        """Return the arguments in the order of the parameters, defaults included.
+
+        Raises AssertionError for too many, unknown or doubled arguments and `poptorch.Error` for a missing one.
+        """
+        self._check_names(args, kwargs)
+        bound = BoundArguments([], [])
+        remaining, left = list(args), dict(kwargs)
+        for parameter in self._parameters:
+            if parameter.kind == parameter.VAR_POSITIONAL:
+                for index, value in enumerate(remaining):
+                    bound.names.append(f"*{parameter.name}[{index}]")
+                    bound.positional.append(value)
+                remaining = []
+            elif parameter.kind == parameter.VAR_KEYWORD:
+                bound.named.update(left)
+            else:
+                self._bind_one(parameter, remaining, left, bound)
+        return bound
+
+    @staticmethod
+    def _bind_one(parameter: inspect.Parameter, remaining: List[Any], left: Dict[str, Any], bound: BoundArguments) -> None:
+        by_keyword = parameter.kind == parameter.KEYWORD_ONLY
+        if remaining and not by_keyword:
+            value = remaining.pop(0)
+            if parameter.name in left:
+                raise AssertionError(f"Parameter {parameter.name} was passed more than once")
+        elif parameter.name in left:
+            value = left.pop(parameter.name)
+        elif parameter.default is not parameter.empty:
+            value = parameter.default
+        else:
+            raise createPoptorchError(f"Mandatory parameter {parameter.name} missing")
+        if by_keyword:
+            bound.named[parameter.name] = value
+        else:
+            bound.names.append(parameter.name)
+            bound.positional.append(value)
+
+    def _check_names(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        count = len(args) + len(kwargs)
+        if not self._has_args and not self._has_kwargs and count > len(self._names):
+            raise AssertionError(
+                f"Too many arguments provided: expected {self._names} ({len(self._names)}) but got {count}"
+            )
+        if not self._has_args and len(args) > len(self._names):
+            raise AssertionError(
+                f"Too many arguments provided: expected {self._names} ({len(self._names)}) but got {count}"
+            )
+        for name in kwargs:
+            if not self._has_kwargs and name not in self._names:
+                raise AssertionError(f"{name} is not a valid parameter.Allowed values are {self._names}")
+
+
+def specification(bound: BoundArguments) -> BoundArguments:
+    """Return `bound` with a `TensorSpec` in the place of each tensor."""
+    specs = [TensorSpec(type(tensor), tensor.dtype, tensor.shape) for tensor in bound.tensors()]
+    return bound.with_tensors(specs)
+
+
+def check_same_signature(expected: BoundArguments, actual: BoundArguments) -> None:
+    """Raise `poptorch.Error` unless `actual` fits `expected`, the specification of the compiled arguments."""
+    if len(expected.positional) != len(actual.positional):
+        raise _mismatch(
+            f"Number of positional arguments mismatch: expected {len(expected.positional)} arguments but got "
+            f"{len(actual.positional)}."
+        )
+    for name, wanted, value in zip(expected.names, expected.positional, actual.positional):
+        _compare(name, wanted, value)
+    _compare_keys("named arguments", expected.named, actual.named)
+    for name, wanted in expected.named.items():
+        _compare(name, wanted, actual.named[name])
+
+
+def _compare(name: str, expected: Any, actual: Any) -> None:
+    if isinstance(expected, TensorSpec):
+        _compare_tensor(name, expected, actual)
+        return
+    if type(expected) is not type(actual):
+        raise _mismatch(f"Type mismatch for {name}: expected {type(expected)} but got {type(actual)}.")
+    if isinstance(expected, tuple):
+        if len(expected) != len(actual):
+            raise _mismatch(
+                f"Length mismatch for {name}: expected {len(expected)} elements but got {len(actual)}."
+            )
+        for index, (wanted, value) in enumerate(zip(expected, actual)):
+            _compare(f"{name}[{index}]", wanted, value)
+    elif isinstance(expected, Mapping):
+        _compare_keys(name, expected, actual)
+        for key, wanted in expected.items():
+            _compare(f"{name}[{key}]", wanted, actual[key])
+    else:
+        _compare_other(name, expected, actual)
+
+
+def _compare_tensor(name: str, expected: TensorSpec, actual: Any) -> None:
+    if type(actual) is not expected.cls:
+        raise _mismatch(f"Type mismatch for {name}: expected {expected.cls} but got {type(actual)}.")
+    if actual.dtype != expected.dtype:
+        raise _mismatch(f"Data type mismatch for {name}: expected {expected.dtype} but got {actual.dtype}.")
+    if actual.shape != expected.shape:
+        raise _mismatch(f"Shape mismatch for {name}: expected {expected.shape} but got {actual.shape}.")
+
+
+def _compare_keys(name: str, expected: Mapping[str, Any], actual: Mapping[str, Any]) -> None:
+    extra = [str(key) for key in actual if key not in expected]
+    missing = [str(key) for key in expected if key not in actual]
+    if not extra and not missing:
+        return
+    parts = [f"Unexpected arguments: {', '.join(extra)}."] if extra else []
+    parts += [f"Missing arguments: {', '.join(missing)}."] if missing else []
+    raise _mismatch(f"Keys mismatch for {name}: {' '.join(parts)}")
+
+
+def _compare_other(name: str, expected: Any, actual: Any) -> None:
+    """Compare lists by the tensors in them, like a tuple of tensors; anything else by equality."""
+    specs, tensors = _specs_in(expected), flatten_tensors(actual)
+    if specs or tensors:
+        if len(specs) != len(tensors):
+            raise _mismatch(f"Length mismatch for {name}: expected {len(specs)} elements but got {len(tensors)}.")
+        for index, (spec, tensor) in enumerate(zip(specs, tensors)):
+            _compare_tensor(f"{name}[{index}]", spec, tensor)
+    elif expected != actual:
+        raise _mismatch(f"Value mismatch for {name}: expected {expected} but got {actual}.")
+
+
+def _specs_in(value: Any) -> List[TensorSpec]:
+    if isinstance(value, TensorSpec):
+        return [value]
+    if isinstance(value, Mapping):
+        return [spec for item in value.values() for spec in _specs_in(item)]
+    if isinstance(value, (list, tuple)):
+        return [spec for item in value for spec in _specs_in(item)]
+    return []
+
+
+def _mismatch(message: str) -> Exception:
+    return createPoptorchError(message + _MISMATCH_ADVICE)

@@ -1,0 +1,340 @@
+"""An optimizer's settings in the device's terms: its type, and each setting's value and whether it may change."""
+
+from __future__ import annotations
+
+import enum
+import math
+from dataclasses import dataclass, field
+from typing import Any, Dict, List, Mapping, Set, Tuple, Type
+
+import torch
+
+from porting.simulator import optim
+from porting.simulator._logging import logger
+from porting.simulator._options_impl import require
+from porting.simulator.enums import MeanReductionStrategy
+from porting.simulator.options import Options
+
+__all__ = ["GroupSettings", "OptimizerAttrTracker", "convertOptimizerToDict", "device_groups", "optimizer_type"]
+
+
+class _OptimizerType(enum.IntEnum):
+    """The device's optimizers: SGD1 keeps gradient and velocity in one tensor, SGD2 apart."""
+
+    SGD1 = 0
+    SGD2 = 1
+    ADAM = 2
+    ADAMW = 3
+    ADAMW_NO_BIAS = 4
+    RMSPROP = 5
+    RMSPROP_CENTERED = 6
+    LAMB = 7
+    LAMB_NO_BIAS = 8
+
+
+@dataclass(frozen=True)
+class GroupSettings:
+    """The settings of one parameter group as plain numbers; those that its optimizer has no use for are neutral.
+
+    For SGD ``first_order_type`` is the velocity's type. Two settings are equal whatever their parameters are.
+    """
+
+    kind: _OptimizerType
+    learning_rate: float
+    weight_decay: float = 0.0
+    momentum: float = 0.0
+    dampening: float = 0.0
+    nesterov: bool = False
+    beta1: float = 0.0
+    beta2: float = 0.0
+    eps: float = 0.0
+    alpha: float = 0.0
+    centered: bool = False
+    max_weight_norm: float = math.inf
+    use_tf_variant: bool = False
+    loss_scaling: float = 1.0
+    velocity_scaling: float = 1.0
+    max_grad_norm: float = math.inf
+    bias_correction: bool = True
+    accum_type: torch.dtype = torch.float32
+    first_order_type: torch.dtype = torch.float32
+    second_order_type: torch.dtype = torch.float32
+    params: Tuple[torch.Tensor, ...] = field(default=(), compare=False, repr=False)
+
+
+class OptimizerAttrTracker:
+    """Remembers which names an executor's first optimizer had, and logs others that appear later, each once."""
+
+    def __init__(self, options: Options) -> None:
+        self._log_unexpected = logger.debug if options._relax_optimizer_checks else logger.warning
+        self._known: Dict[str, Set[str]] = {}
+        self._logged: Set[str] = set()
+
+    def check(self, optimizer: torch.optim.Optimizer, type_name: str) -> None:
+        """Record the names of the first optimizer; log those of a later one that were never seen."""
+        is_first = not self._known
+        found = [("default group variable", set(optimizer.defaults))]
+        found += [(f"group {i} attribute", set(group) - {"params"}) for i, group in enumerate(optimizer.param_groups)]
+        found += [("optimizer attribute", set(optimizer.__dict__) - _NOT_ATTRIBUTES)]
+        if is_first:
+            for where, names in found:
+                self._known.setdefault(_kind_of_name(where), set()).update(names, _POPTORCH_NAMES)
+            return
+        for where, names in found:
+            unexpected = sorted(names - self._known[_kind_of_name(where)])
+            if unexpected:
+                self.log_once(
+                    f"Ignoring unexpected {where} in {type_name} optimizer: {unexpected}", self._log_unexpected
+                )
+
+    def log_once(self, message: str, log: Any = logger.warning) -> None:
+        """Log a message unless this tracker did so before."""
+        if message not in self._logged:
+            self._logged.add(message)
+            log(message)
+
+
+def optimizer_type(optimizer: torch.optim.Optimizer) -> _OptimizerType:
+    """Return the device's optimizer for a torch or PopTorch one; `AssertionError` if there is none."""
+    if isinstance(optimizer, torch.optim.SGD):
+        is_combined = getattr(optimizer, "use_combined_accum", False)
+        return _OptimizerType.SGD1 if is_combined else _OptimizerType.SGD2
+    # AdamW first: in recent torch it is derived from Adam.
+    if isinstance(optimizer, torch.optim.AdamW):
+        is_corrected = getattr(optimizer, "bias_correction", True)
+        return _OptimizerType.ADAMW if is_corrected else _OptimizerType.ADAMW_NO_BIAS
+    if isinstance(optimizer, torch.optim.Adam):
+        is_decoupled = _common_flag(optimizer, "decoupled_weight_decay")
+        return _OptimizerType.ADAMW if is_decoupled else _OptimizerType.ADAM
+    if isinstance(optimizer, torch.optim.RMSprop):
+        is_centered = _common_flag(optimizer, "centered")
+        return _OptimizerType.RMSPROP_CENTERED if is_centered else _OptimizerType.RMSPROP
+    if isinstance(optimizer, optim.LAMB):
+        return _OptimizerType.LAMB if optimizer.bias_correction else _OptimizerType.LAMB_NO_BIAS
+    raise AssertionError(
+        "Unsupported optimizer type. Types supported: SGD, Adam, AdamW and RMSprop of torch.optim; SGD, Adam, AdamW, "
+        f"RMSprop and LAMB of poptorch.optim. Got {type(optimizer)}"
+    )
+
+
+def convertOptimizerToDict(
+    optimizer: torch.optim.Optimizer, attr_tracker: OptimizerAttrTracker, options: Options, is_compiled: bool
+) -> Dict[str, Any]:
+    """Return the settings that the device gets: type, what holds for all groups, defaults, and each group's.
+
+    A setting of a group is a pair of value and whether it is constant. Raises `AssertionError` for an optimizer or a
+    value that the device has no form for and `ValueError` for ``amsgrad``. An optimizer with half accumulators
+    switches ``options`` to the running mean, which is a `ValueError` once the model is compiled. Names and settings
+    that the device ignores are logged once per ``attr_tracker``.
+    """
+    kind = optimizer_type(optimizer)
+    attr_tracker.check(optimizer, kind.name)
+    _warn_of_subclass(optimizer, attr_tracker)
+    _warn_of_ignored_settings(optimizer, kind, attr_tracker)
+    is_loss_scaling_automatic = bool(options._Popart.options.get("automaticLossScalingSettings.enabled"))
+    if is_loss_scaling_automatic and isinstance(optimizer, optim.Optimizer):
+        optimizer.variable_attrs.markAsVariable("loss_scaling")
+
+    settings: Dict[str, Any] = {"optimizer_type": kind, **_optimizer_settings(optimizer, kind)}
+    settings["defaults"] = _group_settings(optimizer, kind, optimizer.defaults)
+    loss_scaling = _number("loss_scaling", getattr(optimizer, "loss_scaling", 1.0))
+    is_constant = not is_loss_scaling_automatic and _is_constant(optimizer, kind, "loss_scaling", loss_scaling)
+    settings["defaults"]["lossScaling"] = (loss_scaling, is_constant)
+    settings["groups"] = [_group_settings(optimizer, kind, group) for group in optimizer.param_groups]
+    if settings.get("accumType") and kind != _OptimizerType.SGD1:
+        _switch_to_running_mean(options, is_compiled)
+    return settings
+
+
+def device_groups(optimizer: torch.optim.Optimizer) -> List[GroupSettings]:
+    """Return what the device's arithmetic needs of each parameter group, read anew and not checked.
+
+    Learning rates and other settings may be tensors of one element.
+    """
+    kind = optimizer_type(optimizer)
+    own = optimizer.__dict__
+    first_order_type = own.get("velocity_accum_type") or own.get("first_order_momentum_accum_type") or torch.float32
+    common = {
+        "kind": kind,
+        "centered": kind == _OptimizerType.RMSPROP_CENTERED,
+        "use_tf_variant": own.get("use_tf_variant", False),
+        "loss_scaling": float(own.get("loss_scaling", 1.0)),
+        "max_grad_norm": float(own.get("max_grad_norm", math.inf)),
+        "bias_correction": own.get("bias_correction", True),
+        "accum_type": own.get("accum_type", torch.float32),
+        "first_order_type": first_order_type,
+        "second_order_type": own.get("second_order_momentum_accum_type", torch.float32),
+    }
+    return [_one_group(group, common) for group in optimizer.param_groups]
+
+
+def _one_group(group: Mapping[str, Any], common: Mapping[str, Any]) -> GroupSettings:
+    beta1, beta2 = group.get("betas", (0.0, 0.0))
+    return GroupSettings(
+        learning_rate=float(group["lr"]),
+        weight_decay=float(group.get("weight_decay", 0.0)),
+        momentum=float(group.get("momentum", 0.0)),
+        dampening=float(group.get("dampening", 0.0)),
+        nesterov=bool(group.get("nesterov", False)),
+        beta1=float(beta1),
+        beta2=float(beta2),
+        eps=float(group.get("eps", 0.0)),
+        alpha=float(group.get("alpha", 0.0)),
+        max_weight_norm=float(group.get("max_weight_norm", math.inf)),
+        velocity_scaling=float(group.get("velocity_scaling", 1.0)),
+        params=tuple(group["params"]),
+        **common,
+    )
+
+
+def _common_flag(optimizer: torch.optim.Optimizer, name: str) -> bool:
+    flags = [bool(group.get(name, False)) for group in optimizer.param_groups]
+    for i, flag in enumerate(flags):
+        if flag != flags[0]:
+            raise AssertionError(
+                f"All parameter groups must have the same value for the '{name}' attribute (Group 0: {flags[0]} / "
+                f"Group {i}: {flag})"
+            )
+    return flags[0]
+
+
+def _warn_of_subclass(optimizer: torch.optim.Optimizer, attr_tracker: OptimizerAttrTracker) -> None:
+    cls = type(optimizer)
+    # By name rather than by base: torch's AdamW is derived from torch's Adam.
+    is_plain = cls in _PLAIN_CLASSES or torch.optim.Optimizer in cls.__bases__ or optim.Optimizer in cls.__bases__
+    if not is_plain:
+        attr_tracker.log_once(
+            f"Optimizer `{cls.__name__}` subclassed from classes in poptorch.optim or torch.optim are unlikely to "
+            "behave as intended. Poptorch does not run Python optimizer code directly; it uses the settings of the "
+            "optimizer it is derived from and the device's own implementation."
+        )
+
+
+def _warn_of_ignored_settings(
+    optimizer: torch.optim.Optimizer, kind: _OptimizerType, attr_tracker: OptimizerAttrTracker
+) -> None:
+    for name, consequence in _IGNORED_SETTINGS.items():
+        if any(group.get(name) for group in optimizer.param_groups):
+            attr_tracker.log_once(f"Ignoring {name}=True in {kind.name} optimizer: {consequence}")
+
+
+def _optimizer_settings(optimizer: torch.optim.Optimizer, kind: _OptimizerType) -> Dict[str, Any]:
+    """Return what holds for all groups; the types as whether they are half."""
+    settings: Dict[str, Any] = {}
+    for name in _CLASSES[kind]._child_only:
+        if name.endswith("accum_type"):
+            settings[_DEVICE_NAMES[name]] = getattr(optimizer, name, torch.float32) == torch.float16
+        elif name == "use_tf_variant":
+            settings[_DEVICE_NAMES[name]] = bool(getattr(optimizer, name, False))
+        elif name == "max_grad_norm":
+            settings[_DEVICE_NAMES[name]] = _number(name, getattr(optimizer, name, math.inf))
+    return settings
+
+
+def _group_settings(
+    optimizer: torch.optim.Optimizer, kind: _OptimizerType, group: Mapping[str, Any]
+) -> Dict[str, Tuple[float, bool]]:
+    settings: Dict[str, Tuple[float, bool]] = {}
+    for name in _CLASSES[kind]._group_vars:
+        value = group.get(name, _MISSING_IN_TORCH.get(name))
+        if name == "amsgrad":
+            if value:
+                raise ValueError("Only non-amsgrad Adam/AdamW optimizers are supported.")
+        elif name == "betas":
+            require(isinstance(value, tuple) and len(value) == 2, f"Expected a pair for betas but got {value!r}")
+            is_constant = _is_constant(optimizer, kind, name, value)
+            settings["beta1"] = (_number("betas", value[0]), is_constant)
+            settings["beta2"] = (_number("betas", value[1]), is_constant)
+        elif name != "centered":
+            number = _number(name, value)
+            settings[_DEVICE_NAMES.get(name, name)] = (number, _is_constant(optimizer, kind, name, number))
+    return settings
+
+
+def _number(name: str, value: Any) -> float:
+    if isinstance(value, torch.Tensor) and value.numel() == 1:
+        return float(value)
+    require(isinstance(value, (int, float)), f"Expected a number for {name} but got {value!r}")
+    return value
+
+
+def _is_constant(optimizer: torch.optim.Optimizer, kind: _OptimizerType, name: str, value: Any) -> bool:
+    if isinstance(optimizer, optim.Optimizer):
+        return optimizer.variable_attrs.isConstant(name)
+    if name == "weight_decay" and kind == _OptimizerType.ADAMW:
+        return bool(value == 0.01)
+    # Not in the table: alpha, nesterov and betas, which are constant whatever they are.
+    return name not in _CONSTANT_IF_EQUAL or bool(value == _CONSTANT_IF_EQUAL[name])
+
+
+def _switch_to_running_mean(options: Options, is_compiled: bool) -> None:
+    running = MeanReductionStrategy.Running
+    training = options.Training
+    if training.meanAccumulationAndReplicationReductionStrategy == running:
+        return
+    if is_compiled:
+        raise ValueError(
+            "Invalid optimizer: the new optimizer would require changing "
+            "options.Training.meanAccumulationAndReplicationReductionStrategy to "
+            "poptorch.MeanReductionStrategy.Running but the executable is already compiled."
+        )
+    was_frozen = training._is_frozen
+    training._unfreeze()
+    training.setMeanAccumulationAndReplicationReductionStrategy(running)
+    if was_frozen:
+        training._freeze()
+
+
+def _kind_of_name(where: str) -> str:
+    return "group" if where.startswith("group") else where
+
+
+_CLASSES: Mapping[_OptimizerType, Type[optim.Optimizer]] = {
+    _OptimizerType.SGD1: optim.SGD,
+    _OptimizerType.SGD2: optim.SGD,
+    _OptimizerType.ADAM: optim.Adam,
+    _OptimizerType.ADAMW: optim.AdamW,
+    _OptimizerType.ADAMW_NO_BIAS: optim.AdamW,
+    _OptimizerType.RMSPROP: optim.RMSprop,
+    _OptimizerType.RMSPROP_CENTERED: optim.RMSprop,
+    _OptimizerType.LAMB: optim.LAMB,
+    _OptimizerType.LAMB_NO_BIAS: optim.LAMB,
+}
+_PLAIN_CLASSES = (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW, torch.optim.RMSprop)
+
+_DEVICE_NAMES = {
+    "accum_type": "accumType",
+    "first_order_momentum_accum_type": "firstOrderMomentumAccumType",
+    "lr": "learningRate",
+    "max_grad_norm": "maxGradNorm",
+    "max_weight_norm": "maxWeightNorm",
+    "second_order_momentum_accum_type": "secondOrderMomentumAccumType",
+    "use_tf_variant": "useTfVariant",
+    "velocity_accum_type": "velocityAccumType",
+    "velocity_scaling": "velocityScaling",
+    "weight_decay": "weightDecay",
+}
+_MISSING_IN_TORCH = {"velocity_scaling": 1.0, "amsgrad": False}
+# The learning rate is never constant: no number equals NaN.
+_CONSTANT_IF_EQUAL = {
+    "dampening": 0.0,
+    "eps": 1e-8,
+    "loss_scaling": 1.0,
+    "lr": math.nan,
+    "max_weight_norm": 65500.0,
+    "momentum": 0.0,
+    "velocity_scaling": 1.0,
+    "weight_decay": 0.0,
+}
+
+_NOT_ATTRIBUTES = {"defaults", "state", "param_groups", "variable_attrs"}
+_POPTORCH_NAMES = frozenset(
+    {"_state_dict", "ipu_state_is_dirty", "host_state_is_dirty", "state_dict", "max_weight_norm"}.union(
+        *(cls._child_only for cls in _CLASSES.values())
+    )
+)
+_IGNORED_SETTINGS = {
+    "maximize": "the device minimises the loss",
+    "differentiable": "the device's update is not part of any graph of gradients",
+    "capturable": "there is no CUDA graph to capture",
+}

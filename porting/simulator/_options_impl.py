@@ -1,0 +1,129 @@
+"""`OptionsDict`: named values with fixed names and types that can be frozen, the base of all option groups."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, Dict
+
+_BASE_ATTRIBUTES = ("_warnings", "_warnings_disabled", "_is_frozen", "_values")
+
+
+def require(condition: bool, message: str) -> None:
+    """Raise the `AssertionError` with which PopTorch refuses a setting, also under ``python -O``."""
+    if not condition:
+        raise AssertionError(message)
+
+
+class OptionsDict:
+    """Values that are read as attributes and changed only to a value of the same type.
+
+    >>> options = OptionsDict(device_iterations=1)
+    >>> options.device_iterations = 4
+    >>> options
+    OptionsDict(device_iterations=4)
+    """
+
+    def __init__(self, **default_values: Any) -> None:
+        self._warnings: Dict[str, str] = {}
+        self._warnings_disabled: set = set()
+        self._is_frozen = False
+        # Last, because from here on `__setattr__` guards the attributes.
+        self._values = default_values
+
+    def set(self, **kwargs: Any) -> OptionsDict:
+        """Change existing options; `AssertionError` for an unknown name or another type."""
+        for option, value in kwargs.items():
+            self.checkIsFrozen(option)
+            require(self.exists(option), f"Invalid option {option}, valid options are {list(self._values)}")
+            expected = type(self._values[option])
+            require(
+                isinstance(value, expected),
+                f"Unexpected type {type(value)} for option {option}. Expected {expected}",
+            )
+            self._values[option] = value
+        return self
+
+    def createOrSet(self, **kwargs: Any) -> OptionsDict:
+        """Change options, creating those that do not exist."""
+        for option, value in kwargs.items():
+            if self.exists(option):
+                self.set(**{option: value})
+            else:
+                self.checkIsFrozen(option)
+                self._values[option] = value
+        return self
+
+    def exists(self, option: str) -> bool:
+        """Tell whether the option has a value."""
+        return option in self._values
+
+    def deleteIfExists(self, option: str) -> None:
+        """Forget the option's value."""
+        self.checkIsFrozen(option)
+        self._values.pop(option, None)
+
+    def checkIsFrozen(self, option: Any = None) -> None:
+        """Raise `AttributeError` if the options can't be changed any more."""
+        if self._is_frozen and option != "_is_frozen":
+            raise AttributeError("Can't modify frozen Options")
+
+    def update(self, other: Dict[str, Any]) -> Dict[str, Any]:
+        """Add the values to ``other`` and return it; `AssertionError` if they have a key in common."""
+        require(not (self._values.keys() & other.keys()), "Can't merge dictionaries, they have some keys in common")
+        other.update(self._values)
+        return other
+
+    def toDict(self) -> Dict[str, Any]:
+        """Return the values as a new dictionary."""
+        return self.update({})
+
+    def _freeze(self) -> None:
+        self._set_frozen(True)
+
+    def _unfreeze(self) -> None:
+        self._set_frozen(False)
+
+    def _set_frozen(self, is_frozen: bool) -> None:
+        self._is_frozen = is_frozen
+        for attribute in self.__dict__.values():
+            if hasattr(attribute, "_is_frozen"):
+                attribute._is_frozen = is_frozen
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not name.startswith("_"):
+            self.set(**{name: value})
+            return
+        if "_values" in self.__dict__:
+            self.checkIsFrozen(name)
+            if not hasattr(self, name):
+                raise AttributeError(f"Invalid private attribute {name}. Valid attributes: {list(self.__dict__)}")
+        object.__setattr__(self, name, value)
+
+    def __getattr__(self, name: str) -> Any:
+        # Copying and unpickling look attributes up before there are any values.
+        values = self.__dict__.get("_values", {})
+        if name.startswith("_") or name not in values:
+            raise AttributeError(f"Invalid attribute {name}.")
+        return values[name]
+
+    def __call__(self, option: str) -> Any:
+        return getattr(self, option)
+
+    def __deepcopy__(self, memo: Dict[int, Any]) -> OptionsDict:
+        duplicate = type(self).__new__(type(self))
+        memo[id(self)] = duplicate
+        for name, value in self.__dict__.items():
+            duplicate.__dict__[name] = copy.deepcopy(value, memo)
+        duplicate.__dict__["_is_frozen"] = False
+        return duplicate
+
+    def __getstate__(self) -> Dict[str, Any]:
+        return self.__dict__
+
+    def __setstate__(self, state: Dict[str, Any]) -> None:
+        self.__dict__.update(state)
+
+    def __repr__(self) -> str:
+        values = [f"{name}={value!r}" for name, value in self._values.items()]
+        attributes = [f"{name}={value!r}" for name, value in self.__dict__.items() if name not in _BASE_ATTRIBUTES]
+        return f"{type(self).__name__}({', '.join(values + attributes)})"

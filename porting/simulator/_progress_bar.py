@@ -1,0 +1,53 @@
+"""The progress bar of a compilation, which also measures how long it took."""
+
+from __future__ import annotations
+
+import datetime
+import time
+from typing import Any, Dict, Optional
+
+from tqdm import tqdm
+
+__all__ = ["CompilationProgressBar"]
+
+
+class CompilationProgressBar:
+    """A callable ``(progress, total)`` that shows a bar and remembers the time from its first call to its last.
+
+    >>> CompilationProgressBar().compilation_time is None
+    True
+    """
+
+    def __init__(self) -> None:
+        self._bar: Optional[tqdm] = None
+        self._start_seconds: Optional[float] = None
+        self._duration_seconds: Optional[float] = None
+
+    def __call__(self, progress: int, total: int) -> None:
+        """Show that ``progress`` of ``total`` is done; the bar ends when they are equal."""
+        now_seconds = time.perf_counter()
+        if self._bar is None:
+            self._start_seconds, self._duration_seconds = now_seconds, None
+            self._bar = tqdm(
+                total=total, desc="Graph compilation", bar_format="{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}]"
+            )
+        self._bar.update(progress - self._bar.n)
+        if progress >= total:
+            self._bar.close()
+            self._bar = None
+            self._duration_seconds = now_seconds - (self._start_seconds or now_seconds)
+
+    def close(self) -> None:
+        """End an unfinished bar, for a compilation that failed."""
+        if self._bar is not None:
+            self._bar.close()
+            self._bar = None
+
+    @property
+    def compilation_time(self) -> Optional[datetime.timedelta]:
+        """The time that the last finished compilation took, None before."""
+        return None if self._duration_seconds is None else datetime.timedelta(seconds=self._duration_seconds)
+
+    def __getstate__(self) -> Dict[str, Any]:
+        # A bar on the screen belongs to the process and the object that started it.
+        return {**self.__dict__, "_bar": None}

@@ -1,0 +1,71 @@
+"""What is known while a model is traced: that it is, and the hooks that run around it."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from contextlib import contextmanager
+from typing import Any, Callable, Iterator
+
+import torch
+
+__all__ = [
+    "isDispatchTracing",
+    "isRunningOnIpu",
+    "registerPostCompileHook",
+    "registerPreCompileHook",
+    "tracing",
+]
+
+_tracing_depth = 0
+_pre_compile_hooks: "OrderedDict[int, Callable[[], Any]]" = OrderedDict()
+_post_compile_hooks: "OrderedDict[int, Callable[[], Any]]" = OrderedDict()
+
+
+def isRunningOnIpu() -> bool:
+    """Tell whether `forward` is being traced for the device right now; False in any ordinary run on the CPU."""
+    return _tracing_depth > 0
+
+
+def isDispatchTracing() -> bool:
+    """Tell whether operators are being recorded; the same as `isRunningOnIpu` in the simulator."""
+    return _tracing_depth > 0
+
+
+def registerPreCompileHook(hook: Callable[[], Any]) -> torch.utils.hooks.RemovableHandle:
+    """Call `hook()` before each model is traced; the handle's `remove()` takes it back."""
+    if not callable(hook):
+        raise RuntimeError("Pre-compile hook must be callable")
+    return _register(_pre_compile_hooks, hook)
+
+
+def registerPostCompileHook(hook: Callable[[], Any]) -> torch.utils.hooks.RemovableHandle:
+    """Call `hook()` after each model was traced, also when tracing failed."""
+    if not callable(hook):
+        raise RuntimeError("Post-compile hook must be callable")
+    return _register(_post_compile_hooks, hook)
+
+
+def _register(hooks: "OrderedDict[int, Callable[[], Any]]", hook: Callable[[], Any]) -> Any:
+    handle = torch.utils.hooks.RemovableHandle(hooks)
+    hooks[handle.id] = hook
+    return handle
+
+
+@contextmanager
+def tracing() -> Iterator[None]:
+    """Mark the run of `forward` under capture, with the hooks before and after it."""
+    global _tracing_depth
+    validate = torch.distributions.Distribution._validate_args
+    _tracing_depth += 1
+    try:
+        torch.distributions.Distribution.set_default_validate_args(False)
+        for hook in list(_pre_compile_hooks.values()):
+            hook()
+        yield
+    finally:
+        try:
+            for hook in list(_post_compile_hooks.values()):
+                hook()
+        finally:
+            torch.distributions.Distribution.set_default_validate_args(validate)
+            _tracing_depth -= 1

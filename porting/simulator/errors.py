@@ -1,0 +1,148 @@
+"""The exception classes of PopTorch, and the one that says that a name is not simulated."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import NoReturn, Sequence, Tuple, Type
+
+from porting.diagnostics import Finding, caller_place, render
+
+__all__ = [
+    "Error",
+    "NotSimulatedError",
+    "RecoverableError",
+    "UnrecoverableError",
+    "createPoptorchError",
+    "native_error",
+    "not_simulated",
+]
+
+_PYTHON_ERROR = "poptorch_py_error"
+_NATIVE_ERROR = "poptorch_cpp_error"
+
+_MAX_LINES_ON_SCREEN = 80
+_FULL_TEXT_FILE = "poptorch_error.log"
+
+
+class Error(Exception):
+    """What the device API raises: ``str`` is the whole text, the attributes are its parts.
+
+    ``type`` names the origin (``poptorch_py_error``, ``poptorch_cpp_error``, ...), ``message`` is the text without
+    origin and context, ``location`` the context stack, one line each, innermost first.
+
+    >>> Error("out of memory").message
+    'out of memory'
+    """
+
+    type: str = _NATIVE_ERROR
+    message: str = ""
+    location: str = ""
+
+    def __init__(self, text: str = "") -> None:
+        super().__init__(text)
+        self.message = text
+
+
+class RecoverableError(Error):
+    """A run-time failure after which the system can be used again once ``recovery_action`` was taken."""
+
+    recovery_action: str = ""
+
+
+class UnrecoverableError(Error):
+    """A run-time failure that needs somebody to look at the machine."""
+
+
+class NotSimulatedError(Error, AttributeError):
+    """A name or setting of the device API that the simulator knows of and does not have yet.
+
+    It is an `AttributeError` too, so that ``hasattr(poptorch, name)`` answers truthfully. ``finding`` is the same
+    fact as data (code S001, with the place in the user's program).
+    """
+
+    def __init__(self, finding: Finding) -> None:
+        super().__init__(render(finding))
+        self.finding = finding
+        self.type = _PYTHON_ERROR
+        self.message = finding.message or ""
+
+    def __reduce__(self) -> Tuple[Type[NotSimulatedError], Tuple[Finding]]:
+        return type(self), (self.finding,)
+
+
+def createPoptorchError(msg: str) -> Error:
+    """Build (not raise) the error that PopTorch's Python code raises.
+
+    >>> str(createPoptorchError("Device is not attached"))
+    "'poptorch_py_error': Device is not attached"
+    """
+    error = Error(f"'{_PYTHON_ERROR}': {msg}")
+    error.type = _PYTHON_ERROR
+    error.message = msg
+    return error
+
+
+def native_error(
+    msg: str, *, kind: str = _NATIVE_ERROR, context: Sequence[str] = (), recovery_action: str = ""
+) -> Error:
+    """Build (not raise) an error in the form of PopTorch's compiled part.
+
+    ``kind`` becomes ``.type``; ``context`` is the stack of what was being done, innermost first. The class follows
+    from the kind: `RecoverableError` with a ``recovery_action``, `UnrecoverableError` for
+    ``poplar_unrecoverable_runtime_error``, `Error` otherwise. Of a text longer than 80 lines only the head is
+    kept; the whole goes to ``poptorch_error.log`` in the working directory.
+
+    >>> error = native_error("Unknown ops", context=["compiling", "LowerToPopart"])
+    >>> print(error.location)
+      [0] compiling
+      [1] LowerToPopart
+    """
+    caller = sys._getframe(1)
+    location = "\n".join(f"  [{depth}] {what}" for depth, what in enumerate(context))
+    text = f"In {Path(caller.f_code.co_filename).name}:{caller.f_lineno}: '{kind}': {msg}"
+    if recovery_action:
+        text += f"\nRecovery action required: {recovery_action}"
+    if location:
+        text += f"\nError raised in:\n{location}"
+
+    error = _class_of(kind, recovery_action)(_shortened(text))
+    error.type, error.message, error.location = kind, msg, location
+    if isinstance(error, RecoverableError):
+        error.recovery_action = recovery_action
+    return error
+
+
+def not_simulated(name: str, why: str = "") -> NoReturn:
+    """Raise `NotSimulatedError` for ``name``, spelled as the user wrote it, such as ``poptorch.MultiConv``.
+
+    ``why`` says what would be wrong if the simulator went on without it.
+    """
+    raise NotSimulatedError(
+        Finding(
+            code="S001",
+            message=f"the simulator does not have `{name}`",
+            place=caller_place(),
+            label="not simulated",
+            notes=(why,) if why else (),
+            help=("leave it out for simulated runs, or run on a machine with IPUs and the vendor's poptorch",),
+        )
+    )
+
+
+def _class_of(kind: str, recovery_action: str) -> Type[Error]:
+    if recovery_action:
+        return RecoverableError
+    return UnrecoverableError if kind == "poplar_unrecoverable_runtime_error" else Error
+
+
+def _shortened(text: str) -> str:
+    lines = text.splitlines()
+    if len(lines) <= _MAX_LINES_ON_SCREEN:
+        return text
+    try:
+        Path(_FULL_TEXT_FILE).write_text(text + "\n", encoding="utf-8")
+        where = f"see {_FULL_TEXT_FILE} for the full text"
+    except OSError as error:
+        where = f"the full text could not be written to {_FULL_TEXT_FILE}: {error}"
+    return "\n".join([*lines[:_MAX_LINES_ON_SCREEN], f"[{len(lines) - _MAX_LINES_ON_SCREEN} lines left out: {where}]"])

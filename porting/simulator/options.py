@@ -1,0 +1,386 @@
+"""`Options`: every setting of the device API with its defaults, checks and messages; nothing here acts on them."""
+
+from __future__ import annotations
+
+import copy
+import os
+from typing import Any, Dict, List, Optional
+
+import torch
+
+from porting.simulator import _options_config
+from porting.simulator._execution_strategies import (
+    ParallelPhasedExecution,
+    Phase,
+    PipelinedExecution,
+    SerialPhasedExecution,
+    ShardedExecution,
+    Stage,
+    _IExecutionStrategy,
+)
+from porting.simulator._logging import logger
+from porting.simulator._options_config import ConfigFileError
+from porting.simulator._options_groups import (
+    TensorLocationSettings,
+    _DistributedOptions,
+    _GraphProcessingOptions,
+    _JitOptions,
+    _PopartOptions,
+    _PrecisionOptions,
+    _TensorLocationOptions,
+    _TrainingOptions,
+    profiling_engine_options,
+)
+from porting.simulator._options_impl import OptionsDict, require
+from porting.simulator._progress_bar import CompilationProgressBar
+from porting.simulator.enums import CommGroupType, ConnectionType, OutputMode, SyncPattern
+
+__all__ = [
+    "ConfigFileError",
+    "Options",
+    "ParallelPhasedExecution",
+    "Phase",
+    "PipelinedExecution",
+    "SerialPhasedExecution",
+    "ShardedExecution",
+    "Stage",
+    "TensorLocationSettings",
+]
+
+_UNLIMITED_REPEATS = 2**64 - 1
+_SOURCE_LOCATION_EXCLUDES = ("install/poptorch", "site-packages/torch", "site-packages/poptorch")
+_SYNTHETIC_DATA_OFF, _SYNTHETIC_DATA_RANDOM_NORMAL = 0, 2
+
+
+class Options(OptionsDict):
+    """Settings of a wrapped model or a DataLoader; both freeze the object they are given.
+
+    Setters return the object. `clone` gives a copy that can be changed again.
+
+    >>> Options().deviceIterations(4).outputMode(OutputMode.All).device_iterations
+    4
+    """
+
+    def __init__(self) -> None:
+        self._jit = _JitOptions()
+        self._popart = _PopartOptions()
+        self._graphProcessing = _GraphProcessingOptions()
+        self._precision = _PrecisionOptions(self._popart)
+        self._training = _TrainingOptions(self._popart)
+        self._distributed = _DistributedOptions()
+        self._tensor_locations = _TensorLocationOptions()
+        self._execution_strategy: _IExecutionStrategy = PipelinedExecution()
+        self._source_location_excludes: List[str] = list(_SOURCE_LOCATION_EXCLUDES)
+        self._progress_bar = CompilationProgressBar()
+        self._relax_optimizer_checks = False
+        self._show_compilation_progress_bar = True
+        self._module_namescope_enabled = True
+        self._engine = "auto"
+        super().__init__(
+            replication_factor=1,
+            input_group_size=1,
+            input_cgt=CommGroupType.Consecutive,
+            broadcast_buffers=True,
+            device_iterations=1,
+            log_dir=".",
+            max_repeat_logs=4,
+            auto_round_num_ipus=False,
+            anchored_tensors={},
+            output_mode=OutputMode.Default.value,
+            output_return_period=1,
+            connection_type=ConnectionType.Always.value,
+            sync_pattern=SyncPattern.Full.value,
+            available_memory_proportion={},
+        )
+        self._apply_environment()
+
+    @property
+    def TensorLocations(self) -> _TensorLocationOptions:
+        """Where tensors are kept."""
+        return self._tensor_locations
+
+    @property
+    def Distributed(self) -> _DistributedOptions:
+        """Which of several processes this one is."""
+        return self._distributed
+
+    @property
+    def Jit(self) -> _JitOptions:
+        """What is left of the tracing front end of PopTorch 2."""
+        return self._jit
+
+    @property
+    def Precision(self) -> _PrecisionOptions:
+        """How numbers are stored, rounded and checked."""
+        return self._precision
+
+    @property
+    def Training(self) -> _TrainingOptions:
+        """How gradients become one update."""
+        return self._training
+
+    @property
+    def _Popart(self) -> _PopartOptions:
+        """Options of the graph compiler, by name and unchecked."""
+        return self._popart
+
+    def useEngine(self, name: str) -> Options:
+        """Choose how the simulator runs a compiled step: ``"auto"`` or the name of an engine.
+
+        PopTorch has no such option; it is not part of `toDict`. The names are checked when a model is compiled.
+        """
+        require(isinstance(name, str), f"Expected a str for useEngine but got {type(name)}")
+        self._engine = name
+        return self
+
+    def from_json(self, string: str) -> Options:
+        """Call setters as a JSON object says.
+
+        >>> Options().from_json('{"Training.gradientAccumulation": 8}').Training.gradient_accumulation
+        8
+        """
+        _options_config.apply_json(self, string)
+        return self
+
+    def loadFromFile(self, filepath: str) -> Options:
+        """Call the setters in a file, one on each line; `ConfigFileError` for text that is not Python."""
+        _options_config.apply_config_file(self, filepath)
+        return self
+
+    def deviceIterations(self, device_iterations: int) -> Options:
+        """Set how many times the device repeats a step before a call returns."""
+        self.set(device_iterations=device_iterations)
+        return self
+
+    def replicationFactor(self, replication_factor: int) -> Options:
+        """Set how many copies of the model work on different samples."""
+        self.set(replication_factor=replication_factor)
+        return self
+
+    def inputReplicaGrouping(self, input_group_size: int, input_group_type: CommGroupType) -> Options:
+        """Give replicas of one group the same input; set ``replicationFactor`` first.
+
+        Raises `ValueError` for the type ``All`` and for a size that does not divide the replication factor.
+        """
+        if input_group_type == CommGroupType.All:
+            raise ValueError("input_group_type cannot be All")
+        if input_group_type == CommGroupType.NoGrouping:
+            input_group_size, input_group_type = 1, CommGroupType.Consecutive
+        if input_group_size > self.replication_factor:
+            raise ValueError("input_group_size cannot be larger than replication_factor")
+        if input_group_size < 1 or self.replication_factor % input_group_size:
+            raise ValueError("input_group_size must be a factor of replication_factor")
+        self.set(input_group_size=input_group_size, input_cgt=input_group_type)
+        return self
+
+    def broadcastBuffers(self, broadcast_buffers: bool = True) -> Options:
+        """Choose whether all replicas start from the same buffers."""
+        self.set(broadcast_buffers=broadcast_buffers)
+        return self
+
+    def outputMode(self, output_mode: OutputMode, output_return_period: Optional[int] = None) -> Options:
+        """Choose which micro-batches' outputs a call returns; ``EveryN`` needs a period."""
+        require(isinstance(output_mode, OutputMode), f"Expected poptorch.OutputMode but got {type(output_mode)}")
+        if output_mode == OutputMode.EveryN:
+            require(
+                output_return_period is not None and output_return_period > 0,
+                "EveryN anchor must have output_return_period set to valid positive integer",
+            )
+        elif output_return_period:
+            logger.info("Anchor return period argument ignored with output_mode set to %s", str(output_mode))
+        self.set(output_mode=output_mode.value, output_return_period=output_return_period or 1)
+        return self
+
+    def defaultOutputMode(self) -> bool:
+        """Tell whether no output mode was chosen."""
+        return self.output_mode == OutputMode.Default
+
+    def anchorTensor(
+        self,
+        short_name: str,
+        long_name: str,
+        output_mode: Optional[OutputMode] = None,
+        output_return_period: Optional[int] = 1,
+    ) -> None:
+        """Ask for a tensor of the graph by name; without a mode, as the outputs are returned."""
+        self.checkIsFrozen("anchored_tensors")
+        if output_mode is not None:
+            require(isinstance(output_mode, OutputMode), f"Expected poptorch.OutputMode but got {type(output_mode)}")
+        if output_mode == OutputMode.EveryN:
+            require(
+                output_return_period is not None and output_return_period > 0,
+                "EveryN anchor must have output_return_period set to valid positive integer",
+            )
+        else:
+            output_return_period = 1
+        self.anchored_tensors[short_name] = [long_name, output_mode is None, output_mode, output_return_period]
+
+    def randomSeed(self, random_seed: int) -> Options:
+        """Set the device's seed, and PyTorch's with `torch.manual_seed`, which happens at once."""
+        require(isinstance(random_seed, int), f"Expected an int for randomSeed but got {type(random_seed)}")
+        torch.manual_seed(random_seed)
+        self.createOrSet(random_seed=random_seed)
+        return self
+
+    def setExecutionStrategy(self, strategy: _IExecutionStrategy) -> Options:
+        """Choose how stages run: pipelined, sharded or in phases."""
+        require(isinstance(strategy, _IExecutionStrategy), f"Expected an execution strategy but got {type(strategy)}")
+        self._execution_strategy = strategy
+        return self
+
+    def setAvailableMemoryProportion(self, available_memory_proportion: Dict[str, float]) -> Options:
+        """Set the share of memory for temporary data of matrix products and convolutions, as ``{"IPU0": 0.5}``."""
+        proportions: Dict[int, float] = {}
+        for key, proportion in available_memory_proportion.items():
+            require(
+                isinstance(key, str) and key.startswith("IPU") and key[3:].isdigit(),
+                'Available memory proportions are expected to be in a dictionary of {"IPU0": 0.5} where the 0 in IPU0 '
+                f"is the index of the IPU. Invalid key: {key}",
+            )
+            proportions[int(key[3:])] = proportion
+        self.set(available_memory_proportion=proportions)
+        return self
+
+    def connectionType(self, connection_type: ConnectionType) -> Options:
+        """Choose when to attach to a device."""
+        require(
+            isinstance(connection_type, ConnectionType),
+            f"Expected poptorch.ConnectionType but got {type(connection_type)}",
+        )
+        self.set(connection_type=connection_type.value)
+        return self
+
+    def syncPattern(self, sync_pattern: SyncPattern) -> Options:
+        """Choose which IPUs wait for which."""
+        require(isinstance(sync_pattern, SyncPattern), f"Expected poptorch.SyncPattern but got {type(sync_pattern)}")
+        self.set(sync_pattern=sync_pattern.value)
+        return self
+
+    def useIpuModel(self, use_model: bool) -> Options:
+        """Choose the vendor's IPU model instead of hardware, whatever the environment says."""
+        self.createOrSet(use_model=use_model)
+        return self
+
+    def useIpuId(self, ipu_id: int) -> Options:
+        """Choose one device by its number."""
+        require(isinstance(ipu_id, int), f"Expected an int for useIpuId but got {type(ipu_id)}")
+        self.createOrSet(ipu_id=ipu_id)
+        return self
+
+    def useOfflineIpuTarget(self, ipu_version: int = 2) -> Options:
+        """Compile for a device that is not there; running is then an error."""
+        self.connectionType(ConnectionType.Never)
+        self.createOrSet(ipu_version=ipu_version)
+        return self
+
+    def autoRoundNumIPUs(self, auto_round_num_ipus: bool = True) -> Options:
+        """Reserve the next power of two of IPUs."""
+        self.set(auto_round_num_ipus=auto_round_num_ipus)
+        return self
+
+    def enableExecutableCaching(self, path: Optional[str]) -> Options:
+        """Keep executables in this directory; None switches caching off."""
+        if path is None:
+            self._popart.set("enableEngineCaching", False)
+        else:
+            self._popart.set("cachePath", path).set("enableEngineCaching", True)
+        return self
+
+    def enableStableNorm(self, enabled: bool) -> Options:
+        """Use a slower, more stable formula in normalisations."""
+        self._popart.set("enableStableNorm", enabled)
+        return self
+
+    def enableSyntheticData(self, enabled: bool) -> Options:
+        """Let the device make random inputs up instead of reading the host's."""
+        self._popart.set("syntheticDataMode", _SYNTHETIC_DATA_RANDOM_NORMAL if enabled else _SYNTHETIC_DATA_OFF)
+        return self
+
+    def logCycleCount(self, log_cycle_count: bool) -> Options:
+        """Count the device's cycles, for ``cycleCount()``."""
+        self._popart.set("instrumentWithHardwareCycleCounter", log_cycle_count)
+        return self
+
+    def updatableNamedBuffers(self, buffers: List[str]) -> Options:
+        """List the buffers that ``copyNamedBuffersToDevice()`` updates."""
+        self._popart.set("updatableNamedBuffers", buffers)
+        return self
+
+    def enableProfiling(self, profile_dir: Optional[str] = None) -> Options:
+        """Write a profile of the compiled program to a directory, the working directory by default."""
+        self._popart.set(
+            "engineOptions", {**self._popart.options.get("engineOptions", {}), **profiling_engine_options(profile_dir)}
+        )
+        return self
+
+    def logDir(self, log_dir: str) -> Options:
+        """Set where log files go."""
+        self.set(log_dir=log_dir)
+        return self
+
+    def maxRepeatLogs(self, max_repeat_logs: Optional[int]) -> Options:
+        """Set how often an equal line is logged in a row; None for no limit."""
+        self.set(max_repeat_logs=_UNLIMITED_REPEATS if max_repeat_logs is None else max_repeat_logs)
+        return self
+
+    def modelName(self, name: str) -> Options:
+        """Name the model, for profiles."""
+        self.createOrSet(model_name=name)
+        return self
+
+    def showCompilationProgressBar(self, show: bool = True) -> Options:
+        """Show a progress bar while compiling; ``compilationTime()`` needs it."""
+        self._show_compilation_progress_bar = show
+        return self
+
+    def relaxOptimizerAttributesChecks(self, relax: bool = True) -> Options:
+        """Log unexpected optimizer attributes at debug level instead of warning."""
+        self._relax_optimizer_checks = relax
+        return self
+
+    def disableModuleNamescope(self) -> Options:
+        """Leave module paths out of operator names."""
+        self._module_namescope_enabled = False
+        return self
+
+    def sourceLocationExcludes(self, excludes: List[str]) -> Options:
+        """Replace the path fragments whose stack frames are not the user's source."""
+        self._source_location_excludes = list(excludes)
+        return self
+
+    def appendToLocationExcludes(self, *excludes: str) -> Options:
+        """Add path fragments whose stack frames are not the user's source."""
+        self._source_location_excludes = [*self._source_location_excludes, *excludes]
+        return self
+
+    def toDict(self) -> Dict[str, Any]:
+        """Return all settings as the compiler gets them; `AssertionError` before an output mode was chosen."""
+        require(not self.defaultOutputMode(), "An output mode must be picked before serialisation")
+        out = {**self._execution_strategy.backendOptions(), **self._popart.options}
+        out = self.update(out)
+        out = self._training.update(out)
+        out = self._distributed.update(out)
+        out = self._tensor_locations.update(out)
+        if self._show_compilation_progress_bar:
+            out["compilation_progress_bar_fn"] = self._progress_bar
+        return out
+
+    def clone(self) -> Options:
+        """Return a copy that can be changed."""
+        return copy.deepcopy(self)
+
+    def _apply_environment(self) -> None:
+        cache_dir = os.environ.get("POPTORCH_CACHE_DIR")
+        if cache_dir:
+            logger.info("POPTORCH_CACHE_DIR is set: setting cache path to %s", cache_dir)
+            self.enableExecutableCaching(cache_dir)
+        self.from_json(os.environ.get("POPTORCH_DEFAULT_OPTIONS") or "{}")
+
+    def __repr__(self) -> str:
+        values = [f"{name}={value!r}" for name, value in self._values.items()]
+        properties = [
+            f"{name}={getattr(self, name)!r}"
+            for name in dir(type(self))
+            if isinstance(getattr(type(self), name), property)
+        ]
+        return f"{type(self).__name__}({', '.join(values + properties)})"

@@ -1,0 +1,475 @@
+"""A torch DataLoader or a dataset becomes the device's loader, in the same order and with nothing lost in silence."""
+
+from __future__ import annotations
+
+import csv
+import warnings
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.utils.data import BatchSampler, IterableDataset, RandomSampler, SubsetRandomSampler, TensorDataset
+
+from porting.adapters.batches import to_ipu_dataloader
+from porting.adapters.fixed_batch import FixedBatchDataset
+from porting.adapters.notices import PortingWarning
+from porting.diagnostics import BatchError, OptionError, Severity
+from porting.simulator._dataloader import DataLoader
+from porting.simulator.enums import CommGroupType
+from porting.simulator.options import Options
+
+MUSHROOMS = Path(__file__).parents[3] / "shared" / "data" / "mushrooms.csv"
+BACKEND = SimpleNamespace(DataLoader=DataLoader)
+
+
+def device(*, iterations=1, accumulation=1, replicas=1):
+    options = Options().deviceIterations(iterations).replicationFactor(replicas)
+    options.Training.gradientAccumulation(accumulation)
+    return options
+
+
+def convert(source, options=None, **arguments):
+    return to_ipu_dataloader(source, options or device(), backend=BACKEND, **arguments)
+
+
+def numbers(count):
+    return TensorDataset(torch.arange(count))
+
+
+def torch_loader(dataset, batch_size=4, **arguments):
+    return torch.utils.data.DataLoader(dataset, batch_size, **arguments)
+
+
+def order(loader):
+    """The samples of one epoch in the order of loading."""
+    return [sample for batch in loader for sample in batch[0].tolist()]
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        return iter((torch.tensor(index),) for index in range(10))
+
+
+class SizedStream(Stream):
+    def __len__(self):
+        return 10
+
+
+# what is carried over from a torch DataLoader
+
+
+def test_the_result_is_the_backends_loader_with_batches_for_a_whole_call():
+    loader = convert(numbers(48), device(iterations=2, accumulation=3, replicas=2), batch_size=2)
+
+    assert type(loader) is DataLoader
+    assert [len(batch[0]) for batch in loader] == [24, 24]
+
+
+def test_the_batch_size_of_the_source_is_the_micro_batch():
+    assert convert(torch_loader(numbers(16), 4), device(iterations=2)).combinedBatchSize == 8
+
+
+def test_a_batch_size_given_wins_over_the_sources():
+    assert convert(torch_loader(numbers(16), 4), device(iterations=2), batch_size=1).combinedBatchSize == 2
+
+
+@pytest.mark.parametrize("batch_size", [1, 3, 4, 12])
+def test_shuffled_samples_come_in_the_order_of_the_source_whatever_the_batch_size(batch_size):
+    source = torch_loader(numbers(24), batch_size, shuffle=True)
+    loader = convert(source, device(iterations=2))
+
+    torch.manual_seed(7)
+    expected = [order(source), order(source)]
+    torch.manual_seed(7)
+
+    assert [order(loader), order(loader)] == expected
+    assert expected[0] != expected[1]
+
+
+def test_a_dataset_is_shuffled_as_a_torch_loader_with_combined_batches_would():
+    loader = convert(numbers(20), device(iterations=2), batch_size=4, shuffle=True, drop_last=True)
+    same = torch_loader(numbers(20), 8, shuffle=True, drop_last=True)
+
+    torch.manual_seed(7)
+    ours = [batch[0].tolist() for batch in loader]
+    torch.manual_seed(7)
+
+    assert ours == [batch[0].tolist() for batch in same]
+
+
+def test_the_sources_generator_decides_the_order():
+    source = torch_loader(numbers(8), shuffle=True, generator=torch.Generator().manual_seed(3))
+    expected = order(torch_loader(numbers(8), shuffle=True, generator=torch.Generator().manual_seed(3)))
+
+    assert order(convert(source)) == expected
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning", "ignore:This DataLoader will create:UserWarning")
+@pytest.mark.parametrize("persistent", [False, True])
+def test_with_workers_the_order_of_the_source_is_kept_over_epochs(persistent):
+    def source():
+        generator = torch.Generator().manual_seed(3)
+        return torch_loader(numbers(8), shuffle=True, num_workers=1, persistent_workers=persistent, generator=generator)
+
+    expected, loader = source(), convert(source(), device(iterations=2))
+
+    assert [order(loader), order(loader)] == [order(expected), order(expected)]
+
+
+def test_a_seed_decides_the_order_and_leaves_the_global_generator_alone():
+    before = torch.random.get_rng_state()
+
+    first, second = (order(convert(numbers(8), batch_size=4, shuffle=True, seed=5)) for _ in range(2))
+
+    assert first == second
+    assert sorted(first) == list(range(8))
+    assert torch.equal(torch.random.get_rng_state(), before)
+
+
+@pytest.mark.parametrize(
+    "make_sampler",
+    [
+        lambda _: [3, 1, 2, 0],
+        lambda _: SubsetRandomSampler([1, 4, 5, 7], generator=torch.Generator().manual_seed(1)),
+        lambda data: RandomSampler(data, num_samples=4, generator=torch.Generator().manual_seed(1)),
+        lambda data: RandomSampler(data, True, generator=torch.Generator().manual_seed(1)),
+        lambda data: RandomSampler(data, generator=torch.Generator().manual_seed(1)),
+    ],
+    ids=["list", "subset", "fewer", "with replacement", "own generator"],
+)
+def test_a_sampler_of_the_source_is_honoured(make_sampler):
+    data = numbers(8)
+
+    loader = convert(torch_loader(data, 2, sampler=make_sampler(data)), device(iterations=2))
+
+    assert order(loader) == order(torch_loader(data, 2, sampler=make_sampler(data)))
+
+
+def test_a_sampler_decides_how_many_samples_an_epoch_has():
+    loader = convert(torch_loader(numbers(100), 2, sampler=[5, 6, 7, 8]))
+
+    assert (loader.report.samples, loader.report.calls_per_epoch) == (4, 2)
+
+
+def test_a_batch_sampler_of_the_source_is_honoured():
+    batches = [[3, 2], [1, 0], [7, 6], [5, 4]]
+
+    loader = convert(torch.utils.data.DataLoader(numbers(8), batch_sampler=batches), device(iterations=2), batch_size=2)
+
+    assert [batch[0].tolist() for batch in loader] == [[3, 2, 1, 0], [7, 6, 5, 4]]
+    assert loader.report.samples == 8
+
+
+def test_a_batch_sampler_of_torchs_becomes_sampler_and_batch_size():
+    source = torch.utils.data.DataLoader(numbers(8), batch_sampler=BatchSampler([7, 5, 3, 1], 2, False))
+
+    assert [batch[0].tolist() for batch in convert(source, device(iterations=2))] == [[7, 5, 3, 1]]
+
+
+def test_the_collate_function_is_kept():
+    def stacked_twice(samples):
+        return torch.stack([sample for (sample,) in samples] * 2)
+
+    loader = convert(torch_loader(numbers(4), 2, collate_fn=stacked_twice))
+
+    assert [batch.tolist() for batch in loader] == [[0, 1, 0, 1], [2, 3, 2, 3]]
+
+
+def test_the_settings_of_workers_are_kept():
+    context = torch.multiprocessing.get_context("fork")
+    source = torch_loader(
+        numbers(4),
+        num_workers=1,
+        prefetch_factor=5,
+        timeout=9,
+        worker_init_fn=print,
+        multiprocessing_context=context,
+    )
+
+    loader = convert(source)
+
+    assert (loader.num_workers, loader.prefetch_factor, loader.timeout) == (1, 5, 9)
+    assert (loader.worker_init_fn, loader.multiprocessing_context) == (print, context)
+    assert not loader.persistent_workers
+
+
+def test_without_workers_their_settings_are_left_out():
+    source = torch_loader(numbers(4), num_workers=1, prefetch_factor=5, timeout=9, persistent_workers=True)
+
+    loader = convert(source, num_workers=0)
+
+    assert (loader.num_workers, loader.prefetch_factor, loader.timeout) == (0, None, 0)
+
+
+def test_pinned_memory_is_left_out_and_the_report_says_why():
+    loader = convert(torch_loader(numbers(4), pin_memory=True))
+
+    assert not loader.pin_memory
+    assert loader.report.ignored == ("`pin_memory`: pinned memory serves copies to CUDA devices only",)
+
+
+def test_further_arguments_go_to_the_backends_loader():
+    assert convert(numbers(4), batch_size=2, worker_init_fn=print).worker_init_fn is print
+
+
+def test_a_sampler_given_replaces_the_sources_order():
+    assert order(convert(torch_loader(numbers(4), 2, shuffle=True), sampler=[3, 0])) == [3, 0]
+
+
+def test_any_sequence_is_a_dataset():
+    assert [batch.tolist() for batch in convert([5, 6, 7, 8], batch_size=2)] == [[5, 6], [7, 8]]
+
+
+# samples lost
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 120), st.integers(1, 5), st.integers(1, 3), st.integers(1, 3))
+def test_the_report_counts_what_an_epoch_shows(count, batch_size, iterations, accumulation):
+    options = device(iterations=iterations, accumulation=accumulation)
+    size = batch_size * iterations * accumulation
+    count += size
+
+    loader = convert(numbers(count), options, batch_size=batch_size, drop_last=True)
+
+    report, samples = loader.report, order(loader)
+    assert report.samples == count == len(samples) + report.samples_lost_per_epoch
+    assert report.calls_per_epoch == len(loader) == len(samples) // report.samples_per_call
+    assert report.samples_per_call == size
+
+
+def test_samples_that_divide_are_not_spoken_of():
+    loader = convert(torch_loader(numbers(16), 4), device(iterations=2))
+
+    assert loader.report.findings == ()
+    assert loader.report.samples_lost_per_epoch == 0
+
+
+def test_samples_lost_without_a_decision_are_warned_about_with_numbers_and_remedy():
+    with pytest.warns(PortingWarning) as shown:
+        loader = convert(numbers(50), device(iterations=2, accumulation=3), batch_size=2)
+
+    (finding,) = loader.report.findings
+    assert shown[0].message.finding is finding
+    assert (finding.code, finding.severity) == ("B006", Severity.WARNING)
+    assert finding.message == "2 of 50 samples (4 %) are dropped in every epoch"
+    assert "pad the last batch: `FixedBatchDataset(dataset, batch_size=12)`" in finding.help
+    assert (loader.report.samples_lost_per_epoch, loader.report.percent_lost) == (2, 4.0)
+
+
+def test_the_warning_points_at_the_users_line():
+    with pytest.warns(PortingWarning) as shown:
+        convert(numbers(5), batch_size=2)
+
+    assert shown[0].filename == __file__
+
+
+def test_the_remedy_of_the_warning_helps():
+    padded = FixedBatchDataset([(float(index), index) for index in range(50)], batch_size=12)
+
+    loader = convert(padded, device(iterations=2, accumulation=3), batch_size=2)
+
+    assert (loader.report.samples_lost_per_epoch, loader.report.padding_per_epoch) == (0, 10)
+    labels = torch.cat([labels for _, labels in loader])
+    assert labels[labels >= 0].tolist() == list(range(50))
+
+
+def test_padding_to_another_size_is_named_in_the_warning():
+    padded = FixedBatchDataset([(0.0, index) for index in range(5)], batch_size=6)
+
+    with pytest.warns(PortingWarning, match="the `FixedBatchDataset` was padded to batches of 6"):
+        convert(padded, batch_size=4)
+
+
+def test_the_default_of_a_torch_loader_is_no_decision():
+    with pytest.warns(PortingWarning, match="2 of 10 samples"):
+        convert(torch_loader(numbers(10), 4))
+
+
+def test_a_torch_loader_that_drops_as_much_itself_has_decided():
+    loader = convert(torch_loader(numbers(10), 4, drop_last=True))
+
+    assert loader.report.samples_lost_per_epoch == 2
+    assert loader.report.findings == ()
+
+
+def test_a_torch_loader_that_drops_less_itself_has_not_decided():
+    with pytest.warns(PortingWarning, match="with `drop_last=True` and its own batch size, the loader dropped 2"):
+        loader = convert(torch_loader(numbers(22), 4, drop_last=True), device(iterations=3))
+
+    assert loader.report.samples_lost_per_epoch == 10
+
+
+def test_drop_last_true_drops_without_a_word_and_reports():
+    loader = convert(numbers(10), batch_size=4, drop_last=True)
+
+    assert order(loader) == list(range(8))
+    assert loader.report.samples_lost_per_epoch == 2
+
+
+def test_drop_last_false_cannot_be_kept_when_samples_are_left_over():
+    with pytest.raises(BatchError, match="`drop_last=False`, but 2 of 10 samples are left over") as caught:
+        convert(numbers(10), batch_size=4, drop_last=False)
+
+    assert caught.value.code == "B004"
+    assert "a static graph takes full batches only" in caught.value.finding.notes
+    assert "pad the last batch: `FixedBatchDataset(dataset, batch_size=4)`" in caught.value.finding.help
+
+
+def test_drop_last_false_is_kept_when_samples_divide():
+    assert order(convert(numbers(8), batch_size=4, drop_last=False)) == list(range(8))
+
+
+# datasets that are too small
+
+
+def test_a_dataset_smaller_than_one_call_is_refused_with_numbers():
+    with pytest.raises(BatchError, match="the dataset has 20 samples, but one call takes 24") as caught:
+        convert(numbers(20), device(iterations=2, accumulation=3, replicas=2), batch_size=2, drop_last=True)
+
+    assert caught.value.code == "B005"
+    assert caught.value.finding.notes == (
+        "one call: micro-batch 2 x accumulation 3 x replicas 2 x device iterations 2 = 24 samples",
+    )
+
+
+@pytest.mark.parametrize(
+    ("count", "sizes", "remedy"),
+    [
+        (20, {"iterations": 10, "accumulation": 3}, "lower `device_iterations` from 10 to 3 or less"),
+        (6, {"iterations": 2, "accumulation": 3}, "lower `device_iterations` from 2 to 1"),
+        (5, {"iterations": 2, "accumulation": 3}, "lower `accumulation` from 3 to 1"),
+        (1, {"iterations": 2, "accumulation": 3}, "lower more than one of these factors"),
+    ],
+)
+def test_the_remedy_names_a_factor_that_is_enough(count, sizes, remedy):
+    with pytest.raises(BatchError) as caught:
+        convert(numbers(count), device(**sizes), batch_size=2)
+
+    assert caught.value.finding.help[0] == remedy
+
+
+def test_the_remedy_for_a_small_dataset_helps():
+    loader = convert(numbers(20), device(iterations=3, accumulation=3), batch_size=2, drop_last=True)
+
+    assert len(loader) == 1
+
+
+def test_an_empty_dataset_is_refused():
+    with pytest.raises(BatchError, match="the dataset has 0 samples") as caught:
+        convert([], batch_size=2)
+
+    assert caught.value.finding.help == ("pass a dataset that has samples",)
+
+
+def test_replicas_that_share_their_input_count_once():
+    options = device(replicas=4).inputReplicaGrouping(2, CommGroupType.Consecutive)
+
+    loader = convert(numbers(8), options, batch_size=2)
+
+    assert loader.report.samples_per_call == loader.combinedBatchSize == 4
+
+
+# datasets that cannot be counted
+
+
+def test_samples_that_cannot_be_counted_are_warned_about():
+    with pytest.warns(PortingWarning, match="up to 3 per worker are dropped in every epoch"):
+        loader = convert(Stream(), batch_size=4)
+
+    assert order(loader) == list(range(8))
+    assert (loader.report.samples, loader.report.calls_per_epoch, loader.report.percent_lost) == (None, None, None)
+
+
+def test_drop_last_true_settles_it_for_samples_that_cannot_be_counted():
+    assert convert(Stream(), batch_size=4, drop_last=True).report.findings == ()
+
+
+def test_drop_last_false_cannot_be_promised_for_samples_that_cannot_be_counted():
+    with pytest.raises(BatchError, match="it is not known whether the samples fill calls of 4") as caught:
+        convert(Stream(), batch_size=4, drop_last=False)
+
+    assert caught.value.code == "B010"
+
+
+def test_an_iterable_dataset_with_a_length_is_counted():
+    loader = convert(torch_loader(SizedStream(), 5), batch_size=2)
+
+    assert loader.report.calls_per_epoch == len(loader) == 5
+
+
+def test_what_several_workers_of_an_iterable_dataset_lose_is_not_known():
+    with pytest.warns(PortingWarning, match="cannot be counted"):
+        loader = convert(SizedStream(), batch_size=2, num_workers=2, worker_init_fn=print)
+
+    assert loader.report.samples is None
+
+
+# contradictions
+
+
+@pytest.mark.parametrize(
+    ("make_source", "arguments", "message"),
+    [
+        (lambda: (i for i in range(4)), {"batch_size": 2}, "a `generator` is neither a DataLoader, nor a dataset"),
+        (lambda: numbers(4), {}, "`batch_size` is None, not a positive number"),
+        (lambda: numbers(4), {"batch_size": 0}, "`batch_size` is 0, not a positive number"),
+        (lambda: DataLoader(device(), numbers(4)), {}, "the loader is the backend's already"),
+        (lambda: torch_loader(numbers(4), None), {"batch_size": 2}, r"does not batch \(`batch_size=None`\)"),
+        (lambda: torch_loader(numbers(4), sampler=[0, 1]), {"shuffle": True}, "the loader has a sampler of its own"),
+        (
+            lambda: torch_loader(numbers(4), generator=torch.Generator()),
+            {"seed": 1},
+            "both `seed` and a `generator` decide the order",
+        ),
+        (
+            lambda: torch.utils.data.DataLoader(numbers(4), batch_sampler=[[0, 1]]),
+            {},
+            "`batch_size` is None, not a positive number",
+        ),
+    ],
+)
+def test_arguments_that_contradict_each_other_are_refused(make_source, arguments, message):
+    with pytest.raises(OptionError, match=message) as caught:
+        convert(make_source(), **arguments)
+
+    assert caught.value.code == "P002"
+
+
+def test_a_batch_size_against_the_batch_samplers_is_refused():
+    class ByFives(BatchSampler):
+        pass
+
+    source = torch.utils.data.DataLoader(numbers(10), batch_sampler=ByFives(range(10), 5, False))
+
+    with pytest.raises(OptionError, match="`batch_size` is 2, but the batch sampler makes batches of 5"):
+        convert(source, batch_size=2)
+
+
+def test_a_loader_that_iterates_in_its_own_way_is_refused():
+    class Prefetching(torch.utils.data.DataLoader):
+        def __iter__(self):
+            return super().__iter__()
+
+    with pytest.raises(OptionError, match="`Prefetching` has an `__iter__` of its own"):
+        convert(Prefetching(numbers(4)))
+
+
+# real data
+
+
+@pytest.mark.skipif(not MUSHROOMS.exists(), reason=f"needs {MUSHROOMS.name} at ../shared/data")
+def test_mushrooms_in_calls_of_1024_lose_956_of_8124():
+    with MUSHROOMS.open(newline="") as file:
+        rows = list(csv.reader(file))[1:]
+    codes = torch.tensor([[ord(value[0]) for value in row] for row in rows])
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PortingWarning)
+        loader = convert(TensorDataset(codes[:, 1:], codes[:, 0]), device(iterations=4, accumulation=8), batch_size=32)
+
+    assert sum(len(labels) for _, labels in loader) == 8124 - loader.report.samples_lost_per_epoch
+    assert loader.report.samples_lost_per_epoch == 956
