@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 from pathlib import Path
 from types import ModuleType
+from typing import List
 
 import hypothesis
 import pytest
@@ -17,7 +18,7 @@ hypothesis.settings.register_profile("porting", deadline=None, derandomize=True,
 hypothesis.settings.load_profile("porting")
 
 
-def _worlds() -> "list[object]":
+def _worlds() -> List[object]:
     simulated = pytest.param("porting.simulator", id="simulator")
     if importlib.util.find_spec("poptorch") is None:
         return [simulated]

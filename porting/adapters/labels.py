@@ -140,7 +140,7 @@ def _label_error(
         place=caller_place(),
         label="the arguments fit the model's `forward` neither with the label taken out nor as they are",
         notes=(
-            f"the call has {len(args)} positional arguments; its keywords: {keywords}",
+            f"positional arguments of the call: {len(args)}; keywords: {keywords}",
             f"the model's own signature is `forward{signature}`",
         ),
         help="pass the model's inputs and then the label, or say where it is: `label='name'` or `label=position`",

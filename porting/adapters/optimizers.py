@@ -77,10 +77,10 @@ def to_backend_optimizer(optimizer: torch.optim.Optimizer, model: nn.Module, *, 
     kind = _torch_kind(optimizer)
     parameter_names(optimizer, model)
     _refuse_hooks(optimizer)
-    groups = [_group_settings(kind, group) for group in optimizer.param_groups]
-    passed = _passed_settings(kind, groups)
-    defaults = _group_settings(kind, optimizer.defaults, name="defaults")
+    groups = [_checked_settings(kind, group) for group in optimizer.param_groups]
     _check_groups(kind, groups)
+    passed = _passed_settings(kind, groups)
+    defaults = _settings(kind, optimizer.defaults)
     converted = getattr(backend.optim, kind)(
         [{"params": list(group["params"]), **settings} for group, settings in zip(optimizer.param_groups, groups)],
         **{name: defaults[name] for name in passed},
@@ -105,14 +105,15 @@ def sync_hyper_parameters(source: torch.optim.Optimizer, target: Any, *, is_comp
         return False
     if len(source.param_groups) != len(target.param_groups):
         raise UnsupportedOptimizerError.of(
-            "O005", message=f"the optimizer has {len(source.param_groups)} parameter groups, the device's has
-            {len(target.param_groups)}", place=caller_place(), help="add all parameter groups before the model is
-            ported",
+            "O005",
+            message=f"the optimizer has {len(source.param_groups)} groups, the device's {len(target.param_groups)}",
+            place=caller_place(),
+            help="add all parameter groups before the model is ported",
         )
     kind = _torch_kind(source)
     changes = []
     for theirs, ours in zip(source.param_groups, target.param_groups):
-        for name, value in _group_settings(kind, theirs).items():
+        for name, value in _checked_settings(kind, theirs).items():
             if ours[name] != value:
                 changes.append((ours, name, value))
     for name in sorted({name for _, name, _ in changes}):
@@ -161,13 +162,17 @@ def _described(value: Any) -> str:
     return f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"
 
 
-def _group_settings(kind: str, group: Mapping[str, Any], *, name: str = "group") -> Dict[str, Any]:
-    """Read the settings that the counterpart knows as plain numbers, refusing those that it does not have."""
+def _checked_settings(kind: str, group: Mapping[str, Any]) -> Dict[str, Any]:
     for setting, remedy in _REFUSED.items():
-        if group.get(setting) and name == "group":
+        if group.get(setting):
             raise _unsupported_setting(f"`{setting}={group[setting]!r}` has no counterpart on the device", remedy)
-    settings = {setting: _plain(group[setting]) for setting in _GROUP_SETTINGS[kind]}
-    if not settings.get("momentum", 1.0) and "dampening" in settings:
+    return _settings(kind, group)
+
+
+def _settings(kind: str, group: Mapping[str, Any]) -> Dict[str, Any]:
+    """Read the settings that the counterpart knows, as plain numbers."""
+    settings = {name: _plain(group[name]) for name in _GROUP_SETTINGS[kind]}
+    if "dampening" in settings and not settings["momentum"]:
         # torch ignores dampening without momentum; the device would scale the gradient
         settings["dampening"] = 0.0
     return settings
@@ -196,10 +201,12 @@ def _check_groups(kind: str, groups: Sequence[Mapping[str, Any]]) -> None:
     if any(group.get("dampening") for group in groups):
         notify(
             Finding(
-                "O002", message="`dampening` acts on the first step too, which torch does not damp",
-                place=caller_place(), severity=Severity.WARNING, notes="the first update is smaller than torch's by
-                the factor 1 - dampening, and momentum carries that on", help="leave `dampening` out for the same
-                losses as with torch",
+                "O002",
+                message="`dampening` acts on the first step too, which torch does not damp",
+                place=caller_place(),
+                severity=Severity.WARNING,
+                notes="the first update is smaller than torch's by the factor 1 - dampening",
+                help="leave `dampening` out for the same losses as with torch",
             ),
             stacklevel=3,
         )

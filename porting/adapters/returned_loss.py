@@ -133,7 +133,7 @@ def _not_a_tensor(value: Any, name: str) -> PortingError:
             **explained,
         )
     several: Tuple[str, ...] = ("return one tensor", "or pass several losses: `loss={'a': loss_a, 'b': loss_b}`")
-    return PortingError.of("L002", message=f"{name} gives {_kind(value)}, not a tensor", help=several, **explained)
+    return PortingError.of("L002", message=f"{name} gives a {_kind(value)}, not a tensor", help=several, **explained)
 
 
 def _kind(value: Any) -> str:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import Dict, Iterator, List, Mapping, NamedTuple, Sequence, Tuple
+from typing import Dict, Iterator, List, Mapping, NamedTuple, Tuple
 
 import torch
 from torch import nn
-from torch.nn.modules.lazy import LazyModuleMixin
-from torch.nn.parameter import is_lazy
 
 from ..diagnostics import CaptureError
 from .device_tensor import DeviceTensor
 
-__all__ = ["HostTensor", "host_tensors", "materialise_lazy_modules", "state_replaced"]
+__all__ = ["HostTensor", "host_tensors", "state_replaced"]
 
 
 class HostTensor(NamedTuple):
@@ -117,21 +115,3 @@ def _state_error(kind: str, name: str, current: object) -> CaptureError:
         label="the new value is computed here" if place else "",
         help=f"write into the {kind} in place: `self.{name}.copy_(new_value)`",
     )
-
-
-def materialise_lazy_modules(model: nn.Module, args: Sequence[object], kwargs: Mapping[str, object]) -> None:
-    """Give lazy modules their parameters by one run of `forward` on the host, in eval mode and without gradients.
-
-    Does nothing when `model` has no lazy parameter left. The modes of all modules are as before afterwards.
-    """
-    lazy = [m for _, m in _modules(model) if isinstance(m, LazyModuleMixin) and m.has_uninitialized_params()]
-    if not lazy and not any(is_lazy(host.tensor) for host in host_tensors(model)):
-        return
-    modes = [(module, module.training) for _, module in _modules(model)]
-    try:
-        model.eval()
-        with torch.no_grad():
-            model(*args, **kwargs)
-    finally:
-        for module, training in modes:
-            module.training = training

@@ -73,6 +73,7 @@ class Recorder(ProxyTorchDispatchMode):
             )
         with self.graph.inserting_before(self._first_operator) if self._first_operator else nullcontext():
             node = self.graph.placeholder(_identifier(name))
+        node.target = node.name  # the name of the argument, which must be as valid and unique as the node's
         with self.fake_mode:
             inner = torch.empty_strided(like.shape, like.stride(), dtype=device_dtype(like.dtype))
         tensor = self._wrap(inner, node)

@@ -13,10 +13,11 @@ from torch.nn.modules import module as module_hooks
 from torch.utils.checkpoint import CheckpointFunction
 
 from ..diagnostics import CaptureError, caller_place
+from ..lazy_modules import materialise_lazy_modules
 from .device_tensor import DeviceTensor
 from .dtypes import device_dtype
 from .losses import find_losses, single_final_loss
-from .module_state import HostTensor, host_tensors, materialise_lazy_modules, state_replaced
+from .module_state import HostTensor, host_tensors, state_replaced
 from .recorder import Recorder
 from .step_graph import StepGraph, TensorInfo
 from .structure import flatten_tensors, rebuild

@@ -17,13 +17,13 @@ from porting.diagnostics.places import Place, caller_place, frame_place, is_user
 from porting.diagnostics.rendering import FORMATS, render, render_all
 
 __all__ = [
-    "BatchError",
     "CODES",
+    "FORMATS",
+    "BatchError",
     "CaptureError",
     "CheckpointError",
     "Code",
     "DeviceError",
-    "FORMATS",
     "Finding",
     "OptionError",
     "Place",

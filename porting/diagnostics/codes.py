@@ -10,7 +10,7 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Mapping, Optional
 
-__all__ = ["CODES", "Code", "FAMILIES", "Severity", "find_code"]
+__all__ = ["CODES", "FAMILIES", "Code", "Severity", "find_code"]
 
 
 class Severity(str, Enum):

@@ -45,7 +45,8 @@ def caller_place(skip_internal: bool = True) -> Optional[Place]:
     1
     """
     frame: Optional[FrameType] = sys._getframe(1)
-    while skip_internal and frame is not None and not _is_user_frame(frame):
+    library_folders = _library_folders()
+    while skip_internal and frame is not None and not _is_user_frame(frame, library_folders):
         frame = frame.f_back
     return frame_place(frame) if frame is not None else None
 
@@ -69,7 +70,7 @@ def is_user_file(file: str) -> bool:
     >>> is_user_file(os.__file__), is_user_file("train.py")
     (False, True)
     """
-    return _is_user_file(file, tuple(_library_folder(name) for name in _LIBRARIES))
+    return _is_user_file(file, _library_folders())
 
 
 # tqdm stands between a user's loop and a loader, numpy between a user's call and a tensor
@@ -81,19 +82,23 @@ _SITE_FOLDERS = tuple(os.path.join(_STANDARD_FOLDER, name) for name in ("site-pa
 _GENERATED_PREFIXES = ("<frozen ", "<eval_with_key>", "<attrs generated", "<__array_function__")
 
 
-def _is_user_frame(frame: FrameType) -> bool:
+def _library_folders() -> Tuple[Optional[str], ...]:
+    """List the folders of the libraries that are loaded; one that is not has no frames."""
+    return tuple(_folder_of(getattr(sys.modules.get(name), "__file__", None)) for name in _LIBRARIES)
+
+
+@functools.lru_cache(maxsize=64)
+def _folder_of(file: Optional[str]) -> Optional[str]:
+    return os.path.dirname(os.path.abspath(file)) if file else None
+
+
+def _is_user_frame(frame: FrameType, library_folders: Tuple[Optional[str], ...]) -> bool:
     file = frame.f_code.co_filename
     # methods that dataclasses and named tuples generate are code of "<string>"; so is `python -c`, which is the user's
-    if file == "<string>" and frame.f_globals.get("__name__") != "__main__":
+    is_typed_in = frame.f_globals.get("__name__") == "__main__" and "__file__" not in frame.f_globals
+    if file == "<string>" and not is_typed_in:
         return False
-    if file == "<string>" and "__file__" in frame.f_globals:
-        return False
-    return is_user_file(file)
-
-
-def _library_folder(name: str) -> Optional[str]:
-    file = getattr(sys.modules.get(name), "__file__", None)
-    return os.path.dirname(os.path.abspath(file)) if file else None
+    return _is_user_file(file, library_folders)
 
 
 @functools.lru_cache(maxsize=4096)

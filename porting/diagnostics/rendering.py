@@ -19,6 +19,9 @@ FORMATS = ("text", "json", "github")
 
 _TAB = "    "
 
+# Categories of characters that would act on the terminal or hide from the reader: escapes, direction marks, line ends.
+_UNSHOWN = ("Cc", "Cf", "Cs", "Zl", "Zp")
+
 
 def render(finding: Finding, format: str = "text") -> str:
     """Render one finding, without a line end; the file of its place is shown relative to the current folder.
@@ -109,8 +112,7 @@ def _displayed(text: str) -> str:
 def _displayed_character(character: str) -> str:
     if character == "\t":
         return _TAB
-    # an escape sequence in somebody's source must not reach the terminal
-    return "\N{REPLACEMENT CHARACTER}" if unicodedata.category(character) == "Cc" else character
+    return "\N{REPLACEMENT CHARACTER}" if unicodedata.category(character) in _UNSHOWN else character
 
 
 def _width(text: str) -> int:
@@ -119,7 +121,7 @@ def _width(text: str) -> int:
 
 
 def _character_width(character: str) -> int:
-    if unicodedata.category(character) in ("Mn", "Me", "Cf"):
+    if unicodedata.category(character) in ("Mn", "Me"):
         return 0
     return 2 if unicodedata.east_asian_width(character) in ("W", "F") else 1
 

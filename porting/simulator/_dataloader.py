@@ -253,15 +253,9 @@ def _is_read_at_once(loader: DataLoader) -> bool:
         and type(loader.batch_sampler) is torch.utils.data.BatchSampler
         and type(loader.batch_sampler.sampler) in _PLAIN_SAMPLERS
         and loader.collate_fn is torch.utils.data.default_collate
-        and all(_is_plain(tensor) for tensor in loader.dataset.tensors)
+        and all(_has_plain_rows(tensor) for tensor in loader.dataset.tensors)
     )
 
 
-def _is_plain(tensor: torch.Tensor) -> bool:
-    return (
-        type(tensor) is torch.Tensor
-        and tensor.layout is torch.strided
-        and tensor.device.type == "cpu"
-        and not tensor.requires_grad
-        and tensor.is_contiguous()
-    )
+def _has_plain_rows(tensor: torch.Tensor) -> bool:
+    return type(tensor) is torch.Tensor and tensor.layout is torch.strided and tensor.device.type == "cpu"

@@ -169,6 +169,13 @@ def test_a_batch_sampler_of_torchs_becomes_sampler_and_batch_size():
     assert [batch[0].tolist() for batch in convert(source, device(iterations=2))] == [[7, 5, 3, 1]]
 
 
+def test_the_short_batch_of_a_batch_sampler_given_is_counted_right():
+    with pytest.warns(PortingWarning, match="2 of 10 samples"):
+        loader = convert(numbers(10), batch_sampler=BatchSampler(range(10), 4, False))
+
+    assert order(loader) == list(range(8))
+
+
 def test_the_collate_function_is_kept():
     def stacked_twice(samples):
         return torch.stack([sample for (sample,) in samples] * 2)

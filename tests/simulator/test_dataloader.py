@@ -161,6 +161,13 @@ def test_an_incomplete_group_of_batches_is_kept_on_request(caplog):
     assert "`batch_sampler` (4) is not divisible by the number of batches processed per step (3)" in caplog.text
 
 
+def test_complete_groups_of_batches_leave_nothing_over(caplog):
+    loader = DataLoader(options_for(iterations=2), numbers(8), batch_sampler=batches_of(8, 2), drop_last=False)
+
+    assert seen(loader) == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    assert caplog.text == ""
+
+
 def test_a_batch_sampler_without_length_is_warned_about(caplog):
     sampler = iter([[0, 1], [2, 3]])
 
@@ -390,10 +397,18 @@ def test_a_sampler_may_index_from_the_end():
     assert seen(DataLoader(options_for(), numbers(4), 2, sampler=[-1, -2])) == [[3, 2]]
 
 
-@pytest.mark.parametrize("name", ["transposed", "trainable"])
-def test_tensors_whose_rows_need_care_are_read_as_torch_does(name):
-    tensors = {"transposed": torch.rand(3, 4).t(), "trainable": torch.rand(4, 3, requires_grad=True)}
-    data = TensorDataset(tensors[name])
+@pytest.mark.parametrize(
+    "tensor",
+    [
+        torch.rand(3, 4).t(),
+        torch.rand(4, 3, 2, 5).to(memory_format=torch.channels_last),
+        torch.rand(1, 3).expand(4, 3),
+        torch.rand(4, 3, requires_grad=True),
+    ],
+    ids=["transposed", "channels last", "expanded", "trainable"],
+)
+def test_tensors_of_any_layout_are_read_as_torch_does(tensor):
+    data = TensorDataset(tensor)
 
     (ours,), (theirs,) = (
         next(iter(DataLoader(options_for(), data, 4))),
@@ -402,6 +417,11 @@ def test_tensors_whose_rows_need_care_are_read_as_torch_does(name):
 
     assert torch.equal(ours, theirs)
     assert (ours.stride(), ours.requires_grad) == (theirs.stride(), theirs.requires_grad)
+
+
+def test_sparse_tensors_are_refused_by_torchs_collate_function():
+    with pytest.raises(RuntimeError, match="Batches of sparse tensors are not currently supported"):
+        next(iter(DataLoader(options_for(), TensorDataset(torch.rand(4, 3).to_sparse()), 2)))
 
 
 def test_datasets_that_read_several_samples_are_asked_once_for_each_batch():

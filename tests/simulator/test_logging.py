@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import sys
 
 import pytest
 
@@ -32,6 +33,15 @@ def test_python_line_has_time_channel_level_and_message(capsys):
     assert re.fullmatch(
         r"\[\d\d:\d\d:\d\d\.\d{3}\] \[poptorch::python\] \[warning\] the answer is 42\n", capsys.readouterr().err
     )
+
+
+def test_level_of_a_python_line_is_coloured_on_a_terminal(monkeypatch, capsys):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+
+    logger.warning("x")
+
+    assert "[\x1b[33mwarning\x1b[0m] x" in capsys.readouterr().err
 
 
 def test_python_line_with_an_exception_ends_with_its_traceback(capsys):

@@ -1,0 +1,248 @@
+"""Checkpoints: plain tensors and containers, written whole or not at all, and checked before anything is loaded."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections import Counter, OrderedDict
+from dataclasses import dataclass
+from typing import Any, Dict, List, Mapping, Optional, Union
+
+import torch
+from torch import nn
+from torch.nn.parameter import is_lazy
+
+from porting.adapters.checkpoint_files import damaged, read_tensors
+from porting.diagnostics import CheckpointError, OptionError, caller_place
+
+__all__ = ["Checkpoint", "load_checkpoint", "load_weights", "plain_state_dict", "save_checkpoint"]
+
+Path = Union[str, "os.PathLike[str]"]
+
+_FORMAT = "porting-checkpoint"
+_VERSION = 1
+_COUNTER = "porting-counter"
+_MAX_LISTED = 10
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What a checkpoint holds: state dictionaries as torch makes them, the step, and what else was put in."""
+
+    model: Mapping[str, Any]
+    optimizer: Optional[Dict[str, Any]] = None
+    scheduler: Optional[Dict[str, Any]] = None
+    step: Optional[int] = None
+    extra: Any = None
+
+
+def plain_state_dict(model: nn.Module) -> OrderedDict[str, Any]:
+    """Return a snapshot of a model's state: plain contiguous CPU tensors that no training changes any more.
+
+    Tensors that the model has under several names stay one.
+
+    >>> plain_state_dict(nn.Linear(1, 1, bias=False))["weight"].requires_grad
+    False
+    """
+    copies: Dict[int, torch.Tensor] = {}
+    state: OrderedDict[str, Any] = OrderedDict()
+    for (name, value), kept in zip(model.state_dict().items(), model.state_dict(keep_vars=True).values()):
+        if isinstance(value, torch.Tensor):
+            state[name] = copies.setdefault(id(kept), _plain_tensor(value, copy=True))
+        else:
+            state[name] = value
+    return state
+
+
+def save_checkpoint(
+    path: Path,
+    *,
+    model: Union[nn.Module, Mapping[str, Any]],
+    optimizer: Any = None,
+    scheduler: Any = None,
+    step: Optional[int] = None,
+    extra: Any = None,
+) -> None:
+    """Write a checkpoint that plain `torch.load` reads without this package: all of it, or the old file stays.
+
+    `model`, `optimizer` and `scheduler` are objects with a `state_dict`, or such dictionaries; `extra` is anything made
+    of tensors, numbers, strings and containers. Raises OptionError P002 that names the entry which is something else.
+    """
+    content = {
+        "format": _FORMAT,
+        "version": _VERSION,
+        "model": _plain(_state(model), "model"),
+        "optimizer": _plain(_state(optimizer), "optimizer"),
+        "scheduler": _plain(_state(scheduler), "scheduler"),
+        "step": step,
+        "extra": _plain(extra, "extra"),
+    }
+    destination = os.path.realpath(os.fspath(path))
+    unfinished = f"{destination}.{uuid.uuid4().hex[:8]}.tmp"
+    try:
+        with open(unfinished, "xb") as file:
+            torch.save(content, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(unfinished, destination)
+    finally:
+        if os.path.exists(unfinished):
+            os.remove(unfinished)
+
+
+def load_checkpoint(path: Path) -> Checkpoint:
+    """Read a file of `save_checkpoint`, or one that holds a plain `model.state_dict()`, onto the CPU.
+
+    Raises CheckpointError K001 that says what is wrong with a damaged file, or with one that is something else, and
+    OSError for one that cannot be opened.
+    """
+    content = read_tensors(path)
+    if not isinstance(content, dict):
+        raise damaged(path, f"it holds a {type(content).__name__}, not the state of a model")
+    if content.get("format") != _FORMAT:
+        if not all(isinstance(name, str) for name in content) or not _has_tensors(content):
+            raise damaged(path, "it is neither a checkpoint nor the `state_dict()` of a model")
+        return Checkpoint(model=content)
+    version = content.get("version")
+    if version != _VERSION:
+        raise damaged(path, f"it has version {version}; this package reads version {_VERSION}")
+    missing = [name for name in ("model", "optimizer", "scheduler", "step", "extra") if name not in content]
+    if missing or not isinstance(content["model"], dict):
+        raise damaged(path, f"its {', '.join(missing) or 'model'} is missing")
+    restored = _restored(content)
+    return Checkpoint(
+        model=restored["model"],
+        optimizer=restored["optimizer"],
+        scheduler=restored["scheduler"],
+        step=restored["step"],
+        extra=restored["extra"],
+    )
+
+
+def load_weights(model: nn.Module, weights: Union[Path, Checkpoint, Mapping[str, Any]]) -> None:
+    """Load the weights of a checkpoint, its file, or a state dictionary into `model`: all of them or none.
+
+    Raises CheckpointError: K001 for a damaged file, K002 that lists the missing, unexpected and differently shaped
+    entries when the weights are another model's. `model` is unchanged then.
+    """
+    if isinstance(weights, Mapping):
+        state, source = weights, "the state dictionary"
+    elif isinstance(weights, Checkpoint):
+        state, source = weights.model, "the checkpoint"
+    else:
+        state, source = load_checkpoint(weights).model, f"`{os.fspath(weights)}`"
+    differences = _differences(model, state)
+    if not _loads_its_own_way(model):
+        if differences:
+            raise _foreign(source, model, differences)
+        model.load_state_dict(state)
+        return
+    before = plain_state_dict(model)
+    try:
+        model.load_state_dict(state)
+    except Exception as error:
+        model.load_state_dict(before)
+        raise _foreign(source, model, differences or [str(error)]) from error
+
+
+def _state(value: Any) -> Any:
+    return value.state_dict() if hasattr(value, "state_dict") else value
+
+
+def _plain(value: Any, path: str) -> Any:
+    """Make `value` what `torch.load(weights_only=True)` reads in every version since torch 2.0."""
+    if isinstance(value, torch.Tensor):
+        return _plain_tensor(value)
+    if value is None or isinstance(value, (bool, int, float, str, torch.dtype)):
+        return value
+    if isinstance(value, Counter):
+        return {_COUNTER: [[_plain(key, path), count] for key, count in value.items()]}
+    if isinstance(value, Mapping):
+        kind = OrderedDict if isinstance(value, OrderedDict) else dict
+        return kind((_plain_key(key, path), _plain(item, f"{path}[{key!r}]")) for key, item in value.items())
+    if isinstance(value, (tuple, list)):
+        items = [_plain(item, f"{path}[{index}]") for index, item in enumerate(value)]
+        return items if isinstance(value, list) else tuple(items)
+    raise _not_plain(value, path)
+
+
+def _plain_key(key: Any, path: str) -> Any:
+    if key is None or isinstance(key, (bool, int, float, str)):
+        return key
+    raise _not_plain(key, f"a key of {path}")
+
+
+def _not_plain(value: Any, path: str) -> OptionError:
+    return OptionError.of(
+        "P002",
+        message=f"`{path}` is a {type(value).__module__}.{type(value).__qualname__}, which a checkpoint does not hold",
+        place=caller_place(),
+        notes="a checkpoint holds tensors, numbers, strings, None, and lists, tuples and dictionaries of these",
+        help="leave it out, or save what it is made of",
+    )
+
+
+def _plain_tensor(tensor: torch.Tensor, *, copy: bool = False) -> torch.Tensor:
+    plain = tensor.detach().as_subclass(torch.Tensor).cpu()
+    is_part = plain.untyped_storage().nbytes() != plain.numel() * plain.element_size()
+    if copy or is_part or not plain.is_contiguous():
+        return plain.clone(memory_format=torch.contiguous_format)
+    return plain
+
+
+def _restored(value: Any) -> Any:
+    """Undo what `_plain` did to counters."""
+    if isinstance(value, dict):
+        if set(value) == {_COUNTER}:
+            return Counter({key: count for key, count in value[_COUNTER]})
+        return type(value)((key, _restored(item)) for key, item in value.items())
+    if isinstance(value, (tuple, list)):
+        return type(value)(_restored(item) for item in value)
+    return value
+
+
+def _has_tensors(content: Mapping[str, Any]) -> bool:
+    return not content or any(isinstance(value, torch.Tensor) for value in content.values())
+
+
+def _differences(model: nn.Module, state: Mapping[str, Any]) -> List[str]:
+    own = model.state_dict(keep_vars=True)
+    missing = [f"missing: `{name}`" for name in own if name not in state]
+    unexpected = [f"unexpected: `{name}`" for name in state if name not in own]
+    shapes = [
+        f"shape of `{name}`: {_shape(state[name])} instead of {_shape(value)}"
+        for name, value in own.items()
+        if name in state and not is_lazy(value) and _shape(state[name]) != _shape(value)
+    ]
+    return [*_shortened(missing), *_shortened(unexpected), *_shortened(shapes)]
+
+
+def _shape(value: Any) -> Any:
+    return list(value.shape) if isinstance(value, torch.Tensor) else None
+
+
+def _shortened(lines: List[str]) -> List[str]:
+    if len(lines) <= _MAX_LISTED:
+        return lines
+    kind = lines[0].split(":")[0].split(" of ")[0]
+    return [*lines[:_MAX_LISTED], f"{kind}: and {len(lines) - _MAX_LISTED} more"]
+
+
+def _loads_its_own_way(model: nn.Module) -> bool:
+    """Tell whether some module translates older keys or shapes when it loads, which only loading can find out."""
+    return any(
+        module._load_state_dict_pre_hooks
+        or type(module)._load_from_state_dict is not nn.Module._load_from_state_dict
+        or type(module).load_state_dict is not nn.Module.load_state_dict
+        for module in model.modules()
+    )
+
+
+def _foreign(source: str, model: nn.Module, differences: List[str]) -> CheckpointError:
+    return CheckpointError.of(
+        "K002",
+        message=f"{source} does not fit `{type(model).__name__}`; nothing was loaded",
+        place=caller_place(),
+        notes=tuple(differences),
+        help="build the model with the settings it was saved with, or load the checkpoint that belongs to it",
+    )

@@ -1,0 +1,9 @@
+"""`to_ipu(model, loss)` and the `PortedModel` that it returns."""
+
+from __future__ import annotations
+
+from .port import to_ipu
+from .ported_model import PortedInference, PortedModel
+from .run_report import ExecutorRecord, RunReport
+
+__all__ = ["ExecutorRecord", "PortedInference", "PortedModel", "RunReport", "to_ipu"]

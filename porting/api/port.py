@@ -1,0 +1,115 @@
+"""`to_ipu`: a PyTorch model and its loss become a model that trains on an IPU."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+from typing import Any, Callable, Mapping, Optional, Sequence
+
+import torch
+from torch import nn
+
+from ..adapters import LossInForward, apply_precision, find_backend, notify, to_backend_optimizer
+from ..diagnostics import OptionError, render
+from ..lazy_modules import materialise_lazy_modules
+from ..options import PortOptions
+from .ported_model import Port, PortedModel
+
+__all__ = ["to_ipu"]
+
+logger = logging.getLogger("porting")
+_said = set()
+
+
+def to_ipu(
+    model: nn.Module,
+    loss: Any = None,
+    *,
+    optimizer: Optional[torch.optim.Optimizer] = None,
+    options: Optional[PortOptions] = None,
+    example: Any = None,
+    device: str = "auto",
+    label: Any = -1,
+    label_transform: Optional[Callable[[Any], Any]] = None,
+    reduction: Optional[str] = None,
+    metrics: Optional[Mapping[str, Callable[[Any, Any], Any]]] = None,
+    returns: Optional[Sequence[str]] = None,
+    loss_output: Any = None,
+) -> PortedModel:
+    """Port `model` to the device: the loss moves into `forward`, the optimizer becomes the device's.
+
+    `loss` is a module or function of output and label, a mapping of several, or None when the model returns its loss
+    itself. `optimizer` is the torch optimizer of the model's parameters (SGD, Adam, AdamW, RMSprop) or one of the
+    backend's; without one the device's default, SGD with a learning rate of 0.01, is used. `example` is a combined
+    batch: the training step is compiled with it at once. `device` is "ipu", "sim" (the simulator on the CPU), or
+    "auto": an IPU if there is one, else the simulator, which is said once. The environment variable PORTING_DEVICE
+    decides when `device` is "auto".
+
+    `label`, `label_transform`, `reduction`, `metrics`, `returns` and `loss_output` are those of `LossInForward`.
+
+    The model's class is not edited and its parameters are shared: they are on the host whenever somebody looks at them.
+
+    Raises DeviceError D001 for "ipu" without an IPU, UnsupportedOptimizerError for an optimizer that the device does
+    not have, OptionError for options that it cannot apply, CaptureError and BatchError with `example`.
+
+    >>> model = nn.Linear(4, 2)
+    >>> ported = to_ipu(model, nn.CrossEntropyLoss(), optimizer=torch.optim.SGD(model.parameters(), lr=0.1), device="sim")
+    >>> output, loss = ported(torch.ones(3, 4), torch.tensor([0, 1, 0]))
+    >>> tuple(output.shape), tuple(loss.shape), ported.report().num_training_calls
+    ((3, 2), (), 1)
+    """
+    options = options if options is not None else PortOptions()
+    if not isinstance(options, PortOptions):
+        raise OptionError.of(
+            "P002",
+            message=f"`options` is a {type(options).__name__}",
+            help="pass `porting.PortOptions(...)`: it becomes the backend's own options",
+        )
+    backend = find_backend(device, simulator=_load_simulator)
+    plan = apply_precision(model, options, backend.module)
+    wrapped = LossInForward(
+        model,
+        loss,
+        backend=backend.module,
+        label=label,
+        label_transform=label_transform,
+        reduction=reduction,
+        metrics=metrics,
+        returns=returns,
+        loss_output=loss_output,
+        input_dtype=plan.input_dtype,
+        loss_dtype=plan.loss_dtype,
+    )
+    args, kwargs = _example_call(example)
+    if example is not None:
+        materialise_lazy_modules(wrapped, args, kwargs)
+    converted = None if optimizer is None else to_backend_optimizer(optimizer, model, backend=backend.module)
+    findings = (*((backend.finding,) if backend.finding else ()), *plan.findings)
+    port = Port(model, wrapped, loss, label, backend, options, optimizer, converted, findings)
+    ported = PortedModel(port)
+    _say_once(backend.finding)
+    for finding in plan.findings:
+        notify(finding)
+    if example is not None:
+        ported.compile(*args, **kwargs)
+    return ported
+
+
+def _load_simulator() -> Any:
+    """Import the simulator only where it is used: it needs a newer torch than the vendor's machines have."""
+    return importlib.import_module("porting.simulator")
+
+
+def _example_call(example: Any) -> Any:
+    if isinstance(example, Mapping):
+        return (), dict(example)
+    if isinstance(example, (tuple, list)):
+        return tuple(example), {}
+    return (() if example is None else (example,)), {}
+
+
+def _say_once(finding: Any) -> None:
+    """Say on the `porting` logger, once for each process, that the simulator stands in for the device."""
+    if finding is not None and finding.code not in _said:
+        _said.add(finding.code)
+        logger.warning(render(finding))

@@ -1,0 +1,64 @@
+"""The table of codes is complete, orderly and read-only."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from porting.diagnostics import CODES, Severity, find_code
+from porting.diagnostics.codes import FAMILIES
+
+
+def test_codes_stand_in_the_order_of_their_families_and_numbers():
+    in_order = sorted(CODES, key=lambda code: (list(FAMILIES).index(code[0]), int(code[1:])))
+
+    assert list(CODES) == in_order
+
+
+def test_the_numbers_of_a_family_have_no_gaps():
+    numbers = {letter: [int(code[1:]) for code in CODES if code.startswith(letter)] for letter in FAMILIES}
+
+    assert numbers == {letter: list(range(1, len(found) + 1)) for letter, found in numbers.items()}
+
+
+def test_no_two_codes_have_the_same_slug():
+    slugs = [code.slug for code in CODES.values()]
+
+    assert len(set(slugs)) == len(slugs)
+
+
+def test_the_key_of_a_code_is_its_own_code():
+    assert [code.code for code in CODES.values()] == list(CODES)
+
+
+@pytest.mark.parametrize("code", CODES.values(), ids=str)
+def test_a_slug_is_lower_case_words_joined_by_hyphens(code):
+    assert re.fullmatch(r"[a-z]+(-[a-z]+)*", code.slug)
+
+
+@pytest.mark.parametrize("code", CODES.values(), ids=str)
+def test_a_title_reads_as_a_message_without_a_full_stop(code):
+    assert re.fullmatch(r"[`a-zA-Z].*[^.!]", code.title)
+    assert code.title.split()[0].strip("`").islower() or code.title.startswith("a CPU")
+
+
+def test_the_table_cannot_be_changed():
+    with pytest.raises(TypeError, match="does not support item assignment"):
+        CODES["L001"] = CODES["L002"]
+
+
+def test_only_a_few_codes_are_not_errors():
+    milder = {code.code for code in CODES.values() if code.severity is not Severity.ERROR}
+
+    assert milder == {"B006", "B008", "C011", "D002", "P003"}
+
+
+@pytest.mark.parametrize("name", ["C001", "c001", " host-read ", "Host-Read"])
+def test_find_code_takes_code_or_slug_in_any_case(name):
+    assert find_code(name) is CODES["C001"]
+
+
+@pytest.mark.parametrize("name", ["", "C", "C9", "host"])
+def test_find_code_of_anything_else_is_none(name):
+    assert find_code(name) is None

@@ -1,0 +1,61 @@
+"""Errors carry their finding and show it."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import pytest
+
+from porting.diagnostics import (
+    BatchError,
+    CaptureError,
+    CheckpointError,
+    DeviceError,
+    Finding,
+    OptionError,
+    Place,
+    PortingError,
+    UnsupportedOptimizerError,
+    render,
+)
+
+KINDS = [BatchError, CaptureError, CheckpointError, DeviceError, OptionError, UnsupportedOptimizerError]
+
+
+def test_an_error_as_text_is_its_rendered_finding():
+    finding = Finding("L001", help="wrap the model: `to_ipu(model, criterion)`")
+
+    assert str(PortingError(finding)) == render(finding)
+
+
+def test_an_error_knows_its_code():
+    assert PortingError(Finding("K001")).code == "K001"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_of_makes_the_finding_and_an_error_of_its_own_class(kind):
+    error = kind.of("P002", message="m", place=Place("a.py", 1), label="l", notes="n", help="h", severity="warning")
+
+    assert type(error) is kind
+    assert error.finding == Finding("P002", "m", Place("a.py", 1), "l", ("n",), ("h",), "warning")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_can_be_caught_as_a_porting_error(kind):
+    with pytest.raises(PortingError):
+        raise kind.of("P002")
+
+
+def test_an_error_crosses_process_borders_whole():
+    error = BatchError.of("B001", place=Place("train.py", 3), notes=["was 8", "is 5"])
+
+    copied = pickle.loads(pickle.dumps(error))
+
+    assert (type(copied), copied.finding) == (BatchError, error.finding)
+
+
+def test_an_error_can_be_copied():
+    error = BatchError.of("B001", label="here")
+
+    assert copy.deepcopy(error).finding == error.finding

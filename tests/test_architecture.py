@@ -1,0 +1,131 @@
+"""What the house rules ask of the source: layers, links, the wheel, and files that can be read in one sitting."""
+
+from __future__ import annotations
+
+import ast
+import configparser
+import os
+import re
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Iterator, Set
+
+import pytest
+
+import porting
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "porting"
+SOURCES = sorted(PACKAGE.rglob("*.py"))
+MAX_LINES = 500
+
+# Modules that recipes may use besides the public names: the device API by itself, the reference models, each other.
+OPEN_TO_RECIPES = {"porting", "porting.simulator", "porting.models", "porting.recipes"}
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def imports_of(path: Path) -> Iterator[ast.stmt]:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    return (node for node in ast.walk(tree) if isinstance(node, (ast.Import, ast.ImportFrom)))
+
+
+def modules_imported_by(path: Path) -> Set[str]:
+    """List the modules that a file imports absolutely, wherever in it."""
+    found: Set[str] = set()
+    for node in imports_of(path):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif not node.level:
+            found.add(str(node.module))
+    return found
+
+
+def defines_something(path: Path) -> bool:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    return any(isinstance(node, (ast.FunctionDef, ast.ClassDef)) for node in ast.walk(tree))
+
+
+def is_open_to_recipes(module: str) -> bool:
+    own = module.split(".")[0] == "porting"
+    return not own or any(module == name or module.startswith(f"{name}.") for name in OPEN_TO_RECIPES - {"porting"})
+
+
+def test_the_layers_of_the_contract_are_kept():
+    result = subprocess.run(
+        [sys.executable, "-c", "from importlinter.cli import lint_imports_command as run; run()", "--no-cache"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "NO_COLOR": "1"},
+    )
+
+    assert "0 broken" in result.stdout, result.stdout + result.stderr
+    assert result.returncode == 0
+
+
+@pytest.mark.parametrize("link", ["adapters", "models", "recipes"])
+def test_the_front_doors_are_relative_links_into_the_package(link):
+    assert os.readlink(ROOT / link) == f"porting/{link}"
+
+
+@pytest.mark.parametrize("path", [*PACKAGE.glob("adapters/**/*.py")], ids=name_of)
+def test_adapters_get_their_backend_as_an_argument(path):
+    backends = {module for module in modules_imported_by(path) if module.startswith(("poptorch", "porting.simulator"))}
+
+    assert backends == set()
+
+
+@pytest.mark.parametrize("path", [*PACKAGE.glob("recipes/**/*.py")], ids=name_of)
+def test_recipes_use_public_names_only(path):
+    inner = {module for module in modules_imported_by(path) if module != "porting" and not is_open_to_recipes(module)}
+
+    assert inner == set()
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=name_of)
+def test_a_module_says_in_a_docstring_what_it_is(path):
+    assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
+
+
+@pytest.mark.parametrize("path", [path for path in SOURCES if defines_something(path)], ids=name_of)
+def test_annotations_are_not_evaluated_so_that_python_38_can_read_them(path):
+    assert "from __future__ import annotations" in path.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=name_of)
+def test_a_module_can_be_read_in_one_sitting(path):
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= MAX_LINES
+
+
+def test_the_version_is_written_down_once():
+    texts = [(ROOT / name).read_text(encoding="utf-8") for name in ("setup.cfg", "pyproject.toml")]
+
+    assert [text for text in texts if f'"{porting.__version__}"' in text or f"= {porting.__version__}\n" in text] == []
+
+
+def test_every_direct_dependency_is_pinned_for_ci():
+    config = configparser.ConfigParser()
+    config.read(ROOT / "setup.cfg")
+    wanted = config["options"]["install_requires"].split() + [
+        name for names in config["options.extras_require"].values() for name in names.split()
+    ]
+    pinned = set(re.findall(r"^([\w-]+)==", (ROOT / "constraints.txt").read_text(encoding="utf-8"), re.MULTILINE))
+
+    assert {re.split("[<>=]", name)[0] for name in wanted} <= pinned
+
+
+@pytest.mark.slow
+def test_the_wheel_holds_the_package_with_its_pages_and_recipes_and_nothing_else(tmp_path):
+    pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
+    subprocess.run([*pip, "--wheel-dir", str(tmp_path), str(ROOT)], check=True, capture_output=True)
+
+    (wheel,) = tmp_path.glob("*.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    data = [path for path in PACKAGE.rglob("*") if path.suffix in (".py", ".md", ".typed") and path.is_file()]
+    assert {name.split("/")[0] for name in names} == {"porting", f"ipu_porting-{porting.__version__}.dist-info"}
+    assert {name_of(path) for path in data} <= set(names)

@@ -1,0 +1,60 @@
+"""The public names are sorted, there, and loaded only when somebody asks for them."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+from typing import List
+
+import pytest
+
+import porting
+
+MODULES = sorted(
+    ".".join(path.relative_to(Path(porting.__file__).parents[1]).with_suffix("").parts).replace(".__init__", "")
+    for path in Path(porting.__file__).parent.rglob("*.py")
+    if path.name != "__main__.py" and "recipes" not in path.parts
+)
+
+
+def loaded_after(program: str) -> List[str]:
+    """Run a program in a fresh interpreter and list the modules that it has loaded."""
+    program += "\nimport sys; print(*sys.modules)"
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
+
+
+@pytest.mark.parametrize("name", porting.__all__)
+def test_every_public_name_can_be_had(name):
+    assert getattr(porting, name).__name__.startswith(name)
+
+
+def test_the_public_names_are_sorted():
+    assert porting.__all__ == sorted(porting.__all__)
+
+
+def test_dir_lists_public_names_that_are_not_loaded_yet():
+    program = "import porting; missing = set(porting.__all__) - set(dir(porting)); assert not missing, missing"
+
+    assert "porting.api" not in loaded_after(program)
+
+
+def test_another_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="module 'porting' has no attribute 'to_gpu'"):
+        porting.to_gpu  # noqa: B018 - asking for it is the test
+
+
+def test_import_porting_loads_neither_torch_nor_numpy():
+    assert not {"torch", "numpy"} & set(loaded_after("import porting"))
+
+
+def test_a_finding_can_be_had_without_torch():
+    assert "torch" not in loaded_after("from porting import Finding, PortingError, render")
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_what_a_module_calls_public_is_there(module):
+    loaded = importlib.import_module(module)
+
+    assert [name for name in getattr(loaded, "__all__", []) if not hasattr(loaded, name)] == []
