@@ -33,13 +33,13 @@ imports: $(READY)
 	$(BIN)/lint-imports
 
 syntax: $(READY)
-	$(BIN)/vermin --no-tips --eval-annotations --target=3.8- --violations porting
+	$(BIN)/vermin --no-tips --target=3.8- --violations porting
 
 fix: $(READY) ## format, and repair what ruff can repair
 	$(BIN)/ruff check --fix $(SOURCES) && $(BIN)/ruff format $(SOURCES)
 
 wheel: $(READY) ## build the wheel into dist/
-	$(BIN)/pip wheel --no-deps --no-build-isolation --wheel-dir dist .
+	rm -rf build && $(BIN)/pip wheel --no-deps --no-build-isolation --wheel-dir dist .
 
 bench: $(READY) ## time a simulated training step against an eager one
 	$(BIN)/python -m porting.bench.step_time

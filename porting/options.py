@@ -54,7 +54,7 @@ class PortOptions:
     precision: str = "float32"
     broadcast_buffers: bool = True
     seed: Optional[int] = None
-    cache_dir: Optional[Union[str, "os.PathLike[str]"]] = None
+    cache_dir: Optional[Union[str, os.PathLike[str]]] = None
     engine: str = "auto"
 
     def __post_init__(self) -> None:

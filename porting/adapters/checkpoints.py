@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import uuid
 from collections import Counter, OrderedDict
@@ -48,7 +49,7 @@ def plain_state_dict(model: nn.Module) -> OrderedDict[str, Any]:
     state: OrderedDict[str, Any] = OrderedDict()
     for (name, value), kept in zip(model.state_dict().items(), model.state_dict(keep_vars=True).values()):
         if isinstance(value, torch.Tensor):
-            state[name] = copies.setdefault(id(kept), _plain_tensor(value, copy=True))
+            state[name] = copies.setdefault(id(kept), _plain_tensor(value, is_copy=True))
         else:
             state[name] = value
     return state
@@ -137,11 +138,12 @@ def load_weights(model: nn.Module, weights: Union[Path, Checkpoint, Mapping[str,
             raise _foreign(source, model, differences)
         model.load_state_dict(state)
         return
-    before = plain_state_dict(model)
+    own = model.state_dict(keep_vars=True)
+    before = {name: copy.deepcopy(value) for name, value in own.items() if not is_lazy(value)}
     try:
         model.load_state_dict(state)
     except Exception as error:
-        model.load_state_dict(before)
+        model.load_state_dict(before, strict=False)
         raise _foreign(source, model, differences or [str(error)]) from error
 
 
@@ -182,10 +184,10 @@ def _not_plain(value: Any, path: str) -> OptionError:
     )
 
 
-def _plain_tensor(tensor: torch.Tensor, *, copy: bool = False) -> torch.Tensor:
+def _plain_tensor(tensor: torch.Tensor, *, is_copy: bool = False) -> torch.Tensor:
     plain = tensor.detach().as_subclass(torch.Tensor).cpu()
     is_part = plain.untyped_storage().nbytes() != plain.numel() * plain.element_size()
-    if copy or is_part or not plain.is_contiguous():
+    if is_copy or is_part or not plain.is_contiguous():
         return plain.clone(memory_format=torch.contiguous_format)
     return plain
 

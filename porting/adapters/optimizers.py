@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, Sequence, Tuple
 
 import torch
 from torch import nn
@@ -39,6 +39,8 @@ _VANISHING: Mapping[str, Mapping[str, Any]] = {
     "RMSprop": {"momentum": 0.0, "weight_decay": 0.0, "centered": False},
 }
 
+_OWN_MODULES = __name__.split(".")[0] + "."
+
 _REFUSED = {
     "amsgrad": "the device's Adam has no AMSGrad: leave `amsgrad` out",
     "maximize": "the device only minimises: negate the loss and leave `maximize` out",
@@ -71,12 +73,12 @@ def to_backend_optimizer(optimizer: torch.optim.Optimizer, model: nn.Module, *, 
     have, O003 for parameters that are not `model`'s, O005 for a state that does not fit them. Warns (O002) of
     dampening with momentum, which the device applies to the first step too.
     """
-    if _backend_kind(optimizer, backend) is not None:
-        parameter_names(optimizer, model)
-        return optimizer
-    kind = _torch_kind(optimizer)
+    is_the_devices = any(type(optimizer) is getattr(backend.optim, name) for name in _BACKEND_OPTIMIZERS)
+    kind = "" if is_the_devices else _torch_kind(optimizer)
     parameter_names(optimizer, model)
     _refuse_hooks(optimizer)
+    if is_the_devices:
+        return optimizer
     groups = [_checked_settings(kind, group) for group in optimizer.param_groups]
     _check_groups(kind, groups)
     passed = _passed_settings(kind, groups)
@@ -121,10 +123,6 @@ def sync_hyper_parameters(source: torch.optim.Optimizer, target: Any, *, is_comp
     for group, name, value in changes:
         group[name] = value
     return bool(changes)
-
-
-def _backend_kind(optimizer: Any, backend: Any) -> Optional[str]:
-    return next((name for name in _BACKEND_OPTIMIZERS if type(optimizer) is getattr(backend.optim, name)), None)
 
 
 def _torch_kind(optimizer: Any) -> str:
@@ -220,12 +218,18 @@ def _common(groups: Sequence[Mapping[str, Any]], name: str) -> bool:
 
 
 def _refuse_hooks(optimizer: torch.optim.Optimizer) -> None:
-    for name in ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks"):
-        if getattr(optimizer, name, None):
-            raise _unsupported_setting(
-                "the optimizer has step hooks, which the device would not run",
-                "remove the hooks; clipping by norm is `max_grad_norm` of the backend's SGD, Adam and AdamW",
-            )
+    hooks = [
+        hook
+        for name in ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
+        for hook in getattr(optimizer, name, {}).values()
+        # a ported model watches its optimizer with a hook of its own
+        if not str(getattr(hook, "__module__", "")).startswith(_OWN_MODULES)
+    ]
+    if hooks:
+        raise _unsupported_setting(
+            "the optimizer has step hooks, which the device would not run",
+            "remove the hooks; clipping by norm is `max_grad_norm` of the backend's SGD, Adam and AdamW",
+        )
 
 
 def _make_variable(target: Any, name: str, *, is_compiled: bool) -> None:

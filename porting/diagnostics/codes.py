@@ -67,6 +67,8 @@ _NOT_AN_ERROR = {
     "B008": Severity.WARNING,
     "C011": Severity.NOTE,
     "D002": Severity.NOTE,
+    "D005": Severity.WARNING,
+    "O007": Severity.WARNING,
     "P003": Severity.NOTE,
 }
 
@@ -119,7 +121,7 @@ _TABLE = (
     ("D002", "running-on-simulator", "no IPU was found: running on the CPU simulator"),
     ("D003", "executor-cannot-move", "a ported model cannot be moved or cast"),
     ("D004", "not-compiled", "the model has not been compiled yet"),
-    ("D005", "mode-frozen", "a compiled model cannot change between training and evaluation"),
+    ("D005", "mode-frozen", "modules changed between train and eval mode after compilation"),
     ("D006", "no-labels-given", "a training call needs labels"),
     ("D007", "destroyed", "the ported model has been destroyed"),
     ("K001", "damaged-checkpoint", "the checkpoint is damaged"),

@@ -13,6 +13,9 @@ __all__ = ["PAGES_FOLDER", "read_page", "similar_names"]
 PAGES_FOLDER = Path(__file__).with_name("pages")
 """Where the pages lie, each named after its code."""
 
+# the share of letters in common from which on two names are taken for one mistyped
+_CLOSE = 0.6
+
 
 def read_page(code: str) -> str:
     """Read the page of a code as Markdown.
@@ -30,7 +33,8 @@ def similar_names(name: str) -> List[str]:
     ['loss-outside-forward']
     """
     wanted = name.strip().lower()
-    names = {known.lower(): known for code in CODES.values() for known in (code.code, code.slug)}
-    close = difflib.get_close_matches(wanted, names, n=5, cutoff=0.6)
-    containing = [known for known in names if wanted and wanted in known]
-    return [names[known] for known in dict.fromkeys(close + containing)][:5]
+    names = [known for code in CODES.values() for known in (code.code, code.slug)]
+    likeness = {known: difflib.SequenceMatcher(None, wanted, known.lower()).ratio() for known in names}
+    close = sorted((known for known in names if likeness[known] >= _CLOSE), key=lambda known: -likeness[known])
+    containing = [known for known in names if wanted and wanted in known.lower()]
+    return list(dict.fromkeys(close + containing))[:5]

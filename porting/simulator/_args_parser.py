@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Sequence, Tuple, Type
+from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Type
 
 import torch
 
 from ..capture import flatten_tensors, rebuild
 from .errors import createPoptorchError
 
-__all__ = ["ArgsParser", "BoundArguments", "TensorSpec", "check_same_signature"]
+__all__ = ["ArgsParser", "BoundArguments", "CompiledSignature", "contains_dict"]
 
 _MISMATCH_ADVICE = (
     "\nThis error occurred because the inputs passed at runtime don't match the inputs used to compile the model. To "
@@ -36,7 +36,7 @@ class BoundArguments:
     positional: List[Any]
     named: Dict[str, Any] = field(default_factory=dict)
 
-    def tensors(self, like: "BoundArguments | None" = None) -> List[torch.Tensor]:
+    def tensors(self, like: Optional[BoundArguments] = None) -> List[torch.Tensor]:
         """List all tensors, dictionaries in the key order of the arguments `like`."""
         pattern = (like.positional, like.named) if like is not None else None
         return flatten_tensors((self.positional, self.named), like=pattern)
@@ -122,45 +122,66 @@ class ArgsParser:
                 raise AssertionError(f"{name} is not a valid parameter.Allowed values are {self._names}")
 
 
-def specification(bound: BoundArguments) -> BoundArguments:
-    """Return `bound` with a `TensorSpec` in the place of each tensor."""
-    specs = [TensorSpec(type(tensor), tensor.dtype, tensor.shape) for tensor in bound.tensors()]
-    return bound.with_tensors(specs)
+class CompiledSignature:
+    """The arguments that a model was compiled for: later calls must have the same shapes, types and other values.
+
+    `arguments` has tensors without memory in the place of the original ones.
+    """
+
+    def __init__(self, bound: BoundArguments) -> None:
+        """Remember the arguments of the first call."""
+        tensors = bound.tensors()
+        self._specs = [TensorSpec(type(tensor), tensor.dtype, tensor.shape) for tensor in tensors]
+        self.arguments = bound.with_tensors([_without_memory(tensor) for tensor in tensors])
+
+    def check(self, actual: BoundArguments) -> None:
+        """Raise `poptorch.Error` for the first difference of `actual`, with its name and what was expected."""
+        expected = self.arguments
+        if len(expected.positional) != len(actual.positional):
+            raise _mismatch(
+                f"Number of positional arguments mismatch: expected {len(expected.positional)} arguments but got "
+                f"{len(actual.positional)}."
+            )
+        specs = iter(self._specs)
+        for name, wanted, value in zip(expected.names, expected.positional, actual.positional):
+            _compare(name, wanted, value, specs)
+        _compare_keys("named arguments", expected.named, actual.named)
+        for name, wanted in expected.named.items():
+            _compare(name, wanted, actual.named[name], specs)
 
 
-def check_same_signature(expected: BoundArguments, actual: BoundArguments) -> None:
-    """Raise `poptorch.Error` unless `actual` fits `expected`, the specification of the compiled arguments."""
-    if len(expected.positional) != len(actual.positional):
-        raise _mismatch(
-            f"Number of positional arguments mismatch: expected {len(expected.positional)} arguments but got "
-            f"{len(actual.positional)}."
-        )
-    for name, wanted, value in zip(expected.names, expected.positional, actual.positional):
-        _compare(name, wanted, value)
-    _compare_keys("named arguments", expected.named, actual.named)
-    for name, wanted in expected.named.items():
-        _compare(name, wanted, actual.named[name])
+def contains_dict(bound: BoundArguments) -> bool:
+    """Tell whether a dictionary with tensors is among the arguments."""
+    return any(_holds_dict(value) for _name, value in bound.items())
 
 
-def _compare(name: str, expected: Any, actual: Any) -> None:
-    if isinstance(expected, TensorSpec):
-        _compare_tensor(name, expected, actual)
+def _holds_dict(value: Any) -> bool:
+    if isinstance(value, dict):
+        return bool(flatten_tensors(value))
+    return isinstance(value, (list, tuple)) and any(_holds_dict(item) for item in value)
+
+
+def _without_memory(tensor: torch.Tensor) -> torch.Tensor:
+    return torch.empty(tensor.shape, dtype=tensor.dtype, device="meta")
+
+
+def _compare(name: str, expected: Any, actual: Any, specs: Iterator[TensorSpec]) -> None:
+    if isinstance(expected, torch.Tensor):
+        _compare_tensor(name, next(specs), actual)
         return
     if type(expected) is not type(actual):
         raise _mismatch(f"Type mismatch for {name}: expected {type(expected)} but got {type(actual)}.")
     if isinstance(expected, tuple):
         if len(expected) != len(actual):
-            raise _mismatch(
-                f"Length mismatch for {name}: expected {len(expected)} elements but got {len(actual)}."
-            )
+            raise _mismatch(f"Length mismatch for {name}: expected {len(expected)} elements but got {len(actual)}.")
         for index, (wanted, value) in enumerate(zip(expected, actual)):
-            _compare(f"{name}[{index}]", wanted, value)
+            _compare(f"{name}[{index}]", wanted, value, specs)
     elif isinstance(expected, Mapping):
         _compare_keys(name, expected, actual)
         for key, wanted in expected.items():
-            _compare(f"{name}[{key}]", wanted, actual[key])
+            _compare(f"{name}[{key}]", wanted, actual[key], specs)
     else:
-        _compare_other(name, expected, actual)
+        _compare_other(name, expected, actual, specs)
 
 
 def _compare_tensor(name: str, expected: TensorSpec, actual: Any) -> None:
@@ -182,26 +203,28 @@ def _compare_keys(name: str, expected: Mapping[str, Any], actual: Mapping[str, A
     raise _mismatch(f"Keys mismatch for {name}: {' '.join(parts)}")
 
 
-def _compare_other(name: str, expected: Any, actual: Any) -> None:
-    """Compare lists by the tensors in them, like a tuple of tensors; anything else by equality."""
-    specs, tensors = _specs_in(expected), flatten_tensors(actual)
-    if specs or tensors:
-        if len(specs) != len(tensors):
-            raise _mismatch(f"Length mismatch for {name}: expected {len(specs)} elements but got {len(tensors)}.")
-        for index, (spec, tensor) in enumerate(zip(specs, tensors)):
-            _compare_tensor(f"{name}[{index}]", spec, tensor)
-    elif expected != actual:
+def _compare_other(name: str, expected: Any, actual: Any, specs: Iterator[TensorSpec]) -> None:
+    """Compare lists and types with a parser of their own by their tensors, like a tuple; anything else by equality."""
+    num_expected = len(flatten_tensors(expected))
+    try:
+        tensors = flatten_tensors(actual, like=expected)
+    except KeyError as error:
+        raise _mismatch(f"Keys mismatch for {name}: Missing arguments: {error.args[0]}.") from None
+    if num_expected or tensors:
+        if num_expected != len(tensors):
+            raise _mismatch(f"Length mismatch for {name}: expected {num_expected} elements but got {len(tensors)}.")
+        for index, tensor in enumerate(tensors):
+            _compare_tensor(f"{name}[{index}]", next(specs), tensor)
+    elif not _are_equal(expected, actual):
         raise _mismatch(f"Value mismatch for {name}: expected {expected} but got {actual}.")
 
 
-def _specs_in(value: Any) -> List[TensorSpec]:
-    if isinstance(value, TensorSpec):
-        return [value]
-    if isinstance(value, Mapping):
-        return [spec for item in value.values() for spec in _specs_in(item)]
-    if isinstance(value, (list, tuple)):
-        return [spec for item in value for spec in _specs_in(item)]
-    return []
+def _are_equal(expected: Any, actual: Any) -> bool:
+    if expected is actual:
+        return True
+    differs = expected != actual
+    # Arrays compare element by element.
+    return not (differs.any() if hasattr(differs, "any") else differs)
 
 
 def _mismatch(message: str) -> Exception:

@@ -2,22 +2,42 @@
 
 from __future__ import annotations
 
-from typing import Callable, Dict
+import re
+from typing import Any, Callable, Dict, Type
 
 from torch._subclasses.fake_tensor import DynamicOutputShapeException
 
 from ..diagnostics import CaptureError, Finding, render
 from .errors import Error
 
-__all__ = ["DynamicShapeError", "vendor_error"]
+__all__ = ["CaptureRefusal", "DynamicShapeRefusal", "TYPE_NAMES", "vendor_error"]
 
 
-class DynamicShapeError(Error, DynamicOutputShapeException):
+class CaptureRefusal(Error):
+    """What a capture refused: `message` is PopTorch's text, `finding` the same as data, `str` has both."""
+
+    def __init__(self, message: str, finding: Finding) -> None:
+        is_python = finding.code in _RAISED_BY_PYTHON
+        prefix = "'poptorch_py_error': " if is_python else ""
+        super().__init__(f"{prefix}{message}\n\n{render(finding)}")
+        self.message = message
+        self.finding = finding
+        self.type = "poptorch_py_error" if is_python else Error.type
+
+    def __reduce__(self) -> Any:
+        return type(self), (self.message, self.finding)
+
+
+class DynamicShapeRefusal(CaptureRefusal, DynamicOutputShapeException):
     """Reading with a boolean mask: PopTorch lets torch's own exception through here."""
 
-    def __init__(self, text: str) -> None:
-        Error.__init__(self, text)
+    def __init__(self, message: str, finding: Finding) -> None:
+        CaptureRefusal.__init__(self, message, finding)
+        self.func = None
 
+
+# PopTorch finds these in its Python part, the others in its compiled part.
+_RAISED_BY_PYTHON = frozenset(["C006"])
 
 _HOST_READ = (
     "aten::item is only supported in eager mode, but was intercepted in a static graph. This means an IPU to CPU copy "
@@ -27,7 +47,8 @@ _HOST_READ = (
 _ILLEGAL_MOVE = (
     'Illegal move to CPU (via `.to("cpu")`) when using the dispatcher. Instead, return this output as an IPU tensor.'
 )
-_TYPE_NAMES: Dict[str, str] = {
+# What PopTorch's messages call torch's types.
+TYPE_NAMES: Dict[str, str] = {
     "float32": "Float",
     "float64": "Double",
     "float16": "Half",
@@ -42,20 +63,25 @@ _TYPE_NAMES: Dict[str, str] = {
 
 
 def _dynamic_shape(finding: Finding) -> str:
-    operator = (finding.message or "").split("`")[1] if "`" in (finding.message or "") else "the operator"
+    quoted = re.search(r"`([^`]+)`", finding.message or "")
     return (
-        f"Operations using {operator} are unsupported because the output shape is determined by the tensor values. "
-        "The IPU cannot support dynamic output shapes"
+        f"Operations using {quoted.group(1) if quoted else 'this operator'} are unsupported because the output shape "
+        "is determined by the tensor values. The IPU cannot support dynamic output shapes"
     )
 
 
 def _cpu_tensor(finding: Finding) -> str:
     facts = dict(note.split("=", 1) for note in finding.notes if "=" in note)
-    kind = _TYPE_NAMES.get(facts.get("dtype", ""), facts.get("dtype", ""))
+    kind = TYPE_NAMES.get(facts.get("dtype", ""), facts.get("dtype", ""))
     return (
         f"Expected an IPU tensor but got tensor(device=cpu, shape={facts.get('shape', '')}, dtype={kind}). Constant "
         'tensors should be moved explicitly to the IPU, via cpu_tensor.to("ipu")'
     )
+
+
+def _unsupported_type(finding: Finding) -> str:
+    named = re.search(r"torch\.\w+", finding.message or "")
+    return f"Unsupported input type {named.group(0) if named else ''}: {finding.message}"
 
 
 _MESSAGES: Dict[str, Callable[[Finding], str]] = {
@@ -63,7 +89,7 @@ _MESSAGES: Dict[str, Callable[[Finding], str]] = {
     "C002": _dynamic_shape,
     "C003": _cpu_tensor,
     "C004": lambda finding: _ILLEGAL_MOVE,
-    "C012": lambda finding: f"Unsupported input type: {finding.message}",
+    "C012": _unsupported_type,
     "L004": lambda finding: "Couldn't find a loss in graph!",
     "L005": lambda finding: (
         "Multiple independent losses found in graph. Graph must have one final loss. Wrap final graph loss in "
@@ -72,14 +98,10 @@ _MESSAGES: Dict[str, Callable[[Finding], str]] = {
 }
 
 
-def vendor_error(error: CaptureError) -> Error:
-    """Return the `poptorch.Error` for `error`: the vendor's message first; `.finding` keeps the structured form."""
+def vendor_error(error: CaptureError) -> CaptureRefusal:
+    """Return the `poptorch.Error` for `error`: PopTorch's message first, then the finding with its place and help."""
     finding = error.finding
     message = _MESSAGES.get(finding.code, lambda found: found.message or "")(finding)
     is_mask_read = finding.code == "C002" and "aten::index`" in (finding.message or "")
-    result = (DynamicShapeError if is_mask_read else Error)(f"{message}\n\n{render(finding)}")
-    result.message = message
-    result.finding = finding  # type: ignore[attr-defined]
-    return result
-
-
+    refusal: Type[CaptureRefusal] = DynamicShapeRefusal if is_mask_read else CaptureRefusal
+    return refusal(message, finding)

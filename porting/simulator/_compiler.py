@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import warnings
 from dataclasses import dataclass
-from typing import Any, List
+from typing import Any, Callable
 
 import torch
 from torch import nn
@@ -16,17 +17,18 @@ from ..engines import load_engine
 from ..engines.call_plan import CallPlan
 from ..engines.device_state import DeviceState
 from ._args_parser import BoundArguments
-from ._capture_errors import vendor_error
+from ._capture_errors import TYPE_NAMES, vendor_error
 from ._logging import cpp_log, logger
 from ._tracing_state import tracing
 from ._unsimulated import refuse_unsimulated
 from .enums import OutputMode, ReductionType
-from .errors import Error, native_error
+from .errors import createPoptorchError, native_error
 from .options import Options
 
 __all__ = ["CompiledModel", "compile_model", "micro_batches_per_call"]
 
 _MAX_IPUS = 64
+_one_at_a_time = threading.RLock()
 _OUTPUT_MODES = {
     OutputMode.Final: "final",
     OutputMode.EveryN: "every_n",
@@ -51,17 +53,32 @@ def micro_batches_per_call(options: Options, *, training: bool) -> int:
     return options.device_iterations * (options.replication_factor // options.input_group_size) * accumulation
 
 
-def compile_model(
-    model: nn.Module, bound: BoundArguments, options: Options, *, training: bool, show: Any = None
-) -> CompiledModel:
-    """Trace `model` on its first micro-batch and build the executable.
+def compile_model(model: nn.Module, bound: BoundArguments, options: Options, *, training: bool) -> CompiledModel:
+    """Trace `model` on its first micro-batch and build the executable; one model at a time, whatever the thread.
 
-    `show(progress, total)` is called as the work goes on. Raises `poptorch.Error` for everything that a device would
-    refuse; exceptions of `forward` come through as they are.
+    Raises `poptorch.Error` for everything that a device would refuse; exceptions of `forward` come through as they are.
     """
+    bar = options._progress_bar
+    report = bar if options._show_compilation_progress_bar else _report_nothing
+    with _one_at_a_time:
+        try:
+            return _compile(model, bound, options, training=training, report=report)
+        finally:
+            bar.close()
+
+
+def _report_nothing(_progress: int, _total: int) -> None:
+    pass
+
+
+def _compile(
+    model: nn.Module, bound: BoundArguments, options: Options, *, training: bool, report: Callable[[int, int], None]
+) -> CompiledModel:
+    if not isinstance(model, nn.Module):
+        raise createPoptorchError(f"Only a torch.nn.Module can be compiled, got {type(model)}")
     refuse_unsimulated(options, training=training)
     _check_num_ipus(options)
-    report = show or (lambda _progress, _total: None)
+    plan = _plan(options, training=training)
     report(0, 100)
     micro = _micro_batch(bound, micro_batches_per_call(options, training=training), options)
     try:
@@ -77,11 +94,11 @@ def compile_model(
         raise vendor_error(error) from None
     report(60, 100)
     _check_graph(graph, options)
-    _log_findings(graph)
     executable = load_engine(options._engine)(graph)
     state = DeviceState.for_graph(graph, replicas=options.replication_factor)
     report(100, 100)
-    return CompiledModel(graph, executable, state, _plan(options, training=training))
+    _log_findings(graph)
+    return CompiledModel(graph, executable, state, plan)
 
 
 def _check_num_ipus(options: Options) -> None:
@@ -93,21 +110,27 @@ def _check_num_ipus(options: Options) -> None:
 
 
 def _micro_batch(bound: BoundArguments, parts: int, options: Options) -> BoundArguments:
-    tensors: List[torch.Tensor] = []
-    for tensor in bound.tensors():
-        if tensor.numel() == 0:
-            raise native_error(f"Zero-sized tensors are unsupported (Got shape {list(tensor.shape)})")
-        rows = tensor.shape[0] if tensor.dim() else 1
-        if rows % parts:
-            raise AssertionError(_batch_message(tensor, parts, options))
-        if tensor.requires_grad:
-            logger.warning(
-                "Input tensor has requires_grad=True set. This tensor will be detached because backward pass via "
-                "inputs is not supported."
-            )
+    return bound.with_tensors([_first_rows(tensor, parts, options) for tensor in bound.tensors()])
+
+
+def _first_rows(tensor: torch.Tensor, parts: int, options: Options) -> torch.Tensor:
+    """Return the first micro-batch of an input in the form in which the device gets it."""
+    if tensor.device.type != "cpu":
+        raise createPoptorchError(f"Inputs must be on the CPU, got a tensor on {tensor.device}")
+    if tensor.numel() == 0:
+        raise native_error(f"Zero-sized tensors are unsupported (Got shape {list(tensor.shape)})")
+    rows = tensor.shape[0] if tensor.dim() else 1
+    if rows % parts:
+        raise AssertionError(_batch_message(tensor, parts, options))
+    if tensor.requires_grad:
+        logger.warning(
+            "Input tensor has requires_grad=True set. This tensor will be detached because backward pass via inputs is "
+            "not supported."
+        )
         tensor = tensor.detach()
-        tensors.append(tensor.narrow(0, 0, rows // parts) if tensor.dim() else tensor)
-    return bound.with_tensors(tensors)
+    if parts > 1:
+        tensor = tensor.narrow(0, 0, rows // parts)
+    return tensor.contiguous() if tensor.layout == torch.strided else tensor
 
 
 def _batch_message(tensor: torch.Tensor, parts: int, options: Options) -> str:
@@ -153,22 +176,36 @@ def _log_findings(graph: StepGraph) -> None:
             logger.warning("%s (%s)", finding.message, finding.place)
     if graph.host_outputs:
         warnings.warn("Output expected to be on the IPU but is on cpu", stacklevel=2)
-    wide = {info.host_dtype for group in (graph.inputs, graph.parameters, graph.buffers) for info in group}
-    for dtype in sorted(wide & set(NARROWED), key=str):
-        cpp_log("debug", f"[DISPATCHER] Tensors of {dtype} are coerced to {NARROWED[dtype]}")
+    _log_narrowing(graph)
     if graph.mode == "training":
         cpp_log("debug", f"Found {graph.num_losses} losses and removed {graph.num_losses - 1}")
 
 
+def _log_narrowing(graph: StepGraph) -> None:
+    """Say once for each type that tensors of this model are narrower on the device, with the first one's name."""
+    first = {}
+    for info in (*graph.inputs, *graph.parameters, *graph.buffers):
+        if info.host_dtype in NARROWED:
+            first.setdefault(info.host_dtype, info)
+    for dtype, info in first.items():
+        words = [TYPE_NAMES[str(kind).replace("torch.", "")] for kind in (dtype, info.dtype)]
+        cpp_log("warning", f"[DISPATCHER] Tensor ({info.name}) type coerced from {words[0]} to {words[1]}")
+
+
 def _plan(options: Options, *, training: bool) -> CallPlan:
-    mode = OutputMode(options.output_mode)
-    if mode not in _OUTPUT_MODES:
-        raise Error(f"the output mode {mode!r} must be resolved before compiling")
-    return CallPlan(
+    plan = CallPlan(
         iterations=options.device_iterations,
         accumulation=options.Training.gradient_accumulation if training else 1,
         replicas=options.replication_factor,
         mean_reduction=options.Training.accumulation_and_replication_reduction_type == ReductionType.Mean,
-        output_mode=_OUTPUT_MODES[mode],
+        output_mode=_OUTPUT_MODES[OutputMode(options.output_mode)],
         output_period=options.output_return_period,
     )
+    batches = plan.iterations * plan.accumulation
+    if plan.output_mode == "every_n" and batches % plan.output_period:
+        raise native_error(
+            f"The output return period ({plan.output_period}) must be a factor of the number of batches that a replica "
+            f"processes in a call ({batches}).",
+            kind="popart_exception",
+        )
+    return plan

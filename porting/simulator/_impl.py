@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
-from ._host_weights import restore_wrapper_if_necessary, rewrap_model, unwrap_model
+from ._host_weights import restore_wrapper_if_necessary, unwrap_model, wrap_model
 from ._tracing_state import isDispatchTracing, isRunningOnIpu
 
 __all__ = [
@@ -16,13 +17,24 @@ __all__ = [
 
 _restoreWrapperIfNecessary = restore_wrapper_if_necessary
 
-
-def unwrapModelIfNecessary(model: Any) -> Any:
-    """Give a model that a training executor wrapped its plain classes back; the executor is returned for rewrapping."""
-    return unwrap_model(model)
+_unwrapped: "weakref.WeakKeyDictionary[Any, weakref.ref[Any]]" = weakref.WeakKeyDictionary()
 
 
-def rewrapModelIfNecessary(model: Any, executor: Any = None) -> None:
-    """Undo `unwrapModelIfNecessary`."""
+def unwrapModelIfNecessary(model: Any) -> bool:
+    """Give a model that a training executor wrapped its plain classes back, with its trained weights; tell if so."""
+    fetch = getattr(type(model), "copyWeightsToHostIfNeeded", None)
+    if fetch is not None:
+        fetch(model)
+    executor = unwrap_model(model)
     if executor is not None:
-        rewrap_model(model, executor)
+        _unwrapped[model] = weakref.ref(executor)
+    return executor is not None
+
+
+def rewrapModelIfNecessary(model: Any) -> bool:
+    """Undo `unwrapModelIfNecessary`; tell whether there was anything to undo."""
+    reference = _unwrapped.pop(model, None)
+    executor = reference() if reference is not None else None
+    if executor is not None:
+        wrap_model(model, executor)
+    return executor is not None

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import datetime
+import sys
 import time
 from typing import Any, Dict, Optional
 
 from tqdm import tqdm
 
 __all__ = ["CompilationProgressBar"]
+
+_TITLE = "Graph compilation"
+_FORMAT = "{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}]"
 
 
 class CompilationProgressBar:
@@ -24,21 +28,27 @@ class CompilationProgressBar:
         self._duration_seconds: Optional[float] = None
 
     def __call__(self, progress: int, total: int) -> None:
-        """Show that ``progress`` of ``total`` is done; the bar ends when they are equal."""
+        """Show that ``progress`` of ``total`` is done; the bar ends when they are equal.
+
+        A log file or a pipe gets one line at the end instead of a bar that moves.
+        """
         now_seconds = time.perf_counter()
-        if self._bar is None:
+        if self._start_seconds is None:
             self._start_seconds, self._duration_seconds = now_seconds, None
-            self._bar = tqdm(
-                total=total, desc="Graph compilation", bar_format="{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}]"
-            )
-        self._bar.update(progress - self._bar.n)
+        if sys.stderr.isatty():
+            if self._bar is None:
+                self._bar = tqdm(total=total, desc=_TITLE, bar_format=_FORMAT)
+            self._bar.update(progress - self._bar.n)
         if progress >= total:
-            self._bar.close()
-            self._bar = None
-            self._duration_seconds = now_seconds - (self._start_seconds or now_seconds)
+            self._duration_seconds = now_seconds - self._start_seconds
+            if self._bar is None:
+                line = tqdm.format_meter(total, total, self._duration_seconds, prefix=_TITLE, bar_format=_FORMAT)
+                sys.stderr.write(line + "\n")
+            self.close()
 
     def close(self) -> None:
         """End an unfinished bar, for a compilation that failed."""
+        self._start_seconds = None
         if self._bar is not None:
             self._bar.close()
             self._bar = None

@@ -11,14 +11,16 @@ import torch
 __all__ = [
     "isDispatchTracing",
     "isRunningOnIpu",
+    "post_compile_hooks",
+    "pre_compile_hooks",
     "registerPostCompileHook",
     "registerPreCompileHook",
     "tracing",
 ]
 
 _tracing_depth = 0
-_pre_compile_hooks: "OrderedDict[int, Callable[[], Any]]" = OrderedDict()
-_post_compile_hooks: "OrderedDict[int, Callable[[], Any]]" = OrderedDict()
+pre_compile_hooks: "OrderedDict[int, Callable[[], Any]]" = OrderedDict()
+post_compile_hooks: "OrderedDict[int, Callable[[], Any]]" = OrderedDict()
 
 
 def isRunningOnIpu() -> bool:
@@ -35,14 +37,14 @@ def registerPreCompileHook(hook: Callable[[], Any]) -> torch.utils.hooks.Removab
     """Call `hook()` before each model is traced; the handle's `remove()` takes it back."""
     if not callable(hook):
         raise RuntimeError("Pre-compile hook must be callable")
-    return _register(_pre_compile_hooks, hook)
+    return _register(pre_compile_hooks, hook)
 
 
 def registerPostCompileHook(hook: Callable[[], Any]) -> torch.utils.hooks.RemovableHandle:
     """Call `hook()` after each model was traced, also when tracing failed."""
     if not callable(hook):
         raise RuntimeError("Post-compile hook must be callable")
-    return _register(_post_compile_hooks, hook)
+    return _register(post_compile_hooks, hook)
 
 
 def _register(hooks: "OrderedDict[int, Callable[[], Any]]", hook: Callable[[], Any]) -> Any:
@@ -59,12 +61,12 @@ def tracing() -> Iterator[None]:
     _tracing_depth += 1
     try:
         torch.distributions.Distribution.set_default_validate_args(False)
-        for hook in list(_pre_compile_hooks.values()):
+        for hook in list(pre_compile_hooks.values()):
             hook()
         yield
     finally:
         try:
-            for hook in list(_post_compile_hooks.values()):
+            for hook in list(post_compile_hooks.values()):
                 hook()
         finally:
             torch.distributions.Distribution.set_default_validate_args(validate)

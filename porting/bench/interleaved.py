@@ -1,0 +1,91 @@
+"""Fair comparisons: contestants take turns, so that whatever else the machine does meets all of them alike."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any, Callable, Dict, List, Mapping, Tuple
+
+import numpy as np
+from tqdm import tqdm
+
+__all__ = ["Interval", "Timing", "ratio", "time_interleaved"]
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A median and the bounds within which it is to be believed; which bounds, the maker says."""
+
+    median: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Timing:
+    """How long a contestant took in each round: by the clock, and in processor time of all threads."""
+
+    wall_seconds: Tuple[float, ...]
+    cpu_seconds: Tuple[float, ...]
+
+    @property
+    def wall(self) -> Interval:
+        """Median and quartiles of the clock's seconds.
+
+        >>> Timing(wall_seconds=(1.0, 2.0, 3.0, 4.0, 9.0), cpu_seconds=()).wall
+        Interval(median=3.0, low=2.0, high=4.0)
+        """
+        return _quartiles(self.wall_seconds)
+
+    @property
+    def cpu(self) -> Interval:
+        """Median and quartiles of the processor's seconds."""
+        return _quartiles(self.cpu_seconds)
+
+
+def time_interleaved(
+    contestants: Mapping[str, Callable[[], Any]],
+    *,
+    rounds: int,
+    repeats: int = 1,
+    progress: str = "",
+) -> Dict[str, Timing]:
+    """Time the contestants in turns, `rounds` times each, and return their timings by name.
+
+    A turn calls the contestant `repeats` times; seconds are those of one call. Who begins changes from round to round.
+    Nothing is run beforehand: call each contestant once yourself if its first call does more than the others.
+    `progress` is the text beside a progress bar, which only terminals get.
+    """
+    wall: Dict[str, List[float]] = {name: [] for name in contestants}
+    cpu: Dict[str, List[float]] = {name: [] for name in contestants}
+    order = list(contestants)
+    for _round in tqdm(range(rounds), desc=progress, leave=False, disable=None if progress else True):
+        for name in order:
+            wall_start, cpu_start = time.perf_counter(), time.process_time()
+            for _repeat in range(repeats):
+                contestants[name]()
+            cpu[name].append((time.process_time() - cpu_start) / repeats)
+            wall[name].append((time.perf_counter() - wall_start) / repeats)
+        order.reverse()
+    return {name: Timing(tuple(wall[name]), tuple(cpu[name])) for name in contestants}
+
+
+def ratio(numerator: Timing, denominator: Timing, *, confidence: float = 0.95, num_resamples: int = 2000) -> Interval:
+    """Return the median over the rounds of one contestant's wall time over another's, from the same run.
+
+    The bounds are a bootstrap interval: percentiles of the medians of `num_resamples` random choices of rounds (with
+    replacement, from a fixed seed), which cover the true median with about the given confidence.
+
+    >>> ratio(Timing((2.0, 4.0, 6.0), ()), Timing((1.0, 2.0, 3.0), ()))
+    Interval(median=2.0, low=2.0, high=2.0)
+    """
+    by_round = np.asarray(numerator.wall_seconds) / np.asarray(denominator.wall_seconds)
+    random = np.random.default_rng(0)
+    medians = np.median(random.choice(by_round, size=(num_resamples, by_round.size)), axis=1)
+    low, high = np.quantile(medians, [(1 - confidence) / 2, (1 + confidence) / 2])
+    return Interval(float(np.median(by_round)), float(low), float(high))
+
+
+def _quartiles(seconds: Tuple[float, ...]) -> Interval:
+    low, median, high = np.quantile(seconds, [0.25, 0.5, 0.75])
+    return Interval(float(median), float(low), float(high))

@@ -1,0 +1,238 @@
+"""Time of a simulated training step over that of a plain eager one: `python -m porting.bench.step_time`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
+
+import torch
+from torch import nn
+
+import porting.simulator as poptorch
+from porting.adapters import LossInForward, to_backend_optimizer
+from porting.bench.interleaved import Interval, Timing, ratio, time_interleaved
+from porting.models import make_cnn, make_mlp
+
+__all__ = ["CASES", "Case", "Result", "main", "measure"]
+
+_TURN_SECONDS = 0.1
+_NUM_WARM_UP_STEPS = 5
+
+_DESCRIPTION = """\
+Time one training step (forward, loss, backward, optimizer) of the same model in plain eager PyTorch and on the
+simulator, in turns, in one process. Both sides have torch's default settings of the optimizer: plain loops over the
+parameters on the CPU for eager, unless --fused asks for torch's fused kernels, which the simulator always uses.
+"""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model with its batch and its optimizer; `make_optimizer` takes parameters and further keywords."""
+
+    name: str
+    make_model: Callable[[], nn.Module]
+    input_shape: Tuple[int, ...]
+    optimizer: str = "SGD"
+    num_classes: int = 10
+
+    def batch(self) -> Tuple[torch.Tensor, torch.Tensor]:
+        """Make a batch of random inputs and labels."""
+        generator = torch.Generator().manual_seed(1)
+        inputs = torch.randn(self.input_shape, generator=generator)
+        return inputs, torch.randint(self.num_classes, self.input_shape[:1], generator=generator)
+
+    def make_optimizer(self, model: nn.Module, **settings: Any) -> torch.optim.Optimizer:
+        """Make torch's optimizer with its default settings, and SGD's customary learning rate."""
+        rates = {"SGD": 0.01, "Adam": 0.001}
+        made: torch.optim.Optimizer = getattr(torch.optim, self.optimizer)(
+            model.parameters(), lr=rates[self.optimizer], **settings
+        )
+        return made
+
+
+CASES: Tuple[Case, ...] = (
+    Case("MLP 784-1000-1000-10", make_mlp, (64, 784)),
+    Case("MLP 784-1000-1000-10", make_mlp, (64, 784), "Adam"),
+    Case("CNN 28x28, BatchNorm", make_cnn, (32, 1, 28, 28)),
+    Case("CNN 28x28, BatchNorm", make_cnn, (32, 1, 28, 28), "Adam"),
+    Case("tiny: one 4-10 layer", lambda: make_mlp((4, 10)), (4, 4)),
+)
+"""What is measured: the bar of 1.1 is for the MLP and the CNN; the tiny model shows what a call costs by itself."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What was measured of one case; all times are those of one training step."""
+
+    case: Case
+    num_parameters: int
+    steps_per_turn: int
+    eager: Timing
+    simulated: Timing
+    loss_difference: float
+
+    @property
+    def ratio(self) -> Interval:
+        """The simulated step's time over the eager one's, with a 95 % interval."""
+        return ratio(self.simulated, self.eager)
+
+    @property
+    def cpu_ratio(self) -> float:
+        """The same ratio for processor time, of the medians."""
+        return self.simulated.cpu.median / self.eager.cpu.median
+
+    def to_dict(self) -> Dict[str, Any]:
+        """Return the result as plain values, fit for JSON."""
+        return {
+            "name": self.case.name,
+            "optimizer": self.case.optimizer,
+            "batch_size": self.case.input_shape[0],
+            "num_parameters": self.num_parameters,
+            "steps_per_turn": self.steps_per_turn,
+            "eager": _timing_dict(self.eager),
+            "simulated": _timing_dict(self.simulated),
+            "ratio": asdict(self.ratio),
+            "cpu_ratio": self.cpu_ratio,
+            "loss_difference": self.loss_difference,
+        }
+
+
+def measure(case: Case, *, rounds: int, fused: bool = False) -> Result:
+    """Measure one case in `rounds` rounds; each side's turn in a round takes about 0.1 s.
+
+    The losses of the first few steps are compared, so that both sides are known to do the same work:
+    `loss_difference` is the largest relative one.
+    """
+    inputs, labels = case.batch()
+    sides = {"eager": _eager_step(case, inputs, labels, fused=fused), "simulated": _simulated_step(case, inputs, labels)}
+    losses: Dict[str, List[float]] = {
+        name: [step().item() for _ in range(_NUM_WARM_UP_STEPS)] for name, step in sides.items()
+    }
+    step_seconds = time_interleaved(sides, rounds=3)["eager"].wall.median
+    steps_per_turn = max(1, round(_TURN_SECONDS / step_seconds))
+    timings = time_interleaved(
+        sides, rounds=rounds, repeats=steps_per_turn, progress=f"{case.name}, {case.optimizer}"
+    )
+    return Result(
+        case=case,
+        num_parameters=sum(parameter.numel() for parameter in case.make_model().parameters()),
+        steps_per_turn=steps_per_turn,
+        eager=timings["eager"],
+        simulated=timings["simulated"],
+        loss_difference=max(abs(one - other) / one for one, other in zip(losses["eager"], losses["simulated"])),
+    )
+
+
+def _eager_step(case: Case, inputs: torch.Tensor, labels: torch.Tensor, *, fused: bool) -> Callable[[], Any]:
+    torch.manual_seed(0)
+    model, criterion = case.make_model(), nn.CrossEntropyLoss()
+    optimizer = case.make_optimizer(model, **({"fused": True} if fused else {}))
+
+    def step() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss: torch.Tensor = criterion(model(inputs), labels)
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        return loss
+
+    return step
+
+
+def _simulated_step(case: Case, inputs: torch.Tensor, labels: torch.Tensor) -> Callable[[], Any]:
+    torch.manual_seed(0)
+    model = case.make_model()
+    optimizer = to_backend_optimizer(case.make_optimizer(model), model, backend=poptorch)
+    options = poptorch.Options()
+    options.showCompilationProgressBar(False)
+    executor = poptorch.trainingModel(
+        LossInForward(model, nn.CrossEntropyLoss(), backend=poptorch), options, optimizer=optimizer
+    )
+    executor.compile(inputs, labels)
+    return lambda: executor(inputs, labels)[1]
+
+
+# -- the command -----------------------------------------------------------------------------------------------------
+
+
+def main(argv: Optional[Sequence[str]] = None) -> int:
+    """Measure all cases and print a table; return the exit code, which says nothing about the times."""
+    parser = argparse.ArgumentParser(prog="python -m porting.bench.step_time", description=_DESCRIPTION)
+    parser.add_argument("--rounds", type=int, default=25, help="how often each side has its turn (default: 25)")
+    parser.add_argument("--threads", type=int, default=None, help="threads of torch (default: torch's own choice)")
+    parser.add_argument("--fused", action="store_true", help="use torch's fused optimizers on the eager side")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results to FILE as well")
+    arguments = parser.parse_args(argv)
+    if arguments.threads is not None:
+        torch.set_num_threads(arguments.threads)
+
+    print("\n".join(_heading(rounds=arguments.rounds, fused=arguments.fused)))
+    results = []
+    for case in CASES:
+        results.append(measure(case, rounds=arguments.rounds, fused=arguments.fused))
+        print(_row(results[-1]), flush=True)
+    print("\nratio: simulated / eager, median of the rounds' ratios (95 % bootstrap interval); ms: median (quartiles)")
+    if arguments.json is not None:
+        report = {**_conditions(), "rounds": arguments.rounds, "fused": arguments.fused}
+        report["cases"] = [result.to_dict() for result in results]
+        arguments.json.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+    return 0
+
+
+def _conditions() -> Dict[str, Any]:
+    return {
+        "schema": 1,
+        "machine": _processor(),
+        "num_cores": os.cpu_count(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "num_threads": torch.get_num_threads(),
+        "dtype": "float32",
+    }
+
+
+def _processor() -> str:
+    """Name the processor; Linux knows it better than Python does."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def _timing_dict(timing: Timing) -> Dict[str, Any]:
+    return {"wall_seconds": asdict(timing.wall), "cpu_seconds": asdict(timing.cpu)}
+
+
+def _heading(*, rounds: int, fused: bool) -> Iterator[str]:
+    facts = _conditions()
+    yield "one training step: the simulator against plain eager PyTorch"
+    yield f"{facts['machine']}, {facts['num_cores']} cores; Python {facts['python']}, torch {facts['torch']}"
+    yield f"{facts['num_threads']} thread(s), float32, {rounds} rounds in turns, eager optimizers: " + (
+        "torch's fused kernels" if fused else "torch's defaults"
+    )
+    yield ""
+    yield f"{'model':<21}{'batch':>6} {'with':<5}{'eager ms':>21}{'simulated ms':>21}{'ratio':>19}{'CPU':>6}"
+
+
+def _row(result: Result) -> str:
+    case, bounds = result.case, result.ratio
+    return (
+        f"{case.name:<21}{case.input_shape[0]:>6} {case.optimizer:<5}"
+        f"{_milliseconds(result.eager.wall):>21}{_milliseconds(result.simulated.wall):>21}"
+        f"{f'{bounds.median:.2f} ({bounds.low:.2f}-{bounds.high:.2f})':>19}{result.cpu_ratio:>6.2f}"
+    )
+
+
+def _milliseconds(seconds: Interval) -> str:
+    digits = 3 if seconds.median < 1e-3 else 1
+    return f"{seconds.median * 1e3:.{digits}f} ({seconds.low * 1e3:.{digits}f}-{seconds.high * 1e3:.{digits}f})"
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,92 @@
+"""What an ATen operator's schema says: which arguments it writes to, which results are arguments, what to rename."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Dict, FrozenSet, Iterable, Iterator, List, Optional, Tuple
+
+import torch
+
+__all__ = ["READS_VALUES", "change_arguments", "operator_name", "result_argument", "written_arguments"]
+
+# CPU implementations of these read values to check them, though their output shapes do not depend on any.
+READS_VALUES: FrozenSet[str] = frozenset(["ctc_loss", "cov", "corrcoef"])
+
+# Buffers that these operators update without saying so in their schema: (flag argument, updated arguments).
+_UNDECLARED_WRITES = {"batch_norm": (5, (3, 4)), "instance_norm": (5, (3, 4))}
+
+
+def operator_name(operator: Any) -> str:
+    """Return the name of `operator` without its namespace and overload.
+
+    >>> operator_name(torch.ops.aten.add.Tensor)
+    'add'
+    """
+    return str(operator.overloadpacket.__name__)
+
+
+def written_arguments(operator: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> List[Any]:
+    """List the values of the arguments that `operator` changes in place.
+
+    >>> written_arguments(torch.ops.aten.add_.Tensor, ("x", "y"), {})
+    ['x']
+    """
+    written = list(_undeclared_writes(operator, args))
+    for argument, value in _bound(operator, args, kwargs):
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            written.append(value)
+    return written
+
+
+def _undeclared_writes(operator: Any, args: Tuple[Any, ...]) -> Iterable[Any]:
+    flag, positions = _UNDECLARED_WRITES.get(operator_name(operator), (0, ()))
+    if not positions or len(args) <= flag or not args[flag]:
+        return ()
+    return (args[position] for position in positions)
+
+
+def _bound(operator: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Iterator[Tuple[Any, Any]]:
+    """Pair the arguments of the schema with their values, leaving out those that keep their default."""
+    for position, argument in enumerate(operator._schema.arguments):
+        if position < len(args):
+            yield argument, args[position]
+        elif argument.name in kwargs:
+            yield argument, kwargs[argument.name]
+
+
+def result_argument(operator: Any, index: int, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Optional[Any]:
+    """Return the argument that an in-place or `out=` operator hands back as result number `index`, or None.
+
+    >>> result_argument(torch.ops.aten.add_.Tensor, 0, ("x", "y"), {})
+    'x'
+    """
+    returns = operator._schema.returns
+    alias = returns[index].alias_info if index < len(returns) else None
+    if alias is None or not alias.is_write:
+        return None
+    for argument, value in _bound(operator, args, kwargs):
+        info = argument.alias_info
+        if info is not None and info.is_write and info.before_set == alias.before_set:
+            return value
+    return None
+
+
+def change_arguments(
+    operator: Any,
+    args: Tuple[Any, ...],
+    kwargs: Dict[str, Any],
+    names: Iterable[str],
+    change: Callable[[Any], Any],
+) -> Tuple[Tuple[Any, ...], Dict[str, Any]]:
+    """Apply `change` to the arguments called `names`, where they are given.
+
+    >>> change_arguments(torch.ops.aten.gather.default, ("x", 1, "i"), {}, ["index"], str.upper)
+    (('x', 1, 'I'), {})
+    """
+    positions = {argument.name: position for position, argument in enumerate(operator._schema.arguments)}
+    for name in names:
+        position = positions.get(name, len(args))
+        if position < len(args):
+            args = (*args[:position], change(args[position]), *args[position + 1 :])
+        elif name in kwargs:
+            kwargs = {**kwargs, name: change(kwargs[name])}
+    return args, kwargs

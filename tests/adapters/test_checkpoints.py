@@ -1,0 +1,298 @@
+"""Checkpoints: what comes out is what went in, and a wrong one changes nothing."""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections import Counter, OrderedDict, defaultdict
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from porting.adapters.checkpoints import (
+    Checkpoint,
+    load_checkpoint,
+    load_weights,
+    plain_state_dict,
+    save_checkpoint,
+)
+from porting.adapters.loss import LossInForward
+from porting.diagnostics import CheckpointError, OptionError
+
+
+class Tied(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second, self.norm = nn.Linear(3, 3), nn.Linear(3, 3), nn.BatchNorm1d(3)
+        self.second.weight = self.first.weight
+
+    def forward(self, x):
+        return self.second(self.norm(self.first(x)))
+
+
+def make_model():
+    torch.manual_seed(0)
+    return Tied()
+
+
+def trained(model):
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+    scheduler = torch.optim.lr_scheduler.MultiStepLR(optimizer, [1, 5, 5])
+    for _ in range(3):
+        F.mse_loss(model(torch.randn(4, 3)), torch.ones(4, 3)).backward()
+        optimizer.step()
+        scheduler.step()
+    return optimizer, scheduler
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "checkpoint.pt"
+
+
+def test_everything_comes_back(path):
+    model = make_model()
+    optimizer, scheduler = trained(model)
+
+    save_checkpoint(path, model=model, optimizer=optimizer, scheduler=scheduler, step=3, extra={"seed": [1, (2, None)]})
+    checkpoint = load_checkpoint(path)
+
+    torch.testing.assert_close(dict(checkpoint.model), dict(model.state_dict()))
+    torch.testing.assert_close(checkpoint.optimizer, optimizer.state_dict())
+    assert checkpoint.scheduler == scheduler.state_dict()
+    assert (checkpoint.step, checkpoint.extra) == (3, {"seed": [1, (2, None)]})
+
+
+def test_what_came_back_can_be_loaded(path):
+    model, other = make_model(), Tied()
+    optimizer, scheduler = trained(model)
+    other_optimizer, other_scheduler = trained(other)
+    save_checkpoint(path, model=model, optimizer=optimizer, scheduler=scheduler)
+
+    checkpoint = load_checkpoint(path)
+    load_weights(other, checkpoint)
+    other_optimizer.load_state_dict(checkpoint.optimizer)
+    other_scheduler.load_state_dict(checkpoint.scheduler)
+
+    torch.testing.assert_close(dict(other.state_dict()), dict(model.state_dict()))
+    assert isinstance(other_scheduler.milestones, Counter)
+    assert other_optimizer.param_groups[0]["lr"] == optimizer.param_groups[0]["lr"]
+
+
+def test_a_checkpoint_needs_only_torch_to_be_read(path):
+    model = make_model()
+    save_checkpoint(path, model=model)
+
+    plain = torch.load(path, weights_only=True)
+
+    make_model().load_state_dict(plain["model"])
+    assert {type(tensor) for tensor in plain["model"].values()} == {torch.Tensor}
+
+
+def test_a_model_that_trained_on_the_device_is_saved_plainly(path, poptorch):
+    model = make_model()
+    wrapped = LossInForward(model, F.mse_loss, backend=poptorch)
+    executor = poptorch.trainingModel(wrapped, optimizer=poptorch.optim.SGD(wrapped.parameters(), lr=0.1))
+    executor(torch.ones(4, 3), torch.zeros(4, 3))
+
+    save_checkpoint(path, model=wrapped)
+    executor.destroy()
+
+    plain = torch.load(path, weights_only=True)["model"]
+    assert {type(tensor) for tensor in plain.values()} == {torch.Tensor}
+    torch.testing.assert_close(dict(plain), dict(model.state_dict()))
+
+
+def test_tied_weights_are_written_once_and_come_back_tied(path):
+    save_checkpoint(path, model=make_model())
+
+    state = load_checkpoint(path).model
+
+    assert state["first.weight"].data_ptr() == state["second.weight"].data_ptr()
+
+
+def test_a_slice_does_not_take_its_whole_along(path):
+    save_checkpoint(path, model={"row": torch.zeros(1000, 1000)[0]})
+
+    assert os.path.getsize(path) < 20_000
+
+
+def test_a_plain_state_dict_file_is_a_checkpoint_too(path):
+    model = make_model()
+    torch.save(model.state_dict(), path)
+
+    checkpoint = load_checkpoint(path)
+
+    torch.testing.assert_close(dict(checkpoint.model), dict(model.state_dict()))
+    assert checkpoint == Checkpoint(model=checkpoint.model)
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ([1, 2], "it holds a list, not the state of a model"),
+        ({1: torch.ones(1)}, "it is neither a checkpoint nor the `state_dict()` of a model"),
+        ({"a": 1}, "it is neither a checkpoint nor the `state_dict()` of a model"),
+        ({"format": "porting-checkpoint", "version": 2}, "it has version 2; this package reads version 1"),
+        (
+            {"format": "porting-checkpoint", "version": 1, "model": {}},
+            "its optimizer, scheduler, step, extra is missing",
+        ),
+    ],
+)
+def test_another_content_is_an_error(path, content, reason):
+    torch.save(content, path)
+
+    with pytest.raises(CheckpointError) as caught:
+        load_checkpoint(path)
+
+    assert caught.value.code == "K001"
+    assert caught.value.finding.notes == (reason,)
+
+
+# -- writing -------------------------------------------------------------------------------------------------------
+
+
+def test_a_failed_write_leaves_the_old_file_and_no_other(path, monkeypatch):
+    save_checkpoint(path, model=make_model(), step=1)
+
+    def fail(content, file):
+        file.write(b"half of it")
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(torch, "save", fail)
+    with pytest.raises(OSError, match="no space left"):
+        save_checkpoint(path, model=make_model(), step=2)
+
+    assert load_checkpoint(path).step == 1
+    assert os.listdir(path.parent) == [path.name]
+
+
+def test_a_new_checkpoint_takes_the_place_of_the_old_one(path):
+    save_checkpoint(path, model=make_model(), step=1)
+
+    save_checkpoint(str(path), model=make_model(), step=2)
+
+    assert load_checkpoint(path).step == 2
+    assert os.listdir(path.parent) == [path.name]
+
+
+@pytest.mark.parametrize(
+    ("extra", "message"),
+    [
+        ({"a": [1, {2}]}, "`extra['a'][1]` is a builtins.set"),
+        ({"lambda": test_everything_comes_back}, "`extra['lambda']` is a builtins.function"),
+        (nn.ReLU, "`extra` is a builtins.type"),
+        ({(1, 2): 3}, "`a key of extra` is a builtins.tuple"),
+    ],
+)
+def test_what_could_not_be_read_again_is_not_written(path, extra, message):
+    with pytest.raises(OptionError) as caught:
+        save_checkpoint(path, model=make_model(), extra=extra)
+
+    assert message in caught.value.finding.message
+    assert not path.exists()
+
+
+def test_containers_are_kept_or_made_plain(path):
+    extra = {
+        "ordered": OrderedDict(a=1),
+        "default": defaultdict(list, a=[1]),
+        "count": Counter("aab"),
+        "size": torch.Size([2]),
+    }
+
+    save_checkpoint(path, model={}, extra=extra)
+
+    assert load_checkpoint(path).extra == {**extra, "default": {"a": [1]}, "size": (2,)}
+
+
+def test_a_snapshot_does_not_follow_the_training():
+    model = make_model()
+
+    snapshot = plain_state_dict(model)
+    nn.init.zeros_(model.first.weight)
+
+    assert snapshot["first.weight"].any()
+    assert snapshot["first.weight"] is snapshot["second.weight"]
+    assert list(snapshot) == list(model.state_dict())
+
+
+# -- weights of another model --------------------------------------------------------------------------------------
+
+
+def foreign():
+    return {
+        "first.weight": torch.ones(3, 4),
+        "first.bias": torch.ones(3),
+        "third.bias": torch.ones(3),
+    }
+
+
+@pytest.mark.parametrize("kind", ["mapping", "file", "checkpoint"])
+def test_weights_of_another_model_are_refused_and_change_nothing(path, kind):
+    model = nn.Sequential(OrderedDict(first=nn.Linear(3, 3), second=nn.Linear(3, 3, bias=False)))
+    before = copy.deepcopy(model.state_dict())
+    save_checkpoint(path, model=foreign())
+    weights = {"mapping": foreign(), "file": path, "checkpoint": load_checkpoint(path)}[kind]
+
+    with pytest.raises(CheckpointError) as caught:
+        load_weights(model, weights)
+
+    assert caught.value.code == "K002"
+    assert caught.value.finding.notes == (
+        "missing: `second.weight`",
+        "unexpected: `third.bias`",
+        "shape of `first.weight`: [3, 4] instead of [3, 3]",
+    )
+    torch.testing.assert_close(dict(model.state_dict()), dict(before))
+
+
+def test_a_model_that_loads_its_own_way_is_restored_too():
+    model = make_model()
+    before = copy.deepcopy(model.state_dict())
+
+    with pytest.raises(CheckpointError, match="K002"):
+        load_weights(model, {**before, "first.bias": torch.zeros(3), "third.bias": torch.ones(3)})
+
+    torch.testing.assert_close(dict(model.state_dict()), dict(before))
+
+
+def test_a_model_that_translates_old_names_may_do_so():
+    model = nn.Linear(2, 2)
+    model.register_load_state_dict_pre_hook(
+        lambda module, state, prefix, *_: state.update({prefix + "weight": state.pop(prefix + "kernel")})
+    )
+
+    load_weights(model, {"kernel": torch.ones(2, 2), "bias": torch.zeros(2)})
+
+    assert torch.equal(model.weight, torch.ones(2, 2))
+
+
+def test_many_differences_are_counted_and_not_all_listed():
+    model = nn.Linear(2, 2)
+
+    with pytest.raises(CheckpointError) as caught:
+        load_weights(model, {**model.state_dict(), **{f"extra.{i}": torch.ones(1) for i in range(30)}})
+
+    assert len(caught.value.finding.notes) == 11
+    assert caught.value.finding.notes[-1] == "unexpected: and 20 more"
+
+
+def test_the_right_weights_are_loaded_from_a_file(path):
+    model, other = make_model(), Tied()
+    torch.save(model.state_dict(), path)
+
+    load_weights(other, path)
+
+    torch.testing.assert_close(dict(other.state_dict()), dict(model.state_dict()))
+
+
+def test_a_lazy_model_takes_its_shapes_from_the_checkpoint():
+    lazy = nn.LazyLinear(2)
+
+    load_weights(lazy, nn.Linear(3, 2).state_dict())
+
+    assert lazy.weight.shape == (2, 3)

@@ -1,0 +1,110 @@
+"""Precision: what is cast, what is converted, and what is refused."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, defaultdict, namedtuple
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from porting.adapters.loss import LossInForward
+from porting.adapters.precision import apply_precision, cast_floats
+from porting.diagnostics import OptionError, Severity
+from porting.options import PortOptions
+
+X = torch.linspace(-1, 1, 24).reshape(6, 4)
+Y = torch.tensor([0, 1, 2, 0, 1, 2])
+Pair = namedtuple("Pair", ["first", "second"])
+
+
+@pytest.fixture
+def model():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3))
+
+
+def train(model, poptorch, precision):
+    plan = apply_precision(model, PortOptions(precision=precision), poptorch)
+    wrapped = LossInForward(
+        model, nn.CrossEntropyLoss(), backend=poptorch, input_dtype=plan.input_dtype, loss_dtype=plan.loss_dtype
+    )
+    executor = poptorch.trainingModel(wrapped, optimizer=poptorch.optim.SGD(wrapped.parameters(), lr=0.1))
+    result = executor(X, Y)
+    executor.destroy()
+    return result
+
+
+def test_float32_changes_nothing(model, poptorch):
+    plan = apply_precision(model, PortOptions(), poptorch)
+
+    assert (plan.input_dtype, plan.loss_dtype, plan.findings) == (None, None, ())
+    assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
+
+
+def test_float16_converts_the_weights_and_says_so(model, poptorch):
+    before = list(model.parameters())
+
+    plan = apply_precision(model, PortOptions(precision="float16"), poptorch)
+
+    assert [id(parameter) for parameter in model.parameters()] == [id(parameter) for parameter in before]
+    assert {parameter.dtype for parameter in model.parameters()} == {torch.float16}
+    assert [finding.code for finding in plan.findings] == ["P003"]
+    assert plan.findings[0].severity is Severity.NOTE
+    assert "4 parameters and buffers with 43 elements" in plan.findings[0].notes[0]
+
+
+def test_weights_that_are_half_already_are_no_news(model, poptorch):
+    plan = apply_precision(model.half(), PortOptions(precision="float16"), poptorch)
+
+    assert plan.findings == ()
+    assert plan.input_dtype == torch.float16
+
+
+def test_bfloat16_is_refused_before_anything_changes(model, poptorch):
+    with pytest.raises(OptionError, match="P001"):
+        apply_precision(model, PortOptions(precision="bfloat16"), poptorch)
+
+    assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
+
+
+def test_a_float16_step_computes_in_half_and_the_loss_in_single(model, poptorch):
+    expected = F.cross_entropy(model(X), Y)
+
+    output, loss = train(model, poptorch, "float16")
+
+    assert (output.dtype, loss.dtype) == (torch.float16, torch.float32)
+    assert {parameter.dtype for parameter in model.parameters()} == {torch.float16}
+    torch.testing.assert_close(loss, expected.detach(), rtol=2e-3, atol=2e-3)
+
+
+def test_a_mixed_step_computes_in_half_and_keeps_single_weights(model, poptorch):
+    expected = F.cross_entropy(model(X), Y)
+    before = model[0].weight.detach().clone()
+
+    output, loss = train(model, poptorch, "mixed")
+
+    assert (output.dtype, loss.dtype) == (torch.float16, torch.float32)
+    assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
+    assert not torch.equal(model[0].weight, before)
+    torch.testing.assert_close(loss, expected.detach(), rtol=2e-3, atol=2e-3)
+
+
+def test_only_floats_inside_containers_are_cast():
+    value = {"a": [torch.ones(1), 2, None], "b": (torch.ones(1, dtype=torch.int64), Pair(torch.ones(1), "text"))}
+
+    cast = cast_floats(value, torch.float16)
+
+    assert cast["a"][0].dtype == cast["b"][1].first.dtype == torch.float16
+    assert cast["b"][0].dtype == torch.int64
+    assert (cast["a"][1:], cast["b"][1].second) == ([2, None], "text")
+    assert value["a"][0].dtype == torch.float32
+
+
+@pytest.mark.parametrize("value", [OrderedDict(a=torch.ones(1)), defaultdict(list, a=torch.ones(1))])
+def test_dictionaries_keep_their_kind(value):
+    cast = cast_floats(value, torch.float16)
+
+    assert type(cast) is type(value)
+    assert cast["a"].dtype == torch.float16
