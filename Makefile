@@ -3,7 +3,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/ready
-SOURCES := porting tests
+SOURCES := porting tests conftest.py
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test check lint format-check types imports syntax fix wheel bench clean

@@ -1,4 +1,10 @@
-"""Time of a simulated training step over that of a plain eager one: `python -m porting.bench.step_time`."""
+"""Time of a simulated training step over that of a plain eager one: `python -m porting.bench.step_time`.
+
+`--json FILE` writes `schema` (1), `machine`, `num_cores`, `python`, `torch`, `num_threads`, `dtype`, `rounds`, `fused`
+and `cases`. A case has `name`, `optimizer`, `batch_size`, `num_parameters`, `steps_per_turn`, `eager` and `simulated`
+(each with `wall_seconds` and `cpu_seconds` of one step: `median`, `low` and `high` quartile), `ratio` (of wall times:
+`median`, and `low` and `high` of its 95 % interval), `cpu_ratio` (of the medians), and `loss_difference` (see `measure`).
+"""
 
 from __future__ import annotations
 
@@ -32,7 +38,7 @@ parameters on the CPU for eager, unless --fused asks for torch's fused kernels, 
 
 @dataclass(frozen=True)
 class Case:
-    """A model with its batch and its optimizer; `make_optimizer` takes parameters and further keywords."""
+    """A model with the shape of its batches and the name of its optimizer."""
 
     name: str
     make_model: Callable[[], nn.Module]
@@ -109,15 +115,16 @@ def measure(case: Case, *, rounds: int, fused: bool = False) -> Result:
     `loss_difference` is the largest relative one.
     """
     inputs, labels = case.batch()
-    sides = {"eager": _eager_step(case, inputs, labels, fused=fused), "simulated": _simulated_step(case, inputs, labels)}
+    sides = {
+        "eager": _eager_step(case, inputs, labels, fused=fused),
+        "simulated": _simulated_step(case, inputs, labels),
+    }
     losses: Dict[str, List[float]] = {
         name: [step().item() for _ in range(_NUM_WARM_UP_STEPS)] for name, step in sides.items()
     }
     step_seconds = time_interleaved(sides, rounds=3)["eager"].wall.median
     steps_per_turn = max(1, round(_TURN_SECONDS / step_seconds))
-    timings = time_interleaved(
-        sides, rounds=rounds, repeats=steps_per_turn, progress=f"{case.name}, {case.optimizer}"
-    )
+    timings = time_interleaved(sides, rounds=rounds, repeats=steps_per_turn, progress=f"{case.name}, {case.optimizer}")
     return Result(
         case=case,
         num_parameters=sum(parameter.numel() for parameter in case.make_model().parameters()),
@@ -136,7 +143,7 @@ def _eager_step(case: Case, inputs: torch.Tensor, labels: torch.Tensor, *, fused
     def step() -> torch.Tensor:
         optimizer.zero_grad()
         loss: torch.Tensor = criterion(model(inputs), labels)
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         optimizer.step()
         return loss
 

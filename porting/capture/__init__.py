@@ -12,7 +12,7 @@ MINIMUM_TORCH = (2, 6)
 if tuple(int(part) for part in re.findall(r"\d+", torch.__version__)[:2]) < MINIMUM_TORCH:
     raise CaptureError.of(
         "C009",
-        message=f"capturing a model needs torch {'.'.join(map(str, MINIMUM_TORCH))} or later, this is {torch.__version__}",
+        message=f"capturing a model needs torch {MINIMUM_TORCH[0]}.{MINIMUM_TORCH[1]}, this is {torch.__version__}",
         help="install a newer torch to use the simulator; with IPUs and their PopTorch, pass `device='ipu'`",
     )
 

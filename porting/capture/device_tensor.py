@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.overrides import handle_torch_function, has_torch_function_unary
+from torch.utils._pytree import tree_leaves
 
-from ..diagnostics import CaptureError, caller_place
+from ..diagnostics import CaptureError
+from .errors import add_note, finished_capture_error
 
 if TYPE_CHECKING:
     from .recorder import Recorder
@@ -63,25 +66,32 @@ class DeviceTensor(torch.Tensor):
         self.requires_grad_(value)
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:
-        self.recorder.on_print(self)
+        if has_torch_function_unary(self):
+            # modes see that the tensor is printed: the recorder's own, and those of adapters that forbid it
+            return handle_torch_function(torch.Tensor.__repr__, (self,), self)  # type: ignore[no-any-return]
+        return self.describe()
+
+    def describe(self) -> str:
+        """Return what can be said of the tensor in place of its value."""
         return f"tensor(<unavailable>, device='{IPU}', size={tuple(self.shape)}, dtype={self.dtype})"
 
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Refuse operators that reach the tensor outside its capture.
+        """Record operators that come past the recorder: those inside `torch.func`'s transforms, taken apart.
 
-        While it lasts the recorder gets every operator first, save one: torch's factories take a shallow copy of what
-        the recorder gave them when it holds on to it.
+        Raises CaptureError C014 once the capture is over.
         """
-        if func is torch.ops.aten.detach.default and args[0].recorder.is_active:
-            return args[0].recorder.shallow_copy(args[0])
-        raise CaptureError.of(
-            "C014",
-            message=f"`{func}` got a device tensor that belongs to a finished capture",
-            place=caller_place(),
-            notes=("device tensors have no value and live only while `forward` is captured",),
-            help="return the tensor from `forward` instead of storing it on the module or in a list",
-        )
+        tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, DeviceTensor)]
+        recorder = tensors[0].recorder
+        if not recorder.is_active:
+            raise finished_capture_error(func)
+        if func is torch.ops.aten.detach.default and not recorder.tracks_gradient(tensors[0]):
+            return recorder.shallow_copy(tensors[0])  # torch's factories do so with what they are to return
+        try:
+            return recorder.__torch_dispatch__(func, types, args, kwargs)
+        except CaptureError as error:
+            add_note(error, "a transform of `torch.func` (`vmap`, `grad`, ...) put this operator there")
+            raise
 
 
 def is_device(device: Any) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from types import TracebackType
-from typing import Any, Optional, Sequence, Tuple
+from typing import Any, Optional
 
 import torch
 
@@ -14,6 +14,7 @@ from ..diagnostics.places import is_user_file
 
 __all__ = [
     "add_context",
+    "add_note",
     "autocast_error",
     "autograd_error",
     "data_dependent_error",
@@ -24,10 +25,12 @@ __all__ = [
     "host_tensor_error",
     "metadata_error",
     "move_error",
+    "no_shape_rule_error",
     "print_finding",
     "reassigned_data_error",
     "unsupported_result_error",
     "unsupported_type_error",
+    "value_dependent_error",
 ]
 
 _DEVICE_TYPES = "float32, float16, int32, int16, int8, uint8 or bool"
@@ -53,8 +56,8 @@ def host_read_error(what: str, *, help: Optional[str] = None) -> CaptureError:
         place=caller_place(),
         label="the value does not exist yet: the graph is compiled before it runs",
         help=help
-        or "keep the value on the device (`torch.where`, arithmetic on tensors), or return the tensor and read it after "
-        "the call",
+        or "keep the value on the device (`torch.where`, arithmetic on tensors), or return the tensor and read it "
+        "after the call",
     )
 
 
@@ -66,6 +69,22 @@ def data_dependent_error(name: str) -> CaptureError:
         place=caller_place(),
         label="a static graph has to know every shape when it is compiled",
         help=_STATIC_FORMS.get(name, _STATIC_FORM),
+    )
+
+
+def value_dependent_error(name: str) -> CaptureError:
+    """Return the error for the operator called `name`, whose CPU implementation reads values."""
+    return data_dependent_error(name) if name in _STATIC_FORMS else host_read_error(f"`aten::{name}`")
+
+
+def no_shape_rule_error(func: Any, error: Exception) -> CaptureError:
+    """Return the error for an operator that runs on the CPU but not on tensors without values."""
+    return CaptureError.of(
+        "C013",
+        message=f"`{func}` runs on the CPU but cannot be captured: {error}",
+        place=caller_place(),
+        label="its result's shape is not known without running it",
+        help="compute it outside `forward`, or express it with other operators",
     )
 
 
@@ -85,13 +104,13 @@ def host_tensor_error(tensor: torch.Tensor) -> CaptureError:
     )
 
 
-def hidden_tensors_error(value: Any, *, where: str) -> CaptureError:
+def hidden_tensors_error(value: Any, *, where: str, place: Optional[Place]) -> CaptureError:
     """Return the error for tensors inside an object that a capture cannot take apart; `where` says whose it is."""
     kind = type(value).__name__
     return CaptureError.of(
-        "C014" if where == "the output" else "C003",
+        "C014",
         message=f"{where} of `forward` holds tensors inside `{kind}`, which the graph cannot see",
-        place=caller_place(),
+        place=place,
         notes=("tensors are found in tuples, lists, dictionaries and named tuples, however deeply nested",),
         help=f"use a named tuple or a dictionary instead, or teach it: `register_structure_adapter({kind}, adapter)`",
     )
@@ -121,7 +140,7 @@ def reassigned_data_error() -> CaptureError:
 
 def autograd_error(func: Any) -> CaptureError:
     """Return the error for differentiating inside `forward`."""
-    name = getattr(func, "__qualname__", str(func)).replace("_engine_run_backward", "backward")
+    name = getattr(func, "__qualname__", str(func)).replace("TensorBase.", "Tensor.")
     return CaptureError.of(
         "C007",
         message=f"`{name}` is called inside `forward`",
@@ -182,7 +201,9 @@ def unsupported_result_error(name: str, kind: str) -> CaptureError:
         message=f"`aten::{name}` makes a tensor of type {kind}, which the device does not have",
         place=caller_place(),
         label=f"the device computes in {_DEVICE_TYPES}",
-        help="write the computation with real, dense tensors (for a Fourier transform: products with sines and cosines)",
+        help="compute with real numbers: real and imaginary part as two tensors"
+        if "complex" in kind
+        else "keep tensors dense and in one of these types",
     )
 
 
@@ -210,14 +231,17 @@ def print_finding(tensor: torch.Tensor) -> Finding:
 
 
 def add_context(error: CaptureError, *, module: str, traceback: Optional[TracebackType]) -> None:
-    """Add to `error` in which `module` it arose, and where in torch's own layers when it was there."""
-    notes: Tuple[str, ...] = tuple(error.finding.notes)
+    """Add to `error` in which part of the model it arose, and where in torch's own layers when it was there."""
     inside = _place_inside_torch(traceback)
     if inside is not None:
-        notes += (f"it happens inside torch, at {inside}",)
+        add_note(error, f"it happens inside torch, at {inside}")
     if module:
-        notes += (f"the module is {module}",)
-    error.finding = dataclasses.replace(error.finding, notes=notes)
+        add_note(error, f"the module is {module}")
+
+
+def add_note(error: CaptureError, note: str) -> None:
+    """Add one more note to the finding of `error`."""
+    error.finding = dataclasses.replace(error.finding, notes=(*error.finding.notes, note))
     error.args = (error.finding,)
 
 
@@ -243,8 +267,8 @@ def _place_inside_torch(traceback: Optional[TracebackType]) -> Optional[Place]:
 
 
 def _kind_of(tensor: torch.Tensor) -> str:
-    parts: Sequence[str] = [str(tensor.dtype)] if tensor.layout == torch.strided else [str(tensor.dtype), str(tensor.layout)]
-    return " with layout ".join(parts)
+    layout = "" if tensor.layout == torch.strided else f" with layout {tensor.layout}"
+    return f"{tensor.dtype}{layout}"
 
 
 def _type_name(dtype: torch.dtype) -> str:

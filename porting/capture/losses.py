@@ -6,7 +6,7 @@ is an ordinary value; exactly one must remain.
 
 from __future__ import annotations
 
-from typing import List, Set, Tuple
+from typing import List, Optional, Set, Tuple
 
 import torch
 
@@ -58,7 +58,7 @@ def single_final_loss(graph: torch.fx.Graph) -> torch.fx.Node:
             "L004",
             message="`forward` of the training model computes no loss",
             notes=("every built-in loss function counts, and so does `poptorch.identity_loss`",),
-            help="pass the loss to `to_ipu(model, loss)`, or mark your own with `poptorch.identity_loss(value, 'mean')`",
+            help="pass the loss to `to_ipu(model, loss)`, or mark yours with `poptorch.identity_loss(value, 'mean')`",
         )
     if len(final) > 1:
         places = [str(place) for place in (_place(loss) for loss in final) if place]
@@ -73,6 +73,6 @@ def single_final_loss(graph: torch.fx.Graph) -> torch.fx.Node:
     return final[0]
 
 
-def _place(node: torch.fx.Node) -> "Place | None":
+def _place(node: torch.fx.Node) -> Optional[Place]:
     place = node.meta.get("place")
     return place if isinstance(place, Place) else None

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import Dict, Iterator, List, Mapping, NamedTuple, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, MutableMapping, NamedTuple, Optional, Set, Tuple
 
 import torch
 from torch import nn
 
-from ..diagnostics import CaptureError
+from ..diagnostics import CaptureError, Finding, Place, Severity
 from .device_tensor import DeviceTensor
 
 __all__ = ["HostTensor", "host_tensors", "state_replaced"]
@@ -31,12 +31,18 @@ def host_tensors(model: nn.Module) -> List[HostTensor]:
     found: Dict[int, Tuple[str, torch.Tensor, List[str]]] = {}
     for kind in ("parameter", "buffer"):
         for prefix, module in _modules(model):
-            for name, tensor in module.__dict__[f"_{kind}s"].items():
+            for name, tensor in _registry(module, f"_{kind}s").items():
                 if tensor is not None:
                     entry = found.setdefault(id(tensor), (kind, tensor, []))
                     entry[2].append(prefix + name)
     entries = [HostTensor(names[0], kind, tensor, tuple(names)) for kind, tensor, names in found.values()]
     return [e for e in entries if e.kind == "parameter"] + [e for e in entries if e.kind == "buffer"]
+
+
+def _registry(module: nn.Module, name: str) -> MutableMapping[str, Any]:
+    """Return one of the dictionaries of `module`; scripted and traced modules keep theirs in C++."""
+    own: Optional[MutableMapping[str, Any]] = module.__dict__.get(name)
+    return own if own is not None else getattr(module, name)  # type: ignore[no-any-return]
 
 
 def _modules(model: nn.Module) -> List[Tuple[str, nn.Module]]:
@@ -50,52 +56,74 @@ def _walk(module: nn.Module, prefix: str, found: Dict[int, Tuple[str, nn.Module]
     if id(module) in found:
         return
     found[id(module)] = (prefix, module)
-    for name, child in module.__dict__["_modules"].items():
+    for name, child in _registry(module, "_modules").items():
         if child is not None:
             _walk(child, f"{prefix}{name}.", found)
 
 
+class _Saved(NamedTuple):
+    prefix: str
+    module: nn.Module
+    registries: Dict[str, Tuple[MutableMapping[str, Any], Dict[str, torch.Tensor]]]
+    attributes: Dict[str, Any]
+
+
 @contextmanager
-def state_replaced(model: nn.Module, replacements: Mapping[int, DeviceTensor]) -> Iterator[None]:
+def state_replaced(
+    model: nn.Module, replacements: Mapping[int, DeviceTensor], report: Callable[[Finding], None]
+) -> Iterator[None]:
     """Put device tensors in the place of the host tensors (keyed by `id`) for the duration of the context.
 
-    Raises CaptureError C006 at the end when `forward` removed or reassigned a registered tensor; whatever happens, the
-    modules have their own tensors again afterwards.
+    Raises CaptureError C006 at the end when `forward` removed or reassigned a registered tensor. Whatever happens, the
+    modules have their own tensors again afterwards, and no attribute that is a device tensor; `report` gets a warning
+    for each that `forward` left behind. The tensors of scripted modules stay where they are, in C++.
     """
-    saved = []
-    for prefix, module in _modules(model):
-        for kind in ("parameter", "buffer"):
-            registry = module.__dict__[f"_{kind}s"]
-            saved.append((prefix, module, kind, registry, dict(registry)))
+    modules = [(prefix, m) for prefix, m in _modules(model) if not isinstance(m, torch.jit.ScriptModule)]
+    saved = [_Saved(prefix, m, _registries(m), dict(m.__dict__)) for prefix, m in modules]
     try:
-        for _prefix, _module, _kind, registry, originals in saved:
-            registry.update({name: replacements[id(t)] for name, t in originals.items() if t is not None})
+        for entry in saved:
+            for registry, originals in entry.registries.values():
+                registry.update({name: replacements[id(t)] for name, t in originals.items() if t is not None})
         yield
-        for prefix, module, kind, registry, originals in saved:
-            _refuse_changes(prefix, module, kind, registry, originals, replacements)
+        for entry in saved:
+            _refuse_changes(entry, replacements)
+            _report_leftovers(entry, report)
     finally:
-        for _prefix, _module, _kind, registry, originals in saved:
-            registry.clear()
-            registry.update(originals)
+        for entry in saved:
+            _restore(entry)
 
 
-def _refuse_changes(
-    prefix: str,
-    module: nn.Module,
-    kind: str,
-    registry: Mapping[str, object],
-    originals: Mapping[str, torch.Tensor],
-    replacements: Mapping[int, DeviceTensor],
-) -> None:
-    if isinstance(module, nn.modules.batchnorm._BatchNorm):
+def _registries(module: nn.Module) -> Dict[str, Tuple[MutableMapping[str, Any], Dict[str, torch.Tensor]]]:
+    found = {}
+    for kind in ("parameter", "buffer"):
+        registry = _registry(module, f"_{kind}s")
+        found[kind] = (registry, dict(registry))
+    return found
+
+
+def _restore(entry: _Saved) -> None:
+    for registry, originals in entry.registries.values():
+        registry.clear()
+        registry.update(originals)
+    for name in _leftovers(entry):
+        if name in entry.attributes:
+            entry.module.__dict__[name] = entry.attributes[name]
+        else:
+            del entry.module.__dict__[name]
+
+
+def _leftovers(entry: _Saved) -> Dict[str, DeviceTensor]:
+    return {name: value for name, value in entry.module.__dict__.items() if isinstance(value, DeviceTensor)}
+
+
+def _refuse_changes(entry: _Saved, replacements: Mapping[int, DeviceTensor]) -> None:
+    if isinstance(entry.module, nn.modules.batchnorm._BatchNorm):
         return
-    for name, original in originals.items():
-        if original is None:
-            continue
-        full_name = prefix + name
-        current = registry.get(name)
-        if current is not replacements[id(original)]:
-            raise _state_error(kind, full_name, current)
+    for kind, (registry, originals) in entry.registries.items():
+        for name, original in originals.items():
+            current = registry.get(name)
+            if original is not None and current is not replacements[id(original)]:
+                raise _state_error(kind, entry.prefix + name, current)
 
 
 def _state_error(kind: str, name: str, current: object) -> CaptureError:
@@ -107,7 +135,7 @@ def _state_error(kind: str, name: str, current: object) -> CaptureError:
             f" This is not supported. Consider using self.{name}.copy_(src) to copy data from a source tensor, where "
             "src is the name of the source tensor."
         )
-    place = current.node.meta.get("place") if isinstance(current, DeviceTensor) else None
+    place = _place_of(current)
     return CaptureError.of(
         "C006",
         message=f"{kind.title()} {name} is {change} the model when calling the forward method.{advice}",
@@ -115,3 +143,35 @@ def _state_error(kind: str, name: str, current: object) -> CaptureError:
         label="the new value is computed here" if place else "",
         help=f"write into the {kind} in place: `self.{name}.copy_(new_value)`",
     )
+
+
+def _report_leftovers(entry: _Saved, report: Callable[[Finding], None]) -> None:
+    leftovers: Dict[str, object] = dict(_leftovers(entry))
+    for registry, originals in entry.registries.values():
+        leftovers.update((name, value) for name, value in registry.items() if name not in originals)
+    computed_by_hooks = _attributes_of_hooks(entry.module)
+    for name, value in leftovers.items():
+        if name not in computed_by_hooks:
+            report(_leftover_finding(entry.prefix + name, value))
+
+
+def _attributes_of_hooks(module: nn.Module) -> Set[str]:
+    """Name the attributes that torch's own hooks compute anew before each `forward`: weight norm, pruning, ..."""
+    hooks = module.__dict__["_forward_pre_hooks"].values()
+    return {str(getattr(hook, "name", getattr(hook, "_tensor_name", ""))) for hook in hooks}
+
+
+def _leftover_finding(name: str, value: object) -> Finding:
+    return Finding(
+        "C014",
+        severity=Severity.WARNING,
+        message=f"`forward` keeps a tensor in `self.{name}`, where it does not stay",
+        place=_place_of(value),
+        label="this value exists on the device only, and only during the call",
+        notes=("the attribute is as it was before `forward` ran",),
+        help="return the tensor from `forward`; what must live from call to call belongs in a registered buffer",
+    )
+
+
+def _place_of(value: object) -> Optional[Place]:
+    return value.node.meta.get("place") if isinstance(value, DeviceTensor) else None

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Callable, Dict, FrozenSet, Iterable, Iterator, List, Optional, Tuple
 
-import torch
-
 __all__ = ["READS_VALUES", "change_arguments", "operator_name", "result_argument", "written_arguments"]
 
 # CPU implementations of these read values to check them, though their output shapes do not depend on any.
@@ -18,6 +16,7 @@ _UNDECLARED_WRITES = {"batch_norm": (5, (3, 4)), "instance_norm": (5, (3, 4))}
 def operator_name(operator: Any) -> str:
     """Return the name of `operator` without its namespace and overload.
 
+    >>> import torch
     >>> operator_name(torch.ops.aten.add.Tensor)
     'add'
     """
@@ -27,6 +26,7 @@ def operator_name(operator: Any) -> str:
 def written_arguments(operator: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> List[Any]:
     """List the values of the arguments that `operator` changes in place.
 
+    >>> import torch
     >>> written_arguments(torch.ops.aten.add_.Tensor, ("x", "y"), {})
     ['x']
     """
@@ -56,6 +56,7 @@ def _bound(operator: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Iter
 def result_argument(operator: Any, index: int, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Optional[Any]:
     """Return the argument that an in-place or `out=` operator hands back as result number `index`, or None.
 
+    >>> import torch
     >>> result_argument(torch.ops.aten.add_.Tensor, 0, ("x", "y"), {})
     'x'
     """
@@ -79,6 +80,7 @@ def change_arguments(
 ) -> Tuple[Tuple[Any, ...], Dict[str, Any]]:
     """Apply `change` to the arguments called `names`, where they are given.
 
+    >>> import torch
     >>> change_arguments(torch.ops.aten.gather.default, ("x", 1, "i"), {}, ["index"], str.upper)
     (('x', 1, 'I'), {})
     """

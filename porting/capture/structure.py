@@ -6,7 +6,14 @@ from typing import Any, Callable, Iterable, Iterator, List, Mapping, Optional, T
 
 import torch
 
-__all__ = ["StructureAdapter", "flatten_tensors", "map_tensors", "rebuild", "register_structure_adapter"]
+__all__ = [
+    "StructureAdapter",
+    "flatten_tensors",
+    "map_tensors",
+    "opaque_holder",
+    "rebuild",
+    "register_structure_adapter",
+]
 
 
 class StructureAdapter:
@@ -70,6 +77,21 @@ def _collect(value: Any, like: Any, add: Callable[[torch.Tensor], None]) -> None
         pattern = like if isinstance(like, (list, tuple)) and len(like) == len(value) else [None] * len(value)
         for item, item_like in zip(value, pattern):
             _collect(item, item_like, add)
+
+
+def opaque_holder(value: Any) -> Optional[Any]:
+    """Return the first object inside `value` that holds tensors where `flatten_tensors` does not find them, or None.
+
+    >>> opaque_holder([{torch.tensor(1)}, {"k": torch.tensor(2)}])
+    {tensor(1)}
+    """
+    if isinstance(value, (torch.Tensor, torch.nn.Module, type)) or adapter_for(value) is not None:
+        return None
+    if isinstance(value, (Mapping, list, tuple)):
+        items = value.values() if isinstance(value, Mapping) else value
+        return next((found for found in map(opaque_holder, items) if found is not None), None)
+    hidden = list(value) if isinstance(value, (set, frozenset)) else list(getattr(value, "__dict__", {}).values())
+    return value if flatten_tensors(hidden) else None
 
 
 def rebuild(

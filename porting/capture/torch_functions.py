@@ -5,15 +5,17 @@ from __future__ import annotations
 from typing import Any, Callable, Dict, FrozenSet, Tuple
 
 import torch
-import torch.nn.functional as F  # noqa: N812 - the name everybody uses
+import torch.nn.functional as F
 from torch.overrides import TorchFunctionMode
 
-from ..diagnostics import CaptureError, Finding, caller_place
+from ..diagnostics import Finding, caller_place
+from . import errors
 from .device_tensor import IPU, DeviceTensor, is_device
-from .recorder import Recorder, host_read_error, host_tensor_error
+from .dtypes import device_dtype
+from .recorder import Recorder
 from .structure import flatten_tensors
 
-__all__ = ["DeviceFunctions"]
+__all__ = ["DeviceFunctions", "constant_from_data"]
 
 # Factories that make a device tensor when no device is named: the list PopTorch patches while it traces.
 _FACTORIES: FrozenSet[Any] = frozenset(
@@ -31,17 +33,25 @@ _HOST_READS: Dict[Any, str] = {
     torch.Tensor.__bool__: "`bool(tensor)` (an `if`, `while`, `and` or `assert` on a tensor)",
     torch.Tensor.__int__: "`int(tensor)`",
     torch.Tensor.__float__: "`float(tensor)`",
-    torch.Tensor.__index__: "using a tensor as an index of a Python sequence",
+    torch.Tensor.__complex__: "`complex(tensor)`",
+    torch.Tensor.__index__: "using a tensor as a Python integer (an index, or `range(tensor)`)",
     torch.Tensor.__array__: "converting a tensor to a numpy array",
     torch.Tensor.__contains__: "`in` on a tensor",
+    torch.Tensor.__reduce_ex__: "saving or pickling a tensor",
     torch.Tensor.data_ptr: "`.data_ptr()`",
+    torch.Tensor.storage: "`.storage()`",
     torch.Tensor.untyped_storage: "`.untyped_storage()`",
 }
 
-_PRINTS = frozenset([torch.Tensor.__format__])
-
 _AUTOGRAD_CALLS = frozenset(
-    [torch.autograd.grad, torch.autograd.backward, torch.Tensor.backward, torch.Tensor.register_hook]
+    [
+        torch.autograd.grad,
+        torch.autograd.backward,
+        torch.Tensor.backward,
+        torch.Tensor.register_hook,
+        torch.Tensor.register_post_accumulate_grad_hook,
+        torch.Tensor.retain_grad,
+    ]
 )
 
 # Losses that torch writes in Python, so that no single ATen operator stands for them.
@@ -59,8 +69,12 @@ class DeviceFunctions(TorchFunctionMode):
             torch.Tensor.cpu: lambda tensor, *_args, **_kw: self._to(tensor, "cpu"),
             torch.Tensor.cuda: lambda tensor, *_args, **_kw: self._to(tensor, "cuda"),
             torch.Tensor.type: self._type,
+            torch.Tensor.new: self._new,
+            torch.Tensor.new_tensor: self._new_tensor,
             torch.Tensor.data.__get__: lambda tensor: tensor.detach(),  # type: ignore[attr-defined]
             torch.Tensor.__deepcopy__: lambda tensor, _memo: tensor.clone(),
+            torch.Tensor.__repr__: self._print,
+            torch.Tensor.__format__: self._format,
         }
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -68,34 +82,21 @@ class DeviceFunctions(TorchFunctionMode):
         kwargs = dict(kwargs or {})
         subject = args[0] if args else None
         if isinstance(subject, DeviceTensor):
-            self._refuse(func, subject)
+            if func in _HOST_READS:
+                raise errors.host_read_error(_HOST_READS[func])
             if func in self._handlers:
                 return self._handlers[func](*args, **kwargs)
             if func is torch.Tensor.__getitem__ or func is torch.Tensor.__setitem__:
-                self._check_indices(args[1])
+                _check_indices(args[1])
         elif func is torch.Tensor.to and isinstance(subject, torch.Tensor):
             return self._to(subject, *args[1:], **kwargs)
-        if func in _AUTOGRAD_CALLS:
-            raise _autograd_error(func)
-        is_factory = func in _FACTORIES or (func is torch.normal and not flatten_tensors((args, kwargs)))
-        if is_factory or is_device(kwargs.get("device")):
+        _refuse_autograd(func, args)
+        if _is_factory(func, args, kwargs) or is_device(kwargs.get("device")):
             return self._make(func, args, kwargs)
         result = func(*args, **kwargs)
         if func in _PYTHON_LOSSES and isinstance(result, DeviceTensor):
             result.node.meta["is_loss"] = True
         return result
-
-    def _refuse(self, func: Any, subject: DeviceTensor) -> None:
-        if func in _HOST_READS:
-            raise host_read_error(_HOST_READS[func])
-        if func in _PRINTS:
-            self.recorder.on_print(subject)
-
-    def _check_indices(self, indices: Any) -> None:
-        """Host tensors as indices are refused here: lists become tensors too, and those are constants."""
-        for index in indices if isinstance(indices, tuple) else (indices,):
-            if isinstance(index, torch.Tensor) and not isinstance(index, DeviceTensor) and index.dim() > 0:
-                raise host_tensor_error(index)
 
     def _make(self, func: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
         """Run a factory: on the device when it is named there or nowhere."""
@@ -103,14 +104,9 @@ class DeviceFunctions(TorchFunctionMode):
             return func(*args, **kwargs)
         if "device" not in kwargs:
             self._note_forced(func)
-        kwargs["device"] = IPU
-        if func not in _FROM_DATA:
-            return func(*args, **kwargs)
-        del kwargs["device"]
-        if args and isinstance(args[0], DeviceTensor):
-            return args[0].to(kwargs["dtype"]) if kwargs.get("dtype") else args[0].clone()
-        kwargs.pop("requires_grad", None)
-        return self.recorder.constant(func(*args, **kwargs))
+        if func in _FROM_DATA:
+            return constant_from_data(self.recorder, func, args, kwargs)
+        return func(*args, **{**kwargs, "device": IPU})
 
     def _note_forced(self, func: Any) -> None:
         self.recorder.findings.append(
@@ -122,26 +118,37 @@ class DeviceFunctions(TorchFunctionMode):
             )
         )
 
+    def _new_tensor(self, tensor: DeviceTensor, data: Any, **kwargs: Any) -> DeviceTensor:
+        if "device" in kwargs and not is_device(kwargs["device"]):
+            raise errors.move_error(kwargs["device"])
+        return constant_from_data(self.recorder, torch.tensor, (data,), {"dtype": tensor.dtype, **kwargs})
+
+    def _new(self, tensor: DeviceTensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        """Make a tensor the old way: of a size, or from data."""
+        if len(args) == 1 and not isinstance(args[0], (int, torch.Size)):
+            return self._new_tensor(tensor, args[0], **kwargs)
+        return tensor.new_empty(*args, **kwargs)
+
     def _to(self, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
         """Move and cast: to the device makes a constant of a host tensor, back to the host cannot be captured."""
-        device = kwargs.pop("device", None)
-        rest = []
-        for argument in args:
-            if isinstance(argument, (str, torch.device)):
-                device = argument
-            elif isinstance(argument, torch.Tensor):
-                device = argument.device
-                rest.append(argument.dtype)
-            elif argument is not None:
-                rest.append(argument)
+        other = kwargs.get("other", args[0] if args else None)
+        copy = kwargs.pop("copy", False)
+        if isinstance(other, torch.Tensor):
+            device, dtype, memory_format = other.device, other.dtype, kwargs.get("memory_format")
+        else:
+            device, dtype, _non_blocking, memory_format = torch._C._nn._parse_to(*args, **kwargs)
         if isinstance(tensor, DeviceTensor):
             if device is not None and not is_device(device):
-                raise _move_error(device)
-            return torch.Tensor.to(tensor, *rest, **kwargs) if rest or kwargs else tensor
-        if device is not None and is_device(device):
-            constant = self.recorder.constant(tensor)
-            return torch.Tensor.to(constant, *rest, **kwargs) if rest or kwargs else constant
-        return torch.Tensor.to(tensor, *args, **({"device": device} if device is not None and not args else {}), **kwargs)
+                raise errors.move_error(device)
+        elif device is not None and is_device(device):
+            tensor = self.recorder.constant(tensor)
+        else:
+            return torch.Tensor.to(tensor, *args, copy=copy, **kwargs)
+        dtype = tensor.dtype if dtype is None else device_dtype(dtype)
+        if dtype == tensor.dtype and memory_format is None and not copy:
+            return tensor
+        memory = memory_format if memory_format is not None else torch.preserve_format
+        return torch.Tensor.to(tensor, dtype, copy=copy, memory_format=memory)
 
     def _type(self, tensor: DeviceTensor, dtype: Any = None, **_kwargs: Any) -> Any:
         if dtype is None:
@@ -151,22 +158,52 @@ class DeviceFunctions(TorchFunctionMode):
             dtype = torch.tensor([], device="cpu").type(name.replace("torch.cuda.", "torch.")).dtype
         return tensor.to(dtype)
 
+    def _print(self, tensor: DeviceTensor, **_kwargs: Any) -> str:
+        self.recorder.on_print(tensor)
+        return tensor.describe()
 
-def _move_error(device: Any) -> CaptureError:
-    return CaptureError.of(
-        "C004",
-        message=f"`forward` moves a device tensor to `{device}`",
-        place=caller_place(),
-        label="a static graph cannot leave the device half way",
-        help="return this tensor from `forward` as an output",
-    )
+    def _format(self, tensor: DeviceTensor, form: str) -> str:
+        text = self._print(tensor)
+        if tensor.dim() == 0 and form:
+            raise errors.host_read_error("formatting a tensor as a number")
+        return text
 
 
-def _autograd_error(func: Any) -> CaptureError:
-    return CaptureError.of(
-        "C007",
-        message=f"`{getattr(func, '__qualname__', func)}` is called inside `forward`",
-        place=caller_place(),
-        label="the device differentiates the final loss itself, once, after `forward`",
-        help="return the loss and let the training model differentiate it",
-    )
+def constant_from_data(
+    recorder: Recorder, func: Callable[..., torch.Tensor], args: Tuple[Any, ...], kwargs: Dict[str, Any]
+) -> Any:
+    """Call `torch.tensor` or its like and make the result a constant; a device tensor as data is copied.
+
+    Raises CaptureError C001 for numbers that are device tensors themselves.
+    """
+    kwargs = {name: value for name, value in kwargs.items() if name not in ("device", "requires_grad")}
+    data = args[0] if args else kwargs.get("data", kwargs.get("obj"))
+    if isinstance(data, DeviceTensor):
+        return data.to(kwargs["dtype"]) if kwargs.get("dtype") else data.clone()
+    if any(isinstance(value, DeviceTensor) for value in flatten_tensors(data)):
+        raise errors.host_read_error(
+            f"`torch.{func.__name__}` of a list of tensors", help="join them on the device: `torch.stack([a, b])`"
+        )
+    return recorder.constant(func(*args, **kwargs))
+
+
+def _is_factory(func: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> bool:
+    return func in _FACTORIES or (func is torch.normal and not flatten_tensors((args, kwargs)))
+
+
+def _refuse_autograd(func: Any, args: Tuple[Any, ...]) -> None:
+    # `torch.func` differentiates operators that are recorded one by one, which leaves nothing to the device
+    if func in _AUTOGRAD_CALLS and torch._C._functorch.maybe_current_level() is None:
+        raise errors.autograd_error(func)
+    if func == _SET_DATA and any(isinstance(value, DeviceTensor) for value in args):
+        raise errors.reassigned_data_error()
+
+
+_SET_DATA = torch.Tensor.data.__set__  # type: ignore[attr-defined]
+
+
+def _check_indices(indices: Any) -> None:
+    """Refuse host tensors as indices here: lists become tensors too, and those are constants."""
+    for index in indices if isinstance(indices, tuple) else (indices,):
+        if isinstance(index, torch.Tensor) and not isinstance(index, DeviceTensor) and index.dim() > 0:
+            raise errors.host_tensor_error(index)

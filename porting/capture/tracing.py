@@ -4,24 +4,38 @@ from __future__ import annotations
 
 import inspect
 from contextlib import ExitStack, contextmanager, nullcontext
-from typing import Any, Callable, ContextManager, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import (
+    Any,
+    Callable,
+    ContextManager,
+    Dict,
+    FrozenSet,
+    Iterator,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+)
 
 import torch
 from torch import nn
 from torch._dispatch.python import enable_python_dispatcher
 from torch.nn.modules import module as module_hooks
-from torch.utils.checkpoint import CheckpointFunction
 
 from ..diagnostics import CaptureError, caller_place
 from ..lazy_modules import materialise_lazy_modules
+from . import errors
 from .device_tensor import DeviceTensor
 from .dtypes import device_dtype
 from .losses import find_losses, single_final_loss
 from .module_state import HostTensor, host_tensors, state_replaced
 from .recorder import Recorder
 from .step_graph import StepGraph, TensorInfo
-from .structure import flatten_tensors, rebuild
+from .structure import flatten_tensors, opaque_holder, rebuild
 from .torch_functions import DeviceFunctions
+from .torch_patches import torch_patched
 
 __all__ = ["capture_step"]
 
@@ -57,22 +71,43 @@ def capture_step(
     """
     if mode not in ("training", "inference"):
         raise ValueError(f"mode must be 'training' or 'inference', not {mode!r}")
-    kwargs = dict(kwargs or {})
-    model_args = list(args[:-1]) if loss is not None else list(args)
-    materialise_lazy_modules(model, model_args, kwargs)
-    recorder = Recorder(prints=prints)
+    recorder = Recorder(prints=prints, is_training=mode == "training")
+    forward = _Forward(model, list(args), dict(kwargs or {}), loss)
+    # whatever the caller switched off: what the graph holds depends on `mode` alone
+    with torch.inference_mode(False), torch.set_grad_enabled(mode == "training"):
+        try:
+            return _capture(recorder, forward, mode, around_forward or nullcontext)
+        except CaptureError as error:
+            errors.add_context(error, module=recorder.module, traceback=error.__traceback__)
+            raise
+
+
+class _Forward(NamedTuple):
+    """What is run: the model on its arguments, and the loss on its output and the last argument."""
+
+    model: nn.Module
+    args: List[Any]
+    kwargs: Dict[str, Any]
+    loss: Optional[Callable[[Any, Any], torch.Tensor]]
+
+
+def _capture(recorder: Recorder, forward: _Forward, mode: str, around: Callable[[], ContextManager[Any]]) -> StepGraph:
+    model, args, kwargs, loss = forward
+    _refuse_hidden_inputs(args, kwargs)
+    materialise_lazy_modules(model, args[:-1] if loss is not None else args, kwargs)
     state = host_tensors(model)
     placed = _place_state(recorder, state)
-    tensors = flatten_tensors((list(args), kwargs))
-    names = _input_names(model, args, kwargs)
-    inputs = [_place_input(recorder, name, tensor) for name, tensor in zip(names, tensors)]
-    device_args, device_kwargs = rebuild((list(args), kwargs), inputs)
+    tensors = flatten_tensors((args, kwargs))
+    inputs = [_place_input(recorder, *named) for named in zip(_input_names(model, args, kwargs), tensors)]
+    device_args, device_kwargs = rebuild((args, kwargs), inputs)
     with ExitStack() as contexts:
-        contexts.enter_context(state_replaced(model, placed))
+        contexts.enter_context(state_replaced(model, placed, recorder.findings.append))
         contexts.enter_context(_recording(recorder, model))
-        contexts.enter_context((around_forward or nullcontext)())
+        contexts.enter_context(around())
         output, loss_tensor = _run(model, device_args, device_kwargs, loss)
-    return _finish(recorder, state, placed, list(zip(names, tensors, inputs)), output, loss_tensor, mode)
+        _refuse_hidden_outputs(output)
+    named_inputs = [(device.node.meta["state_name"], host, device) for host, device in zip(tensors, inputs)]
+    return _finish(recorder, state, placed, named_inputs, output, loss_tensor, mode)
 
 
 def _run(
@@ -101,11 +136,26 @@ def _place_state(recorder: Recorder, state: Sequence[HostTensor]) -> Dict[int, D
     return placed
 
 
+def _refuse_hidden_inputs(args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    holder = opaque_holder((args, kwargs))
+    if holder is not None:
+        raise errors.hidden_tensors_error(holder, where="an argument", place=caller_place())
+
+
+def _refuse_hidden_outputs(output: Any) -> None:
+    holder = opaque_holder(output)
+    if holder is not None:
+        hidden = flatten_tensors(list(holder) if isinstance(holder, (set, frozenset)) else list(vars(holder).values()))
+        place = next((t.node.meta.get("place") for t in hidden if isinstance(t, DeviceTensor)), None)
+        raise errors.hidden_tensors_error(holder, where="the output", place=place)
+
+
 def _place_input(recorder: Recorder, name: str, tensor: torch.Tensor) -> DeviceTensor:
     if tensor.numel() == 0:
         raise CaptureError.of(
             "C008",
             message=f"Zero-sized tensors are unsupported (Got shape {list(tensor.shape)})",
+            place=caller_place(),
             notes=(f"the tensor is the input `{name}`",),
             help="leave the input out, or give it at least one element",
         )
@@ -138,50 +188,25 @@ def _recording(recorder: Recorder, model: nn.Module) -> Iterator[None]:
     paths = {id(module): name for name, module in model.named_modules()}
 
     def enter(module: nn.Module, _args: Any) -> None:
-        recorder.module_stack.append(paths.get(id(module), type(module).__name__))
+        recorder.module_stack.append((paths.get(id(module), type(module).__name__), module))
 
-    def leave(_module: nn.Module, _args: Any, _output: Any) -> None:
-        recorder.module_stack.pop()
+    def leave(module: nn.Module, _args: Any, _output: Any) -> None:
+        # modules that were left by an exception which `forward` caught are still on top
+        while recorder.module_stack and recorder.module_stack.pop()[1] is not module:
+            pass
 
     handles = [
         module_hooks.register_module_forward_pre_hook(enter),
         module_hooks.register_module_forward_hook(leave),
     ]
     try:
-        with _custom_functions_refused(), enable_python_dispatcher(), recorder, DeviceFunctions(recorder):
-            yield
+        with torch_patched(recorder), torch.jit.optimized_execution(False), enable_python_dispatcher():
+            with recorder, DeviceFunctions(recorder):
+                yield
     finally:
         recorder.is_active = False
         for handle in handles:
             handle.remove()
-
-
-@contextmanager
-def _custom_functions_refused() -> Iterator[None]:
-    """Refuse `torch.autograd.Function` on device tensors: their own `backward` would be lost without a word.
-
-    Checkpointed functions only run: to compute again in the backward pass changes no result.
-    """
-    original = torch.autograd.Function.__dict__["apply"]
-
-    def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
-        if not any(isinstance(value, DeviceTensor) for value in flatten_tensors((args, kwargs))):
-            return original.__get__(None, cls)(*args, **kwargs)
-        if cls is CheckpointFunction:
-            return args[0](*args[2:])
-        raise CaptureError.of(
-            "C005",
-            message=f"`{cls.__name__}` is a custom autograd function, whose `backward` a captured graph cannot hold",
-            place=caller_place(),
-            help="write it with differentiable operators, for example `y + (g - y).detach()` for a straight-through "
-            "gradient",
-        )
-
-    torch.autograd.Function.apply = classmethod(apply)  # type: ignore[assignment, method-assign]
-    try:
-        yield
-    finally:
-        torch.autograd.Function.apply = original  # type: ignore[method-assign]
 
 
 def _finish(
@@ -198,6 +223,7 @@ def _finish(
     loss_node, gradient, num_losses = _loss(recorder, mode, loss_tensor)
     results = [tensor.node for tensor in returned] + ([loss_node] if loss_node is not None else [])
     recorder.graph.output(tuple(results))
+    recorder.copy_written_constants()
     infos = {host.name: _host_info(host) for host in state}
     return StepGraph(
         graph=recorder.graph,
@@ -233,7 +259,7 @@ def _loss(
 
 def _written_names(
     recorder: Recorder, state: Sequence[HostTensor], placed: Mapping[int, DeviceTensor], kind: str
-) -> "frozenset[str]":
+) -> FrozenSet[str]:
     written = (host for host in state if host.kind == kind and recorder.was_written(placed[id(host.tensor)]))
     return frozenset(host.name for host in written)
 

@@ -50,12 +50,15 @@ EXIT_DONE, EXIT_FINDING, EXIT_INTERRUPTED, EXIT_BROKEN_PIPE = 0, 1, 130, 141
 
 _EPILOG = """\
 a session:
+  $ porting recipe list
+  first_port
+  ...
+  $ porting recipe show first_port --step 1 --diff
+  --- step_0_plain.py
+  +++ step_1_loss_in_forward.py
+  ...
   $ porting explain loss-outside-forward
   # L001: loss-outside-forward
-  ...
-  $ porting explain --list
-  L: the loss
-    L001  error    loss-outside-forward
   ...
 
 exit status: 0 done, 1 a finding stopped it, 2 wrong usage, 130 interrupted

@@ -15,11 +15,11 @@ import tempfile
 import traceback
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Dict, Iterable, Iterator, List, Sequence, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, Sequence, Tuple
 
 from tqdm import tqdm
 
-from porting.diagnostics import PortingError
+from porting.diagnostics import FORMATS, PortingError
 
 __all__ = ["Recipe", "RecipeStep", "add_arguments", "find_recipe", "read_recipes", "run"]
 
@@ -135,21 +135,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments."""
     parser.epilog, parser.formatter_class = _EPILOG, argparse.RawDescriptionHelpFormatter
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True, dest="action")
-    actions.add_parser("list", help="list the recipes and their steps")
+    _add_action(actions, "list", "list the recipes and their steps")
 
-    show = actions.add_parser("show", help="print a recipe's story, a step's source, or what a step changes")
+    show = _add_action(actions, "show", "print a recipe's story, a step's source, or what a step changes")
     show.add_argument("name", metavar="NAME")
     show.add_argument("--step", type=int, metavar="N", help="print the source of step N instead of the story")
     show.add_argument("--diff", action="store_true", help="print what changes from the step before (or in all steps)")
 
-    run_parser = actions.add_parser("run", help="run a recipe, or one of its steps, and print the losses")
+    run_parser = _add_action(actions, "run", "run a recipe, or one of its steps, and print the losses")
     run_parser.add_argument("name", metavar="NAME")
     run_parser.add_argument("--step", type=int, metavar="N", help="run step N only")
     run_parser.add_argument(
         "--steps", type=_count, default=10, metavar="COUNT", help="optimizer steps to train (default: 10)"
     )
 
-    copy = actions.add_parser("copy", help="copy a recipe's programs to a new folder, to change them")
+    copy = _add_action(actions, "copy", "copy a recipe's programs to a new folder, to change them")
     copy.add_argument("name", metavar="NAME")
     copy.add_argument("destination", metavar="DEST", type=Path)
 
@@ -176,6 +176,13 @@ def run(arguments: argparse.Namespace) -> int:
         return _show_diffs(recipe, steps)
     print((steps[0].source if arguments.step is not None else recipe.readme.read_text(encoding="utf-8")).rstrip())
     return EXIT_DONE
+
+
+def _add_action(actions: Any, name: str, summary: str) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = actions.add_parser(name, help=summary, description=summary)
+    # the command's own option, after the action as well: the default must not overwrite what stood before
+    parser.add_argument("--format", choices=FORMATS, default=argparse.SUPPRESS, help=argparse.SUPPRESS)
+    return parser
 
 
 def _count(text: str) -> int:
@@ -263,22 +270,23 @@ def _train(step: RecipeStep, num_steps: int) -> List[float]:
         fault = f"step {step.number} (`{step.name}`) raised {type(error).__name__}"
         folder = step.path.parent.name
         raise PortingError.of(
-            "R003", notes=fault, help=f"run it by itself: `porting recipe copy {folder} DEST`, then change {step.path.name}"
+            "R003",
+            notes=fault,
+            help=f"run it by itself: `porting recipe copy {folder} DEST`, then change {step.path.name}",
         ) from error
 
 
 def _table(losses: Dict[int, List[float]]) -> Iterator[str]:
     """Lay losses out with a column for each step of the recipe, and how far each is from the column before."""
-    yield "   optimizer" + "   loss of" * len(losses)
-    yield "        step" + "".join(f"{f'step {number}':>10}" for number in losses)
+    yield "  step" + "".join(f"{f'step_{number}':>10}" for number in losses)
     for index, row in enumerate(zip(*losses.values())):
-        yield f"{index + 1:>12}" + "".join(f"{loss:>10.6f}" for loss in row)
+        yield f"{index + 1:>6}" + "".join(f"{loss:>10.6f}" for loss in row)
     if len(losses) > 1:
         columns = list(losses.values())
         differences = [_largest_difference(before, after) for before, after in zip(columns, columns[1:])]
         yield ""
         yield "largest relative difference from the column before:"
-        yield " " * 22 + "".join(f"{difference:>10.1e}" for difference in differences)
+        yield " " * 16 + "".join(f"{difference:>10.1e}" for difference in differences)
 
 
 def _largest_difference(before: Iterable[float], after: Iterable[float]) -> float:

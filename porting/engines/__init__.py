@@ -25,7 +25,9 @@ def load_engine(name: str) -> Any:
         name = "replay"
     if name not in ENGINES:
         raise OptionError.of(
-            "P004", message=f"there is no engine called `{name}`", help=f"use one of: auto, {', '.join(sorted(ENGINES))}"
+            "P004",
+            message=f"there is no engine called `{name}`",
+            help=f"use one of: auto, {', '.join(sorted(ENGINES))}",
         )
     module, _, attribute = ENGINES[name].partition(":")
     return getattr(import_module(module), attribute)

@@ -56,7 +56,7 @@ class DeviceState:
             for name, tensor in self.buffers[0].items():
                 host[name].copy_(tensor)
 
-    def storages(self) -> "frozenset[int]":
+    def storages(self) -> frozenset[int]:
         """Return the addresses of all memory that outlives a call, to recognise results that alias it."""
         tensors = [*self.parameters.values(), *self.constants]
         for buffers in self.buffers:

@@ -69,9 +69,7 @@ class ReplayExecutable:
     def _forward(
         self, state: DeviceState, replica: int, batch: Sequence[torch.Tensor], scaling: float
     ) -> List[torch.Tensor]:
-        results = self._function(
-            *state.parameters.values(), *state.buffers[replica].values(), *batch, *state.constants
-        )
+        results = self._function(*state.parameters.values(), *state.buffers[replica].values(), *batch, *state.constants)
         if self._trains:
             loss = results[-1]
             loss.backward(None if scaling == 1.0 and loss.dim() == 0 else torch.full_like(loss, scaling))

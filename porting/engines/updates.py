@@ -111,9 +111,7 @@ def _all_single_precision(weights: Sequence[torch.Tensor], state: Sequence[Slots
 # -- all parameters of a group in one kernel -----------------------------------------------------------------------
 
 
-def _fused_sgd(
-    s: Any, weights: List[torch.Tensor], gradients: List[torch.Tensor], state: List[Slots]
-) -> None:
+def _fused_sgd(s: Any, weights: List[torch.Tensor], gradients: List[torch.Tensor], state: List[Slots]) -> None:
     velocities = [own["Accl1"] for own in state] if s.momentum else []
     torch._fused_sgd_(
         weights,

@@ -89,7 +89,9 @@ class ArgsParser:
         return bound
 
     @staticmethod
-    def _bind_one(parameter: inspect.Parameter, remaining: List[Any], left: Dict[str, Any], bound: BoundArguments) -> None:
+    def _bind_one(
+        parameter: inspect.Parameter, remaining: List[Any], left: Dict[str, Any], bound: BoundArguments
+    ) -> None:
         by_keyword = parameter.kind == parameter.KEYWORD_ONLY
         if remaining and not by_keyword:
             value = remaining.pop(0)

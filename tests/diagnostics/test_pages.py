@@ -10,6 +10,7 @@ from typing import Any, Dict, Iterator, List, Optional
 
 import pytest
 
+from porting.cli.main import main
 from porting.diagnostics import CODES
 from porting.diagnostics.pages import PAGES_FOLDER, read_page, similar_names
 
@@ -94,6 +95,19 @@ def test_the_examples_of_a_page_do_what_it_says(code, tmp_path, monkeypatch):
 
         assert shown["raises"] == ([block.raises] if block.raises else []), block.source
         assert shown["warns"] == ([block.warns] if block.warns else []), block.source
+
+
+@pytest.mark.parametrize("code", ["R001", "R002"])
+def test_the_commands_on_a_page_print_what_it_shows(code, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (session, *_others) = re.findall(r"^```console\n(.*?)^```$", read_page(code), re.DOTALL | re.MULTILINE)
+
+    for step in re.split(r"^\$ porting ", session, flags=re.MULTILINE)[1:]:
+        command, *shown = step.splitlines()
+        main(command.split())
+
+        output = "".join(capsys.readouterr())
+        assert [line for line in shown if line not in output] == []
 
 
 @pytest.mark.parametrize("code", CODES)

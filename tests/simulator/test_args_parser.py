@@ -51,7 +51,9 @@ def test_arguments_are_listed_in_the_order_of_the_parameters_with_defaults():
 
 
 def test_more_arguments_than_parameters_are_refused():
-    with pytest.raises(AssertionError, match=re.escape("Too many arguments provided: expected ['a', 'b'] (2) but got 3")):
+    with pytest.raises(
+        AssertionError, match=re.escape("Too many arguments provided: expected ['a', 'b'] (2) but got 3")
+    ):
         bind(two, 1, 2, 3)
 
 

@@ -190,7 +190,9 @@ def test_outputs_are_new_tensors_in_each_call(poptorch):
 def test_backward_of_an_output_is_refused(poptorch, regression, batch, wrap):
     _, loss = getattr(poptorch, wrap)(regression)(*batch)
 
-    with pytest.raises(poptorch.Error, match=r"backward\(\) cannot be called explicitly on outputs of a PopTorch model"):
+    with pytest.raises(
+        poptorch.Error, match=r"backward\(\) cannot be called explicitly on outputs of a PopTorch model"
+    ):
         loss.backward()
 
 

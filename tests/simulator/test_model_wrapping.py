@@ -183,7 +183,9 @@ def test_a_wrapped_model_holds_its_executor_only_weakly(poptorch, regression):
     assert reference() is None
 
 
-@pytest.mark.parametrize("buffer", [nn.Parameter(torch.ones(1)), torch.ones(1).as_subclass(type("T", (torch.Tensor,), {}))])
+@pytest.mark.parametrize(
+    "buffer", [nn.Parameter(torch.ones(1)), torch.ones(1).as_subclass(type("T", (torch.Tensor,), {}))]
+)
 def test_buffers_of_a_class_of_their_own_are_refused(poptorch, regression, buffer):
     regression.register_buffer("odd", buffer)
 

@@ -1,0 +1,122 @@
+"""Parts of torch that would look at values or devices where a graph has none, exchanged while `forward` is captured."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, contextmanager
+from typing import Any, Callable, Iterator, Tuple
+
+import torch
+import torch.nn.modules.transformer
+import torch.utils.checkpoint
+from torch.autograd.function import FunctionCtx, _SingleLevelFunction
+from torch.utils.checkpoint import CheckpointFunction
+
+from ..diagnostics import CaptureError, caller_place
+from .device_tensor import DeviceTensor, is_device
+from .recorder import Recorder
+from .structure import flatten_tensors
+from .torch_functions import constant_from_data
+
+__all__ = ["torch_patched"]
+
+
+@contextmanager
+def torch_patched(recorder: Recorder) -> Iterator[None]:
+    """Patch torch while the context lasts; calls that have nothing to do with device tensors see no difference."""
+    with ExitStack() as patches:
+        for owner, name, make_replacement in _PATCHES:
+            original = owner.__dict__.get(name)
+            if original is not None:
+                patches.callback(setattr, owner, name, original)
+                setattr(owner, name, make_replacement(original, recorder))
+        yield
+
+
+def _refuse_custom_functions(original: Any, recorder: Recorder) -> Any:
+    """`torch.autograd.Function.apply`: its own `backward` would be lost without a word.
+
+    Where nothing is differentiated it only runs forward. So do checkpointed functions always: to compute again in the
+    backward pass changes no result.
+    """
+
+    def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
+        tensors = [value for value in flatten_tensors((args, kwargs)) if isinstance(value, DeviceTensor)]
+        if not tensors:
+            return original.__get__(None, cls)(*args, **kwargs)
+        if cls is CheckpointFunction:
+            return args[0](*args[2:])
+        if torch.is_grad_enabled() and any(recorder.tracks_gradient(tensor) for tensor in tensors):
+            raise _custom_function_error(cls)
+        context = FunctionCtx()
+        context.needs_input_grad = tuple(False for _ in args)  # type: ignore[attr-defined]
+        has_own_context = cls.setup_context is not _SingleLevelFunction.setup_context
+        with torch.no_grad():
+            return cls.forward(*args, **kwargs) if has_own_context else cls.forward(context, *args, **kwargs)
+
+    return classmethod(apply)
+
+
+def _custom_function_error(cls: Any) -> CaptureError:
+    if cls.__name__ == "BackwardHookFunction":
+        return CaptureError.of(
+            "C007",
+            message="a module with a backward hook is called inside `forward`",
+            place=caller_place(),
+            label="the device differentiates the final loss itself, without Python code on the way",
+            help="remove the hook, or compute what it does in `forward`",
+        )
+    return CaptureError.of(
+        "C005",
+        message=f"`{cls.__name__}` is a custom autograd function, whose `backward` a captured graph cannot hold",
+        place=caller_place(),
+        help="write it with differentiable operators: `x + (rounded - x).detach()` has the value of `rounded` and the "
+        "gradient of `x`",
+    )
+
+
+def _run_checkpoints_plainly(original: Callable[..., Any], _recorder: Recorder) -> Any:
+    """`torch.utils.checkpoint` without re-entry asks for the device's random state to compute again: only run."""
+
+    def generator(function: Any, *args: Any, **kwargs: Any) -> Iterator[None]:
+        if any(isinstance(value, DeviceTensor) for value in flatten_tensors((args[2:], kwargs))):
+            yield
+        else:
+            yield from original(function, *args, **kwargs)
+
+    return generator
+
+
+def _take_masks_as_they_are(original: Callable[..., bool], _recorder: Recorder) -> Any:
+    """`nn.Transformer` compares a mask with the causal one to choose a faster kernel of the same result: do not."""
+
+    def is_causal_mask(mask: Any, is_causal: Any = None, size: Any = None) -> bool:
+        return is_causal is True if isinstance(mask, DeviceTensor) else original(mask, is_causal, size)
+
+    return is_causal_mask
+
+
+def _keep_unvalidated(_original: Any, _recorder: Recorder) -> Any:
+    """`torch.distributions` checks the values of its parameters unless told not to."""
+    return False
+
+
+def _make_constants(original: Callable[..., torch.Tensor], recorder: Recorder) -> Any:
+    """`torch.tensor(data, device="ipu")` called by torch's own Python code, which the function mode does not see."""
+
+    def from_data(*args: Any, **kwargs: Any) -> Any:
+        if is_device(kwargs.get("device")):
+            return constant_from_data(recorder, original, args, kwargs)
+        return original(*args, **kwargs)
+
+    return from_data
+
+
+_PATCHES: Tuple[Tuple[Any, str, Callable[[Any, Recorder], Any]], ...] = (
+    (torch.autograd.Function, "apply", _refuse_custom_functions),
+    (torch.utils.checkpoint, "_checkpoint_without_reentrant_generator", _run_checkpoints_plainly),
+    (torch.nn.modules.transformer, "_detect_is_causal_mask", _take_masks_as_they_are),
+    (torch.distributions.Distribution, "_validate_args", _keep_unvalidated),
+    (torch, "tensor", _make_constants),
+    (torch, "as_tensor", _make_constants),
+    (torch, "asarray", _make_constants),
+)

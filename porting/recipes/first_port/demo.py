@@ -1,0 +1,220 @@
+"""The port next to plain PyTorch, from the same seed: losses, accuracy, speed, and the proof of what ran where.
+
+Run as `make demo` or `python -m porting.recipes.first_port.demo`. The exit code is 1 when the two disagree.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, Callable, Iterator, List, Sequence, Tuple
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+from tqdm import tqdm
+
+import porting
+from porting import bench
+
+NUM_EPOCHS = 10
+BATCH_SIZE = 32
+NUM_COMPARED_STEPS = 20
+MAX_DIFFERENCE = 1e-5
+MIN_ACCURACY = 0.95
+NUM_ROUNDS = 15
+
+Batch = Sequence[torch.Tensor]
+
+# at once, so that lines and progress bars keep their order wherever the output goes
+say = partial(print, flush=True)
+
+
+@dataclass
+class History:
+    """What a training left behind: the loss of each step, and after each epoch the share of test images recognised."""
+
+    losses: List[float] = field(default_factory=list)
+    accuracies: List[float] = field(default_factory=list)
+
+    def mean_loss(self, epoch: int) -> float:
+        """Return the mean loss of the steps of an epoch, counted from 0."""
+        num_steps = len(self.losses) // len(self.accuracies)
+        return sum(self.losses[epoch * num_steps : (epoch + 1) * num_steps]) / num_steps
+
+
+def main() -> int:
+    """Train both, compare them, and return 0 when they agree and have learnt."""
+    # threads that wait for each other cost more than they bring to so small a model
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    try:
+        step_0 = importlib.import_module("porting.recipes.first_port.step_0_plain")
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "sklearn":
+            raise
+        print(porting.render(porting.Finding("X001", help='pip install "ipu-porting[recipes]"')), file=sys.stderr)
+        return 1
+    train_set, test_set = step_0.load_images()
+    _say_what_is_done(step_0.make_model())
+
+    plain, plain_step = train_plain(step_0.make_model, train_set, test_set)
+    ported, history = train_ported(step_0.make_model, train_set, test_set)
+    _print_table(plain, history)
+    verdicts = list(_verdicts(plain, history, is_simulator=ported.report().is_simulator))
+    say("\n".join(text for _is_met, text in verdicts))
+
+    _headline("device report")
+    say(ported.report())
+
+    _headline("steady state")
+    _compare_speed(plain_step, ported, list(_loader(train_set)))
+    say(f"\nnext: {_command()} recipe show first_port --diff   # the few lines that make the port")
+    return 0 if all(is_met for is_met, _text in verdicts) else 1
+
+
+def _loader(dataset: Any) -> Any:
+    return DataLoader(dataset, batch_size=BATCH_SIZE, shuffle=True, generator=torch.Generator().manual_seed(0))
+
+
+def _accuracy(logits: torch.Tensor, labels: torch.Tensor) -> float:
+    return (logits.argmax(dim=1) == labels).float().mean().item()
+
+
+# -- training --------------------------------------------------------------------------------------------------------
+
+
+def train_plain(
+    make_model: Callable[[], nn.Module], train_set: Any, test_set: Any
+) -> Tuple[History, Callable[[Batch], Any]]:
+    """Train in eager PyTorch; return the history and the function that trains on one batch."""
+    torch.manual_seed(0)
+    model, criterion = make_model(), nn.CrossEntropyLoss()
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.001)
+    loader, history = _loader(train_set), History()
+    images, labels = test_set.tensors
+
+    def step(batch: Batch) -> torch.Tensor:
+        optimizer.zero_grad()
+        loss: torch.Tensor = criterion(model(batch[0]), batch[1])
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    for _epoch in _epochs("plain PyTorch"):
+        history.losses += [step(batch).item() for batch in loader]
+        model.eval()
+        with torch.no_grad():
+            history.accuracies.append(_accuracy(model(images), labels))
+        model.train()
+    return history, step
+
+
+def train_ported(
+    make_model: Callable[[], nn.Module], train_set: Any, test_set: Any
+) -> Tuple[porting.PortedModel, History]:
+    """Train the same model from the same seed on its device; return the ported model and the history."""
+    torch.manual_seed(0)
+    model = make_model()
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.001)
+    ported = porting.to_ipu(model, nn.CrossEntropyLoss(), optimizer=optimizer)
+    loader, history = ported.dataloader(_loader(train_set)), History()
+    images, labels = test_set.tensors
+
+    infer = ported.inference()
+    seconds = ported.compile(*train_set[:BATCH_SIZE]), infer.compile(images)
+    say("compiled in {:.2f} s for training and {:.2f} s for inference".format(*seconds))
+    for _epoch in _epochs("ported"):
+        history.losses += [ported(*batch)[1].item() for batch in loader]
+        history.accuracies.append(_accuracy(infer(images), labels))
+    return ported, history
+
+
+def _epochs(text: str) -> Any:
+    """Count epochs with a progress bar, which only terminals get."""
+    return tqdm(range(NUM_EPOCHS), desc=f"{text:<13}", unit="epoch", disable=None, ncols=79)
+
+
+# -- telling ---------------------------------------------------------------------------------------------------------
+
+
+def _say_what_is_done(model: nn.Module) -> None:
+    num_parameters = sum(parameter.numel() for parameter in model.parameters())
+    say(f"""\
+A convolutional network learns handwritten digits twice: in plain PyTorch, and
+ported to an IPU with `porting.to_ipu(model, loss, optimizer=optimizer)`.
+
+data   1797 images of 8x8 pixels (scikit-learn): 1440 to train, 357 to test
+model  {num_parameters:,} parameters, with BatchNorm and Dropout; Adam, batches of {BATCH_SIZE}
+""")
+
+
+def _headline(text: str) -> None:
+    say(f"\n-- {text} {'-' * (76 - len(text))}\n")
+
+
+def _print_table(plain: History, ported: History) -> None:
+    _headline("side by side")
+    say("           mean loss               test accuracy")
+    say("epoch      plain     ported        plain     ported")
+    for epoch, (of_plain, of_ported) in enumerate(zip(plain.accuracies, ported.accuracies)):
+        say(
+            f"{epoch + 1:>5}{plain.mean_loss(epoch):>11.4f}{ported.mean_loss(epoch):>11.4f}"
+            f"{of_plain:>13.3f}{of_ported:>11.3f}"
+        )
+    say()
+
+
+def _verdicts(plain: History, ported: History, *, is_simulator: bool) -> Iterator[Tuple[bool, str]]:
+    """Yield whether each demand is met, and a line that says so."""
+    pairs = list(zip(plain.losses, ported.losses))[:NUM_COMPARED_STEPS]
+    difference = max(abs(one - other) / abs(one) for one, other in pairs)
+    # an IPU draws other random numbers for Dropout than a CPU, so the losses are equal on the simulator only
+    is_met = difference <= MAX_DIFFERENCE or not is_simulator
+    demand = f"at most {MAX_DIFFERENCE:.0e}" if is_simulator else "Dropout differs on hardware"
+    what = f"first {len(pairs)} losses, largest relative difference"
+    yield is_met, _verdict(what, f"{difference:.1e}", demand, is_met)
+    accuracy = ported.accuracies[-1]
+    is_met = accuracy >= MIN_ACCURACY
+    yield is_met, _verdict("test accuracy of the port", f"{accuracy:.3f}", f"at least {MIN_ACCURACY}", is_met)
+
+
+def _verdict(what: str, value: str, demand: str, is_met: bool) -> str:
+    return f"{'ok    ' if is_met else 'FAILED'} {what}: {value} ({demand})"
+
+
+def _compare_speed(plain_step: Callable[[Batch], Any], ported: porting.PortedModel, batches: Sequence[Batch]) -> None:
+    """Time epochs of both in turns, on batches that are loaded already."""
+
+    def plain_epoch() -> None:
+        for batch in batches:
+            plain_step(batch)
+
+    def ported_epoch() -> None:
+        for batch in batches:
+            ported(*batch)
+
+    sides = {"plain": plain_epoch, "ported": ported_epoch}
+    bench.time_interleaved(sides, rounds=1)
+    timings = bench.time_interleaved(sides, rounds=NUM_ROUNDS, progress="steady state")
+    num_samples = sum(len(labels) for _images, labels in batches)
+    say("           samples/s   quartiles")
+    for name, timing in timings.items():
+        rates = [num_samples / seconds for seconds in (timing.wall.median, timing.wall.high, timing.wall.low)]
+        say("{:<9}{:>11,.0f}   {:,.0f} to {:,.0f}".format(name, *rates))
+    speed = bench.ratio(timings["plain"], timings["ported"])
+    say(f"ported / plain  {speed.median:.2f}   95 % interval {speed.low:.2f} to {speed.high:.2f}")
+    say(f"({NUM_ROUNDS} rounds in turns, one thread, loading not included)")
+
+
+def _command() -> str:
+    """Name the `porting` command as it can be typed here."""
+    command, folder = Path(sys.executable).with_name("porting"), Path.cwd()
+    return str(command.relative_to(folder)) if folder in command.parents else "porting"
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,168 @@
+"""README and docs show what happens: their programs and commands run, and their links lead somewhere.
+
+In a page's fenced blocks, ``python`` is run, in order and with names shared over the page; ``python raises=CODE`` must
+fail with that code; ``text output`` is what the block before it prints, the rendered error included. A first line
+``# file.py`` names the file that findings point at. Commands in ``bash`` and ``console`` blocks are run when they are
+quick, and otherwise looked up.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import io
+import linecache
+import re
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Optional, Tuple
+
+import pytest
+
+from porting.cli.main import VERBS, main
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+QUICK_COMMANDS = ("--version", "explain", "recipe list", "recipe show")
+EXAMPLE_LINES = 10
+README_LINES = 120
+
+each_page = pytest.mark.parametrize("page", PAGES, ids=[str(page.relative_to(ROOT)) for page in PAGES])
+without_vendor = pytest.mark.skipif(
+    importlib.util.find_spec("poptorch") is not None, reason="pages show what happens without the vendor's PopTorch"
+)
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block: its language, the words after it, what it holds, and the output that the page shows for it."""
+
+    language: str
+    words: Tuple[str, ...]
+    source: str
+    output: Optional[str] = None
+
+    @property
+    def raises(self) -> Optional[str]:
+        return next((word.partition("=")[2] for word in self.words if word.startswith("raises=")), None)
+
+    @property
+    def file_name(self) -> str:
+        named = re.match(r"# (\w+\.py)\n", self.source)
+        return named[1] if named else "example.py"
+
+
+def blocks_of(page: Path) -> List[Block]:
+    blocks: List[Block] = []
+    for info, source in re.findall(r"^```(\w.*?)\n(.*?)^```$", page.read_text("utf-8"), re.DOTALL | re.MULTILINE):
+        language, *words = info.split()
+        if words == ["output"]:
+            before = blocks.pop()
+            blocks.append(Block(before.language, before.words, before.source, output=source))
+        else:
+            blocks.append(Block(language, tuple(words), source))
+    return blocks
+
+
+def run(block: Block, names: Dict[str, Any], folder: Path) -> Tuple[str, Optional[str]]:
+    """Run a block of Python; return what it printed, its error included, and the error's code."""
+    file = folder / block.file_name
+    file.write_text(block.source, encoding="utf-8")
+    linecache.checkcache()
+    printed = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(printed):
+            exec(compile(block.source, str(file), "exec"), names)
+    except Exception as error:
+        if block.raises is None or not hasattr(error, "finding"):
+            raise
+        return f"{printed.getvalue()}{error}", error.finding.code
+    return printed.getvalue(), None
+
+
+def without_measures(text: str) -> List[str]:
+    """Leave out of a text what differs from run to run and from machine to machine: times, rates, folders, spacing."""
+    text = re.sub(r"\d{4}-\d\d-\d\dT\S+|\d[\d,]*\.\d+|\d+,\d+|\b\d+(?=$)", "N", text, flags=re.MULTILINE)
+    return [" ".join(line.split()) for line in text.strip().splitlines()]
+
+
+def commands_of(page: Path) -> Iterator[str]:
+    for block in blocks_of(page):
+        lines = block.source.splitlines() if block.language in ("bash", "console") else []
+        for line in lines:
+            if block.language == "bash" or line.startswith("$ "):
+                yield line.partition("#")[0].replace("$ ", "", 1).strip()
+
+
+@without_vendor
+@each_page
+def test_the_programs_of_a_page_do_what_it_shows(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("PORTING_DEVICE")
+    names: Dict[str, Any] = {"__name__": "__main__"}
+
+    for block in blocks_of(page):
+        if block.language == "python":
+            printed, code = run(block, names, tmp_path)
+
+            assert code == block.raises, block.source
+            if block.output is not None:
+                assert without_measures(printed) == without_measures(block.output)
+
+
+@each_page
+def test_the_commands_of_a_page_exist_and_quick_ones_succeed(page, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
+
+    for command in filter(None, commands_of(page)):
+        program, *words = shlex.split(command.replace("python -m porting ", "porting "))
+
+        if program == "make":
+            assert set(words) <= set(targets), command
+        elif program == "porting":
+            assert words[0] == "--version" or words[0] in VERBS, command
+            if " ".join(words).startswith(QUICK_COMMANDS):
+                assert quickly_run(words) == 0, command
+        elif program == "python" and words[0] == "-m":
+            assert importlib.util.find_spec(words[1]) is not None, command
+        else:
+            assert program in ("cd", "git", "pip", "python", "export"), command
+
+
+def quickly_run(words: List[str]) -> int:
+    try:
+        return main(words)
+    except SystemExit as end:
+        return int(end.code or 0)
+
+
+@each_page
+def test_the_links_of_a_page_lead_to_files_and_headings_that_exist(page):
+    text = re.sub(r"^```.*?^```$", "", page.read_text("utf-8"), flags=re.DOTALL | re.MULTILINE)
+
+    for target in re.findall(r"\[[^\]]*\]\(([^)\s]+)\)", text):
+        file, _, heading = target.partition("#")
+        if not file.startswith(("http://", "https://")):
+            path = (page.parent / file).resolve() if file else page
+            assert path.exists(), target
+            assert not heading or heading in headings_of(path), target
+
+
+def headings_of(page: Path) -> List[str]:
+    """List the anchors that GitHub makes of a page's headings."""
+    titles = re.findall(r"^#+ (.*)$", page.read_text("utf-8"), re.MULTILINE)
+    return [re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles]
+
+
+def test_the_first_example_of_the_readme_has_ten_lines_of_code():
+    example = next(block for block in blocks_of(ROOT / "README.md") if block.language == "python")
+
+    code = [line for line in example.source.splitlines() if line.strip() and not line.lstrip().startswith("#")]
+
+    assert len(code) <= EXAMPLE_LINES
+
+
+def test_the_readme_is_short():
+    assert len((ROOT / "README.md").read_text("utf-8").splitlines()) <= README_LINES

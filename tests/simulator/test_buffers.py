@@ -1,0 +1,246 @@
+"""Buffers: they live on the device, and forward may write into them but not replace them."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+REASSIGNED = (
+    "Buffer y is reassigned within the model when calling the forward method. This is not supported. Consider using "
+    "self.y.copy_(src) to copy data from a source tensor, where src is the name of the source tensor."
+)
+
+
+class Buffered(nn.Module):
+    """Has a buffer `y`; `change(self, x)` is what forward does with it before it returns it."""
+
+    def __init__(self, change, y=0.0):
+        super().__init__()
+        self.register_buffer("y", torch.tensor([y]))
+        self.change = change
+
+    def forward(self, x):
+        self.change(self, x)
+        return x + self.y
+
+
+def add_one(model, _x):
+    model.y += 1
+
+
+WRITES = {
+    "+=": add_one,
+    "add_": lambda model, x: model.y.add_(1),
+    "copy_": lambda model, x: model.y.copy_(model.y + 1),
+    "slice": lambda model, x: model.y[0:1].add_(1),
+}
+
+
+@pytest.mark.parametrize("write", WRITES)
+def test_a_written_buffer_keeps_its_value_on_the_device(poptorch, write):
+    executor = poptorch.inferenceModel(Buffered(WRITES[write]))
+
+    results = [executor(torch.zeros(1)).item() for _ in range(3)]
+
+    assert results == [1.0, 2.0, 3.0]
+
+
+def test_a_written_buffer_moves_on_with_each_micro_batch(poptorch):
+    executor = poptorch.inferenceModel(Buffered(add_one), poptorch.Options().deviceIterations(3))
+
+    assert executor(torch.zeros(3)).tolist() == [1.0, 2.0, 3.0]
+
+
+def test_inference_leaves_the_hosts_buffers_until_they_are_fetched(poptorch):
+    model = Buffered(add_one)
+    executor = poptorch.inferenceModel(model)
+
+    executor(torch.zeros(1))
+    before = model.y.item()
+    executor.copyWeightsToHost()
+
+    assert (before, model.y.item()) == (0.0, 1.0)
+
+
+def test_integer_buffers_are_narrowed_on_the_device_and_widened_on_the_host(poptorch):
+    model = nn.Module()
+    model.register_buffer("count", torch.tensor(0))
+
+    def forward(x):
+        model.count += 1
+        return x + model.count, model.count
+
+    model.forward = forward
+    executor = poptorch.inferenceModel(model)
+
+    count = executor(torch.zeros(1))[1]
+    executor.copyWeightsToHost()
+
+    assert count.dtype == torch.int32
+    assert (model.count.dtype, model.count.item()) == (torch.int64, 1)
+
+
+def test_batch_norm_keeps_its_statistics_as_on_the_host(poptorch):
+    class Task(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm = nn.BatchNorm1d(2)
+
+        def forward(self, x):
+            return nn.functional.mse_loss(self.norm(x), torch.zeros_like(x))
+
+    ours, theirs = Task(), Task()
+    executor = poptorch.trainingModel(ours, poptorch.Options().deviceIterations(2))
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(8, 2, generator=generator)
+
+    executor(x)
+    theirs(x[:4])
+    theirs(x[4:])
+
+    torch.testing.assert_close(dict(ours.named_buffers()), dict(theirs.named_buffers()))
+    assert ours.norm.num_batches_tracked.dtype == torch.int64
+
+
+def test_buffers_without_persistence_live_on_the_device_too(poptorch):
+    model = nn.Module()
+    model.register_buffer("y", torch.zeros(1), persistent=False)
+
+    def forward(x):
+        model.y += 1
+        return x + model.y
+
+    model.forward = forward
+    executor = poptorch.inferenceModel(model)
+    executor(torch.zeros(1))
+
+    assert executor(torch.zeros(1)).item() == 2.0
+
+
+# -- errors (3.5)
+
+
+def reassign(model, x):
+    model.y = x + 1
+
+
+def test_a_reassigned_buffer_is_refused(poptorch):
+    with pytest.raises(poptorch.Error) as caught:
+        poptorch.inferenceModel(Buffered(reassign))(torch.ones(1))
+
+    assert caught.value.message == REASSIGNED
+    assert caught.value.type == "poptorch_py_error"
+
+
+def test_a_removed_buffer_is_refused(poptorch):
+    class Removes(Buffered):
+        def forward(self, x):
+            del self.y
+            return x
+
+    with pytest.raises(poptorch.Error, match="Buffer y is removed from the model when calling the forward method."):
+        poptorch.inferenceModel(Removes(add_one))(torch.ones(1))
+
+
+def test_a_reassigned_parameter_is_refused(poptorch):
+    class Reassigns(nn.Linear):
+        def forward(self, x):
+            self._parameters["weight"] = self.weight + 1
+            return super().forward(x)
+
+    with pytest.raises(poptorch.Error, match="Parameter weight is reassigned within the model"):
+        poptorch.inferenceModel(Reassigns(1, 1))(torch.ones(1, 1))
+
+
+def test_a_model_with_a_refused_buffer_is_as_before(poptorch):
+    model = Buffered(reassign)
+    buffer = model.y
+    with pytest.raises(poptorch.Error, match="Buffer y is reassigned"):
+        poptorch.inferenceModel(model)(torch.ones(1))
+
+    assert model.y is buffer
+    assert model(torch.ones(1)).item() == 3.0
+
+
+# -- replication (2.9)
+
+
+def replicated(poptorch, *, broadcast):
+    options = poptorch.Options().replicationFactor(2).deviceIterations(2)
+    return options if broadcast else options.broadcastBuffers(False)
+
+
+def test_written_buffers_cannot_be_broadcast_to_replicas(poptorch):
+    executor = poptorch.inferenceModel(Buffered(add_one), replicated(poptorch, broadcast=True))
+
+    with pytest.raises(poptorch.Error, match=r"PopTorch does not support broadcasting buffers\. If your model is able"):
+        executor(torch.zeros(4))
+
+
+def test_constant_buffers_are_broadcast_to_replicas(poptorch):
+    executor = poptorch.inferenceModel(Buffered(lambda *_: None, y=2.0), replicated(poptorch, broadcast=True))
+
+    assert executor(torch.zeros(4)).tolist() == [2.0] * 4
+
+
+def test_replicas_may_have_buffers_of_their_own(poptorch):
+    def add_input(model, x):
+        model.y += x
+
+    model = Buffered(add_input)
+    executor = poptorch.inferenceModel(model, replicated(poptorch, broadcast=False))
+
+    results = executor(torch.tensor([1.0, 10.0, 2.0, 20.0]))
+    executor.copyWeightsToHost()
+
+    assert results.tolist() == [2.0, 20.0, 5.0, 50.0]
+    assert model.y.item() == 3.0
+
+
+# -- attributes that are no buffers
+
+
+def test_a_tensor_that_is_no_buffer_is_a_constant(poptorch):
+    class Counts(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.count = torch.zeros(1)
+
+        def forward(self, x):
+            count = self.count.to("ipu")
+            count += 1
+            return x + count
+
+    executor = poptorch.inferenceModel(Counts())
+
+    assert [executor(torch.zeros(1)).item() for _ in range(3)] == [1.0, 1.0, 1.0]
+
+
+def test_a_python_number_is_a_constant(poptorch):
+    class Counts(nn.Module):
+        count = 0
+
+        def forward(self, x):
+            self.count += 1
+            return x + self.count
+
+    executor = poptorch.inferenceModel(Counts())
+
+    assert [executor(torch.zeros(1)).item() for _ in range(3)] == [1.0, 1.0, 1.0]
+
+
+# -- updating named buffers (2.9)
+
+
+def test_named_buffers_need_the_option(poptorch):
+    executor = poptorch.inferenceModel(Buffered(add_one))
+    executor(torch.zeros(1))
+
+    with pytest.raises(poptorch.Error, match="No named buffers marked as updatable via updatableNamedBuffers option"):
+        executor.copyNamedBuffersToDevice()
+
+
+def test_named_buffers_need_a_compiled_model(poptorch):
+    with pytest.raises(poptorch.Error, match="Model has not been compiled or has been destroyed."):
+        poptorch.inferenceModel(Buffered(add_one)).copyNamedBuffersToDevice()

@@ -1,0 +1,148 @@
+"""Inputs that forward writes into are updated in the caller's tensors."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+
+def executor_of(poptorch, forward, options=None):
+    model = nn.Module()
+    model.forward = forward
+    return poptorch.inferenceModel(model, options)
+
+
+def add_one(x):
+    x += 1
+
+
+WRITES = {
+    "+=": add_one,
+    "add_": lambda x: x.add_(1),
+    "copy_": lambda x: x.copy_(x + 1),
+    "fill_": lambda x: x.fill_(2),
+    "masked_fill_": lambda x: x.masked_fill_(x == 1, 2),
+    "chained": lambda x: x.mul_(4).sub_(2),
+    "slice": lambda x: x[0:2].add_(1),
+    "view": lambda x: x.view(-1).add_(1),
+    "reshape": lambda x: x.reshape(2, 1).add_(1),
+}
+
+
+@pytest.mark.parametrize("write", WRITES)
+def test_the_callers_tensor_is_updated(poptorch, write):
+    x = torch.ones(2)
+
+    executor_of(poptorch, WRITES[write])(x)
+
+    assert x.tolist() == [2.0, 2.0]
+
+
+def test_each_call_updates_it_again(poptorch):
+    executor, x = executor_of(poptorch, add_one), torch.ones(1)
+
+    results = [executor(x), executor(x)]
+
+    assert results == [None, None]
+    assert x.item() == 3.0
+
+
+@pytest.mark.parametrize("wrap", [lambda x: (x,), lambda x: [x], lambda x: {"k": x}])
+def test_tensors_inside_structures_are_updated(poptorch, wrap):
+    x = torch.ones(1)
+    executor = executor_of(poptorch, lambda s: add_one(next(iter(s.values() if isinstance(s, dict) else s))))
+
+    executor(wrap(x))
+
+    assert x.item() == 2.0
+
+
+def test_an_item_of_a_list_is_updated(poptorch):
+    def forward(xs):
+        xs[0] += 4
+
+    x = torch.ones(1)
+
+    executor_of(poptorch, forward)([x])
+
+    assert x.item() == 5.0
+
+
+def test_integers_are_widened_again(poptorch):
+    x = torch.tensor([1])
+
+    executor_of(poptorch, add_one)(x)
+
+    assert (x.dtype, x.item()) == (torch.int64, 2)
+
+
+def test_other_inputs_are_left_alone(poptorch):
+    x, y = torch.ones(1), torch.ones(1)
+
+    executor_of(poptorch, lambda x, y: add_one(x))(x, y)
+
+    assert y.item() == 1.0
+
+
+def test_the_base_of_a_written_view_is_updated(poptorch):
+    x = torch.zeros(2, 2)
+
+    executor_of(poptorch, lambda x: x[1].add_(1))(x)
+
+    assert x.tolist() == [[0.0, 0.0], [1.0, 1.0]]
+
+
+def test_the_original_of_a_converted_input_is_left_alone(poptorch):
+    x = torch.zeros(2, 3).t()
+
+    executor_of(poptorch, add_one)(x)
+
+    assert not x.any()
+
+
+def test_all_micro_batches_are_written_back_in_output_mode_all(poptorch):
+    x = torch.arange(4.0)
+
+    executor_of(poptorch, add_one, poptorch.Options().deviceIterations(2))(x)
+
+    assert x.tolist() == [1.0, 2.0, 3.0, 4.0]
+
+
+def test_the_last_micro_batch_is_written_to_every_row_in_output_mode_final(poptorch):
+    options = poptorch.Options().deviceIterations(3).outputMode(poptorch.OutputMode.Final)
+    x = torch.arange(3.0)
+
+    executor_of(poptorch, add_one, options)(x)
+
+    assert x.tolist() == [3.0, 3.0, 3.0]
+
+
+def test_outputs_that_share_memory_with_a_written_input_are_apart_from_it(poptorch):
+    def forward(x):
+        x += 1
+        return x
+
+    executor, x = executor_of(poptorch, forward), torch.ones(1)
+
+    first = executor(x)
+    executor(x)
+
+    assert first.item() == 2.0
+
+
+def test_training_updates_inputs_too(poptorch, regression, batch):
+    class Counts(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = regression
+
+        def forward(self, x, target, count):
+            count += 1
+            return self.inner(x, target)
+
+    count = torch.zeros(1)
+
+    poptorch.trainingModel(Counts())(*batch, count)
+
+    assert count.item() == 1.0

@@ -1,0 +1,178 @@
+"""What forward may do while it is traced, as the executor's user sees it."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+
+def executor_of(poptorch, forward):
+    model = nn.Module()
+    model.forward = forward
+    return poptorch.inferenceModel(model)
+
+
+def run(poptorch, forward, *args):
+    return executor_of(poptorch, forward)(*args)
+
+
+def test_forward_runs_once_whatever_the_number_of_micro_batches(poptorch):
+    runs = []
+
+    def forward(x):
+        runs.append(1)
+        return x + 1
+
+    model = nn.Module()
+    model.forward = forward
+    executor = poptorch.inferenceModel(model, poptorch.Options().deviceIterations(4))
+    executor(torch.zeros(4))
+    executor(torch.zeros(4))
+
+    assert len(runs) == 1
+
+
+def test_inputs_and_weights_are_on_the_device(poptorch):
+    model, seen = nn.Linear(1, 1), []
+    model.register_forward_pre_hook(lambda m, args: seen.extend([str(m.weight.device), args[0].device.type]))
+
+    poptorch.inferenceModel(model)(torch.ones(1, 1))
+
+    assert seen == ["ipu:0", "ipu"]
+    assert model.weight.device.type == "cpu"
+
+
+@pytest.mark.parametrize("device", ["ipu", "ipu:0", torch.device("ipu", 0)])
+def test_tensors_can_be_made_on_the_device(poptorch, device):
+    assert run(poptorch, lambda x: x + torch.ones(2, device=device), torch.zeros(2)).tolist() == [1.0, 1.0]
+
+
+@pytest.mark.parametrize("name", ["zeros", "ones", "rand", "randn", "empty"])
+def test_factories_without_a_device_are_forced_to_it_with_a_warning(poptorch, caplog, name):
+    run(poptorch, lambda x: x + 0 * getattr(torch, name)(2), torch.ones(2))
+
+    assert f"No device set in torch.{name}(): forcing to IPU" in caplog.text
+
+
+def test_each_forced_factory_is_warned_of(poptorch, caplog):
+    run(poptorch, lambda x: x + torch.zeros(2) + torch.zeros(2), torch.ones(2))
+
+    assert caplog.text.count("No device set in torch.zeros()") == 2
+
+
+def test_factories_are_as_before_after_a_failed_trace(poptorch):
+    def forward(x):
+        raise ValueError("mine")
+
+    with pytest.raises(ValueError, match="mine"):
+        run(poptorch, forward, torch.ones(1))
+
+    assert torch.zeros(1).device.type == "cpu"
+
+
+def test_host_tensors_are_refused(poptorch):
+    constant = torch.tensor([1, 2])
+
+    with pytest.raises(poptorch.Error) as caught:
+        executor_of(poptorch, lambda x: x + constant).compile(torch.ones(2))
+
+    assert "Expected an IPU tensor but got tensor(device=cpu, shape=[2], dtype=Long)" in str(caught.value)
+    assert 'via cpu_tensor.to("ipu")' in str(caught.value)
+
+
+def test_host_tensors_can_be_moved_to_the_device(poptorch):
+    constant = torch.tensor([1, 2])
+
+    assert run(poptorch, lambda x: x + constant.to("ipu"), torch.zeros(2)).tolist() == [1.0, 2.0]
+
+
+def test_python_numbers_and_scalars_are_fine(poptorch):
+    scalar = torch.tensor(3.0)
+
+    assert run(poptorch, lambda x: x + 1 + scalar, torch.zeros(1)).item() == 4.0
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda x: x.sum().item(),
+        lambda x: bool(x.sum()),
+        lambda x: int(x.sum()),
+        lambda x: float(x.sum()),
+        lambda x: x.numpy(),
+        lambda x: x.tolist(),
+    ],
+    ids=["item", "bool", "int", "float", "numpy", "tolist"],
+)
+def test_values_cannot_be_read(poptorch, read):
+    with pytest.raises(poptorch.Error, match="aten::item is only supported in eager mode, but was intercepted"):
+        run(poptorch, read, torch.ones(2))
+
+
+@pytest.mark.parametrize("move", [lambda x: x.cpu(), lambda x: x.to("cpu")])
+def test_tensors_cannot_leave_the_device(poptorch, move):
+    with pytest.raises(poptorch.Error, match=r"Illegal move to CPU \(via `.to\(\"cpu\"\)`\) when using the dispatcher"):
+        run(poptorch, move, torch.ones(2))
+
+
+@pytest.mark.parametrize("name", ["nonzero", "unique"])
+def test_shapes_cannot_depend_on_values(poptorch, name):
+    with pytest.raises(
+        poptorch.Error, match="are unsupported because the output shape is determined by the tensor values"
+    ):
+        run(poptorch, lambda x: getattr(torch, name)(x), torch.ones(2))
+
+
+def test_reading_with_a_mask_is_torchs_own_exception(poptorch):
+    from torch._subclasses.fake_tensor import DynamicOutputShapeException
+
+    with pytest.raises(DynamicOutputShapeException):
+        run(poptorch, lambda x: x[x > 0], torch.ones(2))
+
+
+def test_writing_with_a_mask_is_fine(poptorch):
+    def forward(x):
+        y = x.clone()
+        y[y > 1] = 0
+        return y
+
+    assert run(poptorch, forward, torch.tensor([1.0, 2.0])).tolist() == [1.0, 0.0]
+
+
+def test_printing_shows_that_the_value_is_unavailable(poptorch, capsys):
+    run(poptorch, lambda x: print(x), torch.ones(2))  # noqa: T201
+
+    assert "<unavailable>" in capsys.readouterr().out
+
+
+def test_shapes_are_python_numbers(poptorch):
+    seen = []
+
+    run(poptorch, lambda x: seen.append(type(x.shape[0])), torch.ones(2))
+
+    assert seen == [int]
+
+
+def test_a_part_that_only_runs_on_the_host_is_fine(poptorch):
+    class Checks(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.host_only = nn.Linear(1, 1)
+
+        def forward(self, x):
+            if not poptorch.isRunningOnIpu():
+                print(self.host_only(x))  # noqa: T201
+            return x + 1
+
+    assert poptorch.inferenceModel(Checks())(torch.ones(1)).item() == 2.0
+
+
+def test_an_input_may_ask_for_a_gradient_in_forward(poptorch):
+    assert run(poptorch, lambda x: x.requires_grad_() * 2, torch.ones(1)).item() == 2.0
+
+
+def test_several_executors_may_exist_at_once(poptorch):
+    executors = [executor_of(poptorch, lambda x, n=n: x + n) for n in range(3)]
+
+    assert [executor(torch.zeros(1)).item() for executor in executors] == [0.0, 1.0, 2.0]
