@@ -101,7 +101,7 @@ def batch_of(*parts: Callable[[torch.Generator], torch.Tensor]) -> Callable[...,
     return lambda generator: tuple(part(generator) for part in parts)
 
 
-# -- models --------------------------------------------------------------------------------------------------------------
+# -- models -----------------------------------------------------------------------------------------------------------
 
 
 def mlp() -> nn.Module:

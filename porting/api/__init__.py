@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from .port import to_ipu
-from .ported_model import PortedInference, PortedModel
+from .ported_inference import PortedInference
+from .ported_model import PortedModel
 from .run_report import ExecutorRecord, RunReport
 
 __all__ = ["ExecutorRecord", "PortedInference", "PortedModel", "RunReport", "to_ipu"]

@@ -2,50 +2,59 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
 import time
-from contextlib import contextmanager
-from typing import Any, Callable, ContextManager, Iterator, Mapping, Optional, Sequence, Set
+from typing import Any, Callable, ContextManager, Mapping, NoReturn, Optional, Sequence, Set
 
-from ..diagnostics import BatchError
-from .batch_errors import BatchSignature, explain_failure, foreign_device, rows_of
+from ..diagnostics import BatchError, DeviceError, caller_place
+from .batch_errors import explain_failure
+from .batch_signature import BatchSignature
+from .device_turns import DeviceTurns
+from .parts import Parts
 from .run_report import ExecutorRecord
 
 __all__ = ["ExecutorHandle"]
 
 logger = logging.getLogger("porting")
 
+Make = Callable[[Parts, Sequence[Any], Mapping[str, Any]], Any]
+
 
 class ExecutorHandle:
     """Keeps an executor of the backend together with its record and the batch that it was compiled for.
 
-    `make` builds the executor, given the arguments of the first call; `compiling` makes a context that is entered
-    while it compiles.
+    `make` builds the executor, given the parts of the port and the arguments of the first call; `compiling` makes a
+    context that is entered while it compiles. `owner` is how the user gets at what this handle runs, for messages. The
+    handle does not know the ported model, so that dropping that one ends both.
     """
 
     def __init__(
         self,
         name: str,
-        make: Callable[[Sequence[Any], Mapping[str, Any]], Any],
+        parts: Parts,
+        make: Make,
         *,
-        cache_dir: Optional[str],
-        keeps_executables: bool,
-        compiling: Callable[[], ContextManager[Any]],
+        compiling: Callable[[Parts], ContextManager[Any]],
+        trains: bool,
+        owner: str,
     ) -> None:
         """Remember how to make the executor; nothing is built yet."""
         self.record = ExecutorRecord(name)
         self.executor: Any = None
+        self.turns = DeviceTurns(self, parts.wrapped, trains=trains)
+        self._parts = parts
         self._make = make
-        self._cache_dir = cache_dir
-        self._keeps_executables = keeps_executables
         self._compiling = compiling
+        self._owner = owner
+        self._was_destroyed = False
         self._signature: Optional[BatchSignature] = None
 
     @property
     def is_compiled(self) -> bool:
         """Whether there is an executable."""
-        return self.executor is not None and bool(self.executor.isCompiled())
+        return self.executor is not None
 
     @property
     def is_attached(self) -> bool:
@@ -56,100 +65,119 @@ class ExecutorHandle:
         """Compile for this batch and return the seconds it took; 0.0 when there is an executable already.
 
         Raises BatchError when the batch does not fit the executable that there is, or cannot be cut as the options
-        ask, and CaptureError when the device could not run the model. Nothing is left behind then.
+        ask, and CaptureError when the device could not run the model. Nothing is left behind then: the model is as
+        plain as before.
         """
-        if self.is_compiled:
+        if self.executor is not None:
             self._refuse_other_batch(args, kwargs)
             return 0.0
+        self.turns.meet()
         files = self._cache_files()
         start = time.perf_counter()
+        executor: Any = None
         try:
-            with self._explained(args, kwargs), self._compiling():
-                self.executor = self._make(args, kwargs)
-                self.executor.compile(*args, **kwargs)
-        except BaseException:
-            self._abandon()
+            with self._compiling(self._parts):
+                executor = self._make(self._parts, args, kwargs)
+                executor.compile(*args, **kwargs)
+        except BaseException as error:
+            self._abandon(executor)
+            if isinstance(error, Exception):
+                self._raise_explained(error, args, kwargs)
             raise
         seconds = time.perf_counter() - start
-        self._signature = BatchSignature(args, kwargs)
-        self.record.num_compilations += 1
-        self.record.compile_seconds = seconds
-        self.record.compiled_at = time.time()
-        self.record.cache = self._cache_result(files)
+        self.executor, self._signature = executor, BatchSignature(args, kwargs)
+        self.turns.join()
+        self.record.note_compilation(seconds, samples_per_call=self._signature.rows, cache=self._cache_result(files))
         return seconds
 
     def run(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Run one device call; the first one compiles, and says so."""
-        if not self.is_compiled:
+        """Run one device call; the first one compiles, and says what that cost."""
+        executor, record = self.executor, self.record
+        if executor is None:
             seconds = self.compile(args, kwargs)
-            logger.info("the %s graph was compiled in %.2f s at its first call", self.record.name, seconds)
+            logger.warning(
+                "the %s graph was compiled in %.2f s within its first call (`%s.compile(*batch)` does it beforehand)",
+                record.name,
+                seconds,
+                self._owner,
+            )
+            executor = self.executor
+        self.turns.take()
         start = time.perf_counter()
         try:
-            result = self.executor(*args, **kwargs)
+            result = executor(*args, **kwargs)
         except Exception as error:
-            explained = self._explain(error, args, kwargs)
-            if explained is None:
-                raise
-            raise explained from error
-        self.record.call_seconds += time.perf_counter() - start
-        self.record.num_calls += 1
-        self.record.num_samples += rows_of(args, kwargs)
+            self._raise_explained(error, args, kwargs)
+        record.note_call(time.perf_counter() - start)
+        self.turns.finish()
         return result
 
+    def attach(self) -> None:
+        """Take the device; DeviceError D004 or D007 when there is no executable to put on it."""
+        if self.executor is None:
+            raise DeviceError.of(
+                "D007" if self._was_destroyed else "D004",
+                message=f"the {self.record.name} graph is not compiled, so there is nothing to put on the device",
+                place=caller_place(),
+                help=f"compile first: `{self._owner}.compile(*batch)`",
+            )
+        self.turns.take()
+        if not self.is_attached:
+            self.executor.attachToDevice()
+
     def detach(self) -> None:
-        """Give the device free if the executor holds it."""
+        """Give the device free if the executor holds it; weights and optimizer state come to the host."""
         if self.is_attached:
             self.executor.detachFromDevice()
 
-    def attach(self) -> None:
-        """Take the device if the executor is compiled and does not hold it."""
-        if self.is_compiled and not self.is_attached:
-            self.executor.attachToDevice()
-
     def destroy(self) -> None:
-        """Drop the executable; the next call makes another."""
-        if self.executor is not None:
-            self.executor.destroy()
-        self.executor = None
-        self._signature = None
+        """Drop the executable, after fetching what it has learnt; the next call makes another."""
+        executor, self.executor, self._signature = self.executor, None, None
+        if executor is not None:
+            self._was_destroyed = True
+            executor.destroy()
+            self.turns.leave()
 
-    def _abandon(self) -> None:
-        """Let go of an executor that failed to compile, and of its hold on the model."""
-        executor, self.executor = self.executor, None
-        if executor is None:
-            return
-        model = executor.model
-        executor.destroy()
-        release = getattr(type(model), "_poptorch_original_class", None)
-        if release is not None:
-            executor.release()
+    def unwrap(self) -> None:
+        """Give the model and its tensors the classes back that they had before the executor took them over."""
+        self._unwrap(self.executor)
+
+    def _abandon(self, executor: Any) -> None:
+        """Let go of an executor that failed to compile, and of its hold on the model.
+
+        `destroy()` does that for compiled ones only.
+        """
+        if executor is not None:
+            executor.destroy()
+            self._unwrap(executor)
+
+    def _unwrap(self, executor: Any) -> None:
+        implementation = importlib.import_module(f"{self._parts.backend.module.__name__}._impl")
+        implementation.unwrapModelIfNecessary(executor.model)
 
     def _refuse_other_batch(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        difference = self._signature.difference(BatchSignature(args, kwargs)) if self._signature else None
+        assert self._signature is not None
+        difference = self._signature.difference(BatchSignature(args, kwargs), remedy=self._remedy)
         if difference is not None:
-                raise BatchError(difference)
+            raise BatchError(difference)
 
-    @contextmanager
-    def _explained(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[None]:
-        try:
-            yield
-        except Exception as error:
-            explained = self._explain(error, args, kwargs)
-            if explained is None:
-                raise
-            raise explained from error
+    def _raise_explained(self, error: Exception, args: Sequence[Any], kwargs: Mapping[str, Any]) -> NoReturn:
+        explained = explain_failure(error, self._signature, args, kwargs, remedy=self._remedy)
+        if explained is None:
+            raise error
+        raise explained from error
 
-    def _explain(self, error: BaseException, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        foreign = foreign_device(args, kwargs)
-        return BatchError(foreign) if foreign is not None else explain_failure(error, self._signature, args, kwargs)
+    @property
+    def _remedy(self) -> str:
+        return f"or compile anew for batches like this one: `{self._owner}.destroy()`, then call again"
 
     def _cache_files(self) -> Set[str]:
-        if self._cache_dir is None or not os.path.isdir(self._cache_dir):
-            return set()
-        return set(os.listdir(self._cache_dir))
+        folder = self._parts.options.cache_dir
+        return set(os.listdir(folder)) if folder is not None and os.path.isdir(folder) else set()
 
     def _cache_result(self, before: Set[str]) -> str:
-        """Tell from the cache directory what happened; a backend that keeps no executables can only miss."""
-        if self._cache_dir is None:
+        """Tell from the cache directory what happened; the simulator keeps no executables, so it can only miss."""
+        if self._parts.options.cache_dir is None:
             return "off"
-        return "hit" if self._keeps_executables and before and self._cache_files() == before else "miss"
+        is_hit = not self._parts.backend.is_simulator and before and self._cache_files() == before
+        return "hit" if is_hit else "miss"

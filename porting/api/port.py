@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import logging
-from typing import Any, Callable, Mapping, Optional, Sequence
+from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Set, Tuple
 
 import torch
 from torch import nn
 
 from ..adapters import LossInForward, apply_precision, find_backend, notify, to_backend_optimizer
-from ..diagnostics import OptionError, render
-from ..lazy_modules import materialise_lazy_modules
+from ..diagnostics import Finding, OptionError, caller_place, render
 from ..options import PortOptions
-from .ported_model import Port, PortedModel
+from .host_optimizer import stop_watching
+from .parts import Parts
+from .ported_model import PortedModel
 
 __all__ = ["to_ipu"]
 
 logger = logging.getLogger("porting")
-_said = set()
+_said: Set[str] = set()
 
 
 def to_ipu(
@@ -53,7 +55,8 @@ def to_ipu(
     not have, OptionError for options that it cannot apply, CaptureError and BatchError with `example`.
 
     >>> model = nn.Linear(4, 2)
-    >>> ported = to_ipu(model, nn.CrossEntropyLoss(), optimizer=torch.optim.SGD(model.parameters(), lr=0.1), device="sim")
+    >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    >>> ported = to_ipu(model, nn.CrossEntropyLoss(), optimizer=optimizer, device="sim")
     >>> output, loss = ported(torch.ones(3, 4), torch.tensor([0, 1, 0]))
     >>> tuple(output.shape), tuple(loss.shape), ported.report().num_training_calls
     ((3, 2), (), 1)
@@ -63,11 +66,12 @@ def to_ipu(
         raise OptionError.of(
             "P002",
             message=f"`options` is a {type(options).__name__}",
+            place=caller_place(),
             help="pass `porting.PortOptions(...)`: it becomes the backend's own options",
         )
     backend = find_backend(device, simulator=_load_simulator)
-    plan = apply_precision(model, options, backend.module)
-    wrapped = LossInForward(
+    wrap = functools.partial(
+        LossInForward,
         model,
         loss,
         backend=backend.module,
@@ -77,20 +81,21 @@ def to_ipu(
         metrics=metrics,
         returns=returns,
         loss_output=loss_output,
-        input_dtype=plan.input_dtype,
-        loss_dtype=plan.loss_dtype,
     )
-    args, kwargs = _example_call(example)
-    if example is not None:
-        materialise_lazy_modules(wrapped, args, kwargs)
-    converted = None if optimizer is None else to_backend_optimizer(optimizer, model, backend=backend.module)
+    # what can be refused is refused before the precision changes the model
+    wrapped = wrap()
+    stop_watching(optimizer)
+    converted = None if optimizer is None else to_backend_optimizer(optimizer, wrapped, backend=backend.module)
+    plan = apply_precision(model, options, backend.module)
+    if plan.input_dtype is not None:
+        wrapped = wrap(input_dtype=plan.input_dtype, loss_dtype=plan.loss_dtype)
     findings = (*((backend.finding,) if backend.finding else ()), *plan.findings)
-    port = Port(model, wrapped, loss, label, backend, options, optimizer, converted, findings)
-    ported = PortedModel(port)
+    ported = PortedModel(Parts(model, wrapped, loss, label, backend, options, optimizer, converted, findings))
     _say_once(backend.finding)
     for finding in plan.findings:
         notify(finding)
     if example is not None:
+        args, kwargs = _example_call(example)
         ported.compile(*args, **kwargs)
     return ported
 
@@ -100,15 +105,15 @@ def _load_simulator() -> Any:
     return importlib.import_module("porting.simulator")
 
 
-def _example_call(example: Any) -> Any:
+def _example_call(example: Any) -> Tuple[Tuple[Any, ...], Dict[str, Any]]:
     if isinstance(example, Mapping):
         return (), dict(example)
     if isinstance(example, (tuple, list)):
         return tuple(example), {}
-    return (() if example is None else (example,)), {}
+    return (example,), {}
 
 
-def _say_once(finding: Any) -> None:
+def _say_once(finding: Optional[Finding]) -> None:
     """Say on the `porting` logger, once for each process, that the simulator stands in for the device."""
     if finding is not None and finding.code not in _said:
         _said.add(finding.code)

@@ -2,56 +2,33 @@
 
 from __future__ import annotations
 
-import logging
-from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+import weakref
+from typing import Any, Dict, List, Optional, Tuple
 
 import torch
 from torch import nn
 
 from ..adapters import (
-    Backend,
-    FixedBatchDataset,
-    LossInForward,
     SchedulerBridge,
-    check_ignore_label,
-    default_optimizer,
     load_weights,
-    note_batchnorm,
     notify,
     plain_state_dict,
     sync_hyper_parameters,
-    to_ipu_dataloader,
     to_torch_state,
 )
-from ..adapters.labels import NO_LABELS, split_labels
-from ..diagnostics import BatchError, DeviceError, Finding, caller_place
-from ..lazy_modules import materialise_lazy_modules
-from ..options import PortOptions, to_poptorch
+from ..diagnostics import Finding, caller_place
+from ..options import PortOptions
+from .batch_checks import check_first_batch, has_labels
 from .executor_handle import ExecutorHandle
-from .run_report import RunReport
+from .host_optimizer import say_host_step_is_needless, watch_optimizer
+from .loaders import make_dataloader
+from .modes import kept_modes, modes_of
+from .moves import cannot_be_copied, cannot_move, check_cast, check_move
+from .parts import Parts, make_training_executor, optimizer_of
+from .ported_inference import PortedInference
+from .run_report import RunReport, report_of
 
-__all__ = ["Port", "PortedInference", "PortedModel"]
-
-logger = logging.getLogger("porting")
-
-_CASTS = {"half": torch.float16, "float": torch.float32, "double": torch.float64, "bfloat16": torch.bfloat16}
-
-
-@dataclass
-class Port:
-    """Everything that a ported model is made of."""
-
-    model: nn.Module
-    wrapped: LossInForward
-    loss: Any
-    label: Any
-    backend: Backend
-    options: PortOptions
-    torch_optimizer: Optional[torch.optim.Optimizer]
-    optimizer: Any
-    findings: Tuple[Finding, ...] = ()
+__all__ = ["PortedModel"]
 
 
 class PortedModel:
@@ -59,28 +36,31 @@ class PortedModel:
 
     In training mode a call takes the model's arguments and the label, makes the optimizer's step, and returns
     `(output, loss)`; nothing else belongs into the loop, no `backward()` and no `step()`. After `eval()` the same
-    call evaluates without changing a weight. The model's weights are those on the device whenever they are looked at.
+    call evaluates without changing a weight. The model's weights are those on the device whenever they are looked at,
+    and stay with the user's own module when the ported model is gone.
 
     Attributes that are not found here are the user's model's.
     """
 
-    def __init__(self, port: Port) -> None:
-        """Keep `port`; nothing is compiled before the first batch is known."""
-        self._port = port
+    def __init__(self, parts: Parts) -> None:
+        """Keep `parts`; nothing is compiled before the first batch is known."""
+        self._parts = parts
         self.training = True
-        options, cache = port.options, port.options.cache_dir
-        self._vendor_options = {
-            training: to_poptorch(options, port.backend.module, training=training) for training in (True, False)
-        }
-        self._cache = None if cache is None else str(cache)
-        self._modes: Optional[List[bool]] = None
-        self._train_handle = self._handle("training", self._make_training, self._modes_noted)
-        self._inference: Dict[bool, PortedInference] = {}
-        self._warned_of_host_step = False
-        if port.torch_optimizer is not None and hasattr(port.torch_optimizer, "register_step_pre_hook"):
-            port.torch_optimizer.register_step_pre_hook(self._on_host_step)
+        self._train_handle = ExecutorHandle(
+            "training", parts, make_training_executor, compiling=kept_modes, trains=True, owner="ported"
+        )
+        self._inference: Dict[str, PortedInference] = {}
+        self._brings_labels: Dict[Tuple[int, Tuple[str, ...]], bool] = {}
+        self._compiled_modes: Optional[List[bool]] = None
+        self._warned_of_modes = False
+        if parts.has_counterpart and parts.torch_optimizer is not None:
+            is_compiled = _is_compiled(self._train_handle)
+            watch_optimizer(parts.torch_optimizer, parts, is_on_device=is_compiled)
+        self._uploaded_settings: Any = None
+        # what has been trained comes to the host even if nobody keeps the ported model
+        weakref.finalize(self, self._train_handle.destroy).atexit = False
 
-    # -- running -----------------------------------------------------------------------------------------------------
+    # -- running ------------------------------------------------------------------------------------------------------
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Train on one combined batch and return `(output, loss)`; after `eval()`, evaluate on it.
@@ -90,32 +70,33 @@ class PortedModel:
         model that no static graph can hold, DeviceError D006 for a training call without labels.
         """
         if not self.training:
-            return self._evaluator(self._has_labels(args, kwargs))(*args, **kwargs)
-        if not self._train_handle.is_compiled:
-            self._check_first_batch(args, kwargs)
-        else:
+            return self._evaluator(args, kwargs)(*args, **kwargs)
+        if self._train_handle.is_compiled:
             self._sync_settings()
-        self._take_device(self._train_handle)
+            self._check_top_mode()
+            return self._train_handle.run(args, kwargs)
+        self._prepare(args, kwargs)
         return self._train_handle.run(args, kwargs)
 
     def compile(self, *args: Any, **kwargs: Any) -> float:
-        """Compile the training step for batches like this one and return the seconds it took; no weight changes.
+        """Compile for batches like this one and return the seconds it took; no weight, state or generator changes.
 
-        Returns 0.0 when it is compiled already.
+        Returns 0.0 when it is compiled already, and raises what a call would. After `eval()` it is the evaluation that
+        is compiled.
         """
+        if not self.training:
+            return self._evaluator(args, kwargs).compile(*args, **kwargs)
         if not self._train_handle.is_compiled:
-            self._check_first_batch(args, kwargs)
-        self._take_device(self._train_handle)
+            self._prepare(args, kwargs)
         return self._train_handle.compile(args, kwargs)
 
     def inference(self) -> PortedInference:
         """Return the model for inference: it shares the weights, runs in eval mode and never changes anything."""
-        return self._evaluator(False)
+        return self._inference_named("inference", "ported.inference()")
 
-    def _evaluator(self, with_labels: bool) -> PortedInference:
-        if with_labels not in self._inference:
-            self._inference[with_labels] = PortedInference(self, "evaluation" if with_labels else "inference")
-        return self._inference[with_labels]
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Do what a call does; the plain forward on the host is `ported.model.forward`."""
+        return self(*args, **kwargs)
 
     def train(self, mode: bool = True) -> PortedModel:
         """Let calls train (or, with False, evaluate) and return this ported model.
@@ -125,16 +106,9 @@ class PortedModel:
         """
         self.training = mode
         if not self._train_handle.is_compiled:
-            self._port.wrapped.train(mode)
-        elif mode and self._modes is not None and self._modes != self._current_modes():
-            notify(
-                Finding(
-                    "D005",
-                    message="modules changed between train and eval mode after the training step was compiled",
-                    place=caller_place(),
-                    help="call `ported.destroy()` to compile again with the new modes",
-                )
-            )
+            self._parts.wrapped.train(mode)
+        elif mode and self._compiled_modes != modes_of(self._parts):
+            _say_it_is_compiled_in("modules changed between train and eval mode after the step was compiled")
         return self
 
     def eval(self) -> PortedModel:
@@ -143,9 +117,33 @@ class PortedModel:
 
     def loss_of(self, returned: Any) -> Any:
         """Return the loss inside what a training call returned."""
-        return self._port.wrapped.loss_of(returned)
+        return self._parts.wrapped.loss_of(returned)
 
-    # -- data, optimizer, schedule ---------------------------------------------------------------------------------
+    def _prepare(self, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> None:
+        """Check what only the first batch can tell, and note what will be compiled in."""
+        check_first_batch(self._parts, args, kwargs)
+        self._compiled_modes, self._warned_of_modes = modes_of(self._parts), False
+        self._uploaded_settings = _settings_of(optimizer_of(self._parts))
+
+    def _evaluator(self, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> PortedInference:
+        key = (len(args), tuple(kwargs))
+        if key not in self._brings_labels:
+            self._brings_labels[key] = self._parts.loss is None or has_labels(self._parts, args, kwargs)
+        return self._inference_named("evaluation", "ported") if self._brings_labels[key] else self.inference()
+
+    def _inference_named(self, name: str, owner: str) -> PortedInference:
+        if name not in self._inference:
+            self._inference[name] = PortedInference(self, self._parts, name=name, owner=owner)
+        return self._inference[name]
+
+    def _check_top_mode(self) -> None:
+        """Notice `model.eval()` of the user's own module without looking at all of them in every call."""
+        modes = self._compiled_modes
+        if modes and self._parts.model.training != modes[0] and not self._warned_of_modes:
+            self._warned_of_modes = True
+            _say_it_is_compiled_in("the model changed between train and eval mode after the step was compiled")
+
+    # -- data, optimizer, schedule ------------------------------------------------------------------------------------
 
     def dataloader(
         self,
@@ -165,20 +163,10 @@ class PortedModel:
         order of samples and for what happens to those that do not fill a call; padding by a `FixedBatchDataset` is
         checked against the loss (B007) and for BatchNorm (B008).
         """
-        if batch_size is None and (self._port.options.micro_batch > 1 or not hasattr(source, "batch_size")):
-            batch_size = self._port.options.micro_batch
-        dataset = source.dataset if isinstance(source, torch.utils.data.DataLoader) else source
-        if isinstance(dataset, FixedBatchDataset) and dataset.num_padding and training:
-            for finding in (
-                check_ignore_label(self._port.loss, dataset.ignore_label),
-                note_batchnorm(self._port.model),
-            ):
-                if finding is not None:
-                    notify(finding)
-        return to_ipu_dataloader(
+        return make_dataloader(
+            self._parts,
             source,
-            self._vendor_options[training].clone(),
-            backend=self._port.backend.module,
+            training=training,
             batch_size=batch_size,
             shuffle=shuffle,
             drop_last=drop_last,
@@ -189,73 +177,95 @@ class PortedModel:
     @property
     def optimizer(self) -> Any:
         """The device's optimizer, which the executor really uses."""
-        return self._port.optimizer
+        return optimizer_of(self._parts)
 
     def optimizer_state_dict(self) -> Dict[str, Any]:
-        """Return the optimizer's state as the torch optimizer given to `to_ipu` would have it; it loads there."""
-        port = self._port
-        if port.torch_optimizer is None:
-            return dict(port.optimizer.state_dict())
-        return to_torch_state(port.optimizer.state_dict(), port.torch_optimizer, port.model)
+        """Return the optimizer's state as the torch optimizer given to `to_ipu` would have it; it loads there.
+
+        Loading it into that optimizer while the model is ported hands it to the device, too.
+        """
+        parts = self._parts
+        if parts.torch_optimizer is None or not parts.has_counterpart:
+            return dict(self.optimizer.state_dict())
+        return to_torch_state(parts.optimizer.state_dict(), parts.torch_optimizer, parts.wrapped)
 
     def scheduler(self, scheduler: Any) -> SchedulerBridge:
         """Connect a torch learning-rate scheduler of the optimizer given to `to_ipu`: its steps reach the device."""
-        port = self._port
+        optimizer = self.optimizer
         return SchedulerBridge(
             scheduler,
-            source=port.torch_optimizer if port.torch_optimizer is not None else port.optimizer,
-            target=port.optimizer,
+            source=self._parts.torch_optimizer if self._parts.torch_optimizer is not None else optimizer,
+            target=optimizer,
             upload=self._upload_settings,
-            is_compiled=lambda: self._train_handle.is_compiled,
+            is_compiled=_is_compiled(self._train_handle),
             has_trained=lambda: self._train_handle.record.num_calls > 0,
         )
 
+    def zero_grad(self, *_args: Any, **_kwargs: Any) -> None:
+        """Do nothing but say (O007) that a training call needs no `zero_grad()`."""
+        say_host_step_is_needless("`zero_grad()` does nothing")
+
     def _sync_settings(self) -> None:
         """Let the device see what was changed on the host's optimizer since the last call."""
-        port = self._port
-        if port.torch_optimizer is not None and port.torch_optimizer is not port.optimizer:
-            if sync_hyper_parameters(port.torch_optimizer, port.optimizer, is_compiled=True):
-                self._upload_settings(port.optimizer)
+        parts = self._parts
+        if parts.has_counterpart and parts.torch_optimizer is not None:
+            if sync_hyper_parameters(parts.torch_optimizer, parts.optimizer, is_compiled=True):
+                self._upload_settings(parts.optimizer)
+        elif _settings_of(parts.optimizer) != self._uploaded_settings:
+            self._upload_settings(parts.optimizer)
 
     def _upload_settings(self, optimizer: Any) -> None:
+        self._uploaded_settings = _settings_of(optimizer)
         if self._train_handle.executor is not None:
             self._train_handle.executor.setOptimizer(optimizer)
 
-    def _on_host_step(self, *_args: Any) -> None:
-        if not self._warned_of_host_step and self._train_handle.record.num_calls:
-            self._warned_of_host_step = True
-            notify(
-                Finding(
-                    "O007",
-                    message="`optimizer.step()` does nothing: the device made the step inside the call",
-                    place=caller_place(),
-                    help="remove `zero_grad()`, `backward()` and `step()` from the loop",
-                )
-            )
-
-    # -- weights -----------------------------------------------------------------------------------------------------
+    # -- weights ------------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> Any:
         """Return the weights as the device has them: plain tensors under the model's own names."""
-        return plain_state_dict(self._port.model)
+        return plain_state_dict(self._parts.model)
 
-    def load_state_dict(self, state_dict: Any) -> PortedModel:
+    def load_state_dict(self, state_dict: Any, strict: bool = True) -> Any:
         """Load weights (a state dictionary, or a checkpoint's path) into the model and onto the device.
 
         All of them or none: raises CheckpointError K001 for a damaged file and K002, with the differences listed, for
-        weights of another model.
+        weights of another model. With `strict=False` a state dictionary may have other names, as in torch. Returns
+        torch's lists of missing and unexpected names.
         """
-        load_weights(self._port.model, state_dict)
+        if strict:
+            load_weights(self._parts.model, state_dict)
+            keys = nn.modules.module._IncompatibleKeys([], [])
+        else:
+            keys = self._parts.model.load_state_dict(state_dict, strict=False)
+        self.copy_weights_to_device()
+        return keys
+
+    def copy_weights_to_device(self) -> None:
+        """Send the host's weights to the device, after they were changed in place there.
+
+        What was trained is never lost by that: looking at the weights on the host fetches it first.
+        """
         for handle in self._handles():
-            if handle.is_attached:
-                handle.executor.copyWeightsToDevice()
+            handle.turns.send_weights()
+
+    def apply(self, function: Any) -> PortedModel:
+        """Apply `function` to each module, as torch does, send the weights to the device, and return this model."""
+        self._parts.model.apply(function)
+        self.copy_weights_to_device()
         return self
 
-    # -- device --------------------------------------------------------------------------------------------------------
+    def requires_grad_(self, requires_grad: bool = True) -> PortedModel:
+        """Switch training of all parameters on or off, and return this model; D005 tells that it comes too late."""
+        changes = any(parameter.requires_grad != requires_grad for parameter in self._parts.model.parameters())
+        self._parts.model.requires_grad_(requires_grad)
+        if changes and self._train_handle.is_compiled:
+            _say_it_is_compiled_in("`requires_grad` changed after the step was compiled")
+        return self
+
+    # -- device -------------------------------------------------------------------------------------------------------
 
     def attach(self) -> PortedModel:
-        """Take the device again for training."""
-        self._take_device(self._train_handle)
+        """Take the device again for training; DeviceError D004 or D007 when nothing is compiled for it."""
         self._train_handle.attach()
         return self
 
@@ -269,36 +279,24 @@ class PortedModel:
         """Drop all executables; the weights and the optimizer's state stay, and the next call compiles anew."""
         for handle in self._handles():
             handle.destroy()
-        state = self._port.optimizer.state_dict() if self._port.optimizer is not None else {}
+        optimizer = self._parts.optimizer
+        state = optimizer.state_dict() if optimizer is not None else {}
         if state.get("ipu_state") is not None:
             # the next executable starts with this state only if it counts as loaded
-            self._port.optimizer.set_state_dict({"ipu_state": state["ipu_state"], "ipu_param": {}})
+            optimizer.set_state_dict({"ipu_state": state["ipu_state"], "ipu_param": {}})
 
     def report(self) -> RunReport:
         """Tell which device ran, how often, when and how long it compiled, and whether a cache was hit."""
-        port, options = self._port, self._port.options
-        optimizer = port.optimizer
-        rates = [] if optimizer is None else [f"{float(group['lr']):g}" for group in optimizer.param_groups]
-        return RunReport(
-            device=port.backend.device_description,
-            backend=f"{port.backend.name} {getattr(port.backend.module, '__version__', '')}".strip(),
-            is_simulator=port.backend.is_simulator,
-            optimizer="not made yet" if optimizer is None else f"{type(optimizer).__name__}, lr {', '.join(rates)}",
-            samples_per_step=(
-                f"micro-batches x {options.accumulation} accumulation x {options.replicas} replicas, "
-                f"{options.device_iterations} steps a call, {options.precision}"
-            ),
-            executors=tuple(handle.record for handle in self._handles()),
-            findings=port.findings,
-        )
+        return report_of(self._parts, [handle.record for handle in self._handles()])
+
+    def _handles(self) -> List[ExecutorHandle]:
+        return [self._train_handle, *(inference._handle for inference in self._inference.values())]
+
+    # -- moves and casts ----------------------------------------------------------------------------------------------
 
     def to(self, *args: Any, **kwargs: Any) -> PortedModel:
-        """Return this ported model for "cpu" and "ipu"; raise DeviceError D003 for other devices and for types."""
-        wanted = [value for value in (*args, *kwargs.values()) if value is not None and not isinstance(value, bool)]
-        for value in wanted:
-            is_device = isinstance(value, (str, torch.device))
-            if not is_device or torch.device(value).type not in ("cpu", "ipu"):
-                raise self._cannot_move(f"to({value!r})")
+        """Return this ported model for "cpu", "ipu" and the type it has; raise DeviceError D003 for all others."""
+        check_move(self._parts.model, args, kwargs)
         return self
 
     def cpu(self) -> PortedModel:
@@ -306,186 +304,89 @@ class PortedModel:
         return self
 
     def cuda(self, *_args: Any, **_kwargs: Any) -> PortedModel:
-        """Refuse: the model is on its device."""
-        raise self._cannot_move("cuda()")
+        """Refuse (DeviceError D003): the model is on its device."""
+        raise cannot_move("cuda()")
 
     def half(self) -> PortedModel:
         """Return this ported model if its weights are float16 already; raise DeviceError D003 otherwise."""
-        return self._cast("half")
+        return self._cast(torch.float16, "half()")
 
     def float(self) -> PortedModel:
         """Return this ported model if its weights are float32 already; raise DeviceError D003 otherwise."""
-        return self._cast("float")
+        return self._cast(torch.float32, "float()")
 
     def double(self) -> PortedModel:
-        """Refuse, in general: the device has no float64."""
-        return self._cast("double")
+        """Refuse (DeviceError D003): the device has no float64."""
+        return self._cast(torch.float64, "double()")
 
     def bfloat16(self) -> PortedModel:
-        """Refuse, in general: the device has no bfloat16."""
-        return self._cast("bfloat16")
+        """Refuse (DeviceError D003): the device has no bfloat16."""
+        return self._cast(torch.bfloat16, "bfloat16()")
 
-    def _cast(self, name: str) -> PortedModel:
-        floats = [tensor for tensor in self._port.model.parameters() if tensor.is_floating_point()]
-        if any(tensor.dtype != _CASTS[name] for tensor in floats):
-            raise self._cannot_move(f"{name}()")
+    def type(self, dst_type: Any) -> PortedModel:
+        """Return this ported model if its weights are of `dst_type` already; raise DeviceError D003 otherwise."""
+        return self._cast(dst_type, f"type({dst_type})")
+
+    def _cast(self, dtype: Any, call: str) -> PortedModel:
+        check_cast(self._parts.model, dtype, call)
         return self
 
-    def _cannot_move(self, call: str) -> DeviceError:
-        return DeviceError.of(
-            "D003",
-            message=f"`{call}` would take the model off its device or change its type",
-            place=caller_place(),
-            notes=("on a plain executor this call returns the bare module, and training goes on on the host",),
-            help="choose the device with `to_ipu(..., device=...)` and the precision with `PortOptions(precision=...)`",
-        )
-
-    # -- the rest of the model -----------------------------------------------------------------------------------------
+    # -- the rest of the model ----------------------------------------------------------------------------------------
 
     @property
     def model(self) -> nn.Module:
         """The user's module, with the weights of the device."""
-        return self._port.model
+        return self._parts.model
 
     @property
     def options(self) -> PortOptions:
         """The options that the model was ported with."""
-        return self._port.options
+        return self._parts.options
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or "_port" not in self.__dict__:
+        if name.startswith("__") or "_parts" not in self.__dict__:
             raise AttributeError(name)
-        value = getattr(self._port.model, name)
-        if not callable(value) or isinstance(value, (nn.Module, torch.Tensor)):
+        if name in _OTHER_MOVES:
+            raise cannot_move(f"{name}()")
+        model = self._parts.model
+        value = getattr(model, name)
+        if getattr(value, "__self__", None) is not model:
             return value
 
         def call(*args: Any, **kwargs: Any) -> Any:
+            """Call the model's method, but never hand out the bare model in the place of the ported one."""
             result = value(*args, **kwargs)
-            return self if result is self._port.model else result
+            return self if result is model else result
 
         return call
 
     def __repr__(self) -> str:
-        return f"PortedModel({self._port.backend.device_description}):\n{self._port.model!r}"
+        return f"PortedModel({self._parts.backend.device_description}):\n{self._parts.model!r}"
 
     def __reduce__(self) -> Any:
-        raise TypeError("a PortedModel cannot be pickled: save `ported.state_dict()`")
+        raise cannot_be_copied()
 
-    # -- making executors ------------------------------------------------------------------------------------------------
 
-    def _handle(self, name: str, make: Any, compiling: Any) -> ExecutorHandle:
-        return ExecutorHandle(
-            name,
-            make,
-            cache_dir=self._cache,
-            keeps_executables=not self._port.backend.is_simulator,
-            compiling=compiling,
+# methods of modules that change where or what the weights are, besides those above
+_OTHER_MOVES = ("mtia", "share_memory", "to_empty", "xpu")
+
+
+def _is_compiled(handle: ExecutorHandle) -> Any:
+    """Make a function that asks `handle`, without keeping the ported model alive."""
+    return lambda: handle.is_compiled
+
+
+def _settings_of(optimizer: Any) -> List[Dict[str, Any]]:
+    """Copy the settings of each parameter group."""
+    return [{name: value for name, value in group.items() if name != "params"} for group in optimizer.param_groups]
+
+
+def _say_it_is_compiled_in(what: str) -> None:
+    notify(
+        Finding(
+            "D005",
+            message=f"{what}, which goes on as before",
+            place=caller_place(),
+            help="call `ported.destroy()`: the next call compiles the step as the model is then",
         )
-
-    def _handles(self) -> List[ExecutorHandle]:
-        return [self._train_handle, *(inference._handle for inference in self._inference.values())]
-
-    def _make_training(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        port = self._port
-        materialise_lazy_modules(port.wrapped, args, kwargs)
-        if port.optimizer is None:
-            port.optimizer = default_optimizer(port.model, backend=port.backend.module)
-            logger.warning("no optimizer was given: the device uses its default, SGD with a learning rate of 0.01")
-        elif port.torch_optimizer is not None and port.torch_optimizer is not port.optimizer:
-            sync_hyper_parameters(port.torch_optimizer, port.optimizer, is_compiled=False)
-        return port.backend.module.trainingModel(
-            port.wrapped, self._vendor_options[True].clone(), optimizer=port.optimizer
-        )
-
-    @contextmanager
-    def _modes_noted(self) -> Iterator[None]:
-        self._modes = self._current_modes()
-        yield
-
-    def _current_modes(self) -> List[bool]:
-        return [module.training for module in self._port.model.modules()]
-
-    def _take_device(self, handle: ExecutorHandle) -> None:
-        """Let another executor of this model give the device free: one device serves all of them in turn."""
-        for other in self._handles():
-            if other is not handle:
-                other.detach()
-
-    def _has_labels(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-        if self._port.loss is None:
-            return False
-        split = split_labels(self._port.model.forward, args, kwargs, label=self._port.label)
-        return split.labels is not NO_LABELS
-
-    def _check_first_batch(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        port = self._port
-        if port.loss is not None and not self._has_labels(args, kwargs):
-            raise DeviceError.of(
-                "D006",
-                message="a training call got no labels",
-                place=caller_place(),
-                label="this call",
-                help="pass them, `ported(inputs, labels)`, or use `ported.inference()(inputs)`",
-            )
-        if port.options.micro_batch > 1:
-            _check_rows(port.options, args, kwargs)
-
-
-def _check_rows(options: PortOptions, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-    for value in [*args, *kwargs.values()]:
-        if isinstance(value, torch.Tensor) and value.dim() and value.shape[0] != options.samples_per_call:
-            raise BatchError.of(
-                "B001",
-                message=f"the batch has {value.shape[0]} rows, the options ask for {options.samples_per_call}",
-                place=caller_place(),
-                label="this call",
-                notes=(
-                    f"rows = {options.micro_batch} micro-batch x {options.accumulation} accumulation x "
-                    f"{options.replicas} replicas x {options.device_iterations} device iterations",
-                ),
-                help="take batches from `ported.dataloader(...)`, or change `micro_batch`",
-            )
-
-
-class PortedInference:
-    """A ported model for inference: call it with the model's arguments (and labels, to get the loss as well)."""
-
-    def __init__(self, ported: PortedModel, name: str) -> None:
-        """Share the weights of `ported`; nothing is compiled before the first call."""
-        self._ported = ported
-        self._handle = ported._handle(name, self._make, self._eval_mode)
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Return the model's output for one batch; the first call compiles. No weight or buffer changes."""
-        self._ported._take_device(self._handle)
-        return self._handle.run(args, kwargs)
-
-    def compile(self, *args: Any, **kwargs: Any) -> float:
-        """Compile for batches like this one and return the seconds it took."""
-        self._ported._take_device(self._handle)
-        return self._handle.compile(args, kwargs)
-
-    def destroy(self) -> None:
-        """Drop the executable; the next call compiles anew, for any batch."""
-        self._handle.destroy()
-
-    def _make(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        port = self._ported._port
-        materialise_lazy_modules(port.wrapped, args, kwargs)
-        view = port.wrapped.for_inference()
-        return port.backend.module.inferenceModel(view, self._ported._vendor_options[False].clone())
-
-    @contextmanager
-    def _eval_mode(self) -> Iterator[None]:
-        """Compile in eval mode, then give every module its mode back."""
-        modes = [(module, module.training) for module in self._ported._port.model.modules()]
-        try:
-            for module, _ in modes:
-                module.training = False
-            yield
-        finally:
-            for module, training in modes:
-                module.training = training
-
-    def __repr__(self) -> str:
-        return f"PortedInference of {self._ported!r}"
+    )

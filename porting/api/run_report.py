@@ -4,25 +4,45 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from ..diagnostics import Finding
+from ..options import PortOptions
+from .parts import Parts
 
-__all__ = ["ExecutorRecord", "RunReport"]
+__all__ = ["ExecutorRecord", "RunReport", "report_of"]
 
 
 @dataclass
 class ExecutorRecord:
-    """The life of one executor: `cache` is "off" without a cache directory, otherwise "hit" or "miss"."""
+    """The life of one executor: `cache` is "off" without a cache directory, otherwise "hit" or "miss".
+
+    `compile_seconds`, `compiled_at` (seconds since 1970) and `samples_per_call` are those of the last compilation.
+    """
 
     name: str
     num_compilations: int = 0
     compile_seconds: Optional[float] = None
     compiled_at: Optional[float] = None
+    samples_per_call: Optional[int] = None
     num_calls: int = 0
     num_samples: int = 0
     call_seconds: float = 0.0
     cache: str = "off"
+
+    def note_compilation(self, seconds: float, *, samples_per_call: int, cache: str) -> None:
+        """Count a compilation that took `seconds` and has just ended."""
+        self.num_compilations += 1
+        self.compile_seconds = seconds
+        self.compiled_at = time.time()
+        self.samples_per_call = samples_per_call
+        self.cache = cache
+
+    def note_call(self, seconds: float) -> None:
+        """Count a device call that took `seconds`."""
+        self.num_calls += 1
+        self.num_samples += self.samples_per_call or 0
+        self.call_seconds += seconds
 
     def to_dict(self) -> Dict[str, Any]:
         """Return the record as plain values; `compiled_at` in ISO 8601 with the local offset from UTC."""
@@ -42,14 +62,28 @@ class RunReport:
     backend: str
     is_simulator: bool
     optimizer: str
-    samples_per_step: str
+    options: PortOptions
     executors: Tuple[ExecutorRecord, ...]
     findings: Tuple[Finding, ...] = field(default=())
 
     @property
     def num_training_calls(self) -> int:
         """Calls that trained."""
-        return sum(record.num_calls for record in self.executors if record.name == "training")
+        return sum(record.num_calls for record in self._training)
+
+    @property
+    def micro_batch(self) -> Optional[int]:
+        """Samples of a micro-batch: those of the batch compiled for, or else the options'; None while not known."""
+        for record in self._training:
+            if record.samples_per_call is not None:
+                return record.samples_per_call // self.options.micro_batches_per_call
+        return self.options.micro_batch if self.options.micro_batch > 1 else None
+
+    @property
+    def samples_per_step(self) -> Optional[int]:
+        """Samples between two optimizer steps; None while not known."""
+        micro = self.micro_batch
+        return None if micro is None else micro * self.options.accumulation * self.options.replicas
 
     def to_dict(self) -> Dict[str, Any]:
         """Return the report as plain values, fit for JSON."""
@@ -58,7 +92,12 @@ class RunReport:
             "backend": self.backend,
             "is_simulator": self.is_simulator,
             "optimizer": self.optimizer,
+            "micro_batch": self.micro_batch,
+            "accumulation": self.options.accumulation,
+            "replicas": self.options.replicas,
+            "device_iterations": self.options.device_iterations,
             "samples_per_step": self.samples_per_step,
+            "precision": self.options.precision,
             "executors": [record.to_dict() for record in self.executors],
             "findings": [finding.to_dict() for finding in self.findings],
         }
@@ -69,7 +108,7 @@ class RunReport:
             f"device      {self.device}" + ("  (no IPU took part)" if self.is_simulator else ""),
             f"backend     {self.backend}",
             f"optimizer   {self.optimizer}",
-            f"step        {self.samples_per_step}",
+            f"step        {self._described_step()}",
             "",
         ]
         header = ("executor", "compiled at", "compile s", "cache", "calls", "samples", "samples/s")
@@ -77,13 +116,43 @@ class RunReport:
         widths = [max(len(row[column]) for row in rows) for column in range(len(header))]
         for row in rows:
             lines.append("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip())
-        lines.extend(f"{finding.severity.value}[{finding.code}]: {finding.message}" for finding in self.findings)
+        lines.extend(f"{finding.to_dict()['severity']}[{finding.code}]: {finding.message}" for finding in self.findings)
         return "\n".join(lines)
+
+    @property
+    def _training(self) -> List[ExecutorRecord]:
+        return [record for record in self.executors if record.name == "training"]
+
+    def _described_step(self) -> str:
+        options, total = self.options, self.samples_per_step
+        factors = [f"{'?' if self.micro_batch is None else self.micro_batch} in a micro-batch"]
+        factors += [f"{options.accumulation} accumulated"] if options.accumulation > 1 else []
+        factors += [f"{options.replicas} replicas"] if options.replicas > 1 else []
+        samples = f"{'?' if total is None else total} samples"
+        if len(factors) > 1:
+            samples += f" = {' x '.join(factors)}"
+        steps = "1 step" if options.device_iterations == 1 else f"{options.device_iterations} steps"
+        return f"{samples}; {steps} a call; {options.precision}"
+
+
+def report_of(parts: Parts, records: Sequence[ExecutorRecord]) -> RunReport:
+    """Make the report of a port whose executors have these records."""
+    optimizer = parts.optimizer
+    rates = [] if optimizer is None else [f"{float(group['lr']):g}" for group in optimizer.param_groups]
+    return RunReport(
+        device=parts.backend.device_description,
+        backend=f"{parts.backend.name} {getattr(parts.backend.module, '__version__', '')}".strip(),
+        is_simulator=parts.backend.is_simulator,
+        optimizer="not made yet" if optimizer is None else f"{type(optimizer).__name__}, lr {', '.join(rates)}",
+        options=parts.options,
+        executors=tuple(records),
+        findings=parts.findings,
+    )
 
 
 def _row(record: ExecutorRecord) -> Tuple[str, ...]:
     rate = f"{record.num_samples / record.call_seconds:,.0f}" if record.call_seconds and record.num_calls else "-"
-    cells: List[str] = [
+    return (
         record.name,
         "not compiled" if record.compiled_at is None else _clock(record.compiled_at),
         "-" if record.compile_seconds is None else f"{record.compile_seconds:.2f}",
@@ -91,8 +160,7 @@ def _row(record: ExecutorRecord) -> Tuple[str, ...]:
         str(record.num_calls),
         f"{record.num_samples:,}",
         rate,
-    ]
-    return tuple(cells)
+    )
 
 
 def _clock(seconds: float) -> str:

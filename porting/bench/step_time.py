@@ -1,9 +1,11 @@
 """Time of a simulated training step over that of a plain eager one: `python -m porting.bench.step_time`.
 
-`--json FILE` writes `schema` (1), `machine`, `num_cores`, `python`, `torch`, `num_threads`, `dtype`, `rounds`, `fused`
-and `cases`. A case has `name`, `optimizer`, `batch_size`, `num_parameters`, `steps_per_turn`, `eager` and `simulated`
-(each with `wall_seconds` and `cpu_seconds` of one step: `median`, `low` and `high` quartile), `ratio` (of wall times:
-`median`, and `low` and `high` of its 95 % interval), `cpu_ratio` (of the medians), and `loss_difference` (see `measure`).
+`--json FILE` writes `schema` (1), `machine`, `num_cores`, `python`, `torch`, `num_threads`, `dtype`, `load_average` (of
+the minute before; null where the system does not tell), `rounds`, `fused` and `cases`.
+
+A case has `name`, `optimizer`, `batch_size`, `num_parameters`, `steps_per_turn`, `eager` and `simulated` (each with
+`wall_seconds` and `cpu_seconds` of one step: `median`, `low` and `high` quartile), `ratio` (of wall times: `median`,
+and `low` and `high` of its 95 % interval), `cpu_ratio` (of the medians) and `loss_difference`.
 """
 
 from __future__ import annotations
@@ -115,13 +117,9 @@ def measure(case: Case, *, rounds: int, fused: bool = False) -> Result:
     `loss_difference` is the largest relative one.
     """
     inputs, labels = case.batch()
-    sides = {
-        "eager": _eager_step(case, inputs, labels, fused=fused),
-        "simulated": _simulated_step(case, inputs, labels),
-    }
-    losses: Dict[str, List[float]] = {
-        name: [step().item() for _ in range(_NUM_WARM_UP_STEPS)] for name, step in sides.items()
-    }
+    eager, eager_losses = _started(_eager_step, case, inputs, labels, fused=fused)
+    simulated, simulated_losses = _started(_simulated_step, case, inputs, labels)
+    sides = {"eager": eager, "simulated": simulated}
     step_seconds = time_interleaved(sides, rounds=3)["eager"].wall.median
     steps_per_turn = max(1, round(_TURN_SECONDS / step_seconds))
     timings = time_interleaved(sides, rounds=rounds, repeats=steps_per_turn, progress=f"{case.name}, {case.optimizer}")
@@ -131,12 +129,21 @@ def measure(case: Case, *, rounds: int, fused: bool = False) -> Result:
         steps_per_turn=steps_per_turn,
         eager=timings["eager"],
         simulated=timings["simulated"],
-        loss_difference=max(abs(one - other) / one for one, other in zip(losses["eager"], losses["simulated"])),
+        loss_difference=max(abs(one - other) / one for one, other in zip(eager_losses, simulated_losses)),
     )
 
 
+def _started(
+    make: Callable[..., Callable[[], Any]], *args: Any, **kwargs: Any
+) -> Tuple[Callable[[], Any], List[float]]:
+    """Make one side and take its first steps, from the same random state as the other's; return it and the losses."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        step = make(*args, **kwargs)
+        return step, [step().item() for _ in range(_NUM_WARM_UP_STEPS)]
+
+
 def _eager_step(case: Case, inputs: torch.Tensor, labels: torch.Tensor, *, fused: bool) -> Callable[[], Any]:
-    torch.manual_seed(0)
     model, criterion = case.make_model(), nn.CrossEntropyLoss()
     optimizer = case.make_optimizer(model, **({"fused": True} if fused else {}))
 
@@ -151,7 +158,6 @@ def _eager_step(case: Case, inputs: torch.Tensor, labels: torch.Tensor, *, fused
 
 
 def _simulated_step(case: Case, inputs: torch.Tensor, labels: torch.Tensor) -> Callable[[], Any]:
-    torch.manual_seed(0)
     model = case.make_model()
     optimizer = to_backend_optimizer(case.make_optimizer(model), model, backend=poptorch)
     options = poptorch.Options()
@@ -169,25 +175,32 @@ def _simulated_step(case: Case, inputs: torch.Tensor, labels: torch.Tensor) -> C
 def main(argv: Optional[Sequence[str]] = None) -> int:
     """Measure all cases and print a table; return the exit code, which says nothing about the times."""
     parser = argparse.ArgumentParser(prog="python -m porting.bench.step_time", description=_DESCRIPTION)
-    parser.add_argument("--rounds", type=int, default=25, help="how often each side has its turn (default: 25)")
-    parser.add_argument("--threads", type=int, default=None, help="threads of torch (default: torch's own choice)")
+    parser.add_argument("--rounds", type=_count, default=25, help="how often each side has its turn (default: 25)")
+    parser.add_argument("--threads", type=_count, default=None, help="threads of torch (default: torch's own choice)")
     parser.add_argument("--fused", action="store_true", help="use torch's fused optimizers on the eager side")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results to FILE as well")
     arguments = parser.parse_args(argv)
     if arguments.threads is not None:
         torch.set_num_threads(arguments.threads)
 
-    print("\n".join(_heading(rounds=arguments.rounds, fused=arguments.fused)))
+    conditions = {**_conditions(), "rounds": arguments.rounds, "fused": arguments.fused}
+    print("\n".join(_heading(conditions)))
     results = []
     for case in CASES:
         results.append(measure(case, rounds=arguments.rounds, fused=arguments.fused))
         print(_row(results[-1]), flush=True)
     print("\nratio: simulated / eager, median of the rounds' ratios (95 % bootstrap interval); ms: median (quartiles)")
     if arguments.json is not None:
-        report = {**_conditions(), "rounds": arguments.rounds, "fused": arguments.fused}
-        report["cases"] = [result.to_dict() for result in results]
+        report = {**conditions, "cases": [result.to_dict() for result in results]}
         arguments.json.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
     return 0
+
+
+def _count(text: str) -> int:
+    count = int(text)
+    if count < 1:
+        raise argparse.ArgumentTypeError("must be at least 1")
+    return count
 
 
 def _conditions() -> Dict[str, Any]:
@@ -199,6 +212,7 @@ def _conditions() -> Dict[str, Any]:
         "torch": torch.__version__,
         "num_threads": torch.get_num_threads(),
         "dtype": "float32",
+        "load_average": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
     }
 
 
@@ -216,12 +230,12 @@ def _timing_dict(timing: Timing) -> Dict[str, Any]:
     return {"wall_seconds": asdict(timing.wall), "cpu_seconds": asdict(timing.cpu)}
 
 
-def _heading(*, rounds: int, fused: bool) -> Iterator[str]:
-    facts = _conditions()
+def _heading(conditions: Dict[str, Any]) -> Iterator[str]:
+    busy = "" if conditions["load_average"] is None else f", load average {conditions['load_average']:.1f}"
     yield "one training step: the simulator against plain eager PyTorch"
-    yield f"{facts['machine']}, {facts['num_cores']} cores; Python {facts['python']}, torch {facts['torch']}"
-    yield f"{facts['num_threads']} thread(s), float32, {rounds} rounds in turns, eager optimizers: " + (
-        "torch's fused kernels" if fused else "torch's defaults"
+    yield "{machine}, {num_cores} cores{busy}; Python {python}, torch {torch}".format(busy=busy, **conditions)
+    yield "{num_threads} thread(s), {dtype}, {rounds} rounds in turns, eager optimizers: {kernels}".format(
+        kernels="torch's fused kernels" if conditions["fused"] else "torch's defaults", **conditions
     )
     yield ""
     yield f"{'model':<21}{'batch':>6} {'with':<5}{'eager ms':>21}{'simulated ms':>21}{'ratio':>19}{'CPU':>6}"

@@ -59,7 +59,7 @@ class DeviceTensor(torch.Tensor):
     @property
     def requires_grad(self) -> bool:  # type: ignore[override]
         """Whether a gradient path from a trainable parameter leads here."""
-        return self.recorder.tracks_gradient(self)
+        return self.recorder.facts.tracks_gradient(self)
 
     @requires_grad.setter
     def requires_grad(self, value: bool) -> None:
@@ -85,7 +85,7 @@ class DeviceTensor(torch.Tensor):
         recorder = tensors[0].recorder
         if not recorder.is_active:
             raise finished_capture_error(func)
-        if func is torch.ops.aten.detach.default and not recorder.tracks_gradient(tensors[0]):
+        if func is torch.ops.aten.detach.default and not recorder.facts.tracks_gradient(tensors[0]):
             return recorder.shallow_copy(tensors[0])  # torch's factories do so with what they are to return
         try:
             return recorder.__torch_dispatch__(func, types, args, kwargs)

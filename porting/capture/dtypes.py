@@ -2,16 +2,17 @@
 
 The device computes in float32, float16, int32, int16, int8, uint8 and bool. 64-bit types are narrowed when they enter
 or arise; operators of the CPU that insist on 64-bit indices get them back just for the call. Half and single precision
-may meet in one operator: layers follow their activation, products follow the operand that is not a parameter.
+may meet in one operator: layers follow their activation, products follow the operand that is not a parameter, writes
+follow what is written to.
 """
 
 from __future__ import annotations
 
-from typing import Any, Dict, FrozenSet, Optional, Sequence, Tuple
+from typing import Any, Dict, FrozenSet, List, Optional, Sequence, Tuple
 
 import torch
 
-__all__ = ["NARROWED", "device_dtype", "float_cast_targets", "index_arguments", "is_device_dtype"]
+__all__ = ["NARROWED", "device_dtype", "float_cast_targets", "index_arguments", "is_device_dtype", "rounded_result"]
 
 NARROWED: Dict[torch.dtype, torch.dtype] = {
     torch.int64: torch.int32,
@@ -25,11 +26,13 @@ _NATIVE: FrozenSet[torch.dtype] = frozenset(
 
 _MIXED_FLOATS = frozenset([torch.float16, torch.float32])
 
-# Operators whose first argument is the activation; their other floating arguments are cast to its type.
-_LAYERS = frozenset(
+# Operators whose first argument is the activation, or what is written to; the others are cast to its type.
+_FOLLOW_FIRST = frozenset(
     "linear conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d convolution _convolution bilinear "
-    "layer_norm group_norm rms_norm prelu lstm gru rnn_tanh rnn_relu lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell "
-    "batch_norm instance_norm".split()
+    "layer_norm group_norm rms_norm instance_norm prelu lstm gru rnn_tanh rnn_relu lstm_cell gru_cell rnn_tanh_cell "
+    "rnn_relu_cell cross_entropy_loss nll_loss nll_loss2d nll_loss_nd index_put index_put_ index_copy index_copy_ "
+    "index_add index_add_ index_reduce index_reduce_ put put_ scatter scatter_ scatter_add scatter_add_ scatter_reduce "
+    "scatter_reduce_ masked_scatter masked_scatter_ embedding_bag".split()
 )
 
 # Operators that multiply matrices; the operands that are not parameters say which type is used.
@@ -37,6 +40,14 @@ _PRODUCTS = frozenset(
     "matmul mm bmm addmm addbmm baddbmm addmv mv dot vdot inner outer ger addr einsum tensordot chain_matmul "
     "scaled_dot_product_attention".split()
 )
+
+# Operators whose CPU kernels want one type, which their shape rules do not say.
+_PROMOTED = frozenset(
+    "cross linalg_cross grid_sampler grid_sampler_2d grid_sampler_3d heaviside binary_cross_entropy".split()
+)
+
+# Operators without a CPU kernel for half precision: computed in single precision and rounded.
+_SINGLE_ONLY = frozenset("avg_pool3d cdist ctc_loss multi_margin_loss multilabel_margin_loss pdist rrelu".split())
 
 # Integer arguments that the CPU operators demand as int64.
 _INDEX_ARGUMENTS: Dict[str, Tuple[str, ...]] = {
@@ -64,6 +75,16 @@ _INDEX_ARGUMENTS: Dict[str, Tuple[str, ...]] = {
     "put": ("index",),
     "put_": ("index",),
     "take_along_dim": ("indices",),
+    "multilabel_margin_loss_forward": ("target",),
+    "nll_loss_forward": ("target",),
+    "nll_loss_backward": ("target",),
+    "nll_loss2d_forward": ("target",),
+    "nll_loss2d_backward": ("target",),
+    "tensor_split": ("tensor_indices_or_sections",),
+    "max_pool2d_with_indices_backward": ("indices",),
+    "max_pool3d_with_indices_backward": ("indices",),
+    "adaptive_max_pool2d_backward": ("indices",),
+    "adaptive_max_pool3d_backward": ("indices",),
     "max_unpool1d": ("indices",),
     "max_unpool2d": ("indices",),
     "max_unpool3d": ("indices",),
@@ -91,18 +112,34 @@ def index_arguments(operator: Any) -> Tuple[str, ...]:
 
 def float_cast_targets(
     operator: Any, tensors: Sequence[torch.Tensor], are_parameters: Sequence[bool]
-) -> Optional[torch.dtype]:
-    """Return the type that the floating arguments of `operator` are cast to, or None when nothing needs a cast.
+) -> List[torch.dtype]:
+    """Return the types that the tensor arguments of `operator` are cast to; integers, and most others, keep theirs.
 
-    `tensors` are the tensor arguments in order and `are_parameters` tells which of them are made of parameters alone.
+    `tensors` are the arguments in order and `are_parameters` tells which of them are made of parameters alone.
     """
-    floats = [(t.dtype, p) for t, p in zip(tensors, are_parameters) if t.dtype in _MIXED_FLOATS]
-    if len({dtype for dtype, _ in floats}) < 2:
-        return None
     name = operator.overloadpacket.__name__
-    if name in _LAYERS:
+    own = [tensor.dtype for tensor in tensors]
+    floats = {dtype for dtype in own if dtype in _MIXED_FLOATS}
+    if len(floats) < 2 and not (name in _SINGLE_ONLY and torch.float16 in floats):
+        return own
+    if name == "batch_norm":
+        # half activations go with statistics and weights of single precision, never the other way round
+        return own[:1] + [torch.float32] * (len(own) - 1)
+    target = _common_type(name, tensors, are_parameters)
+    return [target if target is not None and dtype in _MIXED_FLOATS else dtype for dtype in own]
+
+
+def _common_type(name: str, tensors: Sequence[torch.Tensor], are_parameters: Sequence[bool]) -> Optional[torch.dtype]:
+    if name in _FOLLOW_FIRST:
         return tensors[0].dtype
     if name in _PRODUCTS:
+        floats = [(t.dtype, p) for t, p in zip(tensors, are_parameters) if t.dtype in _MIXED_FLOATS]
         activations = {dtype for dtype, is_parameter in floats if not is_parameter}
         return activations.pop() if len(activations) == 1 else torch.float32
-    return None
+    return torch.float32 if name in _PROMOTED or name in _SINGLE_ONLY else None
+
+
+def rounded_result(operator: Any, tensors: Sequence[torch.Tensor]) -> Optional[torch.dtype]:
+    """Return the type that the results of `operator` on the uncast `tensors` are rounded to; None leaves them."""
+    is_half = bool(tensors) and tensors[0].dtype == torch.float16
+    return torch.float16 if is_half and operator.overloadpacket.__name__ in _SINGLE_ONLY else None

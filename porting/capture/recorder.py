@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import operator
 from contextlib import contextmanager, nullcontext
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 import torch
 from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
@@ -20,8 +20,9 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflat
 from ..diagnostics import CaptureError, Finding, caller_place
 from . import errors
 from .device_tensor import DeviceTensor, is_device
-from .dtypes import NARROWED, device_dtype, float_cast_targets, index_arguments, is_device_dtype
+from .dtypes import NARROWED, device_dtype, float_cast_targets, index_arguments, is_device_dtype, rounded_result
 from .operator_schema import READS_VALUES, change_arguments, operator_name, result_argument, written_arguments
+from .tensor_facts import TensorFacts
 
 __all__ = ["Recorder"]
 
@@ -45,16 +46,12 @@ class Recorder(ProxyTorchDispatchMode):
         self.module_stack: List[Tuple[str, torch.nn.Module]] = []
         self.constants: List[Tuple[torch.fx.Node, torch.Tensor]] = []
         self.findings: List[Finding] = []
+        self.facts = TensorFacts()
         self.is_active = True
         self.is_training = is_training
         self.prints = prints
         self._host_state: Dict[int, DeviceTensor] = {}
-        self._gradient_storages: Set[int] = set()
-        self._gradient_tensors: Set[int] = set()
-        self._leaf_storages: Set[int] = set()
-        self._parameter_nodes: Set[torch.fx.Node] = set()
-        self._written: Set[int] = set()
-        self._alive: List[Any] = []
+        self._hosts: List[torch.Tensor] = []
         self._grad_enabled = True
         self._first_operator: Optional[torch.fx.Node] = None
 
@@ -73,17 +70,14 @@ class Recorder(ProxyTorchDispatchMode):
         tensor = self._wrap(inner, node)
         node.meta.update(kind=kind, state_name=name)
         if kind == "parameter":
-            self._parameter_nodes.add(node)
             tensor._is_param = True  # type: ignore[attr-defined]
-            if like.requires_grad:
-                self._gradient_tensors.add(id(tensor))
-                self._leaf_storages.add(_storage(tensor))
+            self.facts.add_parameter(tensor, trainable=like.requires_grad)
         return tensor
 
     def stand_for(self, host: torch.Tensor, device: DeviceTensor) -> None:
         """Use `device` wherever an operator gets the host tensor `host` (lists of weights keep host objects)."""
         self._host_state[id(host)] = device
-        self._alive.append(host)
+        self._hosts.append(host)
 
     def constant(self, value: torch.Tensor) -> DeviceTensor:
         """Add a host tensor to the graph as a compile-time constant, narrowed to the device's type."""
@@ -100,10 +94,8 @@ class Recorder(ProxyTorchDispatchMode):
 
     def copy_written_constants(self) -> None:
         """Let operators that write to a constant work on a copy, made anew for each micro-batch."""
-        handles = {tensor.node: tensor for tensor in self._alive if isinstance(tensor, DeviceTensor)}
         for node, _value in self.constants:
-            if self.was_written(handles[node]):
-                assert self._first_operator is not None
+            if self._first_operator is not None and self.facts.node_was_written(node):
                 with self.graph.inserting_before(self._first_operator):
                     copy = self.graph.call_function(aten.clone.default, (node,))
                 copy.meta.update(node.meta, module_path="", place=None)
@@ -115,16 +107,6 @@ class Recorder(ProxyTorchDispatchMode):
         path, module = self.module_stack[-1] if self.module_stack else ("", None)
         return f"`{path}` ({type(module).__name__})" if path else ""
 
-    # -- what the finished graph is asked --------------------------------------------------------------------
-
-    def tracks_gradient(self, tensor: DeviceTensor) -> bool:
-        """Tell whether a gradient path leads from a trainable parameter to `tensor`."""
-        return id(tensor) in self._gradient_tensors or _storage(tensor) in self._gradient_storages
-
-    def node_tracks_gradient(self, node: torch.fx.Node) -> bool:
-        """Tell whether a gradient path leads from a trainable parameter to the value of `node`."""
-        return any(t.node is node and self.tracks_gradient(t) for t in self._alive if isinstance(t, DeviceTensor))
-
     def on_print(self, tensor: DeviceTensor) -> None:
         """Refuse or note the printing of `tensor` by `forward`."""
         if not self.is_active:
@@ -133,10 +115,6 @@ class Recorder(ProxyTorchDispatchMode):
         if self.prints == "error":
             raise CaptureError(finding)
         self.findings.append(finding)
-
-    def was_written(self, tensor: DeviceTensor) -> bool:
-        """Tell whether an operator changed the memory of `tensor` in place."""
-        return _storage(tensor) in self._written
 
     # -- recording -------------------------------------------------------------------------------------------
 
@@ -166,8 +144,9 @@ class Recorder(ProxyTorchDispatchMode):
         args, kwargs = tree_unflatten([self._admit(name, leaf) for leaf in leaves], spec)
         for keyword in ("device", "pin_memory"):
             kwargs.pop(keyword, None)
-        args, kwargs = self._cast_arguments(func, args, kwargs)
-        return self._record(func, args, kwargs)
+        args, kwargs = change_arguments(func, args, kwargs, index_arguments(func), self._widen)
+        args, kwargs = change_arguments(func, args, kwargs, ("sparse", "sparse_grad"), lambda _asked: False)
+        return self._record_cast(func, args, kwargs)
 
     def _admit(self, name: str, leaf: Any) -> Any:
         """Let a leaf argument into the graph: narrow types, turn harmless host tensors into constants."""
@@ -191,27 +170,44 @@ class Recorder(ProxyTorchDispatchMode):
             raise errors.generator_error(name)
         return leaf
 
-    def _cast_arguments(self, func: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Tuple[Any, Any]:
-        args, kwargs = change_arguments(func, args, kwargs, index_arguments(func), self._widen)
-        args, kwargs = change_arguments(func, args, kwargs, ("sparse", "sparse_grad"), lambda _asked: False)
-        tensors = _device_tensors((args, kwargs))
-        are_parameters = [tensor.node in self._parameter_nodes for tensor in tensors]
-        target = float_cast_targets(func, tensors, are_parameters)
-        if target is not None:
-            written = written_arguments(func, args, kwargs)
-            args, kwargs = tree_map(lambda leaf: self._cast_float(leaf, target, written), (args, kwargs))
-        return args, kwargs
-
     def _widen(self, value: Any) -> Any:
         if isinstance(value, DeviceTensor) and not value.dtype.is_floating_point and value.dtype != torch.int64:
             return self._emit(aten.to.dtype, (value, torch.int64), {}, narrow=False)
         return value
 
-    def _cast_float(self, leaf: Any, target: torch.dtype, skip: Sequence[Any]) -> Any:
-        is_float = isinstance(leaf, DeviceTensor) and leaf.dtype.is_floating_point
-        if not is_float or leaf.dtype == target or any(leaf is written for written in skip):
-            return leaf
-        return self._emit(aten.to.dtype, (leaf, target), {})
+    def _record_cast(self, func: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
+        """Record `func` with the casts between half and single precision that the device makes around it."""
+        tensors = _device_tensors((args, kwargs))
+        are_parameters = [self.facts.is_parameter(tensor) for tensor in tensors]
+        targets = float_cast_targets(func, tensors, are_parameters)
+        if all(tensor.dtype == target for tensor, target in zip(tensors, targets)):
+            return self._record(func, args, kwargs)
+        cast_args, cast_kwargs, casts = self._cast(args, kwargs, dict(zip(map(id, tensors), targets)))
+        result = self._record(func, cast_args, cast_kwargs)
+        for written in _device_tensors(written_arguments(func, args, kwargs)):
+            if id(written) in casts:
+                self._emit(aten.copy_.default, (written, casts[id(written)]), {})
+        rounded = rounded_result(func, tensors)
+        if rounded is None:
+            return result
+        return tree_map(
+            lambda leaf: self._emit(aten.to.dtype, (leaf, rounded), {}) if _is_float(leaf) else leaf, result
+        )
+
+    def _cast(
+        self, args: Any, kwargs: Any, targets: Dict[int, torch.dtype]
+    ) -> Tuple[Any, Any, Dict[int, DeviceTensor]]:
+        casts: Dict[int, DeviceTensor] = {}
+
+        def cast(leaf: Any) -> Any:
+            if not isinstance(leaf, DeviceTensor) or targets[id(leaf)] == leaf.dtype:
+                return leaf
+            if id(leaf) not in casts:
+                casts[id(leaf)] = self._emit(aten.to.dtype, (leaf, targets[id(leaf)]), {})
+            return casts[id(leaf)]
+
+        args, kwargs = tree_map(cast, (args, kwargs))
+        return args, kwargs, casts
 
     def _record(self, func: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
         name = operator_name(func)
@@ -224,23 +220,25 @@ class Recorder(ProxyTorchDispatchMode):
         except CaptureError:
             raise
         except Exception as error:
-            retry = self._harmonised(args, kwargs)
-            if retry is None:
+            promoted = self._promoted(func, args, kwargs)
+            if promoted is None:
                 raise self._eager_error(func, args, kwargs, error) from None
-            return self._emit(func, *retry)
+            return self._emit(func, *promoted)
 
-    def _harmonised(self, args: Any, kwargs: Any) -> Optional[Tuple[Any, Any]]:
-        """Promote mixed half and single operands, as the device does where plain torch refuses them."""
-        floats = {t.dtype for t in _device_tensors((args, kwargs)) if t.dtype.is_floating_point}
-        if len(floats) < 2:
+    def _promoted(self, func: Any, args: Any, kwargs: Any) -> Optional[Tuple[Any, Any]]:
+        """Cast mixed operands to what is written to, or else to float32, where plain torch refuses to mix."""
+        tensors = _device_tensors((args, kwargs))
+        if len({tensor.dtype for tensor in tensors if _is_float(tensor)}) < 2:
             return None
-        promoted = tree_map(lambda leaf: self._cast_float(leaf, torch.float32, ()), (args, kwargs))
-        return promoted[0], promoted[1]
+        written = [tensor.dtype for tensor in _device_tensors(written_arguments(func, args, kwargs))]
+        target = written[0] if written else torch.float32
+        targets = {id(tensor): target if _is_float(tensor) else tensor.dtype for tensor in tensors}
+        return self._cast(args, kwargs, targets)[:2]
 
     def _eager_error(self, func: Any, args: Any, kwargs: Any, error: Exception) -> Exception:
         """Return what torch itself says about these shapes: its CPU kernels word errors otherwise than shape rules."""
         try:
-            _run_on_zeros(func, args, kwargs)
+            _run_on(torch.zeros, func, args, kwargs)
         except Exception as eager:
             return eager
         return errors.no_shape_rule_error(func, error)
@@ -254,25 +252,21 @@ class Recorder(ProxyTorchDispatchMode):
                 raise errors.metadata_error(func)
         self._sync_grad_mode()
         node_args, node_kwargs = tree_map(_node_of, (args, kwargs))
-        tracked = torch.is_grad_enabled() and any(self.tracks_gradient(tensor) for tensor in tensors)
+        tracked = torch.is_grad_enabled() and any(self.facts.tracks_gradient(tensor) for tensor in tensors)
         writes = _device_tensors(written_arguments(func, args, kwargs))
-        self._note_writes(writes, tracked)
+        self.facts.note_writes(writes, tracked=tracked)
         node = self.graph.call_function(func, tuple(node_args), node_kwargs)
         self._describe(node)
         outputs = self._wrap_outputs(func, args, kwargs, result, node, narrow=narrow and not writes)
-        from_parameters = bool(tensors) and all(tensor.node in self._parameter_nodes for tensor in tensors)
-        for tensor in _device_tensors(outputs):
-            if tracked and tensor.dtype.is_floating_point and operator_name(func) != "detach":
-                self._gradient_tensors.add(id(tensor))
-            if from_parameters:
-                self._parameter_nodes.add(tensor.node)
+        is_detached = operator_name(func) == "detach"
+        self.facts.note_results(_device_tensors(outputs), tensors, tracked=tracked and not is_detached)
         return outputs
 
     def _shape_of_result(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Run `func` on fake tensors."""
         with torch.no_grad():
             if operator_name(func) in READS_VALUES:
-                result = _run_on_zeros(func, args, kwargs)
+                result = _run_on(torch.ones, func, args, kwargs)
                 return tree_map(lambda leaf: self.fake_mode.from_tensor(leaf, static_shapes=True), result)
             inner_args, inner_kwargs = tree_map(_inner_of, (args, kwargs))
             with self.fake_mode, _quiet_fake_tensors():
@@ -290,16 +284,6 @@ class Recorder(ProxyTorchDispatchMode):
             self._grad_enabled = enabled
             node = self.graph.call_function(torch._C._set_grad_enabled, (enabled,))
             self._describe(node)
-
-    def _note_writes(self, written: Sequence[DeviceTensor], tracked: bool) -> None:
-        for tensor in written:
-            storage = _storage(tensor)
-            if torch.is_grad_enabled() and storage in self._leaf_storages and self.tracks_gradient(tensor):
-                # the words of eager PyTorch, which refuses this as well
-                raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
-            self._written.add(storage)
-            if tracked and tensor.dtype.is_floating_point:
-                self._gradient_storages.add(storage)
 
     def _wrap_outputs(
         self,
@@ -343,7 +327,7 @@ class Recorder(ProxyTorchDispatchMode):
     def _wrap(self, inner: torch.Tensor, node: torch.fx.Node) -> DeviceTensor:
         tensor = DeviceTensor(inner, node, self)
         node.meta["val"] = inner
-        self._alive.append(tensor)
+        self.facts.add(tensor)
         return tensor
 
 
@@ -362,8 +346,8 @@ def _is_ipu(leaf: Any) -> bool:
     return isinstance(leaf, torch.device) and is_device(leaf)
 
 
-def _storage(tensor: DeviceTensor) -> int:
-    return int(tensor.inner.untyped_storage()._cdata)
+def _is_float(leaf: Any) -> bool:
+    return isinstance(leaf, DeviceTensor) and leaf.dtype.is_floating_point
 
 
 def _inner_of(leaf: Any) -> Any:
@@ -378,14 +362,13 @@ def _device_tensors(value: Any) -> List[DeviceTensor]:
     return [leaf for leaf in tree_flatten(value)[0] if isinstance(leaf, DeviceTensor)]
 
 
-def _run_on_zeros(func: Any, args: Any, kwargs: Any) -> Any:
-    zero_args, zero_kwargs = tree_map(_zeros_for, (args, kwargs))
+def _run_on(make: Callable[..., torch.Tensor], func: Any, args: Any, kwargs: Any) -> Any:
+    """Run `func` for real on tensors made by `make`."""
+    made = tree_map(
+        lambda leaf: make(leaf.shape, dtype=leaf.dtype) if isinstance(leaf, DeviceTensor) else leaf, (args, kwargs)
+    )
     with _quiet_fake_tensors():
-        return func(*zero_args, **zero_kwargs)
-
-
-def _zeros_for(leaf: Any) -> Any:
-    return torch.zeros(leaf.shape, dtype=leaf.dtype) if isinstance(leaf, DeviceTensor) else leaf
+        return func(*made[0], **made[1])
 
 
 @contextmanager

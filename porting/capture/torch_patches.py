@@ -45,7 +45,7 @@ def _refuse_custom_functions(original: Any, recorder: Recorder) -> Any:
             return original.__get__(None, cls)(*args, **kwargs)
         if cls is CheckpointFunction:
             return args[0](*args[2:])
-        if torch.is_grad_enabled() and any(recorder.tracks_gradient(tensor) for tensor in tensors):
+        if torch.is_grad_enabled() and any(recorder.facts.tracks_gradient(tensor) for tensor in tensors):
             raise _custom_function_error(cls)
         context = FunctionCtx()
         context.needs_input_grad = tuple(False for _ in args)  # type: ignore[attr-defined]

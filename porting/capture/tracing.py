@@ -240,7 +240,7 @@ def _finish(
         num_losses=num_losses,
         mutated_buffers=_written_names(recorder, state, placed, "buffer"),
         mutated_parameters=_written_names(recorder, state, placed, "parameter"),
-        mutated_inputs=frozenset(i for i, (_, _, device) in enumerate(inputs) if recorder.was_written(device)),
+        mutated_inputs=frozenset(i for i, (_, _, device) in enumerate(inputs) if recorder.facts.was_written(device)),
         host_outputs=len(leaves) - len(returned),
         findings=tuple(recorder.findings),
     )
@@ -254,13 +254,13 @@ def _loss(
         return None, False, 0
     final, demoted = find_losses(recorder.graph)
     node = loss_tensor.node if loss_tensor is not None else single_final_loss(recorder.graph)
-    return node, recorder.node_tracks_gradient(node), len(final) + len(demoted)
+    return node, recorder.facts.node_tracks_gradient(node), len(final) + len(demoted)
 
 
 def _written_names(
     recorder: Recorder, state: Sequence[HostTensor], placed: Mapping[int, DeviceTensor], kind: str
 ) -> FrozenSet[str]:
-    written = (host for host in state if host.kind == kind and recorder.was_written(placed[id(host.tensor)]))
+    written = (host for host in state if host.kind == kind and recorder.facts.was_written(placed[id(host.tensor)]))
     return frozenset(host.name for host in written)
 
 

@@ -17,8 +17,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Dict, Iterable, Iterator, List, Sequence, Tuple
 
-from tqdm import tqdm
-
 from porting.diagnostics import FORMATS, PortingError
 
 __all__ = ["Recipe", "RecipeStep", "add_arguments", "find_recipe", "read_recipes", "run"]
@@ -242,8 +240,10 @@ def _painted(line: str) -> str:
 
 def _run(steps: Sequence[RecipeStep], *, num_steps: int, as_json: bool) -> int:
     losses = {}
-    # a bar for terminals only
-    for step in tqdm(steps, desc="steps of the recipe", leave=False, disable=None if len(steps) > 1 else True):
+    for step in steps:
+        # not a bar: each step shows the bar of its compilation
+        if sys.stderr.isatty():
+            print(f"step {step.number}: {step.summary}", file=sys.stderr)
         losses[step.number] = _train(step, num_steps)
     if as_json:
         print(json.dumps([{"number": number, "losses": values} for number, values in losses.items()], indent=2))

@@ -5,16 +5,25 @@ from __future__ import annotations
 from typing import Any, List
 
 from ..capture import StructureAdapter as ICustomArgParser
-from . import _impl, enums, errors, ops, optim, options, poptorch_core
+from . import (
+    _impl,  # noqa: F401 - programs reach for `poptorch._impl`
+    enums,
+    errors,
+    ops,
+    optim,
+    options,
+    poptorch_core,
+)
 from ._dataloader import DataLoader
 from ._logging import logger, setLogLevel
 from ._model_wrapping import inferenceModel, trainingModel
 from ._poplar_executor import PoplarExecutor
 from ._printing import module_repr
+from ._printing import print_module as print  # noqa: F401 - shadows the built-in function here, as in PopTorch
 from ._structure_parsers import registerCustomArgParser
 from ._tracing_state import isRunningOnIpu, registerPostCompileHook, registerPreCompileHook
 from ._utils import flattenTensorStructure, reconstructTensorStructure
-from ._version import VERSION as __version__
+from ._version import VERSION as __version__  # noqa: F401
 from .enums import (
     AutoStage,
     CommGroupType,
@@ -51,7 +60,7 @@ NOT_SIMULATED = frozenset(
     "AsynchronousDataAccessor Attribute BeginBlock Block BlockFunction CPU LegacyBeginBlockFn MultiConv NameScope "
     "_OverwriteContextManager _SubDataset accessAttributes attributes_lists cond ctc_beam_search_decoder custom_op "
     "dynamic_slice dynamic_update for_loop fps getIpuTensorId importPoptorchMetadataFromFile ipu_print_tensor load "
-    "nearest nop print profiling recomputationCheckpoint registerGeometricCustomArgParsers removeBlocks "
+    "nearest nop profiling recomputationCheckpoint registerGeometricCustomArgParsers removeBlocks "
     "serializedMatMul set_available_memory set_overlap_for_input set_overlap_for_output testing".split()
 )
 

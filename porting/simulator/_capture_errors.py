@@ -10,7 +10,7 @@ from torch._subclasses.fake_tensor import DynamicOutputShapeException
 from ..diagnostics import CaptureError, Finding, render
 from .errors import Error
 
-__all__ = ["CaptureRefusal", "DynamicShapeRefusal", "TYPE_NAMES", "vendor_error"]
+__all__ = ["TYPE_NAMES", "CaptureRefusal", "DynamicShapeRefusal", "vendor_error"]
 
 
 class CaptureRefusal(Error):
@@ -33,7 +33,10 @@ class DynamicShapeRefusal(CaptureRefusal, DynamicOutputShapeException):
 
     def __init__(self, message: str, finding: Finding) -> None:
         CaptureRefusal.__init__(self, message, finding)
-        self.func = None
+        self.func = None  # type: ignore[assignment]
+
+    # Torch's exception is a data class, which takes the hash away.
+    __hash__ = Exception.__hash__
 
 
 # PopTorch finds these in its Python part, the others in its compiled part.

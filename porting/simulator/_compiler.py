@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 import warnings
 from dataclasses import dataclass
-from typing import Any, Callable
+from typing import Any, Callable, Dict
 
 import torch
 from torch import nn
 
-from ..capture import StepGraph, capture_step
+from ..capture import StepGraph, TensorInfo, capture_step
 from ..capture.dtypes import NARROWED
 from ..diagnostics import CaptureError, Finding
 from ..engines import load_engine
@@ -18,7 +18,8 @@ from ..engines.call_plan import CallPlan
 from ..engines.device_state import DeviceState
 from ._args_parser import BoundArguments
 from ._capture_errors import TYPE_NAMES, vendor_error
-from ._logging import cpp_log, logger
+from ._logging import cpp_log, logger, set_max_repeat_logs
+from ._options_validation import validate_options
 from ._tracing_state import tracing
 from ._unsimulated import refuse_unsimulated
 from .enums import OutputMode, ReductionType
@@ -76,8 +77,11 @@ def _compile(
 ) -> CompiledModel:
     if not isinstance(model, nn.Module):
         raise createPoptorchError(f"Only a torch.nn.Module can be compiled, got {type(model)}")
+    set_max_repeat_logs(options.max_repeat_logs)
+    validate_options(options.toDict())
     refuse_unsimulated(options, training=training)
     _check_num_ipus(options)
+    _check_named_buffers(model, options)
     plan = _plan(options, training=training)
     report(0, 100)
     micro = _micro_batch(bound, micro_batches_per_call(options, training=training), options)
@@ -107,6 +111,13 @@ def _check_num_ipus(options: Options) -> None:
             f"Too many IPUs requested ({options.replication_factor}). Experiments that need more than {_MAX_IPUS} IPUs "
             "require distributed execution."
         )
+
+
+def _check_named_buffers(model: nn.Module, options: Options) -> None:
+    known = {name for name, _buffer in model.named_buffers()}
+    unknown = [name for name in options._Popart.options.get("updatableNamedBuffers") or () if name not in known]
+    if unknown:
+        raise native_error(f"The model has no buffers called {', '.join(unknown)} (updatableNamedBuffers)")
 
 
 def _micro_batch(bound: BoundArguments, parts: int, options: Options) -> BoundArguments:
@@ -183,7 +194,7 @@ def _log_findings(graph: StepGraph) -> None:
 
 def _log_narrowing(graph: StepGraph) -> None:
     """Say once for each type that tensors of this model are narrower on the device, with the first one's name."""
-    first = {}
+    first: Dict[torch.dtype, TensorInfo] = {}
     for info in (*graph.inputs, *graph.parameters, *graph.buffers):
         if info.host_dtype in NARROWED:
             first.setdefault(info.host_dtype, info)

@@ -21,7 +21,7 @@ __all__ = ["DeviceOptimizer", "memory_address"]
 
 # The hyper-parameters that each PopTorch optimizer last got from a device: sending those back changes nothing, while
 # others were loaded by the user and take the place of the present settings.
-_parameters_read: "weakref.WeakKeyDictionary[Any, Dict[str, torch.Tensor]]" = weakref.WeakKeyDictionary()
+_parameters_read: weakref.WeakKeyDictionary[Any, Dict[str, torch.Tensor]] = weakref.WeakKeyDictionary()
 
 
 class DeviceOptimizer:
@@ -76,7 +76,11 @@ class DeviceOptimizer:
         """Give the host's optimizer its own `state_dict` back."""
         own = self.host.__dict__.get("state_dict") if self.host is not None else None
         if isinstance(own, _SyncedStateDict) and own.belongs_to(self):
-            del self.host.__dict__["state_dict"]  # type: ignore[union-attr]
+            del self.host.__dict__["state_dict"]
+
+    def uses(self, optimizer: Any) -> bool:
+        """Tell whether `optimizer` is the one that was taken last."""
+        return optimizer is self.host
 
     # -- to the device -----------------------------------------------------------------------------------------------
 
@@ -192,21 +196,21 @@ class _SyncedStateDict:
     """The `state_dict` of an optimizer that an executor uses: it fetches what is newer on the device first."""
 
     def __init__(self, device_optimizer: DeviceOptimizer, optimizer: optim.Optimizer) -> None:
-        self._device_optimizer = weakref.ref(device_optimizer)
+        self._device_optimizer = device_optimizer
         self._optimizer = weakref.ref(optimizer)
 
     def belongs_to(self, device_optimizer: DeviceOptimizer) -> bool:
         """Tell whether it fetches from `device_optimizer`."""
-        return self._device_optimizer() is device_optimizer
+        return self._device_optimizer is device_optimizer
 
     def __call__(self) -> Dict[str, Any]:
-        device_optimizer, optimizer = self._device_optimizer(), self._optimizer()
+        optimizer = self._optimizer()
         if optimizer is None:
             raise ReferenceError("the optimizer of this `state_dict` no longer exists")
-        if device_optimizer is not None and device_optimizer.host is optimizer:
+        if self._device_optimizer.uses(optimizer):
             if not optimizer.host_state_is_dirty and optimizer.has_state():
                 logger.debug("Using cached optimiser state dict")
-            device_optimizer.read_state()
+            self._device_optimizer.read_state()
         return optimizer.get_state_dict()
 
 
@@ -253,8 +257,11 @@ def _with_loaded(settings: GroupSettings, name: str, values: Mapping[str, torch.
             loaded[key] = float(value)
     if _is_sgd(settings):
         return _with_loaded_sgd(settings, loaded)
-    words = {"learningRate": "learning_rate", "weightDecay": "weight_decay"}
-    return dataclasses.replace(settings, **{words[key]: value for key, value in loaded.items()})
+    return dataclasses.replace(
+        settings,
+        learning_rate=loaded.get("learningRate", settings.learning_rate),
+        weight_decay=loaded.get("weightDecay", settings.weight_decay),
+    )
 
 
 def _with_loaded_sgd(settings: GroupSettings, loaded: Mapping[str, float]) -> GroupSettings:

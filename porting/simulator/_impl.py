@@ -17,14 +17,11 @@ __all__ = [
 
 _restoreWrapperIfNecessary = restore_wrapper_if_necessary
 
-_unwrapped: "weakref.WeakKeyDictionary[Any, weakref.ref[Any]]" = weakref.WeakKeyDictionary()
+_unwrapped: weakref.WeakKeyDictionary[Any, weakref.ref[Any]] = weakref.WeakKeyDictionary()
 
 
 def unwrapModelIfNecessary(model: Any) -> bool:
     """Give a model that a training executor wrapped its plain classes back, with its trained weights; tell if so."""
-    fetch = getattr(type(model), "copyWeightsToHostIfNeeded", None)
-    if fetch is not None:
-        fetch(model)
     executor = unwrap_model(model)
     if executor is not None:
         _unwrapped[model] = weakref.ref(executor)
@@ -36,5 +33,5 @@ def rewrapModelIfNecessary(model: Any) -> bool:
     reference = _unwrapped.pop(model, None)
     executor = reference() if reference is not None else None
     if executor is not None:
-        wrap_model(model, executor)
+        wrap_model(model, executor._owner)
     return executor is not None

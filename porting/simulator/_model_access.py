@@ -10,7 +10,7 @@ from ..diagnostics import caller_place
 from ._logging import logger
 from .errors import not_simulated
 
-__all__ = ["ParameterProxy", "UNSIMULATED_MEMBERS", "is_move", "warn_of_move"]
+__all__ = ["UNSIMULATED_MEMBERS", "ParameterProxy", "is_move", "warn_of_move"]
 
 # Members of PopTorch's executor that the simulator knows of and does not have yet.
 UNSIMULATED_MEMBERS = frozenset(
@@ -46,7 +46,8 @@ def is_move(name: str) -> bool:
 def warn_of_move(name: str) -> None:
     """Say that an executor hands out the bare module's method: the program would go on on the host without a word."""
     logger.warning(
-        "`.%s` of an executor is the method of the bare module (%s): what it returns runs on the host, not on the device",
+        "`.%s` of an executor is the method of the bare module (%s): what it returns runs on the host, not on the "
+        "device",
         name,
         caller_place(),
     )

@@ -41,8 +41,8 @@ def trainingModel(
 def inferenceModel(model: Union[nn.Module, PoplarExecutor], options: Optional[Options] = None) -> PoplarExecutor:
     """Wrap `model` for inference; it is not changed, and shares its weights with a training executor of the same model.
 
-    Compiling needs a module, which is checked then. Raises `poptorch.Error` for options of another type and for gradient
-    accumulation.
+    Compiling needs a module, which is checked then. Raises `poptorch.Error` for options of another type and for
+    gradient accumulation.
     """
     user_model = model._user_model if isinstance(model, PoplarExecutor) else model
     traced = copy.copy(user_model)

@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import datetime
-import sys
-from typing import Any, Callable, Dict, List, Optional, Sequence
+from typing import Any, Dict, List, Optional, Sequence
 
 import torch
 from torch import nn
 
-from ..capture import rebuild
-from ..capture.device_tensor import DeviceTensor
 from ..capture.dtypes import NARROWED
 from ..capture.module_state import host_tensors
 from . import _tracing_state
 from ._args_parser import ArgsParser, BoundArguments, CompiledSignature, contains_dict
+from ._call_results import hand_back
 from ._compiler import CompiledModel, compile_model
 from ._device_optimizer import DeviceOptimizer, memory_address
 from ._executor_options import executor_options
+from ._host_modes import on_device, recordable
 from ._host_weights import fetch_other_owners, owner_of, plain_views, unwrap_model, wrap_model
 from ._logging import cpp_log, logger
 from ._model_access import UNSIMULATED_MEMBERS, ParameterProxy, is_move, warn_of_move
 from ._printing import module_repr
 from ._random_stream import generator_state, stream_words
+from ._weight_owners import Owner, owned_class
 from .enums import ConnectionType
 from .errors import createPoptorchError, native_error, not_simulated
 from .options import Options
@@ -65,8 +65,7 @@ class PoplarExecutor:
         self._warned_not_contiguous = False
         self._warned_moves = False
         self._cached_rng_state: Optional[List[int]] = None
-        self.PoptorchParameter: Any = None
-        self.PoptorchBuffer: Any = None
+        self._owner = Owner(self) if training else None
         if self._options.exists("random_seed"):
             self._cached_rng_state = [self._options.random_seed]
         if not training and optimizer is not None:
@@ -75,8 +74,7 @@ class PoplarExecutor:
         if optimizer is not None:
             self.setOptimizer(optimizer)
         self._options._freeze()
-        if training:
-            self.PoptorchParameter, self.PoptorchBuffer = wrap_model(self._user_model, self)
+        self._wrap_user_model()
 
     # -- calls -----------------------------------------------------------------------------------------------------
 
@@ -108,9 +106,14 @@ class PoplarExecutor:
             self._upload_optimizer_state()
         optimizer = self._device_optimizer
         try:
-            results = compiled.executable.run(
-                compiled.state, inputs, compiled.plan, groups=optimizer.groups, group_names=optimizer.group_names
-            )
+            with on_device():
+                results = compiled.executable.run(
+                    compiled.state,
+                    [recordable(tensor) for tensor in inputs],
+                    compiled.plan,
+                    groups=optimizer.groups,
+                    group_names=optimizer.group_names,
+                )
         except BaseException:
             for parameter in compiled.state.parameters.values():
                 parameter.grad = None
@@ -121,16 +124,7 @@ class PoplarExecutor:
             if self._training:
                 self._dirty_host_weights = True
                 optimizer.mark_trained()
-        graph = compiled.graph
-        outputs, written = results[: len(graph.outputs)], results[len(graph.outputs) :]
-        for index, value in zip(sorted(graph.mutated_inputs), written):
-            # PopTorch updates what it gave the device, which is a copy if the input was not contiguous.
-            if hosts[index].is_contiguous():
-                with torch.no_grad():
-                    hosts[index].copy_(value)
-        for tensor in outputs:
-            tensor.backward = _refuse_backward  # type: ignore[method-assign, assignment]
-        return rebuild(graph.output_structure, outputs, replaces=lambda leaf: isinstance(leaf, DeviceTensor))
+        return hand_back(compiled.graph, hosts, results)
 
     def _device_input(self, tensor: torch.Tensor) -> torch.Tensor:
         if tensor.device.type != "cpu":
@@ -157,16 +151,18 @@ class PoplarExecutor:
                 "Dicts as inputs only have partial support, they can be accessed using literal keys, but full Python "
                 "functionality is not enabled. Consider changing dict inputs to tuple."
             )
-        if self._training:
-            wrap_model(self._user_model, self)
-        compiled = compile_model(self._model, bound, self._options, training=self._training)
-        if self._training:
-            # Lazy parameters have a value now.
-            wrap_model(self._user_model, self)
+        self._wrap_user_model()
+        with torch.inference_mode(False):
+            compiled = compile_model(self._model, bound, self._options, training=self._training)
+        self._wrap_user_model()  # lazy parameters have a value now
         self._signature = CompiledSignature(bound)
         self._compiled = compiled
         self._has_run = False
         self._attach(compiled)
+
+    def _wrap_user_model(self) -> None:
+        if self._owner is not None:
+            wrap_model(self._user_model, self._owner)
 
     # -- weights -----------------------------------------------------------------------------------------------------
 
@@ -261,7 +257,7 @@ class PoplarExecutor:
     def _dict_optimizer(self) -> Dict[str, Any]:
         return self._device_optimizer.settings
 
-    # -- device --------------------------------------------------------------------------------------------------------
+    # -- device ------------------------------------------------------------------------------------------------------
 
     def isCompiled(self) -> bool:
         """Tell whether there is an executable."""
@@ -314,10 +310,10 @@ class PoplarExecutor:
         self._is_attached = False
 
     def __del__(self) -> None:
-        # What was trained must not be lost with an executor that nobody destroyed; the model stays wrapped.
-        if self.__dict__.get("_dirty_host_weights") and not sys.is_finalizing():
-            self.copyWeightsToHostIfNeeded()
-            self._device_optimizer.destroy()
+        # What was trained must not be lost; no tensor may be touched while garbage is collected, so it is only kept.
+        owner, compiled = self.__dict__.get("_owner"), self.__dict__.get("_compiled")
+        if owner is not None and compiled is not None and self._dirty_host_weights:
+            owner.leave_behind(compiled.state, {host.name: host.tensor for host in host_tensors(self._user_model)})
 
     @property
     def rng_state(self) -> Optional[List[int]]:
@@ -355,7 +351,7 @@ class PoplarExecutor:
             raise createPoptorchError("Model has not been compiled or has been destroyed.")
         return self._compiled
 
-    # -- the user's model ------------------------------------------------------------------------------------------------
+    # -- the user's model --------------------------------------------------------------------------------------------
 
     @property
     def model(self) -> nn.Module:
@@ -366,6 +362,16 @@ class PoplarExecutor:
     def options(self) -> Options:
         """The executor's own options, frozen."""
         return self._options
+
+    @property
+    def PoptorchParameter(self) -> Any:
+        """The class of the model's parameters while a training executor owns them; None for inference."""
+        return owned_class(nn.Parameter, (self._owner,)) if self._owner is not None else None
+
+    @property
+    def PoptorchBuffer(self) -> Any:
+        """The class of the model's buffers while a training executor owns them; None for inference."""
+        return owned_class(torch.Tensor, (self._owner,)) if self._owner is not None else None
 
     @property
     def _executable(self) -> Any:
@@ -391,17 +397,9 @@ class PoplarExecutor:
         return ParameterProxy(value, name) if isinstance(value, nn.Parameter) else value
 
     def __getstate__(self) -> Dict[str, Any]:
-        if self._compiled is not None:
-            raise TypeError("a compiled executor cannot be pickled: pickle its model, or call destroy() first")
+        if self._training or self._compiled is not None:
+            raise TypeError("a compiled executor, or one for training, cannot be pickled: pickle its model")
         return self.__dict__
 
     def __repr__(self) -> str:
         return module_repr(self._user_model)
-
-
-def _refuse_backward(*_args: Any, **_kwargs: Any) -> None:
-    raise createPoptorchError(
-        "backward() cannot be called explicitly on outputs of a PopTorch model. If you're using a trainingModel, the "
-        "backwards pass is performed automatically when invoking the model. If you're using an inferenceModel, you "
-        "should use a trainingModel instead."
-    )

@@ -19,8 +19,8 @@ __all__ = [
 ]
 
 _tracing_depth = 0
-pre_compile_hooks: "OrderedDict[int, Callable[[], Any]]" = OrderedDict()
-post_compile_hooks: "OrderedDict[int, Callable[[], Any]]" = OrderedDict()
+pre_compile_hooks: OrderedDict[int, Callable[[], Any]] = OrderedDict()
+post_compile_hooks: OrderedDict[int, Callable[[], Any]] = OrderedDict()
 
 
 def isRunningOnIpu() -> bool:
@@ -47,7 +47,7 @@ def registerPostCompileHook(hook: Callable[[], Any]) -> torch.utils.hooks.Remova
     return _register(post_compile_hooks, hook)
 
 
-def _register(hooks: "OrderedDict[int, Callable[[], Any]]", hook: Callable[[], Any]) -> Any:
+def _register(hooks: OrderedDict[int, Callable[[], Any]], hook: Callable[[], Any]) -> Any:
     handle = torch.utils.hooks.RemovableHandle(hooks)
     hooks[handle.id] = hook
     return handle

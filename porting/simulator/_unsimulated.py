@@ -66,9 +66,6 @@ _REFUSALS: Tuple[_Refusal, ...] = (
     ),
     _Refusal("enableSyntheticData", _popart_option("syntheticDataMode"), "the host's data would be used all the same"),
     _Refusal(
-        "updatableNamedBuffers", _popart_option("updatableNamedBuffers"), "the buffers could not be updated in a run"
-    ),
-    _Refusal(
         "Precision.enableFloatingPointExceptions",
         _popart_option("enableFloatingPointChecks"),
         "NaN and infinity would go unnoticed",

@@ -33,4 +33,4 @@ def identity_loss(x: torch.Tensor, reduction: str) -> torch.Tensor:
     """
     if reduction not in _REDUCTIONS:
         raise AssertionError("Unsupported reduction type!")
-    return torch.ops.poptorch.identity_loss(x, _REDUCTIONS[reduction])  # type: ignore[no-any-return]
+    return torch.ops.poptorch.identity_loss(x, _REDUCTIONS[reduction])

@@ -200,6 +200,14 @@ def test_run_puts_the_losses_of_all_steps_side_by_side(chain, capsys):
     assert errors == ""
 
 
+def test_a_terminal_is_told_which_step_runs(chain, capsys, monkeypatch):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+
+    main(["recipe", "run", "halving"])
+
+    assert capsys.readouterr().err == "step 0: The beginning\nstep 1: A bit more\n"
+
+
 def test_run_with_a_step_has_its_losses_only(chain, capsys):
     assert main(["recipe", "run", "halving", "--step", "1", "--steps", "1"]) == 0
     assert capsys.readouterr().out.split() == ["step", "step_1", "1", "1.500000"]
@@ -307,19 +315,26 @@ def test_a_copy_that_fails_leaves_nothing_behind(chain, tmp_path, monkeypatch):
     assert list(folder.iterdir()) == []
 
 
-@pytest.mark.slow
-def test_copied_programs_run_by_themselves(tmp_path):
-    main(["recipe", "copy", "first_port", str(tmp_path / "mine")])
-
-    for program in sorted((tmp_path / "mine").glob("step_*.py")):
-        result = run_program(program.name, cwd=program.parent)
-        assert re.fullmatch(r"loss 2\.\d+ -> 0\.\d+, test accuracy 0\.9[5-9]\d\n", result.stdout), result.stderr
-
-
-def test_a_copied_program_needs_only_the_public_names(tmp_path):
+def test_a_copied_program_is_imported_by_itself(tmp_path):
     main(["recipe", "copy", "first_port", str(tmp_path / "mine")])
     program = "import step_1_loss_in_forward as step; print(*step.train(2))"
 
     result = run_program("-c", program, cwd=tmp_path / "mine")
 
     assert len(result.stdout.split()) == 2, result.stderr
+
+
+@pytest.mark.slow
+def test_a_copied_program_runs_as_a_script(tmp_path):
+    main(["recipe", "copy", "first_port", str(tmp_path / "mine")])
+
+    result = run_program(str(tmp_path / "mine" / "step_4_device_iterations.py"), cwd=tmp_path)
+
+    assert re.fullmatch(r"loss 2\.\d+ -> 0\.\d+, test accuracy 0\.9[5-9]\d\n", result.stdout), result.stderr
+
+
+@pytest.mark.parametrize("recipe", read_recipes(), ids=lambda recipe: recipe.name)
+def test_programs_import_nothing_of_this_package_but_its_public_names(recipe):
+    imports = {line for step in recipe.steps for line in re.findall(r"^.*\bimport\b.*$", step.source, re.MULTILINE)}
+
+    assert {line for line in imports if "porting" in line or line.startswith("from .")} == {"import porting"}

@@ -65,15 +65,14 @@ def blocks_of(page: Path) -> List[Block]:
     return blocks
 
 
-def run(block: Block, names: Dict[str, Any], folder: Path) -> Tuple[str, Optional[str]]:
-    """Run a block of Python; return what it printed, its error included, and the error's code."""
-    file = folder / block.file_name
-    file.write_text(block.source, encoding="utf-8")
+def run(block: Block, names: Dict[str, Any]) -> Tuple[str, Optional[str]]:
+    """Run a block of Python as a file of this folder; return what it printed, its error included, and its code."""
+    Path(block.file_name).write_text(block.source, encoding="utf-8")
     linecache.checkcache()
     printed = io.StringIO()
     try:
         with contextlib.redirect_stdout(printed):
-            exec(compile(block.source, str(file), "exec"), names)
+            exec(compile(block.source, block.file_name, "exec"), names)
     except Exception as error:
         if block.raises is None or not hasattr(error, "finding"):
             raise
@@ -104,7 +103,7 @@ def test_the_programs_of_a_page_do_what_it_shows(page, tmp_path, monkeypatch):
 
     for block in blocks_of(page):
         if block.language == "python":
-            printed, code = run(block, names, tmp_path)
+            printed, code = run(block, names)
 
             assert code == block.raises, block.source
             if block.output is not None:

@@ -30,7 +30,7 @@ def make_options(module, *, iterations=1, accumulation=1, replicas=1):
     return options
 
 
-# -- which rows (2.3, 2.4)
+# -- which rows
 
 
 @pytest.mark.parametrize(("iterations", "accumulation", "replicas"), [(2, 1, 1), (1, 3, 1), (1, 1, 2), (2, 3, 2)])
@@ -43,8 +43,8 @@ def test_rows_must_be_a_multiple_of_the_micro_batches(poptorch, regression, iter
         executor(torch.ones(parts + 1, 3), torch.ones(parts, 2))
 
     assert str(caught.value).startswith(
-        f"Invalid batch dimension: In the input torch.Size([{parts + 1}, 3]), the batch dimension ({parts + 1}) must be a "
-        f"multiple of Options.deviceIterations({iterations}) * (Options.replicationFactor({replicas}) / "
+        f"Invalid batch dimension: In the input torch.Size([{parts + 1}, 3]), the batch dimension ({parts + 1}) must "
+        f"be a multiple of Options.deviceIterations({iterations}) * (Options.replicationFactor({replicas}) / "
         "Options.inputReplicaGrouping.input_group_size(1)) * Options.Training.gradientAccumulation("
         f"{accumulation}) = {parts} because it is used to calculate the batch size which will be executed on the device"
     )

@@ -118,7 +118,7 @@ def test_buffers_without_persistence_live_on_the_device_too(poptorch):
     assert executor(torch.zeros(1)).item() == 2.0
 
 
-# -- errors (3.5)
+# -- errors
 
 
 def reassign(model, x):
@@ -163,7 +163,7 @@ def test_a_model_with_a_refused_buffer_is_as_before(poptorch):
     assert model(torch.ones(1)).item() == 3.0
 
 
-# -- replication (2.9)
+# -- replication
 
 
 def replicated(poptorch, *, broadcast):
@@ -230,7 +230,7 @@ def test_a_python_number_is_a_constant(poptorch):
     assert [executor(torch.zeros(1)).item() for _ in range(3)] == [1.0, 1.0, 1.0]
 
 
-# -- updating named buffers (2.9)
+# -- updating named buffers
 
 
 def test_named_buffers_need_the_option(poptorch):
@@ -244,3 +244,26 @@ def test_named_buffers_need_the_option(poptorch):
 def test_named_buffers_need_a_compiled_model(poptorch):
     with pytest.raises(poptorch.Error, match="Model has not been compiled or has been destroyed."):
         poptorch.inferenceModel(Buffered(add_one)).copyNamedBuffersToDevice()
+
+
+def test_named_buffers_are_sent_and_no_other_weight(poptorch):
+    model = nn.Module()
+    model.weight = nn.Parameter(torch.zeros(1))
+    model.register_buffer("y", torch.zeros(1))
+    model.forward = lambda x: x + model.weight + model.y
+    executor = poptorch.inferenceModel(model, poptorch.Options().updatableNamedBuffers(["y"]))
+    executor(torch.zeros(1))
+    with torch.no_grad():
+        model.weight += 100
+        model.y += 1
+
+    executor.copyNamedBuffersToDevice()
+
+    assert executor(torch.zeros(1)).item() == 1.0
+
+
+def test_named_buffers_must_exist(poptorch):
+    executor = poptorch.inferenceModel(Buffered(add_one), poptorch.Options().updatableNamedBuffers(["z"]))
+
+    with pytest.raises(poptorch.poptorch_core.Error, match="The model has no buffers called z"):
+        executor(torch.zeros(1))

@@ -20,7 +20,7 @@ def identity(x):
     return x.clone()
 
 
-# -- narrowing (2.14.1)
+# -- narrowing
 
 
 @pytest.mark.parametrize("dtype", NATIVE)
@@ -118,7 +118,7 @@ def test_parameters_in_double_precision_are_trained(poptorch, regression, batch)
     assert not torch.equal(regression.linear.weight, before)
 
 
-# -- half precision (2.14.2)
+# -- half precision
 
 
 def test_elementwise_operators_promote_to_single(poptorch):
@@ -171,7 +171,7 @@ def test_factories_honour_their_type(poptorch):
     assert run(poptorch, lambda x: torch.ones(2, dtype=x.dtype, device=x.device), x).dtype == torch.float16
 
 
-# -- empty tensors (2.14.4)
+# -- empty tensors
 
 
 def test_empty_inputs_are_refused(poptorch):

@@ -10,6 +10,7 @@ import warnings
 import pytest
 import torch
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 OFFLINE = "Trying to run a model on an offline device"
 NOT_COMPILED = "Model has not been compiled or has been destroyed."
@@ -34,6 +35,18 @@ class Fails(nn.Module):
         return x + self.weight
 
 
+class Operators(TorchDispatchMode):
+    """Lists the operators that run while it is entered."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.names.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+
 class PickRow(nn.Module):
     """Scores one row of a table; an index outside the table fails in the kernel, not in the trace."""
 
@@ -45,7 +58,7 @@ class PickRow(nn.Module):
         return nn.functional.mse_loss(self.table(index), torch.zeros(1, 2, device="ipu"))
 
 
-# -- construction (1.4)
+# -- construction
 
 
 def test_options_of_another_type_are_refused(poptorch):
@@ -119,7 +132,7 @@ def test_an_optimizer_for_inference_is_refused(poptorch):
         poptorch.PoplarExecutor(Double(), None, False, "", optimizer=optimizer)
 
 
-# -- compiling and calling (2.1)
+# -- compiling and calling
 
 
 def test_the_first_call_compiles(poptorch):
@@ -235,7 +248,7 @@ def test_non_contiguous_inputs_are_contiguous_in_forward(poptorch):
     assert torch.equal(result, x.reshape(-1))
 
 
-# -- attributes (1.4)
+# -- attributes
 
 
 def test_attributes_come_from_the_users_model(poptorch, regression):
@@ -307,11 +320,11 @@ def test_a_compiled_executor_says_why_it_cannot_be_pickled(poptorch):
     executor = poptorch.inferenceModel(nn.Linear(2, 2))
     executor(torch.ones(1, 2))
 
-    with pytest.raises(TypeError, match="a compiled executor cannot be pickled"):
+    with pytest.raises(TypeError, match="a compiled executor, or one for training, cannot be pickled"):
         pickle.dumps(executor)
 
 
-# -- measurements (3.1)
+# -- measurements
 
 
 def test_cycles_are_not_counted_without_the_option(poptorch):
@@ -365,7 +378,7 @@ def test_a_compilation_is_one_line_in_a_log_file(poptorch, capsys):
     assert capsys.readouterr().err.splitlines() == ["Graph compilation: 100%|██████████| 100/100 [00:00]"]
 
 
-# -- destroying (2.12, 2.22)
+# -- destroying
 
 
 def test_a_destroyed_inference_executor_compiles_for_other_shapes(poptorch):
@@ -436,6 +449,29 @@ def test_a_forgotten_executor_leaves_the_model_wrapped(poptorch, regression):
         poptorch.trainingModel(regression)
 
 
+def test_what_a_forgotten_executor_trained_is_not_lost_by_releasing_the_model(poptorch, regression, batch):
+    before = regression.linear.weight.detach().clone()
+    executor = poptorch.trainingModel(regression)
+    executor(*batch)
+    del executor
+    gc.collect()
+
+    regression.destroy()
+
+    assert not torch.equal(regression.linear.weight, before)
+
+
+def test_collecting_an_executor_runs_no_operator(poptorch, regression, batch):
+    executor = poptorch.trainingModel(regression)
+    executor(*batch)
+
+    with Operators() as operators:
+        del executor
+        gc.collect()
+
+    assert operators.names == []
+
+
 def test_a_model_of_a_forgotten_executor_can_be_released(poptorch, regression, batch):
     poptorch.trainingModel(regression)
     gc.collect()
@@ -443,6 +479,30 @@ def test_a_model_of_a_forgotten_executor_can_be_released(poptorch, regression, b
     regression.destroy()
 
     assert poptorch.trainingModel(regression)(*batch)[1].dim() == 0
+
+
+# -- modes of the host
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_training_does_not_depend_on_the_hosts_gradient_mode(poptorch, regression, batch, mode):
+    executor = poptorch.trainingModel(regression)
+
+    with mode():
+        losses = [executor(part * 1, batch[1])[1] for part in (batch[0], batch[0])]
+
+    assert losses[1] < losses[0]
+    assert executor(*batch)[1] < losses[1]
+
+
+def test_runs_do_not_depend_on_the_hosts_autocast(poptorch):
+    executor = poptorch.inferenceModel(nn.Linear(2, 2))
+    expected = executor(torch.ones(1, 2))
+
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        result = executor(torch.ones(1, 2))
+
+    assert torch.equal(result, expected)
 
 
 # -- failures

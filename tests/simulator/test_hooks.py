@@ -44,7 +44,7 @@ def names(calls):
     return [name for name, _ in calls]
 
 
-# -- compile hooks (1.15)
+# -- compile hooks
 
 
 def test_hooks_run_around_the_trace_in_their_order(poptorch, calls, record):
@@ -123,7 +123,7 @@ def test_a_failing_hook_leaves_the_executor_usable(poptorch):
     assert executor(torch.ones(1)).item() == 1.0
 
 
-# -- isRunningOnIpu (1.3)
+# -- isRunningOnIpu
 
 
 def test_forward_knows_that_it_is_traced(poptorch):
@@ -158,7 +158,7 @@ def test_validation_of_distributions_is_off_while_tracing(poptorch):
     assert torch.distributions.Distribution._validate_args
 
 
-# -- modules' own hooks (2.17)
+# -- modules' own hooks
 
 
 def test_modules_hooks_run_once_in_the_trace(poptorch, calls):

@@ -66,7 +66,7 @@ def num_fetches(trained):
     return fetches
 
 
-# -- two copies (2.8.1)
+# -- two copies
 
 
 def test_weights_changed_on_the_host_do_not_reach_the_device(poptorch, model, batch):
@@ -125,7 +125,7 @@ def test_loading_into_the_users_model_does_not_reach_the_device(trained, batch):
     assert trained(*batch)[0].any()
 
 
-# -- looking at the weights (2.8.2)
+# -- looking at the weights
 
 
 @pytest.mark.parametrize("look", LOOKS)
@@ -290,7 +290,7 @@ def test_a_state_loads_into_a_plain_model(trained, regression, batch):
     assert torch.equal(other(*batch)[1], trained.model(*batch)[1])
 
 
-# -- identity (2.8.5)
+# -- identity
 
 
 def test_tied_weights_are_one_tensor_on_the_device(poptorch):
@@ -336,7 +336,7 @@ def test_parameters_in_the_same_memory_are_recognised(poptorch, regression, batc
     assert not torch.equal(regression.linear.weight, before)
 
 
-# -- debug lines (2.11)
+# -- debug lines
 
 
 def test_copies_are_logged_by_direction(poptorch, regression, batch, debug_log):

@@ -45,7 +45,7 @@ def test_inference_updates_no_weight(poptorch, regression, batch):
     assert torch.equal(regression.linear.weight, before)
 
 
-# -- following training (2.8.4)
+# -- following training
 
 
 @pytest.mark.parametrize("take", [lambda executor: executor, lambda executor: executor.model])
@@ -137,7 +137,7 @@ def test_inference_of_a_part_takes_the_trained_weights_when_it_compiles(poptorch
     assert torch.equal(output, train(*batch)[0])
 
 
-# -- modes (2.21)
+# -- modes
 
 
 def test_the_mode_at_compile_time_is_frozen(poptorch):

@@ -37,7 +37,7 @@ def bare():
     return module
 
 
-# -- what is taken (1.3)
+# -- what is taken
 
 
 def test_a_model_cannot_be_wrapped_for_training_twice(poptorch, regression):
@@ -141,7 +141,7 @@ def test_lazy_modules_are_materialised_and_trained(poptorch):
     assert not torch.equal(model[0].weight, before)
 
 
-# -- what becomes of the model (2.8.2)
+# -- what becomes of the model
 
 
 def test_the_class_of_a_wrapped_model_is_derived_from_its_own(poptorch, regression):
@@ -296,7 +296,8 @@ def test_a_saved_wrapped_model_loads_without_the_package(poptorch, tmp_path):
     torch.save(model, tmp_path / "model.pt")
     script = (
         "import sys, torch; sys.modules['porting'] = None; "
-        f"model = torch.load({str(tmp_path / 'model.pt')!r}, weights_only=False); print(type(model), type(model[0].weight))"
+        f"model = torch.load({str(tmp_path / 'model.pt')!r}, weights_only=False); "
+        "print(type(model), type(model[0].weight))"
     )
     shown = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
 

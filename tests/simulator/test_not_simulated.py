@@ -66,6 +66,57 @@ def test_there_is_no_hardware():
         simulator.ipuHardwareVersion()
 
 
+@pytest.mark.parametrize("name", sorted(simulator.poptorch_core.TestErrorType.__members__))
+def test_test_errors_have_their_context_apart_from_the_message(name):
+    with pytest.raises(simulator.Error) as caught:
+        simulator.poptorch_core._throwTestError(simulator.poptorch_core.TestErrorType[name])
+
+    error = caught.value
+    for level in ("throwTestError::bottomLevel", "throwTestError::topLevel"):
+        assert level in error.args[0]
+        assert error.location.count(level) == 1
+        assert level not in error.message
+
+
+@pytest.mark.parametrize(
+    ("name", "cls", "kind"),
+    [
+        ("PoplarRecoverableFullReset", simulator.RecoverableError, "poplar_recoverable_runtime_error"),
+        ("PoplarUnrecoverable", simulator.UnrecoverableError, "poplar_unrecoverable_runtime_error"),
+        ("PoplarLinkError", simulator.Error, "poplar_link_error"),
+    ],
+)
+def test_test_errors_have_the_class_and_type_of_their_origin(name, cls, kind):
+    with pytest.raises(simulator.Error) as caught:
+        simulator.poptorch_core._throwTestError(simulator.poptorch_core.TestErrorType[name])
+
+    assert (type(caught.value), caught.value.type) == (cls, kind)
+
+
+def test_a_recoverable_error_names_the_action():
+    kinds = simulator.poptorch_core.TestErrorType
+
+    with pytest.raises(simulator.RecoverableError) as caught:
+        simulator.poptorch_core._throwTestError(kinds.PoplarRecoverableFullReset)
+
+    assert caught.value.recovery_action == "FULL_RESET"
+
+
+def test_unknown_compiler_options_are_refused_when_the_model_compiles():
+    options = simulator.Options()
+    options._Popart.set("wibble", 1)
+    executor = simulator.inferenceModel(nn.ReLU(), options)
+
+    with pytest.raises(simulator.Error, match="Unknown uint64 option wibble"):
+        executor(torch.ones(1))
+
+
+def test_printing_a_model_shows_its_blocks_and_then_the_object(capsys):
+    simulator.print(nn.ReLU())
+
+    assert capsys.readouterr().out.splitlines() == ["ReLU()", "ReLU()"]
+
+
 def test_the_errors_are_those_of_the_core():
     assert simulator.Error is simulator.poptorch_core.Error
     assert simulator.ConfigFileError is simulator.options.ConfigFileError

@@ -28,7 +28,7 @@ def assert_states_equal(ours, theirs):
     torch.testing.assert_close(ours["ipu_param"], theirs["ipu_param"], rtol=0, atol=0)
 
 
-# -- content (2.11)
+# -- content
 
 
 def test_there_is_no_state_before_compiling(executor, adam):

@@ -105,7 +105,7 @@ def test_dropout_is_inactive_in_eval_mode(poptorch):
     assert torch.equal(executor(torch.ones(100)), torch.ones(100))
 
 
-# -- rng_state (2.16)
+# -- rng_state
 
 
 def test_the_state_needs_a_compiled_model(poptorch):

@@ -218,7 +218,7 @@ def test_inputs_are_not_changed_by_a_call(poptorch):
     assert x.tolist() == [1.0, 1.0]
 
 
-# -- types with a parser of their own (1.15)
+# -- types with a parser of their own
 
 
 @pytest.mark.usefixtures("parser")
@@ -262,7 +262,7 @@ def test_a_parser_must_be_one(poptorch):
         poptorch.registerCustomArgParser(Wrapper, object())
 
 
-# -- the helpers (1.15)
+# -- the helpers
 
 
 def test_flattening_goes_depth_first(poptorch):

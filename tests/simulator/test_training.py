@@ -60,7 +60,7 @@ def train_on_device(executor, batch, *, num_steps=10):
     return [executor(*batch)[1].item() for _ in range(num_steps)]
 
 
-# -- optimizers (2.7)
+# -- optimizers
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
@@ -160,7 +160,7 @@ def test_a_refused_optimizer_leaves_the_model_unwrapped(poptorch, regression):
     assert type(regression).__name__ == "Regression"
 
 
-# -- settings reach the device with setOptimizer (2.10)
+# -- settings reach the device with setOptimizer
 
 
 def test_a_new_learning_rate_holds_from_set_optimizer_on(poptorch, regression, batch):
@@ -288,7 +288,7 @@ def test_half_accumulators_are_refused_once_compiled(poptorch, regression, batch
         executor.setOptimizer(poptorch.optim.Adam(regression.parameters(), accum_type=torch.float16))
 
 
-# -- precision (2.14.2)
+# -- precision
 
 
 def test_a_half_precision_model_trains(poptorch, regression, batch):
@@ -321,7 +321,6 @@ def test_half_activations_keep_single_precision_weights(poptorch, batch):
     assert model.linear.weight.dtype == torch.float32
 
 
-@pytest.mark.xfail(reason="torch's CPU kernel refuses half weights with single statistics", strict=True)
 def test_batch_statistics_of_a_half_model_may_stay_single(poptorch):
     model = nn.Sequential(nn.Conv1d(1, 2, 1), nn.BatchNorm1d(2)).half()
     model[1].running_mean = model[1].running_mean.float()

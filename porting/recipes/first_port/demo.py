@@ -50,7 +50,6 @@ def main() -> int:
     """Train both, compare them, and return 0 when they agree and have learnt."""
     # threads that wait for each other cost more than they bring to so small a model
     torch.set_num_threads(1)
-    torch.manual_seed(0)
     try:
         step_0 = importlib.import_module("porting.recipes.first_port.step_0_plain")
     except ModuleNotFoundError as error:
@@ -72,7 +71,7 @@ def main() -> int:
 
     _headline("steady state")
     _compare_speed(plain_step, ported, list(_loader(train_set)))
-    say(f"\nnext: {_command()} recipe show first_port --diff   # the few lines that make the port")
+    say(f"\nnext, see what a port changes: {_command()} recipe show first_port --diff")
     return 0 if all(is_met for is_met, _text in verdicts) else 1
 
 

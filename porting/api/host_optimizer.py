@@ -1,0 +1,73 @@
+"""The torch optimizer that a port was made from: what the user does with it on the host is not lost unseen."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any, Callable, List
+
+import torch
+
+from ..adapters import carry_state, notify
+from ..diagnostics import Finding, caller_place
+from .parts import Parts
+
+__all__ = ["say_host_step_is_needless", "stop_watching", "watch_optimizer"]
+
+# Hooks by optimizer: an optimizer that is ported again must come without the earlier port's.
+_HOOKS: weakref.WeakKeyDictionary[torch.optim.Optimizer, List[Any]] = weakref.WeakKeyDictionary()
+
+
+def watch_optimizer(optimizer: torch.optim.Optimizer, parts: Parts, *, is_on_device: Callable[[], bool]) -> None:
+    """Say so when `optimizer` steps on the host, and hand a state that is loaded into it on to the device.
+
+    Only while `is_on_device()`: afterwards the optimizer may train the plain model. It must not keep the ported model
+    alive. torch before 2.1 cannot tell that a state was loaded.
+    """
+    stop_watching(optimizer)
+    hooks = _HOOKS.setdefault(optimizer, [])
+    warned: List[bool] = []
+
+    def on_step(*_args: Any) -> None:
+        if is_on_device() and not warned:
+            warned.append(True)
+            say_host_step_is_needless("`optimizer.step()` does nothing")
+
+    def on_load(loaded: torch.optim.Optimizer) -> None:
+        if loaded is not parts.optimizer:
+            _take_over_state(loaded, parts)
+
+    hooks.append(optimizer.register_step_pre_hook(on_step))
+    if hasattr(optimizer, "register_load_state_dict_post_hook"):
+        hooks.append(optimizer.register_load_state_dict_post_hook(on_load))
+
+
+def stop_watching(optimizer: Any) -> None:
+    """Remove what `watch_optimizer` added."""
+    if isinstance(optimizer, torch.optim.Optimizer):
+        for hook in _HOOKS.pop(optimizer, []):
+            hook.remove()
+
+
+def say_host_step_is_needless(fault: str) -> None:
+    """Warn (O007) of a part of a plain training loop that is left over."""
+    notify(
+        Finding(
+            "O007",
+            message=f"{fault}: the device made the step inside the call",
+            place=caller_place(),
+            help="remove `zero_grad()`, `backward()` and `step()` from the loop",
+        )
+    )
+
+
+def _take_over_state(loaded: torch.optim.Optimizer, parts: Parts) -> None:
+    """Give the device the state of `loaded`, and zeros where that has none."""
+    before = parts.optimizer.state_dict()["ipu_state"] or {}
+    if before:
+        zeros = {name: torch.zeros_like(tensor) for name, tensor in before.items()}
+        parts.optimizer.set_state_dict({"ipu_state": zeros, "ipu_param": {}})
+        carry_state(loaded, parts.optimizer, parts.wrapped)
+        state = {**zeros, **parts.optimizer.state_dict()["ipu_state"]}
+        parts.optimizer.set_state_dict({"ipu_state": state, "ipu_param": {}})
+    else:
+        carry_state(loaded, parts.optimizer, parts.wrapped)

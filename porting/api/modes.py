@@ -1,0 +1,52 @@
+"""Train and eval modes of a port's modules: noted, set for a while, and given back."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import Any, Dict, Iterator, List, Mapping
+
+from torch import nn
+
+from .parts import Parts
+
+__all__ = ["eval_modes", "kept_modes", "modes_of"]
+
+
+def modes_of(parts: Parts) -> List[bool]:
+    """List for each module of the user's model whether it is in train mode."""
+    return [module.training for module in parts.model.modules()]
+
+
+@contextmanager
+def kept_modes(parts: Parts) -> Iterator[None]:
+    """Give every module the mode back that it has now."""
+    modes = [(module, module.training) for module in _modules(parts)]
+    try:
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training
+
+
+@contextmanager
+def eval_modes(parts: Parts) -> Iterator[None]:
+    """Put all modules into eval mode for the duration of the context.
+
+    The flags are set directly: a user's own `train()` may do more than switch a mode.
+    """
+    with kept_modes(parts):
+        for module in _modules(parts):
+            module.training = False
+        yield
+
+
+def _modules(parts: Parts) -> List[nn.Module]:
+    """List the model, the module around it and the losses, which may have parts in common."""
+    losses = parts.loss.values() if isinstance(parts.loss, Mapping) else [parts.loss]
+    roots: List[Any] = [parts.model, parts.wrapped]
+    roots += [getattr(loss, "function", loss) for loss in losses]
+    found: Dict[int, nn.Module] = {}
+    for root in roots:
+        if isinstance(root, nn.Module):
+            found.update((id(module), module) for module in root.modules())
+    return list(found.values())

@@ -1,0 +1,80 @@
+"""What is known of the tensors of one capture: gradient paths, in-place writes, and what is made of parameters."""
+
+from __future__ import annotations
+
+from typing import Iterable, List, Sequence, Set
+
+import torch
+
+from .device_tensor import DeviceTensor
+
+__all__ = ["TensorFacts"]
+
+
+class TensorFacts:
+    """Facts about device tensors and the memory behind them; views share memory, and so what was written to it."""
+
+    def __init__(self) -> None:
+        self._gradient_tensors: Set[int] = set()
+        self._gradient_memory: Set[int] = set()
+        self._leaf_memory: Set[int] = set()
+        self._written_memory: Set[int] = set()
+        self._parameter_nodes: Set[torch.fx.Node] = set()
+        self._alive: List[DeviceTensor] = []
+
+    def add(self, tensor: DeviceTensor) -> None:
+        """Keep `tensor` alive, so that its identity stays its own."""
+        self._alive.append(tensor)
+
+    def add_parameter(self, tensor: DeviceTensor, *, trainable: bool) -> None:
+        """Note that `tensor` is a parameter, where gradient paths begin if it is trainable."""
+        self._parameter_nodes.add(tensor.node)
+        if trainable:
+            self._gradient_tensors.add(id(tensor))
+            self._leaf_memory.add(_memory(tensor))
+
+    def tracks_gradient(self, tensor: DeviceTensor) -> bool:
+        """Tell whether a gradient path leads from a trainable parameter to `tensor`."""
+        return id(tensor) in self._gradient_tensors or _memory(tensor) in self._gradient_memory
+
+    def node_tracks_gradient(self, node: torch.fx.Node) -> bool:
+        """Tell whether a gradient path leads from a trainable parameter to the value of `node`."""
+        return any(tensor.node is node and self.tracks_gradient(tensor) for tensor in self._alive)
+
+    def was_written(self, tensor: DeviceTensor) -> bool:
+        """Tell whether an operator changed the memory of `tensor` in place."""
+        return _memory(tensor) in self._written_memory
+
+    def node_was_written(self, node: torch.fx.Node) -> bool:
+        """Tell whether an operator changed the memory behind the value of `node` in place."""
+        return any(tensor.node is node and self.was_written(tensor) for tensor in self._alive)
+
+    def is_parameter(self, tensor: DeviceTensor) -> bool:
+        """Tell whether `tensor` is a parameter or computed from parameters alone."""
+        return tensor.node in self._parameter_nodes
+
+    def note_writes(self, written: Iterable[DeviceTensor], *, tracked: bool) -> None:
+        """Note in-place writes; a `tracked` one brings a gradient path into the memory.
+
+        Raises RuntimeError, in the words of eager PyTorch, for a trainable parameter written to outside `no_grad`.
+        """
+        for tensor in written:
+            memory = _memory(tensor)
+            if torch.is_grad_enabled() and memory in self._leaf_memory and self.tracks_gradient(tensor):
+                raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
+            self._written_memory.add(memory)
+            if tracked and tensor.dtype.is_floating_point:
+                self._gradient_memory.add(memory)
+
+    def note_results(self, results: Iterable[DeviceTensor], operands: Sequence[DeviceTensor], *, tracked: bool) -> None:
+        """Note where the results of an operator on `operands` come from; `tracked` says by a gradient path."""
+        from_parameters = bool(operands) and all(self.is_parameter(tensor) for tensor in operands)
+        for tensor in results:
+            if tracked and tensor.dtype.is_floating_point:
+                self._gradient_tensors.add(id(tensor))
+            if from_parameters:
+                self._parameter_nodes.add(tensor.node)
+
+
+def _memory(tensor: DeviceTensor) -> int:
+    return int(tensor.inner.untyped_storage()._cdata)

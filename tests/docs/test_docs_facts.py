@@ -1,0 +1,124 @@
+"""What docs say of the code is so: files and functions exist, codes arise where they say, and lists are complete."""
+
+from __future__ import annotations
+
+import ast
+import re
+from functools import lru_cache
+from pathlib import Path
+from typing import Dict, Iterator, List, Set, Tuple
+
+import pytest
+
+import porting
+import porting.simulator
+from porting.diagnostics import CODES
+from porting.simulator._model_access import UNSIMULATED_MEMBERS
+from porting.simulator._unsimulated import _REFUSALS
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+WALK = ROOT / "docs" / "start-to-finish.md"
+DECISIONS = sorted((ROOT / "docs" / "decisions").glob("[0-9]*.md"))
+# codes that have a page and that nothing raises yet, as the walk says
+NOT_RAISED = {"L001", "O004"}
+
+each_page = pytest.mark.parametrize("page", PAGES, ids=[str(page.relative_to(ROOT)) for page in PAGES])
+each_decision = pytest.mark.parametrize("page", DECISIONS, ids=[page.stem for page in DECISIONS])
+
+
+def references_of(page: Path) -> Iterator[Tuple[Path, str]]:
+    """List the files that a page names in backticks, each with the name behind `::`, which may be empty."""
+    for file, name in re.findall(r"`((?:porting|tests)/[\w/.]+?)(?:::([\w.]+))?`", page.read_text("utf-8")):
+        yield ROOT / file, name
+
+
+@lru_cache(maxsize=None)
+def names_in(file: Path) -> Set[str]:
+    """List the functions, classes and constants of a module, members as in `Class.method`."""
+    return set(_names_of(ast.parse(file.read_text("utf-8")).body, prefix=""))
+
+
+def _names_of(body: List[ast.stmt], prefix: str) -> Iterator[str]:
+    for statement in body:
+        if isinstance(statement, (ast.FunctionDef, ast.ClassDef)):
+            yield prefix + statement.name
+            yield from _names_of(statement.body, f"{prefix}{statement.name}.")
+        elif isinstance(statement, (ast.Assign, ast.AnnAssign)):
+            targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+            yield from (prefix + target.id for target in targets if isinstance(target, ast.Name))
+
+
+def error_table() -> Iterator[Tuple[str, str]]:
+    """List (code, file) of the walk's table of errors, ranges such as C001-C004 written out."""
+    for codes, file in re.findall(r"^\|[^|]*\| ([A-Z0-9, -]+) \| `([^`]+)` \|$", WALK.read_text("utf-8"), re.MULTILINE):
+        for first, last in re.findall(r"([A-Z]\d+)(?:-([A-Z]\d+))?", codes):
+            for number in range(int(first[1:]), int((last or first)[1:]) + 1):
+                yield f"{first[0]}{number:03}", file
+
+
+@each_page
+def test_the_files_and_functions_that_a_page_names_exist(page):
+    for file, name in references_of(page):
+        assert file.exists(), file
+        assert not name or name in names_in(file), f"{file}::{name}"
+
+
+def test_the_walk_names_many_functions():
+    assert len({name for _file, name in references_of(WALK) if name}) >= 30
+
+
+def test_errors_arise_where_the_walk_says():
+    wrong = [(code, file) for code, file in error_table() if f'"{code}"' not in (ROOT / file).read_text("utf-8")]
+
+    assert wrong == []
+
+
+def test_the_walk_says_of_every_code_where_it_arises():
+    assert {code for code, _file in error_table()} == set(CODES) - NOT_RAISED
+
+
+def test_the_glossary_is_in_alphabetical_order():
+    terms = re.findall(r"^\*\*(.+?)\*\*", (ROOT / "docs" / "glossary.md").read_text("utf-8"), re.MULTILINE)
+
+    assert terms == sorted(terms, key=str.lower)
+    assert len(terms) == len(set(terms)) > 30
+
+
+@each_decision
+def test_a_decision_has_context_decision_consequences_and_what_was_rejected(page):
+    text = page.read_text("utf-8")
+
+    assert text.startswith(f"# {page.stem[:4]}: ")
+    assert re.findall(r"^## (.*)$", text, re.MULTILINE) == ["Context", "Decision", "Consequences", "Rejected"]
+
+
+def test_the_index_lists_every_decision():
+    listed = re.findall(r"^\| \[\d+\]\(([^)]+)\)", (ROOT / "docs/decisions/README.md").read_text("utf-8"), re.MULTILINE)
+
+    assert listed == [page.name for page in DECISIONS]
+
+
+@pytest.mark.parametrize(
+    ("heading", "names"),
+    [
+        ("Names of the module", porting.simulator.NOT_SIMULATED),
+        ("Members of an executor", UNSIMULATED_MEMBERS),
+        ("Settings that are refused", [refusal.name for refusal in _REFUSALS]),
+    ],
+)
+def test_the_list_of_what_is_not_simulated_is_complete(heading, names):
+    section = sections_of(ROOT / "docs" / "not-simulated.md")[heading]
+
+    public = {name for name in names if not name.startswith("_")}
+
+    assert set(re.findall(r"`([\w.]+)", section)) == {re.match(r"[\w.]+", name)[0] for name in public}
+
+
+def sections_of(page: Path) -> Dict[str, str]:
+    _preamble, *parts = re.split(r"^## ", page.read_text("utf-8"), flags=re.MULTILINE)
+    return {part.partition("\n")[0]: part.partition("\n")[2] for part in parts}
+
+
+def test_the_changelog_has_this_version():
+    assert f"## {porting.__version__} - " in (ROOT / "CHANGELOG.md").read_text("utf-8")
