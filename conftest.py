@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from typing import Iterator
 
 import pytest
 import torch
+
+# Small tensors gain nothing from threads, and where other programs run threads that wait for each other lose a lot.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+torch.set_num_threads(1)
 
 
 @pytest.fixture(autouse=True)

@@ -25,7 +25,9 @@ def materialise_lazy_modules(model: nn.Module, args: Sequence[Any], kwargs: Mapp
         return
     modes = [(module, module.training) for module in model.modules()]
     try:
-        model.eval()
+        # a module's own `train()` may do more than switch the mode
+        for module, _ in modes:
+            module.training = False
         with torch.no_grad():
             model(*args, **kwargs)
     finally:

@@ -9,10 +9,10 @@ import torch
 from ..adapters.labels import NO_LABELS, split_labels
 from ..diagnostics import BatchError, DeviceError, caller_place
 from ..options import PortOptions
-from .batch_errors import find_foreign_device
+from .failures import find_foreign_device
 from .parts import Parts
 
-__all__ = ["check_first_batch", "has_labels"]
+__all__ = ["check_first_batch", "check_labels", "has_labels"]
 
 
 def has_labels(parts: Parts, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
@@ -30,6 +30,13 @@ def check_first_batch(parts: Parts, args: Sequence[Any], kwargs: Mapping[str, An
     foreign = find_foreign_device(args, kwargs)
     if foreign is not None:
         raise BatchError(foreign)
+    check_labels(parts, args, kwargs)
+    if parts.options.micro_batch > 1:
+        _check_rows(parts.options, args, kwargs)
+
+
+def check_labels(parts: Parts, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Refuse a training call without labels (D006), or with arguments that fit neither model nor label (L006)."""
     if parts.loss is not None and not has_labels(parts, args, kwargs):
         raise DeviceError.of(
             "D006",
@@ -38,8 +45,6 @@ def check_first_batch(parts: Parts, args: Sequence[Any], kwargs: Mapping[str, An
             label="this call",
             help="pass them, `ported(inputs, labels)`, or use `ported.inference()(inputs)`",
         )
-    if parts.options.micro_batch > 1:
-        _check_rows(parts.options, args, kwargs)
 
 
 def _check_rows(options: PortOptions, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 
@@ -14,6 +14,7 @@ _KEEP_SHAPES = (
     "let every batch have the same shape: `ported.dataloader(...)`, `drop_last=True`, or "
     "`FixedBatchDataset(dataset, samples_per_call)` for the last one"
 )
+_IN_THE_FIRST = "in the batch that was compiled for"
 
 
 class _Leaf(NamedTuple):
@@ -88,18 +89,22 @@ def _arguments_changed(expected: BatchSignature, actual: BatchSignature, remedy:
 
 
 def _leaf_difference(name: str, expected: Optional[_Leaf], actual: Optional[_Leaf], remedy: str) -> Optional[Finding]:
-    if expected is None or actual is None:
-        return _finding(
-            "B003", f"{name} {'was not there' if expected is None else 'is missing'}", expected, actual, remedy
-        )
+    if expected is None:
+        return _finding("B003", f"{name} was not there {_IN_THE_FIRST}", expected, actual, remedy)
+    if actual is None:
+        return _finding("B003", f"{name} is missing, which was there {_IN_THE_FIRST}", expected, actual, remedy)
     if (expected.shape is None) != (actual.shape is None):
-        return _finding("B003", f"{name} is of another kind", expected, actual, remedy)
+        return _finding("B003", f"{name} is of another kind than {_IN_THE_FIRST}", expected, actual, remedy)
     if expected.shape is not None and expected.dtype != actual.dtype:
-        return _finding("B002", f"{name} has another type", expected, actual, remedy)
+        convert = f"convert it: `.to({expected.dtype})`"
+        return _finding("B002", f"{name} has another type than {_IN_THE_FIRST}", expected, actual, convert, remedy)
     if expected.shape != actual.shape:
-        return _finding("B001", f"{name} has another shape", expected, actual, remedy)
+        return _finding(
+            "B001", f"{name} has another shape than {_IN_THE_FIRST}", expected, actual, _KEEP_SHAPES, remedy
+        )
     if expected.shape is None and not _is_same_value(expected, actual):
-        return _finding("B003", f"{name} has another value, and values are compiled in", expected, actual, remedy)
+        vary = "what is no tensor is compiled in: make it a tensor to vary it from call to call"
+        return _finding("B003", f"{name} has another value than {_IN_THE_FIRST}", expected, actual, vary, remedy)
     return None
 
 
@@ -113,18 +118,14 @@ def _is_same_value(expected: _Leaf, actual: _Leaf) -> bool:
         return False
 
 
-def _finding(code: str, fault: str, expected: Optional[_Leaf], actual: Optional[_Leaf], remedy: str) -> Finding:
-    first: Dict[str, Tuple[str, ...]] = {
-        "B001": (_KEEP_SHAPES,),
-        "B002": (f"convert it: `.to({expected.dtype if expected else ''})`",),
-    }
+def _finding(code: str, fault: str, expected: Optional[_Leaf], actual: Optional[_Leaf], *remedies: str) -> Finding:
     return Finding(
         code,
-        message=f"{fault} {'than' if 'another' in fault else 'unlike'} in the batch that was compiled for",
+        message=fault,
         place=caller_place(),
         label="this call",
         notes=(f"compiled for: {_described(expected)}", f"this call:    {_described(actual)}"),
-        help=(*first.get(code, ()), remedy),
+        help=remedies,
     )
 
 

@@ -8,10 +8,12 @@ import os
 import time
 from typing import Any, Callable, ContextManager, Mapping, NoReturn, Optional, Sequence, Set
 
+import torch
+
 from ..diagnostics import BatchError, DeviceError, caller_place
-from .batch_errors import explain_failure
 from .batch_signature import BatchSignature
 from .device_turns import DeviceTurns
+from .failures import explain_failure, find_foreign_device
 from .parts import Parts
 from .run_report import ExecutorRecord
 
@@ -76,7 +78,7 @@ class ExecutorHandle:
         start = time.perf_counter()
         executor: Any = None
         try:
-            with self._compiling(self._parts):
+            with torch.inference_mode(False), self._compiling(self._parts):
                 executor = self._make(self._parts, args, kwargs)
                 executor.compile(*args, **kwargs)
         except BaseException as error:
@@ -92,6 +94,10 @@ class ExecutorHandle:
 
     def run(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Run one device call; the first one compiles, and says what that cost."""
+        if torch.is_inference_mode_enabled():
+            # what a device keeps between calls must not be tensors of that mode
+            with torch.inference_mode(False):
+                return self.run(args, kwargs)
         executor, record = self.executor, self.record
         if executor is None:
             seconds = self.compile(args, kwargs)
@@ -157,9 +163,10 @@ class ExecutorHandle:
 
     def _refuse_other_batch(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         assert self._signature is not None
-        difference = self._signature.difference(BatchSignature(args, kwargs), remedy=self._remedy)
-        if difference is not None:
-            raise BatchError(difference)
+        finding = find_foreign_device(args, kwargs)
+        finding = finding or self._signature.difference(BatchSignature(args, kwargs), remedy=self._remedy)
+        if finding is not None:
+            raise BatchError(finding)
 
     def _raise_explained(self, error: Exception, args: Sequence[Any], kwargs: Mapping[str, Any]) -> NoReturn:
         explained = explain_failure(error, self._signature, args, kwargs, remedy=self._remedy)
@@ -169,7 +176,7 @@ class ExecutorHandle:
 
     @property
     def _remedy(self) -> str:
-        return f"or compile anew for batches like this one: `{self._owner}.destroy()`, then call again"
+        return f"to compile for batches like this one instead: `{self._owner}.destroy()`, then call again"
 
     def _cache_files(self) -> Set[str]:
         folder = self._parts.options.cache_dir

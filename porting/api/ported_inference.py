@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from .executor_handle import ExecutorHandle
-from .modes import eval_modes
-from .parts import Parts, make_inference_executor
 
 if TYPE_CHECKING:
     from .ported_model import PortedModel
@@ -21,12 +19,10 @@ class PortedInference:
     shape of batches.
     """
 
-    def __init__(self, ported: PortedModel, parts: Parts, *, name: str, owner: str) -> None:
-        """Share the weights of `ported`; nothing is compiled before the first call."""
+    def __init__(self, ported: PortedModel, handle: ExecutorHandle) -> None:
+        """Run `handle`, and keep `ported` alive as long as this is."""
         self._ported = ported
-        self._handle = ExecutorHandle(
-            name, parts, make_inference_executor, compiling=eval_modes, trains=False, owner=owner
-        )
+        self._handle = handle
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Return the model's output for one batch; the first call compiles. No weight or buffer changes.

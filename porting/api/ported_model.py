@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import weakref
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import torch
 from torch import nn
+from torch.utils._python_dispatch import _disable_current_modes
 
 from ..adapters import (
     SchedulerBridge,
@@ -16,15 +17,16 @@ from ..adapters import (
     sync_hyper_parameters,
     to_torch_state,
 )
-from ..diagnostics import Finding, caller_place
+from ..diagnostics import BatchError, Finding, caller_place
 from ..options import PortOptions
-from .batch_checks import check_first_batch, has_labels
+from .batch_checks import check_first_batch, check_labels, has_labels
 from .executor_handle import ExecutorHandle
+from .executors import make_inference_executor, make_training_executor, optimizer_of
 from .host_optimizer import say_host_step_is_needless, watch_optimizer
 from .loaders import make_dataloader
-from .modes import kept_modes, modes_of
+from .modes import eval_modes, kept_modes, modes_of
 from .moves import cannot_be_copied, cannot_move, check_cast, check_move
-from .parts import Parts, make_training_executor, optimizer_of
+from .parts import Parts
 from .ported_inference import PortedInference
 from .run_report import RunReport, report_of
 
@@ -49,7 +51,8 @@ class PortedModel:
         self._train_handle = ExecutorHandle(
             "training", parts, make_training_executor, compiling=kept_modes, trains=True, owner="ported"
         )
-        self._inference: Dict[str, PortedInference] = {}
+        self._handles = [self._train_handle]
+        self._evaluators: Dict[str, ExecutorHandle] = {}
         self._brings_labels: Dict[Tuple[int, Tuple[str, ...]], bool] = {}
         self._compiled_modes: Optional[List[bool]] = None
         self._warned_of_modes = False
@@ -58,7 +61,7 @@ class PortedModel:
             watch_optimizer(parts.torch_optimizer, parts, is_on_device=is_compiled)
         self._uploaded_settings: Any = None
         # what has been trained comes to the host even if nobody keeps the ported model
-        weakref.finalize(self, self._train_handle.destroy).atexit = False
+        weakref.finalize(self, _destroy_unseen, self._handles).atexit = False
 
     # -- running ------------------------------------------------------------------------------------------------------
 
@@ -70,13 +73,18 @@ class PortedModel:
         model that no static graph can hold, DeviceError D006 for a training call without labels.
         """
         if not self.training:
-            return self._evaluator(args, kwargs)(*args, **kwargs)
+            return self._evaluator(args, kwargs).run(args, kwargs)
         if self._train_handle.is_compiled:
             self._sync_settings()
             self._check_top_mode()
+        else:
+            self._prepare(args, kwargs)
+        try:
             return self._train_handle.run(args, kwargs)
-        self._prepare(args, kwargs)
-        return self._train_handle.run(args, kwargs)
+        except BatchError as error:
+            if error.code == "B003":
+                check_labels(self._parts, args, kwargs)
+            raise
 
     def compile(self, *args: Any, **kwargs: Any) -> float:
         """Compile for batches like this one and return the seconds it took; no weight, state or generator changes.
@@ -85,14 +93,14 @@ class PortedModel:
         is compiled.
         """
         if not self.training:
-            return self._evaluator(args, kwargs).compile(*args, **kwargs)
+            return self._evaluator(args, kwargs).compile(args, kwargs)
         if not self._train_handle.is_compiled:
             self._prepare(args, kwargs)
         return self._train_handle.compile(args, kwargs)
 
     def inference(self) -> PortedInference:
         """Return the model for inference: it shares the weights, runs in eval mode and never changes anything."""
-        return self._inference_named("inference", "ported.inference()")
+        return PortedInference(self, self._evaluator_named("inference", owner="ported.inference()"))
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Do what a call does; the plain forward on the host is `ported.model.forward`."""
@@ -125,16 +133,21 @@ class PortedModel:
         self._compiled_modes, self._warned_of_modes = modes_of(self._parts), False
         self._uploaded_settings = _settings_of(optimizer_of(self._parts))
 
-    def _evaluator(self, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> PortedInference:
+    def _evaluator(self, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> ExecutorHandle:
         key = (len(args), tuple(kwargs))
         if key not in self._brings_labels:
             self._brings_labels[key] = self._parts.loss is None or has_labels(self._parts, args, kwargs)
-        return self._inference_named("evaluation", "ported") if self._brings_labels[key] else self.inference()
+        if self._brings_labels[key]:
+            return self._evaluator_named("evaluation", owner="ported")
+        return self._evaluator_named("inference", owner="ported.inference()")
 
-    def _inference_named(self, name: str, owner: str) -> PortedInference:
-        if name not in self._inference:
-            self._inference[name] = PortedInference(self, self._parts, name=name, owner=owner)
-        return self._inference[name]
+    def _evaluator_named(self, name: str, *, owner: str) -> ExecutorHandle:
+        if name not in self._evaluators:
+            self._evaluators[name] = ExecutorHandle(
+                name, self._parts, make_inference_executor, compiling=eval_modes, trains=False, owner=owner
+            )
+            self._handles.append(self._evaluators[name])
+        return self._evaluators[name]
 
     def _check_top_mode(self) -> None:
         """Notice `model.eval()` of the user's own module without looking at all of them in every call."""
@@ -245,7 +258,7 @@ class PortedModel:
 
         What was trained is never lost by that: looking at the weights on the host fetches it first.
         """
-        for handle in self._handles():
+        for handle in self._handles:
             handle.turns.send_weights()
 
     def apply(self, function: Any) -> PortedModel:
@@ -271,13 +284,13 @@ class PortedModel:
 
     def detach(self) -> PortedModel:
         """Give the device free; weights and optimizer state come to the host first. The next call takes it again."""
-        for handle in self._handles():
+        for handle in self._handles:
             handle.detach()
         return self
 
     def destroy(self) -> None:
         """Drop all executables; the weights and the optimizer's state stay, and the next call compiles anew."""
-        for handle in self._handles():
+        for handle in self._handles:
             handle.destroy()
         optimizer = self._parts.optimizer
         state = optimizer.state_dict() if optimizer is not None else {}
@@ -287,10 +300,7 @@ class PortedModel:
 
     def report(self) -> RunReport:
         """Tell which device ran, how often, when and how long it compiled, and whether a cache was hit."""
-        return report_of(self._parts, [handle.record for handle in self._handles()])
-
-    def _handles(self) -> List[ExecutorHandle]:
-        return [self._train_handle, *(inference._handle for inference in self._inference.values())]
+        return report_of(self._parts, [handle.record for handle in self._handles])
 
     # -- moves and casts ----------------------------------------------------------------------------------------------
 
@@ -374,6 +384,16 @@ _OTHER_MOVES = ("mtia", "share_memory", "to_empty", "xpu")
 def _is_compiled(handle: ExecutorHandle) -> Any:
     """Make a function that asks `handle`, without keeping the ported model alive."""
     return lambda: handle.is_compiled
+
+
+def _destroy_unseen(handles: Sequence[ExecutorHandle]) -> None:
+    """End the executors of a ported model that nobody keeps.
+
+    The garbage collector may do so at any moment: while another model is captured, or inside of a user's modes.
+    """
+    with _disable_current_modes(), torch._C.DisableTorchFunction():
+        for handle in handles:
+            handle.destroy()
 
 
 def _settings_of(optimizer: Any) -> List[Dict[str, Any]]:

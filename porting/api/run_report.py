@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from ..diagnostics import Finding
@@ -136,7 +136,7 @@ class RunReport:
 
 
 def report_of(parts: Parts, records: Sequence[ExecutorRecord]) -> RunReport:
-    """Make the report of a port whose executors have these records."""
+    """Make the report of a port whose executors have these records, as they are now."""
     optimizer = parts.optimizer
     rates = [] if optimizer is None else [f"{float(group['lr']):g}" for group in optimizer.param_groups]
     return RunReport(
@@ -145,7 +145,7 @@ def report_of(parts: Parts, records: Sequence[ExecutorRecord]) -> RunReport:
         is_simulator=parts.backend.is_simulator,
         optimizer="not made yet" if optimizer is None else f"{type(optimizer).__name__}, lr {', '.join(rates)}",
         options=parts.options,
-        executors=tuple(records),
+        executors=tuple(replace(record) for record in records),
         findings=parts.findings,
     )
 

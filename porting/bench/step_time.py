@@ -237,6 +237,9 @@ def _heading(conditions: Dict[str, Any]) -> Iterator[str]:
     yield "{num_threads} thread(s), {dtype}, {rounds} rounds in turns, eager optimizers: {kernels}".format(
         kernels="torch's fused kernels" if conditions["fused"] else "torch's defaults", **conditions
     )
+    # the load of other programs only: this one has not begun
+    if conditions["num_threads"] > 1 and (conditions["load_average"] or 0.0) > conditions["num_cores"] / 2:
+        yield "the machine is busy: threads that wait for each other say little, try --threads 1"
     yield ""
     yield f"{'model':<21}{'batch':>6} {'with':<5}{'eager ms':>21}{'simulated ms':>21}{'ratio':>19}{'CPU':>6}"
 

@@ -23,22 +23,22 @@ class DeviceTensor(torch.Tensor):
     """A handle on a node of the graph under capture.
 
     To torch's C++ side it is a CPU tensor without storage, because no torch build has kernels or guards for `ipu`;
-    Python code reads `device` from here. `inner` is the fake tensor that shape rules run on, `node` its graph node.
+    Python code reads `device` from here. `fake` is the tensor that shape rules run on, `node` its graph node.
     """
 
-    inner: torch.Tensor
+    fake: torch.Tensor
     node: torch.fx.Node
     recorder: Recorder
 
-    __torch_function__ = torch._C._disabled_torch_function_impl
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
     @staticmethod
-    def __new__(cls, inner: torch.Tensor, node: torch.fx.Node, recorder: Recorder) -> DeviceTensor:
-        """Wrap the fake tensor `inner`, the value of `node` in `recorder`'s graph."""
+    def __new__(cls, fake: torch.Tensor, node: torch.fx.Node, recorder: Recorder) -> DeviceTensor:
+        """Wrap the fake tensor `fake`, the value of `node` in `recorder`'s graph."""
         self = torch.Tensor._make_wrapper_subclass(
-            cls, inner.shape, strides=inner.stride(), dtype=inner.dtype, device=torch.device("cpu")
+            cls, fake.shape, strides=fake.stride(), dtype=fake.dtype, device=torch.device("cpu")
         )
-        self.inner, self.node, self.recorder = inner, node, recorder
+        self.fake, self.node, self.recorder = fake, node, recorder
         return self
 
     @property
@@ -57,7 +57,7 @@ class DeviceTensor(torch.Tensor):
         return True
 
     @property
-    def requires_grad(self) -> bool:  # type: ignore[override]
+    def requires_grad(self) -> bool:
         """Whether a gradient path from a trainable parameter leads here."""
         return self.recorder.facts.tracks_gradient(self)
 
@@ -65,10 +65,11 @@ class DeviceTensor(torch.Tensor):
     def requires_grad(self, value: bool) -> None:
         self.requires_grad_(value)
 
-    def __repr__(self, *, tensor_contents: Any = None) -> str:
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
         if has_torch_function_unary(self):
             # modes see that the tensor is printed: the recorder's own, and those of adapters that forbid it
-            return handle_torch_function(torch.Tensor.__repr__, (self,), self)  # type: ignore[no-any-return]
+            to_text: Any = torch.Tensor.__repr__
+            return str(handle_torch_function(to_text, (self,), self))
         return self.describe()
 
     def describe(self) -> str:
@@ -76,7 +77,9 @@ class DeviceTensor(torch.Tensor):
         return f"tensor(<unavailable>, device='{IPU}', size={tuple(self.shape)}, dtype={self.dtype})"
 
     @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(  # type: ignore[override]
+        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         """Record operators that come past the recorder: those inside `torch.func`'s transforms, taken apart.
 
         Raises CaptureError C014 once the capture is over.

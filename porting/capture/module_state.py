@@ -42,7 +42,9 @@ def host_tensors(model: nn.Module) -> List[HostTensor]:
 def _registry(module: nn.Module, name: str) -> MutableMapping[str, Any]:
     """Return one of the dictionaries of `module`; scripted and traced modules keep theirs in C++."""
     own: Optional[MutableMapping[str, Any]] = module.__dict__.get(name)
-    return own if own is not None else getattr(module, name)  # type: ignore[no-any-return]
+    if own is None:
+        own = getattr(module, name)
+    return own
 
 
 def _modules(model: nn.Module) -> List[Tuple[str, nn.Module]]:

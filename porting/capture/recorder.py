@@ -66,11 +66,11 @@ class Recorder(ProxyTorchDispatchMode):
         node.target = node.name  # the name of the argument, which must be as valid and unique as the node's
         strides = like.stride() if kind != "input" else torch.empty(like.shape, device="meta").stride()
         with self.fake_mode:
-            inner = torch.empty_strided(like.shape, strides, dtype=device_dtype(like.dtype))
-        tensor = self._wrap(inner, node)
+            fake = torch.empty_strided(like.shape, strides, dtype=device_dtype(like.dtype))
+        tensor = self._wrap(fake, node)
         node.meta.update(kind=kind, state_name=name)
         if kind == "parameter":
-            tensor._is_param = True  # type: ignore[attr-defined]
+            tensor._is_param = True
             self.facts.add_parameter(tensor, trainable=like.requires_grad)
         return tensor
 
@@ -90,7 +90,7 @@ class Recorder(ProxyTorchDispatchMode):
 
     def shallow_copy(self, tensor: DeviceTensor) -> DeviceTensor:
         """Return another handle on the same node."""
-        return self._wrap(tensor.inner, tensor.node)
+        return self._wrap(tensor.fake, tensor.node)
 
     def copy_written_constants(self) -> None:
         """Let operators that write to a constant work on a copy, made anew for each micro-batch."""
@@ -99,7 +99,8 @@ class Recorder(ProxyTorchDispatchMode):
                 with self.graph.inserting_before(self._first_operator):
                     copy = self.graph.call_function(aten.clone.default, (node,))
                 copy.meta.update(node.meta, module_path="", place=None)
-                node.replace_all_uses_with(copy, delete_user_cb=lambda user, copy=copy: user is not copy)
+                node.replace_all_uses_with(copy)
+                copy.args = (node,)
 
     @property
     def module(self) -> str:
@@ -245,10 +246,10 @@ class Recorder(ProxyTorchDispatchMode):
 
     def _emit(self, func: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any], *, narrow: bool = True) -> Any:
         tensors = _device_tensors((args, kwargs))
-        shapes = [tensor.inner.shape for tensor in tensors]
+        shapes = [tensor.fake.shape for tensor in tensors]
         result = self._shape_of_result(func, args, kwargs)
         for tensor, shape in zip(tensors, shapes):
-            if tensor.inner.shape != shape:
+            if tensor.fake.shape != shape:
                 raise errors.metadata_error(func)
         self._sync_grad_mode()
         node_args, node_kwargs = tree_map(_node_of, (args, kwargs))
@@ -268,9 +269,9 @@ class Recorder(ProxyTorchDispatchMode):
             if operator_name(func) in READS_VALUES:
                 result = _run_on(torch.ones, func, args, kwargs)
                 return tree_map(lambda leaf: self.fake_mode.from_tensor(leaf, static_shapes=True), result)
-            inner_args, inner_kwargs = tree_map(_inner_of, (args, kwargs))
+            fake_args, fake_kwargs = tree_map(_fake_of, (args, kwargs))
             with self.fake_mode, _quiet_fake_tensors():
-                return func(*inner_args, **inner_kwargs)
+                return func(*fake_args, **fake_kwargs)
 
     def _describe(self, node: torch.fx.Node) -> None:
         self._first_operator = self._first_operator or node
@@ -311,22 +312,22 @@ class Recorder(ProxyTorchDispatchMode):
             return type(result)(items) if type(result) in (tuple, list) else tuple(items)
         return result
 
-    def _wrap_result(self, inner: torch.Tensor, node: torch.fx.Node, narrow: bool) -> DeviceTensor:
-        if not is_device_dtype(inner.dtype) or inner.layout != torch.strided:
-            kind = str(inner.dtype if inner.layout == torch.strided else inner.layout)
+    def _wrap_result(self, fake: torch.Tensor, node: torch.fx.Node, narrow: bool) -> DeviceTensor:
+        if not is_device_dtype(fake.dtype) or fake.layout != torch.strided:
+            kind = str(fake.dtype if fake.layout == torch.strided else fake.layout)
             raise errors.unsupported_result_error(_source_name(node), kind)
-        if narrow and inner.dtype in NARROWED:
-            node.meta["val"] = inner
-            target = NARROWED[inner.dtype]
+        if narrow and fake.dtype in NARROWED:
+            node.meta["val"] = fake
+            target = NARROWED[fake.dtype]
             with self.fake_mode:
-                inner = inner.to(target)
+                fake = fake.to(target)
             node = self.graph.call_function(aten.to.dtype, (node, target))
             self._describe(node)
-        return self._wrap(inner, node)
+        return self._wrap(fake, node)
 
-    def _wrap(self, inner: torch.Tensor, node: torch.fx.Node) -> DeviceTensor:
-        tensor = DeviceTensor(inner, node, self)
-        node.meta["val"] = inner
+    def _wrap(self, fake: torch.Tensor, node: torch.fx.Node) -> DeviceTensor:
+        tensor = DeviceTensor(fake, node, self)
+        node.meta["val"] = fake
         self.facts.add(tensor)
         return tensor
 
@@ -350,8 +351,8 @@ def _is_float(leaf: Any) -> bool:
     return isinstance(leaf, DeviceTensor) and leaf.dtype.is_floating_point
 
 
-def _inner_of(leaf: Any) -> Any:
-    return leaf.inner if isinstance(leaf, DeviceTensor) else leaf
+def _fake_of(leaf: Any) -> Any:
+    return leaf.fake if isinstance(leaf, DeviceTensor) else leaf
 
 
 def _node_of(leaf: Any) -> Any:

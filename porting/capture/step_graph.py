@@ -67,6 +67,11 @@ class StepGraph:
     findings: Tuple[Finding, ...]
 
     @property
+    def placeholders(self) -> List[torch.fx.Node]:
+        """The nodes of what enters the graph, in the order of its arguments."""
+        return [node for node in self.graph.nodes if node.op == "placeholder"]
+
+    @property
     def operators(self) -> List[OperatorNode]:
         """The operators in the order they run, without placeholders and the unpacking of tuples."""
         return [_describe(node) for node in self.graph.nodes if isinstance(node.target, torch._ops.OpOverload)]
@@ -74,7 +79,7 @@ class StepGraph:
     @property
     def is_random(self) -> bool:
         """Whether an operator draws random numbers."""
-        return any(torch.Tag.nondeterministic_seeded in node.target.tags for node in _overloads(self.graph))
+        return any(torch.Tag.nondeterministic_seeded in operator.tags for operator in _overloads(self.graph))
 
     def __str__(self) -> str:
         """One line for each operator: name, operator, shape, module path, place."""
@@ -89,8 +94,8 @@ class StepGraph:
             yield from group
 
 
-def _overloads(graph: torch.fx.Graph) -> Iterator[torch.fx.Node]:
-    return (node for node in graph.nodes if isinstance(node.target, torch._ops.OpOverload))
+def _overloads(graph: torch.fx.Graph) -> Iterator[torch._ops.OpOverload]:
+    return (node.target for node in graph.nodes if isinstance(node.target, torch._ops.OpOverload))
 
 
 def _describe(node: torch.fx.Node) -> OperatorNode:

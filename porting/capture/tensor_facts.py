@@ -77,4 +77,4 @@ class TensorFacts:
 
 
 def _memory(tensor: DeviceTensor) -> int:
-    return int(tensor.inner.untyped_storage()._cdata)
+    return int(tensor.fake.untyped_storage()._cdata)

@@ -143,7 +143,8 @@ class DeviceFunctions(TorchFunctionMode):
         elif device is not None and is_device(device):
             tensor = self.recorder.constant(tensor)
         else:
-            return torch.Tensor.to(tensor, *args, copy=copy, **kwargs)
+            move: Callable[..., torch.Tensor] = torch.Tensor.to
+            return move(tensor, *args, copy=copy, **kwargs)
         dtype = tensor.dtype if dtype is None else device_dtype(dtype)
         if dtype == tensor.dtype and memory_format is None and not copy:
             return tensor

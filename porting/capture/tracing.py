@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import threading
 from contextlib import ExitStack, contextmanager, nullcontext
 from typing import (
     Any,
@@ -22,6 +23,7 @@ from typing import (
 import torch
 from torch import nn
 from torch._dispatch.python import enable_python_dispatcher
+from torch.jit._fuser import optimized_execution
 from torch.nn.modules import module as module_hooks
 
 from ..diagnostics import CaptureError, caller_place
@@ -38,6 +40,9 @@ from .torch_functions import DeviceFunctions
 from .torch_patches import torch_patched
 
 __all__ = ["capture_step"]
+
+# A capture exchanges parts of torch for the whole process.
+_ONE_AT_A_TIME = threading.RLock()
 
 
 def capture_step(
@@ -74,7 +79,7 @@ def capture_step(
     recorder = Recorder(prints=prints, is_training=mode == "training")
     forward = _Forward(model, list(args), dict(kwargs or {}), loss)
     # whatever the caller switched off: what the graph holds depends on `mode` alone
-    with torch.inference_mode(False), torch.set_grad_enabled(mode == "training"):
+    with _ONE_AT_A_TIME, torch.inference_mode(False), torch.set_grad_enabled(mode == "training"):
         try:
             return _capture(recorder, forward, mode, around_forward or nullcontext)
         except CaptureError as error:
@@ -200,7 +205,7 @@ def _recording(recorder: Recorder, model: nn.Module) -> Iterator[None]:
         module_hooks.register_module_forward_hook(leave),
     ]
     try:
-        with torch_patched(recorder), torch.jit.optimized_execution(False), enable_python_dispatcher():
+        with torch_patched(recorder), optimized_execution(False), enable_python_dispatcher():
             with recorder, DeviceFunctions(recorder):
                 yield
     finally:

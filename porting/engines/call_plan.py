@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Iterator, List, Optional, Sequence
+from typing import Iterator, List, NamedTuple, Optional, Sequence
 
 import torch
 
 __all__ = ["CallPlan", "OutputCollector", "Turn"]
 
 
-@dataclass(frozen=True)
-class Turn:
-    """One micro-batch of a call: the `index`-th of its `replica`, and its place among all of the call."""
+class Turn(NamedTuple):
+    """One micro-batch of a call: its `number` among those of its `replica`, its `position` among all of the call."""
 
-    index: int
+    number: int
     replica: int
     position: int
 
@@ -51,18 +50,20 @@ class CallPlan:
     def steps(self) -> Iterator[List[Turn]]:
         """Yield the turns of each optimizer step; rows are laid out as [iteration][accumulation][replica]."""
         for iteration in range(self.iterations):
-            turns = []
+            turns: List[Turn] = []
             for accumulation in range(self.accumulation):
-                index = iteration * self.accumulation + accumulation
-                turns.extend(Turn(index, replica, index * self.replicas + replica) for replica in range(self.replicas))
+                number = iteration * self.accumulation + accumulation
+                turns.extend(
+                    Turn(number, replica, number * self.replicas + replica) for replica in range(self.replicas)
+                )
             yield turns
 
     def keeps(self, turn: Turn) -> bool:
         """Tell whether the results of `turn` come back to the host."""
         if self.output_mode == "final":
-            return turn.index == self.iterations * self.accumulation - 1
+            return turn.number == self.iterations * self.accumulation - 1
         if self.output_mode == "every_n":
-            return (turn.index + 1) % self.output_period == 0
+            return (turn.number + 1) % self.output_period == 0
         return True
 
 

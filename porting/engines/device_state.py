@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Dict, Iterable, List, Mapping, Optional, Tuple
+from typing import Dict, FrozenSet, Iterable, List, Mapping, Optional, Tuple
 
 import torch
 
@@ -25,19 +25,21 @@ class DeviceState:
     constants: Tuple[torch.Tensor, ...] = ()
     slots: Dict[str, Dict[str, torch.Tensor]] = field(default_factory=dict)
     rng_state: Optional[torch.Tensor] = None
+    _storages: Optional[FrozenSet[int]] = field(default=None, init=False, repr=False)
 
     @classmethod
     def for_graph(cls, graph: StepGraph, *, replicas: int = 1) -> DeviceState:
-        """Make the empty state of `graph`: zeros of the right shapes and types."""
+        """Make the empty state of `graph`: zeros of the right shapes, types and memory formats."""
         training = graph.mode == "training"
-        parameters = {}
-        for info in graph.parameters:
-            tensor = torch.zeros(info.shape, dtype=info.dtype)
-            parameters[info.name] = tensor.requires_grad_(training and info.requires_grad)
-        shared = {info.name: torch.zeros(info.shape, dtype=info.dtype) for info in graph.buffers}
-        copies = replicas if graph.mutated_buffers else 1
-        buffers = [shared] + [{name: t.clone() for name, t in shared.items()} for _ in range(copies - 1)]
-        return cls(parameters, buffers if copies > 1 else [shared] * replicas, graph.constant_values)
+        with torch.inference_mode(False):
+            memory = {node.meta.get("state_name"): node.meta["val"] for node in graph.placeholders}
+            parameters = {
+                info.name: _zeros_like(memory[info.name]).requires_grad_(training and info.requires_grad)
+                for info in graph.parameters
+            }
+            copies = replicas if graph.mutated_buffers else 1
+            buffers = [{info.name: _zeros_like(memory[info.name]) for info in graph.buffers} for _ in range(copies)]
+        return cls(parameters, buffers if copies == replicas else buffers * replicas, graph.constant_values)
 
     def upload(self, host: Mapping[str, torch.Tensor], *, names: Optional[Iterable[str]] = None) -> None:
         """Copy host tensors into the device's, converting types; only `names` when given."""
@@ -56,9 +58,20 @@ class DeviceState:
             for name, tensor in self.buffers[0].items():
                 host[name].copy_(tensor)
 
-    def storages(self) -> frozenset[int]:
-        """Return the addresses of all memory that outlives a call, to recognise results that alias it."""
-        tensors = [*self.parameters.values(), *self.constants]
-        for buffers in self.buffers:
-            tensors.extend(buffers.values())
-        return frozenset(tensor.untyped_storage().data_ptr() for tensor in tensors)
+    def storages(self) -> FrozenSet[int]:
+        """Return the addresses of all memory that outlives a call, to recognise results that alias it.
+
+        They are looked up once: a state's tensors are written to, never exchanged.
+        """
+        if self._storages is None:
+            tensors = [*self.parameters.values(), *self.constants]
+            for buffers in self.buffers:
+                tensors.extend(buffers.values())
+            self._storages = frozenset(tensor.untyped_storage().data_ptr() for tensor in tensors)
+        return self._storages
+
+
+def _zeros_like(tensor: torch.Tensor) -> torch.Tensor:
+    """Make zeros with the shape, type and memory format of `tensor`, which has no values."""
+    pattern = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype)
+    return torch.zeros_like(pattern)  # overlapping strides become ordinary ones

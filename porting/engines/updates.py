@@ -11,11 +11,11 @@ Formulae of PopTorch's back-end (g = gradient, w = weight, t = number of this up
 from __future__ import annotations
 
 import math
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple
 
 import torch
 
-__all__ = ["apply_update", "slot_names"]
+__all__ = ["apply_update", "ensure_slots", "slot_names"]
 
 Slots = Dict[str, torch.Tensor]
 
@@ -32,29 +32,38 @@ def apply_update(
     `group_names` the parameters of each. Parameters without a gradient are left alone. Gradients are divided by the
     loss scaling and clipped to `max_grad_norm` (global norm over all groups) before the arithmetic.
     """
-    trained = [[name for name in names if parameters[name].grad is not None] for names in group_names]
-    gradients = [parameters[name].grad for names in trained for name in names]
-    if gradients and groups:
-        _unscale(gradients, groups[0].loss_scaling)
-        _clip(gradients, groups[0].max_grad_norm)
-        with torch.no_grad():
-            for settings, names in zip(groups, trained):
+    with torch.no_grad():
+        trained = [[name for name in names if parameters[name].grad is not None] for names in group_names]
+        gradients = [[_single(parameters[name].grad) for name in names] for names in trained]
+        everything = [gradient for of_group in gradients for gradient in of_group]
+        if everything and groups:
+            _unscale(everything, groups[0].loss_scaling)
+            _clip(everything, groups[0].max_grad_norm)
+            for settings, names, of_group in zip(groups, trained, gradients):
                 if names:
-                    _update_group(settings, names, parameters, slots)
+                    _update_group(settings, names, [parameters[name] for name in names], of_group, slots)
     for parameter in parameters.values():
         parameter.grad = None
 
 
-def _unscale(gradients: Sequence[torch.Tensor], loss_scaling: float) -> None:
+def _single(gradient: Any) -> torch.Tensor:
+    """Return a gradient in single precision that may be written to."""
+    if gradient._is_zerotensor():  # autograd's shorthand for a gradient that is zero everywhere
+        return torch.zeros_like(gradient, dtype=torch.float32)
+    single: torch.Tensor = gradient.float()
+    return single
+
+
+def _unscale(gradients: List[torch.Tensor], loss_scaling: float) -> None:
     if loss_scaling != 1.0:
-        torch._foreach_mul_(list(gradients), 1.0 / loss_scaling)
+        torch._foreach_mul_(gradients, 1.0 / loss_scaling)
 
 
-def _clip(gradients: Sequence[torch.Tensor], max_norm: float) -> None:
+def _clip(gradients: List[torch.Tensor], max_norm: float) -> None:
     if not math.isinf(max_norm):
-        total = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(list(gradients))).float())
+        total = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
         scale = torch.clamp(max_norm / (total + 1e-6), max=1.0)  # the form of torch.nn.utils.clip_grad_norm_
-        torch._foreach_mul_(list(gradients), scale)
+        torch._foreach_mul_(gradients, scale)
 
 
 def slot_names(settings: Any) -> Tuple[str, ...]:
@@ -67,16 +76,25 @@ def slot_names(settings: Any) -> Tuple[str, ...]:
     return ("Accl1", "Accl2", "Step")
 
 
-def ensure_slots(settings: Any, names: Sequence[str], parameters: Mapping[str, torch.Tensor], slots: Dict) -> None:
+def ensure_slots(
+    settings: Any, names: Sequence[str], parameters: Mapping[str, torch.Tensor], slots: Dict[str, Slots]
+) -> None:
     """Create the missing state tensors of the parameters called `names`; they start at 0, the TF variant's at 1."""
+    wanted = slot_names(settings)
     for name in names:
         own = slots.setdefault(name, {})
-        for slot in slot_names(settings):
-            if slot not in own:
-                start = 1.0 if slot == "Accl1" and _family(settings) == "RMSPROP" and settings.use_tf_variant else 0.0
-                dtype = settings.second_order_type if slot == "Accl2" else settings.first_order_type
-                shape = () if slot == "Step" else parameters[name].shape
-                own[slot] = torch.full(shape, start, dtype=torch.float32 if slot == "Step" else dtype)
+        if len(own) < len(wanted):
+            for slot in wanted:
+                if slot not in own:
+                    own[slot] = _new_slot(settings, slot, parameters[name])
+
+
+def _new_slot(settings: Any, slot: str, parameter: torch.Tensor) -> torch.Tensor:
+    if slot == "Step":
+        return torch.zeros(())
+    start = 1.0 if slot == "Accl1" and _family(settings) == "RMSPROP" and settings.use_tf_variant else 0.0
+    dtype = settings.second_order_type if slot == "Accl2" else settings.first_order_type
+    return torch.full_like(parameter, start, dtype=dtype, requires_grad=False)
 
 
 def _family(settings: Any) -> str:
@@ -88,35 +106,56 @@ def _family(settings: Any) -> str:
 
 
 def _update_group(
-    settings: Any, names: Sequence[str], parameters: Mapping[str, torch.Tensor], slots: Dict[str, Slots]
+    settings: Any,
+    names: Sequence[str],
+    weights: List[torch.Tensor],
+    gradients: List[torch.Tensor],
+    slots: Dict[str, Slots],
 ) -> None:
-    ensure_slots(settings, names, parameters, slots)
+    ensure_slots(settings, names, dict(zip(names, weights)), slots)
     family = _family(settings)
-    weights = [parameters[name].detach() for name in names]
-    gradients = [parameters[name].grad for name in names]
-    state = [slots[name] for name in names]
-    fused = _FUSED.get(family)
-    if fused is not None and _all_single_precision(weights, state):
-        fused(settings, weights, gradients, state)
+    state = {slot: [slots[name][slot] for name in names] for slot in slot_names(settings)}
+    if "Step" in state:
+        torch._foreach_add_(state["Step"], 1.0)
+    moments = [tensors for slot, tensors in state.items() if slot != "Step"]
+    if family in _FUSED and _suit_one_kernel(gradients, weights, *moments):
+        _FUSED[family](settings, weights, gradients, state)
         return
-    for weight, gradient, own in zip(weights, gradients, state):
-        _SINGLE[family](settings, weight, gradient, own)
+    single_weights = [weight.float() for weight in weights]
+    single_state = {slot: [tensor.float() for tensor in tensors] for slot, tensors in state.items()}
+    _ARITHMETIC[family](settings, single_weights, gradients, single_state)
+    _store(weights, single_weights)
+    for slot, tensors in state.items():
+        _store(tensors, single_state[slot])
 
 
-def _all_single_precision(weights: Sequence[torch.Tensor], state: Sequence[Slots]) -> bool:
-    tensors = [*weights, *(tensor for own in state for tensor in own.values())]
-    return all(tensor.dtype == torch.float32 and tensor.is_contiguous() for tensor in tensors)
+def _suit_one_kernel(gradients: Sequence[torch.Tensor], *others: Sequence[torch.Tensor]) -> bool:
+    """Tell whether all tensors are of single precision and laid out in memory like their gradients."""
+    return all(
+        tensor.dtype == torch.float32 and tensor.stride() == gradient.stride()
+        for tensors in others
+        for tensor, gradient in zip(tensors, gradients)
+    )
+
+
+def _store(targets: Sequence[torch.Tensor], values: Sequence[torch.Tensor]) -> None:
+    """Round values of single precision to the types of `targets`, where those are not the values themselves."""
+    for target, value in zip(targets, values):
+        if target is not value:
+            target.copy_(value)
 
 
 # -- all parameters of a group in one kernel -----------------------------------------------------------------------
 
+Tensors = List[torch.Tensor]
+State = Dict[str, Tensors]
 
-def _fused_sgd(s: Any, weights: List[torch.Tensor], gradients: List[torch.Tensor], state: List[Slots]) -> None:
-    velocities = [own["Accl1"] for own in state] if s.momentum else []
+
+def _fused_sgd(s: Any, weights: Tensors, gradients: Tensors, state: State) -> None:
     torch._fused_sgd_(
         weights,
         gradients,
-        velocities,
+        state.get("Accl1", []),
         weight_decay=s.weight_decay,
         momentum=s.momentum,
         lr=s.learning_rate if s.momentum else s.learning_rate * (1.0 - s.dampening),
@@ -127,17 +166,15 @@ def _fused_sgd(s: Any, weights: List[torch.Tensor], gradients: List[torch.Tensor
     )
 
 
-def _fused_adam(s: Any, weights: List[torch.Tensor], gradients: List[torch.Tensor], state: List[Slots]) -> None:
-    steps = [own["Step"] for own in state]
-    torch._foreach_add_(steps, 1.0)
+def _fused_adam(s: Any, weights: Tensors, gradients: Tensors, state: State) -> None:
     kernel = torch._fused_adamw_ if _family(s) == "ADAMW" else torch._fused_adam_
     kernel(
         weights,
         gradients,
-        [own["Accl1"] for own in state],
-        [own["Accl2"] for own in state],
+        state["Accl1"],
+        state["Accl2"],
         [],
-        steps,
+        state["Step"],
         lr=s.learning_rate,
         beta1=s.beta1,
         beta2=s.beta2,
@@ -151,74 +188,90 @@ def _fused_adam(s: Any, weights: List[torch.Tensor], gradients: List[torch.Tenso
 _FUSED: Dict[str, Callable[..., None]] = {"SGD": _fused_sgd, "ADAM": _fused_adam, "ADAMW": _fused_adam}
 
 
-# -- one parameter, any precision: computed in float32, stored in the types of weight and state --------------------
+# -- step by step, in single precision; weights and state change in place, gradients are used up ----------------------
 
 
-def _sgd(s: Any, weight: torch.Tensor, gradient: torch.Tensor, own: Slots) -> None:
-    w, g = weight.float(), gradient.float()
-    g = g.add(w, alpha=s.weight_decay) if s.weight_decay else g
-    damped = g * (1.0 - s.dampening)
+def _sgd(s: Any, weights: Tensors, gradients: Tensors, state: State) -> None:
+    if s.weight_decay:
+        torch._foreach_add_(gradients, weights, alpha=s.weight_decay)
     if not s.momentum:
-        weight.copy_(w.sub(damped, alpha=s.learning_rate))
+        torch._foreach_add_(weights, gradients, alpha=-s.learning_rate * (1.0 - s.dampening))
         return
-    v = own["Accl1"].float().mul(s.momentum).add(damped)
-    own["Accl1"].copy_(v)
-    weight.copy_(w.sub(g.add(v, alpha=s.momentum) if s.nesterov else v, alpha=s.learning_rate))
+    velocities = state["Accl1"]
+    torch._foreach_mul_(velocities, s.momentum)
+    torch._foreach_add_(velocities, gradients, alpha=1.0 - s.dampening)
+    if s.nesterov:
+        torch._foreach_add_(gradients, velocities, alpha=s.momentum)
+    torch._foreach_add_(weights, gradients if s.nesterov else velocities, alpha=-s.learning_rate)
 
 
-def _moments(s: Any, gradient: torch.Tensor, own: Slots) -> Tuple[torch.Tensor, torch.Tensor, int]:
-    own["Step"].add_(1.0)
-    m = own["Accl1"].float().lerp(gradient, 1.0 - s.beta1)
-    v = own["Accl2"].float().mul(s.beta2).addcmul(gradient, gradient, value=1.0 - s.beta2)
-    own["Accl1"].copy_(m)
-    own["Accl2"].copy_(v)
-    return m, v, int(own["Step"].item())
+def _update_moments(s: Any, gradients: Tensors, state: State) -> None:
+    torch._foreach_lerp_(state["Accl1"], gradients, 1.0 - s.beta1)
+    torch._foreach_mul_(state["Accl2"], s.beta2)
+    torch._foreach_addcmul_(state["Accl2"], gradients, gradients, 1.0 - s.beta2)
 
 
-def _adam(s: Any, weight: torch.Tensor, gradient: torch.Tensor, own: Slots) -> None:
-    w, g = weight.float(), gradient.float()
-    decoupled = _family(s) == "ADAMW"
-    if s.weight_decay and not decoupled:
-        g = g.add(w, alpha=s.weight_decay)
-    m, v, step = _moments(s, g, own)
-    if s.weight_decay and decoupled:
-        w = w * (1.0 - s.learning_rate * s.weight_decay)
-    denominator = v.sqrt().div(math.sqrt(1.0 - s.beta2**step)).add(s.eps)
-    weight.copy_(w.addcdiv(m, denominator, value=-s.learning_rate / (1.0 - s.beta1**step)))
+def _bias_corrections(state: State, beta: float, is_on: bool = True) -> List[float]:
+    """Return 1 - beta^t for each parameter; those that sat out a step have made fewer updates."""
+    return [1.0 - beta ** int(step) if is_on else 1.0 for step in state["Step"]]
 
 
-def _rmsprop(s: Any, weight: torch.Tensor, gradient: torch.Tensor, own: Slots) -> None:
-    w, g = weight.float(), gradient.float()
-    g = g.add(w, alpha=s.weight_decay) if s.weight_decay else g
-    square = own["Accl1"].float().mul(s.alpha).addcmul(g, g, value=1.0 - s.alpha)
-    own["Accl1"].copy_(square)
-    variance = square
+def _adam(s: Any, weights: Tensors, gradients: Tensors, state: State) -> None:
+    is_decoupled = _family(s) == "ADAMW"
+    if s.weight_decay and not is_decoupled:
+        torch._foreach_add_(gradients, weights, alpha=s.weight_decay)
+    _update_moments(s, gradients, state)
+    if s.weight_decay and is_decoupled:
+        torch._foreach_mul_(weights, 1.0 - s.learning_rate * s.weight_decay)
+    denominators = torch._foreach_sqrt(state["Accl2"])
+    torch._foreach_div_(denominators, [math.sqrt(c) for c in _bias_corrections(state, s.beta2)])
+    torch._foreach_add_(denominators, s.eps)
+    rates = [-s.learning_rate / c for c in _bias_corrections(state, s.beta1)]
+    torch._foreach_addcdiv_(weights, state["Accl1"], denominators, rates)
+
+
+def _rmsprop(s: Any, weights: Tensors, gradients: Tensors, state: State) -> None:
+    if s.weight_decay:
+        torch._foreach_add_(gradients, weights, alpha=s.weight_decay)
+    squares = state["Accl1"]
+    torch._foreach_mul_(squares, s.alpha)
+    torch._foreach_addcmul_(squares, gradients, gradients, 1.0 - s.alpha)
+    denominators = squares
     if s.centered:
-        mean = own["Accl3"].float().lerp(g, 1.0 - s.alpha)
-        own["Accl3"].copy_(mean)
-        variance = square - mean * mean
-    denominator = (variance + s.eps).sqrt() if s.use_tf_variant else variance.sqrt() + s.eps
-    step = g / denominator * (s.learning_rate if s.use_tf_variant else 1.0)
-    if s.momentum:
-        step = own["Accl2"].float().mul(s.momentum).add(step)
-        own["Accl2"].copy_(step)
-    weight.copy_(w.sub(step, alpha=1.0 if s.use_tf_variant else s.learning_rate))
+        means = state["Accl3"]
+        torch._foreach_lerp_(means, gradients, 1.0 - s.alpha)
+        denominators = list(torch._foreach_addcmul(squares, means, means, -1.0))
+    if s.use_tf_variant:
+        denominators = list(torch._foreach_sqrt(torch._foreach_add(denominators, s.eps)))
+        torch._foreach_mul_(gradients, s.learning_rate)
+    else:
+        denominators = list(torch._foreach_add(torch._foreach_sqrt(denominators), s.eps))
+    rate = 1.0 if s.use_tf_variant else s.learning_rate
+    if not s.momentum:
+        torch._foreach_addcdiv_(weights, gradients, denominators, -rate)
+        return
+    torch._foreach_mul_(state["Accl2"], s.momentum)
+    torch._foreach_addcdiv_(state["Accl2"], gradients, denominators)
+    torch._foreach_add_(weights, state["Accl2"], alpha=-rate)
 
 
-def _lamb(s: Any, weight: torch.Tensor, gradient: torch.Tensor, own: Slots) -> None:
-    w = weight.float()
-    m, v, step = _moments(s, gradient.float(), own)
-    if s.bias_correction:
-        m, v = m / (1.0 - s.beta1**step), v / (1.0 - s.beta2**step)
-    direction = (m / (v.sqrt() + s.eps)).add(w, alpha=s.weight_decay)
-    weight_norm: Optional[torch.Tensor] = torch.linalg.vector_norm(w).clamp(max=s.max_weight_norm)
-    direction_norm = torch.linalg.vector_norm(direction)
-    both = (weight_norm > 0) & (direction_norm > 0)  # type: ignore[operator]
-    trust = torch.where(both, weight_norm / direction_norm, torch.ones_like(direction_norm))  # type: ignore[operator]
-    weight.copy_(w - s.learning_rate * trust * direction)
+def _lamb(s: Any, weights: Tensors, gradients: Tensors, state: State) -> None:
+    _update_moments(s, gradients, state)
+    directions = torch._foreach_div(state["Accl1"], _bias_corrections(state, s.beta1, s.bias_correction))
+    denominators = torch._foreach_sqrt(state["Accl2"])
+    torch._foreach_div_(denominators, [math.sqrt(c) for c in _bias_corrections(state, s.beta2, s.bias_correction)])
+    torch._foreach_add_(denominators, s.eps)
+    torch._foreach_div_(directions, denominators)
+    torch._foreach_add_(directions, weights, alpha=s.weight_decay)
+    weight_norms = torch.stack(torch._foreach_norm(weights)).clamp(max=s.max_weight_norm)
+    direction_norms = torch.stack(torch._foreach_norm(directions))
+    are_both = (weight_norms > 0) & (direction_norms > 0)
+    trust = torch.where(are_both, weight_norms / direction_norms, torch.ones_like(weight_norms))
+    torch._foreach_mul_(directions, list((trust * -s.learning_rate).unbind()))
+    torch._foreach_add_(weights, directions)
 
 
-_SINGLE: Dict[str, Callable[..., None]] = {
+_ARITHMETIC: Dict[str, Callable[..., None]] = {
     "SGD": _sgd,
     "ADAM": _adam,
     "ADAMW": _adam,

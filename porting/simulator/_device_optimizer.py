@@ -7,7 +7,9 @@ import weakref
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import torch
+from torch import nn
 
+from ..capture.module_state import host_tensors
 from ..engines.device_state import DeviceState
 from ..engines.updates import ensure_slots
 from . import optim
@@ -17,7 +19,7 @@ from ._optimizer_log import optimizer_log_lines
 from .errors import createPoptorchError, native_error
 from .options import Options
 
-__all__ = ["DeviceOptimizer", "memory_address"]
+__all__ = ["DeviceOptimizer", "parameter_names"]
 
 # The hyper-parameters that each PopTorch optimizer last got from a device: sending those back changes nothing, while
 # others were loaded by the user and take the place of the present settings.
@@ -85,7 +87,7 @@ class DeviceOptimizer:
     # -- to the device -----------------------------------------------------------------------------------------------
 
     def attach(self, names: Mapping[int, str], device: DeviceState) -> None:
-        """Send all settings to `device`, and the state that the host's optimizer holds; `names` as below."""
+        """Send all settings to `device`, and the state that the host's optimizer holds."""
         self._device = device
         self._is_pending = self._is_new = True
         self.upload_settings(names)
@@ -94,10 +96,7 @@ class DeviceOptimizer:
             self.upload_state()
 
     def upload_settings(self, names: Mapping[int, str]) -> None:
-        """Hand the settings that changed to the device.
-
-        `names` are the parameters' by the identity of the host tensor, and by the address of its memory.
-        """
+        """Hand the settings that changed to the device; `names` are what `parameter_names` gives."""
         if self._device is None or not self._is_pending:
             return
         self._is_pending = False
@@ -106,12 +105,20 @@ class DeviceOptimizer:
         self.group_names = [
             [name for name in _names_of(group.params, names) if parameters[name].requires_grad] for group in self.groups
         ]
+        self._warn_of_foreign(names)
         for settings, members in zip(self.groups, self.group_names):
             ensure_slots(settings, members, parameters, self._device.slots)
         if self._is_new and cpp_log_enabled("debug"):
             for line in optimizer_log_lines(self.settings, self.group_names):
                 cpp_log("debug", line)
         self._is_new = False
+
+    def _warn_of_foreign(self, names: Mapping[int, str]) -> None:
+        num_foreign = sum(len(group.params) - len(_names_of(group.params, names)) for group in self.groups)
+        if num_foreign:
+            self._tracker.log_once(
+                f"{num_foreign} parameters of the optimizer do not belong to the model: they will not be trained"
+            )
 
     @property
     def has_state_to_upload(self) -> bool:
@@ -215,11 +222,20 @@ class _SyncedStateDict:
 
 
 def _names_of(parameters: Sequence[torch.Tensor], names: Mapping[int, str]) -> List[str]:
-    found = (names.get(id(p)) or names.get(memory_address(p)) for p in parameters)
+    found = (names.get(id(p)) or names.get(_memory_address(p)) for p in parameters)
     return [name for name in found if name is not None]
 
 
-def memory_address(tensor: torch.Tensor) -> int:
+def parameter_names(model: nn.Module) -> Dict[int, str]:
+    """Return the names of `model`'s parameters by the identity of the tensor and by the address of its memory."""
+    parameters = [host for host in host_tensors(model) if host.kind == "parameter"]
+    names = {_memory_address(host.tensor): host.name for host in parameters}
+    names.pop(0, None)
+    names.update({id(host.tensor): host.name for host in parameters})
+    return names
+
+
+def _memory_address(tensor: torch.Tensor) -> int:
     """Return the address of a tensor's memory; a wrapped parameter is not brought up to date by the question."""
     with torch._C.DisableTorchFunctionSubclass():
         return torch.Tensor.data_ptr(tensor)

@@ -10,24 +10,27 @@ from __future__ import annotations
 import copy
 import copyreg
 from collections import OrderedDict
-from typing import Any, Dict, Optional, Type
+from typing import Any, Dict, Iterable, Optional, Type
 
 import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
 from ..capture.module_state import host_tensors
+from ..engines.device_state import DeviceState
+from ._logging import cpp_log
 from ._weight_owners import ORIGINAL, OWNER, Owner, fetch, owned_class, owners_of, plain_class, plain_tensor
 from .errors import createPoptorchError
 
 __all__ = [
+    "download_weights",
     "fetch_other_owners",
     "is_wrapped",
     "owner_of",
-    "plain_views",
     "refuse_wrapped",
     "restore_wrapper_if_necessary",
     "unwrap_model",
+    "upload_weights",
     "wrap_model",
 ]
 
@@ -62,14 +65,14 @@ def wrap_model(model: nn.Module, owner: Owner) -> None:
     nothing is changed then.
     """
     refuse_wrapped(model, owner())
-    tensors = [host.tensor for host in host_tensors(model) if not is_lazy(host.tensor)]
-    for tensor in tensors:
-        if not issubclass(plain_class(tensor), nn.Parameter) and plain_class(tensor) is not torch.Tensor:
-            raise createPoptorchError(f"All buffers must be an instance of torch.Tensor (Got {type(tensor)})")
-    for tensor in tensors:
-        owners = owners_of(tensor)
+    hosts = [host for host in host_tensors(model) if not is_lazy(host.tensor)]
+    for host in hosts:
+        if host.kind == "buffer" and plain_class(host.tensor) is not torch.Tensor:
+            raise createPoptorchError(f"All buffers must be an instance of torch.Tensor (Got {type(host.tensor)})")
+    for host in hosts:
+        owners = owners_of(host.tensor)
         if owner not in owners:
-            tensor.__class__ = owned_class(plain_class(tensor), (*owners, owner))
+            host.tensor.__class__ = owned_class(plain_class(host.tensor), (*owners, owner))
     if not is_wrapped(model):
         object.__setattr__(model, "__class__", _model_class(type(model), owner))
 
@@ -94,13 +97,37 @@ def restore_wrapper_if_necessary(model: Any) -> Any:
     return model
 
 
-def plain_views(model: nn.Module) -> Dict[str, torch.Tensor]:
+def _plain_views(model: nn.Module) -> Dict[str, torch.Tensor]:
     """Return the parameters and buffers of `model` by first name, as plain tensors in the same memory.
 
     Nothing is fetched from a device.
     """
     with torch._C.DisableTorchFunctionSubclass():
         return {host.name: torch.Tensor.detach(host.tensor) for host in host_tensors(model)}
+
+
+def upload_weights(model: nn.Module, device: DeviceState, *, names: Optional[Iterable[str]] = None) -> None:
+    """Copy the host's parameters and buffers, or only `names`, to `device`.
+
+    Raises `poptorch.Error`, and copies nothing, if the model has lost one of them.
+    """
+    views = _plain_views(model)
+    wanted = set(_own_tensors(device) if names is None else names)
+    if wanted - views.keys():
+        lost = ", ".join(sorted(wanted - views.keys()))
+        raise createPoptorchError(f"The model was compiled with {lost} and no longer has it")
+    cpp_log("debug", "Writing weights from host to IPU memory.")
+    device.upload(views, names=wanted)
+
+
+def download_weights(model: nn.Module, device: DeviceState) -> None:
+    """Copy the parameters and buffers of `device` into those that the model still has."""
+    cpp_log("debug", "Writing weights from IPU to host.")
+    device.download({**_own_tensors(device), **_plain_views(model)})
+
+
+def _own_tensors(device: DeviceState) -> Dict[str, torch.Tensor]:
+    return {**device.parameters, **device.buffers[0]}
 
 
 def fetch_other_owners(model: nn.Module, executor: Any) -> None:
@@ -184,9 +211,9 @@ def _model_class(original: Type[nn.Module], owner: Owner) -> Any:
     return type(f"Poptorch{original.__name__}", (_WrappedModel, original), members)
 
 
-def _plain_state(state: Any, *, keep_vars: bool) -> OrderedDict[str, Any]:
+def _plain_state(state: Any, *, keep_vars: bool) -> Dict[str, Any]:
     plain: Dict[int, Any] = {}
-    result: OrderedDict[str, Any] = OrderedDict()
+    result: Dict[str, Any] = OrderedDict()
     for name, value in state.items():
         if is_wrapped(value) and not keep_vars:
             value = plain.setdefault(id(value), plain_tensor(value, copy_data=False))

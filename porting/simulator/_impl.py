@@ -17,7 +17,7 @@ __all__ = [
 
 _restoreWrapperIfNecessary = restore_wrapper_if_necessary
 
-_unwrapped: weakref.WeakKeyDictionary[Any, weakref.ref[Any]] = weakref.WeakKeyDictionary()
+_unwrapped: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 
 
 def unwrapModelIfNecessary(model: Any) -> bool:

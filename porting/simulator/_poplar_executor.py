@@ -14,11 +14,11 @@ from . import _tracing_state
 from ._args_parser import ArgsParser, BoundArguments, CompiledSignature, contains_dict
 from ._call_results import hand_back
 from ._compiler import CompiledModel, compile_model
-from ._device_optimizer import DeviceOptimizer, memory_address
+from ._device_optimizer import DeviceOptimizer, parameter_names
 from ._executor_options import executor_options
 from ._host_modes import on_device, recordable
-from ._host_weights import fetch_other_owners, owner_of, plain_views, unwrap_model, wrap_model
-from ._logging import cpp_log, logger
+from ._host_weights import download_weights, fetch_other_owners, owner_of, unwrap_model, upload_weights, wrap_model
+from ._logging import logger
 from ._model_access import UNSIMULATED_MEMBERS, ParameterProxy, is_move, warn_of_move
 from ._printing import module_repr
 from ._random_stream import generator_state, stream_words
@@ -170,8 +170,7 @@ class PoplarExecutor:
         """Fetch all parameters and buffers from the device into the host's tensors."""
         compiled = self._require_compiled()
         self._dirty_host_weights = False
-        cpp_log("debug", "Writing weights from IPU to host.")
-        compiled.state.download(plain_views(self._user_model))
+        download_weights(self._user_model, compiled.state)
         if self._training:
             self._host_weights_version += 1
 
@@ -196,12 +195,11 @@ class PoplarExecutor:
         names = self._options._Popart.options.get("updatableNamedBuffers")
         if not names:
             raise createPoptorchError("No named buffers marked as updatable via updatableNamedBuffers option")
-        compiled.state.upload(plain_views(self._user_model), names=names)
+        upload_weights(self._user_model, compiled.state, names=names)
 
     def _upload_weights(self, compiled: CompiledModel) -> None:
         fetch_other_owners(self._user_model, self)
-        cpp_log("debug", "Writing weights from host to IPU memory.")
-        compiled.state.upload(plain_views(self._user_model))
+        upload_weights(self._user_model, compiled.state)
 
     def _follow_training_model(self) -> None:
         """Bring an inference executor's weights up to date with the training executor that owns the model's."""
@@ -232,15 +230,8 @@ class PoplarExecutor:
         """
         self._device_optimizer.take(optimizer)
         if self._compiled is not None and self._is_attached:
-            self._device_optimizer.upload_settings(self._parameter_names())
+            self._device_optimizer.upload_settings(parameter_names(self._user_model))
             self._upload_optimizer_state()
-
-    def _parameter_names(self) -> Dict[int, str]:
-        parameters = [host for host in host_tensors(self._user_model) if host.kind == "parameter"]
-        names = {memory_address(host.tensor): host.name for host in parameters}
-        names.pop(0, None)
-        names.update({id(host.tensor): host.name for host in parameters})
-        return names
 
     def _upload_optimizer_state(self) -> None:
         if self._compiled is not None and self._device_optimizer.has_state_to_upload:
@@ -280,7 +271,7 @@ class PoplarExecutor:
         self._dirty_host_weights = False
         self._upload_weights(compiled)
         if self._training:
-            self._device_optimizer.attach(self._parameter_names(), compiled.state)
+            self._device_optimizer.attach(parameter_names(self._user_model), compiled.state)
         if self._cached_rng_state is not None:
             compiled.state.rng_state = generator_state(self._cached_rng_state)
         self._is_attached = True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from contextlib import contextmanager
-from typing import Any, Callable, Iterator
+from typing import Any, Callable, Dict, Iterator
 
 import torch
 
@@ -19,8 +19,8 @@ __all__ = [
 ]
 
 _tracing_depth = 0
-pre_compile_hooks: OrderedDict[int, Callable[[], Any]] = OrderedDict()
-post_compile_hooks: OrderedDict[int, Callable[[], Any]] = OrderedDict()
+pre_compile_hooks: Dict[int, Callable[[], Any]] = OrderedDict()
+post_compile_hooks: Dict[int, Callable[[], Any]] = OrderedDict()
 
 
 def isRunningOnIpu() -> bool:
@@ -47,7 +47,7 @@ def registerPostCompileHook(hook: Callable[[], Any]) -> torch.utils.hooks.Remova
     return _register(post_compile_hooks, hook)
 
 
-def _register(hooks: OrderedDict[int, Callable[[], Any]], hook: Callable[[], Any]) -> Any:
+def _register(hooks: Dict[int, Callable[[], Any]], hook: Callable[[], Any]) -> Any:
     handle = torch.utils.hooks.RemovableHandle(hooks)
     hooks[handle.id] = hook
     return handle
@@ -57,10 +57,8 @@ def _register(hooks: OrderedDict[int, Callable[[], Any]], hook: Callable[[], Any
 def tracing() -> Iterator[None]:
     """Mark the run of `forward` under capture, with the hooks before and after it."""
     global _tracing_depth
-    validate = torch.distributions.Distribution._validate_args
     _tracing_depth += 1
     try:
-        torch.distributions.Distribution.set_default_validate_args(False)
         for hook in list(pre_compile_hooks.values()):
             hook()
         yield
@@ -69,5 +67,4 @@ def tracing() -> Iterator[None]:
             for hook in list(post_compile_hooks.values()):
                 hook()
         finally:
-            torch.distributions.Distribution.set_default_validate_args(validate)
             _tracing_depth -= 1

@@ -30,7 +30,7 @@ class Owner(weakref.ref):
 
     def __init__(self, executor: Any) -> None:
         """Refer to `executor`."""
-        super().__init__(executor)
+        super().__init__(executor)  # type: ignore[call-arg]
         self.classes: Dict[Any, Any] = {}
         self._left_behind: Optional[Tuple[DeviceState, Dict[str, torch.Tensor]]] = None
 
@@ -49,7 +49,7 @@ class Owner(weakref.ref):
             (device, tensors), self._left_behind = self._left_behind, None
             with torch._C.DisableTorchFunctionSubclass():
                 views = {name: torch.Tensor.detach(tensor) for name, tensor in tensors.items()}
-            device.download(views)
+            device.download({**device.parameters, **device.buffers[0], **views})
 
 
 def fetch(owners: Tuple[Owner, ...]) -> None:

@@ -329,3 +329,21 @@ def test_a_ported_model_that_nobody_keeps_leaves_what_it_learnt(make_model, batc
 
     same(dict(model.state_dict()), dict(plain.state_dict()))
     assert is_plain(model)
+
+
+def test_a_ported_model_can_go_while_another_one_is_captured(make_model, batches, train_plainly, same):
+    plain, model = make_model(), make_model()
+    train_plainly(plain, torch.optim.SGD(plain.parameters(), lr=0.1), batches[:1])
+    doomed = {"port": to_ipu(model, nn.CrossEntropyLoss(), optimizer=torch.optim.SGD(model.parameters(), lr=0.1))}
+    doomed["port"](*batches[0])
+
+    class Collecting(nn.Linear):
+        def forward(self, x):
+            doomed.clear()
+            return super().forward(x)
+
+    with torch.device("meta"):
+        to_ipu(Collecting(4, 3, device="cpu"), nn.CrossEntropyLoss()).compile(*batches[0])
+
+    same(dict(model.state_dict()), dict(plain.state_dict()))
+    assert is_plain(model)

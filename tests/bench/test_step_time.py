@@ -70,3 +70,13 @@ def test_the_json_has_the_documented_fields(small, tmp_path, capsys):
     (first, _second) = report["cases"]
     nested = {*first["eager"], *first["eager"]["wall_seconds"], *first["ratio"]}
     assert {*report, *first, *nested} == documented
+
+
+@pytest.mark.parametrize(("threads", "load", "is_advised"), [("2", 9.0, True), ("1", 9.0, False), ("2", 0.1, False)])
+def test_several_threads_on_a_busy_machine_are_advised_against(small, monkeypatch, capsys, threads, load, is_advised):
+    monkeypatch.setattr(step_time.os, "getloadavg", lambda: (load, load, load), raising=False)
+    monkeypatch.setattr(step_time.os, "cpu_count", lambda: 2)
+
+    main(["--rounds", "1", "--threads", threads])
+
+    assert ("try --threads 1" in capsys.readouterr().out) == is_advised

@@ -148,14 +148,16 @@ def test_tracing_is_known_under_its_other_names(poptorch):
     assert seen == [(True, True)]
 
 
-def test_validation_of_distributions_is_off_while_tracing(poptorch):
+@pytest.mark.parametrize("validates", [True, False])
+def test_validation_of_distributions_is_off_while_tracing(poptorch, monkeypatch, validates):
+    monkeypatch.setattr(torch.distributions.Distribution, "_validate_args", validates)
     model = nn.Module()
     model.forward = lambda x: torch.distributions.Normal(x, x + 1).mean
 
     result = poptorch.inferenceModel(model)(torch.ones(1))
 
     assert result.item() == 1.0
-    assert torch.distributions.Distribution._validate_args
+    assert torch.distributions.Distribution._validate_args is validates
 
 
 # -- modules' own hooks

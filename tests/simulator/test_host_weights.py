@@ -336,6 +336,45 @@ def test_parameters_in_the_same_memory_are_recognised(poptorch, regression, batc
     assert not torch.equal(regression.linear.weight, before)
 
 
+def test_parameters_of_another_model_in_the_optimizer_are_warned_of(poptorch, regression, batch, caplog):
+    optimizer = poptorch.optim.SGD([*regression.parameters(), nn.Parameter(torch.ones(1))], lr=0.1)
+    executor = poptorch.trainingModel(regression, optimizer=optimizer)
+
+    executor(*batch)
+    executor.setOptimizer(optimizer)
+
+    assert caplog.text.count("1 parameters of the optimizer do not belong to the model") == 1
+
+
+# -- models that change after compiling
+
+
+def test_a_lost_buffer_does_not_stop_the_other_weights_from_being_fetched(trained, model, batch):
+    model.steps = None
+    before = model.linear.weight.detach().clone()
+    trained(*batch)
+
+    trained.destroy()
+
+    assert not torch.equal(model.linear.weight, before)
+
+
+def test_a_model_that_lost_a_buffer_cannot_be_sent_to_the_device(poptorch, trained, model):
+    model.steps = None
+
+    with pytest.raises(poptorch.Error, match="The model was compiled with steps and no longer has it"):
+        trained.copyWeightsToDevice()
+
+
+def test_parameters_that_were_replaced_are_fetched_into_the_new_ones(trained, model):
+    replacement = nn.Parameter(torch.zeros(2, 3))
+    model.linear.weight = replacement
+
+    trained.copyWeightsToHost()
+
+    assert replacement.any()
+
+
 # -- debug lines
 
 

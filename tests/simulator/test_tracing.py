@@ -176,3 +176,18 @@ def test_several_executors_may_exist_at_once(poptorch):
     executors = [executor_of(poptorch, lambda x, n=n: x + n) for n in range(3)]
 
     assert [executor(torch.zeros(1)).item() for executor in executors] == [0.0, 1.0, 2.0]
+
+
+def test_an_argument_that_a_forwarding_wrapper_leaves_out_is_pythons_own_error(poptorch):
+    def inner(a, b):
+        return a + b
+
+    with pytest.raises(TypeError, match="missing 1 required positional argument: 'b'"):
+        run(poptorch, lambda *args, **kwargs: inner(*args, **kwargs), torch.ones(1))
+
+
+def test_an_executor_cannot_be_called_in_forward(poptorch):
+    inner = poptorch.inferenceModel(nn.Linear(1, 1))
+
+    with pytest.raises(poptorch.Error, match="Inputs must be on the CPU, got a tensor on ipu:0"):
+        run(poptorch, lambda x: inner(x), torch.ones(1, 1))

@@ -1,8 +1,8 @@
-"""Why a call failed: the backend's complaint compared with the batch that the model was compiled for."""
+"""Why a call failed: the backend's complaint in the toolkit's words, with the line and the remedy."""
 
 from __future__ import annotations
 
-from typing import Any, Mapping, Optional, Sequence
+from typing import Any, Mapping, NamedTuple, Optional, Sequence
 
 import torch
 
@@ -12,6 +12,25 @@ from .batch_signature import BatchSignature
 __all__ = ["explain_failure", "find_foreign_device"]
 
 _DEVICE_FAMILIES = ("S", "D")
+
+
+class _Phrase(NamedTuple):
+    """A part of one of PopTorch's messages, and what it means."""
+
+    text: str
+    code: str
+    remedy: str
+
+
+# what PopTorch says without a line; the simulator's errors carry their finding
+_PHRASES = (
+    _Phrase("Couldn't find a loss in graph", "L004", "pass the loss: `to_ipu(model, loss)`"),
+    _Phrase("Multiple independent losses found", "L005", "add the losses up to one: `loss={'a': loss_a, 'b': loss_b}`"),
+    _Phrase("aten::item is only supported in eager mode", "C001", "look for `.item()`, `float()` and `if` on tensors"),
+    _Phrase("output shape is determined by the tensor values", "C002", "compute with a mask, `torch.where`, instead"),
+    _Phrase("Expected an IPU tensor but got", "C003", "make constants buffers of the module: `register_buffer`"),
+    _Phrase("Illegal move to CPU", "C004", "return the tensor from `forward` and move it there"),
+)
 
 
 def explain_failure(
@@ -24,8 +43,9 @@ def explain_failure(
 ) -> Optional[PortingError]:
     """Return the toolkit's error for `error`, which a backend raised for a call, or None when it says enough itself.
 
-    Backends that explain themselves carry the `finding`; otherwise the arguments are compared with those of the
-    compilation, if there is one. `remedy` says how to compile for other batches.
+    Backends that explain themselves carry the `finding`. Otherwise the arguments are compared with those of the
+    compilation, if there is one, and the vendor's well-known messages are told apart. `remedy` says how to compile for
+    other batches.
     """
     if isinstance(error, PortingError):
         return None
@@ -37,7 +57,7 @@ def explain_failure(
         finding = compiled_for.difference(BatchSignature(args, kwargs), remedy=remedy)
     if finding is None and "Invalid batch dimension" in str(error):
         finding = _not_divisible(str(error), args, kwargs)
-    return None if finding is None else BatchError(finding)
+    return _in_other_words(str(error)) if finding is None else BatchError(finding)
 
 
 def find_foreign_device(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Optional[Finding]:
@@ -60,6 +80,23 @@ def _not_divisible(vendor_text: str, args: Sequence[Any], kwargs: Mapping[str, A
         message=f"a batch of {BatchSignature(args, kwargs).rows} rows cannot be cut into equal micro-batches",
         place=caller_place(),
         label="this call",
-        notes=("rows = micro-batch x accumulation x replicas x device iterations", vendor_text.split("\n", 1)[0]),
+        notes=("rows = micro-batch x accumulation x replicas x device iterations", _first_line(vendor_text)),
         help="hand over `options.samples_per_call` rows: `ported.dataloader(...)` makes such batches",
     )
+
+
+def _in_other_words(vendor_text: str) -> Optional[PortingError]:
+    for phrase in _PHRASES:
+        if phrase.text in vendor_text:
+            return CaptureError.of(
+                phrase.code,
+                place=caller_place(),
+                label="within this call",
+                notes=f"the device says: {_first_line(vendor_text)}",
+                help=phrase.remedy,
+            )
+    return None
+
+
+def _first_line(text: str) -> str:
+    return text.strip().split("\n", 1)[0]

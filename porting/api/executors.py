@@ -1,0 +1,45 @@
+"""How the executors of a port are made, and the optimizer that the training one uses."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, Mapping, Sequence
+
+from ..adapters import default_optimizer, sync_hyper_parameters
+from ..lazy_modules import materialise_lazy_modules
+from .modes import eval_modes
+from .parts import Parts
+
+__all__ = ["make_inference_executor", "make_training_executor", "optimizer_of"]
+
+logger = logging.getLogger("porting")
+
+
+def optimizer_of(parts: Parts) -> Any:
+    """Return the device's optimizer; without one, make and announce the default."""
+    if parts.optimizer is None:
+        parts.optimizer = default_optimizer(parts.wrapped, backend=parts.backend.module)
+        logger.warning("no optimizer was given: the device uses its default, SGD with a learning rate of 0.01")
+    return parts.optimizer
+
+
+def make_training_executor(parts: Parts, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Make the backend's training executor, for which `args` and `kwargs` are the first batch."""
+    _materialise(parts, args, kwargs)
+    optimizer = optimizer_of(parts)
+    if parts.torch_optimizer is not None and parts.has_counterpart:
+        sync_hyper_parameters(parts.torch_optimizer, optimizer, is_compiled=False)
+    options = parts.vendor_options[True].clone()
+    return parts.backend.module.trainingModel(parts.wrapped, options, optimizer=optimizer)
+
+
+def make_inference_executor(parts: Parts, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Make an inference executor of the backend that shares the model's weights."""
+    _materialise(parts, args, kwargs)
+    options = parts.vendor_options[False].clone()
+    return parts.backend.module.inferenceModel(parts.wrapped.for_inference(), options)
+
+
+def _materialise(parts: Parts, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    with eval_modes(parts):
+        materialise_lazy_modules(parts.wrapped, args, kwargs)

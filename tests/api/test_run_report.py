@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+import torch
+from torch import nn
+
+from porting import PortOptions, to_ipu
+from porting.api import RunReport
+
+
+@pytest.fixture
+def ported(make_model):
+    model = make_model()
+    return to_ipu(model, nn.CrossEntropyLoss(), optimizer=torch.optim.Adam(model.parameters(), lr=0.002))
+
+
+def test_calls_samples_and_compilations_are_counted(ported, batches):
+    for batch in batches[:3]:
+        ported(*batch)
+    ported.inference()(batches[0][0])
+
+    training, inference = ported.report().executors
+    assert (training.name, training.num_compilations, training.num_calls, training.num_samples) == (
+        "training",
+        1,
+        3,
+        18,
+    )
+    assert (inference.name, inference.num_compilations, inference.num_calls) == ("inference", 1, 1)
+    assert ported.report().num_training_calls == 3
+
+
+def test_compiling_takes_no_part_in_the_time_of_calls(ported, batches):
+    ported(*batches[0])
+
+    (record,) = ported.report().executors
+    assert record.compile_seconds > 0.0
+    assert record.call_seconds > 0.0
+    assert record.compiled_at is not None
+
+
+def test_a_recompilation_is_counted(ported, batches):
+    ported(*batches[0])
+    ported.destroy()
+    ported(*batches[1])
+
+    assert ported.report().executors[0].num_compilations == 2
+    assert ported.report().executors[0].num_calls == 2
+
+
+def test_the_report_is_fit_for_json(ported, batches):
+    ported(*batches[0])
+
+    report = json.loads(json.dumps(ported.report().to_dict()))
+
+    assert report["device"] == "CPU simulator of an IPU"
+    assert report["is_simulator"] is True
+    assert report["optimizer"] == "Adam, lr 0.002"
+    assert report["samples_per_step"] == 6
+    assert report["executors"][0]["cache"] == "off"
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[+-]\d{4}", report["executors"][0]["compiled_at"])
+
+
+def test_the_report_before_anything_ran_is_honest_about_it(make_model):
+    report = to_ipu(make_model(), nn.CrossEntropyLoss()).report()
+
+    assert report.num_training_calls == 0
+    assert report.micro_batch is None
+    assert "not compiled" in str(report)
+    assert "optimizer   not made yet" in str(report)
+    assert "step        ? samples; 1 step a call; float32" in str(report)
+
+
+def test_the_table_has_a_row_for_each_executor(ported, batches):
+    ported(*batches[0])
+    ported.inference()(batches[0][0])
+
+    lines = str(ported.report()).splitlines()
+
+    assert lines[0] == "device      CPU simulator of an IPU  (no IPU took part)"
+    assert lines[1].startswith("backend     porting.simulator")
+    assert lines[3] == "step        6 samples; 1 step a call; float32"
+    assert [line.split()[0] for line in lines[5:]] == ["executor", "training", "inference"]
+
+
+def test_the_step_is_told_with_all_its_factors(make_model):
+    options = PortOptions(accumulation=2, replicas=2, device_iterations=3, broadcast_buffers=False)
+    ported = to_ipu(make_model(), nn.CrossEntropyLoss(), options=options)
+
+    ported.compile(torch.randn(48, 4), torch.zeros(48, dtype=torch.int64))
+
+    assert ported.report().micro_batch == 4
+    assert ported.report().samples_per_step == 16
+    assert "step        16 samples = 4 in a micro-batch x 2 accumulated x 2 replicas; 3 steps a call; float32" in str(
+        ported.report()
+    )
+
+
+def test_a_cache_that_the_simulator_cannot_use_is_a_miss(make_model, batches, tmp_path):
+    ported = to_ipu(make_model(), nn.CrossEntropyLoss(), options=PortOptions(cache_dir=tmp_path))
+
+    ported(*batches[0])
+
+    assert ported.report().executors[0].cache == "miss"
+
+
+def test_what_was_found_while_porting_is_in_the_report(make_model):
+    with pytest.warns(UserWarning, match="P003"):
+        ported = to_ipu(make_model(), nn.CrossEntropyLoss(), options=PortOptions(precision="float16"))
+
+    assert [finding.code for finding in ported.report().findings] == ["P003"]
+    assert str(ported.report()).splitlines()[-1] == "note[P003]: the weights were converted to float16"
+
+
+def test_a_report_does_not_change_when_training_goes_on(ported, batches):
+    ported(*batches[0])
+    report = ported.report()
+
+    ported(*batches[1])
+
+    assert isinstance(report, RunReport)
+    assert report.num_training_calls == 1

@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from porting import PortOptions, fit, to_ipu
+
+
+@pytest.fixture
+def samples():
+    torch.manual_seed(0)
+    return TensorDataset(torch.randn(24, 4), torch.randint(3, (24,)))
+
+
+def make_model():
+    torch.manual_seed(1)
+    return nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3))
+
+
+def port(model, **options):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    return to_ipu(model, nn.CrossEntropyLoss(), optimizer=optimizer, options=PortOptions(**options))
+
+
+def test_the_mean_loss_of_each_epoch_is_that_of_plain_pytorch(samples):
+    plain = make_model()
+    optimizer = torch.optim.SGD(plain.parameters(), lr=0.1)
+    expected = []
+    for _epoch in range(3):
+        losses = []
+        for x, y in DataLoader(samples, batch_size=6):
+            optimizer.zero_grad()
+            loss = F.cross_entropy(plain(x), y)
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        expected.append(sum(losses) / len(losses))
+    ported = port(make_model())
+
+    history = fit(ported, ported.dataloader(samples, batch_size=6), epochs=3, progress=False)
+
+    assert history == pytest.approx(expected, rel=1e-5)
+    torch.testing.assert_close(ported.state_dict(), plain.state_dict(), rtol=1e-4, atol=1e-6)
+
+
+def test_the_losses_of_all_micro_batches_are_averaged(samples):
+    ported = port(make_model(), micro_batch=2, accumulation=3, device_iterations=2, output_mode="all")
+
+    (mean,) = fit(ported, ported.dataloader(samples), epochs=1, progress=False)
+
+    assert 0.5 < mean < 2.0
+    assert ported.report().num_training_calls == 2
+
+
+def test_batches_may_be_dictionaries():
+    rows = [{"input": torch.ones(4), "label": torch.tensor(1)}] * 6
+    ported = port(make_model())
+
+    history = fit(ported, ported.dataloader(rows, batch_size=3), epochs=2, progress=False)
+
+    assert len(history) == 2
+    assert history[1] < history[0]
+
+
+def test_batches_of_one_tensor_are_for_models_with_a_loss_of_their_own():
+    class OwnLoss(nn.Linear):
+        def forward(self, x):
+            return super().forward(x).pow(2).mean()
+
+    model = OwnLoss(4, 3)
+    ported = to_ipu(model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1))
+
+    history = fit(ported, [torch.ones(6, 4)] * 5, epochs=2, progress=False)
+
+    assert history[1] < history[0]
+
+
+def test_an_empty_loader_has_no_loss():
+    (mean,) = fit(port(make_model()), [], epochs=1, progress=False)
+
+    assert mean != mean
+
+
+def test_progress_is_shown_unless_switched_off(samples, capsys):
+    ported = port(make_model())
+    loader = ported.dataloader(samples, batch_size=6)
+    ported.compile(*samples[:6])
+    capsys.readouterr()
+
+    fit(ported, loader, epochs=1, progress=False)
+    silent = capsys.readouterr().err
+    fit(ported, loader, epochs=1)
+
+    assert silent == ""
+    assert "epochs: 100%" in capsys.readouterr().err
+
+
+def test_ctrl_c_keeps_what_was_learnt(samples):
+    def interrupted():
+        yield samples[:6]
+        raise KeyboardInterrupt
+
+    ported = port(make_model())
+
+    with pytest.raises(KeyboardInterrupt):
+        fit(ported, interrupted(), epochs=1, progress=False)
+
+    assert ported.report().num_training_calls == 1
+    assert not torch.equal(ported.state_dict()["0.weight"], make_model().state_dict()["0.weight"])
