@@ -7,7 +7,7 @@ inference, evaluation. So do those of two ported models with modules in common, 
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING, Any, FrozenSet, Iterator, List
+from typing import TYPE_CHECKING, Any, FrozenSet, Iterator, List, MutableSet
 
 if TYPE_CHECKING:
     from .executor_handle import ExecutorHandle
@@ -81,4 +81,4 @@ class DeviceTurns:
                 yield handle
 
 
-_COMPILED: weakref.WeakSet[DeviceTurns] = weakref.WeakSet()
+_COMPILED: MutableSet[DeviceTurns] = weakref.WeakSet()

@@ -9,6 +9,7 @@ import time
 from typing import Any, Callable, ContextManager, Mapping, NoReturn, Optional, Sequence, Set
 
 import torch
+from torch.utils._python_dispatch import _disable_current_modes
 
 from ..diagnostics import BatchError, DeviceError, caller_place
 from .batch_signature import BatchSignature
@@ -17,7 +18,7 @@ from .failures import explain_failure, find_foreign_device
 from .parts import Parts
 from .run_report import ExecutorRecord
 
-__all__ = ["ExecutorHandle"]
+__all__ = ["ExecutorHandle", "destroy_unseen"]
 
 logger = logging.getLogger("porting")
 
@@ -53,9 +54,8 @@ class ExecutorHandle:
         self._was_destroyed = False
         self._signature: Optional[BatchSignature] = None
 
-    @property
-    def is_compiled(self) -> bool:
-        """Whether there is an executable."""
+    def has_executable(self) -> bool:
+        """Tell whether it is compiled."""
         return self.executor is not None
 
     @property
@@ -188,3 +188,13 @@ class ExecutorHandle:
             return "off"
         is_hit = not self._parts.backend.is_simulator and before and self._cache_files() == before
         return "hit" if is_hit else "miss"
+
+
+def destroy_unseen(handles: Sequence[ExecutorHandle]) -> None:
+    """End the executors of a ported model that nobody keeps.
+
+    The garbage collector may do so at any moment: while another model is captured, or inside of a user's modes.
+    """
+    with _disable_current_modes(), torch._C.DisableTorchFunction():
+        for handle in handles:
+            handle.destroy()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from typing import Any, Callable, List
+from typing import Any, Callable, Dict, List, MutableMapping
 
 import torch
 
@@ -11,10 +11,10 @@ from ..adapters import carry_state, notify
 from ..diagnostics import Finding, caller_place
 from .parts import Parts
 
-__all__ = ["say_host_step_is_needless", "stop_watching", "watch_optimizer"]
+__all__ = ["say_host_step_is_needless", "settings_of", "stop_watching", "watch_optimizer"]
 
 # Hooks by optimizer: an optimizer that is ported again must come without the earlier port's.
-_HOOKS: weakref.WeakKeyDictionary[torch.optim.Optimizer, List[Any]] = weakref.WeakKeyDictionary()
+_HOOKS: MutableMapping[torch.optim.Optimizer, List[Any]] = weakref.WeakKeyDictionary()
 
 
 def watch_optimizer(optimizer: torch.optim.Optimizer, parts: Parts, *, is_on_device: Callable[[], bool]) -> None:
@@ -39,6 +39,11 @@ def watch_optimizer(optimizer: torch.optim.Optimizer, parts: Parts, *, is_on_dev
     hooks.append(optimizer.register_step_pre_hook(on_step))
     if hasattr(optimizer, "register_load_state_dict_post_hook"):
         hooks.append(optimizer.register_load_state_dict_post_hook(on_load))
+
+
+def settings_of(optimizer: Any) -> List[Dict[str, Any]]:
+    """Copy the settings of each parameter group."""
+    return [{name: value for name, value in group.items() if name != "params"} for group in optimizer.param_groups]
 
 
 def stop_watching(optimizer: Any) -> None:

@@ -7,9 +7,11 @@ from typing import Any, Dict, Iterator, List, Mapping
 
 from torch import nn
 
+from ..adapters import notify
+from ..diagnostics import Finding, caller_place
 from .parts import Parts
 
-__all__ = ["eval_modes", "kept_modes", "modes_of"]
+__all__ = ["eval_modes", "kept_modes", "modes_of", "say_it_is_compiled_in"]
 
 
 def modes_of(parts: Parts) -> List[bool]:
@@ -38,6 +40,18 @@ def eval_modes(parts: Parts) -> Iterator[None]:
         for module in _modules(parts):
             module.training = False
         yield
+
+
+def say_it_is_compiled_in(what: str) -> None:
+    """Warn (D005) of a change that the executable does not follow."""
+    notify(
+        Finding(
+            "D005",
+            message=f"{what}, which goes on as before",
+            place=caller_place(),
+            help="call `ported.destroy()`: the next call compiles the step as the model is then",
+        )
+    )
 
 
 def _modules(parts: Parts) -> List[nn.Module]:

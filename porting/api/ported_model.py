@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 import weakref
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 import torch
 from torch import nn
-from torch.utils._python_dispatch import _disable_current_modes
 
 from ..adapters import (
     SchedulerBridge,
     load_weights,
-    notify,
     plain_state_dict,
     sync_hyper_parameters,
     to_torch_state,
 )
-from ..diagnostics import BatchError, Finding, caller_place
+from ..diagnostics import BatchError
 from ..options import PortOptions
 from .batch_checks import check_first_batch, check_labels, has_labels
-from .executor_handle import ExecutorHandle
+from .executor_handle import ExecutorHandle, destroy_unseen
 from .executors import make_inference_executor, make_training_executor, optimizer_of
-from .host_optimizer import say_host_step_is_needless, watch_optimizer
+from .host_optimizer import say_host_step_is_needless, settings_of, watch_optimizer
 from .loaders import make_dataloader
-from .modes import eval_modes, kept_modes, modes_of
+from .modes import eval_modes, kept_modes, modes_of, say_it_is_compiled_in
 from .moves import cannot_be_copied, cannot_move, check_cast, check_move
 from .parts import Parts
 from .ported_inference import PortedInference
@@ -57,11 +55,10 @@ class PortedModel:
         self._compiled_modes: Optional[List[bool]] = None
         self._warned_of_modes = False
         if parts.has_counterpart and parts.torch_optimizer is not None:
-            is_compiled = _is_compiled(self._train_handle)
-            watch_optimizer(parts.torch_optimizer, parts, is_on_device=is_compiled)
+            watch_optimizer(parts.torch_optimizer, parts, is_on_device=self._train_handle.has_executable)
         self._uploaded_settings: Any = None
         # what has been trained comes to the host even if nobody keeps the ported model
-        weakref.finalize(self, _destroy_unseen, self._handles).atexit = False
+        weakref.finalize(self, destroy_unseen, self._handles).atexit = False
 
     # -- running ------------------------------------------------------------------------------------------------------
 
@@ -74,7 +71,7 @@ class PortedModel:
         """
         if not self.training:
             return self._evaluator(args, kwargs).run(args, kwargs)
-        if self._train_handle.is_compiled:
+        if self._train_handle.has_executable():
             self._sync_settings()
             self._check_top_mode()
         else:
@@ -94,7 +91,7 @@ class PortedModel:
         """
         if not self.training:
             return self._evaluator(args, kwargs).compile(args, kwargs)
-        if not self._train_handle.is_compiled:
+        if not self._train_handle.has_executable():
             self._prepare(args, kwargs)
         return self._train_handle.compile(args, kwargs)
 
@@ -113,10 +110,10 @@ class PortedModel:
         compiled with (Dropout, BatchNorm), and a change of them is reported (D005).
         """
         self.training = mode
-        if not self._train_handle.is_compiled:
+        if not self._train_handle.has_executable():
             self._parts.wrapped.train(mode)
         elif mode and self._compiled_modes != modes_of(self._parts):
-            _say_it_is_compiled_in("modules changed between train and eval mode after the step was compiled")
+            say_it_is_compiled_in("modules changed between train and eval mode after the step was compiled")
         return self
 
     def eval(self) -> PortedModel:
@@ -131,7 +128,7 @@ class PortedModel:
         """Check what only the first batch can tell, and note what will be compiled in."""
         check_first_batch(self._parts, args, kwargs)
         self._compiled_modes, self._warned_of_modes = modes_of(self._parts), False
-        self._uploaded_settings = _settings_of(optimizer_of(self._parts))
+        self._uploaded_settings = settings_of(optimizer_of(self._parts))
 
     def _evaluator(self, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> ExecutorHandle:
         key = (len(args), tuple(kwargs))
@@ -154,7 +151,7 @@ class PortedModel:
         modes = self._compiled_modes
         if modes and self._parts.model.training != modes[0] and not self._warned_of_modes:
             self._warned_of_modes = True
-            _say_it_is_compiled_in("the model changed between train and eval mode after the step was compiled")
+            say_it_is_compiled_in("the model changed between train and eval mode after the step was compiled")
 
     # -- data, optimizer, schedule ------------------------------------------------------------------------------------
 
@@ -210,7 +207,7 @@ class PortedModel:
             source=self._parts.torch_optimizer if self._parts.torch_optimizer is not None else optimizer,
             target=optimizer,
             upload=self._upload_settings,
-            is_compiled=_is_compiled(self._train_handle),
+            is_compiled=self._train_handle.has_executable,
             has_trained=lambda: self._train_handle.record.num_calls > 0,
         )
 
@@ -224,11 +221,11 @@ class PortedModel:
         if parts.has_counterpart and parts.torch_optimizer is not None:
             if sync_hyper_parameters(parts.torch_optimizer, parts.optimizer, is_compiled=True):
                 self._upload_settings(parts.optimizer)
-        elif _settings_of(parts.optimizer) != self._uploaded_settings:
+        elif settings_of(parts.optimizer) != self._uploaded_settings:
             self._upload_settings(parts.optimizer)
 
     def _upload_settings(self, optimizer: Any) -> None:
-        self._uploaded_settings = _settings_of(optimizer)
+        self._uploaded_settings = settings_of(optimizer)
         if self._train_handle.executor is not None:
             self._train_handle.executor.setOptimizer(optimizer)
 
@@ -271,8 +268,8 @@ class PortedModel:
         """Switch training of all parameters on or off, and return this model; D005 tells that it comes too late."""
         changes = any(parameter.requires_grad != requires_grad for parameter in self._parts.model.parameters())
         self._parts.model.requires_grad_(requires_grad)
-        if changes and self._train_handle.is_compiled:
-            _say_it_is_compiled_in("`requires_grad` changed after the step was compiled")
+        if changes and self._train_handle.has_executable():
+            say_it_is_compiled_in("`requires_grad` changed after the step was compiled")
         return self
 
     # -- device -------------------------------------------------------------------------------------------------------
@@ -379,34 +376,3 @@ class PortedModel:
 
 # methods of modules that change where or what the weights are, besides those above
 _OTHER_MOVES = ("mtia", "share_memory", "to_empty", "xpu")
-
-
-def _is_compiled(handle: ExecutorHandle) -> Any:
-    """Make a function that asks `handle`, without keeping the ported model alive."""
-    return lambda: handle.is_compiled
-
-
-def _destroy_unseen(handles: Sequence[ExecutorHandle]) -> None:
-    """End the executors of a ported model that nobody keeps.
-
-    The garbage collector may do so at any moment: while another model is captured, or inside of a user's modes.
-    """
-    with _disable_current_modes(), torch._C.DisableTorchFunction():
-        for handle in handles:
-            handle.destroy()
-
-
-def _settings_of(optimizer: Any) -> List[Dict[str, Any]]:
-    """Copy the settings of each parameter group."""
-    return [{name: value for name, value in group.items() if name != "params"} for group in optimizer.param_groups]
-
-
-def _say_it_is_compiled_in(what: str) -> None:
-    notify(
-        Finding(
-            "D005",
-            message=f"{what}, which goes on as before",
-            place=caller_place(),
-            help="call `ported.destroy()`: the next call compiles the step as the model is then",
-        )
-    )

@@ -13,7 +13,7 @@ import torch
 from porting.simulator._logging import logger
 from porting.simulator._options_impl import require
 
-__all__ = ["Adam", "AdamW", "LAMB", "Optimizer", "RMSprop", "SGD", "VariableAttributes"]
+__all__ = ["LAMB", "SGD", "Adam", "AdamW", "Optimizer", "RMSprop", "VariableAttributes"]
 
 Parameters = Union[Iterable[torch.Tensor], Iterable[Dict[str, Any]]]
 
