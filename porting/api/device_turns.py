@@ -22,7 +22,7 @@ class DeviceTurns:
         """Start alone; `model` is the one whose tensors the executable will hold."""
         self._handle = weakref.ref(handle)
         self._model = model
-        self._trains = trains
+        self.trains = trains
         self._tensors: FrozenSet[int] = frozenset()
         self._others: List[DeviceTurns] = []
         self._fetches = False
@@ -36,7 +36,7 @@ class DeviceTurns:
         self._tensors = frozenset(id(tensor) for tensor in [*self._model.parameters(), *self._model.buffers()])
         self._others = [other for other in _COMPILED if other._model is self._model or other._tensors & self._tensors]
         self.take()
-        for handle in self._other_handles(training=True) if self._trains else ():
+        for handle in self._other_handles(training=True) if self.trains else ():
             handle.turns._fetches = True
             handle.unwrap()
 
@@ -77,7 +77,7 @@ class DeviceTurns:
     def _other_handles(self, *, training: bool = False) -> Iterator[ExecutorHandle]:
         for other in self._others:
             handle = other._handle()
-            if handle is not None and (other._trains or not training):
+            if handle is not None and (other.trains or not training):
                 yield handle
 
 

@@ -145,21 +145,19 @@ class ExecutorHandle:
             self.turns.leave()
 
     def unwrap(self) -> None:
-        """Give the model and its tensors the classes back that they had before the executor took them over."""
-        self._unwrap(self.executor)
+        """Give the model and its tensors the classes back that they had before a training executor took them over."""
+        implementation = importlib.import_module(f"{self._parts.backend.module.__name__}._impl")
+        implementation.unwrapModelIfNecessary(self._parts.wrapped)
 
     def _abandon(self, executor: Any) -> None:
         """Let go of an executor that failed to compile, and of its hold on the model.
 
-        `destroy()` does that for compiled ones only.
+        `destroy()` does that for compiled ones only, and those for inference have no hold on it.
         """
         if executor is not None:
             executor.destroy()
-            self._unwrap(executor)
-
-    def _unwrap(self, executor: Any) -> None:
-        implementation = importlib.import_module(f"{self._parts.backend.module.__name__}._impl")
-        implementation.unwrapModelIfNecessary(executor.model)
+        if self.turns.trains:
+            self.unwrap()
 
     def _refuse_other_batch(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         assert self._signature is not None

@@ -34,6 +34,10 @@ def _is_loss(node: torch.fx.Node) -> bool:
     return isinstance(node.target, torch._ops.OpOverload) and node.target.overloadpacket.__name__ in _LOSS_OPERATORS
 
 
+def _looks_like_a_loss(node: torch.fx.Node) -> bool:
+    return isinstance(node.target, torch._ops.OpOverload) and node.target.overloadpacket.__name__.endswith("_loss")
+
+
 def _feeds(node: torch.fx.Node, targets: Set[torch.fx.Node]) -> bool:
     seen: Set[torch.fx.Node] = set()
     waiting = list(node.users)
@@ -54,10 +58,13 @@ def single_final_loss(graph: torch.fx.Graph) -> torch.fx.Node:
     """
     final, _demoted = find_losses(graph)
     if not final:
+        others = [node for node in graph.nodes if _looks_like_a_loss(node)]
         raise CaptureError.of(
             "L004",
             message="`forward` of the training model computes no loss",
-            notes=("every built-in loss function counts, and so does `poptorch.identity_loss`",),
+            place=_place(others[-1]) if others else None,
+            label="the device does not take this operator for a loss" if others else "",
+            notes=("most built-in loss functions count, and so does `poptorch.identity_loss`",),
             help="pass the loss to `to_ipu(model, loss)`, or mark yours with `poptorch.identity_loss(value, 'mean')`",
         )
     if len(final) > 1:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import linecache
+import weakref
 from types import TracebackType
 from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 
@@ -34,6 +35,7 @@ class GraphFunction:
         self._file = f"<porting graph {next(_numbers)}>"
         source = "\n".join(text for text, _node in self._lines) + "\n"
         linecache.cache[self._file] = (len(source), None, source.splitlines(True), self._file)  # for tracebacks
+        weakref.finalize(self, linecache.cache.pop, self._file, None)
         exec(compile(source, self._file, "exec"), self._names)
         self.call: Callable[..., Tuple[torch.Tensor, ...]] = self._names["forward"]
 

@@ -117,25 +117,12 @@ def _update_group(
     state = {slot: [slots[name][slot] for name in names] for slot in slot_names(settings)}
     if "Step" in state:
         torch._foreach_add_(state["Step"], 1.0)
-    moments = [tensors for slot, tensors in state.items() if slot != "Step"]
-    if family in _FUSED and _suit_one_kernel(gradients, weights, *moments):
-        _FUSED[family](settings, weights, gradients, state)
-        return
     single_weights = [weight.float() for weight in weights]
     single_state = {slot: [tensor.float() for tensor in tensors] for slot, tensors in state.items()}
     _ARITHMETIC[family](settings, single_weights, gradients, single_state)
     _store(weights, single_weights)
     for slot, tensors in state.items():
         _store(tensors, single_state[slot])
-
-
-def _suit_one_kernel(gradients: Sequence[torch.Tensor], *others: Sequence[torch.Tensor]) -> bool:
-    """Tell whether all tensors are of single precision and laid out in memory like their gradients."""
-    return all(
-        tensor.dtype == torch.float32 and tensor.stride() == gradient.stride()
-        for tensors in others
-        for tensor, gradient in zip(tensors, gradients)
-    )
 
 
 def _store(targets: Sequence[torch.Tensor], values: Sequence[torch.Tensor]) -> None:
@@ -145,50 +132,11 @@ def _store(targets: Sequence[torch.Tensor], values: Sequence[torch.Tensor]) -> N
             target.copy_(value)
 
 
-# -- all parameters of a group in one kernel -----------------------------------------------------------------------
-
 Tensors = List[torch.Tensor]
 State = Dict[str, Tensors]
 
-
-def _fused_sgd(s: Any, weights: Tensors, gradients: Tensors, state: State) -> None:
-    torch._fused_sgd_(
-        weights,
-        gradients,
-        state.get("Accl1", []),
-        weight_decay=s.weight_decay,
-        momentum=s.momentum,
-        lr=s.learning_rate if s.momentum else s.learning_rate * (1.0 - s.dampening),
-        dampening=s.dampening if s.momentum else 0.0,
-        nesterov=bool(s.nesterov and s.momentum),
-        maximize=False,
-        is_first_step=False,
-    )
-
-
-def _fused_adam(s: Any, weights: Tensors, gradients: Tensors, state: State) -> None:
-    kernel = torch._fused_adamw_ if _family(s) == "ADAMW" else torch._fused_adam_
-    kernel(
-        weights,
-        gradients,
-        state["Accl1"],
-        state["Accl2"],
-        [],
-        state["Step"],
-        lr=s.learning_rate,
-        beta1=s.beta1,
-        beta2=s.beta2,
-        weight_decay=s.weight_decay,
-        eps=s.eps,
-        amsgrad=False,
-        maximize=False,
-    )
-
-
-_FUSED: Dict[str, Callable[..., None]] = {"SGD": _fused_sgd, "ADAM": _fused_adam, "ADAMW": _fused_adam}
-
-
-# -- step by step, in single precision; weights and state change in place, gradients are used up ----------------------
+# -- In single precision; weights and state change in place, gradients are used up. The operations and their order are
+# -- those of torch's own optimizers in their default form, so that a port's weights are the same to the last bit.
 
 
 def _sgd(s: Any, weights: Tensors, gradients: Tensors, state: State) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 import re
 
 import pytest
@@ -207,6 +208,36 @@ def test_an_interrupt_in_the_middle_of_a_call_leaves_no_gradient_behind(batches,
             ported(*batches[0])
 
     same(train_ported(ported, batches), expected)
+
+
+def test_an_inference_that_fails_to_compile_leaves_training_its_hold_on_the_weights(
+    make_model, batches, train_plainly, train_ported, same
+):
+    plain, model = make_model(), make_model()
+    train_plainly(plain, torch.optim.SGD(plain.parameters(), lr=0.1), batches)
+    ported = to_ipu(model, nn.CrossEntropyLoss(), optimizer=torch.optim.SGD(model.parameters(), lr=0.1))
+    train_ported(ported, batches[:5])
+
+    with pytest.raises(RuntimeError, match="mat1 and mat2 shapes cannot be multiplied"):
+        ported.inference()(torch.randn(6, 5))
+    train_ported(ported, batches[5:])
+
+    same(dict(model.state_dict()), dict(plain.state_dict()))
+
+
+def test_a_copy_of_a_ported_model_is_ported_beside_it(make_model, batches, train_plainly, train_ported, same):
+    plain = make_model()
+    losses = train_plainly(plain, torch.optim.SGD(plain.parameters(), lr=0.1), batches)
+    ported = to_ipu(make_model(), nn.CrossEntropyLoss(), optimizer=None)
+    ported(*batches[0])
+
+    copied = copy.deepcopy(ported.model)
+    copied.load_state_dict(make_model().state_dict())
+    other = to_ipu(copied, nn.CrossEntropyLoss(), optimizer=torch.optim.SGD(copied.parameters(), lr=0.1))
+    before = ported.state_dict()
+
+    same(train_ported(other, batches), losses)
+    same(ported.state_dict(), before)
 
 
 def test_wrong_shapes_in_forward_raise_what_torch_raises(make_model):
