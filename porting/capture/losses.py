@@ -6,11 +6,13 @@ is an ordinary value; exactly one must remain.
 
 from __future__ import annotations
 
+import itertools
 from typing import List, Optional, Set, Tuple
 
 import torch
 
 from ..diagnostics import CaptureError, Place
+from .operator_schema import written_arguments
 
 __all__ = ["find_losses", "single_final_loss"]
 
@@ -24,7 +26,7 @@ _LOSS_OPERATORS = frozenset(
 def find_losses(graph: torch.fx.Graph) -> Tuple[List[torch.fx.Node], List[torch.fx.Node]]:
     """Return the final losses of `graph` and the demoted ones, those that another loss is computed from."""
     losses = [node for node in graph.nodes if _is_loss(node)]
-    final = [loss for loss in losses if not _feeds(loss, set(losses) - {loss})]
+    final = [loss for loss in losses if not _reached_from(loss).intersection(losses)]
     return final, [loss for loss in losses if loss not in final]
 
 
@@ -38,17 +40,24 @@ def _looks_like_a_loss(node: torch.fx.Node) -> bool:
     return isinstance(node.target, torch._ops.OpOverload) and node.target.overloadpacket.__name__.endswith("_loss")
 
 
-def _feeds(node: torch.fx.Node, targets: Set[torch.fx.Node]) -> bool:
-    seen: Set[torch.fx.Node] = set()
-    waiting = list(node.users)
-    while waiting:
-        user = waiting.pop()
-        if user in targets:
-            return True
-        if user not in seen:
-            seen.add(user)
-            waiting.extend(user.users)
-    return False
+def _reached_from(start: torch.fx.Node) -> Set[torch.fx.Node]:
+    """Return the nodes whose value depends on that of `start`, also by way of memory that is written to in place."""
+    reached = {start}
+    memory: Set[int] = set()
+    for node in itertools.dropwhile(lambda node: node is not start, start.graph.nodes):
+        if any(used in reached or _memory(used) in memory for used in node.all_input_nodes):
+            reached.add(node)
+            if isinstance(node.target, torch._ops.OpOverload):
+                written = written_arguments(node.target, node.args, node.kwargs)
+                memory.update(_memory(target) for target in written if isinstance(target, torch.fx.Node))
+                memory.discard(0)
+    return reached - {start}
+
+
+def _memory(node: torch.fx.Node) -> int:
+    """Identify the memory of a node's value; 0 for what is no tensor."""
+    value = node.meta.get("val")
+    return int(value.untyped_storage()._cdata) if isinstance(value, torch.Tensor) else 0
 
 
 def single_final_loss(graph: torch.fx.Graph) -> torch.fx.Node:

@@ -1,4 +1,4 @@
-"""The replay engine: the captured ATen graph run literally, differentiated by autograd, updated by fused kernels."""
+"""The replay engine: the captured ATen graph run literally, differentiated by autograd, updated as torch would."""
 
 from __future__ import annotations
 
