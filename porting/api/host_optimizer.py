@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import weakref
-from typing import Any, Callable, Dict, List, MutableMapping
+from typing import Any, Callable, Dict, List, Mapping, MutableMapping, Sequence
 
 import torch
 
 from ..adapters import carry_state, notify
-from ..diagnostics import Finding, caller_place
+from ..diagnostics import Finding, UnsupportedOptimizerError, caller_place
 from .parts import Parts
 
 __all__ = ["say_host_step_is_needless", "settings_of", "stop_watching", "watch_optimizer"]
@@ -18,7 +18,9 @@ _HOOKS: MutableMapping[torch.optim.Optimizer, List[Any]] = weakref.WeakKeyDictio
 
 
 def watch_optimizer(optimizer: torch.optim.Optimizer, parts: Parts, *, is_on_device: Callable[[], bool]) -> None:
-    """Say so when `optimizer` steps on the host, and hand a state that is loaded into it on to the device.
+    """Say so when `optimizer` steps on the host (O007), and hand a state that is loaded into it on to the device.
+
+    A step with a closure is refused (UnsupportedOptimizerError O004): the closure would make the device's steps.
 
     Only while `is_on_device()`: afterwards the optimizer may train the plain model. It must not keep the ported model
     alive. torch before 2.1 cannot tell that a state was loaded.
@@ -27,7 +29,9 @@ def watch_optimizer(optimizer: torch.optim.Optimizer, parts: Parts, *, is_on_dev
     hooks = _HOOKS.setdefault(optimizer, [])
     warned: List[bool] = []
 
-    def on_step(*_args: Any) -> None:
+    def on_step(_optimizer: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        if any(callable(value) for value in (*args[1:], *kwargs.values())):
+            raise _closure_error()
         if is_on_device() and not warned:
             warned.append(True)
             say_host_step_is_needless("`optimizer.step()` does nothing")
@@ -39,6 +43,16 @@ def watch_optimizer(optimizer: torch.optim.Optimizer, parts: Parts, *, is_on_dev
     hooks.append(optimizer.register_step_pre_hook(on_step))
     if hasattr(optimizer, "register_load_state_dict_post_hook"):
         hooks.append(optimizer.register_load_state_dict_post_hook(on_load))
+
+
+def _closure_error() -> UnsupportedOptimizerError:
+    return UnsupportedOptimizerError.of(
+        "O004",
+        message="`optimizer.step(closure)` is called on the optimizer of a ported model",
+        place=caller_place(),
+        notes=("a call of the ported model runs forward, backward and the optimizer's step",),
+        help="call the ported model instead: `output, loss = ported(x, y)`",
+    )
 
 
 def settings_of(optimizer: Any) -> List[Dict[str, Any]]:

@@ -33,7 +33,6 @@ NAMED = {
     "full": lambda w: torch.full((3,), 2.0, device=w.device),
     "ones": lambda w: torch.ones(3, device=w.device),
     "rand": lambda w: torch.rand(3, device=torch.device("ipu")),
-    "tensor": lambda w: torch.tensor([1.0, 2.0, 3.0], device="ipu"),
     "as_tensor": lambda w: torch.as_tensor([1.0, 2.0, 3.0], device="ipu"),
     "to": lambda w: HOST[:3].to("ipu"),
     "to a device object": lambda w: HOST[:3].to(w.device),
@@ -44,7 +43,8 @@ NAMED = {
     "new_tensor": lambda w: w.new_tensor([1.0, 2.0, 3.0]),
     "new": lambda w: w.new(3),
     "new from data": lambda w: w.new([1.0, 2.0, 3.0]),
-    "zeros_like": lambda w: torch.zeros_like(w[0, :3]),
+    "zeros_like": lambda w: torch.zeros_like(w[0, :3], device=w.device),
+    "ones_like": lambda w: torch.ones_like(w[0, :3]),
     "rand_like": lambda w: torch.rand_like(w[0, :3], device="ipu"),
 }
 
