@@ -133,6 +133,8 @@ class DeviceFunctions(TorchFunctionMode):
         """Move and cast: to the device makes a constant of a host tensor, back to the host cannot be captured."""
         other = kwargs.get("other", args[0] if args else None)
         copy = kwargs.pop("copy", False)
+        if [type(value) for value in args].count(bool) == 2:  # non_blocking and copy by position
+            copy, args = args[-1], args[:-1]
         if isinstance(other, torch.Tensor):
             device, dtype, memory_format = other.device, other.dtype, kwargs.get("memory_format")
         else:
@@ -185,7 +187,8 @@ def constant_from_data(
         raise errors.host_read_error(
             f"`torch.{func.__name__}` of a list of tensors", help="join them on the device: `torch.stack([a, b])`"
         )
-    return recorder.constant(func(*args, **kwargs))
+    with torch._C.DisableTorchFunction():
+        return recorder.constant(func(*args, **kwargs))
 
 
 def _is_factory(func: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> bool:

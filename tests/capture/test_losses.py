@@ -128,9 +128,7 @@ def test_a_graph_without_losses_has_no_final_one(trace):
 
 
 def test_a_loss_that_is_given_needs_no_loss_function():
-    graph = capture_step(
-        nn.Linear(4, 4), [VALUES, VALUES], loss=lambda output, label: (output - label).square().mean()
-    )
+    graph = capture_step(nn.Linear(4, 4), [VALUES, VALUES], loss=lambda output, label: (output - label).square().mean())
 
     assert graph.has_loss
     assert graph.loss_has_gradient

@@ -236,7 +236,10 @@ def test_the_name_of_the_type_is_that_of_the_device(trace):
 def test_data_is_the_tensor_without_its_gradient(trace):
     seen = []
 
-    trace(lambda w: (seen.append((w.requires_grad, w.data.requires_grad)), nn.functional.l1_loss(w, w))[1], mode="training")
+    trace(
+        lambda w: (seen.append((w.requires_grad, w.data.requires_grad)), nn.functional.l1_loss(w, w))[1],
+        mode="training",
+    )
 
     assert seen == [(True, False)]
 
