@@ -181,7 +181,6 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     parser.add_argument("--fused", action="store_true", help="use torch's fused optimizers on the eager side")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results to FILE as well")
     arguments = parser.parse_args(argv)
-    poptorch.setLogLevel("ERR")  # warnings of narrowed types would stand between the rows of the table
     if arguments.threads is not None:
         torch.set_num_threads(arguments.threads)
 
@@ -261,4 +260,5 @@ def _milliseconds(seconds: Interval) -> str:
 
 
 if __name__ == "__main__":
+    poptorch.setLogLevel("ERR")  # warnings of narrowed types would stand between the rows of the table
     raise SystemExit(main())
