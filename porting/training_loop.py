@@ -15,8 +15,8 @@ def fit(ported: PortedModel, loader: Any, epochs: int, *, progress: bool = True)
     """Train for `epochs` passes over `loader` and return the mean loss of each epoch.
 
     `loader` yields combined batches, as `ported.dataloader(...)` does: tuples or lists are positional arguments,
-    dictionaries keywords. The loss of a call is the mean of what the output mode returns. Ctrl-C stops the loop and
-    leaves the model with what it has learnt. No batch at all gives NaN.
+    dictionaries keywords. After `eval()` it switches to training again. The loss of a call is the mean of what the
+    output mode returns. Ctrl-C stops the loop and leaves the model with what it has learnt. No batch at all gives NaN.
 
     >>> import torch
     >>> from porting import to_ipu
@@ -27,6 +27,7 @@ def fit(ported: PortedModel, loader: Any, epochs: int, *, progress: bool = True)
     True
     """
     history: List[float] = []
+    ported.train()
     for _epoch in tqdm(range(epochs), desc="epochs", disable=not progress):
         total, count = 0.0, 0
         for batch in tqdm(loader, desc="batches", leave=False, disable=not progress):

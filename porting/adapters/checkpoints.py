@@ -16,7 +16,7 @@ from torch.nn.parameter import is_lazy
 from porting.adapters.checkpoint_files import damaged, read_tensors
 from porting.diagnostics import CheckpointError, OptionError, caller_place
 
-__all__ = ["Checkpoint", "load_checkpoint", "load_weights", "plain_state_dict", "save_checkpoint"]
+__all__ = ["Checkpoint", "check_shapes", "load_checkpoint", "load_weights", "plain_state_dict", "save_checkpoint"]
 
 Path = Union[str, "os.PathLike[str]"]
 
@@ -145,6 +145,13 @@ def load_weights(model: nn.Module, weights: Union[Path, Checkpoint, Mapping[str,
     except Exception as error:
         model.load_state_dict(before, strict=False)
         raise _foreign(source, model, differences or [str(error)]) from error
+
+
+def check_shapes(model: nn.Module, state: Mapping[str, Any]) -> None:
+    """Refuse (CheckpointError K002) a state with an entry of `model`'s that has another shape; names do not matter."""
+    different = [line for line in _differences(model, state) if line.startswith("shape")]
+    if different:
+        raise _foreign("the state dictionary", model, different)
 
 
 def _state(value: Any) -> Any:

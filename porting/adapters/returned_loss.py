@@ -77,7 +77,10 @@ def as_scalar(value: Any, *, name: str, reduction: Optional[str]) -> torch.Tenso
             message=f"{name} gives a loss of shape {list(value.shape)}",
             place=caller_place(),
             label="training starts from one number",
-            help="give the loss `reduction='mean'` (or 'sum'), either its own argument or the adapter's",
+            help=(
+                "give the loss `reduction='mean'` (or 'sum'), either its own argument or the adapter's",
+                *(("or pass the loss, if the model returns none: `to_ipu(model, loss)`",) if "own" in name else ()),
+            ),
         )
     return value.mean() if reduction == "mean" else value.sum()
 

@@ -43,7 +43,10 @@ def check_labels(parts: Parts, args: Sequence[Any], kwargs: Mapping[str, Any]) -
             message="a training call got no labels",
             place=caller_place(),
             label="this call",
-            help="pass them, `ported(inputs, labels)`, or use `ported.inference()(inputs)`",
+            help=(
+                "pass them, `ported(inputs, labels)`, or use `ported.inference()(inputs)`",
+                "pass a dictionary by keyword, `ported(**batch)`, and name the label's key: `to_ipu(..., label='y')`",
+            ),
         )
 
 

@@ -15,6 +15,7 @@ from ..diagnostics import BatchError, DeviceError, caller_place
 from .batch_signature import BatchSignature
 from .device_turns import DeviceTurns
 from .failures import explain_failure, find_foreign_device
+from .host_writes import HostWrites
 from .parts import Parts
 from .run_report import ExecutorRecord
 
@@ -53,6 +54,8 @@ class ExecutorHandle:
         self._owner = owner
         self._was_destroyed = False
         self._signature: Optional[BatchSignature] = None
+        self._host_writes: Optional[HostWrites] = None
+        self._has_run = False
 
     def has_executable(self) -> bool:
         """Tell whether it is compiled."""
@@ -87,7 +90,10 @@ class ExecutorHandle:
                 self._raise_explained(error, args, kwargs)
             raise
         seconds = time.perf_counter() - start
-        self.executor, self._signature = executor, BatchSignature(args, kwargs)
+        self.executor, self._signature, self._has_run = executor, BatchSignature(args, kwargs), False
+        self._host_writes = HostWrites(self._parts.wrapped)
+        self._host_writes.ignore_fetches(executor)
+        self._host_writes.note()
         self.turns.join()
         self.record.note_compilation(seconds, samples_per_call=self._signature.rows, cache=self._cache_result(files))
         return seconds
@@ -109,13 +115,22 @@ class ExecutorHandle:
             )
             executor = self.executor
         self.turns.take()
+        writes = self._host_writes
+        if writes is not None and writes.are_new() and executor.isAttachedToDevice():
+            executor.copyWeightsToDevice()
         start = time.perf_counter()
         try:
             result = executor(*args, **kwargs)
         except Exception as error:
+            if not self._has_run:
+                # a batch that the device cannot run must not be the one that all others have to be like
+                self.destroy()
             self._raise_explained(error, args, kwargs)
+        self._has_run = True
         record.note_call(time.perf_counter() - start)
         self.turns.finish()
+        if writes is not None:
+            writes.note()
         return result
 
     def attach(self) -> None:

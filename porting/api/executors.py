@@ -6,6 +6,7 @@ import logging
 from typing import Any, Mapping, Sequence
 
 from ..adapters import default_optimizer, sync_hyper_parameters
+from ..diagnostics import PortingError, caller_place
 from ..lazy_modules import materialise_lazy_modules
 from .modes import eval_modes
 from .parts import Parts
@@ -26,6 +27,13 @@ def optimizer_of(parts: Parts) -> Any:
 def make_training_executor(parts: Parts, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Make the backend's training executor, for which `args` and `kwargs` are the first batch."""
     _materialise(parts, args, kwargs)
+    if not any(parameter.requires_grad for parameter in parts.wrapped.parameters()):
+        raise PortingError.of(
+            "L003",
+            message="no parameter of the model is trainable",
+            place=caller_place(),
+            help="call `requires_grad_(True)` on what should train, or use `ported.inference()`",
+        )
     optimizer = optimizer_of(parts)
     if parts.torch_optimizer is not None and parts.has_counterpart:
         sync_hyper_parameters(parts.torch_optimizer, optimizer, is_compiled=False)

@@ -6,7 +6,7 @@ from typing import Any, Mapping, NamedTuple, Optional, Sequence
 
 import torch
 
-from ..diagnostics import BatchError, CaptureError, DeviceError, Finding, PortingError, caller_place
+from ..diagnostics import BatchError, CaptureError, DeviceError, Finding, OptionError, PortingError, caller_place
 from .batch_signature import BatchSignature
 
 __all__ = ["explain_failure", "find_foreign_device"]
@@ -29,6 +29,11 @@ _PHRASES = (
     _Phrase("aten::item is only supported in eager mode", "C001", "look for `.item()`, `float()` and `if` on tensors"),
     _Phrase("output shape is determined by the tensor values", "C002", "compute with a mask, `torch.where`, instead"),
     _Phrase("Expected an IPU tensor but got", "C003", "make constants buffers of the module: `register_buffer`"),
+    _Phrase(
+        "does not support broadcasting buffers",
+        "P002",
+        "pass `PortOptions(broadcast_buffers=False)`: each replica then keeps buffers (statistics) of its own",
+    ),
     _Phrase("Illegal move to CPU", "C004", "return the tensor from `forward` and move it there"),
 )
 
@@ -88,7 +93,8 @@ def _not_divisible(vendor_text: str, args: Sequence[Any], kwargs: Mapping[str, A
 def _in_other_words(vendor_text: str) -> Optional[PortingError]:
     for phrase in _PHRASES:
         if phrase.text in vendor_text:
-            return CaptureError.of(
+            kind = OptionError if phrase.code.startswith("P") else CaptureError
+            return kind.of(
                 phrase.code,
                 place=caller_place(),
                 label="within this call",

@@ -7,18 +7,25 @@ from typing import Any, Callable, Dict, List, Mapping, MutableMapping, Sequence
 
 import torch
 
-from ..adapters import carry_state, notify
-from ..diagnostics import Finding, UnsupportedOptimizerError, caller_place
+from ..adapters import carry_state, notify, to_torch_state
+from ..diagnostics import Finding, PortingError, Severity, UnsupportedOptimizerError, caller_place
 from .parts import Parts
 
-__all__ = ["say_host_step_is_needless", "settings_of", "stop_watching", "watch_optimizer"]
+__all__ = [
+    "note_device_step",
+    "refuse_backward",
+    "say_host_step_is_needless",
+    "settings_of",
+    "stop_watching",
+    "watch_optimizer",
+]
 
 # Hooks by optimizer: an optimizer that is ported again must come without the earlier port's.
 _HOOKS: MutableMapping[torch.optim.Optimizer, List[Any]] = weakref.WeakKeyDictionary()
 
 
 def watch_optimizer(optimizer: torch.optim.Optimizer, parts: Parts, *, is_on_device: Callable[[], bool]) -> None:
-    """Say so when `optimizer` steps on the host (O007), and hand a state that is loaded into it on to the device.
+    """Say so when `optimizer` steps on the host (O007); its state is the device's, both when saved and when loaded.
 
     A step with a closure is refused (UnsupportedOptimizerError O004): the closure would make the device's steps.
 
@@ -28,6 +35,7 @@ def watch_optimizer(optimizer: torch.optim.Optimizer, parts: Parts, *, is_on_dev
     stop_watching(optimizer)
     hooks = _HOOKS.setdefault(optimizer, [])
     warned: List[bool] = []
+    reading: List[bool] = []
 
     def on_step(_optimizer: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         if any(callable(value) for value in (*args[1:], *kwargs.values())):
@@ -40,7 +48,18 @@ def watch_optimizer(optimizer: torch.optim.Optimizer, parts: Parts, *, is_on_dev
         if loaded is not parts.optimizer:
             _take_over_state(loaded, parts)
 
+    def on_save(saved: torch.optim.Optimizer, state_dict: Dict[str, Any]) -> Any:
+        if saved is parts.optimizer or not is_on_device() or reading:
+            return None
+        reading.append(True)  # the adapter asks the optimizer for its groups by the same method
+        try:
+            return to_torch_state(parts.optimizer.state_dict(), saved, parts.wrapped)
+        finally:
+            reading.clear()
+
     hooks.append(optimizer.register_step_pre_hook(on_step))
+    if hasattr(optimizer, "register_state_dict_post_hook"):
+        hooks.append(optimizer.register_state_dict_post_hook(on_save))
     if hasattr(optimizer, "register_load_state_dict_post_hook"):
         hooks.append(optimizer.register_load_state_dict_post_hook(on_load))
 
@@ -56,8 +75,32 @@ def _closure_error() -> UnsupportedOptimizerError:
 
 
 def settings_of(optimizer: Any) -> List[Dict[str, Any]]:
-    """Copy the settings of each parameter group."""
-    return [{name: value for name, value in group.items() if name != "params"} for group in optimizer.param_groups]
+    """Copy the settings of each parameter group; tensors, which torch allows for some, as numbers."""
+    return [
+        {name: _plain(value) for name, value in group.items() if name != "params"} for group in optimizer.param_groups
+    ]
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, torch.Tensor) and value.numel() == 1 else value
+
+
+def note_device_step(parts: Parts) -> None:
+    """Let torch's schedulers see that the optimizer has stepped: the device did it."""
+    if parts.has_counterpart and parts.torch_optimizer is not None:
+        parts.torch_optimizer._opt_called = True  # type: ignore[attr-defined]
+
+
+def refuse_backward(*_args: Any, **_kwargs: Any) -> None:
+    """Refuse `loss.backward()` on the loss of a call, with the line and the remedy."""
+    raise PortingError.of(
+        "O007",
+        message="`loss.backward()` is called on the loss of a ported model",
+        severity=Severity.ERROR,
+        place=caller_place(),
+        notes=("the device has differentiated the loss and made the optimizer's step inside the call",),
+        help="remove `zero_grad()`, `backward()` and `step()` from the loop",
+    )
 
 
 def stop_watching(optimizer: Any) -> None:

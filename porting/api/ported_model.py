@@ -15,12 +15,19 @@ from ..adapters import (
     sync_hyper_parameters,
     to_torch_state,
 )
+from ..adapters.checkpoints import check_shapes
 from ..diagnostics import BatchError
 from ..options import PortOptions
 from .batch_checks import check_first_batch, check_labels, has_labels
 from .executor_handle import ExecutorHandle, destroy_unseen
 from .executors import make_inference_executor, make_training_executor, optimizer_of
-from .host_optimizer import say_host_step_is_needless, settings_of, watch_optimizer
+from .host_optimizer import (
+    note_device_step,
+    refuse_backward,
+    say_host_step_is_needless,
+    settings_of,
+    watch_optimizer,
+)
 from .loaders import make_dataloader
 from .modes import eval_modes, kept_modes, modes_of, say_it_is_compiled_in
 from .moves import cannot_be_copied, cannot_move, check_cast, check_move
@@ -56,6 +63,7 @@ class PortedModel:
         self._warned_of_modes = False
         if parts.has_counterpart and parts.torch_optimizer is not None:
             watch_optimizer(parts.torch_optimizer, parts, is_on_device=self._train_handle.has_executable)
+        self._given_settings: Any = None
         self._uploaded_settings: Any = None
         # what has been trained comes to the host even if nobody keeps the ported model
         weakref.finalize(self, destroy_unseen, self._handles).atexit = False
@@ -77,11 +85,14 @@ class PortedModel:
         else:
             self._prepare(args, kwargs)
         try:
-            return self._train_handle.run(args, kwargs)
+            returned = self._train_handle.run(args, kwargs)
         except BatchError as error:
             if error.code == "B003":
                 check_labels(self._parts, args, kwargs)
             raise
+        note_device_step(self._parts)
+        self.loss_of(returned).backward = refuse_backward
+        return returned
 
     def compile(self, *args: Any, **kwargs: Any) -> float:
         """Compile for batches like this one and return the seconds it took; no weight, state or generator changes.
@@ -129,6 +140,8 @@ class PortedModel:
         check_first_batch(self._parts, args, kwargs)
         self._compiled_modes, self._warned_of_modes = modes_of(self._parts), False
         self._uploaded_settings = settings_of(optimizer_of(self._parts))
+        if self._parts.torch_optimizer is not None:
+            self._given_settings = settings_of(self._parts.torch_optimizer)
 
     def _evaluator(self, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> ExecutorHandle:
         key = (len(args), tuple(kwargs))
@@ -219,9 +232,11 @@ class PortedModel:
         """Let the device see what was changed on the host's optimizer since the last call."""
         parts = self._parts
         if parts.has_counterpart and parts.torch_optimizer is not None:
-            if sync_hyper_parameters(parts.torch_optimizer, parts.optimizer, is_compiled=True):
-                self._upload_settings(parts.optimizer)
-        elif settings_of(parts.optimizer) != self._uploaded_settings:
+            given = settings_of(parts.torch_optimizer)
+            if given != self._given_settings:
+                self._given_settings = given
+                sync_hyper_parameters(parts.torch_optimizer, parts.optimizer, is_compiled=True)
+        if settings_of(parts.optimizer) != self._uploaded_settings:
             self._upload_settings(parts.optimizer)
 
     def _upload_settings(self, optimizer: Any) -> None:
@@ -246,6 +261,7 @@ class PortedModel:
             load_weights(self._parts.model, state_dict)
             keys = nn.modules.module._IncompatibleKeys([], [])
         else:
+            check_shapes(self._parts.model, state_dict)
             keys = self._parts.model.load_state_dict(state_dict, strict=False)
         self.copy_weights_to_device()
         return keys
@@ -308,6 +324,10 @@ class PortedModel:
 
     def cpu(self) -> PortedModel:
         """Return this ported model: weights come to the host whenever they are looked at."""
+        return self
+
+    def ipu(self, *_args: Any, **_kwargs: Any) -> PortedModel:
+        """Return this ported model: it is on its device already."""
         return self
 
     def cuda(self, *_args: Any, **_kwargs: Any) -> PortedModel:

@@ -3,7 +3,21 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import Any, Callable, Dict, Iterator, List, Mapping, MutableMapping, NamedTuple, Optional, Set, Tuple
+from itertools import combinations
+from typing import (
+    Any,
+    Callable,
+    Dict,
+    Iterator,
+    List,
+    Mapping,
+    MutableMapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Set,
+    Tuple,
+)
 
 import torch
 from torch import nn
@@ -11,7 +25,7 @@ from torch import nn
 from ..diagnostics import CaptureError, Finding, Place, Severity
 from .device_tensor import DeviceTensor
 
-__all__ = ["HostTensor", "host_tensors", "state_replaced"]
+__all__ = ["HostTensor", "host_tensors", "refuse_gradient_hooks", "refuse_shared_memory", "state_replaced"]
 
 
 class HostTensor(NamedTuple):
@@ -37,6 +51,56 @@ def host_tensors(model: nn.Module) -> List[HostTensor]:
                     entry[2].append(prefix + name)
     entries = [HostTensor(names[0], kind, tensor, tuple(names)) for kind, tensor, names in found.values()]
     return [e for e in entries if e.kind == "parameter"] + [e for e in entries if e.kind == "buffer"]
+
+
+def refuse_gradient_hooks(hosts: Sequence[HostTensor]) -> None:
+    """Raise CaptureError C007 for a parameter with a gradient hook: the device runs no Python code on its way back."""
+    for host in hosts:
+        if host.tensor._backward_hooks or getattr(host.tensor, "_post_accumulate_grad_hooks", None):
+            raise CaptureError.of(
+                "C007",
+                message=f"the parameter `{host.name}` has a gradient hook",
+                notes=("the device differentiates and updates without Python code on the way; the hook would not run",),
+                help="remove the hook, and do what it does in `forward`: multiply by a mask, or detach a part",
+            )
+
+
+def refuse_shared_memory(hosts: Sequence[HostTensor], changes: Callable[[HostTensor], bool]) -> None:
+    """Raise CaptureError C016 when two registered tensors share memory and the device `changes` one of them.
+
+    The device gives each its own memory, so that what happens to one would not be seen through the other.
+    """
+    by_storage: Dict[int, List[HostTensor]] = {}
+    for host in hosts:
+        if host.tensor.numel() and host.tensor.layout == torch.strided:
+            by_storage.setdefault(host.tensor.untyped_storage().data_ptr(), []).append(host)
+    for sharing in by_storage.values():
+        for one, other in combinations(sharing, 2):
+            if _overlap(one.tensor, other.tensor) and (changes(one) or changes(other)):
+                raise _shared_memory_error(one, other)
+
+
+def _overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
+    (start, end), (other_start, other_end) = _extent(one), _extent(other)
+    return start < other_end and other_start < end
+
+
+def _extent(tensor: torch.Tensor) -> Tuple[int, int]:
+    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))
+    start = tensor.storage_offset() * tensor.element_size()
+    return start, start + (last + 1) * tensor.element_size()
+
+
+def _shared_memory_error(one: HostTensor, other: HostTensor) -> CaptureError:
+    return CaptureError.of(
+        "C016",
+        message=f"the {one.kind} `{one.name}` and the {other.kind} `{other.name}` share memory",
+        notes=("the device would give each its own, and they would drift apart",),
+        help=(
+            f"make them one object to tie them: assign the {one.kind} itself, not its `.data`",
+            "or make them independent: `.clone()` one of them",
+        ),
+    )
 
 
 def _registry(module: nn.Module, name: str) -> MutableMapping[str, Any]:

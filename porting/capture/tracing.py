@@ -32,7 +32,7 @@ from . import errors
 from .device_tensor import DeviceTensor
 from .dtypes import device_dtype
 from .losses import find_losses, single_final_loss
-from .module_state import HostTensor, host_tensors, state_replaced
+from .module_state import HostTensor, host_tensors, refuse_gradient_hooks, refuse_shared_memory, state_replaced
 from .recorder import Recorder
 from .step_graph import StepGraph, TensorInfo
 from .structure import flatten_tensors, opaque_holder, rebuild
@@ -67,7 +67,7 @@ def capture_step(
     run of `forward`.
 
     Raises CaptureError: C001 for reading a value, C002 for shapes that depend on values, C003 for CPU tensors mixed
-    in, C004-C007 and C012-C015 for other things a static graph cannot hold, L003-L005 for the loss. Exceptions of
+    in, C004-C007 and C012-C016 for other things a static graph cannot hold, L003-L005 for the loss. Exceptions of
     `forward` itself come through unchanged. The model is as it was before, whatever happens.
 
     >>> graph = capture_step(nn.Linear(4, 2), [torch.ones(3, 4)], mode="inference")
@@ -101,6 +101,8 @@ def _capture(recorder: Recorder, forward: _Forward, mode: str, around: Callable[
     _refuse_hidden_inputs(args, kwargs)
     materialise_lazy_modules(model, args[:-1] if loss is not None else args, kwargs)
     state = host_tensors(model)
+    if mode == "training":
+        refuse_gradient_hooks([host for host in state if host.kind == "parameter"])
     placed = _place_state(recorder, state)
     tensors = flatten_tensors((args, kwargs))
     inputs = [_place_input(recorder, *named) for named in zip(_input_names(model, args, kwargs), tensors)]
@@ -111,6 +113,12 @@ def _capture(recorder: Recorder, forward: _Forward, mode: str, around: Callable[
         contexts.enter_context(around())
         output, loss_tensor = _run(model, device_args, device_kwargs, loss)
         _refuse_hidden_outputs(output)
+    refuse_shared_memory(
+        state,
+        lambda host: (
+            recorder.facts.was_written(placed[id(host.tensor)]) or (mode == "training" and host.tensor.requires_grad)
+        ),
+    )
     named_inputs = [(device.node.meta["state_name"], host, device) for host, device in zip(tensors, inputs)]
     return _finish(recorder, state, placed, named_inputs, output, loss_tensor, mode)
 

@@ -95,6 +95,7 @@ _TABLE = (
     ("C013", "operator-failed-to-trace", "an operator failed while `forward` was captured"),
     ("C014", "tensor-from-another-trace", "`forward` uses a tensor left over from another trace"),
     ("C015", "metadata-changed-in-place", "`forward` changes a tensor's shape or storage in place"),
+    ("C016", "shared-memory", "two registered tensors share memory that the device would split"),
     ("O001", "unsupported-optimizer", "the optimizer has no counterpart on the device"),
     ("O002", "unsupported-optimizer-setting", "the device's optimizer lacks one of the optimizer's settings"),
     ("O003", "foreign-parameters", "the optimizer holds parameters that are not the model's"),

@@ -25,6 +25,7 @@ class DeviceState:
     constants: Tuple[torch.Tensor, ...] = ()
     slots: Dict[str, Dict[str, torch.Tensor]] = field(default_factory=dict)
     rng_state: Optional[torch.Tensor] = None
+    written: FrozenSet[str] = frozenset()
     _storages: Optional[FrozenSet[int]] = field(default=None, init=False, repr=False)
 
     @classmethod
@@ -32,14 +33,22 @@ class DeviceState:
         """Make the empty state of `graph`: zeros of the right shapes, types and memory formats."""
         training = graph.mode == "training"
         with torch.inference_mode(False):
-            memory = {node.meta.get("state_name"): node.meta["val"] for node in graph.placeholders}
+            # the first placeholders are the parameters, then come the buffers
+            infos = graph.parameters + graph.buffers
+            patterns = {info.name: node.meta["val"] for info, node in zip(infos, graph.placeholders)}
             parameters = {
-                info.name: _zeros_like(memory[info.name]).requires_grad_(training and info.requires_grad)
+                info.name: _zeros_like(patterns[info.name]).requires_grad_(training and info.requires_grad)
                 for info in graph.parameters
             }
             copies = replicas if graph.mutated_buffers else 1
-            buffers = [{info.name: _zeros_like(memory[info.name]) for info in graph.buffers} for _ in range(copies)]
-        return cls(parameters, buffers if copies == replicas else buffers * replicas, graph.constant_values)
+            buffers = [{info.name: _zeros_like(patterns[info.name]) for info in graph.buffers} for _ in range(copies)]
+        trained = {name for name, tensor in parameters.items() if tensor.requires_grad}
+        return cls(
+            parameters,
+            buffers if copies == replicas else buffers * replicas,
+            graph.constant_values,
+            written=frozenset(trained | graph.mutated_buffers | graph.mutated_parameters),
+        )
 
     def upload(self, host: Mapping[str, torch.Tensor], *, names: Optional[Iterable[str]] = None) -> None:
         """Copy host tensors into the device's, converting types; only `names` when given."""
@@ -51,12 +60,15 @@ class DeviceState:
                         tensor.copy_(host[name])
 
     def download(self, host: Mapping[str, torch.Tensor]) -> None:
-        """Copy the device's tensors into the host's, in place; buffers come from the first replica."""
+        """Copy what a call may have changed into the host's tensors, in place; buffers come from the first replica.
+
+        The others stay as they are: what the device holds of them may have lost range or precision.
+        """
         with torch.no_grad():
-            for name, tensor in self.parameters.items():
-                host[name].copy_(tensor)
-            for name, tensor in self.buffers[0].items():
-                host[name].copy_(tensor)
+            for tensors in (self.parameters, self.buffers[0]):
+                for name, tensor in tensors.items():
+                    if name in self.written:
+                        host[name].copy_(tensor)
 
     def storages(self) -> FrozenSet[int]:
         """Return the addresses of all memory that outlives a call, to recognise results that alias it.

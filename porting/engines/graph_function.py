@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import linecache
+import math
 import weakref
 from types import TracebackType
 from typing import Any, Callable, Dict, List, Optional, Set, Tuple
@@ -79,7 +80,8 @@ class GraphFunction:
             return "(" + "".join(f"{self._expression(item)}, " for item in value) + ")"
         if isinstance(value, list):
             return "[" + ", ".join(self._expression(item) for item in value) + "]"
-        if value is None or isinstance(value, (bool, int, str)):
+        is_plain = value is None or isinstance(value, (bool, int, str))
+        if is_plain or (isinstance(value, float) and math.isfinite(value)):
             return repr(value)
         return self._bind(value)
 

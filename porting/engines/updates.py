@@ -83,10 +83,9 @@ def ensure_slots(
     wanted = slot_names(settings)
     for name in names:
         own = slots.setdefault(name, {})
-        if len(own) < len(wanted):
-            for slot in wanted:
-                if slot not in own:
-                    own[slot] = _new_slot(settings, slot, parameters[name])
+        for slot in wanted:
+            if slot not in own:
+                own[slot] = _new_slot(settings, slot, parameters[name])
 
 
 def _new_slot(settings: Any, slot: str, parameter: torch.Tensor) -> torch.Tensor:

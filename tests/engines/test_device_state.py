@@ -1,0 +1,164 @@
+"""What a device holds apart from the host: weights, buffers, constants."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from porting.capture import capture_step
+from porting.engines.device_state import DeviceState
+
+
+class Counting(nn.Module):
+    """Writes to a buffer and leaves another alone."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.register_buffer("count", torch.zeros((), dtype=torch.long))
+        self.register_buffer("offset", torch.ones(4, dtype=torch.float64))
+
+    def forward(self, x):
+        self.count += 1
+        return self.linear(x) + self.offset
+
+
+class SameName(nn.Module):
+    """Its input has the name of its parameter."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(3))
+
+    def forward(self, weight):
+        return weight[0] * self.weight
+
+
+def graph_of(model, *example, mode="inference", **options):
+    return capture_step(model, example, mode=mode, **options)
+
+
+def host_of(model):
+    return {name: tensor.detach().clone() for name, tensor in [*model.named_parameters(), *model.named_buffers()]}
+
+
+def test_a_new_state_is_zeros_of_the_devices_types():
+    state = DeviceState.for_graph(graph_of(Counting(), torch.ones(2, 4)))
+
+    assert {name: tensor.dtype for name, tensor in state.parameters.items()} == {
+        "linear.weight": torch.float32,
+        "linear.bias": torch.float32,
+    }
+    assert {name: tensor.dtype for name, tensor in state.buffers[0].items()} == {
+        "count": torch.int32,
+        "offset": torch.float32,
+    }
+    assert not any(tensor.any() for tensor in [*state.parameters.values(), *state.buffers[0].values()])
+
+
+def test_parameters_of_a_training_graph_want_gradients():
+    model = nn.Linear(4, 4)
+    model.bias.requires_grad_(False)
+    x = torch.ones(2, 4)
+
+    training = DeviceState.for_graph(graph_of(model, x, x, mode="training", loss=F.mse_loss))
+    inference = DeviceState.for_graph(graph_of(model, x))
+
+    assert [tensor.requires_grad for tensor in training.parameters.values()] == [True, False]
+    assert [tensor.requires_grad for tensor in inference.parameters.values()] == [False, False]
+
+
+def test_upload_and_download_are_inverse():
+    model = Counting()
+    model.count += 7
+    state = DeviceState.for_graph(graph_of(model, torch.ones(2, 4)))
+    host, back = host_of(model), {name: torch.zeros_like(tensor) for name, tensor in host_of(model).items()}
+
+    state.upload(host)
+    state.download(back)
+
+    assert all(torch.equal(host[name], back[name]) for name in host)
+
+
+def test_only_named_tensors_are_uploaded():
+    model = Counting()
+    state = DeviceState.for_graph(graph_of(model, torch.ones(2, 4)))
+
+    state.upload(host_of(model), names=["offset"])
+
+    assert torch.equal(state.buffers[0]["offset"], torch.ones(4))
+    assert not state.parameters["linear.weight"].any()
+
+
+def test_replicas_share_buffers_that_nobody_writes_to():
+    state = DeviceState.for_graph(graph_of(nn.BatchNorm1d(4).eval(), torch.ones(2, 4)), replicas=3)
+
+    assert len(state.buffers) == 3
+    assert state.buffers[0]["running_mean"] is state.buffers[2]["running_mean"]
+
+
+def test_replicas_have_their_own_buffers_where_the_graph_writes():
+    state = DeviceState.for_graph(graph_of(Counting(), torch.ones(2, 4)), replicas=3)
+
+    assert len({id(buffers["count"]) for buffers in state.buffers}) == 3
+
+
+def test_the_first_replicas_buffers_come_back():
+    model = Counting()
+    state = DeviceState.for_graph(graph_of(model, torch.ones(2, 4)), replicas=2)
+    state.buffers[0]["count"] += 1
+    state.buffers[1]["count"] += 5
+    back = host_of(model)
+
+    state.download(back)
+
+    assert back["count"] == 1
+
+
+def test_weights_keep_their_memory_format():
+    model = nn.Conv2d(4, 4, 3).to(memory_format=torch.channels_last)
+
+    state = DeviceState.for_graph(graph_of(model, torch.ones(1, 4, 5, 5)))
+
+    assert state.parameters["weight"].is_contiguous(memory_format=torch.channels_last)
+
+
+def test_expanded_weights_get_memory_of_their_own():
+    model = SameName()
+    model.weight = nn.Parameter(torch.ones(1).expand(3))
+
+    state = DeviceState.for_graph(graph_of(model, torch.ones(2, 3)))
+    state.upload({"weight": torch.tensor([1.0, 2.0, 3.0])})
+
+    assert state.parameters["weight"].tolist() == [1.0, 2.0, 3.0]
+
+
+def test_an_input_may_have_the_name_of_a_parameter():
+    state = DeviceState.for_graph(graph_of(SameName(), torch.ones(2, 3)))
+
+    assert state.parameters["weight"].shape == (3,)
+
+
+@pytest.mark.parametrize("context", [torch.inference_mode, torch.no_grad])
+def test_a_state_made_in_any_mode_can_be_trained(context):
+    x = torch.ones(2, 4)
+    with context():
+        state = DeviceState.for_graph(graph_of(nn.Linear(4, 4), x, x, mode="training", loss=F.mse_loss))
+
+    state.parameters["weight"].sum().backward()
+
+    assert torch.equal(state.parameters["weight"].grad, torch.ones(4, 4))
+
+
+def test_storages_are_those_of_everything_that_outlives_a_call():
+    class WithConstant(Counting):
+        def forward(self, x):
+            return super().forward(x) * torch.tensor([1.0, 2.0, 3.0, 4.0])
+
+    state = DeviceState.for_graph(graph_of(WithConstant(), torch.ones(2, 4)), replicas=2)
+
+    expected = [*state.parameters.values(), *state.constants, *state.buffers[0].values(), *state.buffers[1].values()]
+    assert state.storages() == {tensor.untyped_storage().data_ptr() for tensor in expected}
+    assert len(state.storages()) == len(expected)
