@@ -87,8 +87,8 @@ def _overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 def _extent(tensor: torch.Tensor) -> Tuple[int, int]:
     last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))
-    start = tensor.storage_offset() * tensor.element_size()
-    return start, start + (last + 1) * tensor.element_size()
+    start = int(tensor.storage_offset()) * tensor.element_size()
+    return start, start + (int(last) + 1) * tensor.element_size()
 
 
 def _shared_memory_error(one: HostTensor, other: HostTensor) -> CaptureError:
