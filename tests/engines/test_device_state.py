@@ -70,16 +70,39 @@ def test_parameters_of_a_training_graph_want_gradients():
     assert [tensor.requires_grad for tensor in inference.parameters.values()] == [False, False]
 
 
-def test_upload_and_download_are_inverse():
+def test_upload_converts_to_the_devices_types():
     model = Counting()
     model.count += 7
     state = DeviceState.for_graph(graph_of(model, torch.ones(2, 4)))
-    host, back = host_of(model), {name: torch.zeros_like(tensor) for name, tensor in host_of(model).items()}
 
-    state.upload(host)
-    state.download(back)
+    state.upload(host_of(model))
 
-    assert all(torch.equal(host[name], back[name]) for name in host)
+    assert torch.equal(state.parameters["linear.weight"], model.linear.weight)
+    assert state.buffers[0]["count"] == 7
+    assert torch.equal(state.buffers[0]["offset"], torch.ones(4))
+
+
+def test_download_brings_back_what_a_call_may_change():
+    model, x = Counting(), torch.ones(2, 4)
+    state = DeviceState.for_graph(graph_of(model, x, x, mode="training", loss=F.mse_loss))
+    host = host_of(model)
+
+    state.download(host)
+
+    assert not host["linear.weight"].any()
+    assert not host["count"].any()
+
+
+def test_download_leaves_what_no_call_changes():
+    model, x = Counting(), torch.ones(2, 4)
+    model.linear.requires_grad_(False)
+    state = DeviceState.for_graph(graph_of(model, x))
+    host = host_of(model)
+
+    state.download(host)
+
+    assert torch.equal(host["linear.weight"], model.linear.weight)
+    assert torch.equal(host["offset"], model.offset)
 
 
 def test_only_named_tensors_are_uploaded():

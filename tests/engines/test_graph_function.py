@@ -66,7 +66,7 @@ def test_values_are_let_go_in_the_line_that_uses_them_last():
 def test_values_that_nobody_uses_are_let_go_at_once():
     function = function_of(lambda x: (x.exp(), x.sin())[1], torch.ones(3))
 
-    assert "exp_default = _0(args_0); del exp_default" in function.source
+    assert "exp_default = _0(input_0); del exp_default" in function.source
 
 
 @pytest.mark.parametrize("value", [float("inf"), float("-inf"), 0.1, -0.0, True, None, torch.float16])
