@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
 QUICK_COMMANDS = ("--version", "explain", "recipe list", "recipe show")
 EXAMPLE_LINES = 10
-README_LINES = 120
+README_LINES = 125
 
 each_page = pytest.mark.parametrize("page", PAGES, ids=[str(page.relative_to(ROOT)) for page in PAGES])
 without_vendor = pytest.mark.skipif(

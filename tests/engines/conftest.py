@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
@@ -15,6 +16,7 @@ from porting.capture.module_state import host_tensors
 from porting.engines.call_plan import CallPlan
 from porting.engines.device_state import DeviceState
 from porting.engines.replay import ReplayExecutable
+from porting.lazy_modules import materialise_lazy_modules
 
 
 class Kind(NamedTuple):
@@ -99,3 +101,55 @@ def settings() -> Callable[..., Settings]:
         return Settings(kind=Kind(kind), **values)
 
     return settings
+
+
+@pytest.fixture(scope="session")
+def assert_trains_like_eager() -> Callable[..., None]:
+    """Give a function that trains a model for two steps on the device and eagerly, and compares everything."""
+    return _assert_trains_like_eager
+
+
+def _assert_trains_like_eager(
+    make: Callable[[], nn.Module],
+    *args: Any,
+    loss: Optional[Callable[..., torch.Tensor]] = None,
+    tolerance: float = 1e-6,
+) -> None:
+    """Without `loss` the last output of the model is its loss; the last of `args` is the label otherwise."""
+    models = []
+    for _ in range(2):
+        torch.manual_seed(0)
+        models.append(make())
+        materialise_lazy_modules(models[-1], args if loss is None else args[:-1], {})
+    on_device, eager = Device(models[0], *args, loss=loss), models[1]
+    on_device.state.rng_state = torch.Generator().manual_seed(1).get_state()
+    optimizer = torch.optim.SGD([p for p in eager.parameters() if p.requires_grad], 0.1, momentum=0.9)
+    torch.manual_seed(1)
+    for _ in range(2):
+        found = on_device.run(*args, settings=Settings(momentum=0.9))
+        expected = _eager_step(eager, optimizer, copy.deepcopy(args), loss)
+        _assert_equal(found[: len(expected)], expected, tolerance)
+    hosts = {host.name: host.tensor for host in host_tensors(eager)}
+    state = {**on_device.weights(), **on_device.buffers()}
+    _assert_equal(list(state.values()), [hosts[name] for name in state], tolerance)
+
+
+def _eager_step(
+    model: nn.Module, optimizer: torch.optim.Optimizer, args: Any, loss: Optional[Callable[..., torch.Tensor]]
+) -> List[torch.Tensor]:
+    outputs = flatten_tensors(model(*args) if loss is None else model(*args[:-1]))
+    value = outputs[-1] if loss is None else loss(outputs[0], args[-1])
+    optimizer.zero_grad()
+    value.backward(torch.ones_like(value))
+    optimizer.step()
+    return outputs if loss is None else [*outputs, value]
+
+
+def _assert_equal(found: Sequence[torch.Tensor], expected: Sequence[torch.Tensor], tolerance: float) -> None:
+    torch.testing.assert_close(
+        [tensor.detach().double() for tensor in found],
+        [tensor.detach().double() for tensor in expected],
+        rtol=tolerance,
+        atol=tolerance,
+        equal_nan=True,
+    )
