@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from porting.adapters import FixedBatchDataset, LossInForward, SchedulerBridge
     from porting.api import PortedModel, to_ipu
     from porting.capture import StepGraph, capture_step
+    from porting.compute_mode import ComputeMode
     from porting.diagnostics import Finding, PortingError, render
     from porting.options import PortOptions
     from porting.training_loop import fit
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "ComputeMode",
     "Finding",
     "FixedBatchDataset",
     "LossInForward",
@@ -34,6 +36,7 @@ __all__ = [
 ]
 
 _MODULES = {
+    "ComputeMode": "porting.compute_mode",
     "Finding": "porting.diagnostics",
     "FixedBatchDataset": "porting.adapters",
     "LossInForward": "porting.adapters",

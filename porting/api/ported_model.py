@@ -266,6 +266,12 @@ class PortedModel:
         self.copy_weights_to_device()
         return keys
 
+    def copy_weights_to_host(self) -> None:
+        """Fetch what was trained, as any look at the weights does."""
+        for handle in self._handles:
+            if handle.turns.trains and handle.executor is not None:
+                handle.executor.copyWeightsToHost()
+
     def copy_weights_to_device(self) -> None:
         """Send the host's weights to the device, after they were changed in place there.
 

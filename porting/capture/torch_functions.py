@@ -69,6 +69,8 @@ class DeviceFunctions(TorchFunctionMode):
             torch.Tensor.cpu: lambda tensor, *_args, **_kw: self._to(tensor, "cpu"),
             torch.Tensor.cuda: lambda tensor, *_args, **_kw: self._to(tensor, "cuda"),
             torch.Tensor.type: self._type,
+            torch.Tensor.norm: _norm,
+            torch.norm: _norm,
             torch.Tensor.new: self._new,
             torch.Tensor.new_tensor: self._new_tensor,
             torch.Tensor.data.__get__: lambda tensor: tensor.detach(),  # type: ignore[attr-defined]
@@ -170,6 +172,16 @@ class DeviceFunctions(TorchFunctionMode):
         if tensor.dim() == 0 and form:
             raise errors.host_read_error("formatting a tensor as a number")
         return text
+
+
+def _norm(tensor: DeviceTensor, p: Any = "fro", dim: Any = None, keepdim: bool = False, **kwargs: Any) -> torch.Tensor:
+    """Take the norm as torch does on the CPU; for devices it does not know it goes a deprecated way."""
+    if p == "fro" and (dim is None or isinstance(dim, int) or len(dim) <= 2):
+        p = 2
+    if isinstance(p, str):
+        dims = list(range(tensor.dim())) if dim is None else dim
+        return torch.linalg.matrix_norm(tensor, p, dims, keepdim, **kwargs)
+    return torch.linalg.vector_norm(tensor, 2.0 if p is None else p, dim, keepdim, **kwargs)
 
 
 def constant_from_data(

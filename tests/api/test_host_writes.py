@@ -237,3 +237,13 @@ def test_ipu_returns_the_ported_model():
     ported, _ = make_port(make_model())
 
     assert ported.ipu() is ported
+
+
+def test_fetching_the_weights_leaves_them_as_a_look_would(batch):
+    model = make_model()
+    ported, _ = make_port(model)
+    ported(*batch)
+
+    ported.copy_weights_to_host()
+
+    assert torch.equal(model[0].weight, ported.state_dict()["0.weight"])

@@ -129,6 +129,7 @@ VALUES = {
     "unfold": lambda w: F.unfold(w[None, None], 2),
     "grid_sample": lambda w: F.grid_sample(w[None, None], torch.tanh(w[:3, :2])[None, None]),
     "norms": lambda w: w.norm() + torch.linalg.vector_norm(w, 1) + torch.linalg.matrix_norm(w),
+    "norms of rows": lambda w: w.norm(dim=1) + torch.norm(w, 1, 1) + w.norm(p=None, dim=1) + w.norm("nuc"),
     "variance": lambda w: torch.var_mean(w, 1)[0] + w.std(),
     "logsumexp": lambda w: w.logsumexp(1),
     "cdist": lambda w: torch.cdist(w, w.flip(0) + 1),
@@ -168,7 +169,7 @@ def assigned(tensor, index, value):
 
 
 def viewed(tensor):
-    tensor.view(-1)[3:9].mul_(tensor[0, 0])
+    tensor.view(-1)[3:9].mul_(3.0)
     return tensor
 
 
