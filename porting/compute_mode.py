@@ -14,14 +14,14 @@ class DeviceName(NamedTuple):
     """A device as a string names it: its kind, and its number among those of the kind."""
 
     mode: ComputeMode
-    index: int
+    number: int
 
 
 class ComputeMode(enum.IntEnum):
     """Where a program computes. The numbers are those that existing configurations store.
 
     >>> ComputeMode.parse("ipu:0")
-    DeviceName(mode=<ComputeMode.IPU: 5>, index=0)
+    DeviceName(mode=<ComputeMode.IPU: 5>, number=0)
     """
 
     CPU = 0

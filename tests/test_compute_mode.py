@@ -18,7 +18,7 @@ def test_the_numbers_are_those_of_existing_configurations():
 
 
 @pytest.mark.parametrize(
-    ("device", "mode", "index"),
+    ("device", "mode", "number"),
     [
         ("ipu:0", ComputeMode.IPU, 0),
         ("native:0", ComputeMode.CPU, 0),
@@ -28,8 +28,8 @@ def test_the_numbers_are_those_of_existing_configurations():
         (ComputeMode.HPU, ComputeMode.HPU, 0),
     ],
 )
-def test_a_device_is_read_from_its_name_or_number(device, mode, index):
-    assert ComputeMode.parse(device) == (mode, index)
+def test_a_device_is_read_from_its_name_or_number(device, mode, number):
+    assert ComputeMode.parse(device) == (mode, number)
 
 
 @pytest.mark.parametrize("device", ["tpu:0", "ipu:", "ipu:-1", "ipu:one", "", 6, True, None])
