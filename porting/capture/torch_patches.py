@@ -95,6 +95,17 @@ def _take_masks_as_they_are(original: Callable[..., bool], _recorder: Recorder) 
     return is_causal_mask
 
 
+def _check_shapes_only(original: Callable[..., None], _recorder: Recorder) -> Any:
+    """Recurrent layers refuse weights of another precision than their input, which the device casts."""
+
+    def check_input(layer: Any, input: Any, batch_sizes: Any) -> None:
+        if isinstance(input, DeviceTensor):
+            input = torch.empty(input.shape, dtype=layer._flat_weights[0].dtype, device="meta")
+        original(layer, input, batch_sizes)
+
+    return check_input
+
+
 def _keep_unvalidated(_original: Any, _recorder: Recorder) -> Any:
     """`torch.distributions` checks the values of its parameters unless told not to."""
     return False
@@ -115,6 +126,7 @@ _PATCHES: Tuple[Tuple[Any, str, Callable[[Any, Recorder], Any]], ...] = (
     (torch.autograd.Function, "apply", _refuse_custom_functions),
     (torch.utils.checkpoint, "_checkpoint_without_reentrant_generator", _run_checkpoints_plainly),
     (torch.nn.modules.transformer, "_detect_is_causal_mask", _take_masks_as_they_are),
+    (torch.nn.RNNBase, "check_input", _check_shapes_only),
     (torch.distributions.Distribution, "_validate_args", _keep_unvalidated),
     (torch, "tensor", _make_constants),
     (torch, "as_tensor", _make_constants),
