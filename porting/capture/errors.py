@@ -42,6 +42,7 @@ _STATIC_FORMS = {
     "one_hot": "say how many classes there are: `one_hot(x, num_classes)`",
     "bincount": "count with a fixed number of classes: `one_hot(x, num_classes).sum(0)`",
     "repeat_interleave": "say how long the result is: `repeat_interleave(x, repeats, output_size=n)`",
+    "_pack_padded_sequence": "give the layer the padded batch, and blank out what it returns for the padding",
     "_unique2": "drop duplicates before the call, or mark them: `x.sort()` and compare neighbours",
     "unique_consecutive": "drop duplicates before the call, or compare neighbours: `x[1:] != x[:-1]`",
 }

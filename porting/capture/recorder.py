@@ -212,6 +212,7 @@ class Recorder(ProxyTorchDispatchMode):
 
     def _record(self, func: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
         name = operator_name(func)
+        self.facts.refuse_writes_to_leaves(_device_tensors(written_arguments(func, args, kwargs)))
         try:
             return self._emit(func, args, kwargs)
         except DynamicOutputShapeException:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import Any, Callable, Iterable, Iterator, List, Mapping, Optional, Tuple
 
 import torch
@@ -114,6 +115,8 @@ def _rebuild(value: Any, tensors: Iterator[Any], replaces: Callable[[torch.Tenso
     adapter = adapter_for(value)
     if adapter is not None:
         return adapter.reconstruct(value, tensors)
+    if isinstance(value, defaultdict):
+        return type(value)(value.default_factory, {k: _rebuild(v, tensors, replaces) for k, v in value.items()})
     if isinstance(value, Mapping):
         return type(value)({key: _rebuild(item, tensors, replaces) for key, item in value.items()})  # type: ignore[call-arg]
     if isinstance(value, (list, tuple)):

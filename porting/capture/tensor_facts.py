@@ -53,15 +53,16 @@ class TensorFacts:
         """Tell whether `tensor` is a parameter or computed from parameters alone."""
         return tensor.node in self._parameter_nodes
 
-    def note_writes(self, written: Iterable[DeviceTensor], *, tracked: bool) -> None:
-        """Note in-place writes; a `tracked` one brings a gradient path into the memory.
+    def refuse_writes_to_leaves(self, written: Iterable[DeviceTensor]) -> None:
+        """Raise RuntimeError, in the words of eager PyTorch, for a trainable parameter written to outside `no_grad`."""
+        for tensor in written:
+            if torch.is_grad_enabled() and _memory(tensor) in self._leaf_memory and self.tracks_gradient(tensor):
+                raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
 
-        Raises RuntimeError, in the words of eager PyTorch, for a trainable parameter written to outside `no_grad`.
-        """
+    def note_writes(self, written: Iterable[DeviceTensor], *, tracked: bool) -> None:
+        """Note in-place writes; a `tracked` one brings a gradient path into the memory."""
         for tensor in written:
             memory = _memory(tensor)
-            if torch.is_grad_enabled() and memory in self._leaf_memory and self.tracks_gradient(tensor):
-                raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
             self._written_memory.add(memory)
             if tracked and tensor.dtype.is_floating_point:
                 self._gradient_memory.add(memory)

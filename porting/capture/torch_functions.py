@@ -221,5 +221,10 @@ _SET_DATA = torch.Tensor.data.__set__  # type: ignore[attr-defined]
 def _check_indices(indices: Any) -> None:
     """Refuse host tensors as indices here: lists become tensors too, and those are constants."""
     for index in indices if isinstance(indices, tuple) else (indices,):
+        if isinstance(index, DeviceTensor) and index.dim() == 0 and index.dtype != torch.bool:
+            raise errors.host_read_error(
+                "an index that is a tensor of no dimensions",
+                help="give it one: `x[i[None]]`, or `x.index_select(0, i)`",
+            )
         if isinstance(index, torch.Tensor) and not isinstance(index, DeviceTensor) and index.dim() > 0:
             raise errors.host_tensor_error(index)

@@ -13,6 +13,7 @@ from torch.utils.checkpoint import CheckpointFunction
 
 from ..diagnostics import CaptureError, caller_place
 from .device_tensor import DeviceTensor, is_device
+from .errors import host_read_error
 from .recorder import Recorder
 from .structure import flatten_tensors
 from .torch_functions import constant_from_data
@@ -106,6 +107,19 @@ def _check_shapes_only(original: Callable[..., None], _recorder: Recorder) -> An
     return check_input
 
 
+def _refuse_branches(original: Callable[..., Any], _recorder: Recorder) -> Any:
+    """`torch.cond` and `torch.while_loop` would hand the function to torch's own compiler."""
+
+    def branch(*args: Any, **kwargs: Any) -> Any:
+        if any(isinstance(value, DeviceTensor) for value in flatten_tensors((args, kwargs))):
+            raise host_read_error(
+                f"`torch.{original.__name__}`", help="compute both results and choose: `torch.where(condition, a, b)`"
+            )
+        return original(*args, **kwargs)
+
+    return branch
+
+
 def _keep_unvalidated(_original: Any, _recorder: Recorder) -> Any:
     """`torch.distributions` checks the values of its parameters unless told not to."""
     return False
@@ -128,6 +142,8 @@ _PATCHES: Tuple[Tuple[Any, str, Callable[[Any, Recorder], Any]], ...] = (
     (torch.nn.modules.transformer, "_detect_is_causal_mask", _take_masks_as_they_are),
     (torch.nn.RNNBase, "check_input", _check_shapes_only),
     (torch.distributions.Distribution, "_validate_args", _keep_unvalidated),
+    (torch, "cond", _refuse_branches),
+    (torch, "while_loop", _refuse_branches),
     (torch, "tensor", _make_constants),
     (torch, "as_tensor", _make_constants),
     (torch, "asarray", _make_constants),

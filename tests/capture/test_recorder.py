@@ -284,6 +284,28 @@ def test_writing_to_an_input_does_not_change_the_example(trace):
     assert torch.equal(x, torch.ones(5, 4))
 
 
+@pytest.mark.parametrize("write", [lambda w: w.add_(1), lambda w: w[1:].zero_(), lambda w: torch.relu_(w)])
+def test_writing_to_a_trained_parameter_is_refused_in_torch_s_words(trace, write):
+    with pytest.raises(RuntimeError, match="a leaf Variable that requires grad is being used in an in-place operation"):
+        trace(lambda weight: F.mse_loss(write(weight), weight), mode="training")
+
+
+def test_writing_to_a_parameter_without_gradients_is_part_of_the_graph(trace):
+    def forward(weight, x):
+        with torch.no_grad():
+            weight.clamp_(-1, 1)
+        return F.mse_loss(weight, x)
+
+    assert trace(forward, torch.ones(5, 4), mode="training").mutated_parameters == {"weight"}
+
+
+def test_an_index_of_no_dimensions_is_a_host_read(refusal):
+    finding = refusal(lambda weight, index: weight[index], torch.tensor(1))
+
+    assert finding.code == "C001"
+    assert "x[i[None]]" in finding.help[0]
+
+
 def test_an_in_place_operator_hands_back_its_argument(trace):
     seen = []
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict, namedtuple
+from collections import OrderedDict, defaultdict, namedtuple
 
 import hypothesis.strategies as st
 import pytest
@@ -129,6 +129,15 @@ def test_subclasses_of_dict_come_back_as_themselves():
     rebuilt = rebuild(OrderedDict(k=torch.tensor(1)), ["v"])
 
     assert type(rebuilt) is OrderedDict
+
+
+def test_a_dictionary_with_a_default_keeps_it():
+    structure = defaultdict(list, a=torch.tensor(1))
+
+    rebuilt = rebuild(structure, ["x"])
+
+    assert rebuilt == {"a": "x"}
+    assert rebuilt["missing"] == []
 
 
 def test_other_values_are_passed_on_as_the_same_object():

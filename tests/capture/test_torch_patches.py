@@ -184,6 +184,20 @@ def test_compiled_modules_keep_their_tensors(compile_):
     assert [parameter.data_ptr() for parameter in model.parameters()] == before
 
 
+@pytest.mark.parametrize(
+    "branch",
+    [
+        lambda weight: torch.cond(weight.sum() > 0, torch.sin, torch.cos, (weight,)),
+        lambda weight: torch.while_loop(lambda w: w.sum() > 0, lambda w: (w - 1,), (weight,)),
+    ],
+)
+def test_a_branch_on_a_value_is_told_to_compute_both(refusal, branch):
+    finding = refusal(branch)
+
+    assert finding.code == "C001"
+    assert "torch.where(condition, a, b)" in finding.help[0]
+
+
 # -- afterwards
 
 
@@ -194,6 +208,7 @@ def patched_things():
         nn.modules.transformer._detect_is_causal_mask,
         nn.RNNBase.check_input,
         distributions.Distribution._validate_args,
+        torch.cond,
         torch.tensor,
         torch.as_tensor,
         torch.asarray,
