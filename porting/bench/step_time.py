@@ -1,9 +1,10 @@
-"""Time of a simulated training step over that of a plain eager one: `python -m porting.bench.step_time`.
+"""Time of a simulated step over that of a plain eager one: `python -m porting.bench.step_time`.
 
-`--json FILE` writes `schema` (1), `machine`, `num_cores`, `python`, `torch`, `num_threads`, `dtype`, `load_average` (of
+`--json FILE` writes `schema` (2), `machine`, `num_cores`, `python`, `torch`, `num_threads`, `dtype`, `load_average` (of
 the minute before; null where the system does not tell), `rounds`, `fused` and `cases`.
 
-A case has `name`, `optimizer`, `batch_size`, `num_parameters`, `steps_per_turn`, `eager` and `simulated` (each with
+A case has `name`, `optimizer` ("-" for inference), `batch_size`, `num_micro_batches`, `num_parameters`,
+`steps_per_turn`, `eager` and `simulated` (each with
 `wall_seconds` and `cpu_seconds` of one step: `median`, `low` and `high` quartile), `ratio` (of wall times: `median`,
 and `low` and `high` of its 95 % interval), `cpu_ratio` (of the medians) and `loss_difference`.
 """
@@ -32,22 +33,32 @@ _TURN_SECONDS = 0.1
 _NUM_WARM_UP_STEPS = 5
 
 _DESCRIPTION = """\
-Time one training step (forward, loss, backward, optimizer) of the same model in plain eager PyTorch and on the
-simulator, in turns, in one process. Both sides have torch's default settings of the optimizer: plain loops over the
-parameters on the CPU for eager, unless --fused asks for torch's fused kernels. The simulator repeats the
-default's arithmetic to the last bit.
+Time one step of the same model in plain eager PyTorch and on the simulator, in turns, in one process: a training step
+(forward, loss, backward, optimizer), also with its batch in micro-batches whose gradients accumulate, or inference.
+Both sides have torch's default settings of the optimizer: plain loops over the parameters on the CPU for eager, unless
+--fused asks for torch's fused kernels. The simulator repeats the default's arithmetic to the last bit, except that
+small micro-batches run several at once.
 """
 
 
 @dataclass(frozen=True)
 class Case:
-    """A model with the shape of its batches and the name of its optimizer."""
+    """A model with the shape of its batches and the name of its optimizer; "-" is inference.
+
+    A batch of `micro_batches` is computed one after the other by both sides.
+    """
 
     name: str
     make_model: Callable[[], nn.Module]
     input_shape: Tuple[int, ...]
     optimizer: str = "SGD"
     num_classes: int = 10
+    micro_batches: int = 1
+
+    @property
+    def trains(self) -> bool:
+        """Whether a step is one of training."""
+        return self.optimizer != "-"
 
     def batch(self) -> Tuple[torch.Tensor, torch.Tensor]:
         """Make a batch of random inputs and labels."""
@@ -69,9 +80,15 @@ CASES: Tuple[Case, ...] = (
     Case("MLP 784-1000-1000-10", make_mlp, (64, 784), "Adam"),
     Case("CNN 28x28, BatchNorm", make_cnn, (32, 1, 28, 28)),
     Case("CNN 28x28, BatchNorm", make_cnn, (32, 1, 28, 28), "Adam"),
+    Case("MLP 784-1000-1000-10", make_mlp, (64, 784), "-"),
+    Case("CNN 28x28, BatchNorm", make_cnn, (32, 1, 28, 28), "-"),
+    Case("MLP 64-128-10", lambda: make_mlp((64, 128, 10)), (64, 64), micro_batches=16),
+    Case("MLP 64-128-10", lambda: make_mlp((64, 128, 10)), (64, 64), "-", micro_batches=16),
+    Case("CNN 28x28, BatchNorm", make_cnn, (32, 1, 28, 28), "-", micro_batches=32),
     Case("tiny: one 4-10 layer", lambda: make_mlp((4, 10)), (4, 4)),
+    Case("tiny: one 4-10 layer", lambda: make_mlp((4, 10)), (4, 4), "-"),
 )
-"""What is measured: the bar of 1.1 is for the MLP and the CNN; the tiny model shows what a call costs by itself."""
+"""What is measured: the bar of 1.1 is for the MLP and the CNN; the tiny models show what a call costs by itself."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +118,7 @@ class Result:
             "name": self.case.name,
             "optimizer": self.case.optimizer,
             "batch_size": self.case.input_shape[0],
+            "num_micro_batches": self.case.micro_batches,
             "num_parameters": self.num_parameters,
             "steps_per_turn": self.steps_per_turn,
             "eager": _timing_dict(self.eager),
@@ -115,11 +133,15 @@ def measure(case: Case, *, rounds: int, fused: bool = False) -> Result:
     """Measure one case in `rounds` rounds; each side's turn in a round takes about 0.1 s.
 
     The losses of the first few steps are compared, so that both sides are known to do the same work:
-    `loss_difference` is the largest relative one.
+    `loss_difference` is the largest relative one; of inference, that of the sums of the outputs.
     """
     inputs, labels = case.batch()
-    eager, eager_losses = _started(_eager_step, case, inputs, labels, fused=fused)
-    simulated, simulated_losses = _started(_simulated_step, case, inputs, labels)
+    if case.trains:
+        eager, eager_losses = _started(_eager_step, case, inputs, labels, fused=fused)
+        simulated, simulated_losses = _started(_simulated_step, case, inputs, labels)
+    else:
+        eager, eager_losses = _started(_eager_inference, case, inputs)
+        simulated, simulated_losses = _started(_simulated_inference, case, inputs)
     sides = {"eager": eager, "simulated": simulated}
     step_seconds = time_interleaved(sides, rounds=3)["eager"].wall.median
     steps_per_turn = max(1, round(_TURN_SECONDS / step_seconds))
@@ -130,7 +152,7 @@ def measure(case: Case, *, rounds: int, fused: bool = False) -> Result:
         steps_per_turn=steps_per_turn,
         eager=timings["eager"],
         simulated=timings["simulated"],
-        loss_difference=max(abs(one - other) / one for one, other in zip(eager_losses, simulated_losses)),
+        loss_difference=max(abs(one - other) / abs(one) for one, other in zip(eager_losses, simulated_losses)),
     )
 
 
@@ -141,17 +163,20 @@ def _started(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         step = make(*args, **kwargs)
-        return step, [step().item() for _ in range(_NUM_WARM_UP_STEPS)]
+        return step, [step().sum().item() for _ in range(_NUM_WARM_UP_STEPS)]
 
 
 def _eager_step(case: Case, inputs: torch.Tensor, labels: torch.Tensor, *, fused: bool) -> Callable[[], Any]:
     model, criterion = case.make_model(), nn.CrossEntropyLoss()
     optimizer = case.make_optimizer(model, **({"fused": True} if fused else {}))
 
+    batches = list(zip(inputs.chunk(case.micro_batches), labels.chunk(case.micro_batches)))
+
     def step() -> torch.Tensor:
         optimizer.zero_grad()
-        loss: torch.Tensor = criterion(model(inputs), labels)
-        loss.backward()
+        for x, y in batches:
+            loss: torch.Tensor = criterion(model(x), y)
+            (loss / len(batches) if len(batches) > 1 else loss).backward()
         optimizer.step()
         return loss
 
@@ -163,11 +188,31 @@ def _simulated_step(case: Case, inputs: torch.Tensor, labels: torch.Tensor) -> C
     optimizer = to_backend_optimizer(case.make_optimizer(model), model, backend=poptorch)
     options = poptorch.Options()
     options.showCompilationProgressBar(False)
+    options.Training.gradientAccumulation(case.micro_batches)
     executor = poptorch.trainingModel(
         LossInForward(model, nn.CrossEntropyLoss(), backend=poptorch), options, optimizer=optimizer
     )
     executor.compile(inputs, labels)
     return lambda: executor(inputs, labels)[1]
+
+
+def _eager_inference(case: Case, inputs: torch.Tensor) -> Callable[[], Any]:
+    model, batches = case.make_model().eval(), inputs.chunk(case.micro_batches)
+
+    def step() -> torch.Tensor:
+        with torch.no_grad():
+            outputs = [model(x) for x in batches]
+            return torch.cat(outputs) if len(outputs) > 1 else outputs[0]
+
+    return step
+
+
+def _simulated_inference(case: Case, inputs: torch.Tensor) -> Callable[[], Any]:
+    options = poptorch.Options().deviceIterations(case.micro_batches)
+    options.showCompilationProgressBar(False)
+    executor = poptorch.inferenceModel(case.make_model().eval(), options)
+    executor.compile(inputs)
+    return lambda: executor(inputs)
 
 
 # -- the command -----------------------------------------------------------------------------------------------------
@@ -190,11 +235,22 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     for case in CASES:
         results.append(measure(case, rounds=arguments.rounds, fused=arguments.fused))
         print(_row(results[-1]), flush=True)
-    print("\nratio: simulated / eager, median of the rounds' ratios (95 % bootstrap interval); ms: median (quartiles)")
+    print(f"\nmachinery of a call: {_machinery(results)} (the tiny models' simulated less eager step)")
+    print("ratio: simulated / eager, median of the rounds' ratios (95 % bootstrap interval); ms: median (quartiles)")
     if arguments.json is not None:
         report = {**conditions, "cases": [result.to_dict() for result in results]}
         arguments.json.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
     return 0
+
+
+def _machinery(results: Sequence[Result]) -> str:
+    """Say what a call costs by itself, from the models that compute next to nothing."""
+    tiny = [result for result in results if result.case.name.startswith("tiny")]
+    extra = [1e6 * (result.simulated.wall.median - result.eager.wall.median) for result in tiny]
+    return ", ".join(
+        f"{microseconds:.0f} us in {'training' if result.case.trains else 'inference'}"
+        for result, microseconds in zip(tiny, extra)
+    )
 
 
 def _count(text: str) -> int:
@@ -206,7 +262,7 @@ def _count(text: str) -> int:
 
 def _conditions() -> Dict[str, Any]:
     return {
-        "schema": 1,
+        "schema": 2,
         "machine": _processor(),
         "num_cores": os.cpu_count(),
         "python": platform.python_version(),
@@ -233,7 +289,7 @@ def _timing_dict(timing: Timing) -> Dict[str, Any]:
 
 def _heading(conditions: Dict[str, Any]) -> Iterator[str]:
     busy = "" if conditions["load_average"] is None else f", load average {conditions['load_average']:.1f}"
-    yield "one training step: the simulator against plain eager PyTorch"
+    yield "one step: the simulator against plain eager PyTorch"
     yield "{machine}, {num_cores} cores{busy}; Python {python}, torch {torch}".format(busy=busy, **conditions)
     yield "{num_threads} thread(s), {dtype}, {rounds} rounds in turns, eager optimizers: {kernels}".format(
         kernels="torch's fused kernels" if conditions["fused"] else "torch's defaults", **conditions
@@ -242,16 +298,21 @@ def _heading(conditions: Dict[str, Any]) -> Iterator[str]:
     if conditions["num_threads"] > 1 and (conditions["load_average"] or 0.0) > conditions["num_cores"] / 2:
         yield "the machine is busy: threads that wait for each other say little, try --threads 1"
     yield ""
-    yield f"{'model':<21}{'batch':>6} {'with':<5}{'eager ms':>21}{'simulated ms':>21}{'ratio':>19}{'CPU':>6}"
+    yield f"{'model':<21}{'batch':>8} {'with':<5}{'eager ms':>21}{'simulated ms':>21}{'ratio':>19}{'CPU':>6}"
 
 
 def _row(result: Result) -> str:
     case, bounds = result.case, result.ratio
     return (
-        f"{case.name:<21}{case.input_shape[0]:>6} {case.optimizer:<5}"
+        f"{case.name:<21}{_batch(case):>8} {case.optimizer:<5}"
         f"{_milliseconds(result.eager.wall):>21}{_milliseconds(result.simulated.wall):>21}"
         f"{f'{bounds.median:.2f} ({bounds.low:.2f}-{bounds.high:.2f})':>19}{result.cpu_ratio:>6.2f}"
     )
+
+
+def _batch(case: Case) -> str:
+    size, parts = case.input_shape[0], case.micro_batches
+    return str(size) if parts == 1 else f"{parts} x {size // parts}"
 
 
 def _milliseconds(seconds: Interval) -> str:

@@ -12,7 +12,15 @@ from typing import Any, Dict, FrozenSet, List, Optional, Sequence, Tuple
 
 import torch
 
-__all__ = ["NARROWED", "device_dtype", "float_cast_targets", "index_arguments", "is_device_dtype", "rounded_result"]
+__all__ = [
+    "NARROWED",
+    "device_dtype",
+    "float_cast_targets",
+    "index_arguments",
+    "is_device_dtype",
+    "mask_arguments",
+    "rounded_result",
+]
 
 NARROWED: Dict[torch.dtype, torch.dtype] = {
     torch.int64: torch.int32,
@@ -91,6 +99,14 @@ _INDEX_ARGUMENTS: Dict[str, Tuple[str, ...]] = {
 }
 
 
+# Arguments that are masks, which on the device may be bytes too.
+_MASK_ARGUMENTS: Dict[str, Tuple[str, ...]] = {
+    **dict.fromkeys("masked_fill masked_fill_ masked_scatter masked_scatter_".split(), ("mask",)),
+    **dict.fromkeys("index_put index_put_ _index_put_impl_".split(), ("indices",)),
+    "where": ("condition",),
+}
+
+
 def device_dtype(dtype: torch.dtype) -> torch.dtype:
     """Return the type that a tensor of type `dtype` has on the device.
 
@@ -108,6 +124,11 @@ def is_device_dtype(dtype: torch.dtype) -> bool:
 def index_arguments(operator: Any) -> Tuple[str, ...]:
     """Return the names of `operator`'s arguments that the CPU demands as int64."""
     return _INDEX_ARGUMENTS.get(operator.overloadpacket.__name__, ())
+
+
+def mask_arguments(operator: Any) -> Tuple[str, ...]:
+    """Return the names of `operator`'s arguments that are masks if they are bytes."""
+    return _MASK_ARGUMENTS.get(operator.overloadpacket.__name__, ())
 
 
 def float_cast_targets(
@@ -141,5 +162,5 @@ def _common_type(name: str, tensors: Sequence[torch.Tensor], are_parameters: Seq
 
 def rounded_result(operator: Any, tensors: Sequence[torch.Tensor]) -> Optional[torch.dtype]:
     """Return the type that the results of `operator` on the uncast `tensors` are rounded to; None leaves them."""
-    is_half = bool(tensors) and tensors[0].dtype == torch.float16
+    is_half = {tensor.dtype for tensor in tensors if tensor.dtype in _MIXED_FLOATS} == {torch.float16}
     return torch.float16 if is_half and operator.overloadpacket.__name__ in _SINGLE_ONLY else None

@@ -18,6 +18,7 @@ __all__ = [
     "autocast_error",
     "autograd_error",
     "data_dependent_error",
+    "differentiable_constant_error",
     "finished_capture_error",
     "generator_error",
     "hidden_tensors_error",
@@ -28,6 +29,7 @@ __all__ = [
     "no_shape_rule_error",
     "print_finding",
     "reassigned_data_error",
+    "unknown_argument_error",
     "unsupported_result_error",
     "unsupported_type_error",
     "value_dependent_error",
@@ -126,6 +128,25 @@ def move_error(device: Any) -> CaptureError:
         label="a static graph cannot leave the device half way",
         help="leave the tensor on the device, or return it from `forward` as an output",
     )
+
+
+def differentiable_constant_error() -> CaptureError:
+    """Return the error for moving a host tensor to the device that is to get a gradient."""
+    return CaptureError.of(
+        "C003",
+        message="a CPU tensor that requires a gradient is moved to the device in `forward`",
+        place=caller_place(),
+        label="the graph takes it for a constant, which has no gradient",
+        help=(
+            "make it a parameter of the model: `self.name = nn.Parameter(...)`",
+            "move a copy that needs no gradient: `tensor.detach().to('ipu')`",
+        ),
+    )
+
+
+def unknown_argument_error(message: str, *, help: str) -> CaptureError:
+    """Return the error for an argument that the device's form of an operator does not know."""
+    return CaptureError.of("C017", message=message, place=caller_place(), help=help)
 
 
 def reassigned_data_error() -> CaptureError:

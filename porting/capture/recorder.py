@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import operator
 from contextlib import contextmanager, nullcontext
-from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import torch
 from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
@@ -19,10 +19,21 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflat
 
 from ..diagnostics import CaptureError, Finding, caller_place
 from . import errors
+from .device_operators import device_operator
 from .device_tensor import DeviceTensor, is_device
-from .dtypes import NARROWED, device_dtype, float_cast_targets, index_arguments, is_device_dtype, rounded_result
+from .dtypes import (
+    NARROWED,
+    device_dtype,
+    float_cast_targets,
+    index_arguments,
+    is_device_dtype,
+    mask_arguments,
+    rounded_result,
+)
 from .operator_schema import READS_VALUES, change_arguments, operator_name, result_argument, written_arguments
+from .subgraphs import Bodies
 from .tensor_facts import TensorFacts
+from .written_results import record_write
 
 __all__ = ["Recorder"]
 
@@ -39,21 +50,32 @@ class Recorder(ProxyTorchDispatchMode):
     torch admits only its own modes before autograd, hence the base class; nothing of its tracing is used.
     """
 
-    def __init__(self, *, prints: str = "error", is_training: bool = True) -> None:
+    def __init__(
+        self,
+        *,
+        prints: str = "error",
+        is_training: bool = True,
+        node_facts: Optional[Callable[[], Mapping[str, Any]]] = None,
+        listener: Optional[Callable[[Finding], None]] = None,
+    ) -> None:
         super().__init__(None, "fake", pre_dispatch=True)  # type: ignore[arg-type]
         self.graph = torch.fx.Graph()
         self.fake_mode = FakeTensorMode(allow_non_fake_inputs=False)
         self.module_stack: List[Tuple[str, torch.nn.Module]] = []
         self.constants: List[Tuple[torch.fx.Node, torch.Tensor]] = []
         self.findings: List[Finding] = []
+        self.coercions: List[Tuple[torch.dtype, int]] = []
         self.facts = TensorFacts()
         self.is_active = True
         self.is_training = is_training
         self.prints = prints
+        self._node_facts = node_facts
+        self._listener = listener
         self._host_state: Dict[int, DeviceTensor] = {}
         self._hosts: List[torch.Tensor] = []
         self._grad_enabled = True
-        self._first_operator: Optional[torch.fx.Node] = None
+        self.first_operator: Optional[torch.fx.Node] = None
+        self.bodies = Bodies(self)
 
     # -- placeholders ------------------------------------------------------------------------------------------
 
@@ -61,7 +83,7 @@ class Recorder(ProxyTorchDispatchMode):
         """Add a graph input called `name` with the shape of the host tensor `like` and the device's element type."""
         if not is_device_dtype(like.dtype) or like.layout != torch.strided or like.is_quantized:
             raise errors.unsupported_type_error(f"{kind} `{name}`", like)
-        with self.graph.inserting_before(self._first_operator) if self._first_operator else nullcontext():
+        with self.graph.inserting_before(self.first_operator) if self.first_operator else nullcontext():
             node = self.graph.placeholder(_identifier(name))
         node.target = node.name  # the name of the argument, which must be as valid and unique as the node's
         strides = like.stride() if kind != "input" else torch.empty(like.shape, device="meta").stride()
@@ -80,13 +102,57 @@ class Recorder(ProxyTorchDispatchMode):
         self._hosts.append(host)
 
     def constant(self, value: torch.Tensor) -> DeviceTensor:
-        """Add a host tensor to the graph as a compile-time constant, narrowed to the device's type."""
+        """Add a host tensor to the graph as a compile-time constant, narrowed to the device's type.
+
+        Raises CaptureError C003 for one that requires a gradient, and C012 for one of a type that the device lacks.
+        """
         if not is_device_dtype(value.dtype) or value.layout != torch.strided:
             raise errors.unsupported_type_error("a constant of the graph", value)
+        if value.requires_grad:
+            raise errors.differentiable_constant_error()
         host = value.detach().clone().to(device_dtype(value.dtype))
-        tensor = self.placeholder(f"constant_{len(self.constants)}", host, kind="constant")
+        with self.bodies.at_root():
+            tensor = self.placeholder(f"constant_{len(self.constants)}", host, kind="constant")
+        self.note_coercion(value.dtype, tensor.node)
         self.constants.append((tensor.node, host))
-        return tensor
+        # what a body makes is new each time that it runs
+        return self._emit(aten.clone.default, (tensor,), {}) if self.bodies.kinds else tensor
+
+    def note_coercion(self, dtype: torch.dtype, node: torch.fx.Node) -> None:
+        """Note that the value of `node` would have the type `dtype`, if the device had it."""
+        if dtype in NARROWED:
+            node.meta["coerced_from"] = dtype
+            self.coercions.append((dtype, len(self.graph.nodes)))
+
+    def call(self, func: Any, *args: Any, **kwargs: Any) -> Any:
+        """Record the operator `func` on device tensors of the right types, and return its results."""
+        return self._emit(func, args, kwargs)
+
+    def call_function(
+        self, function: Callable[..., Any], args: Tuple[Any, ...], results: Sequence[torch.Tensor]
+    ) -> List[DeviceTensor]:
+        """Record a call of the Python `function`, which returns a sequence of tensors like the fake ones `results`.
+
+        `args` may hold device tensors, nodes of the graph that is being recorded, and anything else.
+        """
+        node = self.graph.call_function(function, tree_map(self._node_of, args))
+        self._describe(node)
+        node.meta["operator"] = function.__name__
+        tensors = []
+        for index, fake in enumerate(results):
+            part = self.graph.call_function(operator.getitem, (node, index))
+            self._describe(part)
+            tensors.append(self._wrap_result(fake, part, True))
+        return tensors
+
+    def fake(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+        """Return a tensor of `shape` without values, of the device's type for `dtype`, in memory of its own."""
+        with self.fake_mode:
+            return torch.empty(tuple(shape), dtype=device_dtype(dtype))
+
+    def host_of(self, tensor: torch.Tensor) -> Optional[torch.Tensor]:
+        """Return the parameter or buffer of the host that the device tensor `tensor` stands for, or None."""
+        return next((host for host in self._hosts if self._host_state[id(host)] is tensor), None)
 
     def shallow_copy(self, tensor: DeviceTensor) -> DeviceTensor:
         """Return another handle on the same node."""
@@ -95,8 +161,8 @@ class Recorder(ProxyTorchDispatchMode):
     def copy_written_constants(self) -> None:
         """Let operators that write to a constant work on a copy, made anew for each micro-batch."""
         for node, _value in self.constants:
-            if self._first_operator is not None and self.facts.node_was_written(node):
-                with self.graph.inserting_before(self._first_operator):
+            if self.first_operator is not None and self.facts.node_was_written(node):
+                with self.graph.inserting_before(self.first_operator):
                     copy = self.graph.call_function(aten.clone.default, (node,))
                 copy.meta.update(node.meta, module_path="", place=None)
                 node.replace_all_uses_with(copy)
@@ -115,7 +181,13 @@ class Recorder(ProxyTorchDispatchMode):
         finding = errors.print_finding(tensor)
         if self.prints == "error":
             raise CaptureError(finding)
+        self.report(finding)
+
+    def report(self, finding: Finding) -> None:
+        """Keep a finding that is no error, and say it at once to whom it may concern."""
         self.findings.append(finding)
+        if self._listener is not None:
+            self._listener(finding)
 
     # -- recording -------------------------------------------------------------------------------------------
 
@@ -133,8 +205,12 @@ class Recorder(ProxyTorchDispatchMode):
                 return self._dispatch(func, args, dict(kwargs or {}))
 
     def _dispatch(self, func: Any, args: Any, kwargs: Dict[str, Any]) -> Any:
+        special = device_operator(func)
         leaves, spec = tree_flatten((args, kwargs))
         leaves = [self._host_state.get(id(leaf), leaf) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
+        if special is not None and special.record is not None:
+            args, kwargs = tree_unflatten(leaves, spec)
+            return special.record(self, *args, **kwargs)
         if not any(isinstance(leaf, DeviceTensor) or _is_ipu(leaf) for leaf in leaves):
             return func(*args, **kwargs)
         name = operator_name(func)
@@ -145,9 +221,21 @@ class Recorder(ProxyTorchDispatchMode):
         args, kwargs = tree_unflatten([self._admit(name, leaf) for leaf in leaves], spec)
         for keyword in ("device", "pin_memory"):
             kwargs.pop(keyword, None)
+        if special is not None:
+            return self._emit(func, args, kwargs)
         args, kwargs = change_arguments(func, args, kwargs, index_arguments(func), self._widen)
-        args, kwargs = change_arguments(func, args, kwargs, ("sparse", "sparse_grad"), lambda _asked: False)
-        return self._record_cast(func, args, kwargs)
+        args, kwargs = change_arguments(func, args, kwargs, mask_arguments(func), self._as_masks)
+        dense_args, dense_kwargs = change_arguments(func, args, kwargs, ("sparse", "sparse_grad"), lambda _asked: False)
+        result = self._record_cast(func, dense_args, dense_kwargs)
+        if isinstance(result, DeviceTensor):
+            result.node.meta["asks_for_sparse"] = (dense_args, dense_kwargs) != (args, kwargs)
+            self._note_asked_types(leaves, result.node)
+        return result
+
+    def _note_asked_types(self, leaves: Sequence[Any], node: torch.fx.Node) -> None:
+        for leaf in leaves:
+            if isinstance(leaf, torch.dtype):
+                self.note_coercion(leaf, node)
 
     def _admit(self, name: str, leaf: Any) -> Any:
         """Let a leaf argument into the graph: narrow types, turn harmless host tensors into constants."""
@@ -170,6 +258,12 @@ class Recorder(ProxyTorchDispatchMode):
         if isinstance(leaf, torch.Generator):
             raise errors.generator_error(name)
         return leaf
+
+    def _as_masks(self, value: Any) -> Any:
+        if isinstance(value, (list, tuple)):
+            return [self._as_masks(item) for item in value]
+        is_mask = isinstance(value, DeviceTensor) and value.dtype == torch.uint8
+        return self._emit(aten.to.dtype, (value, torch.bool), {}) if is_mask else value
 
     def _widen(self, value: Any) -> Any:
         if isinstance(value, DeviceTensor) and not value.dtype.is_floating_point and value.dtype != torch.int64:
@@ -214,7 +308,8 @@ class Recorder(ProxyTorchDispatchMode):
         name = operator_name(func)
         self.facts.refuse_writes_to_leaves(_device_tensors(written_arguments(func, args, kwargs)))
         try:
-            return self._emit(func, args, kwargs)
+            written = record_write(self, func, args, kwargs)
+            return self._emit(func, args, kwargs) if written is None else written
         except DynamicOutputShapeException:
             raise errors.data_dependent_error(name) from None
         except DataDependentOutputException:
@@ -253,10 +348,10 @@ class Recorder(ProxyTorchDispatchMode):
             if tensor.fake.shape != shape:
                 raise errors.metadata_error(func)
         self._sync_grad_mode()
-        node_args, node_kwargs = tree_map(_node_of, (args, kwargs))
+        node_args, node_kwargs = tree_map(self._node_of, (args, kwargs))
         tracked = torch.is_grad_enabled() and any(self.facts.tracks_gradient(tensor) for tensor in tensors)
         writes = _device_tensors(written_arguments(func, args, kwargs))
-        self.facts.note_writes(writes, tracked=tracked)
+        self.facts.note_writes(self.bodies.own_writes(writes), tracked=tracked)
         node = self.graph.call_function(func, tuple(node_args), node_kwargs)
         self._describe(node)
         outputs = self._wrap_outputs(func, args, kwargs, result, node, narrow=narrow and not writes)
@@ -264,10 +359,16 @@ class Recorder(ProxyTorchDispatchMode):
         self.facts.note_results(_device_tensors(outputs), tensors, tracked=tracked and not is_detached)
         return outputs
 
+    def _node_of(self, leaf: Any) -> Any:
+        return self.bodies.local_node(leaf) if isinstance(leaf, DeviceTensor) else leaf
+
     def _shape_of_result(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """Run `func` on fake tensors."""
+        """Run `func`, or what stands for it on the device, on fake tensors."""
+        special = device_operator(func)
+        if special is not None and special.shape is not None:
+            func = special.shape
         with torch.no_grad():
-            if operator_name(func) in READS_VALUES:
+            if special is None and operator_name(func) in READS_VALUES:
                 result = _run_on(torch.ones, func, args, kwargs)
                 return tree_map(lambda leaf: self.fake_mode.from_tensor(leaf, static_shapes=True), result)
             fake_args, fake_kwargs = tree_map(_fake_of, (args, kwargs))
@@ -275,9 +376,11 @@ class Recorder(ProxyTorchDispatchMode):
                 return func(*fake_args, **fake_kwargs)
 
     def _describe(self, node: torch.fx.Node) -> None:
-        self._first_operator = self._first_operator or node
+        self.first_operator = self.first_operator or node
         node.meta["module_path"] = self.module_stack[-1][0] if self.module_stack else ""
         node.meta["place"] = caller_place()
+        if self._node_facts is not None:
+            node.meta.update(self._node_facts())
 
     def _sync_grad_mode(self) -> None:
         """Write `torch.no_grad()` and its like into the graph, where they change; inference never differentiates."""
@@ -319,11 +422,12 @@ class Recorder(ProxyTorchDispatchMode):
             raise errors.unsupported_result_error(_source_name(node), kind)
         if narrow and fake.dtype in NARROWED:
             node.meta["val"] = fake
-            target = NARROWED[fake.dtype]
+            wide, target = fake.dtype, NARROWED[fake.dtype]
             with self.fake_mode:
                 fake = fake.to(target)
             node = self.graph.call_function(aten.to.dtype, (node, target))
             self._describe(node)
+            self.note_coercion(wide, node)
         return self._wrap(fake, node)
 
     def _wrap(self, fake: torch.Tensor, node: torch.fx.Node) -> DeviceTensor:
@@ -354,10 +458,6 @@ def _is_float(leaf: Any) -> bool:
 
 def _fake_of(leaf: Any) -> Any:
     return leaf.fake if isinstance(leaf, DeviceTensor) else leaf
-
-
-def _node_of(leaf: Any) -> Any:
-    return leaf.node if isinstance(leaf, DeviceTensor) else leaf
 
 
 def _device_tensors(value: Any) -> List[DeviceTensor]:

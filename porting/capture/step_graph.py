@@ -8,6 +8,7 @@ from typing import Any, FrozenSet, Iterator, List, Optional, Tuple
 import torch
 
 from ..diagnostics import Finding, Place
+from .subgraphs import bodies_of
 
 __all__ = ["OperatorNode", "StepGraph", "TensorInfo"]
 
@@ -44,8 +45,9 @@ class StepGraph:
 
     The placeholders of `graph` are, in this order: `parameters`, `buffers`, `inputs`, `constants`. Its output is the
     list of the tensors that `forward` returned (`output_structure` says how they were nested) followed by the final
-    loss when there is one. Operators act in place where the user's code did; replaying the graph literally on the
-    tensors of a device gives the device's behaviour.
+    loss when there is one. `coercions` are the wider types of tensors that arose in `forward`, each with a number.
+    Operators act in place where the user's code did; replaying the graph literally on the tensors of a device gives the
+    device's behaviour.
     """
 
     graph: torch.fx.Graph
@@ -65,6 +67,7 @@ class StepGraph:
     mutated_inputs: FrozenSet[int]
     host_outputs: int
     findings: Tuple[Finding, ...]
+    coercions: Tuple[Tuple[torch.dtype, int], ...] = ()
 
     @property
     def placeholders(self) -> List[torch.fx.Node]:
@@ -73,8 +76,11 @@ class StepGraph:
 
     @property
     def operators(self) -> List[OperatorNode]:
-        """The operators in the order they run, without placeholders and the unpacking of tuples."""
-        return [_describe(node) for node in self.graph.nodes if isinstance(node.target, torch._ops.OpOverload)]
+        """The operators in the order they run, without placeholders and the unpacking of tuples.
+
+        A loop or branch is one of them; the operators of its bodies are in the graphs that `bodies_of` its node lists.
+        """
+        return [_describe(node) for node in self.graph.nodes if _is_operator(node)]
 
     @property
     def is_random(self) -> bool:
@@ -95,7 +101,15 @@ class StepGraph:
 
 
 def _overloads(graph: torch.fx.Graph) -> Iterator[torch._ops.OpOverload]:
-    return (node.target for node in graph.nodes if isinstance(node.target, torch._ops.OpOverload))
+    for node in graph.nodes:
+        if isinstance(node.target, torch._ops.OpOverload):
+            yield node.target
+        for body in bodies_of(node):
+            yield from _overloads(body.graph)
+
+
+def _is_operator(node: torch.fx.Node) -> bool:
+    return isinstance(node.target, torch._ops.OpOverload) or "operator" in node.meta
 
 
 def _describe(node: torch.fx.Node) -> OperatorNode:
@@ -103,7 +117,7 @@ def _describe(node: torch.fx.Node) -> OperatorNode:
     tensors = [value for value in values if isinstance(value, torch.Tensor)]
     return OperatorNode(
         name=node.name,
-        operator=str(node.target),
+        operator=node.meta.get("operator", str(node.target)),
         shapes=tuple(tuple(tensor.shape) for tensor in tensors),
         dtypes=tuple(tensor.dtype for tensor in tensors),
         module_path=node.meta.get("module_path", ""),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import Any, Callable, Iterable, Iterator, List, Mapping, Optional, Tuple
+from collections.abc import Mapping
+from typing import Any, Callable, Iterable, Iterator, List, Optional, Tuple
 
 import torch
 
@@ -37,6 +38,11 @@ def register_structure_adapter(kind: type, adapter: Optional[Any]) -> None:
     _ADAPTERS[:] = [(known, other) for known, other in _ADAPTERS if known is not kind]
     if adapter is not None:
         _ADAPTERS.append((kind, adapter))
+
+
+def registered_adapters() -> List[Tuple[type, Any]]:
+    """List the registered types with their adapters, the first registered first."""
+    return list(_ADAPTERS)
 
 
 def adapter_for(value: Any) -> Optional[Any]:

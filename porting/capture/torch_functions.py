@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Callable, Dict, FrozenSet, Tuple
 
 import torch
@@ -12,10 +13,11 @@ from ..diagnostics import Finding, caller_place
 from . import errors
 from .device_tensor import IPU, DeviceTensor, is_device
 from .dtypes import device_dtype
+from .dynamic_indices import is_dynamic, read_dynamic, write_dynamic
 from .recorder import Recorder
 from .structure import flatten_tensors
 
-__all__ = ["DeviceFunctions", "constant_from_data"]
+__all__ = ["DeviceFunctions", "constant_from_data", "note_forced_factory"]
 
 # Factories that make a device tensor when no device is named: the list PopTorch patches while it traces.
 _FACTORIES: FrozenSet[Any] = frozenset(
@@ -54,6 +56,12 @@ _AUTOGRAD_CALLS = frozenset(
     ]
 )
 
+# What stands for an index with parts that are only known on the device.
+_INDEXING: Dict[Any, Callable[..., Any]] = {
+    torch.Tensor.__getitem__: read_dynamic,
+    torch.Tensor.__setitem__: write_dynamic,
+}
+
 # Losses that torch writes in Python, so that no single ATen operator stands for them.
 _PYTHON_LOSSES = frozenset([F.multilabel_soft_margin_loss])
 
@@ -71,6 +79,9 @@ class DeviceFunctions(TorchFunctionMode):
             torch.Tensor.type: self._type,
             torch.Tensor.norm: _norm,
             torch.norm: _norm,
+            F.gelu: _gelu,
+            torch.bincount: _bincount,
+            torch.Tensor.bincount: _bincount,
             torch.Tensor.new: self._new,
             torch.Tensor.new_tensor: self._new_tensor,
             torch.Tensor.data.__get__: lambda tensor: tensor.detach(),  # type: ignore[attr-defined]
@@ -88,8 +99,10 @@ class DeviceFunctions(TorchFunctionMode):
                 raise errors.host_read_error(_HOST_READS[func])
             if func in self._handlers:
                 return self._handlers[func](*args, **kwargs)
-            if func is torch.Tensor.__getitem__ or func is torch.Tensor.__setitem__:
+            if func in _INDEXING:
                 _check_indices(args[1])
+                if is_dynamic(args[1]):
+                    return _INDEXING[func](*args)
         elif func is torch.Tensor.to and isinstance(subject, torch.Tensor):
             return self._to(subject, *args[1:], **kwargs)
         _refuse_autograd(func, args)
@@ -104,21 +117,15 @@ class DeviceFunctions(TorchFunctionMode):
         """Run a factory: on the device when it is named there or nowhere."""
         if "device" in kwargs and not is_device(kwargs["device"]):
             return func(*args, **kwargs)
+        if kwargs.get("out") is not None:
+            return func(*args, **kwargs)
         if "device" not in kwargs:
-            self._note_forced(func)
+            note_forced_factory(self.recorder, func.__name__)
         if func in _FROM_DATA:
             return constant_from_data(self.recorder, func, args, kwargs)
+        if func.__name__.endswith("_like"):
+            args = tuple(_on_device(value) for value in args)
         return func(*args, **{**kwargs, "device": IPU})
-
-    def _note_forced(self, func: Any) -> None:
-        self.recorder.findings.append(
-            Finding(
-                "C011",
-                message=f"No device set in torch.{func.__name__}(): forcing to IPU",
-                place=caller_place(),
-                help="name the device: `device=x.device`",
-            )
-        )
 
     def _new_tensor(self, tensor: DeviceTensor, data: Any, **kwargs: Any) -> DeviceTensor:
         if "device" in kwargs and not is_device(kwargs["device"]):
@@ -129,7 +136,7 @@ class DeviceFunctions(TorchFunctionMode):
         """Make a tensor the old way: of a size, or from data."""
         if len(args) == 1 and not isinstance(args[0], (int, torch.Size)):
             return self._new_tensor(tensor, args[0], **kwargs)
-        return tensor.new_empty(*args, **kwargs)
+        return tensor.new_empty(*(args or (0,)), **kwargs)
 
     def _to(self, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
         """Move and cast: to the device makes a constant of a host tensor, back to the host cannot be captured."""
@@ -149,6 +156,8 @@ class DeviceFunctions(TorchFunctionMode):
         else:
             move: Callable[..., torch.Tensor] = torch.Tensor.to
             return move(tensor, *args, copy=copy, **kwargs)
+        if isinstance(tensor, DeviceTensor) and dtype is not None:
+            self.recorder.note_coercion(dtype, tensor.node)
         dtype = tensor.dtype if dtype is None else device_dtype(dtype)
         if dtype == tensor.dtype and memory_format is None and not copy:
             return tensor
@@ -157,10 +166,15 @@ class DeviceFunctions(TorchFunctionMode):
 
     def _type(self, tensor: DeviceTensor, dtype: Any = None, **_kwargs: Any) -> Any:
         if dtype is None:
-            return f"torch.ipu.{str(tensor.dtype).replace('torch.', '')}"
+            return f"torch.ipu.{_type_name(tensor.dtype)}"
         if not isinstance(dtype, torch.dtype):
             name = dtype if isinstance(dtype, str) else f"{dtype.__module__}.{dtype.__name__}"
-            dtype = torch.tensor([], device="cpu").type(name.replace("torch.cuda.", "torch.")).dtype
+            name = re.sub(r"torch\.(ipu|cuda)\.", "torch.", name)
+            dtype = (
+                torch.tensor([], device="cpu")
+                .type(name.replace("torch.ipu.", "torch.").replace("torch.cuda.", "torch."))
+                .dtype
+            )
         return tensor.to(dtype)
 
     def _print(self, tensor: DeviceTensor, **_kwargs: Any) -> str:
@@ -174,6 +188,20 @@ class DeviceFunctions(TorchFunctionMode):
         return text
 
 
+_host_type: Callable[..., Any] = torch.Tensor.type
+
+
+def _type_name(dtype: torch.dtype) -> str:
+    """Return what torch calls the class of dense tensors of `dtype`, such as `FloatTensor`."""
+    return str(_host_type(torch.empty(0, dtype=dtype, device="cpu"))).replace("torch.", "")
+
+
+def _gelu(tensor: DeviceTensor, approximate: str = "none") -> torch.Tensor:
+    if approximate not in ("none", "tanh"):
+        raise errors.unknown_argument_error("Unknown GELU approximate", help='use "none" or "tanh"')
+    return F.gelu(tensor, approximate=approximate)
+
+
 def _norm(tensor: DeviceTensor, p: Any = "fro", dim: Any = None, keepdim: bool = False, **kwargs: Any) -> torch.Tensor:
     """Take the norm as torch does on the CPU; for devices it does not know it goes a deprecated way."""
     if p == "fro" and (dim is None or isinstance(dim, int) or len(dim) <= 2):
@@ -182,6 +210,35 @@ def _norm(tensor: DeviceTensor, p: Any = "fro", dim: Any = None, keepdim: bool =
         dims = list(range(tensor.dim())) if dim is None else dim
         return torch.linalg.matrix_norm(tensor, p, dims, keepdim, **kwargs)
     return torch.linalg.vector_norm(tensor, 2.0 if p is None else p, dim, keepdim, **kwargs)
+
+
+def _bincount(tensor: DeviceTensor, weights: Any = None, minlength: int = 0) -> torch.Tensor:
+    """Count into `minlength` classes, which is the most as well as the least; other values are not counted."""
+    if minlength < 1:
+        raise errors.data_dependent_error("bincount")
+    classes = tensor.clamp(max=minlength)
+    ones = torch.ones(tensor.shape, dtype=torch.int32, device=IPU) if weights is None else weights
+    counts = torch.zeros(minlength + 1, dtype=ones.dtype, device=IPU)
+    return counts.scatter_add(0, classes, ones)[:minlength]
+
+
+def note_forced_factory(recorder: Recorder, name: str) -> None:
+    """Report that the factory `torch.<name>` makes a device tensor though nobody said so."""
+    recorder.report(
+        Finding(
+            "C011",
+            message=f"No device set in torch.{name}(): forcing to IPU",
+            place=caller_place(),
+            help="name the device: `device=x.device`",
+        )
+    )
+
+
+def _on_device(like: Any) -> Any:
+    """Stand in for a host tensor of which only shape and type are asked."""
+    if isinstance(like, torch.Tensor) and not isinstance(like, DeviceTensor):
+        return torch.empty(like.shape, dtype=device_dtype(like.dtype), device=IPU)
+    return like
 
 
 def constant_from_data(
@@ -221,10 +278,5 @@ _SET_DATA = torch.Tensor.data.__set__  # type: ignore[attr-defined]
 def _check_indices(indices: Any) -> None:
     """Refuse host tensors as indices here: lists become tensors too, and those are constants."""
     for index in indices if isinstance(indices, tuple) else (indices,):
-        if isinstance(index, DeviceTensor) and index.dim() == 0 and index.dtype != torch.bool:
-            raise errors.host_read_error(
-                "an index that is a tensor of no dimensions",
-                help="give it one: `x[i[None]]`, or `x.index_select(0, i)`",
-            )
         if isinstance(index, torch.Tensor) and not isinstance(index, DeviceTensor) and index.dim() > 0:
             raise errors.host_tensor_error(index)

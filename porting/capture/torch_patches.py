@@ -16,7 +16,7 @@ from .device_tensor import DeviceTensor, is_device
 from .errors import host_read_error
 from .recorder import Recorder
 from .structure import flatten_tensors
-from .torch_functions import constant_from_data
+from .torch_functions import constant_from_data, note_forced_factory
 
 __all__ = ["torch_patched"]
 
@@ -136,6 +136,21 @@ def _make_constants(original: Callable[..., torch.Tensor], recorder: Recorder) -
     return from_data
 
 
+def _make_ranges(original: Callable[..., torch.Tensor], recorder: Recorder) -> Any:
+    """`torch.range` does not pass by the function mode as the other factories do."""
+
+    def make_range(*args: Any, **kwargs: Any) -> Any:
+        if "device" in kwargs and not is_device(kwargs["device"]):
+            return original(*args, **kwargs)
+        if "device" not in kwargs:
+            note_forced_factory(recorder, "range")
+        with torch._C.DisableTorchFunction():
+            numbers = original(*args, **{**kwargs, "device": "cpu"})
+        return recorder.constant(numbers)
+
+    return make_range
+
+
 _PATCHES: Tuple[Tuple[Any, str, Callable[[Any, Recorder], Any]], ...] = (
     (torch.autograd.Function, "apply", _refuse_custom_functions),
     (torch.utils.checkpoint, "_checkpoint_without_reentrant_generator", _run_checkpoints_plainly),
@@ -146,5 +161,6 @@ _PATCHES: Tuple[Tuple[Any, str, Callable[[Any, Recorder], Any]], ...] = (
     (torch, "while_loop", _refuse_branches),
     (torch, "tensor", _make_constants),
     (torch, "as_tensor", _make_constants),
+    (torch, "range", _make_ranges),
     (torch, "asarray", _make_constants),
 )

@@ -26,7 +26,7 @@ from torch._dispatch.python import enable_python_dispatcher
 from torch.jit._fuser import optimized_execution
 from torch.nn.modules import module as module_hooks
 
-from ..diagnostics import CaptureError, caller_place
+from ..diagnostics import CaptureError, Finding, caller_place
 from ..lazy_modules import materialise_lazy_modules
 from . import errors
 from .device_tensor import DeviceTensor
@@ -54,6 +54,8 @@ def capture_step(
     mode: str = "training",
     prints: str = "error",
     around_forward: Optional[Callable[[], ContextManager[Any]]] = None,
+    node_facts: Optional[Callable[[], Mapping[str, Any]]] = None,
+    listener: Optional[Callable[[Finding], None]] = None,
 ) -> StepGraph:
     """Run `model.forward` once on device tensors shaped like `args` and return the graph of what it does.
 
@@ -64,7 +66,8 @@ def capture_step(
 
     `mode` is "training" (exactly one final loss is demanded) or "inference". `prints` says what printing a tensor
     does: "error" (C010), or "unavailable" as on the device. `around_forward` makes a context that is entered for the
-    run of `forward`.
+    run of `forward`; what `node_facts` returns when an operator is recorded is added to the `meta` of its node.
+    `listener` gets each finding that is no error as soon as it arises, also where the capture fails in the end.
 
     Raises CaptureError: C001 for reading a value, C002 for shapes that depend on values, C003 for CPU tensors mixed
     in, C004-C007 and C012-C016 for other things a static graph cannot hold, L003-L005 for the loss. Exceptions of
@@ -76,7 +79,7 @@ def capture_step(
     """
     if mode not in ("training", "inference"):
         raise ValueError(f"mode must be 'training' or 'inference', not {mode!r}")
-    recorder = Recorder(prints=prints, is_training=mode == "training")
+    recorder = Recorder(prints=prints, is_training=mode == "training", node_facts=node_facts, listener=listener)
     forward = _Forward(model, list(args), dict(kwargs or {}), loss)
     # whatever the caller switched off: what the graph holds depends on `mode` alone
     with _ONE_AT_A_TIME, torch.inference_mode(False), torch.set_grad_enabled(mode == "training"):
@@ -108,11 +111,12 @@ def _capture(recorder: Recorder, forward: _Forward, mode: str, around: Callable[
     inputs = [_place_input(recorder, *named) for named in zip(_input_names(model, args, kwargs), tensors)]
     device_args, device_kwargs = rebuild((args, kwargs), inputs)
     with ExitStack() as contexts:
-        contexts.enter_context(state_replaced(model, placed, recorder.findings.append))
+        contexts.enter_context(state_replaced(model, placed, recorder.report))
         contexts.enter_context(_recording(recorder, model))
         contexts.enter_context(around())
         output, loss_tensor = _run(model, device_args, device_kwargs, loss)
         _refuse_hidden_outputs(output)
+    recorder.bodies.refuse_open()
     refuse_shared_memory(
         state,
         lambda host: (
@@ -256,6 +260,7 @@ def _finish(
         mutated_inputs=frozenset(i for i, (_, _, device) in enumerate(inputs) if recorder.facts.was_written(device)),
         host_outputs=len(leaves) - len(returned),
         findings=tuple(recorder.findings),
+        coercions=tuple(recorder.coercions),
     )
 
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Iterator, List, NamedTuple, Optional, Sequence
+from functools import cached_property
+from typing import FrozenSet, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
+
+from .gradient_exchange import GradientExchange
+from .replica_groups import ReplicaGroups
 
 __all__ = ["CallPlan", "OutputCollector", "Turn"]
 
 
 class Turn(NamedTuple):
-    """One micro-batch of a call: its `number` among those of its `replica`, its `position` among all of the call."""
+    """One micro-batch of a call: its `number` among those of its `replica`, its `position` in the rows of an input."""
 
     number: int
     replica: int
@@ -23,7 +27,13 @@ class CallPlan:
     """Device iterations x accumulation x replicas, how gradients are reduced, and the output mode of a call.
 
     `output_mode` is "all", "final", "sum" or "every_n"; with "every_n" each `output_period`-th result is kept.
-    `mean_reduction` divides the gradient of a step by accumulation x replicas.
+    `mean_reduction` divides the gradient of a step by accumulation x replicas x processes; `exchange` adds up the
+    gradients of all `processes`. Replicas of one of `input_groups` get the same rows. `adapts_loss_scaling` fits the
+    loss scaling to the range of half-precision gradients after each step; with `rounds_at_random` weights and optimizer
+    state in half precision are rounded up or down at random. `checks_floats` makes operators raise whose result
+    is not a number or infinite. `synthetic` names the numbers that the device makes up instead of reading its inputs,
+    as in `synthetic_inputs`. With `divides_last` the mean is taken of the accumulated gradient, which spares small ones
+    in half precision the division.
     """
 
     iterations: int = 1
@@ -32,6 +42,14 @@ class CallPlan:
     mean_reduction: bool = True
     output_mode: str = "final"
     output_period: int = 1
+    input_groups: Optional[ReplicaGroups] = None
+    processes: int = 1
+    exchange: Optional[GradientExchange] = None
+    adapts_loss_scaling: bool = False
+    rounds_at_random: bool = False
+    checks_floats: bool = False
+    synthetic: str = ""
+    divides_last: bool = False
 
     @property
     def num_turns(self) -> int:
@@ -42,21 +60,51 @@ class CallPlan:
         """
         return self.iterations * self.accumulation * self.replicas
 
+    @cached_property
+    def num_slices(self) -> int:
+        """Into how many micro-batches the rows of an input are cut: those of one replica of each input group."""
+        return self.num_turns // self._num_sharing
+
+    @property
+    def _num_sharing(self) -> int:
+        return self.input_groups.size if self.input_groups is not None else 1
+
     @property
     def gradient_scale(self) -> float:
         """Factor of each micro-batch's gradient in the gradient of its step."""
-        return 1.0 / (self.accumulation * self.replicas) if self.mean_reduction else 1.0
+        return 1.0 / (self.accumulation * self.replicas * self.processes) if self.mean_reduction else 1.0
 
-    def steps(self) -> Iterator[List[Turn]]:
-        """Yield the turns of each optimizer step; rows are laid out as [iteration][accumulation][replica]."""
-        for iteration in range(self.iterations):
-            turns: List[Turn] = []
-            for accumulation in range(self.accumulation):
-                number = iteration * self.accumulation + accumulation
-                turns.extend(
-                    Turn(number, replica, number * self.replicas + replica) for replica in range(self.replicas)
-                )
-            yield turns
+    @property
+    def backward_scale(self) -> float:
+        """Factor of a micro-batch's loss when its backward pass begins, besides the loss scaling."""
+        return 1.0 if self.divides_last else self.gradient_scale
+
+    @property
+    def update_scale(self) -> float:
+        """Factor of the accumulated gradient when a step ends."""
+        return self.gradient_scale if self.divides_last else 1.0
+
+    @cached_property
+    def steps(self) -> Tuple[Tuple[Turn, ...], ...]:
+        """The turns of each optimizer step.
+
+        Rows are laid out as [iteration][accumulation][replica], or with input groups of several replicas as
+        [group][iteration][accumulation].
+        """
+        numbers = range(self.iterations * self.accumulation)
+        turns = [
+            tuple(Turn(number, replica, self._position(number, replica)) for replica in range(self.replicas))
+            for number in numbers
+        ]
+        return tuple(
+            tuple(turn for of_number in turns[first : first + self.accumulation] for turn in of_number)
+            for first in numbers[:: self.accumulation]
+        )
+
+    def _position(self, number: int, replica: int) -> int:
+        if self.input_groups is None or self._num_sharing == 1:
+            return number * self.replicas + replica
+        return self.input_groups.group_of(replica) * self.iterations * self.accumulation + number
 
     def keeps(self, turn: Turn) -> bool:
         """Tell whether the results of `turn` come back to the host."""
@@ -66,36 +114,68 @@ class CallPlan:
             return (turn.number + 1) % self.output_period == 0
         return True
 
+    @property
+    def num_kept(self) -> int:
+        """How many micro-batches' results the host has room for; with "every_n" the division is one of integers."""
+        if self.output_mode == "all":
+            return self.num_turns
+        return self.num_turns // self.output_period if self.output_mode == "every_n" else self.replicas
+
 
 class OutputCollector:
-    """Gathers the results of a call's micro-batches as the output mode asks."""
+    """Gathers the results of a call's micro-batches as the output mode asks.
 
-    def __init__(self, plan: CallPlan) -> None:
+    Results whose index is in `constant` do not depend on the micro-batch and come back once, as they are.
+    """
+
+    def __init__(self, plan: CallPlan, *, constant: FrozenSet[int] = frozenset()) -> None:
         """Start an empty collection for one call of `plan`."""
         self._plan = plan
+        self._constant = constant
         self._kept: List[Sequence[torch.Tensor]] = []
         self._sums: List[Optional[List[torch.Tensor]]] = [None] * plan.replicas
+
+    def wants(self, turn: Turn) -> bool:
+        """Tell whether the results of `turn` must be added; those of the last turn show shapes if nothing is kept."""
+        return self._plan.keeps(turn) or (not self._kept and turn.position == self._plan.num_slices - 1)
 
     def add(self, turn: Turn, results: Sequence[torch.Tensor]) -> None:
         """Take the results of one micro-batch; they must not change afterwards."""
         if self._plan.output_mode == "sum":
             sums = self._sums[turn.replica]
-            self._sums[turn.replica] = (
-                list(results) if sums is None else [total + result for total, result in zip(sums, results)]
-            )
+            self._sums[turn.replica] = list(results) if sums is None else self._added(sums, results)
         elif self._plan.keeps(turn):
             self._kept.append(results)
+        elif self.wants(turn):
+            self._kept.append(
+                [
+                    result if index in self._constant else torch.zeros_like(result)
+                    for index, result in enumerate(results)
+                ]
+            )
+
+    def _added(self, totals: Sequence[torch.Tensor], results: Sequence[torch.Tensor]) -> List[torch.Tensor]:
+        return [
+            result if index in self._constant else total + result
+            for index, (total, result) in enumerate(zip(totals, results))
+        ]
 
     def combine(self) -> List[torch.Tensor]:
         """Return one tensor for each result: micro-batches joined along dimension 0, scalars stacked.
 
-        A single micro-batch keeps its shape, so that a scalar loss stays a scalar.
+        A single micro-batch keeps its shape, so that a scalar loss stays a scalar. Where the period of "every_n" does
+        not divide the micro-batches of a replica, the rest of the host's memory stays zero.
         """
         kept = [sums for sums in self._sums if sums is not None] if self._plan.output_mode == "sum" else self._kept
-        if len(kept) == 1:
+        if len(kept) == 1 and self._plan.num_kept <= 1:
             return list(kept[0])
-        return [_join(parts) for parts in zip(*kept)]
+        return [
+            parts[-1] if index in self._constant else _join(parts, self._plan.num_kept)
+            for index, parts in enumerate(zip(*kept))
+        ]
 
 
-def _join(parts: Sequence[torch.Tensor]) -> torch.Tensor:
-    return torch.stack(list(parts)) if parts[0].dim() == 0 else torch.cat(list(parts))
+def _join(parts: Sequence[torch.Tensor], num_wanted: int) -> torch.Tensor:
+    missing = [torch.zeros_like(parts[0])] * (num_wanted - len(parts))
+    joined = [*parts, *missing]
+    return torch.stack(joined) if parts[0].dim() == 0 else torch.cat(joined)

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Dict, FrozenSet, Iterable, List, Mapping, Optional, Tuple
+from typing import Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 import torch
 
 from ..capture import StepGraph
+from .replica_groups import ReplicaGroups
 
 __all__ = ["DeviceState"]
+
+_NO_GROUPS: Mapping[str, ReplicaGroups] = {}
 
 
 @dataclass
 class DeviceState:
     """Tensors of one executable on its device, apart from the host's.
 
-    `buffers` has one dictionary for each replica; replicas share it unless the graph writes to buffers. `slots` holds
-    the optimizer's state by parameter name: `Accl1` (first moment), `Accl2` (second moment), `Step` (updates done).
+    A parameter that differs between groups of replicas (`groups`) has a part for each, `weight[0]`, `weight[1]`, ...;
+    every other is its own only part. `parameters` holds the parts, `parts` their names by the parameter's; the host
+    sees the parts of a grouped one along a leading dimension. `buffers` has one dictionary for each replica; replicas
+    share it unless the graph writes to buffers. `slots` holds the optimizer's state of each part: `Accl1` (first
+    moment), `Accl2` (second moment), `Step` (updates done). `loss_scale_factor` multiplies the optimizer's loss scaling
+    where that adapts itself; `final_loss_scale` is what the last step's loss was multiplied by.
     """
 
     parameters: Dict[str, torch.Tensor]
@@ -26,49 +33,105 @@ class DeviceState:
     slots: Dict[str, Dict[str, torch.Tensor]] = field(default_factory=dict)
     rng_state: Optional[torch.Tensor] = None
     written: FrozenSet[str] = frozenset()
+    groups: Mapping[str, ReplicaGroups] = field(default_factory=dict)
+    parts: Mapping[str, Tuple[str, ...]] = field(default_factory=dict)
+    loss_scale_factor: Optional[torch.Tensor] = None
+    final_loss_scale: float = 1.0
     _storages: Optional[FrozenSet[int]] = field(default=None, init=False, repr=False)
+    _arguments: Dict[int, Tuple[torch.Tensor, ...]] = field(default_factory=dict, init=False, repr=False)
 
     @classmethod
-    def for_graph(cls, graph: StepGraph, *, replicas: int = 1) -> DeviceState:
-        """Make the empty state of `graph`: zeros of the right shapes, types and memory formats."""
+    def for_graph(
+        cls, graph: StepGraph, *, replicas: int = 1, groups: Mapping[str, ReplicaGroups] = _NO_GROUPS
+    ) -> DeviceState:
+        """Make the empty state of `graph`: zeros of the right shapes, types and memory formats.
+
+        `groups` names the parameters that differ between groups of replicas.
+        """
         training = graph.mode == "training"
+        parts = {info.name: _part_names(info.name, groups.get(info.name)) for info in graph.parameters}
         with torch.inference_mode(False):
             # the first placeholders are the parameters, then come the buffers
             infos = graph.parameters + graph.buffers
             patterns = {info.name: node.meta["val"] for info, node in zip(infos, graph.placeholders)}
             parameters = {
-                info.name: _zeros_like(patterns[info.name]).requires_grad_(training and info.requires_grad)
+                part: _zeros_like(patterns[info.name]).requires_grad_(training and info.requires_grad)
                 for info in graph.parameters
+                for part in parts[info.name]
             }
             copies = replicas if graph.mutated_buffers else 1
             buffers = [{info.name: _zeros_like(patterns[info.name]) for info in graph.buffers} for _ in range(copies)]
-        trained = {name for name, tensor in parameters.items() if tensor.requires_grad}
+        trained = {info.name for info in graph.parameters if training and info.requires_grad}
         return cls(
             parameters,
             buffers if copies == replicas else buffers * replicas,
             graph.constant_values,
             written=frozenset(trained | graph.mutated_buffers | graph.mutated_parameters),
+            groups=dict(groups),
+            parts=parts,
         )
+
+    @property
+    def names(self) -> List[str]:
+        """The names of all parameters and buffers, as the host has them."""
+        return [*self.parts, *self.buffers[0]]
+
+    def arguments(self, replica: int) -> Tuple[torch.Tensor, ...]:
+        """Return the parameters and buffers that a replica's graph works on; a state's tensors are never exchanged."""
+        found = self._arguments.get(replica)
+        if found is None:
+            own = (parts[self._group(name, replica)] for name, parts in self.parts.items())
+            found = (*(self.parameters[part] for part in own), *self.buffers[replica].values())
+            self._arguments[replica] = found
+        return found
+
+    def _group(self, name: str, replica: int) -> int:
+        return self.groups[name].group_of(replica) if name in self.groups else 0
 
     def upload(self, host: Mapping[str, torch.Tensor], *, names: Optional[Iterable[str]] = None) -> None:
         """Copy host tensors into the device's, converting types; only `names` when given."""
         wanted = set(names) if names is not None else None
         with torch.no_grad():
-            for tensors in (self.parameters, *self.buffers):
-                for name, tensor in tensors.items():
+            for name, parts in self.parts.items():
+                if wanted is None or name in wanted:
+                    for part, value in zip(parts, self._values_of_parts(name, host[name])):
+                        self.parameters[part].copy_(value)
+            for buffers in self.buffers:
+                for name, tensor in buffers.items():
                     if wanted is None or name in wanted:
                         tensor.copy_(host[name])
+
+    def _values_of_parts(self, name: str, value: torch.Tensor) -> Sequence[torch.Tensor]:
+        groups = self.groups.get(name)
+        if groups is None:
+            return [value]
+        if len(value) == groups.num_groups:
+            return value.unbind()
+        # it came from the device with a value for each replica
+        return [value[groups.first_replica(group)] for group in range(groups.num_groups)]
 
     def download(self, host: Mapping[str, torch.Tensor]) -> None:
         """Copy what a call may have changed into the host's tensors, in place; buffers come from the first replica.
 
-        The others stay as they are: what the device holds of them may have lost range or precision.
+        The others stay as they are: what the device holds of them may have lost range or precision. Names that the
+        host does not have are skipped.
         """
         with torch.no_grad():
-            for tensors in (self.parameters, self.buffers[0]):
-                for name, tensor in tensors.items():
-                    if name in self.written:
-                        host[name].copy_(tensor)
+            for name in self.names:
+                if name in self.written and name in host:
+                    host[name].copy_(self.value(name))
+
+    def value(self, name: str) -> torch.Tensor:
+        """Return a parameter or buffer in the form in which the host gets it, not to be written to."""
+        if name not in self.parts:
+            return self.buffers[0][name]
+        groups, parts = self.groups.get(name), self.parts[name]
+        if groups is None:
+            return self.parameters[name].detach()
+        order = range(groups.num_groups)
+        if groups.returns_all:
+            order = [groups.group_of(replica) for replica in range(groups.replicas)]  # type: ignore[assignment]
+        return torch.stack([self.parameters[parts[group]].detach() for group in order])
 
     def storages(self) -> FrozenSet[int]:
         """Return the addresses of all memory that outlives a call, to recognise results that alias it.
@@ -81,6 +144,10 @@ class DeviceState:
                 tensors.extend(buffers.values())
             self._storages = frozenset(tensor.untyped_storage().data_ptr() for tensor in tensors)
         return self._storages
+
+
+def _part_names(name: str, groups: Optional[ReplicaGroups]) -> Tuple[str, ...]:
+    return (name,) if groups is None else tuple(f"{name}[{group}]" for group in range(groups.num_groups))
 
 
 def _zeros_like(tensor: torch.Tensor) -> torch.Tensor:

@@ -9,6 +9,8 @@ from torch._dispatch.python import enable_python_dispatcher
 from torch.fx.experimental.proxy_tensor import ProxyTorchDispatchMode
 from torch.fx.node import map_arg
 
+from ..capture.device_operators import device_operator
+
 __all__ = ["Call", "direct_call"]
 
 # Where torch keeps bindings written in C++; `torch` and `torch.Tensor` themselves also have Python functions.
@@ -33,6 +35,9 @@ def direct_call(node: torch.fx.Node) -> Call:
     operator: Any = node.target
     if not isinstance(operator, torch._ops.OpOverload):
         return Call(operator, tuple(node.args), dict(node.kwargs))
+    special = device_operator(operator)
+    if special is not None and special.run is not None:
+        return Call(special.run, tuple(node.args), dict(node.kwargs))
     if operator.namespace == "aten":
         for call in _candidates(operator, tuple(node.args), dict(node.kwargs)):
             if _is_same_call(call, node):

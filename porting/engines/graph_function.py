@@ -11,6 +11,7 @@ from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 
 import torch
 
+from ..capture.subgraphs import Body
 from ..diagnostics import Place
 from .direct_calls import direct_call
 
@@ -23,7 +24,7 @@ class GraphFunction:
     """`graph` as a function of its placeholders that returns the tuple of its outputs.
 
     Operators are bound to short names when the function is made, so that a call looks nothing up, and intermediate
-    values are let go after their last use.
+    values are let go after their last use. The bodies of loops and branches are functions of their own.
     """
 
     def __init__(self, graph: torch.fx.Graph) -> None:
@@ -31,6 +32,7 @@ class GraphFunction:
         self._names: Dict[str, Any] = {}
         self._taken = {node.name for node in graph.nodes}
         self._counter = itertools.count()
+        self._bodies: List[GraphFunction] = []
         self._lines: List[Tuple[str, Optional[torch.fx.Node]]] = []
         self._write(graph)
         self._file = f"<porting graph {next(_numbers)}>"
@@ -49,11 +51,15 @@ class GraphFunction:
         """Return the user's line of the operator that an error's traceback went through, or None."""
         while traceback is not None:
             if traceback.tb_frame.f_code.co_filename == self._file:
-                node = self._lines[traceback.tb_lineno - 1][1]
-                place = node.meta.get("place") if node is not None else None
-                return place if isinstance(place, Place) else None
+                inner = (body.place_of(traceback.tb_next) for body in self._bodies)
+                return next((place for place in inner if place is not None), self._place_of_line(traceback.tb_lineno))
             traceback = traceback.tb_next
         return None
+
+    def _place_of_line(self, number: int) -> Optional[Place]:
+        node = self._lines[number - 1][1]
+        place = node.meta.get("place") if node is not None else None
+        return place if isinstance(place, Place) else None
 
     def _write(self, graph: torch.fx.Graph) -> None:
         released = _last_uses(graph)
@@ -83,6 +89,9 @@ class GraphFunction:
         is_plain = value is None or isinstance(value, (bool, int, str))
         if is_plain or (isinstance(value, float) and math.isfinite(value)):
             return repr(value)
+        if isinstance(value, Body):
+            self._bodies.append(GraphFunction(value.graph))
+            return self._bind(self._bodies[-1].call)
         return self._bind(value)
 
     def _bind(self, value: Any) -> str:

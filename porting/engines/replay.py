@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import threading
 from contextlib import ExitStack, contextmanager, nullcontext
-from typing import AbstractSet, Any, ContextManager, Iterator, List, Optional, Sequence, Tuple
+from functools import partial
+from typing import AbstractSet, Any, ContextManager, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import torch
 
 from ..capture import StepGraph
 from ..diagnostics import Place
+from .batched_turns import BatchedTurns
 from .call_plan import CallPlan, OutputCollector, Turn
+from .constant_outputs import constant_outputs
 from .device_state import DeviceState
+from .floating_point_checks import FloatingPointChecks
 from .graph_function import GraphFunction
+from .loss_scaling import adapt_loss_scaling
+from .step_anchors import StepObserver
+from .synthetic_inputs import synthetic_inputs
 from .updates import apply_update
 
 __all__ = ["ReplayExecutable"]
@@ -21,20 +29,27 @@ class ReplayExecutable:
     """`graph` as a Python function of tensors.
 
     It gives the user's `forward` its device meaning: the same operators in the same order on the device's tensors,
-    with in-place writes where the user wrote in place, and nothing else.
+    with in-place writes where the user wrote in place, and nothing else. Small micro-batches that provably do not
+    meet run several at once.
     """
 
     name = "replay"
 
-    def __init__(self, graph: StepGraph) -> None:
-        """Generate the function of `graph`; no value is computed."""
+    def __init__(self, graph: StepGraph, *, observer: Optional[StepObserver] = None) -> None:
+        """Generate the function of `graph`; no value is computed. `observer` is told of each training step."""
         self.graph = graph
         self._function = GraphFunction(graph.graph)
         self._num_outputs = len(graph.outputs)
         self._trains = graph.has_loss and graph.loss_has_gradient
         self._is_random = graph.is_random
-        self._seed: Optional[Tuple[float, torch.Tensor]] = None
+        self._seed: Optional[Tuple[float, torch.Size, torch.Tensor]] = None
+        self._has_halves = any(_is_half(node.meta.get("val")) for node in graph.graph.nodes)
+        self._trains_halves = any(info.requires_grad and info.dtype == torch.float16 for info in graph.parameters)
+        self._synthetic: Optional[List[torch.Tensor]] = None
         self._written_inputs = tuple(sorted(graph.mutated_inputs))
+        self._constant_outputs = constant_outputs(graph)
+        self._observer = observer
+        self._batched = BatchedTurns(graph, self._function.call, is_watched=observer is not None)
 
     def run(
         self,
@@ -55,19 +70,26 @@ class ReplayExecutable:
         Errors of operators that only values can cause (a label out of range) come through with a note of the user's
         line; the step that fails changes no weight.
         """
-        collector = OutputCollector(plan)
-        scaling = plan.gradient_scale * (groups[0].loss_scaling if groups else 1.0)
+        if plan.synthetic:
+            inputs = self._made_up(inputs, plan.synthetic)
+        collector = OutputCollector(plan, constant=self._constant_outputs)
         shared = state.storages() | {tensor.untyped_storage().data_ptr() for tensor in inputs}
+        draws = self._is_random or plan.rounds_at_random
+        widens = self._trains_halves and len(plan.steps[0]) > 1 and _has_single_accumulators(groups)
         try:
-            stream = _own_random_stream(state) if self._is_random else nullcontext()
+            stream = _own_random_stream(state) if draws else nullcontext()
             with _undisturbed(), torch.set_grad_enabled(self._trains), torch._C.DisableTorchFunction(), stream:
-                for turns in plan.steps():
-                    for turn in turns:
-                        results = self._micro_batch(state, turn, self._rows(inputs, turn, plan), scaling)
-                        if plan.keeps(turn):
-                            collector.add(turn, [_own(result, shared) for result in results])
+                for runs in self._batched.schedule(plan, state):
+                    scaling = _loss_scaling(state, groups)
+                    wide: Dict[str, torch.Tensor] = {}
+                    for turns in runs:
+                        for turn, results in self._results(state, inputs, turns, plan, scaling):
+                            if widens:
+                                _accumulate_in_single(state, wide)
+                            if collector.wants(turn):
+                                collector.add(turn, [_own(result, shared) for result in results])
                     if self._trains:
-                        apply_update(groups, group_names, state.parameters, state.slots)
+                        self._update(state, plan, scaling, groups, group_names, wide)
         except Exception as error:
             _note_place(error, self._function.place_of(error.__traceback__))
             for parameter in state.parameters.values():
@@ -75,9 +97,70 @@ class ReplayExecutable:
             raise
         return collector.combine()
 
+    def _update(
+        self,
+        state: DeviceState,
+        plan: CallPlan,
+        scaling: float,
+        groups: Sequence[Any],
+        group_names: Sequence[Sequence[str]],
+        accumulated: Mapping[str, torch.Tensor],
+    ) -> None:
+        """Make one optimizer step from the gradients of all micro-batches, which are `scaling` times too large."""
+        state.final_loss_scale = scaling
+        apply_update(
+            groups,
+            group_names,
+            state.parameters,
+            state.slots,
+            loss_scaling=scaling,
+            accumulated=accumulated,
+            scale=plan.update_scale,
+            exchange=plan.exchange,
+            observe=partial(adapt_loss_scaling, state) if plan.adapts_loss_scaling and self._has_halves else None,
+            rounds_at_random=plan.rounds_at_random,
+        )
+        if self._observer is not None:
+            self._observer.after_update(state)
+
+    def _made_up(self, inputs: Sequence[torch.Tensor], kind: str) -> Sequence[torch.Tensor]:
+        if self._synthetic is None:
+            self._synthetic = synthetic_inputs(inputs, kind)
+        return self._synthetic
+
+    def _results(
+        self, state: DeviceState, inputs: Sequence[torch.Tensor], turns: Sequence[Turn], plan: CallPlan, scaling: float
+    ) -> Iterator[Tuple[Turn, Sequence[torch.Tensor]]]:
+        """Run micro-batches, at once if there are several and it can be done, and yield the results of each."""
+        at_once = self._at_once(state, inputs, turns, plan, scaling) if len(turns) > 1 else None
+        if at_once is not None:
+            yield from zip(turns, at_once)
+            return
+        for turn in turns:
+            rows = self._rows(inputs, turn, plan)
+            with FloatingPointChecks() if plan.checks_floats else _NOTHING:
+                results = self._micro_batch(state, turn, rows, scaling * plan.backward_scale)
+            yield turn, results
+
+    def _at_once(
+        self, state: DeviceState, inputs: Sequence[torch.Tensor], turns: Sequence[Turn], plan: CallPlan, scaling: float
+    ) -> Optional[Iterator[Sequence[torch.Tensor]]]:
+        """Run all of `turns` at once; return the results of each, or None if it cannot be done."""
+        done = self._batched.run(state, inputs, turns, plan)
+        if done is None:
+            return None
+        results, rows = done
+        if self._trains:
+            self._backward(results[-1], scaling * plan.backward_scale)
+        results = [*results[: self._num_outputs], *(rows[index] for index in self._written_inputs)]
+        if plan.output_mode == "final" and plan.replicas == 1:
+            # what the host keeps must not keep the memory of the others
+            return iter([[result[-1].clone() for result in results]] * len(turns))
+        return zip(*(result.unbind() for result in results))
+
     def _rows(self, inputs: Sequence[torch.Tensor], turn: Turn, plan: CallPlan) -> List[torch.Tensor]:
         """Cut the rows of one micro-batch out of `inputs`, and copy what the graph writes to."""
-        batch = [_narrow(tensor, turn.position, plan.num_turns) for tensor in inputs]
+        batch = [_narrow(tensor, turn.position, plan.num_slices) for tensor in inputs]
         for index, tensor in enumerate(batch):
             # autograd keeps no tensor that was made under `torch.inference_mode`
             if index in self._written_inputs or (self._trains and tensor.is_inference()):
@@ -88,27 +171,50 @@ class ReplayExecutable:
         self, state: DeviceState, turn: Turn, batch: Sequence[torch.Tensor], scaling: float
     ) -> List[torch.Tensor]:
         """Run forward, and backward if there is one; return the outputs and the inputs that were written to."""
-        buffers = state.buffers[turn.replica]
-        results = self._function.call(*state.parameters.values(), *buffers.values(), *batch, *state.constants)
+        results = self._function.call(*state.arguments(turn.replica), *batch, *state.constants)
         if self._trains:
-            self._backward(results[-1], scaling)
+            if self._observer is None:
+                self._backward(results[-1], scaling)
+            else:
+                self._observer.during_backward(partial(self._backward, results[-1], scaling), state, turn)
         return [*results[: self._num_outputs], *(batch[index] for index in self._written_inputs)]
 
     def _backward(self, loss: torch.Tensor, scaling: float) -> None:
         """Add the gradients of `scaling` times the sum of `loss` to those of the parameters."""
-        if self._seed is None or self._seed[0] != scaling:
-            self._seed = (scaling, torch.full_like(loss, scaling))
+        if self._seed is None or self._seed[0] != scaling or self._seed[1] != loss.shape:
+            self._seed = (scaling, loss.shape, torch.full_like(loss, scaling))
         # what `Tensor.backward` does once it has checked its arguments
-        _ENGINE.run_backward((loss,), self._seed[1:], False, False, (), allow_unreachable=True, accumulate_grad=True)
+        _ENGINE.run_backward((loss,), self._seed[2:], False, False, (), allow_unreachable=True, accumulate_grad=True)
 
 
+_NOTHING: ContextManager[Any] = nullcontext()
 _ENGINE: Any = torch.autograd.Variable._execution_engine
 
 
-def _narrow(tensor: torch.Tensor, position: int, num_turns: int) -> torch.Tensor:
-    if num_turns == 1 or tensor.dim() == 0:
+def _loss_scaling(state: DeviceState, groups: Sequence[Any]) -> float:
+    """Return what the next step's loss is multiplied by."""
+    scaling: float = groups[0].loss_scaling if groups else 1.0
+    return scaling if state.loss_scale_factor is None else scaling * float(state.loss_scale_factor)
+
+
+def _has_single_accumulators(groups: Sequence[Any]) -> bool:
+    return bool(groups) and bool(groups[0].accum_type == torch.float32)
+
+
+def _accumulate_in_single(state: DeviceState, accumulated: Dict[str, torch.Tensor]) -> None:
+    """Move the gradients of half-precision parameters to `accumulated`, where they add up in single precision."""
+    for name, parameter in state.parameters.items():
+        gradient = parameter.grad
+        if gradient is not None and gradient.dtype == torch.float16:
+            before = accumulated.get(name)
+            accumulated[name] = gradient.float() if before is None else before.add_(gradient)
+            parameter.grad = None
+
+
+def _narrow(tensor: torch.Tensor, position: int, num_slices: int) -> torch.Tensor:
+    if num_slices == 1 or tensor.dim() == 0:
         return tensor
-    rows = tensor.shape[0] // num_turns
+    rows = tensor.shape[0] // num_slices
     return tensor.narrow(0, position * rows, rows)
 
 
@@ -116,6 +222,10 @@ def _own(result: torch.Tensor, shared: AbstractSet[int]) -> torch.Tensor:
     """Return a result that nothing else will write to: a copy where it is a view of a weight, buffer or input."""
     result = result.detach()
     return result.clone() if result.untyped_storage().data_ptr() in shared else result
+
+
+def _is_half(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.dtype == torch.float16
 
 
 def _note_place(error: Exception, place: Optional[Place]) -> None:
@@ -134,14 +244,19 @@ def _undisturbed() -> ContextManager[Any]:
     return contexts
 
 
+# Torch has one generator for all threads; re-entrant for a callback that runs another model.
+_one_stream_at_a_time = threading.RLock()
+
+
 @contextmanager
 def _own_random_stream(state: DeviceState) -> Iterator[None]:
     """Let random operators draw from the device's stream; without a seed it starts where the host's stands."""
-    host = torch.get_rng_state()
-    if state.rng_state is not None:
-        torch.set_rng_state(state.rng_state)
-    try:
-        yield
-        state.rng_state = torch.get_rng_state()
-    finally:
-        torch.set_rng_state(host)
+    with _one_stream_at_a_time:
+        host = torch.get_rng_state()
+        if state.rng_state is not None:
+            torch.set_rng_state(state.rng_state)
+        try:
+            yield
+            state.rng_state = torch.get_rng_state()
+        finally:
+            torch.set_rng_state(host)

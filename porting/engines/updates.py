@@ -11,9 +11,11 @@ Formulae of PopTorch's back-end (g = gradient, w = weight, t = number of this up
 from __future__ import annotations
 
 import math
-from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import torch
+
+from .gradient_exchange import GradientExchange
 
 __all__ = ["apply_update", "ensure_slots", "slot_names"]
 
@@ -25,25 +27,54 @@ def apply_update(
     group_names: Sequence[Sequence[str]],
     parameters: Mapping[str, torch.Tensor],
     slots: Dict[str, Slots],
+    *,
+    loss_scaling: Optional[float] = None,
+    accumulated: Optional[Mapping[str, torch.Tensor]] = None,
+    scale: float = 1.0,
+    exchange: Optional[GradientExchange] = None,
+    observe: Optional[Callable[[Sequence[torch.Tensor]], None]] = None,
+    rounds_at_random: bool = False,
 ) -> None:
     """Update `parameters` in place from their `.grad`, and clear the gradients.
 
     `groups` are the settings of the parameter groups (`kind`, `learning_rate`, `momentum`, ... as numbers),
-    `group_names` the parameters of each. Parameters without a gradient are left alone. Gradients are divided by the
-    loss scaling and clipped to `max_grad_norm` (global norm over all groups) before the arithmetic.
+    `group_names` the parameters of each. Parameters without a gradient are left alone. Some gradients may be in
+    `accumulated` instead. They are rounded to the accumulator's type, added up over processes by `exchange`, multiplied
+    by `scale`, shown to `observe`, divided by `loss_scaling` (that of the settings unless given) and clipped to
+    `max_grad_norm` (global norm over all groups) before the arithmetic.
+    With `rounds_at_random` half-precision results are rounded up or down in proportion to the distance.
     """
     with torch.no_grad():
-        trained = [[name for name in names if parameters[name].grad is not None] for names in group_names]
-        gradients = [[_single(parameters[name].grad) for name in names] for names in trained]
+        found = accumulated or {}
+        trained = [
+            [name for name in names if parameters[name].grad is not None or name in found] for names in group_names
+        ]
+        gradients = [
+            [_accumulated(found.get(name, parameters[name].grad), settings.accum_type) for name in names]
+            for settings, names in zip(groups, trained)
+        ]
         everything = [gradient for of_group in gradients for gradient in of_group]
-        if everything and groups:
-            _unscale(everything, groups[0].loss_scaling)
+        if everything:
+            if exchange is not None:
+                exchange(everything)
+            if scale != 1.0:
+                torch._foreach_mul_(everything, scale)
+            if observe is not None:
+                observe(everything)
+            _unscale(everything, groups[0].loss_scaling if loss_scaling is None else loss_scaling)
             _clip(everything, groups[0].max_grad_norm)
+            store = _store_at_random if rounds_at_random else _store
             for settings, names, of_group in zip(groups, trained, gradients):
                 if names:
-                    _update_group(settings, names, [parameters[name] for name in names], of_group, slots)
+                    _update_group(settings, names, [parameters[name] for name in names], of_group, slots, store)
     for parameter in parameters.values():
         parameter.grad = None
+
+
+def _accumulated(gradient: Any, dtype: torch.dtype) -> torch.Tensor:
+    """Return a gradient as its accumulator holds it, in single precision; it may be written to."""
+    single = _single(gradient)
+    return single if dtype == torch.float32 else single.to(dtype).float()
 
 
 def _single(gradient: Any) -> torch.Tensor:
@@ -110,6 +141,7 @@ def _update_group(
     weights: List[torch.Tensor],
     gradients: List[torch.Tensor],
     slots: Dict[str, Slots],
+    store: Callable[[Sequence[torch.Tensor], Sequence[torch.Tensor]], None],
 ) -> None:
     ensure_slots(settings, names, dict(zip(names, weights)), slots)
     family = _family(settings)
@@ -119,9 +151,9 @@ def _update_group(
     single_weights = [weight.float() for weight in weights]
     single_state = {slot: [tensor.float() for tensor in tensors] for slot, tensors in state.items()}
     _ARITHMETIC[family](settings, single_weights, gradients, single_state)
-    _store(weights, single_weights)
+    store(weights, single_weights)
     for slot, tensors in state.items():
-        _store(tensors, single_state[slot])
+        store(tensors, single_state[slot])
 
 
 def _store(targets: Sequence[torch.Tensor], values: Sequence[torch.Tensor]) -> None:
@@ -129,6 +161,23 @@ def _store(targets: Sequence[torch.Tensor], values: Sequence[torch.Tensor]) -> N
     for target, value in zip(targets, values):
         if target is not value:
             target.copy_(value)
+
+
+def _store_at_random(targets: Sequence[torch.Tensor], values: Sequence[torch.Tensor]) -> None:
+    """Round as `_store` does, up or down in proportion to the distance, by torch's global random stream."""
+    for target, value in zip(targets, values):
+        if target is not value:
+            target.copy_(_rounded_at_random(value, target.dtype))
+
+
+def _rounded_at_random(value: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    nearest = value.to(dtype)
+    towards = torch.where(nearest.float() < value, math.inf, -math.inf).to(dtype)
+    other = torch.nextafter(nearest, towards)
+    distance = (value - nearest.float()).abs()
+    gap = (other.float() - nearest.float()).abs()
+    takes_other = torch.rand_like(value) * gap < distance
+    return torch.where(takes_other & other.isfinite(), other, nearest)
 
 
 Tensors = List[torch.Tensor]

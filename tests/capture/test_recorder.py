@@ -145,7 +145,7 @@ def test_a_spectrum_is_told_to_use_real_numbers(refusal):
 
 @pytest.mark.parametrize(
     "function",
-    [lambda w: (w * 2).unsqueeze_(0), lambda w: (w * 2).t_(), lambda w: (w[:1] * 2).squeeze_(0)],
+    [lambda w: (w * 2).resize_(4, 5), lambda w: (w * 2).as_strided_((2,), (1,))],
 )
 def test_changing_a_shape_in_place_is_refused(refusal, function):
     finding = refusal(function)
@@ -297,13 +297,6 @@ def test_writing_to_a_parameter_without_gradients_is_part_of_the_graph(trace):
         return F.mse_loss(weight, x)
 
     assert trace(forward, torch.ones(5, 4), mode="training").mutated_parameters == {"weight"}
-
-
-def test_an_index_of_no_dimensions_is_a_host_read(refusal):
-    finding = refusal(lambda weight, index: weight[index], torch.tensor(1))
-
-    assert finding.code == "C001"
-    assert "x[i[None]]" in finding.help[0]
 
 
 def test_an_in_place_operator_hands_back_its_argument(trace):

@@ -230,7 +230,7 @@ def test_the_name_of_the_type_is_that_of_the_device(trace):
 
     trace(lambda w: seen.append(w.type()))
 
-    assert seen == ["torch.ipu.float32"]
+    assert seen == ["torch.ipu.FloatTensor"]
 
 
 def test_data_is_the_tensor_without_its_gradient(trace):

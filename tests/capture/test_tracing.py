@@ -381,3 +381,11 @@ def test_two_captures_of_one_model_are_equal():
     first, second = inference(model, [X]), inference(model, [X])
 
     assert str(first) == str(second)
+
+
+def test_facts_are_added_to_the_node_of_every_operator():
+    numbers = iter(range(10))
+
+    graph = capture_step(nn.Tanh(), [torch.ones(2)], mode="inference", node_facts=lambda: {"number": next(numbers)})
+
+    assert [operator.node.meta["number"] for operator in graph.operators] == [0]

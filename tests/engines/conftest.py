@@ -45,6 +45,7 @@ class Settings:
     loss_scaling: float = 1.0
     max_grad_norm: float = math.inf
     bias_correction: bool = True
+    accum_type: torch.dtype = torch.float32
     first_order_type: torch.dtype = torch.float32
     second_order_type: torch.dtype = torch.float32
 

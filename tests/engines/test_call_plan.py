@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from porting.engines.call_plan import CallPlan, OutputCollector, Turn
+from porting.engines.replica_groups import ReplicaGroups
 
 counts = st.integers(1, 3)
 
@@ -15,7 +16,7 @@ counts = st.integers(1, 3)
 def collected(plan):
     """Collect results that tell their micro-batch: a 0-d one, and one of two rows."""
     collector = OutputCollector(plan)
-    for turns in plan.steps():
+    for turns in plan.steps:
         for turn in turns:
             value = torch.tensor(float(turn.position))
             collector.add(turn, [value, value.expand(2, 3).clone()])
@@ -25,7 +26,7 @@ def collected(plan):
 def test_rows_are_laid_out_by_iteration_then_accumulation_then_replica():
     plan = CallPlan(iterations=2, accumulation=2, replicas=2)
 
-    assert list(plan.steps()) == [
+    assert [list(turns) for turns in plan.steps] == [
         [Turn(0, 0, 0), Turn(0, 1, 1), Turn(1, 0, 2), Turn(1, 1, 3)],
         [Turn(2, 0, 4), Turn(2, 1, 5), Turn(3, 0, 6), Turn(3, 1, 7)],
     ]
@@ -35,7 +36,7 @@ def test_rows_are_laid_out_by_iteration_then_accumulation_then_replica():
 def test_every_micro_batch_has_one_turn(iterations, accumulation, replicas):
     plan = CallPlan(iterations, accumulation, replicas)
 
-    positions = [turn.position for turns in plan.steps() for turn in turns]
+    positions = [turn.position for turns in plan.steps for turn in turns]
 
     assert positions == list(range(plan.num_turns))
 
@@ -117,3 +118,57 @@ def test_a_sum_leaves_the_results_that_it_was_given():
 
     assert collector.combine()[0].tolist() == [2.0, 2.0]
     assert result.tolist() == [1.0, 1.0]
+
+
+# -- groups of replicas, processes, periods that do not divide
+
+
+@pytest.mark.parametrize(("strided", "positions"), [(False, [0, 0, 1, 1]), (True, [0, 1, 0, 1])])
+def test_replicas_of_a_group_have_the_same_position(strided, positions):
+    plan = CallPlan(replicas=4, input_groups=ReplicaGroups(4, 2, strided))
+
+    assert [turn.position for turn in plan.steps[0]] == positions
+    assert plan.num_slices == 2
+
+
+def test_each_group_has_a_slab_of_rows():
+    plan = CallPlan(iterations=2, accumulation=2, replicas=2, input_groups=ReplicaGroups(2, 2))
+
+    assert [turn.position for turns in plan.steps for turn in turns] == [0, 0, 1, 1, 2, 2, 3, 3]
+
+
+@given(counts, counts, counts)
+def test_groups_of_one_replica_are_no_groups(iterations, accumulation, replicas):
+    plan = CallPlan(iterations, accumulation, replicas, input_groups=ReplicaGroups(replicas, 1))
+
+    assert plan.steps == CallPlan(iterations, accumulation, replicas).steps
+    assert plan.num_slices == plan.num_turns
+
+
+def test_mean_reduction_divides_by_the_processes_too():
+    assert CallPlan(accumulation=2, replicas=4, processes=2).gradient_scale == 1 / 16
+
+
+@pytest.mark.parametrize(("period", "num_kept"), [(1, 6), (2, 3), (3, 2), (4, 1), (6, 1), (7, 0)])
+def test_the_number_of_results_is_divided_without_remainder(period, num_kept):
+    plan = CallPlan(iterations=6, output_mode="every_n", output_period=period)
+
+    scalars, rows = collected(plan)
+
+    assert plan.num_kept == num_kept
+    assert scalars.shape == ((num_kept,) if num_kept > 1 else ())
+    assert rows.shape == (2 * max(num_kept, 1), 3)
+
+
+@pytest.mark.parametrize("mode", ["all", "final", "sum", "every_n"])
+def test_constant_results_come_once_and_unchanged(mode):
+    plan = CallPlan(iterations=4, replicas=2, output_mode=mode, output_period=2)
+    collector = OutputCollector(plan, constant=frozenset([1]))
+    for turns in plan.steps:
+        for turn in turns:
+            collector.add(turn, [torch.ones(1), torch.full((2,), 7.0)])
+
+    varying, constant = collector.combine()
+
+    assert constant.tolist() == [7.0, 7.0]
+    assert varying.shape == (plan.num_kept,)

@@ -9,6 +9,7 @@ from torch import nn
 
 from porting.capture import capture_step
 from porting.engines.device_state import DeviceState
+from porting.engines.replica_groups import ReplicaGroups
 
 
 class Counting(nn.Module):
@@ -185,3 +186,69 @@ def test_storages_are_those_of_everything_that_outlives_a_call():
     expected = [*state.parameters.values(), *state.constants, *state.buffers[0].values(), *state.buffers[1].values()]
     assert state.storages() == {tensor.untyped_storage().data_ptr() for tensor in expected}
     assert len(state.storages()) == len(expected)
+
+
+# -- parameters with a part for each group of replicas
+
+
+def grouped_state(**groups):
+    model, x = nn.Linear(2, 3), torch.ones(2, 2)
+    graph = graph_of(model, x, torch.ones(2, 3), mode="training", loss=F.mse_loss)
+    return DeviceState.for_graph(graph, replicas=4, groups={"weight": ReplicaGroups(4, 2, **groups)})
+
+
+ROWS = torch.arange(12.0).reshape(2, 3, 2)
+
+
+def test_each_group_has_a_part_of_its_own():
+    state = grouped_state()
+
+    assert list(state.parameters) == ["weight[0]", "weight[1]", "bias"]
+    assert state.names == ["weight", "bias"]
+    assert state.parameters["weight[0]"].shape == (3, 2)
+    assert state.parameters["weight[1]"].requires_grad
+
+
+@pytest.mark.parametrize(("strided", "groups"), [(False, [0, 0, 1, 1]), (True, [0, 1, 0, 1])])
+def test_replicas_work_on_the_part_of_their_group(strided, groups):
+    state = grouped_state(strided=strided)
+
+    for replica, group in enumerate(groups):
+        weight, bias = state.arguments(replica)
+        assert weight is state.parameters[f"weight[{group}]"]
+        assert bias is state.parameters["bias"]
+
+
+def test_the_rows_of_the_host_are_dealt_out_to_the_parts():
+    state = grouped_state()
+
+    state.upload({"weight": ROWS, "bias": torch.ones(3)})
+
+    assert torch.equal(state.parameters["weight[1]"], ROWS[1])
+    assert torch.equal(state.value("weight"), ROWS)
+
+
+def test_a_row_for_each_replica_is_taken_from_the_first_of_each_group():
+    state = grouped_state(strided=True, returns_all=True)
+
+    state.upload({"weight": torch.stack([ROWS[0], ROWS[1], ROWS[0] + 100, ROWS[1] + 100]), "bias": torch.ones(3)})
+
+    assert torch.equal(state.value("weight"), ROWS[[0, 1, 0, 1]])
+
+
+def test_download_joins_the_parts():
+    state, host = grouped_state(), {"weight": torch.zeros(2, 3, 2), "bias": torch.zeros(3)}
+    state.upload({"weight": ROWS, "bias": torch.ones(3)})
+
+    state.download(host)
+
+    assert torch.equal(host["weight"], ROWS)
+    assert host["bias"].tolist() == [1.0, 1.0, 1.0]
+
+
+def test_download_skips_what_the_host_does_not_have():
+    state, host = grouped_state(), {"bias": torch.ones(3)}
+
+    state.download(host)
+
+    assert host["bias"].tolist() == [0.0, 0.0, 0.0]

@@ -384,3 +384,89 @@ def test_state_that_is_there_is_kept(settings):
 def test_an_unknown_kind_is_a_value_error(settings):
     with pytest.raises(ValueError, match="unknown optimizer kind ADAGRAD"):
         slot_names(settings("ADAGRAD"))
+
+
+# -- on the way from the backward pass to the arithmetic
+
+
+def test_a_half_accumulator_rounds_the_gradient(settings):
+    parameters = {"0": nn.Parameter(torch.zeros(1))}
+    give(parameters, [torch.tensor([1.0 + 2.0**-12])])
+
+    apply_update([settings(learning_rate=1.0, accum_type=torch.half)], [["0"]], parameters, {})
+
+    assert parameters["0"].item() == -1.0
+
+
+def test_a_half_accumulator_overflows(settings):
+    parameters = {"0": nn.Parameter(torch.zeros(1))}
+    give(parameters, [torch.tensor([1e5])])
+
+    apply_update([settings(accum_type=torch.half)], [["0"]], parameters, {})
+
+    assert parameters["0"].item() == -math.inf
+
+
+def test_gradients_are_exchanged_before_they_are_clipped(settings):
+    parameters = {"0": nn.Parameter(torch.zeros(1))}
+    give(parameters, [torch.tensor([0.75])])
+
+    apply_update(
+        [settings(learning_rate=1.0, max_grad_norm=1.0)],
+        [["0"]],
+        parameters,
+        {},
+        exchange=lambda gradients: torch._foreach_mul_(gradients, 2.0),
+    )
+
+    assert parameters["0"].item() == pytest.approx(-1.0, abs=1e-5)
+
+
+def test_gradients_are_shown_while_they_are_scaled(settings):
+    parameters, seen = {"0": nn.Parameter(torch.zeros(1))}, []
+    give(parameters, [torch.tensor([8.0])])
+
+    apply_update(
+        [settings(learning_rate=1.0, loss_scaling=2.0)],
+        [["0"]],
+        parameters,
+        {},
+        loss_scaling=4.0,
+        observe=lambda gradients: seen.extend(gradient.item() for gradient in gradients),
+    )
+
+    assert seen == [8.0]
+    assert parameters["0"].item() == -2.0
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_rounding_at_random_is_right_on_average(settings, sign):
+    parameters = {"0": nn.Parameter(torch.full((10_000,), sign, dtype=torch.half))}
+    give(parameters, [torch.full((10_000,), sign * 2.0**-13)])
+    torch.manual_seed(0)
+
+    apply_update([settings(learning_rate=1.0)], [["0"]], parameters, {}, rounds_at_random=True)
+
+    weights = parameters["0"].detach().float()
+    assert set((weights * sign).tolist()) == {1.0, 1.0 - 2.0**-11}
+    assert (weights * sign).mean().item() == pytest.approx(1.0 - 2.0**-13, abs=2.0**-16)
+
+
+def test_rounding_at_random_leaves_what_is_exact_and_what_is_single(settings):
+    parameters = {"0": nn.Parameter(torch.ones(50, dtype=torch.half)), "1": nn.Parameter(torch.ones(50))}
+    give(parameters, [torch.full((50,), 0.5), torch.full((50,), 1e-7)])
+
+    apply_update([settings(learning_rate=1.0)], [["0", "1"]], parameters, {}, rounds_at_random=True)
+
+    assert parameters["0"].unique().tolist() == [0.5]
+    assert len(parameters["1"].unique()) == 1
+
+
+def test_rounding_at_random_makes_no_infinity(settings):
+    highest = torch.finfo(torch.half).max
+    parameters = {"0": nn.Parameter(torch.full((1000,), highest, dtype=torch.half))}
+    give(parameters, [torch.full((1000,), -8.0)])
+
+    apply_update([settings(learning_rate=1.0)], [["0"]], parameters, {}, rounds_at_random=True)
+
+    assert parameters["0"].unique().tolist() == [highest]

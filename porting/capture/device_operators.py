@@ -1,0 +1,47 @@
+"""Operators of a backend's own library whose meaning on the device is not what their CPU kernel does."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Callable, Dict, Optional
+
+import torch
+
+__all__ = ["DeviceOperator", "define_device_operator", "device_operator"]
+
+
+@dataclass(frozen=True)
+class DeviceOperator:
+    """How the device treats an operator: what its results look like, what runs, or what is recorded in its place.
+
+    `shape` gets the operator's arguments with tensors that have no values and returns such tensors; it raises what a
+    device's compiler would. `run` gets the arguments with their values at each execution. Without them the operator's
+    own kernel serves. `record(recorder, *args)` replaces both: it writes into the graph itself what the operator
+    stands for (the start of a loop, a change of scope) and returns what the caller of the operator gets. `is_pure`
+    says that `run` does nothing but compute with torch's operators.
+    """
+
+    shape: Optional[Callable[..., Any]] = None
+    run: Optional[Callable[..., Any]] = None
+    record: Optional[Callable[..., Any]] = None
+    is_pure: bool = False
+
+
+_OPERATORS: Dict[torch._ops.OpOverload, DeviceOperator] = {}
+
+
+def define_device_operator(
+    operator: torch._ops.OpOverload,
+    *,
+    shape: Optional[Callable[..., Any]] = None,
+    run: Optional[Callable[..., Any]] = None,
+    record: Optional[Callable[..., Any]] = None,
+    is_pure: bool = False,
+) -> None:
+    """Say what `operator` means on the device; a later definition replaces an earlier one."""
+    _OPERATORS[operator] = DeviceOperator(shape=shape, run=run, record=record, is_pure=is_pure)
+
+
+def device_operator(operator: Any) -> Optional[DeviceOperator]:
+    """Return what `operator` means on the device, or None where its kernels say it all."""
+    return _OPERATORS.get(operator)

@@ -1,0 +1,90 @@
+"""Values of a training step that no operator of the forward graph has: gradients, updated weights, optimizer state."""
+
+from __future__ import annotations
+
+from typing import Callable, List, NamedTuple, Optional, Sequence, Tuple
+
+import torch
+
+from .call_plan import CallPlan, OutputCollector, Turn
+from .device_state import DeviceState
+
+__all__ = ["StepObserver", "StepValue"]
+
+
+class StepValue(NamedTuple):
+    """What is wanted of a step.
+
+    `kind` is "gradient" (of one micro-batch, times the loss scaling), "weight" (after the update), "slot" (the
+    optimizer's state called `slot`, after the update); without a `parameter`, "loss_scaling" (of the step) or
+    "loss_scaling_factor" (for the next step, where the loss scaling adapts itself).
+    """
+
+    kind: str
+    parameter: str = ""
+    slot: str = ""
+
+
+class StepObserver:
+    """Reads `wanted` off the steps of a call; an engine tells it of each backward pass and of each update.
+
+    Each micro-batch has a value: its own gradient, and what its step led to.
+    """
+
+    def __init__(self, wanted: Sequence[StepValue]) -> None:
+        """Observe nothing before `begin`."""
+        self.wanted = tuple(wanted)
+        self.begin(CallPlan())
+
+    def begin(self, plan: CallPlan) -> None:
+        """Forget what was observed: a call of `plan` begins."""
+        self._scale = plan.backward_scale
+        self._collector = OutputCollector(plan)
+        self._turns: List[Tuple[Turn, List[Optional[torch.Tensor]]]] = []
+
+    def during_backward(self, backward: Callable[[], None], state: DeviceState, turn: Turn) -> None:
+        """Run the backward pass of a micro-batch, keeping its gradients apart.
+
+        They are taken as the loss alone makes them: the engine's have a factor for the mean over micro-batches too.
+        """
+        parameters = {name: state.arguments(turn.replica)[index] for index, name in enumerate(state.parts)}
+        names = [value.parameter for value in self.wanted if value.kind == "gradient"]
+        accumulated = {name: parameters[name].grad for name in names}
+        for name in accumulated:
+            parameters[name].grad = None
+        backward()
+        own = {name: parameters[name].grad for name in accumulated}
+        gradients = [None if value.kind != "gradient" else own[value.parameter] for value in self.wanted]
+        with torch.no_grad():
+            self._turns.append((turn, [None if g is None else torch.div(g, self._scale) for g in gradients]))
+            for name, before in accumulated.items():
+                gradient = own[name]
+                if before is not None:
+                    parameters[name].grad = before if gradient is None else before.add_(gradient)
+
+    def after_update(self, state: DeviceState) -> None:
+        """Take what the step of the micro-batches since the last update has led to."""
+        for turn, gradients in self._turns:
+            if self._collector.wants(turn):
+                values = [_value(value, state, turn, own) for value, own in zip(self.wanted, gradients)]
+                self._collector.add(turn, values)
+        self._turns = []
+
+    def results(self) -> List[torch.Tensor]:
+        """Return a tensor for each of `wanted`, combined from micro-batches like the outputs of the call."""
+        return self._collector.combine()
+
+
+def _value(value: StepValue, state: DeviceState, turn: Turn, gradient: Optional[torch.Tensor]) -> torch.Tensor:
+    if value.kind == "loss_scaling":
+        return torch.tensor(state.final_loss_scale)
+    if value.kind == "loss_scaling_factor":
+        assert state.loss_scale_factor is not None
+        return state.loss_scale_factor.clone()
+    weight = state.arguments(turn.replica)[list(state.parts).index(value.parameter)].detach()
+    if value.kind == "weight":
+        return weight.clone()
+    if value.kind == "gradient":
+        return torch.zeros_like(weight) if gradient is None else gradient
+    part = next(part for part in state.parts[value.parameter] if state.parameters[part].data_ptr() == weight.data_ptr())
+    return state.slots[part][value.slot].detach().clone()
