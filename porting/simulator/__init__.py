@@ -2,27 +2,41 @@
 
 from __future__ import annotations
 
-from typing import Any, List
+from typing import List
 
-from ..capture import StructureAdapter as ICustomArgParser
+import torch  # noqa: F401 - programs reach for `poptorch.torch`
+
 from . import (
     _impl,  # noqa: F401 - programs reach for `poptorch._impl`
+    custom_ops,
     enums,
     errors,
     ops,
     optim,
     options,
     poptorch_core,
+    profiling,
+    testing,
 )
-from ._dataloader import DataLoader
+from ._blocks import BeginBlock, Block, BlockFunction, BlockId, LegacyBeginBlockFn, removeBlocks
+from ._dataloader import AsynchronousDataAccessor, DataLoader, _SubDataset  # noqa: F401
+from ._executable_file import importPoptorchMetadataFromFile
+from ._import_effects import apply_import_effects, registerGeometricCustomArgParsers
 from ._logging import logger, setLogLevel
-from ._model_wrapping import inferenceModel, trainingModel
+from ._model_wrapping import inferenceModel, load, trainingModel
+from ._multi_conv import MultiConv
+from ._name_scopes import Attribute, NameScope
 from ._poplar_executor import PoplarExecutor
 from ._printing import module_repr
 from ._printing import print_module as print  # noqa: F401 - shadows the built-in function here, as in PopTorch
-from ._structure_parsers import registerCustomArgParser
-from ._tracing_state import isRunningOnIpu, registerPostCompileHook, registerPreCompileHook
-from ._utils import flattenTensorStructure, reconstructTensorStructure
+from ._structure_parsers import ICustomArgParser, registerCustomArgParser
+from ._tracing_state import (
+    _OverwriteContextManager,  # noqa: F401 - libraries register replacements of functions
+    isRunningOnIpu,
+    registerPostCompileHook,
+    registerPreCompileHook,
+)
+from ._utils import flattenTensorStructure, getIpuTensorId, reconstructTensorStructure
 from ._version import VERSION as __version__  # noqa: F401
 from .enums import (
     AutoStage,
@@ -41,8 +55,29 @@ from .enums import (
     SyncPattern,
     VariableRetrievalMode,
 )
-from .errors import Error, RecoverableError, UnrecoverableError, createPoptorchError, not_simulated
-from .ops import identity_loss
+from .errors import Error, RecoverableError, UnrecoverableError, createPoptorchError
+from .ops import (
+    ATTR_PREFIX,
+    CPU,
+    accessAttributes,
+    attributes_lists,
+    cond,
+    ctc_beam_search_decoder,
+    custom_op,
+    dynamic_slice,
+    dynamic_update,
+    for_loop,
+    fps,
+    identity_loss,
+    ipu_print_tensor,
+    nearest,
+    nop,
+    recomputationCheckpoint,
+    serializedMatMul,
+    set_available_memory,
+    set_overlap_for_input,
+    set_overlap_for_output,
+)
 from .options import (
     ConfigFileError,
     Options,
@@ -55,17 +90,16 @@ from .options import (
     TensorLocationSettings,
 )
 
-# Names of PopTorch 3.4 that are known and not simulated yet: using one raises an error that says so.
-NOT_SIMULATED = frozenset(
-    "AsynchronousDataAccessor Attribute BeginBlock Block BlockFunction CPU LegacyBeginBlockFn MultiConv NameScope "
-    "_OverwriteContextManager _SubDataset accessAttributes attributes_lists cond ctc_beam_search_decoder custom_op "
-    "dynamic_slice dynamic_update for_loop fps getIpuTensorId importPoptorchMetadataFromFile ipu_print_tensor load "
-    "nearest nop profiling recomputationCheckpoint registerGeometricCustomArgParsers removeBlocks "
-    "serializedMatMul set_available_memory set_overlap_for_input set_overlap_for_output testing".split()
-)
-
 __all__ = [
+    "ATTR_PREFIX",
+    "CPU",
+    "AsynchronousDataAccessor",
+    "Attribute",
     "AutoStage",
+    "BeginBlock",
+    "Block",
+    "BlockFunction",
+    "BlockId",
     "CommGroupType",
     "ConfigFileError",
     "ConnectionType",
@@ -74,10 +108,13 @@ __all__ = [
     "Error",
     "HalfFloatCastingBehavior",
     "ICustomArgParser",
+    "LegacyBeginBlockFn",
     "Liveness",
     "MatMulSerializationMode",
     "MeanReductionStrategy",
+    "MultiConv",
     "MultiConvPlanType",
+    "NameScope",
     "Options",
     "OutputMode",
     "OverlapMode",
@@ -95,48 +132,70 @@ __all__ = [
     "TensorLocationSettings",
     "UnrecoverableError",
     "VariableRetrievalMode",
+    "accessAttributes",
+    "attributes_lists",
+    "cond",
     "createPoptorchError",
+    "ctc_beam_search_decoder",
+    "custom_op",
+    "custom_ops",
+    "dynamic_slice",
+    "dynamic_update",
     "enums",
     "errors",
     "flattenTensorStructure",
+    "for_loop",
+    "fps",
+    "getIpuTensorId",
     "identity_loss",
+    "importPoptorchMetadataFromFile",
     "inferenceModel",
     "ipuHardwareIsAvailable",
     "ipuHardwareVersion",
+    "ipu_print_tensor",
     "isRunningOnIpu",
+    "load",
     "logger",
     "module_repr",
+    "nearest",
+    "nop",
     "ops",
     "optim",
     "options",
     "poptorch_core",
+    "profiling",
+    "recomputationCheckpoint",
     "reconstructTensorStructure",
     "registerCustomArgParser",
+    "registerGeometricCustomArgParsers",
     "registerPostCompileHook",
     "registerPreCompileHook",
+    "removeBlocks",
+    "serializedMatMul",
     "setLogLevel",
+    "set_available_memory",
+    "set_overlap_for_input",
+    "set_overlap_for_output",
+    "testing",
     "trainingModel",
 ]
 
 
 def ipuHardwareIsAvailable(num_ipus: int = 1) -> bool:
-    """Tell whether there is hardware: never, this is the simulator."""
+    """Tell whether there is hardware: only where the simulated IPUs count as such (``porting run``)."""
     return poptorch_core.ipuHardwareVersion(num_ipus) != 0
 
 
 def ipuHardwareVersion() -> int:
-    """Return the architecture of the hardware; AssertionError, since there is none."""
+    """Return the architecture of the hardware, 2 for GC200 and 21 for Bow; AssertionError if there is none."""
     version = poptorch_core.ipuHardwareVersion()
     if version == 0:
         raise AssertionError("No IPU hardware available on this system")
     return version
 
 
-def __getattr__(name: str) -> Any:
-    if name in NOT_SIMULATED:
-        not_simulated(f"poptorch.{name}")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
 def __dir__() -> List[str]:
     return sorted(__all__)
+
+
+apply_import_effects()

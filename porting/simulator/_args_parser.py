@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Type
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Type
 
 import torch
 
@@ -55,15 +56,20 @@ class ArgsParser:
     """Binds arguments to the parameters of a `forward`, with PopTorch's messages for what does not fit."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        """Read the signature of `function`; one without a signature takes anything."""
+        """Read the signature of `function`, or of a model's `forward`; one without a signature takes anything."""
         try:
-            self._parameters = list(inspect.signature(function).parameters.values())
+            signature = inspect.signature(getattr(function, "forward", function))
+            self._parameters = list(signature.parameters.values())
         except (TypeError, ValueError):
             self._parameters = [
                 inspect.Parameter("args", inspect.Parameter.VAR_POSITIONAL),
                 inspect.Parameter("kwargs", inspect.Parameter.VAR_KEYWORD),
             ]
         kinds = [parameter.kind for parameter in self._parameters]
+        self._takes_only_positions = set(kinds) <= {
+            inspect.Parameter.POSITIONAL_ONLY,
+            inspect.Parameter.POSITIONAL_OR_KEYWORD,
+        }
         self._has_args = inspect.Parameter.VAR_POSITIONAL in kinds
         self._has_kwargs = inspect.Parameter.VAR_KEYWORD in kinds
         self._names = [p.name for p in self._parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
@@ -73,6 +79,8 @@ class ArgsParser:
 
         Raises AssertionError for too many, unknown or doubled arguments and `poptorch.Error` for a missing one.
         """
+        if self._takes_only_positions and not kwargs and len(args) == len(self._names):
+            return BoundArguments(self._names, list(args))
         self._check_names(args, kwargs)
         bound = BoundArguments([], [])
         remaining, left = list(args), dict(kwargs)
@@ -136,6 +144,10 @@ class CompiledSignature:
         self._specs = [TensorSpec(type(tensor), tensor.dtype, tensor.shape) for tensor in tensors]
         self.arguments = bound.with_tensors([_without_memory(tensor) for tensor in tensors])
 
+    def example(self) -> BoundArguments:
+        """Return arguments that fit: zeros in the place of the tensors."""
+        return self.arguments.with_tensors([_zeros(spec) for spec in self._specs])
+
     def check(self, actual: BoundArguments) -> None:
         """Raise `poptorch.Error` for the first difference of `actual`, with its name and what was expected."""
         expected = self.arguments
@@ -153,14 +165,19 @@ class CompiledSignature:
 
 
 def contains_dict(bound: BoundArguments) -> bool:
-    """Tell whether a dictionary with tensors is among the arguments."""
+    """Tell whether a dictionary is among the arguments."""
     return any(_holds_dict(value) for _name, value in bound.items())
 
 
 def _holds_dict(value: Any) -> bool:
-    if isinstance(value, dict):
-        return bool(flatten_tensors(value))
-    return isinstance(value, (list, tuple)) and any(_holds_dict(item) for item in value)
+    return isinstance(value, dict) or (isinstance(value, (list, tuple)) and any(_holds_dict(item) for item in value))
+
+
+def _zeros(spec: TensorSpec) -> torch.Tensor:
+    zeros = torch.zeros(spec.shape, dtype=spec.dtype)
+    if issubclass(spec.cls, torch.nn.Parameter):
+        return torch.nn.Parameter(zeros, requires_grad=False)
+    return zeros if spec.cls is torch.Tensor else zeros.as_subclass(spec.cls)
 
 
 def _without_memory(tensor: torch.Tensor) -> torch.Tensor:

@@ -50,6 +50,14 @@ _HOST_READ = (
 _ILLEGAL_MOVE = (
     'Illegal move to CPU (via `.to("cpu")`) when using the dispatcher. Instead, return this output as an IPU tensor.'
 )
+# Operators that have a static form, which PopTorch asks for.
+_VALUE_SIZED = {
+    "one_hot": "OneHot num classes must be specified and must be constant.",
+    "bincount": (
+        "Bincount `minlength` must be specified and must be a constant. On the IPU MK2 platform the minimum length is "
+        "also the maximum length."
+    ),
+}
 # What PopTorch's messages call torch's types.
 TYPE_NAMES: Dict[str, str] = {
     "float32": "Float",
@@ -66,15 +74,19 @@ TYPE_NAMES: Dict[str, str] = {
 
 
 def _dynamic_shape(finding: Finding) -> str:
-    quoted = re.search(r"`([^`]+)`", finding.message or "")
-    return (
-        f"Operations using {quoted.group(1) if quoted else 'this operator'} are unsupported because the output shape "
-        "is determined by the tensor values. The IPU cannot support dynamic output shapes"
+    quoted = re.search(r"`aten::([^`]+)`", finding.message or "")
+    operator = quoted.group(1) if quoted else ""
+    # PopTorch finds all of these by the operator that they come down to.
+    return _VALUE_SIZED.get(operator) or (
+        "Operations using aten::nonzero are unsupported because the output shape is determined by the tensor values. "
+        "The IPU cannot support dynamic output shapes."
     )
 
 
 def _cpu_tensor(finding: Finding) -> str:
     facts = dict(note.split("=", 1) for note in finding.notes if "=" in note)
+    if not facts:
+        return "An input tensor to an IPU model can not have requires_grad set to True."
     kind = TYPE_NAMES.get(facts.get("dtype", ""), facts.get("dtype", ""))
     return (
         f"Expected an IPU tensor but got tensor(device=cpu, shape={facts.get('shape', '')}, dtype={kind}). Constant "
@@ -83,8 +95,9 @@ def _cpu_tensor(finding: Finding) -> str:
 
 
 def _unsupported_type(finding: Finding) -> str:
-    named = re.search(r"torch\.\w+", finding.message or "")
-    return f"Unsupported input type {named.group(0) if named else ''}: {finding.message}"
+    message = finding.message or ""
+    named = re.findall(r"torch\.\w+", message)
+    return f"Unsupported input type {named[-1] if named else ''}: Unsupported tensor input type from pytorch: {message}"
 
 
 _MESSAGES: Dict[str, Callable[[Finding], str]] = {

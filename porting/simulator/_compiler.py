@@ -5,37 +5,36 @@ from __future__ import annotations
 import threading
 import warnings
 from dataclasses import dataclass
-from typing import Any, Callable, Dict
+from typing import Any, Callable, Optional
 
 import torch
 from torch import nn
 
-from ..capture import StepGraph, TensorInfo, capture_step
-from ..capture.dtypes import NARROWED
+from ..capture import StepGraph, capture_step
 from ..diagnostics import CaptureError, Finding
 from ..engines import load_engine
 from ..engines.call_plan import CallPlan
 from ..engines.device_state import DeviceState
+from ..engines.strided_group_norm import stride_group_norms
+from . import trouble
+from ._anchors import Anchors, OptimizerNames, find_anchors
 from ._args_parser import BoundArguments
-from ._capture_errors import TYPE_NAMES, vendor_error
+from ._call_plans import call_plan, gradient_exchange, with_mean_of
+from ._capture_errors import vendor_error
+from ._graph_scopes import GraphScopes, scoped_tracing
 from ._logging import cpp_log, logger, set_max_repeat_logs
 from ._options_validation import validate_options
-from ._tracing_state import tracing
-from ._unsimulated import refuse_unsimulated
-from .enums import OutputMode, ReductionType
+from ._overlap_checks import check_overlap
+from ._pipeline_checks import check_pipeline
+from ._replica_parameters import PerReplicaParams, one_group_in_place, replica_groups
+from ._type_coercion import log_coercions
+from ._unsupported_operators import check_operators
 from .errors import createPoptorchError, native_error
 from .options import Options
 
-__all__ = ["CompiledModel", "compile_model", "micro_batches_per_call"]
+__all__ = ["CompiledModel", "compile_model"]
 
-_MAX_IPUS = 64
 _one_at_a_time = threading.RLock()
-_OUTPUT_MODES = {
-    OutputMode.Final: "final",
-    OutputMode.EveryN: "every_n",
-    OutputMode.All: "all",
-    OutputMode.Sum: "sum",
-}
 
 
 @dataclass
@@ -46,16 +45,28 @@ class CompiledModel:
     executable: Any
     state: DeviceState
     plan: CallPlan
+    ipus_per_replica: int = 1
+    anchors: Optional[Anchors] = None
+
+    @property
+    def num_ipus(self) -> int:
+        """How many IPUs the model needs."""
+        return self.plan.replicas * self.ipus_per_replica
 
 
-def micro_batches_per_call(options: Options, *, training: bool) -> int:
-    """Return into how many micro-batches the rows of each input are cut."""
-    accumulation = options.Training.gradient_accumulation if training else 1
-    return options.device_iterations * (options.replication_factor // options.input_group_size) * accumulation
-
-
-def compile_model(model: nn.Module, bound: BoundArguments, options: Options, *, training: bool) -> CompiledModel:
+def compile_model(
+    model: nn.Module,
+    bound: BoundArguments,
+    options: Options,
+    *,
+    training: bool,
+    per_replica: Optional[PerReplicaParams] = None,
+    optimizer_names: Callable[[], OptimizerNames] = OptimizerNames,
+) -> CompiledModel:
     """Trace `model` on its first micro-batch and build the executable; one model at a time, whatever the thread.
+
+    `per_replica` are the parameters that differ between groups of replicas; `optimizer_names` says what can be anchored
+    of the optimizer.
 
     Raises `poptorch.Error` for everything that a device would refuse; exceptions of `forward` come through as they are.
     """
@@ -63,7 +74,15 @@ def compile_model(model: nn.Module, bound: BoundArguments, options: Options, *, 
     report = bar if options._show_compilation_progress_bar else _report_nothing
     with _one_at_a_time:
         try:
-            return _compile(model, bound, options, training=training, report=report)
+            return _compile(
+                model,
+                bound,
+                options,
+                training=training,
+                per_replica=per_replica or {},
+                optimizer_names=optimizer_names,
+                report=report,
+            )
         finally:
             bar.close()
 
@@ -73,44 +92,62 @@ def _report_nothing(_progress: int, _total: int) -> None:
 
 
 def _compile(
-    model: nn.Module, bound: BoundArguments, options: Options, *, training: bool, report: Callable[[int, int], None]
+    model: nn.Module,
+    bound: BoundArguments,
+    options: Options,
+    *,
+    training: bool,
+    per_replica: PerReplicaParams,
+    optimizer_names: Callable[[], OptimizerNames],
+    report: Callable[[int, int], None],
 ) -> CompiledModel:
     if not isinstance(model, nn.Module):
         raise createPoptorchError(f"Only a torch.nn.Module can be compiled, got {type(model)}")
     set_max_repeat_logs(options.max_repeat_logs)
     validate_options(options.toDict())
-    refuse_unsimulated(options, training=training)
-    _check_num_ipus(options)
     _check_named_buffers(model, options)
-    plan = _plan(options, training=training)
+    groups = replica_groups(model, per_replica, options.replication_factor)
+    exchange = gradient_exchange(options, grouped=groups) if training else None
+    plan = call_plan(options, training=training, exchange=exchange)
     report(0, 100)
-    micro = _micro_batch(bound, micro_batches_per_call(options, training=training), options)
+    micro = _micro_batch(bound, plan.num_slices, options)
+    scopes = GraphScopes(source_excludes=options._source_location_excludes)
     try:
-        graph = capture_step(
-            model,
-            micro.positional,
-            micro.named,
-            mode="training" if training else "inference",
-            prints="unavailable",
-            around_forward=tracing,
-        )
+        with one_group_in_place(model, groups):
+            graph = capture_step(
+                model,
+                micro.positional,
+                micro.named,
+                mode="training" if training else "inference",
+                prints="unavailable",
+                around_forward=lambda: scoped_tracing(scopes, model, options),
+                node_facts=scopes.node_facts,
+                listener=_log_finding,
+            )
     except CaptureError as error:
         raise vendor_error(error) from None
     report(60, 100)
+    check_operators(graph, model)
+    check_overlap(graph, options)
+    ipus_per_replica = check_pipeline(graph, scopes, options)
     _check_graph(graph, options)
-    executable = load_engine(options._engine)(graph)
-    state = DeviceState.for_graph(graph, replicas=options.replication_factor)
+    if trouble.injections:
+        trouble.strike(trouble.Moment.COMPILE, training=training)
+    if options._Popart.options.get("groupNormStridedChannelGrouping"):
+        stride_group_norms(graph)
+    plan = with_mean_of(graph, plan, options)
+    anchors = find_anchors(graph, options, plan, optimizer_names) if options.anchored_tensors else None
+    engine = load_engine(options._engine)
+    executable = engine(graph) if anchors is None else engine(anchors.graph, observer=anchors.observer)
+    state = DeviceState.for_graph(graph, replicas=options.replication_factor, groups=groups)
+    if plan.adapts_loss_scaling:
+        state.loss_scale_factor = torch.ones(())
+    if exchange is not None:
+        exchange.watch(state.parameters)
     report(100, 100)
-    _log_findings(graph)
-    return CompiledModel(graph, executable, state, plan)
-
-
-def _check_num_ipus(options: Options) -> None:
-    if options.replication_factor > _MAX_IPUS:
-        raise native_error(
-            f"Too many IPUs requested ({options.replication_factor}). Experiments that need more than {_MAX_IPUS} IPUs "
-            "require distributed execution."
-        )
+    _log_outputs_and_losses(graph)
+    log_coercions(graph, model, bound.tensors())
+    return CompiledModel(graph, executable, state, plan, ipus_per_replica, anchors)
 
 
 def _check_named_buffers(model: nn.Module, options: Options) -> None:
@@ -179,44 +216,15 @@ def _check_graph(graph: StepGraph, options: Options) -> None:
         )
 
 
-def _log_findings(graph: StepGraph) -> None:
-    for finding in graph.findings:
-        if finding.code == "C011":
-            logger.warning(finding.message)
-        else:
-            logger.warning("%s (%s)", finding.message, finding.place)
+def _log_finding(finding: Finding) -> None:
+    if finding.code == "C011":
+        logger.warning(finding.message)
+    else:
+        logger.warning("%s (%s)", finding.message, finding.place)
+
+
+def _log_outputs_and_losses(graph: StepGraph) -> None:
     if graph.host_outputs:
         warnings.warn("Output expected to be on the IPU but is on cpu", stacklevel=2)
-    _log_narrowing(graph)
     if graph.mode == "training":
         cpp_log("debug", f"Found {graph.num_losses} losses and removed {graph.num_losses - 1}")
-
-
-def _log_narrowing(graph: StepGraph) -> None:
-    """Say once for each type that tensors of this model are narrower on the device, with the first one's name."""
-    first: Dict[torch.dtype, TensorInfo] = {}
-    for info in (*graph.inputs, *graph.parameters, *graph.buffers):
-        if info.host_dtype in NARROWED:
-            first.setdefault(info.host_dtype, info)
-    for dtype, info in first.items():
-        words = [TYPE_NAMES[str(kind).replace("torch.", "")] for kind in (dtype, info.dtype)]
-        cpp_log("warning", f"[DISPATCHER] Tensor ({info.name}) type coerced from {words[0]} to {words[1]}")
-
-
-def _plan(options: Options, *, training: bool) -> CallPlan:
-    plan = CallPlan(
-        iterations=options.device_iterations,
-        accumulation=options.Training.gradient_accumulation if training else 1,
-        replicas=options.replication_factor,
-        mean_reduction=options.Training.accumulation_and_replication_reduction_type == ReductionType.Mean,
-        output_mode=_OUTPUT_MODES[OutputMode(options.output_mode)],
-        output_period=options.output_return_period,
-    )
-    batches = plan.iterations * plan.accumulation
-    if plan.output_mode == "every_n" and batches % plan.output_period:
-        raise native_error(
-            f"The output return period ({plan.output_period}) must be a factor of the number of batches that a replica "
-            f"processes in a call ({batches}).",
-            kind="popart_exception",
-        )
-    return plan

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import os
 from functools import lru_cache
-from typing import Any, Callable, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional
 
 import torch
 import torch.utils.data
 
-from porting.capture.structure import flatten_tensors, rebuild
-from porting.simulator._logging import logger
-from porting.simulator.enums import DataLoaderMode
-from porting.simulator.errors import createPoptorchError, not_simulated
-from porting.simulator.options import Options
+from . import trouble
+from ._async_accessor import AsynchronousDataAccessor
+from ._batch_combining import combine_batches
+from ._batch_reading import tensor_batch_fetcher
+from ._logging import logger
+from ._sub_dataset import _SubDataset
+from .enums import DataLoaderMode
+from .errors import createPoptorchError
+from .options import Options
 
-__all__ = ["DataLoader"]
+__all__ = ["AsynchronousDataAccessor", "DataLoader", "_SubDataset"]
 
 
 class DataLoader(torch.utils.data.DataLoader):
@@ -26,7 +30,10 @@ class DataLoader(torch.utils.data.DataLoader):
     load a map-style dataset are never more than this machine has cores; what they load does not depend on their
     number. (What an iterable dataset yields does, so there the number asked for is kept.)
 
-    The asynchronous modes and the partitioning of a dataset between processes are not simulated: they raise.
+    `mode`: ``Async`` loads ahead in a process of its own (`AsynchronousDataAccessor`, with `async_options`), and
+    ``AsyncRebatched`` also puts the short last batches of the loading processes together, each of
+    `rebatched_worker_size` samples. Where options say that the program runs as several processes,
+    `auto_distributed_partitioning` gives each its own part of the dataset, shuffled over all of it.
     """
 
     def __init__(
@@ -45,9 +52,11 @@ class DataLoader(torch.utils.data.DataLoader):
         batch_sampler: Optional[Iterable[List[Any]]] = None,
         **kwargs: Any,
     ) -> None:
-        self._accessor: Optional[Any] = None
+        self._accessor: Optional[AsynchronousDataAccessor] = None
         self._is_user_batch_sampler_set = batch_sampler is not None
         self.batch_sampler_drop_last: Optional[bool] = None
+        self.rebatched_drop_last = True
+        self._shuffles_globally = self._is_rebatched = False
         if batch_sampler is not None:
             _check_alone(options, batch_size, shuffle, auto_distributed_partitioning)
             batch_size = getattr(batch_sampler, "batch_size", 1)
@@ -66,32 +75,29 @@ class DataLoader(torch.utils.data.DataLoader):
         if isinstance(dataset, torch.utils.data.IterableDataset):
             _check_iterable(num_workers, kwargs.get("worker_init_fn"), partitioned=partitioned)
         else:
-            if not drop_last and self._combined_batch_size and self._num_batches_to_combine:
-                _warn_about_short_last_batch(
-                    dataset,
-                    batch_sampler,
-                    num_batches=self._num_batches_to_combine,
-                    batch_size=self._combined_batch_size,
-                )
+            self._warn_about_short_last_batch(dataset, batch_sampler, drop_last=drop_last)
             if partitioned:
-                _refuse_partitioning(options, batch_size, shuffle)
+                dataset = self._share_of(dataset, options, shuffle=bool(shuffle), drop_last=drop_last)
             num_workers = _cap_num_workers(num_workers)
-        if mode != DataLoaderMode.Sync:
-            not_simulated(
-                f"poptorch.DataLoaderMode.{DataLoaderMode(mode).name}", "batches are only loaded synchronously"
-            )
 
-        with_sampler = self._is_user_batch_sampler_set
+        size = 1 if self._is_user_batch_sampler_set else self._combined_batch_size
+        rebatched_size = self._rebatched_size(mode, drop_last=drop_last)
+        if rebatched_size is not None:
+            self._is_rebatched, self.rebatched_drop_last = True, drop_last
+            size = _worker_batch_size(size, rebatched_size, rebatched_worker_size)
+        keeps_short_batches = self._is_user_batch_sampler_set or rebatched_size is not None
         super().__init__(
             dataset,
-            batch_size=1 if with_sampler else self._combined_batch_size,
-            shuffle=bool(shuffle),
+            batch_size=size,
+            shuffle=bool(shuffle) and not self._shuffles_globally,
             batch_sampler=batch_sampler,
             num_workers=num_workers,
-            drop_last=False if with_sampler else drop_last,
+            drop_last=False if keeps_short_batches else drop_last,
             persistent_workers=num_workers > 0 if persistent_workers is None else persistent_workers,
             **kwargs,
         )
+        if mode != DataLoaderMode.Sync:
+            self._load_ahead(dict(async_options or {}), rebatched_size)
 
     @property
     def combinedBatchSize(self) -> Optional[int]:
@@ -104,26 +110,87 @@ class DataLoader(torch.utils.data.DataLoader):
         return self._options
 
     def terminate(self) -> None:
-        """Stop an asynchronous accessor's process; there is none in the simulated mode, so nothing happens."""
+        """End the loading process of an asynchronous mode; in the synchronous mode nothing happens."""
+        accessor = self.__dict__.get("_accessor")
+        if accessor is not None:
+            accessor.terminate()
 
     def __del__(self) -> None:
         """Terminate, as PopTorch does."""
         self.terminate()
 
+    def __getstate__(self) -> Dict[str, Any]:
+        """Leave out the processes that load for this loader: a copy of it starts its own."""
+        return {**self.__dict__, "_accessor": None, "_iterator": None}
+
+    def __len__(self) -> int:
+        """Count the batches of an epoch; TypeError if the dataset has no length."""
+        rebatched_size = None if self._accessor is None else self._accessor.rebatched_size
+        if rebatched_size is None:
+            return super().__len__()
+        dataset: Any = self.dataset
+        num_batches, rest = divmod(len(dataset), rebatched_size)
+        return num_batches + (rest > 0 and not self.rebatched_drop_last)
+
     def __iter__(self) -> Any:
         """Start an epoch: yield combined batches."""
-        batches = super().__iter__()
+        if self._accessor is not None:
+            # an iterator may be all that is left of the loader
+            self._accessor._epoch_owner = self
+            return iter(self._accessor)
+        if self._shuffles_globally:
+            share: Any = self.dataset
+            share.shuffle_global_indices()
+            share.swap_range()
+        batches = trouble.watched(super().__iter__())
         count = self._num_batches_to_combine
-        if self._is_user_batch_sampler_set and count is not None and count != 1:
-            return _combine(batches, count, drop_last=bool(self.batch_sampler_drop_last))
+        if self._is_user_batch_sampler_set and not self._is_rebatched and count is not None and count != 1:
+            return combine_batches(batches, count, drop_last=bool(self.batch_sampler_drop_last))
         return batches
 
     def _get_iterator(self) -> Any:
         iterator: Any = super()._get_iterator()
-        dataset: Any = self.dataset
-        if self.num_workers == 0 and _is_read_at_once(self):
-            iterator._dataset_fetcher = _TensorDatasetFetcher(dataset.tensors)
+        fetcher = tensor_batch_fetcher(self) if self.num_workers == 0 else None
+        if fetcher is not None:
+            iterator._dataset_fetcher = fetcher
         return iterator
+
+    def _warn_about_short_last_batch(self, dataset: Any, batch_sampler: Any, *, drop_last: bool) -> None:
+        num_batches, size = self._num_batches_to_combine, self._combined_batch_size
+        if not drop_last and num_batches and size:
+            _warn_about_short_last_batch(dataset, batch_sampler, num_batches=num_batches, batch_size=size)
+
+    def _share_of(self, dataset: Any, options: Options, *, shuffle: bool, drop_last: bool) -> _SubDataset:
+        """Give this process its part of the dataset, in an order that all processes agree on."""
+        if shuffle and not options.exists("random_seed"):
+            raise AssertionError(
+                "When using auto_distributed_partitioning you must set poptorch.Options.randomSeed() to ensure that"
+                " tensors are in the same order in all processes."
+            )
+        if self._combined_batch_size is None:
+            raise AssertionError("batch_size=None not allowed when using auto_distributed_partitioning.")
+        self._shuffles_globally = shuffle
+        return _SubDataset(dataset, options, self._combined_batch_size, drop_last)
+
+    def _rebatched_size(self, mode: DataLoaderMode, *, drop_last: bool) -> Optional[int]:
+        """Return the size of the batches that are put together anew from those of the workers, None without that."""
+        if mode == DataLoaderMode.AsyncRebatched:
+            return self._combined_batch_size
+        keeps_rest = mode == DataLoaderMode.Async and not drop_last and not self._is_user_batch_sampler_set
+        size = self._combined_batch_size
+        return size if keeps_rest and size is not None and size > 1 else None
+
+    def _load_ahead(self, async_options: Dict[str, Any], rebatched_size: Optional[int]) -> None:
+        if rebatched_size is not None:
+            if "rebatched_size" in async_options:
+                raise AssertionError(
+                    "You cannot use DataLoaderMode.AsyncRebatched and manually specify the rebatched_size in"
+                    " async_options"
+                )
+            async_options["rebatched_size"] = rebatched_size
+        accessor = AsynchronousDataAccessor(self, **async_options)
+        accessor._keep(self, weakly=True)
+        self._accessor = accessor
 
 
 def _check_alone(
@@ -180,17 +247,14 @@ def _warn_about_short_last_batch(dataset: Any, batch_sampler: Any, *, num_batche
             )
 
 
-def _refuse_partitioning(options: Options, batch_size: Optional[int], shuffle: Optional[bool]) -> None:
-    if shuffle and not options.exists("random_seed"):
+def _worker_batch_size(size: Optional[int], rebatched_size: int, wanted: Optional[int]) -> Optional[int]:
+    if wanted is None:
+        return size
+    if wanted > rebatched_size:
         raise AssertionError(
-            "When using auto_distributed_partitioning you must set poptorch.Options.randomSeed() to ensure that tensors"
-            " are in the same order in all processes."
+            f"The rebatched_worker_size ({wanted}) must be <= to the combined batch size ({rebatched_size})"
         )
-    if batch_size is None:
-        raise AssertionError("batch_size=None not allowed when using auto_distributed_partitioning.")
-    not_simulated(
-        "poptorch.DataLoader(auto_distributed_partitioning=True)", "every process would train on the whole dataset"
-    )
+    return wanted
 
 
 def _cap_num_workers(num_workers: int) -> int:
@@ -207,55 +271,3 @@ def _say_workers_are_capped(num_workers: int, num_cores: int) -> None:
         f"num_workers={num_workers} is more than the {num_cores} cores of this machine: the DataLoader uses"
         f" {num_cores} worker processes. The batches are the same."
     )
-
-
-def _combine(batches: Iterable[Any], count: int, *, drop_last: bool) -> Iterator[Any]:
-    """Yield each `count` consecutive batches as one."""
-    group: List[Any] = []
-    for batch in batches:
-        group.append(batch)
-        if len(group) == count:
-            yield _concatenate(group)
-            group = []
-    if group and not drop_last:
-        yield _concatenate(group)
-
-
-def _concatenate(group: Sequence[Any]) -> Any:
-    """Concatenate batches along dimension 0, tensor by tensor, in the structure of the latest."""
-    latest = group[-1]
-    rows = [flatten_tensors(batch, like=latest) for batch in group]
-    if len({len(row) for row in rows}) > 1:
-        raise createPoptorchError("The batches of the `batch_sampler` to combine have different numbers of tensors.")
-    return rebuild(latest, [torch.cat(column) for column in zip(*rows)])
-
-
-class _TensorDatasetFetcher:
-    """Reads a batch of a `TensorDataset` with one indexing per tensor, where torch makes one call per sample."""
-
-    def __init__(self, tensors: Tuple[torch.Tensor, ...]) -> None:
-        self._tensors = tensors
-
-    def fetch(self, indices: Sequence[int]) -> List[torch.Tensor]:
-        """Return what `default_collate([dataset[i] for i in indices])` does: a list, in fresh memory."""
-        rows = torch.tensor(indices)
-        return [tensor.index_select(0, rows) for tensor in self._tensors]
-
-
-# Exactly these: a subclass may yield other indices, or other samples for them.
-_PLAIN_SAMPLERS = (torch.utils.data.SequentialSampler, torch.utils.data.RandomSampler)
-
-
-def _is_read_at_once(loader: DataLoader) -> bool:
-    """Tell whether `_TensorDatasetFetcher` gives this loader's batches bit for bit."""
-    return (
-        type(loader.dataset) is torch.utils.data.TensorDataset
-        and type(loader.batch_sampler) is torch.utils.data.BatchSampler
-        and type(loader.batch_sampler.sampler) in _PLAIN_SAMPLERS
-        and loader.collate_fn is torch.utils.data.default_collate
-        and all(_has_plain_rows(tensor) for tensor in loader.dataset.tensors)
-    )
-
-
-def _has_plain_rows(tensor: torch.Tensor) -> bool:
-    return type(tensor) is torch.Tensor and tensor.layout is torch.strided and tensor.device.type == "cpu"

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-import dataclasses
 import weakref
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
 import torch
 from torch import nn
 
 from ..capture.module_state import host_tensors
 from ..engines.device_state import DeviceState
-from ..engines.updates import ensure_slots
+from ..engines.updates import ensure_slots, slot_names
 from . import optim
+from ._device_optimizer_state import read_entries, write_entries
+from ._device_parameters import device_parameters, with_loaded
 from ._logging import cpp_log, cpp_log_enabled, logger
 from ._optimizer_attributes import GroupSettings, OptimizerAttrTracker, convertOptimizerToDict, device_groups
 from ._optimizer_log import optimizer_log_lines
-from .errors import createPoptorchError, native_error
+from ._options_impl import require
+from .errors import native_error
 from .options import Options
 
 __all__ = ["DeviceOptimizer", "parameter_names"]
@@ -27,7 +29,10 @@ _parameters_read: weakref.WeakKeyDictionary[Any, Dict[str, torch.Tensor]] = weak
 
 
 class DeviceOptimizer:
-    """What the device knows of the host's optimizer: only what was last handed over."""
+    """What the device knows of the host's optimizer: only what was last handed over.
+
+    `groups` are the settings of the parameter groups and `group_names` the parts of parameters that each updates.
+    """
 
     def __init__(self, options: Options) -> None:
         """Start without an optimizer and without a device; `options` are the executor's own."""
@@ -37,6 +42,7 @@ class DeviceOptimizer:
         self.settings: Dict[str, Any] = {}
         self.groups: List[GroupSettings] = []
         self.group_names: List[List[str]] = []
+        self._members: List[List[str]] = []
         self._device: Optional[DeviceState] = None
         self._taken_groups: List[GroupSettings] = []
         self._is_pending = False
@@ -100,16 +106,18 @@ class DeviceOptimizer:
         if self._device is None or not self._is_pending:
             return
         self._is_pending = False
-        parameters = self._device.parameters
+        parameters, parts = self._device.parameters, self._device.parts
         self.groups = list(self._taken_groups)
-        self.group_names = [
-            [name for name in _names_of(group.params, names) if parameters[name].requires_grad] for group in self.groups
+        self._members = [
+            [name for name in _names_of(group.params, names) if parameters[parts[name][0]].requires_grad]
+            for group in self.groups
         ]
+        self.group_names = [[part for name in members for part in parts[name]] for members in self._members]
         self._warn_of_foreign(names)
-        for settings, members in zip(self.groups, self.group_names):
-            ensure_slots(settings, members, parameters, self._device.slots)
+        for settings, part_names in zip(self.groups, self.group_names):
+            ensure_slots(settings, part_names, parameters, self._device.slots)
         if self._is_new and cpp_log_enabled("debug"):
-            for line in optimizer_log_lines(self.settings, self.group_names):
+            for line in optimizer_log_lines(self.settings, self._members):
                 cpp_log("debug", line)
         self._is_new = False
 
@@ -140,26 +148,38 @@ class DeviceOptimizer:
 
     def _write_state(self, host: optim.Optimizer) -> None:
         cpp_log("debug", "Writing optimiser state tensors from host to IPU memory.")
-        known = _state_entries(self._device)
-        loaded = {key: value for key, value in host._state_dict["ipu_state"].items() if key in known}
-        for key, value in loaded.items():
-            if value.numel() != known[key].numel():
-                raise createPoptorchError(
-                    f"The optimizer state {key} has shape {list(value.shape)}, the model needs {list(known[key].shape)}"
-                )
-        for key, value in loaded.items():
-            known[key].copy_(value.reshape(known[key].shape))
+        assert self._device is not None
+        write_entries(self._device, host._state_dict["ipu_state"])
         parameters = host._state_dict["ipu_param"]
         if _parameters_read.get(host) is not parameters:
             self._apply_parameters(parameters)
 
     def _apply_parameters(self, values: Mapping[str, torch.Tensor]) -> None:
         """Let loaded hyper-parameters hold until other settings arrive."""
-        for index, (settings, members) in enumerate(zip(self.groups, self.group_names)):
+        for index, (settings, members) in enumerate(zip(self.groups, self._members)):
             for name in members[:1]:
-                self.groups[index] = _with_loaded(settings, name, values)
+                self.groups[index] = with_loaded(settings, name, values, self._variable(index))
+
+    def _variable(self, group: int) -> Set[str]:
+        """Name the settings of a group that are not constants of the executable."""
+        return {name for name, (_value, is_constant) in self.settings["groups"][group].items() if not is_constant}
 
     # -- from the device ---------------------------------------------------------------------------------------------
+
+    def tensor_names(self, names: Mapping[int, str]) -> Tuple[Dict[str, Tuple[str, ...]], List[str]]:
+        """Return the names of each parameter's state tensors, and those of the hyper-parameters, as taken last."""
+        slots: Dict[str, Tuple[str, ...]] = {}
+        hyper_parameters: List[str] = []
+        for index, group in enumerate(self._taken_groups):
+            stems = list(device_parameters(group, self._variable(index)))
+            for name in _names_of([parameter for parameter in group.params if parameter.requires_grad], names):
+                slots[name] = slot_names(group)
+                hyper_parameters.extend(f"{stem}___specific___{name}" for stem in stems)
+        return slots, [*hyper_parameters, "lossScaling_FLOAT"]
+
+    def hyper_parameters(self) -> Dict[str, torch.Tensor]:
+        """Return the values of the hyper-parameters on the device by their names there."""
+        return self._parameters()
 
     def mark_trained(self) -> None:
         """Note that the device's state is newer than the host's."""
@@ -173,8 +193,7 @@ class DeviceOptimizer:
             return
         cpp_log("debug", "Writing optimiser state tensors from IPU to host.")
         parameters = self._parameters()
-        entries = {key: tensor.detach().clone() for key, tensor in _state_entries(self._device).items()}
-        host._state_dict = {"ipu_state": entries, "ipu_param": parameters}
+        host._state_dict = {"ipu_state": read_entries(self._device), "ipu_param": parameters}
         host.host_state_is_dirty = False
         _parameters_read[host] = parameters
 
@@ -192,8 +211,8 @@ class DeviceOptimizer:
 
     def _parameters(self) -> Dict[str, torch.Tensor]:
         found: Dict[str, float] = {}
-        for settings, members in zip(self.groups, self.group_names):
-            for key, value in _named_settings(settings):
+        for index, (settings, members) in enumerate(zip(self.groups, self._members)):
+            for key, value in device_parameters(settings, self._variable(index)).items():
                 found.update({f"{key}___specific___{name}": value for name in members})
             found["lossScaling_FLOAT"] = settings.loss_scaling
         return {key: torch.tensor(value, dtype=torch.float32) for key, value in found.items()}
@@ -214,6 +233,10 @@ class _SyncedStateDict:
         optimizer = self._optimizer()
         if optimizer is None:
             raise ReferenceError("the optimizer of this `state_dict` no longer exists")
+        require(
+            not (optimizer.host_state_is_dirty and optimizer.ipu_state_is_dirty),
+            "Both host and ipu states cannot be dirty at the same time.",
+        )
         if self._device_optimizer.uses(optimizer):
             if not optimizer.host_state_is_dirty and optimizer.has_state():
                 logger.debug("Using cached optimiser state dict")
@@ -239,53 +262,3 @@ def _memory_address(tensor: torch.Tensor) -> int:
     """Return the address of a tensor's memory; a wrapped parameter is not brought up to date by the question."""
     with torch._C.DisableTorchFunctionSubclass():
         return torch.Tensor.data_ptr(tensor)
-
-
-def _state_entries(device: Optional[DeviceState]) -> Dict[str, torch.Tensor]:
-    """Return the device's state tensors under PopTorch's names; they are the tensors themselves."""
-    slots = device.slots if device is not None else {}
-    return {f"{slot}___{name}": tensor for name, own in slots.items() for slot, tensor in own.items()}
-
-
-def _is_sgd(settings: GroupSettings) -> bool:
-    return settings.kind.name.startswith("SGD")
-
-
-def _named_settings(settings: GroupSettings) -> Sequence[Tuple[str, float]]:
-    if _is_sgd(settings):
-        rate = settings.learning_rate * (1.0 - settings.dampening)
-        return (
-            ("scaledLearningRate0", rate / settings.loss_scaling),
-            ("weightDecayScaleFactor0", 1.0 - rate * settings.weight_decay),
-        )
-    return (("learningRate", settings.learning_rate), ("weightDecay", settings.weight_decay))
-
-
-def _with_loaded(settings: GroupSettings, name: str, values: Mapping[str, torch.Tensor]) -> GroupSettings:
-    """Return `settings` with those values for the parameter `name` that differ, in the device's precision."""
-    scaling = float(values.get("lossScaling_FLOAT", settings.loss_scaling))
-    if scaling != settings.loss_scaling:
-        settings = dataclasses.replace(settings, loss_scaling=scaling)
-    loaded = {}
-    for key, present in _named_settings(settings):
-        value = values.get(f"{key}___specific___{name}")
-        if value is not None and float(value) != float(torch.tensor(present, dtype=torch.float32)):
-            loaded[key] = float(value)
-    if _is_sgd(settings):
-        return _with_loaded_sgd(settings, loaded)
-    return dataclasses.replace(
-        settings,
-        learning_rate=loaded.get("learningRate", settings.learning_rate),
-        weight_decay=loaded.get("weightDecay", settings.weight_decay),
-    )
-
-
-def _with_loaded_sgd(settings: GroupSettings, loaded: Mapping[str, float]) -> GroupSettings:
-    undamped = 1.0 - settings.dampening
-    if "scaledLearningRate0" in loaded and undamped:
-        rate = loaded["scaledLearningRate0"] * settings.loss_scaling
-        settings = dataclasses.replace(settings, learning_rate=rate / undamped)
-    rate = settings.learning_rate * undamped
-    if "weightDecayScaleFactor0" in loaded and rate:
-        return dataclasses.replace(settings, weight_decay=(1.0 - loaded["weightDecayScaleFactor0"]) / rate)
-    return settings

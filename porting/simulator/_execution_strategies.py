@@ -1,15 +1,13 @@
-"""How blocks are grouped into stages and phases: bookkeeping only, results do not depend on it.
-
-Assigning stages while a model is traced is not part of this module: the simulator refuses strategies with more than
-one stage before it traces.
-"""
+"""How blocks are grouped into stages and phases: bookkeeping only, results do not depend on it."""
 
 from __future__ import annotations
 
 from typing import Any, Dict, Iterable, List, Tuple, Union
 
+from porting.simulator._blocks import Block
 from porting.simulator._logging import logger
 from porting.simulator._options_impl import require
+from porting.simulator._stage_managers import AutoStageManager, ExplicitStageManager, StageManager
 from porting.simulator.enums import AutoStage, Liveness
 
 __all__ = [
@@ -97,13 +95,24 @@ class Phase:
 class _IExecutionStrategy:
     """What all strategies answer: the stage of a block, and the settings for the compiler."""
 
-    def __init__(self, block_map: Dict[str, Stage]) -> None:
+    def __init__(self, stages_manager: StageManager, block_map: Dict[str, Stage]) -> None:
+        self._stages_manager = stages_manager
         self._block_map = block_map
 
     def stage(self, block_id: str) -> Stage:
         """Return the block's stage; `AssertionError` for an unknown block."""
         require(block_id in self._block_map, f"Unknown block {block_id}")
         return self._block_map[block_id]
+
+    def onStartTracing(self) -> None:
+        """Let blocks begin stages of this strategy, until `onEndTracing`."""
+        self._stages_manager.start_tracing()
+        Block._stages_manager = self._stages_manager
+
+    def onEndTracing(self) -> None:
+        """Let blocks do nothing again, and log the stages that they began."""
+        Block._stages_manager = None
+        self._stages_manager.end_tracing()
 
     def backendOptions(self) -> Dict[str, Any]:
         """Return the settings for the compiler."""
@@ -126,9 +135,10 @@ class PipelinedExecution(_IExecutionStrategy):
             args = (AutoStage.SameAsIpu,)
         if len(args) == 1 and isinstance(args[0], AutoStage):
             self._auto_stage = args[0]
-            super().__init__({})
+            super().__init__(AutoStageManager(args[0], _numbered_stage), {})
             return
-        super().__init__(_map_blocks(_as_stage(arg)._setStage(number) for number, arg in enumerate(args)))
+        block_map = _map_blocks(_as_stage(arg)._setStage(number) for number, arg in enumerate(args))
+        super().__init__(ExplicitStageManager(block_map), block_map)
 
     def backendOptions(self) -> Dict[str, Any]:
         """Return the settings for the compiler."""
@@ -156,13 +166,12 @@ class _PhasedExecution(_IExecutionStrategy):
         self._tensors_liveness = Liveness.AlwaysLive
         self._separate_backward_phase = False
         self._phases = [_as_phase(phase) for phase in phases]
-        super().__init__(
-            _map_blocks(
-                stage._setStage(stage_id)._setPhase(phase_id)
-                for phase_id, phase in enumerate(self._phases)
-                for stage_id, stage in enumerate(phase.stages)
-            )
+        block_map = _map_blocks(
+            stage._setStage(stage_id)._setPhase(phase_id)
+            for phase_id, phase in enumerate(self._phases)
+            for stage_id, stage in enumerate(phase.stages)
         )
+        super().__init__(ExplicitStageManager(block_map), block_map)
 
     def phase(self, phase: int) -> Phase:
         """Return the phase with this number, counted from 0."""
@@ -207,6 +216,10 @@ class SerialPhasedExecution(_PhasedExecution):
         require(isinstance(liveness, Liveness), f"Expected poptorch.Liveness but got {type(liveness)}")
         self._tensors_liveness = liveness
         return self
+
+
+def _numbered_stage(block_id: str, stage_id: int) -> Stage:
+    return Stage(block_id)._setStage(stage_id)
 
 
 def _as_stage(arg: Any) -> Stage:

@@ -15,8 +15,8 @@ __all__ = ["executor_options"]
 def executor_options(options: Optional[Options], *, training: bool) -> Options:
     """Freeze the user's `options` and return the copy for an executor, which is not frozen yet.
 
-    Only the copy gets the mode's default output mode. Raises `poptorch.Error` for other types and for gradient
-    accumulation in inference.
+    Only the copy gets the mode's default output mode; anchors without a mode of their own get it too. Raises
+    `poptorch.Error` for other types and for gradient accumulation in inference.
     """
     if options and not isinstance(options, Options):
         raise createPoptorchError(f"Invalid type: 'options' is of type {type(options)} (Expected poptorch.Options)")
@@ -27,9 +27,24 @@ def executor_options(options: Optional[Options], *, training: bool) -> Options:
         own = Options()
     if own.defaultOutputMode():
         own.outputMode(OutputMode.Final if training else OutputMode.All)
+    for anchor in own.anchored_tensors.values():
+        _, inherits_mode, *_ = anchor
+        if inherits_mode:
+            anchor[2] = OutputMode(own.output_mode)
+            anchor[3] = own.output_return_period if anchor[2] == OutputMode.EveryN else 1
+    _complete_anchors(own)
     if not training and own.Training.gradient_accumulation != 1:
         raise createPoptorchError(_accumulation_message(own))
     return own
+
+
+def _complete_anchors(options: Options) -> None:
+    """Give anchors without an output mode of their own that of the model."""
+    for anchor in options.anchored_tensors.values():
+        inherits = anchor[1]
+        if inherits:
+            anchor[2] = OutputMode(options.output_mode)
+            anchor[3] = options.output_return_period if anchor[2] == OutputMode.EveryN else 1
 
 
 def _accumulation_message(options: Options) -> str:

@@ -112,7 +112,7 @@ def upload_weights(model: nn.Module, device: DeviceState, *, names: Optional[Ite
     Raises `poptorch.Error`, and copies nothing, if the model has lost one of them.
     """
     views = _plain_views(model)
-    wanted = set(_own_tensors(device) if names is None else names)
+    wanted = set(device.names if names is None else names)
     if wanted - views.keys():
         lost = ", ".join(sorted(wanted - views.keys()))
         raise createPoptorchError(f"The model was compiled with {lost} and no longer has it")
@@ -123,11 +123,19 @@ def upload_weights(model: nn.Module, device: DeviceState, *, names: Optional[Ite
 def download_weights(model: nn.Module, device: DeviceState) -> None:
     """Copy the parameters and buffers of `device` into those that the model still has."""
     cpp_log("debug", "Writing weights from IPU to host.")
-    device.download({**_own_tensors(device), **_plain_views(model)})
+    if device.groups:
+        _make_room(model, device)
+    device.download(_plain_views(model))
 
 
-def _own_tensors(device: DeviceState) -> Dict[str, torch.Tensor]:
-    return {**device.parameters, **device.buffers[0]}
+def _make_room(model: nn.Module, device: DeviceState) -> None:
+    """Give the host's parameters the shapes in which replicas return theirs: one row for each, or for each group."""
+    for host in host_tensors(model):
+        if host.name in device.groups:
+            value = device.value(host.name)
+            with torch._C.DisableTorchFunctionSubclass():
+                if host.tensor.shape != value.shape:
+                    host.tensor.data = torch.empty_like(value, dtype=host.tensor.dtype)
 
 
 def fetch_other_owners(model: nn.Module, executor: Any) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
+from ._executable_cache import compilation_lock as distributedCacheLock
 from ._host_weights import restore_wrapper_if_necessary, unwrap_model, wrap_model
 from ._tracing_state import isDispatchTracing, isRunningOnIpu
 
 __all__ = [
+    "distributedCacheLock",
     "isDispatchTracing",
     "isRunningOnIpu",
     "rewrapModelIfNecessary",

@@ -8,7 +8,15 @@ import sys
 import time
 from typing import TextIO, Tuple, Union
 
-__all__ = ["cpp_log", "cpp_log_enabled", "logger", "setLogLevel", "setPopartLogLevel", "set_max_repeat_logs"]
+__all__ = [
+    "cpp_log",
+    "cpp_log_enabled",
+    "flush_repeated_lines",
+    "logger",
+    "setLogLevel",
+    "setPopartLogLevel",
+    "set_max_repeat_logs",
+]
 
 LOG_LEVELS = {
     "TRACE": 0,
@@ -83,6 +91,11 @@ def set_max_repeat_logs(num_repeats: int) -> None:
     _channel.max_repeats = num_repeats
 
 
+def flush_repeated_lines() -> None:
+    """Say how often the last line was left out, as the next other line would."""
+    _channel.flush()
+
+
 class _NativeChannel:
     """Level, destination and repetition count of the ``poptorch:cpp`` channel."""
 
@@ -98,11 +111,15 @@ class _NativeChannel:
             if self._num_equal > self.max_repeats:
                 return
         else:
-            num_left_out = self._num_equal - self.max_repeats
-            if num_left_out > 0:
-                self._emit(self._last[0], f"last line repeated {num_left_out} more times")
+            self.flush()
             self._last, self._num_equal = (level, message), 1
         self._emit(level, message)
+
+    def flush(self) -> None:
+        num_left_out = self._num_equal - self.max_repeats
+        self._num_equal = 0
+        if num_left_out > 0:
+            self._emit(self._last[0], f"last line repeated {num_left_out} more times")
 
     @staticmethod
     def _emit(level: str, message: str) -> None:
@@ -150,7 +167,7 @@ def _start_python_channel() -> None:
         handler = _StderrHandler()
         handler.setFormatter(_Formatter())
         logger.addHandler(handler)
-    setLogLevel(os.environ.get("POPTORCH_LOG_LEVEL", "WARN"))
+    setLogLevel(os.environ.get("POPTORCH_LOG_LEVEL") or "WARN")
 
 
 _channel = _NativeChannel()

@@ -8,15 +8,11 @@ from torch import nn
 
 from ..diagnostics import caller_place
 from ._logging import logger
-from .errors import not_simulated
+from ._options_impl import require
+from ._replica_parameters import PerReplicaParams
+from .enums import CommGroupType, VariableRetrievalMode
 
-__all__ = ["UNSIMULATED_MEMBERS", "ParameterProxy", "is_move", "warn_of_move"]
-
-# Members of PopTorch's executor that the simulator knows of and does not have yet.
-UNSIMULATED_MEMBERS = frozenset(
-    "compileAndExport save loadExecutable getTensorNames getAnchoredTensor getPerfCounters getHostIpuLatency "
-    "getComputeLatency getIpuHostLatency getLatency _debugGetPopartIR per_replica_params".split()
-)
+__all__ = ["ParameterProxy", "is_move", "warn_of_move"]
 
 _MOVES = frozenset(["to", "cpu", "cuda", "half", "float", "double", "bfloat16", "type", "xpu", "to_empty"])
 
@@ -24,13 +20,27 @@ _MOVES = frozenset(["to", "cpu", "cuda", "half", "float", "double", "bfloat16", 
 class ParameterProxy:
     """What reading a parameter off an executor gives: every attribute of the parameter, and its replica grouping."""
 
-    def __init__(self, parameter: nn.Parameter, name: str) -> None:
+    def __init__(self, parameter: nn.Parameter, name: str, grouped: PerReplicaParams) -> None:
+        """Stand for the `parameter` called `name`; `grouped` is where its executor keeps replica groupings."""
         self._parameter = parameter
         self._name = name
+        self._grouped = grouped
 
-    def replicaGrouping(self, *_args: Any, **_kwargs: Any) -> None:
-        """Refuse: weights that differ between replicas are not simulated."""
-        not_simulated(f"PoplarExecutor.{self._name}.replicaGrouping", "all replicas would share the weights")
+    def replicaGrouping(
+        self, comm_group_type: CommGroupType, shards: int, variable_retrieval_mode: VariableRetrievalMode
+    ) -> None:
+        """Give each group of replicas a value of its own, from the next compilation on.
+
+        `shards` is the size of a group. The parameter has a leading dimension with as many values as there are groups;
+        in `forward` each replica sees its own without that dimension.
+        """
+        require(isinstance(comm_group_type, CommGroupType), "comm_group_type must be a poptorch.CommGroupType")
+        require(isinstance(shards, int), "shards must be an int: the number of replicas in a group")
+        require(
+            isinstance(variable_retrieval_mode, VariableRetrievalMode),
+            "variable_retrieval_mode must be a poptorch.VariableRetrievalMode",
+        )
+        self._grouped[self._name] = (comm_group_type, shards, variable_retrieval_mode)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):

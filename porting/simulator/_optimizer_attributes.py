@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import math
+import numbers
 from dataclasses import dataclass, field
 from typing import Any, Dict, List, Mapping, Set, Tuple, Type
 
@@ -254,8 +255,8 @@ def _group_settings(
 def _number(name: str, value: Any) -> float:
     if isinstance(value, torch.Tensor) and value.numel() == 1:
         return float(value)
-    require(isinstance(value, (int, float)), f"Expected a number for {name} but got {value!r}")
-    return value
+    require(isinstance(value, numbers.Real), f"Expected a number for {name} but got {value!r}")
+    return value if isinstance(value, (int, float)) else float(value)
 
 
 def _is_constant(optimizer: torch.optim.Optimizer, kind: _OptimizerType, name: str, value: Any) -> bool:

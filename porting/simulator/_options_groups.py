@@ -239,6 +239,10 @@ class TensorLocationSettings(OptionsDict):
     {'onChip': 0}
     """
 
+    def __init__(self) -> None:
+        """Leave everything to the compiler."""
+        super().__init__()
+
     def minElementsForOffChip(self, min_elements: int) -> TensorLocationSettings:
         """Keep tensors with fewer elements on the chip in any case."""
         return self._set_int("minElementsForOffChip", min_elements)

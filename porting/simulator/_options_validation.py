@@ -36,7 +36,7 @@ def _check_by_type(key: str, value: Any) -> None:
         _check_string(key, value)
     elif isinstance(value, float):
         _require_known(key, "floating point", _DOUBLE_KEYS)
-        _log_set(key, f"{value:g}")
+        _log_set(key, value)
     elif isinstance(value, (list, tuple, set, frozenset)):
         _require_known(key, "set / vector", _CONTAINER_KEYS)
         for element in value:
@@ -91,6 +91,8 @@ def _check_callable(key: str, value: Any) -> None:
 
 
 def _log_set(key: str, value: Any) -> None:
+    if isinstance(value, Enum):
+        value = value.value
     cpp_log("debug", f"poptorch.Options set {key} to value {value}")
 
 

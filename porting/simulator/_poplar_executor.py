@@ -8,26 +8,40 @@ from typing import Any, Dict, List, Optional, Sequence
 import torch
 from torch import nn
 
-from ..capture.dtypes import NARROWED
-from ..capture.module_state import host_tensors
-from . import _tracing_state
-from ._args_parser import ArgsParser, BoundArguments, CompiledSignature, contains_dict
-from ._call_results import hand_back
-from ._compiler import CompiledModel, compile_model
+from . import _tracing_state, profiling
+from ._args_parser import ArgsParser, BoundArguments, CompiledSignature
+from ._attachment import attach_again, destroy, detach, leave_weights_behind, refuse_to_run
+from ._compilation import COMPILE_LOCK, compile_once
+from ._compiler import CompiledModel
+from ._device_calls import run_call
 from ._device_optimizer import DeviceOptimizer, parameter_names
+from ._device_pool import Claim
 from ._executor_options import executor_options
-from ._host_modes import on_device, recordable
-from ._host_weights import download_weights, fetch_other_owners, owner_of, unwrap_model, upload_weights, wrap_model
+from ._graph_views import anchored_tensor, popart_ir, tensor_names_of
+from ._host_weights import wrap_model
 from ._logging import logger
-from ._model_access import UNSIMULATED_MEMBERS, ParameterProxy, is_move, warn_of_move
+from ._model_access import ParameterProxy, is_move, warn_of_move
+from ._perf_counters import CallTimes, Counters, Latency, compilation_time, cycle_count, latency, perf_counters
 from ._printing import module_repr
-from ._random_stream import generator_state, stream_words
+from ._random_stream import keep_random_state, random_state
+from ._replica_parameters import PerReplicaParams
+from ._saved_executables import FileName, load_executable, save_executable
 from ._weight_owners import Owner, owned_class
-from .enums import ConnectionType
-from .errors import createPoptorchError, native_error, not_simulated
+from ._weight_transfer import (
+    copy_named_buffers_to_device,
+    copy_weights_to_device,
+    copy_weights_to_host,
+    copy_weights_to_host_if_needed,
+    follow_training_model,
+    send_weights,
+)
+from .errors import createPoptorchError
 from .options import Options
 
 __all__ = ["PoplarExecutor"]
+
+
+_PROFILED = ("copyWeightsToHost", "copyWeightsToDevice", "setOptimizer", "compile", "destroy")
 
 
 class PoplarExecutor:
@@ -37,6 +51,8 @@ class PoplarExecutor:
     inside the call. Weights live on the device from compilation on and come back when the host looks at them.
     """
 
+    # Programs execute this module again, so that classes of one name exist; all of them have this mark.
+    _is_poptorch_executor = True
     _precompile_hooks = _tracing_state.pre_compile_hooks
     _postcompile_hooks = _tracing_state.post_compile_hooks
 
@@ -58,10 +74,16 @@ class PoplarExecutor:
         self._options = executor_options(options, training=training)
         self._args_parser = ArgsParser(getattr(model, "forward", model))
         self._signature: Optional[CompiledSignature] = None
+        self.per_replica_params: PerReplicaParams = {}
         self._dirty_host_weights = False
         self._host_weights_version = 0
         self._is_attached = False
         self._has_run = False
+        self._host_rng_state_is_dirty = False
+        self._claim: Optional[Claim] = None
+        self._call_times: Optional[CallTimes] = None
+        self._logs_cycles = bool(self._options._Popart.options.get("instrumentWithHardwareCycleCounter"))
+        self._anchor_memory: Dict[str, torch.Tensor] = {}
         self._warned_not_contiguous = False
         self._warned_moves = False
         self._cached_rng_state: Optional[List[int]] = None
@@ -75,67 +97,37 @@ class PoplarExecutor:
             self.setOptimizer(optimizer)
         self._options._freeze()
         self._wrap_user_model()
+        self._profiling = profiling.Channel("poptorch.trainingModel" if training else "poptorch.inferenceModel")
+        self._profiling.instrument(self, *_PROFILED)
 
     # -- calls -----------------------------------------------------------------------------------------------------
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run one device call, compiling first if needed; return the outputs nested as `forward` returned them."""
-        if self._options.connection_type == ConnectionType.Never:
-            raise AssertionError(
-                "Trying to run a model on an offline device (ConnectionType.Never): use model.compile(inputs) instead "
-                "of model(inputs)"
-            )
-        if self._options._Popart.options.get("instrumentWithHardwareCycleCounter"):
-            raise native_error("Cycle count logging is only supported on actual IPU hardware.")
-        bound = self._args_parser.bind(args, kwargs)
-        if self._compiled is None:
-            self._compile(bound)
-        if not self._is_attached:
-            self.attachToDevice()
+        if self._is_attached:
+            bound = self._args_parser.bind(args, kwargs)
+        else:
+            refuse_to_run(self._options)
+            bound = self._args_parser.bind(args, kwargs)
+            if self._compiled is None:
+                self._compile(bound)
+            if not self._is_attached:
+                self.attachToDevice()
         if not self._training:
-            self._follow_training_model()
-        return self._run(bound)
+            follow_training_model(self)
+        return run_call(self, bound)
 
-    def _run(self, bound: BoundArguments) -> Any:
-        compiled, signature = self._require_compiled(), self._signature
-        assert signature is not None
-        signature.check(bound)
-        hosts = bound.tensors(like=signature.arguments)
-        inputs = [self._device_input(tensor) for tensor in hosts]
-        if self._training:
-            self._upload_optimizer_state()
-        optimizer = self._device_optimizer
-        try:
-            with on_device():
-                results = compiled.executable.run(
-                    compiled.state,
-                    [recordable(tensor) for tensor in inputs],
-                    compiled.plan,
-                    groups=optimizer.groups,
-                    group_names=optimizer.group_names,
-                )
-        except BaseException:
-            for parameter in compiled.state.parameters.values():
-                parameter.grad = None
-            raise
-        finally:
-            # A run that fails half way has done its first iterations.
-            self._has_run = True
-            if self._training:
-                self._dirty_host_weights = True
-                optimizer.mark_trained()
-        return hand_back(compiled.graph, hosts, results)
+    def getTensorNames(self) -> List[str]:
+        """Return the names of tensors that `Options.anchorTensor` can ask for; AssertionError before compilation."""
+        return tensor_names_of(self)
 
-    def _device_input(self, tensor: torch.Tensor) -> torch.Tensor:
-        if tensor.device.type != "cpu":
-            raise createPoptorchError(f"Inputs must be on the CPU, got a tensor on {tensor.device}")
-        if not tensor.is_contiguous():
-            if not self._warned_not_contiguous:
-                self._warned_not_contiguous = True
-                logger.warning("At least one input tensor is not contiguous: non-contiguous tensors will be converted.")
-            tensor = tensor.contiguous()
-        tensor = tensor.detach() if tensor.requires_grad else tensor
-        return tensor.to(NARROWED[tensor.dtype]) if tensor.dtype in NARROWED else tensor
+    def getAnchoredTensor(self, short_name: str) -> torch.Tensor:
+        """Return an anchored tensor of the last call; AssertionError if `Options.anchorTensor` never got the name."""
+        return anchored_tensor(self, short_name)
+
+    def _debugGetPopartIR(self) -> str:
+        """Return the compiled graph as JSON: the simulator's own rendering, see `graph_ir`."""
+        return popart_ir(self)
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
         """Compile for these arguments and run nothing; no weight changes."""
@@ -146,19 +138,29 @@ class PoplarExecutor:
         self._compile(bound)
 
     def _compile(self, bound: BoundArguments) -> None:
-        if contains_dict(bound):
-            logger.warning(
-                "Dicts as inputs only have partial support, they can be accessed using literal keys, but full Python "
-                "functionality is not enabled. Consider changing dict inputs to tuple."
-            )
-        self._wrap_user_model()
-        with torch.inference_mode(False):
-            compiled = compile_model(self._model, bound, self._options, training=self._training)
-        self._wrap_user_model()  # lazy parameters have a value now
-        self._signature = CompiledSignature(bound)
-        self._compiled = compiled
-        self._has_run = False
-        self._attach(compiled)
+        compile_once(self, bound)
+
+    # -- files ---------------------------------------------------------------------------------------------------------
+
+    def compileAndExport(self, filename: FileName, *args: Any, export_model: bool = True, **kwargs: Any) -> None:
+        """Compile for these arguments and `save` the result; also for an offline device."""
+        self.compile(*args, **kwargs)
+        self.save(filename, export_model=export_model)
+
+    def save(self, filename: FileName, export_model: bool = True, save_rng_state: bool = True) -> None:
+        """Write the executable to a file, by default with all that `poptorch.load` needs to make the executor again.
+
+        Weights and optimizer state are fetched first. Raises `poptorch.Error` without an executable, and AssertionError
+        if the folder's name belongs to a file. `filename` may be a directory: the file is ``model.poptorch`` then.
+        """
+        save_executable(self, filename, export_model=export_model, save_rng_state=save_rng_state)
+
+    def loadExecutable(self, filename: FileName) -> None:
+        """Take over an executable that `save` wrote instead of compiling one; the model must be the same.
+
+        Raises `poptorch.Error` for a file of another kind, version or model.
+        """
+        load_executable(self, filename)
 
     def _wrap_user_model(self) -> None:
         if self._owner is not None:
@@ -168,50 +170,19 @@ class PoplarExecutor:
 
     def copyWeightsToHost(self) -> None:
         """Fetch all parameters and buffers from the device into the host's tensors."""
-        compiled = self._require_compiled()
-        self._dirty_host_weights = False
-        download_weights(self._user_model, compiled.state)
-        if self._training:
-            self._host_weights_version += 1
+        copy_weights_to_host(self)
 
     def copyWeightsToDevice(self) -> None:
         """Send the host's parameters and buffers to the device; what was trained there and not fetched is lost."""
-        compiled = self._require_compiled()
-        self._dirty_host_weights = False
-        self._device_optimizer.read_state()
-        self._upload_weights(compiled)
+        copy_weights_to_device(self)
 
     def copyWeightsToHostIfNeeded(self) -> bool:
         """Fetch the weights if the host's are out of date; tell whether they were."""
-        if not self._dirty_host_weights:
-            return False
-        logger.debug("Implicit copyWeightsToHost()")
-        self.copyWeightsToHost()
-        return True
+        return copy_weights_to_host_if_needed(self)
 
     def copyNamedBuffersToDevice(self) -> None:
         """Send the buffers that `Options.updatableNamedBuffers` lists to the device, and nothing else."""
-        compiled = self._require_compiled()
-        names = self._options._Popart.options.get("updatableNamedBuffers")
-        if not names:
-            raise createPoptorchError("No named buffers marked as updatable via updatableNamedBuffers option")
-        upload_weights(self._user_model, compiled.state, names=names)
-
-    def _upload_weights(self, compiled: CompiledModel) -> None:
-        fetch_other_owners(self._user_model, self)
-        upload_weights(self._user_model, compiled.state)
-
-    def _follow_training_model(self) -> None:
-        """Bring an inference executor's weights up to date with the training executor that owns the model's."""
-        fetch = getattr(self._model, "copyWeightsToHostIfNeeded", None)
-        if not callable(fetch):
-            return
-        fetch()
-        trainer = owner_of(self._model)
-        if trainer is not None and trainer._host_weights_version != self._host_weights_version:
-            logger.debug("Implicit copyWeightsToDevice()")
-            self.copyWeightsToDevice()
-            self._host_weights_version = trainer._host_weights_version
+        copy_named_buffers_to_device(self)
 
     def load_state_dict(self, state_dict: Any, strict: bool = True) -> Any:
         """Load weights into the user's model, and onto the device if attached."""
@@ -237,7 +208,7 @@ class PoplarExecutor:
         if self._compiled is not None and self._device_optimizer.has_state_to_upload:
             # The vendor's upload writes weights and state together.
             self.copyWeightsToHostIfNeeded()
-            self._upload_weights(self._compiled)
+            send_weights(self)
         self._device_optimizer.upload_state()
 
     @property
@@ -260,82 +231,57 @@ class PoplarExecutor:
 
     def attachToDevice(self) -> None:
         """Take the device again after `detachFromDevice`; the host's weights are sent to it."""
-        compiled = self._require_compiled()
-        if self._options.connection_type == ConnectionType.Never:
-            raise AssertionError("Trying to attach to an offline device (ConnectionType.Never)")
-        if self._is_attached:
-            raise createPoptorchError("Device is already attached")
-        self._attach(compiled)
-
-    def _attach(self, compiled: CompiledModel) -> None:
-        self._dirty_host_weights = False
-        self._upload_weights(compiled)
-        if self._training:
-            self._device_optimizer.attach(parameter_names(self._user_model), compiled.state)
-        if self._cached_rng_state is not None:
-            compiled.state.rng_state = generator_state(self._cached_rng_state)
-        self._is_attached = True
+        attach_again(self)
 
     def detachFromDevice(self) -> None:
         """Give the device free; what is on it comes to the host first."""
-        self._require_compiled()
-        if not self._is_attached:
-            raise createPoptorchError("Device is not attached")
-        self._cached_rng_state = self.rng_state
-        if self._training:
-            self.copyWeightsToHostIfNeeded()
-            self._device_optimizer.detach()
-        self._is_attached = False
+        detach(self)
 
     def destroy(self) -> None:
         """Drop the executable; a training executor first fetches the weights and gives the model its classes back."""
-        if self._compiled is None:
-            return
-        if self._training:
-            self.copyWeightsToHostIfNeeded()
-            self._device_optimizer.destroy()
-            if owner_of(self._user_model) is self:
-                unwrap_model(self._user_model)
-        self._compiled = None
-        self._signature = None
-        self._is_attached = False
+        destroy(self)
 
     def __del__(self) -> None:
-        # What was trained must not be lost; no tensor may be touched while garbage is collected, so it is only kept.
-        owner, compiled = self.__dict__.get("_owner"), self.__dict__.get("_compiled")
-        if owner is not None and compiled is not None and self._dirty_host_weights:
-            owner.leave_behind(compiled.state, {host.name: host.tensor for host in host_tensors(self._user_model)})
+        leave_weights_behind(self)
 
     @property
     def rng_state(self) -> Optional[List[int]]:
         """The seed followed by the state of the device's random stream; only the seed before the first run."""
-        compiled = self._require_compiled()
-        if not self._has_run or compiled.state.rng_state is None:
-            return self._cached_rng_state
-        seed = self._options.random_seed if self._options.exists("random_seed") else 0
-        return stream_words(seed, compiled.state.rng_state)
+        return random_state(self)
 
     @rng_state.setter
     def rng_state(self, state: Sequence[int]) -> None:
-        compiled = self._require_compiled()
-        compiled.state.rng_state = generator_state(state)
-        self._cached_rng_state = list(state)
+        keep_random_state(self, state)
+
+    # -- measurements --------------------------------------------------------------------------------------------------
 
     def cycleCount(self) -> int:
-        """Refuse: cycles exist on hardware only."""
-        if not self._options._Popart.options.get("instrumentWithHardwareCycleCounter"):
-            raise createPoptorchError(
-                "Cycle count logging is disabled. Please set option logCycleCount to True to enable."
-            )
-        raise createPoptorchError("Please run the model at least once before obtaining cycle count.")
+        """Return the cycles of the last run on simulated hardware: its time on this CPU at the IPU's clock."""
+        return cycle_count(self)
 
     def compilationTime(self) -> datetime.timedelta:
-        """Return how long the compilation took."""
-        if self._compiled is None:
-            raise createPoptorchError("Please compile the model before obtaining compilation time.")
-        if not self._options._show_compilation_progress_bar:
-            raise createPoptorchError("Please set showCompilationProgressBar option to obtain compilation time.")
-        return self._options._progress_bar.compilation_time or datetime.timedelta(0)
+        """Return how long the compilation took, the second included that a compilation for IPUs takes at the least."""
+        return compilation_time(self)
+
+    def getPerfCounters(self) -> Counters:
+        """Return when the tensors of the last call moved, in seconds: `{event: [[...] for each tensor]}`."""
+        return perf_counters(self)
+
+    def getHostIpuLatency(self) -> Latency:
+        """Return (shortest, longest, mean) seconds from the first input asked for to the last one there."""
+        return latency(self, "input", "input_complete", min)
+
+    def getComputeLatency(self) -> Latency:
+        """Return (shortest, longest, mean) seconds from the last input there to the last output ready."""
+        return latency(self, "input_complete", "output", max)
+
+    def getIpuHostLatency(self) -> Latency:
+        """Return (shortest, longest, mean) seconds from the first output ready to the last one handed back."""
+        return latency(self, "output", "output_complete", min)
+
+    def getLatency(self) -> Latency:
+        """Return (shortest, longest, mean) seconds from the first input asked for to the last output handed back."""
+        return latency(self, "input", "output_complete", min)
 
     def _require_compiled(self) -> CompiledModel:
         if self._compiled is None:
@@ -377,20 +323,18 @@ class PoplarExecutor:
         return self._compiled.graph.output_structure if self._compiled is not None else None
 
     def __getattr__(self, name: str) -> Any:
-        if name in UNSIMULATED_MEMBERS:
-            not_simulated(f"PoplarExecutor.{name}")
         if name.startswith("__") or "_user_model" not in self.__dict__:
             raise AttributeError(name)
         value = getattr(self._user_model, name)
         if is_move(name) and not self._warned_moves:
             self._warned_moves = True
             warn_of_move(name)
-        return ParameterProxy(value, name) if isinstance(value, nn.Parameter) else value
+        return ParameterProxy(value, name, self.per_replica_params) if isinstance(value, nn.Parameter) else value
 
     def __getstate__(self) -> Dict[str, Any]:
         if self._training or self._compiled is not None:
             raise TypeError("a compiled executor, or one for training, cannot be pickled: pickle its model")
-        return self.__dict__
+        return {name: value for name, value in self.__dict__.items() if name != COMPILE_LOCK}
 
     def __repr__(self) -> str:
         return module_repr(self._user_model)

@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional
+import abc
+from typing import Any, Iterator, Optional
+
+import torch
 
 from ..capture import StructureAdapter, register_structure_adapter
 from .errors import createPoptorchError
 
-__all__ = ["registerCustomArgParser"]
+__all__ = ["ICustomArgParser", "registerCustomArgParser"]
+
+
+class ICustomArgParser(StructureAdapter, abc.ABC):
+    """Finds the tensors in values of a type, and builds such values from other tensors."""
+
+    @abc.abstractmethod
+    def yieldTensors(self, struct: Any) -> Iterator[torch.Tensor]:
+        """Yield the tensors of `struct` in a fixed order."""
+
+    @abc.abstractmethod
+    def reconstruct(self, original_structure: Any, tensor_iterator: Iterator[torch.Tensor]) -> Any:
+        """Build an object like `original_structure`, which takes its tensors from `tensor_iterator` with `next`."""
 
 
 def registerCustomArgParser(type: type, parser: Optional[Any]) -> None:
     """Let `parser`, an `ICustomArgParser`, find the tensors in values of `type`; None removes it."""
-    if parser is not None and not isinstance(parser, StructureAdapter):
+    if parser is not None and not isinstance(parser, ICustomArgParser):
         raise createPoptorchError("arg_parser must inherit from ICustomArgParser")
     register_structure_adapter(type, parser)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from contextlib import contextmanager
-from typing import Any, Callable, Dict, Iterator
+from contextlib import ExitStack, contextmanager
+from types import TracebackType
+from typing import Any, Callable, ClassVar, Dict, Iterator, List, Optional, Type
 
 import torch
 
 __all__ = [
+    "_OverwriteContextManager",
     "isDispatchTracing",
     "isRunningOnIpu",
     "post_compile_hooks",
@@ -47,6 +49,38 @@ def registerPostCompileHook(hook: Callable[[], Any]) -> torch.utils.hooks.Remova
     return _register(post_compile_hooks, hook)
 
 
+class _OverwriteContextManager:
+    """A context in which the functions that libraries registered replacements for are replaced: that of a trace.
+
+    A library registers a class with two methods: `replace()`, which puts its functions in the place of others, and
+    `restore()`, which takes them away again.
+    """
+
+    _substitution_managers: ClassVar[List[Type[Any]]] = []
+
+    def __init__(self) -> None:
+        self._restores = ExitStack()
+
+    @classmethod
+    def registerSubsitutionManager(cls, manager: Type[Any]) -> None:
+        """Make an object of this class for each trace, whatever the executor; a second time does nothing."""
+        if manager not in cls._substitution_managers:
+            cls._substitution_managers.append(manager)
+
+    def __enter__(self) -> None:
+        with ExitStack() as restores:
+            for kind in self._substitution_managers:
+                manager = kind()
+                manager.replace()
+                restores.callback(manager.restore)
+            self._restores = restores.pop_all()
+
+    def __exit__(
+        self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
+    ) -> None:
+        self._restores.close()
+
+
 def _register(hooks: Dict[int, Callable[[], Any]], hook: Callable[[], Any]) -> Any:
     handle = torch.utils.hooks.RemovableHandle(hooks)
     hooks[handle.id] = hook
@@ -61,7 +95,8 @@ def tracing() -> Iterator[None]:
     try:
         for hook in list(pre_compile_hooks.values()):
             hook()
-        yield
+        with _OverwriteContextManager():
+            yield
     finally:
         try:
             for hook in list(post_compile_hooks.values()):

@@ -49,7 +49,7 @@ class Owner(weakref.ref):
             (device, tensors), self._left_behind = self._left_behind, None
             with torch._C.DisableTorchFunctionSubclass():
                 views = {name: torch.Tensor.detach(tensor) for name, tensor in tensors.items()}
-            device.download({**device.parameters, **device.buffers[0], **views})
+            device.download(views)
 
 
 def fetch(owners: Tuple[Owner, ...]) -> None:

@@ -13,6 +13,7 @@ __all__ = [
     "NotSimulatedError",
     "RecoverableError",
     "UnrecoverableError",
+    "compile_error",
     "createPoptorchError",
     "native_error",
     "not_simulated",
@@ -111,6 +112,12 @@ def native_error(
     if isinstance(error, RecoverableError):
         error.recovery_action = recovery_action
     return error
+
+
+def compile_error(msg: str) -> Error:
+    """Build (not raise) an error of PopTorch's compiler about the line of `forward` that is being traced."""
+    place = caller_place()
+    return native_error(msg, context=(f"forward, at {place}",) if place is not None else ())
 
 
 def not_simulated(name: str, why: str = "") -> NoReturn:

@@ -1,36 +1,58 @@
-"""Functions that `forward` calls: here `identity_loss`, which marks the value that back-propagation starts from."""
+"""The functions and contexts that `forward` calls; here is only where they are found, as `poptorch.ops`."""
 
 from __future__ import annotations
 
-import torch
+from ._annotations import (
+    identity_loss,
+    nop,
+    recomputationCheckpoint,
+    serializedMatMul,
+    set_available_memory,
+    set_overlap_for_input,
+    set_overlap_for_output,
+)
+from ._blocks import BeginBlock, Block, BlockFunction, BlockId, LegacyBeginBlockFn, removeBlocks
+from ._control_flow import cond, for_loop
+from ._cpu_op import CPU
+from ._ctc_decoder import ctc_beam_search_decoder
+from ._custom_ops import ATTR_PREFIX, accessAttributes, attributes_lists, custom_op
+from ._dynamic_slices import dynamic_slice, dynamic_update
+from ._multi_conv import MultiConv
+from ._name_scopes import Attribute, NameScope
+from ._point_ops import fps, nearest
+from ._print_tensor import ipu_print_tensor
+from ._scope_operators import define_scope_operators
 
-__all__ = ["identity_loss"]
+__all__ = [
+    "ATTR_PREFIX",
+    "CPU",
+    "Attribute",
+    "BeginBlock",
+    "Block",
+    "BlockFunction",
+    "BlockId",
+    "LegacyBeginBlockFn",
+    "MultiConv",
+    "NameScope",
+    "accessAttributes",
+    "attributes_lists",
+    "cond",
+    "ctc_beam_search_decoder",
+    "custom_op",
+    "dynamic_slice",
+    "dynamic_update",
+    "for_loop",
+    "fps",
+    "identity_loss",
+    "ipu_print_tensor",
+    "nearest",
+    "nop",
+    "recomputationCheckpoint",
+    "removeBlocks",
+    "serializedMatMul",
+    "set_available_memory",
+    "set_overlap_for_input",
+    "set_overlap_for_output",
+]
 
-_REDUCTIONS = {"sum": 0, "mean": 1, "none": 2}
-
-_LIBRARY = torch.library.Library("poptorch", "FRAGMENT")
-_LIBRARY.define("identity_loss(Tensor x, int reduction) -> Tensor")
-
-
-def _identity_loss(x: torch.Tensor, reduction: int) -> torch.Tensor:
-    if reduction == _REDUCTIONS["sum"]:
-        return x.sum()
-    if reduction == _REDUCTIONS["mean"]:
-        return x.mean()
-    return x.clone()
-
-
-_LIBRARY.impl("identity_loss", _identity_loss, "CompositeImplicitAutograd")
-
-
-def identity_loss(x: torch.Tensor, reduction: str) -> torch.Tensor:
-    """Mark `x` as the loss, after a reduction ("sum", "mean" or "none") over all its elements.
-
-    On the CPU it is that reduction and nothing more. Raises AssertionError for another reduction.
-
-    >>> identity_loss(torch.tensor([1.0, 3.0]), reduction="mean")
-    tensor(2.)
-    """
-    if reduction not in _REDUCTIONS:
-        raise AssertionError("Unsupported reduction type!")
-    return torch.ops.poptorch.identity_loss(x, _REDUCTIONS[reduction])
+define_scope_operators()

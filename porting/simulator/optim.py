@@ -6,7 +6,7 @@ The device reads their settings and does the arithmetic itself; `step` is for tr
 from __future__ import annotations
 
 import math
-from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Tuple, Union
+from typing import Any, Callable, ClassVar, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
 
 import torch
 
@@ -62,9 +62,9 @@ class Optimizer:
     its own value of.
     """
 
-    _child_vars: Tuple[str, ...] = ("loss_scaling",)
-    _child_only: Tuple[str, ...] = ()
-    _group_vars: Tuple[str, ...] = ()
+    _child_vars: ClassVar[List[str]] = ["loss_scaling"]
+    _child_only: ClassVar[List[str]] = []
+    _group_vars: ClassVar[List[str]] = []
 
     # Of torch's optimizer, which every derived class has as a base too.
     defaults: Dict[str, Any]
@@ -127,15 +127,15 @@ class SGD(Optimizer, torch.optim.SGD):
     ``accum_type`` and ``velocity_accum_type`` are the types these are stored in, float16 or float32.
     """
 
-    _child_only = (
+    _child_only: ClassVar[List[str]] = [
         "loss_scaling",
         "velocity_scaling",
         "use_combined_accum",
         "accum_type",
         "velocity_accum_type",
         "max_grad_norm",
-    )
-    _group_vars = ("lr", "momentum", "dampening", "weight_decay", "nesterov", "velocity_scaling")
+    ]
+    _group_vars: ClassVar[List[str]] = ["lr", "momentum", "dampening", "weight_decay", "nesterov", "velocity_scaling"]
 
     def __init__(
         self,
@@ -183,14 +183,14 @@ class Adam(Optimizer, torch.optim.Adam):
     two moments, float16 or float32. The device has no ``amsgrad``.
     """
 
-    _child_only = (
+    _child_only: ClassVar[List[str]] = [
         "loss_scaling",
         "accum_type",
         "first_order_momentum_accum_type",
         "second_order_momentum_accum_type",
         "max_grad_norm",
-    )
-    _group_vars = ("lr", "betas", "eps", "weight_decay", "amsgrad")
+    ]
+    _group_vars: ClassVar[List[str]] = ["lr", "betas", "eps", "weight_decay", "amsgrad"]
 
     def __init__(
         self,
@@ -225,15 +225,15 @@ class Adam(Optimizer, torch.optim.Adam):
 class AdamW(Optimizer, torch.optim.AdamW):
     """Adam with decoupled weight decay; the arguments are those of `Adam` and ``bias_correction``."""
 
-    _child_only = (
+    _child_only: ClassVar[List[str]] = [
         "loss_scaling",
         "bias_correction",
         "accum_type",
         "first_order_momentum_accum_type",
         "second_order_momentum_accum_type",
         "max_grad_norm",
-    )
-    _group_vars = ("lr", "betas", "weight_decay", "eps", "amsgrad")
+    ]
+    _group_vars: ClassVar[List[str]] = ["lr", "betas", "weight_decay", "eps", "amsgrad"]
 
     def __init__(
         self,
@@ -273,14 +273,14 @@ class RMSprop(Optimizer, torch.optim.RMSprop):
     On the CPU `step` knows only torch's formula.
     """
 
-    _child_only = (
+    _child_only: ClassVar[List[str]] = [
         "loss_scaling",
         "accum_type",
         "first_order_momentum_accum_type",
         "second_order_momentum_accum_type",
         "use_tf_variant",
-    )
-    _group_vars = ("lr", "momentum", "weight_decay", "alpha", "eps", "centered")
+    ]
+    _group_vars: ClassVar[List[str]] = ["lr", "momentum", "weight_decay", "alpha", "eps", "centered"]
 
     def __init__(
         self,
@@ -324,14 +324,14 @@ class LAMB(Optimizer, torch.optim.Optimizer):
     Without ``bias_correction`` c1 and c2 are 1.
     """
 
-    _child_only = (
+    _child_only: ClassVar[List[str]] = [
         "loss_scaling",
         "bias_correction",
         "accum_type",
         "first_order_momentum_accum_type",
         "second_order_momentum_accum_type",
-    )
-    _group_vars = ("lr", "weight_decay", "betas", "eps", "max_weight_norm")
+    ]
+    _group_vars: ClassVar[List[str]] = ["lr", "weight_decay", "betas", "eps", "max_weight_norm"]
 
     def __init__(
         self,
@@ -406,7 +406,7 @@ def _passed_arguments(arguments: Mapping[str, Any]) -> Dict[str, Any]:
     return {name: value for name, value in arguments.items() if name != "self" and value is not None}
 
 
-def _torch_arguments(passed: Mapping[str, Any], child_only: Tuple[str, ...]) -> Dict[str, Any]:
+def _torch_arguments(passed: Mapping[str, Any], child_only: Sequence[str]) -> Dict[str, Any]:
     return {name: value for name, value in passed.items() if name != "params" and name not in child_only}
 
 

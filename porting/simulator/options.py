@@ -19,6 +19,7 @@ from porting.simulator._execution_strategies import (
     _IExecutionStrategy,
 )
 from porting.simulator._logging import logger
+from porting.simulator._name_scopes import Attribute
 from porting.simulator._options_config import ConfigFileError
 from porting.simulator._options_groups import (
     TensorLocationSettings,
@@ -36,6 +37,7 @@ from porting.simulator._progress_bar import CompilationProgressBar
 from porting.simulator.enums import CommGroupType, ConnectionType, OutputMode, SyncPattern
 
 __all__ = [
+    "Attribute",
     "ConfigFileError",
     "Options",
     "ParallelPhasedExecution",

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import enum
-from typing import Dict, NoReturn, Tuple
+from typing import Any, Dict, NoReturn, Tuple
 
-from ._logging import setLogLevel, setPopartLogLevel
+import torch
+
+from . import _logging
+from ._device_target import hardware_version
+from ._executable_file import appendPoptorchMetadataToFile, importPoptorchMetadataFromFile
+from ._import_effects import poptorchAtExit
+from ._logging import setLogLevel
 from ._options_validation import validate_options as _validateOptions  # noqa: F401
 from ._tracing_state import isDispatchTracing
 from .errors import Error, RecoverableError, UnrecoverableError, native_error
@@ -15,8 +21,12 @@ __all__ = [
     "RecoverableError",
     "TestErrorType",
     "UnrecoverableError",
+    "appendPoptorchMetadataToFile",
+    "importPoptorchMetadataFromFile",
     "ipuHardwareVersion",
     "isCompilingWithDispatcher",
+    "poptorchAtExit",
+    "propagateInputShapes",
     "setLogLevel",
     "setPopartLogLevel",
 ]
@@ -51,14 +61,27 @@ _TEST_ERRORS: Dict[TestErrorType, Tuple[str, str, str]] = {
 
 
 def ipuHardwareVersion(num_ipus: int = 1) -> int:
-    """Return the architecture of the IPUs found: 0, there is no hardware."""
-    del num_ipus
-    return 0
+    """Return the architecture of the hardware: 0, unless the simulated IPUs count as hardware (``porting run``)."""
+    return hardware_version(num_ipus)
 
 
 def isCompilingWithDispatcher() -> bool:
     """Tell whether a model is being traced."""
     return isDispatchTracing()
+
+
+def setPopartLogLevel(level: int) -> None:
+    """Accept the number of a level for the graph compiler's log; the simulator has no such compiler and logs nothing.
+
+    Raises `ValueError` for a number without a level.
+    """
+    if level not in _logging.LOG_LEVELS.values():
+        raise ValueError("Invalid log level integer")
+
+
+def propagateInputShapes(graph: Any) -> None:
+    """Give the values inside a TorchScript graph the shapes that follow from its inputs' shapes, in place."""
+    torch._C._jit_pass_propagate_shapes_on_graph(graph)
 
 
 def _throwTestError(error_type: TestErrorType) -> NoReturn:

@@ -229,3 +229,13 @@ def test_the_memory_of_the_first_batch_is_not_kept():
     signature = CompiledSignature(bind(one, torch.zeros(1000)))
 
     assert signature.arguments.tensors()[0].device.type == "meta"
+
+
+def test_a_model_stands_for_its_forward():
+    class Model(torch.nn.Module):
+        def forward(self, x, scale=2.0):
+            return x * scale
+
+    bound = ArgsParser(Model()).bind([], {"x": 1})
+
+    assert bound.items() == [("x", 1), ("scale", 2.0)]

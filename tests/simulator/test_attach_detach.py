@@ -166,3 +166,26 @@ def test_an_offline_device_cannot_be_attached(poptorch, regression):
 
     with pytest.raises(poptorch.Error):
         executor.attachToDevice()
+
+
+@pytest.mark.parametrize("method", ["copyWeightsToHost", "copyWeightsToDevice"])
+def test_no_weights_are_copied_while_detached(poptorch, executor, regression, method):
+    executor.detachFromDevice()
+    with torch.no_grad():
+        regression.linear.weight.fill_(2.0)
+
+    with pytest.raises(poptorch.Error, match="Device is not attached"):
+        getattr(executor, method)()
+
+    assert regression.linear.weight.tolist() == [[2.0] * 3] * 2
+
+
+def test_a_failed_attachment_can_be_tried_again(poptorch, executor, batch, monkeypatch):
+    executor.detachFromDevice()
+    monkeypatch.setattr("porting.simulator._attachment.send_weights", lambda _executor: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        executor(*batch)
+    monkeypatch.undo()
+
+    assert not executor.isAttachedToDevice()
+    assert executor(*batch)[1].isfinite()

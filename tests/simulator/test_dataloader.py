@@ -3,56 +3,19 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections import namedtuple
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.utils.data import BatchSampler, Dataset, IterableDataset, SequentialSampler, Subset, TensorDataset
+from torch.utils.data import IterableDataset
 
-from porting.simulator import _dataloader
 from porting.simulator._dataloader import DataLoader
-from porting.simulator.enums import CommGroupType, DataLoaderMode
-from porting.simulator.errors import Error, NotSimulatedError
-from porting.simulator.options import Options
+from porting.simulator.enums import CommGroupType
+from porting.simulator.errors import Error
 
-
-def options_for(*, iterations=1, accumulation=1, replicas=1, processes=1):
-    options = Options().deviceIterations(iterations).replicationFactor(replicas)
-    options.Training.gradientAccumulation(accumulation)
-    options.Distributed.configureProcessId(0, processes)
-    return options
-
-
-def numbers(count):
-    return TensorDataset(torch.arange(count))
-
-
-def seen(loader):
-    return [batch[0].tolist() for batch in loader]
-
-
-class Counting(IterableDataset):
-    """Counts to `stop`, divided between the workers."""
-
-    def __init__(self, stop):
-        self.stop = stop
-
-    def __iter__(self):
-        worker = torch.utils.data.get_worker_info()
-        parts = torch.arange(self.stop).chunk(worker.num_workers if worker else 1)
-        return iter(parts[worker.id if worker else 0])
-
-    def __len__(self):
-        return self.stop
-
-
-class Doubling(TensorDataset):
-    def __getitem__(self, index):
-        return tuple(2 * tensor for tensor in super().__getitem__(index))
-
+from .loading import Counting, batches_of, numbers, options_for, seen
 
 # combined batches
 
@@ -135,10 +98,6 @@ def test_terminate_leaves_a_synchronous_loader_usable():
 
 
 # batch samplers
-
-
-def batches_of(count, size, drop_last=False):
-    return BatchSampler(SequentialSampler(range(count)), size, drop_last)
 
 
 def test_batches_of_a_sampler_are_combined():
@@ -274,12 +233,6 @@ def test_an_iterable_dataset_whose_workers_are_initialised_is_not_warned_about(c
 # workers
 
 
-@pytest.fixture
-def two_cores(monkeypatch):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _process: {0, 1}, raising=False)
-    _dataloader._say_workers_are_capped.cache_clear()
-
-
 @pytest.mark.usefixtures("two_cores")
 def test_no_more_workers_than_cores_and_it_is_said_once(caplog):
     loaders = [DataLoader(options_for(), numbers(4), num_workers=64) for _ in range(2)]
@@ -301,147 +254,3 @@ def test_capped_workers_load_the_same_batches_in_every_epoch(persistent):
 def test_workers_persist_unless_told_otherwise():
     assert DataLoader(options_for(), numbers(4), num_workers=1).persistent_workers
     assert not DataLoader(options_for(), numbers(4)).persistent_workers
-
-
-# several processes and asynchronous modes
-
-
-@pytest.mark.parametrize("mode", [DataLoaderMode.Async, DataLoaderMode.AsyncRebatched])
-def test_asynchronous_modes_say_that_they_are_not_simulated(mode):
-    with pytest.raises(NotSimulatedError, match=f"DataLoaderMode.{mode.name}"):
-        DataLoader(options_for(), numbers(4), mode=mode)
-
-
-def test_partitioning_between_processes_says_that_it_is_not_simulated():
-    with pytest.raises(NotSimulatedError, match="auto_distributed_partitioning"):
-        DataLoader(options_for(processes=2), numbers(4))
-
-
-def test_without_partitioning_each_process_loads_everything():
-    loader = DataLoader(options_for(processes=2), numbers(2), auto_distributed_partitioning=False)
-
-    assert seen(loader) == [[0], [1]]
-
-
-def test_partitioning_with_shuffling_needs_a_seed():
-    with pytest.raises(AssertionError, match=r"you must set poptorch.Options.randomSeed\(\)"):
-        DataLoader(options_for(processes=2), numbers(4), shuffle=True)
-
-
-def test_partitioning_needs_batches():
-    with pytest.raises(AssertionError, match="batch_size=None not allowed"):
-        DataLoader(options_for(processes=2), numbers(4), batch_size=None)
-
-
-def test_an_iterable_dataset_cannot_be_partitioned():
-    with pytest.raises(AssertionError, match="auto_distributed_partitioning not supported for IterableDataset"):
-        DataLoader(options_for(processes=2), Counting(4))
-
-
-# reading a TensorDataset at once
-
-
-def awkward_tensors(count):
-    generator = torch.Generator().manual_seed(0)
-    return TensorDataset(
-        torch.randn(count, 3, 2, generator=generator),
-        torch.randn(count, 4, generator=generator).half(),
-        torch.arange(count),
-        torch.arange(count) > 3,
-        torch.empty(count, 0),
-    )
-
-
-@pytest.mark.parametrize("shuffle", [False, True])
-def test_a_tensor_dataset_gives_the_batches_of_torchs_loader_bit_for_bit(shuffle):
-    data = awkward_tensors(11)
-    torch_loader = torch.utils.data.DataLoader(
-        data, 4, shuffle=shuffle, drop_last=True, generator=torch.Generator().manual_seed(1)
-    )
-    loader = DataLoader(options_for(iterations=2), data, 2, shuffle=shuffle, generator=torch.Generator().manual_seed(1))
-
-    pairs = list(zip(loader, torch_loader))
-
-    assert [[type(batch) for batch in pair] for pair in pairs] == [[list, list]] * 2
-    assert all(torch.equal(a, b) and a.dtype is b.dtype for ours, theirs in pairs for a, b in zip(ours, theirs))
-    assert all(a.stride() == b.stride() for ours, theirs in pairs for a, b in zip(ours, theirs))
-
-
-def test_a_tensor_dataset_is_not_asked_for_single_samples(monkeypatch):
-    data = numbers(4)
-    monkeypatch.delattr(TensorDataset, "__getitem__")
-
-    assert seen(DataLoader(options_for(iterations=2), data, 2)) == [[0, 1, 2, 3]]
-
-
-def test_writing_to_a_batch_leaves_the_dataset_alone():
-    data = numbers(4)
-
-    for (batch,) in DataLoader(options_for(), data, 2):
-        batch.zero_()
-
-    assert data.tensors[0].tolist() == [0, 1, 2, 3]
-
-
-def test_a_dataset_derived_from_tensor_dataset_is_read_by_its_own_method():
-    assert seen(DataLoader(options_for(), Doubling(torch.arange(4)), 4)) == [[0, 2, 4, 6]]
-
-
-def test_a_collate_function_gets_samples():
-    loader = DataLoader(options_for(), numbers(4), 2, collate_fn=lambda samples: [torch.tensor(len(samples))])
-
-    assert seen(loader) == [2, 2]
-
-
-def test_a_sampler_may_index_from_the_end():
-    assert seen(DataLoader(options_for(), numbers(4), 2, sampler=[-1, -2])) == [[3, 2]]
-
-
-@pytest.mark.parametrize(
-    "tensor",
-    [
-        torch.rand(3, 4).t(),
-        torch.rand(4, 3, 2, 5).to(memory_format=torch.channels_last),
-        torch.rand(1, 3).expand(4, 3),
-        torch.rand(4, 3, requires_grad=True),
-    ],
-    ids=["transposed", "channels last", "expanded", "trainable"],
-)
-def test_tensors_of_any_layout_are_read_as_torch_does(tensor):
-    data = TensorDataset(tensor)
-
-    (ours,), (theirs,) = (
-        next(iter(DataLoader(options_for(), data, 4))),
-        next(iter(torch.utils.data.DataLoader(data, 4))),
-    )
-
-    assert torch.equal(ours, theirs)
-    assert (ours.stride(), ours.requires_grad) == (theirs.stride(), theirs.requires_grad)
-
-
-def test_sparse_tensors_are_refused_by_torchs_collate_function():
-    with pytest.raises(RuntimeError, match="Batches of sparse tensors are not currently supported"):
-        next(iter(DataLoader(options_for(), TensorDataset(torch.rand(4, 3).to_sparse()), 2)))
-
-
-def test_datasets_that_read_several_samples_are_asked_once_for_each_batch():
-    class Several(Dataset):
-        calls = 0
-
-        def __len__(self):
-            return 8
-
-        def __getitems__(self, indices):
-            self.calls += 1
-            return indices
-
-    data = Several()
-
-    batches = [batch.tolist() for batch in DataLoader(options_for(iterations=2), data, 2)]
-
-    assert batches == [[0, 1, 2, 3], [4, 5, 6, 7]]
-    assert data.calls == 2
-
-
-def test_a_subset_of_a_tensor_dataset_loads_its_samples():
-    assert seen(DataLoader(options_for(), Subset(numbers(9), [8, 1, 4]), 3)) == [[8, 1, 4]]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import torch
 from torch import nn
@@ -85,10 +87,71 @@ def test_narrowing_of_inputs_is_logged(poptorch, capsys):
     assert "type coerced from Long to Int" in capsys.readouterr().err
 
 
-def test_narrowing_is_logged_once_for_each_type(poptorch, capsys):
-    run(poptorch, lambda x, y: (x + 1, y + 1), torch.tensor([1]), torch.tensor([2]))
+def test_narrowing_of_each_input_is_logged_with_its_address(poptorch, capsys):
+    x, y = torch.tensor([1]), torch.tensor([2.0], dtype=torch.float64)
 
-    assert capsys.readouterr().err.count("type coerced") == 1
+    run(poptorch, lambda x, y: x + y, x, y)
+
+    logged = capsys.readouterr().err
+    assert f"[DISPATCHER] Tensor (ptr {x.data_ptr():#x}) type coerced from Long to Int" in logged
+    assert f"[DISPATCHER] Tensor (ptr {y.data_ptr():#x}) type coerced from Double to Float" in logged
+
+
+@pytest.mark.parametrize(
+    ("forward", "change"),
+    [
+        (lambda x: x.argmax(), "Long to Int"),
+        (lambda x: x.double() * 2, "Double to Float"),
+        (lambda x: x + torch.tensor([1, 2]), "Long to Int"),
+        (lambda x: x + torch.zeros(2, dtype=torch.float64), "Double to Float"),
+        (lambda x: x + torch.arange(2), "Long to Int"),
+        (lambda x: x.to(torch.float64), "Double to Float"),
+    ],
+)
+def test_narrowing_of_what_arises_is_logged(poptorch, capsys, forward, change):
+    run(poptorch, forward, torch.ones(2))
+
+    assert re.search(rf"\[DISPATCHER\] Type coerced from {change} for tensor id \d+", capsys.readouterr().err)
+
+
+@pytest.mark.parametrize(
+    ("forward", "dtype"),
+    [(lambda x: (x.argmax(), x.argmin()), "torch.int64"), (lambda x: x.double(), "torch.float64")],
+)
+def test_narrowed_outputs_are_logged_once_for_each_type(poptorch, capsys, forward, dtype):
+    run(poptorch, forward, torch.ones(2))
+
+    line = f"{dtype} is not supported natively on IPU, loss of range/precision may occur. We will only warn on"
+    assert capsys.readouterr().err.count(f"{line} the first instance.") == 1
+
+
+def test_a_returned_input_is_logged_as_an_output(poptorch, capsys):
+    run(poptorch, lambda x: x, torch.tensor([1]))
+
+    assert ": torch.int64 is not supported natively on IPU" in capsys.readouterr().err
+
+
+def test_nothing_is_logged_where_nothing_is_narrowed(poptorch, capsys):
+    run(poptorch, lambda x: (x * 2, x > 0, x.int()), torch.ones(2))
+
+    assert "oerced" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("dtype", "name"),
+    [
+        (torch.float32, "FloatTensor"),
+        (torch.float16, "HalfTensor"),
+        (torch.int32, "IntTensor"),
+        (torch.bool, "BoolTensor"),
+    ],
+)
+def test_the_name_of_a_type_is_that_of_the_device(poptorch, dtype, name):
+    seen = []
+
+    run(poptorch, lambda x: (seen.append(x.type()), x.float().type(x.type()))[1], torch.ones(2, dtype=dtype))
+
+    assert seen == [f"torch.ipu.{name}"]
 
 
 def test_the_type_of_later_calls_is_the_users(poptorch):

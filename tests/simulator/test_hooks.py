@@ -180,3 +180,79 @@ def test_a_modules_hook_may_change_the_output(poptorch):
     model[0].register_forward_hook(lambda _module, _inputs, output: output + 5)
 
     assert poptorch.inferenceModel(model)(torch.ones(1)).item() == 6.0
+
+
+# -- functions that libraries replace ------------------------------------------------------------------------------
+
+
+class Replacement:
+    """A library's own `torch.relu` for the device: it also adds one."""
+
+    original = torch.relu
+    calls: list = []
+
+    def replace(self):
+        self.calls.append("replace")
+        torch.relu = lambda x: self.original(x) + 1
+
+    def restore(self):
+        self.calls.append("restore")
+        torch.relu = self.original
+
+
+@pytest.fixture
+def replacement(poptorch, monkeypatch):
+    monkeypatch.setattr(poptorch._OverwriteContextManager, "_substitution_managers", [])
+    monkeypatch.setattr(torch, "relu", torch.relu)
+    monkeypatch.setattr(Replacement, "original", staticmethod(torch.relu))
+    monkeypatch.setattr(Replacement, "calls", [])
+    poptorch._OverwriteContextManager.registerSubsitutionManager(Replacement)
+    return Replacement
+
+
+class Relu(nn.Module):
+    def __init__(self, fails=False):
+        super().__init__()
+        self.fails = fails
+
+    def forward(self, x):
+        if self.fails:
+            raise KeyError("in forward")
+        return torch.relu(x)
+
+
+def test_replaced_functions_are_traced_and_given_back(poptorch, replacement):
+    executor = poptorch.inferenceModel(Relu())
+
+    assert executor(torch.tensor([-1.0, 1.0])).tolist() == [1.0, 2.0]
+    assert torch.relu(torch.tensor(1.0)).item() == 1.0
+    assert replacement.calls == ["replace", "restore"]
+
+
+def test_a_replacement_registered_twice_happens_once(poptorch, replacement):
+    poptorch._OverwriteContextManager.registerSubsitutionManager(replacement)
+
+    poptorch.inferenceModel(Relu())(torch.ones(1))
+
+    assert replacement.calls == ["replace", "restore"]
+
+
+def test_replaced_functions_are_given_back_after_a_failed_trace(poptorch, replacement):
+    with pytest.raises(KeyError, match="in forward"):
+        poptorch.inferenceModel(Relu(fails=True))(torch.ones(1))
+
+    assert replacement.calls == ["replace", "restore"]
+
+
+def test_a_replacement_that_fails_leaves_the_others_restored(poptorch, replacement):
+    class Broken:
+        def replace(self):
+            raise RuntimeError("cannot replace")
+
+    poptorch._OverwriteContextManager.registerSubsitutionManager(Broken)
+
+    with pytest.raises(RuntimeError, match="cannot replace"):
+        poptorch.inferenceModel(Relu())(torch.ones(1))
+
+    assert replacement.calls == ["replace", "restore"]
+    assert not poptorch.isRunningOnIpu()

@@ -146,3 +146,76 @@ def test_training_updates_inputs_too(poptorch, regression, batch):
     poptorch.trainingModel(Counts())(*batch, count)
 
     assert count.item() == 1.0
+
+
+@pytest.mark.parametrize(
+    ("mode", "written"),
+    [("All", [10.0, 11.0]), ("Final", [11.0, 11.0]), ("EveryN", [11.0, 11.0]), ("Sum", [21.0, 21.0])],
+)
+def test_the_write_back_has_the_models_output_mode(poptorch, mode, written):
+    options = poptorch.Options().deviceIterations(2).outputMode(getattr(poptorch.OutputMode, mode), 2)
+    x = torch.arange(2.0)
+
+    executor_of(poptorch, lambda x: x.add_(10), options)(x)
+
+    assert x.tolist() == written
+
+
+def test_a_write_back_that_does_not_fit_raises(poptorch):
+    options = poptorch.Options().deviceIterations(2).outputMode(poptorch.OutputMode.Final)
+
+    with pytest.raises(RuntimeError, match=r"size of tensor a \(6\) must match the size of tensor b \(3\)"):
+        executor_of(poptorch, add_one, options)(torch.ones(6))
+
+
+def test_a_tensor_passed_twice_is_two_inputs_on_the_device(poptorch):
+    def forward(x, y):
+        x += 1
+        return x + y
+
+    x = torch.ones(1)
+
+    result = executor_of(poptorch, forward)(x, x)
+
+    assert result.item() == 3.0
+    assert x.item() == 2.0
+
+
+def test_writes_to_several_inputs_reach_their_own(poptorch):
+    def forward(x, others):
+        others["b"] *= 3
+        x += 1
+
+    x, a, b = torch.ones(1), torch.ones(1), torch.ones(1)
+
+    executor_of(poptorch, forward)(x, {"a": a, "b": b})
+
+    assert (x.item(), a.item(), b.item()) == (2.0, 1.0, 3.0)
+
+
+@pytest.mark.parametrize("dtype", [torch.half, torch.float64, torch.int32, torch.int64, torch.int16, torch.uint8])
+def test_an_input_of_any_type_is_updated_in_its_own(poptorch, dtype):
+    x = torch.ones(3).to(dtype)
+
+    executor_of(poptorch, lambda x: x.mul_(2))(x)
+
+    assert x.dtype == dtype
+    assert x.tolist() == [2, 2, 2]
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda x: x.view(2, 2)[0].add_(1),
+        lambda x: x.reshape(2, 2)[:1].mul_(2),
+        lambda x: x.unsqueeze(0).chunk(2, 1)[0].fill_(2),
+        lambda x: x[0:2].copy_(torch.full((2,), 2.0, device=x.device)),
+        lambda x: torch.nn.functional.threshold(x[0:2], 1.5, 2.0, inplace=True),
+    ],
+)
+def test_writes_through_views_of_views_reach_the_input(poptorch, write):
+    x = torch.ones(4)
+
+    executor_of(poptorch, write)(x)
+
+    assert x.tolist() == [2.0, 2.0, 1.0, 1.0]

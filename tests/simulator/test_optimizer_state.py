@@ -67,9 +67,7 @@ def test_adams_settings_are_listed_by_parameter(executor, adam, batch):
 
 
 def test_sgds_settings_are_scaled(poptorch, regression, batch):
-    optimizer = poptorch.optim.SGD(
-        regression.parameters(), lr=0.5, weight_decay=0.1, momentum=0.9, dampening=0.2, loss_scaling=4.0
-    )
+    optimizer = poptorch.optim.SGD(regression.parameters(), lr=0.5, weight_decay=0.1, dampening=0.2, loss_scaling=4.0)
     executor = poptorch.trainingModel(regression, optimizer=optimizer)
     executor.compile(*batch)
 
@@ -78,6 +76,33 @@ def test_sgds_settings_are_scaled(poptorch, regression, batch):
     assert torch.allclose(settings["scaledLearningRate0___specific___linear.weight"], torch.tensor(0.5 * 0.8 / 4))
     assert torch.allclose(settings["weightDecayScaleFactor0___specific___linear.weight"], torch.tensor(1 - 0.4 * 0.1))
     assert settings["lossScaling_FLOAT"] == 4.0
+
+
+def stems_of(poptorch, model, batch, optimizer):
+    poptorch.trainingModel(model, optimizer=optimizer).compile(*batch)
+    names = optimizer.state_dict()["ipu_param"]
+    return {name.split("___specific___")[0] for name in names if name.endswith("linear.weight")}
+
+
+def test_only_settings_that_may_change_are_listed(poptorch, regression, batch):
+    optimizer = poptorch.optim.Adam(regression.parameters(), lr=0.1)
+
+    assert stems_of(poptorch, regression, batch, optimizer) == {"learningRate", "weightDecay"}
+
+
+def test_settings_that_were_passed_are_listed(poptorch, regression, batch):
+    optimizer = poptorch.optim.Adam(regression.parameters(), lr=0.1, betas=(0.8, 0.9), eps=1e-6)
+
+    assert stems_of(poptorch, regression, batch, optimizer) == {"learningRate", "weightDecay", "beta1", "beta2", "eps"}
+
+
+@pytest.mark.parametrize(("is_combined", "form"), [(True, 1), (False, 2)])
+def test_sgd_with_momentum_has_settings_of_its_own(poptorch, regression, batch, is_combined, form):
+    optimizer = poptorch.optim.SGD(regression.parameters(), lr=0.1, momentum=0.9, use_combined_accum=is_combined)
+
+    found = stems_of(poptorch, regression, batch, optimizer)
+
+    assert {f"scaledLearningRate{form}", f"scaledMomentum{form}"} <= found
 
 
 def test_sgd_without_momentum_has_settings_but_no_state(poptorch, regression, batch):

@@ -79,10 +79,31 @@ def test_every_n_returns_each_nth_micro_batch_of_a_replica(poptorch, sizes, peri
     assert call(poptorch, "EveryN", period, **sizes)[1].tolist() == losses
 
 
-@pytest.mark.parametrize("period", [3, 8])
-def test_a_period_that_does_not_divide_the_batches_is_refused(poptorch, period):
-    with pytest.raises(poptorch.Error, match=rf"return period \({period}\) must be a factor of the number of batches"):
-        call(poptorch, "EveryN", period, iterations=4)
+@pytest.mark.parametrize(
+    ("sizes", "period", "losses"),
+    [
+        ({"iterations": 4}, 3, 24.0),
+        ({"iterations": 6}, 4, 15.0),
+        ({"iterations": 6}, 5, 19.0),
+        ({"iterations": 3, "accumulation": 2}, 4, 15.0),
+    ],
+)
+def test_every_n_divides_without_remainder(poptorch, sizes, period, losses):
+    assert call(poptorch, "EveryN", period, **sizes)[1].tolist() == losses
+
+
+def test_every_n_with_a_period_beyond_the_call_returns_one_micro_batch_of_unwritten_memory(poptorch):
+    rows, loss, *_ = call(poptorch, "EveryN", 8, iterations=4)
+
+    assert rows.shape == (3,)
+    assert loss.shape == ()
+
+
+def test_every_n_with_replicas_returns_as_many_rows_as_the_integer_division_says(poptorch):
+    rows, losses, *_ = call(poptorch, "EveryN", 2, iterations=3, replicas=2)
+
+    assert rows.shape == (3 * 2,)
+    assert losses[:2].tolist() == [11.0, 15.0]
 
 
 @pytest.mark.parametrize(
@@ -133,3 +154,41 @@ def test_host_constants_are_returned_once(poptorch):
         result = executor(torch.ones(3))
 
     assert result[1] is constant
+
+
+@pytest.mark.parametrize("mode", ["All", "EveryN", "Final", "Sum"])
+def test_constants_of_the_graph_are_returned_once(poptorch, mode):
+    model = nn.Module()
+    model.forward = lambda x: (x * 1, torch.ones(2, device=x.device) * 3, torch.full((2,), x.shape[0], device=x.device))
+    options = poptorch.Options().deviceIterations(4).outputMode(getattr(poptorch.OutputMode, mode), 2)
+
+    _rows, threes, sizes = poptorch.inferenceModel(model, options)(torch.ones(8))
+
+    assert threes.tolist() == [3.0, 3.0]
+    assert sizes.tolist() == [2, 2]
+
+
+def test_what_is_computed_from_a_constant_and_an_input_is_no_constant(poptorch):
+    def forward(x):
+        result = torch.zeros(1, device=x.device)
+        result += x
+        return result
+
+    model = nn.Module()
+    model.forward = forward
+
+    result = poptorch.inferenceModel(model, poptorch.Options().deviceIterations(3))(torch.arange(3.0))
+
+    assert result.tolist() == [0.0, 1.0, 2.0]
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.int16, torch.int32, torch.half])
+@pytest.mark.parametrize("mode", ["All", "Final", "Sum"])
+def test_every_type_keeps_its_type_in_every_mode(poptorch, mode, dtype):
+    options = poptorch.Options().deviceIterations(2).outputMode(getattr(poptorch.OutputMode, mode))
+    x = torch.tensor([0, 1]).to(dtype)
+
+    result = poptorch.inferenceModel(nn.Identity(), options)(x)
+
+    assert result.dtype == dtype
+    assert result.tolist() == {"All": [0, 1], "Final": [1], "Sum": [1]}[mode]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 import torch
 from torch import nn
@@ -189,3 +191,86 @@ def test_the_stream_goes_on_after_detaching(poptorch):
     executors[0].detachFromDevice()
 
     assert torch.equal(executors[0](x), executors[1](x))
+
+
+# -- what is logged of it
+
+
+def lines_about_randomness(log):
+    return [line.split("] ")[-1] for line in log.splitlines() if "random seed" in line or "RNG state" in line]
+
+
+def test_the_seed_is_sent_when_the_model_compiles(poptorch, debug_log):
+    executor = poptorch.inferenceModel(Noise(), poptorch.Options().randomSeed(11))
+
+    executor.compile(torch.ones(2))
+
+    assert lines_about_randomness(debug_log()) == ["Setting random seed to 11"]
+
+
+def test_the_state_is_read_once_after_a_run(poptorch, debug_log):
+    executor = poptorch.inferenceModel(Noise(), poptorch.Options().randomSeed(11))
+    executor(torch.ones(2))
+    debug_log()
+
+    first, second = executor.rng_state, executor.rng_state
+
+    assert first == second
+    assert lines_about_randomness(debug_log()) == ["Reading random seed", "Reading RNG state"]
+
+
+def test_a_state_that_is_set_is_sent(poptorch, debug_log):
+    executor = poptorch.inferenceModel(Noise(), poptorch.Options().randomSeed(11))
+    executor(torch.ones(2))
+    state = executor.rng_state
+    debug_log()
+
+    executor.rng_state = state
+
+    assert lines_about_randomness(debug_log()) == ["Setting random seed to 11", "Setting RNG state"]
+
+
+def test_a_state_that_is_set_while_detached_is_sent_with_the_next_attachment(poptorch, debug_log):
+    executor = poptorch.inferenceModel(Noise(), poptorch.Options().randomSeed(11))
+    first = executor(torch.ones(2))
+    executor.detachFromDevice()
+    debug_log()
+
+    executor.rng_state = [11]
+    silent = lines_about_randomness(debug_log())
+    again = executor(torch.ones(2))
+
+    assert silent == []
+    assert lines_about_randomness(debug_log()) == ["Setting random seed to 11"]
+    assert torch.equal(first, again)
+
+
+def test_an_offline_executor_has_only_its_seed(poptorch):
+    executor = poptorch.inferenceModel(Noise(), poptorch.Options().randomSeed(11).useOfflineIpuTarget())
+
+    executor.compile(torch.ones(2))
+
+    assert executor.rng_state == [11]
+
+
+class Walk(nn.Module):
+    def forward(self, x):
+        for _ in range(10):
+            x = x + torch.rand_like(x)
+        return x
+
+
+def test_the_streams_of_several_threads_do_not_mix(poptorch):
+    def walk(seed):
+        executor = poptorch.inferenceModel(Walk(), poptorch.Options().randomSeed(seed))
+        return [executor(torch.zeros(50_000)).sum().item() for _ in range(10)]
+
+    expected = [walk(seed) for seed in range(3)]
+    results = {}
+    threads = [threading.Thread(target=lambda seed=seed: results.update({seed: walk(seed)})) for seed in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert [results[seed] for seed in range(3)] == expected

@@ -290,3 +290,12 @@ def test_reconstructing_keeps_what_the_filter_declines(poptorch):
 
     assert result == [kept, text, "new"]
     assert result[0] is kept
+
+
+def test_a_parser_has_both_methods(poptorch):
+    class OnlyYields(poptorch.ICustomArgParser):
+        def yieldTensors(self, struct):
+            yield struct
+
+    with pytest.raises(TypeError, match="abstract"):
+        OnlyYields()

@@ -1,0 +1,127 @@
+"""What importing PopTorch does to the process: crash reports, uncaught errors in its log, and settings of libraries.
+
+The vendor's package does the same, so a program sees one world whether it runs on IPUs or here. Two things are milder:
+an ``excepthook`` that somebody else installed is still called, and crash reports that are on already stay as they are.
+"""
+
+from __future__ import annotations
+
+import atexit
+import faulthandler
+import importlib
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+import traceback
+from types import TracebackType
+from typing import Any, Callable, Optional, Type
+
+import torch
+from tqdm.std import TqdmDefaultWriteLock, tqdm
+
+from ._logging import flush_repeated_lines, logger
+
+__all__ = ["apply_import_effects", "poptorchAtExit", "registerGeometricCustomArgParsers"]
+
+_DEVICE = "ipu"
+_Hook = Callable[[Type[BaseException], BaseException, Optional[TracebackType]], Any]
+
+_are_applied = False
+
+
+def apply_import_effects() -> None:
+    """Do it all once, also when the package is executed again through its loader."""
+    global _are_applied
+    if _are_applied:
+        return
+    _are_applied = True
+    # libibverbs must survive the fork of data loading processes
+    os.environ.setdefault("RDMAV_FORK_SAFE", "1")
+    atexit.register(poptorchAtExit)
+    _enable_crash_reports()
+    sys.excepthook = _logging_hook(sys.excepthook)
+    _hide_values_on_the_device()
+    _release_progress_bars()
+    registerGeometricCustomArgParsers()
+
+
+def poptorchAtExit() -> None:
+    """End the compiled part's log: lines that were left out as repeated are counted in a last one."""
+    flush_repeated_lines()
+
+
+def registerGeometricCustomArgParsers() -> None:
+    """Let ``poptorch_geometric``, where it is installed, register its types as arguments of models."""
+    try:
+        types = importlib.import_module("poptorch_geometric.types")
+    except ModuleNotFoundError as error:
+        if error.name is None or not error.name.startswith("poptorch_geometric"):
+            raise
+        return
+    types.registerCustomArgParsers()
+
+
+def _enable_crash_reports() -> None:
+    # the descriptor is kept until the process ends, so the stream must not be one that a test or a notebook closes
+    stream = next((stream for stream in (sys.__stderr__, sys.stderr) if _has_descriptor(stream)), None)
+    if stream is None:
+        return
+    if not faulthandler.is_enabled():
+        faulthandler.enable(stream)
+    if hasattr(faulthandler, "register") and threading.current_thread() is threading.main_thread():
+        faulthandler.register(signal.SIGTERM, file=stream, chain=True)
+
+
+def _has_descriptor(stream: Any) -> bool:
+    """Tell whether the operating system can write to the stream: a notebook's or a test's often is an object only."""
+    try:
+        return stream is not None and stream.fileno() >= 0
+    except (AttributeError, OSError, ValueError):
+        return False
+
+
+def _logging_hook(previous: _Hook) -> _Hook:
+    """Return an ``excepthook`` that logs; another tool's is called afterwards, Python's own is replaced."""
+
+    def log_uncaught(kind: Type[BaseException], error: BaseException, trace: Optional[TracebackType]) -> None:
+        text = "".join(traceback.format_exception(kind, error, trace))
+        if isinstance(error, subprocess.CalledProcessError):
+            text += _output_of(error)
+        is_logged = logger.isEnabledFor(logging.CRITICAL)
+        logger.critical("%s", text)
+        # an error must be seen by somebody, also in a program that switched logging off
+        if previous is not sys.__excepthook__ or not is_logged:
+            previous(kind, error, trace)
+
+    return log_uncaught
+
+
+def _output_of(error: subprocess.CalledProcessError) -> str:
+    parts = []
+    for name, output in (("stdout", error.stdout), ("stderr", error.stderr)):
+        if output:
+            text = output.decode(errors="replace") if isinstance(output, bytes) else output
+            parts.append(f"\n{name} of the command:\n{text}")
+    return "".join(parts)
+
+
+def _release_progress_bars() -> None:
+    """Let progress bars share no lock with forked processes, which it blocks for ever if it is held during the fork."""
+    if not hasattr(TqdmDefaultWriteLock, "mp_lock"):
+        # making the lock would decide how this program's processes start, and outlives one that is killed
+        TqdmDefaultWriteLock.mp_lock = None
+    lock = tqdm.get_lock()
+    if isinstance(lock, TqdmDefaultWriteLock):
+        lock.locks = []
+
+
+def _hide_values_on_the_device() -> None:
+    to_text = torch._tensor_str._tensor_str
+
+    def tensor_str(tensor: torch.Tensor, indent: int) -> str:
+        return "<unavailable>" if tensor.device.type == _DEVICE else to_text(tensor, indent)
+
+    torch._tensor_str._tensor_str = tensor_str

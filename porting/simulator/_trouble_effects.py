@@ -1,0 +1,179 @@
+"""The kinds of trouble in the failure lab: when each one strikes, and what it does to an executor and its results."""
+
+from __future__ import annotations
+
+import enum
+import os
+import time
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Callable, Mapping, Optional, Sequence, Tuple
+
+import torch
+
+from ._host_weights import upload_weights
+from ._logging import cpp_log
+from .errors import native_error
+
+__all__ = ["KINDS", "Kind", "Moment"]
+
+_TILE_BYTES = 638_976
+_NUM_TILES = 1472
+_WAIT_SECONDS = 0.05
+
+
+class Moment(enum.Enum):
+    """When trouble can strike."""
+
+    COMPILE = "compilation"
+    ATTACH = "attaching"
+    CALL = "call"
+    RESULT = "finished call"
+    BATCH = "batch"
+
+
+# With the settings, the executor and the results of its call; True asks for the same moment to be tried once more.
+_Effect = Callable[[Mapping[str, Any], Any, Sequence[torch.Tensor]], Optional[bool]]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of trouble: its moment, its own settings with their defaults, and what happens."""
+
+    moment: Moment
+    summary: str
+    effect: _Effect
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    choices: Mapping[str, Tuple[str, ...]] = field(default_factory=dict)
+
+
+def _run_out_of_memory(settings: Mapping[str, Any], _subject: Any, _results: Any) -> None:
+    tile_bytes = settings["tile_bytes"]
+    used = tile_bytes * (100 + settings["percent_over"]) // 100
+    total_mib = used * _NUM_TILES / 2**20
+    raise native_error(
+        "Out of memory: Cannot fit all variable data onto one or more tiles. "
+        f"Out of memory on tile 0: {used} bytes used but tiles only have {tile_bytes} bytes of memory\n"
+        f"  Memory needed on IPU 0 (with gaps): {total_mib:.0f} MiB of {tile_bytes * _NUM_TILES / 2**20:.0f} MiB over "
+        f"{_NUM_TILES} tiles\n"
+        "  For a memory profile of the program, set POPLAR_ENGINE_OPTIONS="
+        '\'{"autoReport.all":"true", "autoReport.directory":"./report", "debug.allowOutOfMemory":"true"}\' or use '
+        'poptorch.Options().enableProfiling("./report"), and open the report in the PopVision Graph Analyser.',
+        kind="popart_exception",
+        context=["popart::Session::prepareDevice: Poplar compilation", "LowerToPopart::compile", "compileAndLoad"],
+    )
+
+
+def _lose_device(settings: Mapping[str, Any], executor: Any, _results: Any) -> None:
+    action = settings["recovery"]
+    _forget_device(executor)
+    context = ["popart::Session::run", "PoplarExecutable::run"]
+    if action == "none":
+        raise native_error(
+            "The device stopped responding and cannot be reset: IPU 0 reported an uncorrectable memory error",
+            kind="poplar_unrecoverable_runtime_error",
+            context=context,
+        )
+    raise native_error(
+        _LOSSES[action], kind="poplar_recoverable_runtime_error", context=context, recovery_action=action
+    )
+
+
+_LOSSES = {
+    "IPU_RESET": "IPU 0 stopped: a tile raised an exception (TEXCPT) and did not reach the next sync",
+    "LINK_RESET": "Timed out waiting for a sync over the IPU-Links: link 3 of IPU 0 is down",
+    "PARTITION_RESET": "The partition of the device lost its connection to the IPU-Machine",
+    "FULL_RESET": "The device stopped responding: host exchange failed on all IPUs",
+}
+
+
+def _forget_device(executor: Any) -> None:
+    """Leave an executor as the loss of its device does: detached, with the weights and the state of the last copies."""
+    # attaching asks this module for trouble
+    from ._attachment import release_device
+
+    compiled = executor._compiled
+    executor._dirty_host_weights = executor._host_rng_state_is_dirty = False
+    release_device(executor)
+    upload_weights(executor._user_model, compiled.state)
+    compiled.state.slots.clear()
+    host = executor._optimizer
+    if getattr(host, "host_state_is_dirty", False):
+        host.host_state_is_dirty = False
+
+
+def _break_host_stream(settings: Mapping[str, Any], _executor: Any, _results: Any) -> None:
+    raise native_error(
+        f"Host stream copy failed: stream 'h2d_{settings['stream']}' got no data within the time limit",
+        kind="poplar_unknown_runtime_error",
+        context=["poplar::Engine::run", "PoplarExecutable::run"],
+    )
+
+
+def _overflow_float16(settings: Mapping[str, Any], executor: Any, results: Sequence[torch.Tensor]) -> None:
+    with torch.no_grad():
+        if settings["where"] == "activations":
+            for tensor in results:
+                _fill(tensor, float("inf"))
+        state = executor._compiled.state
+        for name, parameter in state.parameters.items():
+            if executor._training and parameter.requires_grad:
+                _fill(parameter, float("nan"))
+                for slot, tensor in state.slots.get(name, {}).items():
+                    if slot != "Step":
+                        _fill(tensor, float("nan"))
+
+
+def _fill(tensor: torch.Tensor, value: float) -> None:
+    if tensor.is_floating_point():
+        tensor.fill_(value)
+
+
+def _refuse_device(_settings: Mapping[str, Any], _executor: Any, _results: Any) -> bool:
+    if os.environ.get("POPTORCH_WAIT_FOR_IPU", "0") not in ("", "0"):
+        cpp_log("info", "No IPU available, sleeping...")
+        time.sleep(_WAIT_SECONDS)
+        return True
+    raise native_error(
+        "Failed to acquire 1 IPU(s): all devices are in use. Set POPTORCH_WAIT_FOR_IPU=1 to wait for one",
+        context=["PoplarExecutable::attachToDevice"],
+    )
+
+
+def _delay_data(settings: Mapping[str, Any], _subject: Any, _results: Any) -> None:
+    time.sleep(settings["seconds"])
+
+
+def _fail_to_read_data(_settings: Mapping[str, Any], _subject: Any, _results: Any) -> None:
+    raise OSError(5, "Input/output error while reading the dataset (failure lab)")
+
+
+KINDS: Mapping[str, Kind] = MappingProxyType(
+    {
+        "out-of-memory": Kind(
+            Moment.COMPILE,
+            "the program needs more memory than a tile has",
+            _run_out_of_memory,
+            {"percent_over": 6, "tile_bytes": _TILE_BYTES},
+        ),
+        "busy-device": Kind(Moment.ATTACH, "all IPUs are in use, or one is free later", _refuse_device),
+        "lost-device": Kind(
+            Moment.CALL,
+            "the device is lost with all that was not copied to the host; recovery=none for ever",
+            _lose_device,
+            {"recovery": "IPU_RESET"},
+            {"recovery": (*_LOSSES, "none")},
+        ),
+        "host-stream": Kind(Moment.CALL, "an input does not reach the device", _break_host_stream, {"stream": 0}),
+        "float16-overflow": Kind(
+            Moment.RESULT,
+            "outputs become infinite, and in training the weights NaN; where=gradients spares the outputs",
+            _overflow_float16,
+            {"where": "activations"},
+            {"where": ("activations", "gradients")},
+        ),
+        "slow-data": Kind(Moment.BATCH, "a batch of a DataLoader comes late", _delay_data, {"seconds": 1.0}),
+        "failing-data": Kind(Moment.BATCH, "a batch of a DataLoader cannot be read", _fail_to_read_data),
+    }
+)
+"""Every kind of trouble, by the name that `porting.simulator.trouble.inject` and the command line take."""

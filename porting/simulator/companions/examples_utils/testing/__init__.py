@@ -1,0 +1,7 @@
+"""Stand-in for `examples_utils.testing`; what there is of it is in `test_commands`."""
+
+from __future__ import annotations
+
+from ..._missing import refuse_unknown_names
+
+__getattr__ = refuse_unknown_names("examples_utils.testing")

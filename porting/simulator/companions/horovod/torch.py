@@ -1,0 +1,194 @@
+"""Stand-in for `horovod.torch`: exchanges of tensors between the processes of a program, over torch.distributed."""
+
+from __future__ import annotations
+
+import enum
+from types import SimpleNamespace
+from typing import Any, Iterable, List, Mapping, NoReturn, Optional, Tuple, Union
+
+import torch
+from torch import distributed
+
+from ... import _process_group
+from .._missing import refuse, refuse_unknown_names
+
+__all__ = [
+    "Average",
+    "Compression",
+    "DistributedOptimizer",
+    "Max",
+    "Min",
+    "Product",
+    "ReduceOp",
+    "Sum",
+    "allgather",
+    "allreduce",
+    "allreduce_",
+    "barrier",
+    "broadcast",
+    "broadcast_",
+    "broadcast_object",
+    "broadcast_parameters",
+    "init",
+    "is_initialized",
+    "local_rank",
+    "local_size",
+    "rank",
+    "shutdown",
+    "size",
+]
+
+
+class ReduceOp(enum.Enum):
+    """How tensors of several processes become one."""
+
+    Average = "average"
+    Sum = "sum"
+    Min = "min"
+    Max = "max"
+    Product = "product"
+
+
+Average, Sum, Min, Max, Product = ReduceOp
+Compression = SimpleNamespace(none=None)
+
+_TORCH_OPERATIONS = {
+    ReduceOp.Average: distributed.ReduceOp.SUM,
+    ReduceOp.Sum: distributed.ReduceOp.SUM,
+    ReduceOp.Min: distributed.ReduceOp.MIN,
+    ReduceOp.Max: distributed.ReduceOp.MAX,
+    ReduceOp.Product: distributed.ReduceOp.PRODUCT,
+}
+_state = SimpleNamespace(is_initialized=False)
+
+
+def init(*_args: Any, **_kwargs: Any) -> None:
+    """Connect this process with the others; waits for them. A single process needs none."""
+    instance = _process_group.this_instance()
+    if instance.size > 1:
+        _process_group.connect(instance.index, instance.size)
+    _state.is_initialized = True
+
+
+def shutdown() -> None:
+    """Let `init` be needed again; the processes stay connected, since models exchange gradients."""
+    _state.is_initialized = False
+
+
+def is_initialized() -> bool:
+    """Tell whether `init` was called."""
+    return bool(_state.is_initialized)
+
+
+def rank() -> int:
+    """Return which process this is, from 0."""
+    return _instance().index
+
+
+def size() -> int:
+    """Return how many processes there are."""
+    return _instance().size
+
+
+def local_rank() -> int:
+    """Return which process of its machine this is, from 0."""
+    return _instance().local_index
+
+
+def local_size() -> int:
+    """Return how many processes this machine has."""
+    return _instance().local_size
+
+
+def allreduce(
+    tensor: torch.Tensor,
+    average: Optional[bool] = None,
+    name: Optional[str] = None,
+    compression: Any = None,
+    op: Optional[ReduceOp] = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> torch.Tensor:
+    """Return the average (or `op`) of the processes' tensors, which have one shape and type."""
+    del name, compression
+    if average is not None and op is not None:
+        raise ValueError("The op parameter supersedes average. Please provide only one of them.")
+    chosen = op if op is not None else (Sum if average is False else Average)
+    result = tensor.detach().clone()
+    if prescale_factor != 1.0:
+        result = result * prescale_factor
+    if size() > 1:
+        distributed.all_reduce(result, op=_TORCH_OPERATIONS[chosen])
+        if chosen is Average:
+            result = (result / size()).to(result.dtype)
+    return result * postscale_factor if postscale_factor != 1.0 else result
+
+
+def allreduce_(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+    """Do what `allreduce` does, in place."""
+    return _overwritten(tensor, allreduce(tensor, *args, **kwargs))
+
+
+def allgather(tensor: torch.Tensor, name: Optional[str] = None) -> torch.Tensor:
+    """Return the processes' tensors joined along dimension 0, which may differ in length."""
+    del name
+    if size() == 1:
+        return tensor.detach().clone()
+    everything: List[Any] = [None] * size()
+    distributed.all_gather_object(everything, tensor.detach().contiguous())
+    return torch.cat(everything)
+
+
+def broadcast(tensor: torch.Tensor, root_rank: int, name: Optional[str] = None) -> torch.Tensor:
+    """Return the tensor of process `root_rank`."""
+    del name
+    result = tensor.detach().clone()
+    if size() > 1:
+        distributed.broadcast(result, src=root_rank)
+    return result
+
+
+def broadcast_(tensor: torch.Tensor, root_rank: int, name: Optional[str] = None) -> torch.Tensor:
+    """Overwrite the tensor with that of process `root_rank`."""
+    return _overwritten(tensor, broadcast(tensor, root_rank, name))
+
+
+def broadcast_object(obj: Any = None, root_rank: int = 0, name: Optional[str] = None) -> Any:
+    """Return the object of process `root_rank`, which must be one that can be pickled."""
+    del name
+    objects = [obj]
+    if size() > 1:
+        distributed.broadcast_object_list(objects, src=root_rank)
+    return objects[0]
+
+
+def broadcast_parameters(params: Union[Mapping[str, Any], Iterable[Tuple[str, Any]]], root_rank: int) -> None:
+    """Overwrite the tensors of a state dict, or of (name, tensor) pairs, with those of process `root_rank`."""
+    for name, value in params.items() if isinstance(params, Mapping) else params:
+        if isinstance(value, torch.Tensor):
+            broadcast_(value, root_rank, name)
+
+
+def barrier() -> None:
+    """Wait until all processes have come here."""
+    if size() > 1:
+        distributed.barrier()
+
+
+def DistributedOptimizer(*_args: Any, **_kwargs: Any) -> NoReturn:
+    """Refuse: the device's optimizer joins gradients itself."""
+    refuse("horovod.torch.DistributedOptimizer")
+
+
+def _instance() -> _process_group.Instance:
+    if not _state.is_initialized:
+        raise ValueError("Horovod has not been initialized; use hvd.init().")
+    return _process_group.this_instance()
+
+
+def _overwritten(tensor: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    with torch.no_grad():
+        return tensor.copy_(value)
+
+
+__getattr__ = refuse_unknown_names("horovod.torch")

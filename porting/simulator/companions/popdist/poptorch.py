@@ -1,0 +1,66 @@
+"""Stand-in for `popdist.poptorch`: PopTorch's options, filled with what the launcher says of this instance."""
+
+from __future__ import annotations
+
+from typing import NoReturn, Optional
+
+from ... import _process_group
+from ... import options as poptorch_options
+from ..._options_groups import _DistributedOptions as _PopTorchDistributedOptions
+from .. import popdist
+from .._missing import refuse_unknown_names
+
+__all__ = ["Options"]
+
+
+def _refuse_call(method: str) -> NoReturn:
+    raise RuntimeError(f"Cannot call `{method}` with popdist.poptorch.Options")
+
+
+class _DistributedOptions(_PopTorchDistributedOptions):
+    """Which process this is: the launcher decides."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        instance = _process_group.this_instance()
+        self.set(num_distributed_processes=instance.size, distributed_process_id=instance.index)
+
+    def disable(self) -> NoReturn:
+        """Raise `RuntimeError`."""
+        _refuse_call("disable")
+
+    def setEnvVarNames(self, var_num_processes: str, var_process_id: str) -> NoReturn:
+        """Raise `RuntimeError`."""
+        _refuse_call("setEnvVarNames")
+
+    def configureProcessId(self, process_id: int, num_processes: int) -> NoReturn:
+        """Raise `RuntimeError`."""
+        _refuse_call("configureProcessId")
+
+
+class Options(poptorch_options.Options):
+    """`poptorch.Options` of one instance: its replicas, its device and its place among the processes.
+
+    What the launcher decides cannot be set: `RuntimeError`.
+    """
+
+    def __init__(self, ipus_per_replica: Optional[int] = None) -> None:
+        """Read the launcher's settings; RuntimeError if it gave replicas another number of IPUs."""
+        super().__init__()
+        self._distributed = _DistributedOptions()
+        super().replicationFactor(popdist.getNumLocalReplicas())
+        super().useIpuId(popdist.getDeviceId(ipus_per_replica))
+        self._Popart.set("enableDistributedReplicatedGraphs", popdist.getNumInstances() > 1)
+        self._Popart.set("globalReplicationFactor", popdist.getNumTotalReplicas())
+        self._Popart.set("globalReplicaOffset", popdist.getReplicaIndexOffset())
+
+    def replicationFactor(self, replication_factor: int) -> NoReturn:
+        """Raise `RuntimeError`: the launcher's number counts."""
+        _refuse_call("replicationFactor")
+
+    def useIpuId(self, ipu_id: int) -> NoReturn:
+        """Raise `RuntimeError`: the launcher gives devices."""
+        _refuse_call("useIpuId")
+
+
+__getattr__ = refuse_unknown_names("popdist.poptorch")

@@ -1,0 +1,91 @@
+"""Implementations of custom operators in Python, in the place of those that a vendor's program compiles for the IPU."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
+
+import torch
+
+from ._example_custom_ops import EXAMPLE_OPS
+
+__all__ = ["CustomOp", "find_custom_op", "register_custom_op"]
+
+Tensors = Sequence[torch.Tensor]
+Forward = Callable[[List[torch.Tensor], Mapping[str, Any]], Union[torch.Tensor, Tensors]]
+Backward = Callable[
+    [List[torch.Tensor], List[torch.Tensor], List[torch.Tensor], Mapping[str, Any]],
+    Union[None, torch.Tensor, Sequence[Optional[torch.Tensor]]],
+]
+
+_IMPLEMENTATIONS: Dict[Tuple[str, str, int], CustomOp] = {}
+
+
+def register_custom_op(
+    name: str, domain: str, version: int = 1, *, forward: Forward, backward: Optional[Backward] = None
+) -> None:
+    """Let `poptorch.custom_op(inputs, name, domain, version, ...)` run `forward` on the simulated device.
+
+    `forward(inputs, attributes)` gets a list of tensors and the attributes, and returns a tensor or a sequence of
+    tensors, new ones. Unless `backward` is given it is differentiated by autograd. `backward(inputs, outputs,
+    gradients, attributes)` gets the gradients of the loss by each output and returns those by each input: a tensor
+    for a single input, or a sequence, in which None stands for no gradient. Registering an operator again replaces its
+    implementation, also for models that are compiled already. Raises TypeError for what cannot be called.
+
+    >>> register_custom_op("Cube", "com.acme", 1, forward=lambda inputs, attributes: inputs[0] ** 3)
+    """
+    if not callable(forward) or not (backward is None or callable(backward)):
+        raise TypeError("forward must be a function, and backward a function or None")
+    _IMPLEMENTATIONS[(name, domain, int(version))] = CustomOp(forward, backward)
+
+
+def find_custom_op(name: str, domain: str, version: int) -> Optional[CustomOp]:
+    """Return the registered implementation of an operator, or None.
+
+    The operators of PopTorch's own examples are there without being registered.
+    """
+    key = (name, domain, version)
+    if key not in _IMPLEMENTATIONS and key in EXAMPLE_OPS:
+        register_custom_op(*key, forward=EXAMPLE_OPS[key])
+    return _IMPLEMENTATIONS.get(key)
+
+
+class CustomOp:
+    """A registered operator: called with inputs and attributes it returns the list of outputs, differentiable."""
+
+    def __init__(self, forward: Forward, backward: Optional[Backward]) -> None:
+        """Keep the functions."""
+        self.forward = forward
+        self.backward = backward
+
+    def __call__(self, inputs: Tensors, attributes: Mapping[str, Any]) -> List[torch.Tensor]:
+        """Run the operator on tensors with values."""
+        if self.backward is None or not any(tensor.requires_grad for tensor in inputs):
+            return _as_list(self.forward(list(inputs), attributes))
+        return list(_WithOwnBackward.apply(self, attributes, *inputs))
+
+
+class _WithOwnBackward(torch.autograd.Function):
+    """Runs `forward` of a custom operator and differentiates it with its `backward`."""
+
+    @staticmethod
+    def forward(
+        context: Any, operator: CustomOp, attributes: Mapping[str, Any], *inputs: torch.Tensor
+    ) -> Tuple[torch.Tensor, ...]:
+        outputs = _as_list(operator.forward(list(inputs), attributes))
+        context.operator, context.attributes, context.num_inputs = operator, attributes, len(inputs)
+        context.save_for_backward(*inputs, *outputs)
+        return tuple(outputs)
+
+    @staticmethod
+    def backward(context: Any, *gradients: torch.Tensor) -> Tuple[Any, ...]:
+        inputs, outputs = (
+            list(context.saved_tensors[: context.num_inputs]),
+            list(context.saved_tensors[context.num_inputs :]),
+        )
+        result = context.operator.backward(inputs, outputs, list(gradients), context.attributes)
+        by_input = [result] if result is None or isinstance(result, torch.Tensor) else list(result)
+        return (None, None, *by_input)
+
+
+def _as_list(result: Any) -> List[torch.Tensor]:
+    return list(result) if isinstance(result, (list, tuple)) else [result]

@@ -1,0 +1,195 @@
+"""The failure lab: the simulator fails as hardware does, at a chosen moment, so that programs can be tested for it."""
+
+from __future__ import annotations
+
+import os
+import random
+from contextlib import contextmanager
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Union
+
+from ._logging import logger
+from ._trouble_effects import KINDS, Kind, Moment
+
+__all__ = [
+    "ENVIRONMENT_VARIABLE",
+    "KINDS",
+    "Injection",
+    "Moment",
+    "describe_kinds",
+    "inject",
+    "injections",
+    "parse",
+    "strike",
+    "watched",
+]
+
+ENVIRONMENT_VARIABLE = "PORTING_INJECT"
+
+_EXECUTORS = ("any", "training", "inference")
+_NO_LIMIT = 0
+
+injections: List[Injection] = []
+"""What is injected now; while it is empty the simulator does not look any further."""
+
+
+@contextmanager
+def inject(kind: str, **settings: Any) -> Iterator[Injection]:
+    """Make trouble of this `kind` inside a ``with`` block, in processes that are started there too.
+
+    Settings of all kinds: ``at_call``, the first moment at which it strikes, counted from 1 (1); ``times``, how often
+    it strikes, 0 for every time (1, with a probability 0); ``probability`` and ``seed``, to strike at random;
+    ``executor``, ``"training"`` or ``"inference"`` (``"any"``); ``process``, the number of one of several processes
+    that train together (all of them). `describe_kinds` lists the kinds, what their moments are, and the settings of
+    their own. Raises `ValueError` for an unknown kind or setting.
+
+    >>> with inject("out-of-memory", at_call=2) as trouble:
+    ...     trouble.text
+    'out-of-memory:at_call=2'
+    """
+    injection = Injection(kind, settings)
+    before = os.environ.get(ENVIRONMENT_VARIABLE)
+    os.environ[ENVIRONMENT_VARIABLE] = ";".join(filter(None, [before, injection.text]))
+    injections.append(injection)
+    try:
+        yield injection
+    finally:
+        injections.remove(injection)
+        if before is None:
+            os.environ.pop(ENVIRONMENT_VARIABLE, None)
+        else:
+            os.environ[ENVIRONMENT_VARIABLE] = before
+
+
+def parse(text: str) -> Injection:
+    """Read ``KIND[:key=value,...]``, the form of the command line and of the environment variable.
+
+    >>> parse("lost-device:at_call=7,recovery=FULL_RESET").settings["recovery"]
+    'FULL_RESET'
+    """
+    kind, _, rest = text.partition(":")
+    settings: Dict[str, Any] = {}
+    for part in filter(None, rest.split(",")):
+        name, equals, value = part.partition("=")
+        if not equals:
+            raise ValueError(f"`{part}` is not of the form key=value")
+        settings[name.strip()] = value.strip()
+    return Injection(kind.strip(), settings)
+
+
+def describe_kinds() -> str:
+    """Return a table of the kinds of trouble: when each strikes, what it does and the settings of its own."""
+    lines = []
+    for name, kind in KINDS.items():
+        lines.append(f"{name:<17} {kind.moment.value}: {kind.summary}")
+        for key, value in kind.settings.items():
+            others = [choice for choice in kind.choices.get(key, ()) if choice != value]
+            lines.append(f"{'':<17}   {key}={value}" + (f" or {', '.join(others)}" if others else ""))
+    common = ", ".join(f"{key}={'' if value is None else value}" for key, value in _COMMON_SETTINGS.items())
+    return "\n".join([*lines, f"{'all kinds':<17} {common}"])
+
+
+class Injection:
+    """One kind of trouble with its settings; `num_struck` counts how often it struck."""
+
+    def __init__(self, kind: str, settings: Mapping[str, Any]) -> None:
+        """Check the settings; texts become what they stand for."""
+        if kind not in KINDS:
+            raise ValueError(f"unknown kind of trouble `{kind}`: there are {', '.join(KINDS)}")
+        self.kind: Kind = KINDS[kind]
+        self.text = kind + "".join(
+            (":" if number == 0 else ",") + f"{name}={value}" for number, (name, value) in enumerate(settings.items())
+        )
+        self.settings: Dict[str, Any] = {**_COMMON_SETTINGS, **self.kind.settings}
+        for name, value in settings.items():
+            self.settings[name] = self._converted(kind, name, value)
+        self.num_moments = 0
+        self.num_struck = 0
+        self.is_permanent = False
+        self._random = random.Random(self.settings["seed"])
+
+    def _converted(self, kind: str, name: str, value: Any) -> Any:
+        if name not in self.settings:
+            raise ValueError(f"`{kind}` has no setting `{name}`: it has {', '.join(self.settings)}")
+        allowed = _EXECUTORS if name == "executor" else self.kind.choices.get(name)
+        if allowed is not None:
+            if value not in allowed:
+                raise ValueError(f"`{name}` of `{kind}` is one of {', '.join(allowed)}, not `{value}`")
+            return value
+        numeric = float if name in ("probability", "seconds") else int
+        try:
+            number: Union[int, float] = numeric(value)
+        except ValueError:
+            raise ValueError(f"`{name}` of `{kind}` is a number, not `{value}`") from None
+        if number < 0 or (name == "probability" and number > 1):
+            raise ValueError(f"`{name}` of `{kind}` cannot be {value}")
+        return number
+
+    def is_due(self, training: Optional[bool]) -> bool:
+        """Count a moment of the kind and tell whether the trouble strikes at it; `training` is None for loaders."""
+        wanted, process = self.settings["executor"], self.settings["process"]
+        if wanted != "any" and training is not None and training != (wanted == "training"):
+            return False
+        if process is not None and process != int(os.environ.get("OMPI_COMM_WORLD_RANK", os.environ.get("RANK", "0"))):
+            return False
+        self.num_moments += 1
+        probability, times = self.settings["probability"], self.settings["times"]
+        if times is None:
+            times = 1 if probability is None else _NO_LIMIT
+        if self.num_moments < self.settings["at_call"] or (times != _NO_LIMIT and self.num_struck >= times):
+            return False
+        is_due = probability is None or self._random.random() < probability
+        self.num_struck += is_due
+        return is_due
+
+
+def strike(moment: Moment, *, training: Optional[bool] = None, subject: Any = None, results: Any = ()) -> None:
+    """Let the trouble that is due at this `moment` happen to `subject`, an executor; `results` are a call's tensors.
+
+    Callers ask whether there are any `injections` before.
+    """
+    for injection in list(injections):
+        if injection.is_permanent and moment is Moment.ATTACH:
+            injection.kind.effect(injection.settings, subject, results)
+        while injection.kind.moment is moment and injection.is_due(training):
+            whose = "" if training is None else f" of {'a training' if training else 'an inference'} executor"
+            logger.warning("failure lab: %s at %s %d%s", injection.text, moment.value, injection.num_moments, whose)
+            injection.is_permanent = injection.settings.get("recovery") == "none"
+            if not injection.kind.effect(injection.settings, subject, results):
+                break
+
+
+def watched(batches: Iterator[Any]) -> Iterator[Any]:
+    """Let the trouble of a DataLoader strike while its `batches` are fetched; without any they stay as they are."""
+    return _WatchedBatches(batches) if injections else batches
+
+
+class _WatchedBatches:
+    """An iterator that can be asked for the next batch after one that failed, as torch's own can."""
+
+    def __init__(self, batches: Iterator[Any]) -> None:
+        self._batches = iter(batches)
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        strike(Moment.BATCH)
+        return next(self._batches)
+
+
+_COMMON_SETTINGS: Dict[str, Any] = {
+    "at_call": 1,
+    "times": None,
+    "probability": None,
+    "seed": 0,
+    "executor": "any",
+    "process": None,
+}
+
+
+def _read_environment() -> None:
+    texts = os.environ.get(ENVIRONMENT_VARIABLE, "").split(";")
+    injections[:] = [parse(text) for text in texts if text.strip()]
+
+
+_read_environment()

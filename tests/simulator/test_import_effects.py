@@ -1,0 +1,178 @@
+"""What importing the package does to a process, looked at in fresh ones."""
+
+from __future__ import annotations
+
+import io
+import logging
+import os
+import signal
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+import porting.simulator as simulator
+from porting.simulator import _import_effects
+
+IMPORT = "import porting.simulator as poptorch\n"
+PROGRAM = f"""
+{IMPORT}
+import faulthandler, os, tqdm
+from porting.simulator._logging import cpp_log
+
+print(os.environ["RDMAV_FORK_SAFE"], faulthandler.is_enabled(), tqdm.tqdm.get_lock().locks)
+for _ in range(9):
+    cpp_log("error", "again")
+raise ValueError("wibble")
+"""
+
+
+def run(program):
+    """Run a program that imports the simulator in a fresh interpreter."""
+    environment = {name: value for name, value in os.environ.items() if name != "RDMAV_FORK_SAFE"}
+    return subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def ended_process():
+    """Give a process that imported the simulator, looked at itself and ended with an error."""
+    return run(PROGRAM)
+
+
+def test_forks_are_made_safe_for_the_network_library(ended_process):
+    assert ended_process.stdout.split()[0] == "1"
+
+
+def test_crashes_are_reported(ended_process):
+    assert ended_process.stdout.split()[1] == "True"
+
+
+def test_the_lock_between_processes_of_the_progress_bars_is_gone(ended_process):
+    assert ended_process.stdout.split()[2] == "[]"
+
+
+def test_the_program_still_chooses_how_its_processes_start():
+    done = run(IMPORT + "import multiprocessing; multiprocessing.set_start_method('spawn')")
+
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_lock_that_the_program_gave_the_progress_bars_stays():
+    set_lock = "import threading, tqdm; lock = threading.RLock(); tqdm.tqdm.set_lock(lock)\n"
+
+    done = run(set_lock + IMPORT + "print(tqdm.tqdm.get_lock() is lock)")
+
+    assert (done.stdout, done.stderr) == ("True\n", "")
+
+
+def test_an_uncaught_error_is_logged_once_with_its_traceback(ended_process):
+    assert ended_process.returncode == 1
+    assert "[poptorch::python] [critical] Traceback (most recent call last):\n" in ended_process.stderr
+    assert ended_process.stderr.count("ValueError: wibble") == 1
+
+
+def test_lines_left_out_at_the_end_of_a_program_are_counted(ended_process):
+    lines = [line.split("] ")[-1] for line in ended_process.stderr.splitlines() if "[poptorch:cpp]" in line]
+
+    assert lines == ["again"] * 4 + ["last line repeated 5 more times"]
+
+
+def test_termination_shows_where_the_program_was_and_still_ends_it():
+    done = run(IMPORT + "import os, signal; os.kill(os.getpid(), signal.SIGTERM)")
+
+    assert done.returncode == -signal.SIGTERM
+    assert 'File "<string>", line 2 in <module>' in done.stderr
+
+
+@pytest.mark.parametrize("stream", [None, io.StringIO()])
+def test_crashes_go_unreported_where_nothing_can_be_written(monkeypatch, stream):
+    def fail(*_args, **_settings):
+        raise AssertionError("there is no stream")
+
+    monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setattr(sys, "__stderr__", stream)
+    monkeypatch.setattr("faulthandler.enable", fail)
+    monkeypatch.setattr("faulthandler.register", fail)
+
+    _import_effects._enable_crash_reports()
+
+    assert sys.stderr is stream
+
+
+def test_an_uncaught_error_is_shown_although_logging_is_off(capsys):
+    logging.disable(logging.CRITICAL)
+    try:
+        _import_effects._logging_hook(sys.__excepthook__)(ValueError, ValueError("wibble"), None)
+    finally:
+        logging.disable(logging.NOTSET)
+
+    assert capsys.readouterr().err == "ValueError: wibble\n"
+
+
+@pytest.mark.parametrize(("stdout", "stderr"), [("said", "warned"), (b"said", b"warned"), ("said", b"warned")])
+def test_an_uncaught_error_of_a_command_shows_what_the_command_said(caplog, stdout, stderr):
+    error = subprocess.CalledProcessError(3, "make", output=stdout, stderr=stderr)
+
+    _import_effects._logging_hook(sys.__excepthook__)(type(error), error, None)
+
+    (record,) = caplog.records
+    assert (record.name, record.levelname) == ("poptorch::python", "CRITICAL")
+    assert record.getMessage().startswith("subprocess.CalledProcessError: Command 'make' returned")
+    assert record.getMessage().endswith("stdout of the command:\nsaid\nstderr of the command:\nwarned")
+
+
+def test_another_tools_hook_for_uncaught_errors_is_still_called(caplog):
+    calls = []
+
+    _import_effects._logging_hook(lambda *error: calls.append(error))(ValueError, ValueError("x"), None)
+
+    assert [kind for kind, _error, _trace in calls] == [ValueError]
+    assert caplog.messages == ["ValueError: x\n"]
+
+
+def test_types_of_the_geometric_package_are_registered_where_it_is_installed(monkeypatch):
+    calls = []
+    types = SimpleNamespace(registerCustomArgParsers=lambda: calls.append("registered"))
+    monkeypatch.setitem(sys.modules, "poptorch_geometric", SimpleNamespace())
+    monkeypatch.setitem(sys.modules, "poptorch_geometric.types", types)
+
+    simulator.registerGeometricCustomArgParsers()
+
+    assert calls == ["registered"]
+
+
+def test_a_fault_inside_the_geometric_package_is_not_hidden(monkeypatch):
+    def fail(_name):
+        raise ModuleNotFoundError("No module named 'not_there'", name="not_there")
+
+    monkeypatch.setattr("importlib.import_module", fail)
+
+    with pytest.raises(ModuleNotFoundError, match="not_there"):
+        simulator.registerGeometricCustomArgParsers()
+
+
+def test_nothing_happens_without_the_geometric_package():
+    assert simulator.registerGeometricCustomArgParsers() is None
+
+
+def test_the_effects_happen_once():
+    hook, to_text = sys.excepthook, torch._tensor_str._tensor_str
+
+    _import_effects.apply_import_effects()
+
+    assert sys.excepthook is hook
+    assert torch._tensor_str._tensor_str is to_text
+
+
+def test_a_tensor_on_the_device_prints_without_its_values():
+    class OnDevice:
+        device = torch.device("ipu")
+
+    assert torch._tensor_str._tensor_str(OnDevice(), 0) == "<unavailable>"
+    assert repr(torch.ones(2)) == "tensor([1., 1.])"
+
+
+def test_the_version_names_version_and_snapshot():
+    assert simulator.__version__ == "3.4.0-simulator"
