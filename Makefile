@@ -6,7 +6,7 @@ READY := .venv/ready
 SOURCES := porting tests conftest.py
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint format-check types imports syntax fix wheel bench clean
+.PHONY: help demo test check lint format-check types imports syntax fix wheel coverage-page bench clean
 
 help: ## say what each target does
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22
@@ -40,6 +40,9 @@ fix: $(READY) ## format, and repair what ruff can repair
 
 wheel: $(READY) ## build the wheel into dist/
 	rm -rf build && $(BIN)/pip wheel --no-deps --no-build-isolation --wheel-dir dist .
+
+coverage-page: $(READY) ## write docs/simulator-coverage.md again
+	$(BIN)/python -m tests.simulator.coverage_page
 
 bench: $(READY) ## time a simulated training step against an eager one
 	$(BIN)/python -m porting.bench.step_time

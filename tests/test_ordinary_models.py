@@ -169,12 +169,15 @@ class LSTMClassifier(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.embedding = nn.Embedding(11, 8, padding_idx=0)
-        self.lstm = nn.LSTM(8, 8, num_layers=2, batch_first=True, bidirectional=True)
+        self.forwards = nn.LSTM(8, 8, batch_first=True)
+        self.backwards = nn.LSTM(8, 8, batch_first=True)
         self.head = nn.Linear(16, 4)
 
     def forward(self, words_BT):
-        states_BTH, _ = self.lstm(self.embedding(words_BT))
-        return self.head(states_BTH[:, -1])
+        vectors_BTH = self.embedding(words_BT)
+        states_BTH, _ = self.forwards(vectors_BTH)
+        reversed_BTH, _ = self.backwards(vectors_BTH.flip(1))
+        return self.head(torch.cat([states_BTH[:, -1], reversed_BTH[:, -1]], 1))
 
 
 class GRUTagger(nn.Module):

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from porting.adapters.labels import Key, LabelKeys
+from porting.adapters.portable_losses import portable
 from porting.adapters.returned_loss import as_scalar
 from porting.diagnostics import OptionError, PortingError, caller_place
 
@@ -75,7 +76,7 @@ def _checked(function: Any, what: str) -> Any:
 def term_values(
     terms: Mapping[str, LossTerm], output: Any, labels: Any, *, label: LabelKeys, reduction: Optional[str]
 ) -> Dict[str, torch.Tensor]:
-    """Compute each term as a scalar, its weight included.
+    """Compute each term as a scalar, its weight included, with operators that the device has.
 
     `label` tells the names of a tuple of labels. Raises PortingError: L007 when the model does not return a term's
     output, L006 when there is no such label, and what `as_scalar` raises.
@@ -83,7 +84,7 @@ def term_values(
     values = {}
     for name, term in terms.items():
         picked = _pick_output(output, term.output, name)
-        value = term.function(picked, _pick_label(labels, term, name, label=label))
+        value = portable(term.function)(picked, _pick_label(labels, term, name, label=label))
         scalar = as_scalar(value, name=f"the loss {function_name(term.function)}", reduction=reduction)
         values[name] = scalar if term.weight == 1.0 else scalar * term.weight
     return values

@@ -42,6 +42,7 @@ VERBS: Mapping[str, Verb] = MappingProxyType(
     {
         "explain": Verb("porting.cli.explain:run", "explain a code, or list all of them"),
         "recipe": Verb("porting.cli.recipe:run", "list, show, run and copy step-by-step ports"),
+        "run": Verb("porting.cli.run:run", "run a program written for PopTorch, on IPUs or on the simulator"),
     }
 )
 """Every verb of the command; the modules are loaded on use."""
@@ -60,6 +61,9 @@ a session:
   $ porting explain loss-outside-forward
   # L001: loss-outside-forward
   ...
+
+`porting run PROGRAM` runs a program written for PopTorch; its exit status is the
+program's: porting run --help
 
 exit status: 0 done, 1 a finding stopped it, 2 wrong usage, 130 interrupted
 """

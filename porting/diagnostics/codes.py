@@ -96,6 +96,8 @@ _TABLE = (
     ("C014", "tensor-from-another-trace", "`forward` uses a tensor left over from another trace"),
     ("C015", "metadata-changed-in-place", "`forward` changes a tensor's shape or storage in place"),
     ("C016", "shared-memory", "two registered tensors share memory that the device would split"),
+    ("C017", "unsupported-operator", "`forward` uses an operator that the device does not have"),
+    ("C018", "leaky-body", "the body of a loop or branch reaches out of itself"),
     ("O001", "unsupported-optimizer", "the optimizer has no counterpart on the device"),
     ("O002", "unsupported-optimizer-setting", "the device's optimizer lacks one of the optimizer's settings"),
     ("O003", "foreign-parameters", "the optimizer holds parameters that are not the model's"),

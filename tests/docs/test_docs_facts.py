@@ -6,15 +6,12 @@ import ast
 import re
 from functools import lru_cache
 from pathlib import Path
-from typing import Dict, Iterator, List, Set, Tuple
+from typing import Iterator, List, Set, Tuple
 
 import pytest
 
 import porting
-import porting.simulator
 from porting.diagnostics import CODES
-from porting.simulator._model_access import UNSIMULATED_MEMBERS
-from porting.simulator._unsimulated import _REFUSALS
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -99,25 +96,12 @@ def test_the_index_lists_every_decision():
     assert listed == [page.name for page in DECISIONS]
 
 
-@pytest.mark.parametrize(
-    ("heading", "names"),
-    [
-        ("Names of the module", porting.simulator.NOT_SIMULATED),
-        ("Members of an executor", UNSIMULATED_MEMBERS),
-        ("Settings that are refused", [refusal.name for refusal in _REFUSALS]),
-    ],
-)
-def test_the_list_of_what_is_not_simulated_is_complete(heading, names):
-    section = sections_of(ROOT / "docs" / "not-simulated.md")[heading]
+def test_the_page_of_differences_has_a_test_for_each():
+    page = (ROOT / "docs" / "simulator-differences.md").read_text("utf-8")
+    names = names_in(ROOT / "tests/simulator/test_differences.py")
+    tests = {name for name in names if name.startswith("test_") and "." not in name}
 
-    public = {name for name in names if not name.startswith("_")}
-
-    assert set(re.findall(r"`([\w.]+)[^`]*`", section)) == {re.match(r"[\w.]+", name)[0] for name in public}
-
-
-def sections_of(page: Path) -> Dict[str, str]:
-    _preamble, *parts = re.split(r"^## ", page.read_text("utf-8"), flags=re.MULTILINE)
-    return {part.partition("\n")[0]: part.partition("\n")[2] for part in parts}
+    assert set(re.findall(r"`(test_\w+)`", page)) == tests
 
 
 def test_the_changelog_has_this_version():

@@ -1,0 +1,115 @@
+"""Losses that the device lacks, written with operators that it has: the value and the gradient stay the same.
+
+B = samples, C = classes; outputs are (B, C), (B, C, ...) or (C,), as for the losses themselves.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Optional, Tuple
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+__all__ = ["portable"]
+
+
+def portable(function: Any) -> Any:
+    """Return a function of output and label that computes what the loss `function` does, or `function` itself.
+
+    Others stand for class weights and label smoothing of `nn.CrossEntropyLoss`, class weights of `nn.NLLLoss`, and
+    `nn.HuberLoss`. Classes derived from these are left alone.
+
+    >>> output, label = torch.tensor([[1.0, 3.0]]), torch.tensor([0])
+    >>> loss = nn.CrossEntropyLoss(label_smoothing=0.5)
+    >>> torch.allclose(portable(loss)(output, label), loss(output, label))
+    True
+    """
+    make = _FORMULAS.get(type(function))
+    return function if make is None else make(function) or function
+
+
+_Formula = Optional[Callable[[torch.Tensor, torch.Tensor], torch.Tensor]]
+
+
+def _cross_entropy(loss: nn.CrossEntropyLoss) -> _Formula:
+    if loss.weight is None and not loss.label_smoothing:
+        return None
+
+    def formula(output: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
+        log_probabilities = F.log_softmax(output, dim=_class_dim(output))
+        return _weighted_likelihood(log_probabilities, label, loss, smoothing=loss.label_smoothing)
+
+    return formula
+
+
+def _likelihood(loss: nn.NLLLoss) -> _Formula:
+    if loss.weight is None:
+        return None
+    return lambda output, label: _weighted_likelihood(output, label, loss, smoothing=0.0)
+
+
+def _huber(loss: nn.HuberLoss) -> _Formula:
+    return lambda output, label: loss.delta * F.smooth_l1_loss(output, label, reduction=loss.reduction, beta=loss.delta)
+
+
+_FORMULAS: Any = {nn.CrossEntropyLoss: _cross_entropy, nn.NLLLoss: _likelihood, nn.HuberLoss: _huber}
+
+
+def _class_dim(output: torch.Tensor) -> int:
+    return 0 if output.dim() == 1 else 1
+
+
+def _weighted_likelihood(
+    log_probabilities: torch.Tensor, label: torch.Tensor, loss: Any, *, smoothing: float
+) -> torch.Tensor:
+    dim = _class_dim(log_probabilities)
+    class_weights = None if loss.weight is None else loss.weight.to(log_probabilities.dtype)
+    if label.is_floating_point():
+        values, divisor = _of_probabilities(log_probabilities, label, class_weights, dim, smoothing)
+    else:
+        values, divisor = _of_classes(log_probabilities, label, class_weights, dim, smoothing, loss.ignore_index)
+    if loss.reduction == "none":
+        return values
+    return values.sum() if loss.reduction == "sum" else values.sum() / divisor
+
+
+def _of_classes(
+    log_probabilities: torch.Tensor,
+    label: torch.Tensor,
+    class_weights: Optional[torch.Tensor],
+    dim: int,
+    smoothing: float,
+    ignored: int,
+) -> Tuple[torch.Tensor, Any]:
+    """Return the loss of each sample and the sum of their weights; ignored samples have none."""
+    is_counted = (label != ignored).to(log_probabilities.dtype)
+    known = torch.where(label != ignored, label, torch.zeros_like(label))
+    sample_weights = is_counted if class_weights is None else class_weights[known] * is_counted
+    values = -log_probabilities.gather(dim, known.unsqueeze(dim)).squeeze(dim) * sample_weights
+    if smoothing:
+        share = smoothing / log_probabilities.shape[dim]
+        values = (1 - smoothing) * values - share * _weighted(log_probabilities, class_weights, dim).sum(
+            dim
+        ) * is_counted
+    return values, sample_weights.sum()
+
+
+def _of_probabilities(
+    log_probabilities: torch.Tensor,
+    label: torch.Tensor,
+    class_weights: Optional[torch.Tensor],
+    dim: int,
+    smoothing: float,
+) -> Tuple[torch.Tensor, Any]:
+    """Return the loss of each sample and their number."""
+    num_classes = log_probabilities.shape[dim]
+    smoothed = label * (1 - smoothing) + smoothing / num_classes
+    values = -(_weighted(log_probabilities, class_weights, dim) * smoothed).sum(dim)
+    return values, values.numel()
+
+
+def _weighted(log_probabilities: torch.Tensor, class_weights: Optional[torch.Tensor], dim: int) -> torch.Tensor:
+    if class_weights is None:
+        return log_probabilities
+    return log_probabilities * class_weights.reshape(-1, *[1] * (log_probabilities.dim() - dim - 1))

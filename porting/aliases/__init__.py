@@ -1,0 +1,7 @@
+"""The names that programs import, `poptorch` and its companions, as other names of this package's modules."""
+
+from __future__ import annotations
+
+from porting.aliases.finder import COMPANIONS, VENDOR, AliasFinder, install_aliases
+
+__all__ = ["COMPANIONS", "VENDOR", "AliasFinder", "install_aliases"]

@@ -1,0 +1,1 @@
+"""A folder for `PYTHONPATH`: an interpreter that starts with it has the simulator under the vendor's name."""

@@ -1,0 +1,151 @@
+"""Several instances of one program, as the vendor's `poprun` starts them: each a process with replicas of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Dict, Iterator, List, Mapping, Optional, Sequence
+
+__all__ = ["InstancePlan", "run_instances"]
+
+# Instances that lose their partner end by themselves, with an error worth reading.
+_GRACE_SECONDS = 5.0
+_SECONDS_TO_STOP = 10.0
+_POLL_SECONDS = 0.05
+_PR_SET_PDEATHSIG = 1
+
+
+@dataclass(frozen=True)
+class InstancePlan:
+    """How many processes run the program, how many replicas all of them have together, and what a replica takes.
+
+    Without `ipus_per_replica` a replica takes what the program says.
+
+    >>> plan = InstancePlan(num_instances=2, num_replicas=4)
+    >>> plan.variables(1)["POPDIST_REPLICA_INDEX_OFFSET"], plan.variables(1)["OMPI_COMM_WORLD_RANK"]
+    ('2', '1')
+    """
+
+    num_instances: int
+    num_replicas: int
+    ipus_per_replica: Optional[int] = None
+
+    @property
+    def replicas_per_instance(self) -> int:
+        """Replicas of each process."""
+        return self.num_replicas // self.num_instances
+
+    def variables(self, index: int) -> Dict[str, str]:
+        """Return the environment variables that tell instance `index` its place, by the vendor's and MPI's names."""
+        size = self.num_instances
+        values = {
+            "OMPI_COMM_WORLD_SIZE": size,
+            "OMPI_COMM_WORLD_RANK": index,
+            "OMPI_COMM_WORLD_LOCAL_SIZE": size,
+            "OMPI_COMM_WORLD_LOCAL_RANK": index,
+            "POPDIST_LOCAL_INSTANCE_INDEX": index,
+            "POPDIST_NUM_TOTAL_REPLICAS": self.num_replicas,
+            "POPDIST_NUM_LOCAL_REPLICAS": self.replicas_per_instance,
+            "POPDIST_REPLICA_INDEX_OFFSET": index * self.replicas_per_instance,
+            "POPDIST_UNIFORM_REPLICAS_PER_INSTANCE": 1,
+        }
+        if self.ipus_per_replica is not None:
+            values["POPDIST_NUM_IPUS_PER_REPLICA"] = self.ipus_per_replica
+        return {name: str(value) for name, value in values.items()}
+
+
+def run_instances(command: Sequence[str], plan: InstancePlan, environment: Mapping[str, str]) -> int:
+    """Run `command` once for each instance and return the status of the first that failed, else 0.
+
+    The first instance gets this process's stdin. When one fails the others get a moment to end with an error of their
+    own, then they are stopped; so they are when this process is interrupted or terminated.
+    """
+    with tempfile.TemporaryDirectory(prefix="porting-run-") as folder:
+        shared = {**environment, "PORTING_RENDEZVOUS": str(Path(folder) / "rendezvous")}
+        # without a say every process would start a thread for each core, and all would wait for one another
+        shared.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // plan.num_instances)))
+        processes: List[subprocess.Popen[bytes]] = []
+        with _ended_by_sigterm():
+            try:
+                for index in range(plan.num_instances):
+                    stdin = None if index == 0 else subprocess.DEVNULL
+                    variables = {**shared, **plan.variables(index)}
+                    processes.append(
+                        subprocess.Popen(list(command), env=variables, stdin=stdin, preexec_fn=_end_with_the_launcher)
+                    )
+                return _wait(processes)
+            except KeyboardInterrupt:
+                # the terminal has interrupted the instances too: let them clean up
+                _wait_until_ended(processes, _GRACE_SECONDS)
+                raise
+            finally:
+                _stop(processes)
+
+
+def _end_with_the_launcher() -> None:
+    """Ask the system to terminate this new process when its parent is gone, even if that was killed; Linux can."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def _wait(processes: Sequence[subprocess.Popen[bytes]]) -> int:
+    while True:
+        failed = next((index for index, process in enumerate(processes) if process.poll()), None)
+        if failed is not None:
+            return _end_after_failure(processes, failed)
+        if all(process.returncode == 0 for process in processes):
+            return 0
+        time.sleep(_POLL_SECONDS)
+
+
+def _end_after_failure(processes: Sequence[subprocess.Popen[bytes]], failed: int) -> int:
+    status = processes[failed].returncode
+    _wait_until_ended(processes, _GRACE_SECONDS)
+    stopped = [index for index, process in enumerate(processes) if process.poll() is None]
+    reason = f"signal {signal.Signals(-status).name}" if status < 0 else f"status {status}"
+    message = f"porting run: instance {failed} of {len(processes)} ended with {reason}"
+    if stopped:
+        message += f"; stopping {', '.join(f'instance {index}' for index in stopped)}"
+    sys.stderr.write(message + "\n")
+    sys.stderr.flush()
+    return 128 - status if status < 0 else status
+
+
+def _stop(processes: Sequence[subprocess.Popen[bytes]]) -> None:
+    for process in processes:
+        if process.poll() is None:
+            process.terminate()
+    _wait_until_ended(processes, _SECONDS_TO_STOP)
+    for process in processes:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+
+
+def _wait_until_ended(processes: Sequence[subprocess.Popen[bytes]], seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while any(process.poll() is None for process in processes) and time.monotonic() < deadline:
+        time.sleep(_POLL_SECONDS)
+
+
+@contextlib.contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """Leave through `SystemExit` when this process is asked to terminate, so that the instances are stopped too."""
+
+    def end(number: int, _frame: Optional[FrameType]) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

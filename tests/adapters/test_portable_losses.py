@@ -1,0 +1,95 @@
+"""Losses written with other operators have the value and the gradient of the originals."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from porting.adapters.portable_losses import portable
+
+GENERATOR = torch.Generator().manual_seed(3)
+WEIGHTS = torch.tensor([0.2, 1.5, 0.7, 1.0])
+ROWS = torch.randn(5, 4, generator=GENERATOR)
+CLASSES = torch.tensor([0, 3, 1, 1, 2])
+IMAGES = torch.randn(2, 4, 3, 3, generator=GENERATOR)
+PIXELS = torch.randint(4, (2, 3, 3), generator=GENERATOR)
+
+REWRITTEN = {
+    "class weights": (nn.CrossEntropyLoss(weight=WEIGHTS), ROWS, CLASSES),
+    "label smoothing": (nn.CrossEntropyLoss(label_smoothing=0.1), ROWS, CLASSES),
+    "both": (nn.CrossEntropyLoss(weight=WEIGHTS, label_smoothing=0.3), ROWS, CLASSES),
+    "both of images": (nn.CrossEntropyLoss(weight=WEIGHTS, label_smoothing=0.3), IMAGES, PIXELS),
+    "both, without an ignored class": (
+        nn.CrossEntropyLoss(weight=WEIGHTS, label_smoothing=0.3, ignore_index=1),
+        ROWS,
+        CLASSES,
+    ),
+    "smoothing without padding": (nn.CrossEntropyLoss(label_smoothing=0.3), ROWS, torch.tensor([0, -100, 1, -100, 2])),
+    "the sum": (nn.CrossEntropyLoss(weight=WEIGHTS, label_smoothing=0.3, reduction="sum"), ROWS, CLASSES),
+    "each row": (nn.CrossEntropyLoss(weight=WEIGHTS, label_smoothing=0.3, reduction="none"), ROWS, CLASSES),
+    "one sample": (nn.CrossEntropyLoss(weight=WEIGHTS, label_smoothing=0.3), ROWS[0], CLASSES[0]),
+    "probabilities": (nn.CrossEntropyLoss(weight=WEIGHTS, label_smoothing=0.3), ROWS, ROWS.flip(0).softmax(1)),
+    "probabilities of pixels": (nn.CrossEntropyLoss(weight=WEIGHTS), IMAGES, IMAGES.flip(0).softmax(1)),
+    "likelihood": (nn.NLLLoss(weight=WEIGHTS, ignore_index=3), ROWS, CLASSES),
+    "sum of likelihoods": (nn.NLLLoss(weight=WEIGHTS, reduction="sum"), IMAGES, PIXELS),
+    "huber": (nn.HuberLoss(delta=0.4), ROWS, ROWS.flip(0)),
+    "sum of huber": (nn.HuberLoss(delta=2.0, reduction="sum"), ROWS, ROWS.flip(0)),
+}
+
+KEPT = [
+    nn.CrossEntropyLoss(),
+    nn.NLLLoss(),
+    nn.MSELoss(),
+    nn.functional.cross_entropy,
+    nn.CrossEntropyLoss(ignore_index=2),
+]
+
+
+def value_and_gradient(loss, output, label):
+    output = output.clone().requires_grad_()
+    value = loss(output, label)
+    value.sum().backward()
+    return value.detach(), output.grad
+
+
+@pytest.mark.parametrize("name", REWRITTEN)
+def test_value_and_gradient_are_those_of_the_loss(name):
+    loss, output, label = REWRITTEN[name]
+
+    assert portable(loss) is not loss
+    for actual, expected in zip(
+        value_and_gradient(portable(loss), output, label), value_and_gradient(loss, output, label)
+    ):
+        torch.testing.assert_close(actual, expected)
+
+
+@pytest.mark.parametrize("name", REWRITTEN)
+def test_the_device_takes_it(name, poptorch):
+    loss, output, label = REWRITTEN[name]
+
+    class Loss(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.loss = loss
+
+        def forward(self, output, label):
+            return portable(self.loss)(output, label)
+
+    value = poptorch.inferenceModel(Loss())(output, label)
+
+    torch.testing.assert_close(value, loss(output, label))
+
+
+@pytest.mark.parametrize("loss", KEPT)
+def test_losses_that_the_device_has_are_kept(loss):
+    assert portable(loss) is loss
+
+
+def test_derived_losses_are_kept():
+    class Mine(nn.HuberLoss):
+        pass
+
+    loss = Mine()
+
+    assert portable(loss) is loss

@@ -1,0 +1,187 @@
+"""Instances of a program know their places, and none outlives the failure of another."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from porting.run import InstancePlan, run_instances
+
+PLAN = InstancePlan(num_instances=2, num_replicas=4)
+
+WRITE_PID = """
+own = os.path.join(sys.argv[1], str(index))
+with open(own + ".new", "w") as file:
+    file.write(str(os.getpid()))
+os.rename(own + ".new", own)
+"""
+FAIL_WHEN_THE_OTHER_IS_THERE = """
+while not os.path.exists(os.path.join(sys.argv[1], "0")):
+    time.sleep(0.01)
+index and sys.exit(1)
+time.sleep(60)
+"""
+
+
+@pytest.fixture
+def program(tmp_path):
+    """Give a function that makes a program, in which `index` is the instance's, and returns the command to run it."""
+
+    def make(source):
+        path = tmp_path / "program.py"
+        path.write_text(f"import os, sys, time, signal\nindex = int(os.environ['OMPI_COMM_WORLD_RANK'])\n{source}")
+        return [sys.executable, str(path), str(tmp_path)]
+
+    return make
+
+
+def run(command):
+    return run_instances(command, PLAN, os.environ)
+
+
+def test_each_instance_knows_its_place(program, tmp_path):
+    names = ["OMPI_COMM_WORLD_SIZE", *(name for name in PLAN.variables(0) if name.startswith("POPDIST_"))]
+    command = program(
+        f"import json\nwith open(sys.argv[1] + f'/{{index}}', 'w') as file:\n"
+        f"    json.dump({{name: os.environ[name] for name in {names}}}, file)\n"
+    )
+
+    assert run(command) == 0
+
+    first, second = (json.loads((tmp_path / str(index)).read_text()) for index in range(2))
+    assert first == {
+        "OMPI_COMM_WORLD_SIZE": "2",
+        "POPDIST_LOCAL_INSTANCE_INDEX": "0",
+        "POPDIST_NUM_TOTAL_REPLICAS": "4",
+        "POPDIST_NUM_LOCAL_REPLICAS": "2",
+        "POPDIST_REPLICA_INDEX_OFFSET": "0",
+        "POPDIST_UNIFORM_REPLICAS_PER_INSTANCE": "1",
+    }
+    assert second == {**first, "POPDIST_LOCAL_INSTANCE_INDEX": "1", "POPDIST_REPLICA_INDEX_OFFSET": "2"}
+
+
+def test_the_ipus_of_a_replica_are_said_if_they_are_known():
+    assert InstancePlan(2, 2, ipus_per_replica=4).variables(0)["POPDIST_NUM_IPUS_PER_REPLICA"] == "4"
+
+
+def test_all_have_one_meeting_point_that_is_gone_afterwards(program, tmp_path):
+    command = program("open(sys.argv[1] + f'/{index}', 'w').write(os.environ['PORTING_RENDEZVOUS'])")
+
+    assert run(command) == 0
+
+    first, second = ((tmp_path / str(index)).read_text() for index in range(2))
+    assert first == second
+    assert not os.path.exists(os.path.dirname(first))
+
+
+def test_the_cores_are_shared_unless_somebody_said_otherwise(program, tmp_path, monkeypatch):
+    command = program("open(sys.argv[1] + f'/{index}', 'a').write(os.environ['OMP_NUM_THREADS'] + ' ')")
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    run(command)
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    run(command)
+
+    assert (tmp_path / "0").read_text().split() == [str(max(1, os.cpu_count() // 2)), "7"]
+
+
+def test_the_status_is_that_of_the_instance_that_failed(program, capsys):
+    assert run(program("sys.exit(3 if index == 1 else 0)")) == 3
+
+    assert capsys.readouterr().err == "porting run: instance 1 of 2 ended with status 3\n"
+
+
+def test_a_signal_gives_the_status_that_a_shell_would(program, capsys):
+    assert run(program("os.kill(os.getpid(), signal.SIGKILL) if index == 0 else None")) == 128 + signal.SIGKILL
+
+    assert "instance 0 of 2 ended with signal SIGKILL" in capsys.readouterr().err
+
+
+def test_the_others_are_stopped_when_one_fails(program, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("porting.run.instances._GRACE_SECONDS", 0.2)
+    command = program(WRITE_PID + FAIL_WHEN_THE_OTHER_IS_THERE)
+
+    assert run(command) == 1
+
+    assert "ended with status 1; stopping instance 0" in capsys.readouterr().err
+    assert is_gone(int((tmp_path / "0").read_text()))
+
+
+def test_one_that_does_not_stop_is_killed(program, monkeypatch, tmp_path):
+    monkeypatch.setattr("porting.run.instances._GRACE_SECONDS", 0.5)
+    monkeypatch.setattr("porting.run.instances._SECONDS_TO_STOP", 0.2)
+    ignore = "if index == 0:\n    signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+    command = program(ignore + WRITE_PID + FAIL_WHEN_THE_OTHER_IS_THERE)
+
+    assert run(command) == 1
+    assert is_gone(int((tmp_path / "0").read_text()))
+
+
+def test_only_the_first_instance_reads_stdin(program, tmp_path):
+    command = program("open(sys.argv[1] + f'/{index}', 'w').write(sys.stdin.read())")
+    launch = f"import os, sys; from porting.run import *; run_instances({command}, InstancePlan(2, 2), os.environ)"
+
+    subprocess.run([sys.executable, "-c", launch], input="hello", text=True, check=True)
+
+    assert [(tmp_path / str(index)).read_text() for index in range(2)] == ["hello", ""]
+
+
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGTERM, 128 + signal.SIGTERM), (signal.SIGINT, -signal.SIGINT)]
+)
+def test_ending_the_launcher_ends_the_instances(program, tmp_path, number, status):
+    command = program(WRITE_PID + "time.sleep(60)")
+    launch = (
+        "import os, sys, porting.run.instances as instances\n"
+        "instances._GRACE_SECONDS = 0.1\n"
+        f"sys.exit(instances.run_instances({command}, instances.InstancePlan(2, 2), os.environ))"
+    )
+    launcher = subprocess.Popen([sys.executable, "-c", launch], stderr=subprocess.DEVNULL)
+    wait_for(lambda: all((tmp_path / str(index)).exists() for index in range(2)))
+
+    launcher.send_signal(number)
+
+    assert launcher.wait(30) == status
+    assert [is_gone(int((tmp_path / str(index)).read_text())) for index in range(2)] == [True, True]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells processes that their parent is gone")
+def test_instances_end_with_a_launcher_that_was_killed(program, tmp_path):
+    command = program(WRITE_PID + "time.sleep(60)")
+    launch = f"import os; from porting.run import *; run_instances({command}, InstancePlan(2, 2), os.environ)"
+    launcher = subprocess.Popen([sys.executable, "-c", launch])
+    wait_for(lambda: all((tmp_path / str(index)).exists() for index in range(2)))
+
+    launcher.kill()
+    launcher.wait()
+
+    wait_for(lambda: all(is_gone_or_dead(int((tmp_path / str(index)).read_text())) for index in range(2)))
+
+
+def is_gone_or_dead(pid):
+    """Tell a process that has ended, also where nobody takes notice: an orphan in a container may stay as a zombie."""
+    try:
+        return is_gone(pid) or Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+def is_gone(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+def wait_for(condition):
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
