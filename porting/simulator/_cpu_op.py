@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import ExitStack, contextmanager
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import torch
 from torch import nn
@@ -14,13 +14,17 @@ from ..capture import flatten_tensors, rebuild
 from ..capture.device_operators import define_device_operator
 from ..capture.device_tensor import DeviceTensor
 from . import _op_library  # noqa: F401 - defines the operators
+from ._logging import logger
 from .errors import createPoptorchError, native_error
 
 __all__ = ["CPU"]
 
+# What a layer is called with: positional and named arguments.
+_Arguments = Tuple[Sequence[Any], Mapping[str, Any]]
+
 
 class CPU:
-    """Calls `layer_to_call` on the host, wherever it is called in `forward`; for inference.
+    """Calls `layer_to_call` on the host, wherever it is called in `forward`; for inference, since no gradient passes.
 
     The layer is called once while the model is compiled, with zeros, to learn what it returns, and then with the real
     values for each micro-batch. It always gets CPU tensors. If it is a module its parameters become frozen.
@@ -34,18 +38,19 @@ class CPU:
         self.out_shapes: List[Sequence[int]] = []
         self.inputs: List[torch.Tensor] = []
         self.outputs: List[torch.Tensor] = []
-        self._arguments: Optional[Sequence[Any]] = None
+        self._arguments: Optional[_Arguments] = None
         if isinstance(layer_to_call, nn.Module):
             for parameter in layer_to_call.parameters():
                 parameter.requires_grad_(False)
 
-    def __call__(self, *arguments: Any) -> Any:
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Put the call into the graph, or make it if there is none; return a tensor if the layer does, else a list."""
         if _open_call.inputs is not None:
             raise _overlap_error()
+        arguments = (args, kwargs)
         tensors = flatten_tensors(arguments)
         if not any(isinstance(tensor, DeviceTensor) for tensor in tensors):
-            return self._layer_to_call(*arguments)
+            return self._layer_to_call(*args, **kwargs)
         try:
             torch.ops.poptorch.call_cpu_op(tensors, self._ID)
             result = self._learn_outputs(arguments, tensors)
@@ -62,16 +67,17 @@ class CPU:
 
     def execute(self) -> None:
         """Call the layer on `inputs` and copy what it returns into `outputs`."""
-        arguments = self.inputs if self._arguments is None else self._arguments
-        for buffer, value in zip(self.outputs, _as_list(self._layer_to_call(*arguments))):
+        args, kwargs = (self.inputs, {}) if self._arguments is None else self._arguments
+        for buffer, value in zip(self.outputs, _as_list(self._layer_to_call(*args, **kwargs))):
             buffer.copy_(value)
 
-    def _learn_outputs(self, arguments: Sequence[Any], tensors: Sequence[torch.Tensor]) -> Any:
+    def _learn_outputs(self, arguments: _Arguments, tensors: Sequence[torch.Tensor]) -> Any:
         """Call the layer on zeros, and prepare the tensors for the real calls."""
         recorder = next(tensor.recorder for tensor in tensors if isinstance(tensor, DeviceTensor))
         with _on_host(recorder, self._layer_to_call):
             zeros = [torch.zeros(tensor.shape, dtype=tensor.dtype) for tensor in tensors]
-            result = self._layer_to_call(*rebuild(tuple(arguments), zeros))
+            args, kwargs = rebuild(arguments, zeros)
+            result = self._layer_to_call(*args, **kwargs)
             values = _as_list(result)
             for value in values:
                 if not isinstance(value, torch.Tensor) or isinstance(value, DeviceTensor):
@@ -130,11 +136,11 @@ _open_call = _OpenCall()
 class _HostCall:
     """One place in a graph where a `CPU` is called, with the tensors for its data."""
 
-    def __init__(self, cpu: CPU, arguments: Tuple[Any, ...]) -> None:
+    def __init__(self, cpu: CPU, arguments: _Arguments) -> None:
         self._cpu = cpu
         self._in_shapes, self._out_shapes = cpu.in_shapes, cpu.out_shapes
         self._inputs, self._outputs = cpu.inputs, cpu.outputs
-        self._arguments = rebuild(tuple(arguments), cpu.inputs)
+        self._arguments = rebuild(arguments, cpu.inputs)
 
     def run(self, values: Sequence[torch.Tensor]) -> List[torch.Tensor]:
         """Call the layer on `values`, in the tensors that were made for it, and return copies of what it wrote."""
@@ -162,6 +168,8 @@ def _begin_call(_recorder: Any, inputs: Sequence[torch.Tensor], _identifier: str
 def _end_call(recorder: Any, outputs: Sequence[torch.Tensor]) -> List[torch.Tensor]:
     if _open_call.inputs is None or _open_call.call is None:
         raise native_error("poptorch::end_cpu_op ends what nothing began, is the IR malformed?")
+    if recorder.is_training:
+        logger.warning("poptorch.CPU is for inference: what comes before it in forward gets no gradient through it.")
     inputs = [tensor if isinstance(tensor, DeviceTensor) else recorder.constant(tensor) for tensor in _open_call.inputs]
     fakes = [recorder.fake(output.shape, output.dtype) for output in outputs]
     return list(recorder.call_function(call_cpu_op, (_open_call.call, inputs), fakes))

@@ -85,7 +85,7 @@ class DataLoader(torch.utils.data.DataLoader):
         if rebatched_size is not None:
             self._is_rebatched, self.rebatched_drop_last = True, drop_last
             size = _worker_batch_size(size, rebatched_size, rebatched_worker_size)
-        keeps_short_batches = self._is_user_batch_sampler_set or rebatched_size is not None
+        keeps_short_batches = self._is_user_batch_sampler_set or rebatched_size is not None or size is None
         super().__init__(
             dataset,
             batch_size=size,

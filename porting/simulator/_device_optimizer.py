@@ -172,7 +172,7 @@ class DeviceOptimizer:
         hyper_parameters: List[str] = []
         for index, group in enumerate(self._taken_groups):
             stems = list(device_parameters(group, self._variable(index)))
-            for name in _names_of([parameter for parameter in group.params if parameter.requires_grad], names):
+            for name in _names_of([parameter for parameter in group.params if _is_trained(parameter)], names):
                 slots[name] = slot_names(group)
                 hyper_parameters.extend(f"{stem}___specific___{name}" for stem in stems)
         return slots, [*hyper_parameters, "lossScaling_FLOAT"]
@@ -256,6 +256,12 @@ def parameter_names(model: nn.Module) -> Dict[int, str]:
     names.pop(0, None)
     names.update({id(host.tensor): host.name for host in parameters})
     return names
+
+
+def _is_trained(parameter: torch.Tensor) -> bool:
+    """Tell whether a parameter requires a gradient; a wrapped one is not brought up to date by the question."""
+    with torch._C.DisableTorchFunctionSubclass():
+        return torch.Tensor.requires_grad.__get__(parameter)  # type: ignore[attr-defined, no-any-return]
 
 
 def _memory_address(tensor: torch.Tensor) -> int:

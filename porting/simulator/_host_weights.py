@@ -168,7 +168,8 @@ class _WrappedModel(nn.Module):
         """Return the weights with plain classes; aliases stay aliases."""
         _fetch_own(self)
         kwargs.update(dict(zip(("destination", "prefix", "keep_vars"), args)))
-        return _plain_state(super().state_dict(**kwargs), keep_vars=bool(kwargs.get("keep_vars")))
+        state = super().state_dict(**kwargs)
+        return state if kwargs.get("keep_vars") or not isinstance(state, dict) else _make_plain(state)
 
     def __getattribute__(self, attribute: str) -> Any:
         if attribute in _WATCHED:
@@ -219,16 +220,12 @@ def _model_class(original: Type[nn.Module], owner: Owner) -> Any:
     return type(f"Poptorch{original.__name__}", (_WrappedModel, original), members)
 
 
-def _plain_state(state: Any, *, keep_vars: bool) -> Dict[str, Any]:
+def _make_plain(state: Any) -> Any:
+    """Exchange the tensors of a state for plain ones, in place: it may be the caller's own dictionary."""
     plain: Dict[int, Any] = {}
-    result: Dict[str, Any] = OrderedDict()
-    for name, value in state.items():
-        if is_wrapped(value) and not keep_vars:
-            value = plain.setdefault(id(value), plain_tensor(value, copy_data=False))
-        elif isinstance(value, torch.Tensor) and type(value) is not torch.Tensor and not keep_vars:
-            value = value.as_subclass(torch.Tensor)
-        result[name] = value
-    metadata = getattr(state, "_metadata", None)
-    if metadata is not None:
-        result._metadata = metadata  # type: ignore[attr-defined]
-    return result
+    for name, value in list(state.items()):
+        if is_wrapped(value):
+            state[name] = plain.setdefault(id(value), plain_tensor(value, copy_data=False))
+        elif isinstance(value, torch.Tensor) and type(value) is not torch.Tensor:
+            state[name] = value.as_subclass(torch.Tensor)
+    return state

@@ -13,7 +13,17 @@ __all__ = ["LIBRARY", "REDUCTIONS"]
 
 REDUCTIONS: Dict[str, int] = {"sum": 0, "mean": 1, "none": 2}
 
-LIBRARY = torch.library.Library("poptorch", "FRAGMENT")
+
+def _library() -> torch.library.Library:
+    """Return this process's part of the library; it outlives the modules of this package, which may be imported anew."""
+    namespace: Any = torch.ops.poptorch
+    if not hasattr(namespace, "_porting_library"):
+        namespace._porting_library = torch.library.Library("poptorch", "FRAGMENT")
+    found: torch.library.Library = namespace._porting_library
+    return found
+
+
+LIBRARY = _library()
 
 
 def _first(x: Any, *_settings: Any, **_named_settings: Any) -> Any:
@@ -148,10 +158,14 @@ _PURE = frozenset(
 
 
 def _define() -> None:
+    """Define what is missing: the vendor's package has the same library, and may be in this process too."""
     for schema, kernel in _OPERATORS:
         name = schema.partition("(")[0]
-        LIBRARY.define(schema, tags=(torch.Tag.nondeterministic_seeded,) if name in _RANDOM else ())
-        LIBRARY.impl(name, kernel, "CompositeImplicitAutograd")
+        if not hasattr(torch.ops.poptorch, name):
+            LIBRARY.define(schema, tags=(torch.Tag.nondeterministic_seeded,) if name in _RANDOM else ())
+        # without this kernel the tensors of a capture, which have no values, could not go through an operator
+        if not torch._C._dispatch_has_kernel_for_dispatch_key(f"poptorch::{name}", "CompositeImplicitAutograd"):
+            LIBRARY.impl(name, kernel, "CompositeImplicitAutograd")
         if name in _PURE:
             define_device_operator(getattr(torch.ops.poptorch, name).default, run=kernel, is_pure=True)
 

@@ -10,17 +10,17 @@ from torch import nn
 __all__ = ["module_repr"]
 
 
-def module_repr(module: nn.Module) -> str:
-    """Return torch's representation of `module`, each forward pre-hook's before the class name it belongs to."""
+def module_repr(m: nn.Module) -> str:
+    """Return torch's representation of the module `m`, each forward pre-hook's before the class name it belongs to."""
     lines = []
-    extra = module.extra_repr()
+    extra = m.extra_repr()
     extra_lines = extra.split("\n") if extra else []
-    for name, child in module._modules.items():
+    for name, child in m._modules.items():
         if child is not None:
             child_lines = module_repr(child).split("\n")
             lines.append(f"({name}): " + "\n".join([child_lines[0], *("  " + line for line in child_lines[1:])]))
-    hooks = "".join(f"{hook!r} " for hook in module._forward_pre_hooks.values())
-    name = hooks + module._get_name()
+    hooks = "".join(f"{hook!r} " for hook in m._forward_pre_hooks.values())
+    name = hooks + m._get_name()
     if len(extra_lines) == 1 and not lines:
         return f"{name}({extra_lines[0]})"
     if not extra_lines and not lines:
@@ -28,8 +28,8 @@ def module_repr(module: nn.Module) -> str:
     return f"{name}(\n  " + "\n  ".join(extra_lines + lines) + "\n)"
 
 
-def print_module(module: Any) -> None:
+def print_module(m: Any) -> None:
     """Print `module_repr` of a module, and then the object itself."""
-    if isinstance(module, nn.Module):
-        builtins.print(module_repr(module))  # noqa: T201 - this is what the function is for
-    builtins.print(module)  # noqa: T201
+    if isinstance(m, nn.Module):
+        builtins.print(module_repr(m))  # noqa: T201 - this is what the function is for
+    builtins.print(m)  # noqa: T201

@@ -62,10 +62,10 @@ class _OverwriteContextManager:
         self._restores = ExitStack()
 
     @classmethod
-    def registerSubsitutionManager(cls, manager: Type[Any]) -> None:
+    def registerSubsitutionManager(cls, type: Type[Any]) -> None:
         """Make an object of this class for each trace, whatever the executor; a second time does nothing."""
-        if manager not in cls._substitution_managers:
-            cls._substitution_managers.append(manager)
+        if type not in cls._substitution_managers:
+            cls._substitution_managers.append(type)
 
     def __enter__(self) -> None:
         with ExitStack() as restores:

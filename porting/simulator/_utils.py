@@ -17,9 +17,9 @@ __all__ = ["accessAttributes", "flattenTensorStructure", "getIpuTensorId", "reco
 _next_id = itertools.count(1)
 
 
-def flattenTensorStructure(structure: Any, canonical: Any = None) -> List[torch.Tensor]:
-    """List the tensors inside `structure`, depth first; dictionaries in the key order of `canonical`."""
-    return flatten_tensors(structure, like=canonical)
+def flattenTensorStructure(x: Any, canonical: Any = None) -> List[torch.Tensor]:
+    """List the tensors inside `x`, depth first; dictionaries in the key order of `canonical`."""
+    return flatten_tensors(x, like=canonical)
 
 
 def reconstructTensorStructure(

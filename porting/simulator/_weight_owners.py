@@ -97,18 +97,26 @@ def owned_class(plain: Type[torch.Tensor], owners: Tuple[Owner, ...]) -> Type[to
 
 
 def _owned_class(plain: Type[torch.Tensor], owners: Tuple[Owner, ...]) -> Any:
-    class Owned(plain):  # type: ignore[misc, valid-type]
+    class Kind(type(plain)):  # type: ignore[misc]
+        # tensors of different executors are as related as their plain classes, which `assert_close` asks of two tensors
+        def __instancecheck__(cls, instance: Any) -> bool:
+            kind = type(instance)
+            return super().__instancecheck__(instance) or (hasattr(kind, _OWNERS) and issubclass(kind, plain))
+
+    class Owned(plain, metaclass=Kind):  # type: ignore[misc, valid-type]
         _poptorch_executor = owners[-1]
         _poptorch_executors = owners
         _poptorch_original_class = plain
 
         def __getattribute__(self, attribute: str) -> Any:
-            fetch(owners)
+            if attribute != "_is_param":  # which `isinstance(tensor, torch.nn.Parameter)` reads: no look at the value
+                fetch(owners)
             return super().__getattribute__(attribute)
 
         @classmethod
         def __torch_function__(cls, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            fetch(owners)
+            for kind in types:  # this method is called for the first tensor only
+                fetch(getattr(kind, _OWNERS, ()))
             with torch._C.DisableTorchFunctionSubclass():
                 return func(*args, **(kwargs or {}))
 

@@ -40,9 +40,9 @@ class Error(Exception):
     message: str = ""
     location: str = ""
 
-    def __init__(self, text: str = "") -> None:
-        super().__init__(text)
-        self.message = text
+    def __init__(self, *args: object) -> None:
+        super().__init__(*args)
+        self.message = str(args[0]) if args else ""
 
 
 class RecoverableError(Error):

@@ -46,6 +46,10 @@ class TestErrorType(enum.Enum):
     PoplarRecoverableFullReset = 6
     PoplarLinkError = 7
 
+    def __int__(self) -> int:
+        """Return the number, as enumerations of compiled modules do."""
+        return self.value
+
 
 # The kind of each error, its message and what is to be done about it.
 _TEST_ERRORS: Dict[TestErrorType, Tuple[str, str, str]] = {

@@ -26,10 +26,10 @@ class Channel:
         self._pvti = _library()
         self._channel = self._pvti.createTraceChannel(name) if self._pvti is not None else None
 
-    def instrument(self, obj: _Object, *methods: str) -> _Object:
+    def instrument(self, obj: _Object, *method_names: str) -> _Object:
         """Record each call of these methods of `obj`, an object or a class; return `obj`."""
         if self._pvti is not None:
-            self._pvti.instrument(obj, list(methods), self._channel)
+            self._pvti.instrument(obj, list(method_names), self._channel)
         return obj
 
     def tracepoint(self, name: str) -> ContextManager[Any]:

@@ -208,7 +208,8 @@ def test_anchors_change_no_weight(net):
         simulator.trainingModel(model, options, simulator.optim.Adam(model.parameters(), lr=0.1))(x, target)
         results.append(list(model.state_dict().values()))
 
-    torch.testing.assert_close(results[0], results[1], rtol=0, atol=0)
+    # without anchors the micro-batches run at once, which rounds in another order
+    torch.testing.assert_close(results[0], results[1])
 
 
 def test_optimizer_state_is_that_after_the_step(net):

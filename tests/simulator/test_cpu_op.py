@@ -105,6 +105,41 @@ def test_several_inputs_and_outputs(poptorch):
     assert [tensor.dtype for tensor in result] == [torch.float32, torch.int32]
 
 
+def test_arguments_may_be_named_and_nested(poptorch):
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.cpu = poptorch.CPU(lambda x, *, others, factor: x * factor + sum(others), "named")
+
+        def forward(self, x, y):
+            return self.cpu(x, others=[y, y], factor=3)
+
+    x, y = torch.ones(2), torch.tensor([1.0, 2.0])
+
+    assert poptorch.inferenceModel(Model())(x, y).tolist() == [5, 7]
+    assert Model()(x, y).tolist() == [5, 7]
+
+
+def test_no_gradient_passes_through_the_host(poptorch, caplog):
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.before, self.after = nn.Linear(2, 2), nn.Linear(2, 2)
+            self.cpu = poptorch.CPU(torch.tanh, "tanh")
+
+        def forward(self, x):
+            return poptorch.identity_loss(self.after(self.cpu(self.before(x))), "sum")
+
+    model = Model()
+    before, after = (layer.weight.detach().clone() for layer in (model.before, model.after))
+
+    poptorch.trainingModel(model)(torch.ones(1, 2))
+
+    assert torch.equal(model.before.weight, before)
+    assert not torch.equal(model.after.weight, after)
+    assert "poptorch.CPU is for inference" in caplog.text
+
+
 def test_one_object_may_be_called_several_times(poptorch):
     class Twice(nn.Module):
         def __init__(self):

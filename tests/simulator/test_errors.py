@@ -41,6 +41,13 @@ def test_error_raised_by_a_user_has_its_text_as_message():
     assert Error("out of luck").message == "out of luck"
 
 
+@pytest.mark.parametrize(("arguments", "message"), [((), ""), ((3,), "3"), (("wibble", 3), "wibble")])
+def test_error_is_made_of_any_arguments_like_other_exceptions(arguments, message):
+    error = Error(*arguments)
+
+    assert (error.args, error.message, error.location) == (arguments, message, "")
+
+
 def test_native_error_names_place_type_message_and_context():
     error = native_error("Unknown ops", context=["compiling", "LowerToPopart"])
 

@@ -247,6 +247,24 @@ def test_wrapped_weights_can_be_trained_on_the_host(trained, batch):
 # -- state_dict
 
 
+@pytest.mark.parametrize("name", ["linear.weight", "steps"])
+def test_tensors_of_two_executors_can_be_compared(poptorch, model, batch, name):
+    other = copy.deepcopy(model)
+    for one in (model, other):
+        poptorch.trainingModel(one)(*batch)
+    first, second = ({**dict(one.named_parameters()), **dict(one.named_buffers())}[name] for one in (model, other))
+
+    torch.testing.assert_close(first, second)
+    torch.testing.assert_close(first, second.detach())
+    with pytest.raises(AssertionError, match="not close|not equal"):
+        torch.testing.assert_close(first, second + 1)
+
+
+def test_plain_tensors_are_not_those_of_an_executor(trained):
+    assert not isinstance(torch.ones(1), trained.PoptorchBuffer)
+    assert not isinstance(nn.Parameter(torch.ones(1)), trained.PoptorchParameter)
+
+
 def test_a_state_has_plain_classes(trained):
     state = trained.model.state_dict()
 

@@ -120,12 +120,13 @@ def test_popart_level_does_not_change_the_others():
     assert not cpp_log_enabled("info")
 
 
-def test_level_comes_from_the_environment(monkeypatch):
-    monkeypatch.setenv("POPTORCH_LOG_LEVEL", "ERR")
+@pytest.mark.parametrize(("value", "level"), [("ERR", logging.ERROR), ("", logging.WARNING)])
+def test_level_comes_from_the_environment(monkeypatch, value, level):
+    monkeypatch.setenv("POPTORCH_LOG_LEVEL", value)
 
     _logging._start_python_channel()
 
-    assert logger.level == logging.ERROR
+    assert logger.level == level
 
 
 def test_starting_the_channel_again_does_not_double_its_lines(capsys):

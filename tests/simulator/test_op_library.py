@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 import torch
 
@@ -18,6 +21,34 @@ OPERATORS = (
 ).split()
 
 X = torch.arange(6.0)
+
+OTHER_LIBRARY = """
+vendors = torch.library.Library("poptorch", "FRAGMENT")
+vendors.define("nop(Tensor self) -> Tensor")
+vendors.impl("nop", lambda x: x.clone(), "CPU")
+vendors.define("identity_loss(Tensor x, int reduction) -> Tensor")
+vendors.impl("identity_loss", lambda x, reduction: x.sum(), "CPU")
+import porting.simulator as poptorch
+"""
+IMPORTED_ANEW = """
+import porting.simulator
+for name in [name for name in sys.modules if name.startswith("porting")]:
+    del sys.modules[name]
+import porting.simulator as poptorch
+gc.collect()
+"""
+TRAINING = """
+class Model(torch.nn.Linear):
+    def forward(self, x):
+        with poptorch.Block("block", ipu_id=0):
+            return poptorch.identity_loss(poptorch.nop(super().forward(x)), "sum")
+
+x = torch.ones(2, 3)
+model = Model(3, 1)
+expected = model(x).detach()
+torch.testing.assert_close(poptorch.trainingModel(model)(x), expected)
+print(len(torch.ops.poptorch.end_cpu_op([x])), not torch.equal(model(x), expected))
+"""
 
 
 @pytest.mark.parametrize("name", OPERATORS)
@@ -121,3 +152,12 @@ def test_nearest_rows_with_batches_as_lists():
 
     assert library.nearest(x, y).tolist() == [1, 0]
     assert library.nearest_batch_list(x, y, [0, 1], [0, 1]).tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("beginning", [OTHER_LIBRARY, IMPORTED_ANEW], ids=["another library", "imported anew"])
+def test_operators_that_are_there_already_are_left_alone(beginning):
+    program = "import gc, sys, torch\n" + beginning + TRAINING
+
+    shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+
+    assert (shown.stdout, shown.returncode) == ("1 True\n", 0), shown.stderr

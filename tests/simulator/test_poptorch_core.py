@@ -51,6 +51,10 @@ def test_leaving_the_process_twice_is_harmless():
     core.poptorchAtExit()
 
 
+def test_origins_of_test_errors_have_numbers():
+    assert [int(origin) for origin in core.TestErrorType.__members__.values()] == list(range(8))
+
+
 @pytest.mark.parametrize("name", sorted(core.TestErrorType.__members__))
 def test_test_errors_have_their_context_apart_from_the_message(name):
     with pytest.raises(simulator.Error) as caught:
