@@ -11,10 +11,11 @@ from typing import Any, Callable, ContextManager, Mapping, NoReturn, Optional, S
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
+from ..capture.module_state import host_tensors, refuse_gradient_hooks
 from ..diagnostics import BatchError, DeviceError, caller_place
 from .batch_signature import BatchSignature
 from .device_turns import DeviceTurns
-from .failures import explain_failure, find_foreign_device
+from .failures import explain_failure, find_foreign_device, refuse_loss_without_gradient
 from .host_writes import HostWrites
 from .parts import Parts
 from .run_report import ExecutorRecord
@@ -76,6 +77,9 @@ class ExecutorHandle:
         if self.executor is not None:
             self._refuse_other_batch(args, kwargs)
             return 0.0
+        if self.turns.trains:
+            parameters = [host for host in host_tensors(self._parts.model) if host.kind == "parameter"]
+            refuse_gradient_hooks(parameters, _raise)
         self.turns.meet()
         files = self._cache_files()
         start = time.perf_counter()
@@ -84,6 +88,8 @@ class ExecutorHandle:
             with torch.inference_mode(False), self._compiling(self._parts):
                 executor = self._make(self._parts, args, kwargs)
                 executor.compile(*args, **kwargs)
+                if self.turns.trains:
+                    refuse_loss_without_gradient(executor)
         except BaseException as error:
             self._abandon(executor)
             if isinstance(error, Exception):
@@ -211,3 +217,7 @@ def destroy_unseen(handles: Sequence[ExecutorHandle]) -> None:
     with _disable_current_modes(), torch._C.DisableTorchFunction():
         for handle in handles:
             handle.destroy()
+
+
+def _raise(error: Exception) -> NoReturn:
+    raise error

@@ -9,7 +9,7 @@ import torch
 from ..diagnostics import BatchError, CaptureError, DeviceError, Finding, OptionError, PortingError, caller_place
 from .batch_signature import BatchSignature
 
-__all__ = ["explain_failure", "find_foreign_device"]
+__all__ = ["explain_failure", "find_foreign_device", "refuse_loss_without_gradient"]
 
 _DEVICE_FAMILIES = ("S", "D")
 
@@ -106,3 +106,14 @@ def _in_other_words(vendor_text: str) -> Optional[PortingError]:
 
 def _first_line(text: str) -> str:
     return text.strip().split("\n", 1)[0]
+
+
+def refuse_loss_without_gradient(executor: Any) -> None:
+    """Raise CaptureError L003 if no parameter of a compiled training `executor` gets a gradient."""
+    if not any(name.startswith("Gradient___") for name in executor.getTensorNames()):
+        raise CaptureError.of(
+            "L003",
+            message="the loss does not depend on any trainable parameter",
+            notes=("it was computed under `torch.no_grad()` or from detached tensors",),
+            help="remove the `detach()` or `no_grad()` between the parameters and the loss",
+        )

@@ -18,7 +18,14 @@ if tuple(int(part) for part in re.findall(r"\d+", torch.__version__)[:2]) < MINI
 
 from .losses import find_losses, single_final_loss  # noqa: E402 - only a new enough torch can import these
 from .step_graph import OperatorNode, StepGraph, TensorInfo  # noqa: E402
-from .structure import StructureAdapter, flatten_tensors, map_tensors, rebuild, register_structure_adapter  # noqa: E402
+from .structure import (  # noqa: E402
+    StructureAdapter,
+    flatten_tensors,
+    map_tensors,
+    outline,
+    rebuild,
+    register_structure_adapter,
+)
 from .tracing import capture_step  # noqa: E402
 
 __all__ = [
@@ -30,6 +37,7 @@ __all__ = [
     "find_losses",
     "flatten_tensors",
     "map_tensors",
+    "outline",
     "rebuild",
     "register_structure_adapter",
     "single_final_loss",

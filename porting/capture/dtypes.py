@@ -102,7 +102,7 @@ _INDEX_ARGUMENTS: Dict[str, Tuple[str, ...]] = {
 # Arguments that are masks, which on the device may be bytes too.
 _MASK_ARGUMENTS: Dict[str, Tuple[str, ...]] = {
     **dict.fromkeys("masked_fill masked_fill_ masked_scatter masked_scatter_".split(), ("mask",)),
-    **dict.fromkeys("index_put index_put_ _index_put_impl_".split(), ("indices",)),
+    **dict.fromkeys("index index_put index_put_ _index_put_impl_".split(), ("indices",)),
     "where": ("condition",),
 }
 

@@ -52,35 +52,39 @@ def read_dynamic(tensor: DeviceTensor, index: Any) -> torch.Tensor:
 
 def write_dynamic(tensor: DeviceTensor, index: Any, value: Any) -> None:
     """Do `tensor[index] = value` in place; raises as `read_dynamic` does."""
-    static: List[Any] = []
-    places: List[Optional[torch.Tensor]] = []
-    for item in _items(index, tensor.dim()):
-        place = _place_of(item, tensor)
-        is_new_axis, is_number = item.value is None, isinstance(item.value, int)
-        if place is None:
-            static.append(item.value)
-            kept = 1 if is_new_axis else 0 if is_number else item.num_dimensions
-            places.extend([None] * kept)
-        else:
-            static.extend([slice(None)] * item.num_dimensions)
-            places.append(place)
     if not isinstance(value, torch.Tensor):
         value = tensor.new_full((), value)
-    while places and places[-1] is None:
-        places.pop()
-    aten.index_put_.default(tensor[tuple(static)], places, value.to(tensor.dtype))
+    has_mask = any(_is_mask(part) for part in _parts(index))
+    places = _places_beside_masks(tensor, index) if has_mask else _places(tensor, index)
+    aten.index_put_.default(tensor, places, value.to(tensor.dtype))
 
 
-def _place_of(item: _Item, tensor: DeviceTensor) -> Optional[torch.Tensor]:
-    """Return the positions that an index part names, or None for one that only makes a view."""
-    if _is_position(item.value):
-        place: torch.Tensor = item.value.remainder(tensor.shape[item.dimension])
-        return place
-    if _is_window(item.value):
-        return _positions(item.value, tensor.shape[item.dimension])
-    if isinstance(item.value, list):
-        return tensor.new_tensor(item.value, dtype=torch.int32)
-    return item.value if isinstance(item.value, torch.Tensor) else None
+def _places(tensor: DeviceTensor, index: Any) -> List[torch.Tensor]:
+    """Return the positions of `tensor[index]`, for each dimension of `tensor` in the shape of what `index` reads."""
+    places = []
+    for dimension, size in enumerate(tensor.shape):
+        along = [size if other == dimension else 1 for other in range(tensor.dim())]
+        positions = torch.arange(size, device="ipu", dtype=torch.int32).view(along).expand(tensor.shape)
+        places.append(read_dynamic(positions, index))  # type: ignore[arg-type]
+    return places
+
+
+def _places_beside_masks(tensor: DeviceTensor, index: Any) -> List[Optional[torch.Tensor]]:
+    """Return the index of `tensor[index]` with numbers for positions; what a mask selects cannot be read first."""
+    places: List[Optional[torch.Tensor]] = []
+    for item in _items(index, tensor.dim()):
+        if _is_position(item.value):
+            places.append(item.value.remainder(tensor.shape[item.dimension]))
+        elif _is_mask(item.value):
+            places.append(item.value)
+        elif isinstance(item.value, slice) and item.value == slice(None):
+            places.append(None)
+        else:
+            raise errors.host_read_error(
+                "an index with a mask, a position on the device and something else",
+                help="write in two steps, or multiply the mask with one for the other part",
+            )
+    return places
 
 
 def _parts(index: Any) -> Tuple[Any, ...]:
@@ -111,8 +115,11 @@ def _items(index: Any, num_dimensions: int) -> Iterable[_Item]:
 def _num_taken(part: Any) -> int:
     if part is None or part is Ellipsis or isinstance(part, bool):
         return 0
-    is_mask = isinstance(part, torch.Tensor) and part.dtype in (torch.bool, torch.uint8)
-    return int(part.dim()) if is_mask else 1
+    return int(part.dim()) if _is_mask(part) else 1
+
+
+def _is_mask(part: Any) -> bool:
+    return isinstance(part, torch.Tensor) and part.dtype in (torch.bool, torch.uint8)
 
 
 def _positions(window: slice, size: int) -> torch.Tensor:

@@ -14,7 +14,7 @@ import torch
 from ..diagnostics import CaptureError, Place
 from .operator_schema import written_arguments
 
-__all__ = ["find_losses", "single_final_loss"]
+__all__ = ["find_losses", "single_final_loss", "value_when_computed"]
 
 _LOSS_OPERATORS = frozenset(
     "identity_loss nll_loss nll_loss2d nll_loss_nd cross_entropy_loss l1_loss mse_loss binary_cross_entropy "
@@ -31,8 +31,8 @@ def find_losses(graph: torch.fx.Graph) -> Tuple[List[torch.fx.Node], List[torch.
 
 
 def _is_loss(node: torch.fx.Node) -> bool:
-    if node.meta.get("is_loss"):
-        return True
+    if "is_loss" in node.meta:
+        return bool(node.meta["is_loss"])
     return isinstance(node.target, torch._ops.OpOverload) and node.target.overloadpacket.__name__ in _LOSS_OPERATORS
 
 
@@ -58,6 +58,26 @@ def _memory(node: torch.fx.Node) -> int:
     """Identify the memory of a node's value; 0 for what is no tensor."""
     value = node.meta.get("val")
     return int(value.untyped_storage()._cdata) if isinstance(value, torch.Tensor) else 0
+
+
+def value_when_computed(loss: torch.fx.Node) -> torch.fx.Node:
+    """Return a node with the value that `loss` has when it is computed: a copy where later operators write to it."""
+    later = itertools.dropwhile(lambda node: node is not loss, loss.graph.nodes)
+    if not any(_writes_to(node, _memory(loss)) for node in itertools.islice(later, 1, None)):
+        return loss
+    with loss.graph.inserting_after(loss):
+        copy = loss.graph.call_function(torch.ops.aten.clone.default, (loss,))
+    value = loss.meta["val"]
+    with value.fake_mode:
+        copy.meta.update(val=value.clone(), module_path=loss.meta.get("module_path", ""), place=_place(loss))
+    return copy
+
+
+def _writes_to(node: torch.fx.Node, memory: int) -> bool:
+    if not isinstance(node.target, torch._ops.OpOverload):
+        return False
+    written = written_arguments(node.target, node.args, node.kwargs)
+    return any(isinstance(target, torch.fx.Node) and _memory(target) == memory for target in written)
 
 
 def single_final_loss(graph: torch.fx.Graph) -> torch.fx.Node:

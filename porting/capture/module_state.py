@@ -53,15 +53,17 @@ def host_tensors(model: nn.Module) -> List[HostTensor]:
     return [e for e in entries if e.kind == "parameter"] + [e for e in entries if e.kind == "buffer"]
 
 
-def refuse_gradient_hooks(hosts: Sequence[HostTensor]) -> None:
-    """Raise CaptureError C007 for a parameter with a gradient hook: the device runs no Python code on its way back."""
+def refuse_gradient_hooks(hosts: Sequence[HostTensor], refuse: Callable[[CaptureError], None]) -> None:
+    """Let `refuse` have C007 for each parameter with a gradient hook: the device runs no Python code on its way back."""
     for host in hosts:
         if host.tensor._backward_hooks or getattr(host.tensor, "_post_accumulate_grad_hooks", None):
-            raise CaptureError.of(
-                "C007",
-                message=f"the parameter `{host.name}` has a gradient hook",
-                notes=("the device differentiates and updates without Python code on the way; the hook would not run",),
-                help="remove the hook, and do what it does in `forward`: multiply by a mask, or detach a part",
+            refuse(
+                CaptureError.of(
+                    "C007",
+                    message=f"the parameter `{host.name}` has a gradient hook",
+                    notes=("the device differentiates and updates without Python code on the way; no hook would run",),
+                    help="remove the hook, and do what it does in `forward`: multiply by a mask, or detach a part",
+                )
             )
 
 

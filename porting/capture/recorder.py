@@ -54,6 +54,7 @@ class Recorder(ProxyTorchDispatchMode):
         self,
         *,
         prints: str = "error",
+        host_features: str = "refused",
         is_training: bool = True,
         node_facts: Optional[Callable[[], Mapping[str, Any]]] = None,
         listener: Optional[Callable[[Finding], None]] = None,
@@ -69,6 +70,7 @@ class Recorder(ProxyTorchDispatchMode):
         self.is_active = True
         self.is_training = is_training
         self.prints = prints
+        self._host_features = host_features
         self._node_facts = node_facts
         self._listener = listener
         self._host_state: Dict[int, DeviceTensor] = {}
@@ -183,6 +185,13 @@ class Recorder(ProxyTorchDispatchMode):
             raise CaptureError(finding)
         self.report(finding)
 
+    def refuse(self, error: CaptureError) -> None:
+        """Raise `error`, which is about a feature of the host; or only report it where the device passes over those."""
+        if self._host_features == "refused":
+            raise error
+        if all(error.finding.message != finding.message for finding in self.findings):
+            self.report(error.finding)
+
     def report(self, finding: Finding) -> None:
         """Keep a finding that is no error, and say it at once to whom it may concern."""
         self.findings.append(finding)
@@ -217,7 +226,9 @@ class Recorder(ProxyTorchDispatchMode):
         if name in _HOST_READS:
             raise errors.host_read_error(f"`aten::{name}`")
         if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
-            raise errors.autocast_error()
+            self.refuse(errors.autocast_error())
+            with torch.autocast("cpu", enabled=False), torch.autocast("cuda", enabled=False):
+                return self._dispatch(func, args, kwargs)
         args, kwargs = tree_unflatten([self._admit(name, leaf) for leaf in leaves], spec)
         for keyword in ("device", "pin_memory"):
             kwargs.pop(keyword, None)
@@ -347,10 +358,13 @@ class Recorder(ProxyTorchDispatchMode):
         for tensor, shape in zip(tensors, shapes):
             if tensor.fake.shape != shape:
                 raise errors.metadata_error(func)
+        writes = _device_tensors(written_arguments(func, args, kwargs))
+        unchanged = next((tensor for tensor in tensors if tensor.fake is result), None)
+        if unchanged is not None and not writes and device_operator(func) is None:
+            return unchanged  # torch itself has nothing to do, as in a cast to the type that a tensor has
         self._sync_grad_mode()
         node_args, node_kwargs = tree_map(self._node_of, (args, kwargs))
         tracked = torch.is_grad_enabled() and any(self.facts.tracks_gradient(tensor) for tensor in tensors)
-        writes = _device_tensors(written_arguments(func, args, kwargs))
         self.facts.note_writes(self.bodies.own_writes(writes), tracked=tracked)
         node = self.graph.call_function(func, tuple(node_args), node_kwargs)
         self._describe(node)

@@ -13,6 +13,7 @@ __all__ = [
     "flatten_tensors",
     "map_tensors",
     "opaque_holder",
+    "outline",
     "rebuild",
     "register_structure_adapter",
 ]
@@ -112,21 +113,38 @@ def rebuild(
     >>> rebuild([torch.tensor(1), {"k": torch.tensor(2)}], ["a", "b"])
     ['a', {'k': 'b'}]
     """
-    return _rebuild(structure, iter(tensors), replaces)
+    remaining = iter(tensors)
+    return _rebuild(
+        structure,
+        lambda tensor: next(remaining) if replaces(tensor) else tensor,
+        lambda adapter, value: adapter.reconstruct(value, remaining),
+    )
 
 
-def _rebuild(value: Any, tensors: Iterator[Any], replaces: Callable[[torch.Tensor], bool]) -> Any:
+def outline(structure: Any, outline_of: Callable[[torch.Tensor], Any]) -> Any:
+    """Put what `outline_of` gives in the places of the tensors, except of those inside types with an adapter.
+
+    Objects of these types stay the same: an adapter may rebuild them as objects of another type.
+
+    >>> outline((torch.tensor(1), ["text"]), lambda tensor: tensor.dtype)
+    (torch.int64, ['text'])
+    """
+    return _rebuild(structure, outline_of, lambda _adapter, value: value)
+
+
+def _rebuild(value: Any, of_tensor: Callable[[torch.Tensor], Any], of_adapted: Callable[[Any, Any], Any]) -> Any:
     if isinstance(value, torch.Tensor):
-        return next(tensors) if replaces(value) else value
+        return of_tensor(value)
     adapter = adapter_for(value)
     if adapter is not None:
-        return adapter.reconstruct(value, tensors)
+        return of_adapted(adapter, value)
     if isinstance(value, defaultdict):
-        return type(value)(value.default_factory, {k: _rebuild(v, tensors, replaces) for k, v in value.items()})
+        return type(value)(value.default_factory, {k: _rebuild(v, of_tensor, of_adapted) for k, v in value.items()})
     if isinstance(value, Mapping):
-        return type(value)({key: _rebuild(item, tensors, replaces) for key, item in value.items()})  # type: ignore[call-arg]
+        items_of = {key: _rebuild(item, of_tensor, of_adapted) for key, item in value.items()}
+        return type(value)(items_of)  # type: ignore[call-arg]
     if isinstance(value, (list, tuple)):
-        items = [_rebuild(item, tensors, replaces) for item in value]
+        items = [_rebuild(item, of_tensor, of_adapted) for item in value]
         if hasattr(value, "_fields"):
             return type(value)(*items)
         return items if type(value) is list else type(value)(items)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import re
+from collections import OrderedDict
 from typing import Any, Callable, Dict, FrozenSet, Tuple
 
 import torch
 import torch.nn.functional as F
 from torch.overrides import TorchFunctionMode
+from torch.utils.hooks import RemovableHandle
 
 from ..diagnostics import Finding, caller_place
 from . import errors
@@ -45,15 +48,9 @@ _HOST_READS: Dict[Any, str] = {
     torch.Tensor.untyped_storage: "`.untyped_storage()`",
 }
 
-_AUTOGRAD_CALLS = frozenset(
-    [
-        torch.autograd.grad,
-        torch.autograd.backward,
-        torch.Tensor.backward,
-        torch.Tensor.register_hook,
-        torch.Tensor.register_post_accumulate_grad_hook,
-        torch.Tensor.retain_grad,
-    ]
+_AUTOGRAD_CALLS = frozenset([torch.autograd.grad, torch.autograd.backward, torch.Tensor.backward])
+_GRADIENT_HOOKS = frozenset(
+    [torch.Tensor.register_hook, torch.Tensor.register_post_accumulate_grad_hook, torch.Tensor.retain_grad]
 )
 
 # What stands for an index with parts that are only known on the device.
@@ -62,8 +59,8 @@ _INDEXING: Dict[Any, Callable[..., Any]] = {
     torch.Tensor.__setitem__: write_dynamic,
 }
 
-# Losses that torch writes in Python, so that no single ATen operator stands for them.
-_PYTHON_LOSSES = frozenset([F.multilabel_soft_margin_loss])
+# Losses that torch writes in Python, at least for some arguments, so that their value is no single operator's.
+_PYTHON_LOSSES = frozenset([F.multilabel_soft_margin_loss, F.kl_div, F.mse_loss, F.l1_loss])
 
 
 class DeviceFunctions(TorchFunctionMode):
@@ -77,6 +74,7 @@ class DeviceFunctions(TorchFunctionMode):
             torch.Tensor.cpu: lambda tensor, *_args, **_kw: self._to(tensor, "cpu"),
             torch.Tensor.cuda: lambda tensor, *_args, **_kw: self._to(tensor, "cuda"),
             torch.Tensor.type: self._type,
+            torch.Tensor.get_device: lambda tensor: IPU.index or 0,
             torch.Tensor.norm: _norm,
             torch.norm: _norm,
             F.gelu: _gelu,
@@ -106,11 +104,21 @@ class DeviceFunctions(TorchFunctionMode):
         elif func is torch.Tensor.to and isinstance(subject, torch.Tensor):
             return self._to(subject, *args[1:], **kwargs)
         _refuse_autograd(func, args)
+        if func in _GRADIENT_HOOKS and isinstance(subject, DeviceTensor):
+            self.recorder.refuse(errors.autograd_error(func))
+            return None if func is torch.Tensor.retain_grad else RemovableHandle(OrderedDict())
         if _is_factory(func, args, kwargs) or is_device(kwargs.get("device")):
             return self._make(func, args, kwargs)
+        return self._loss(func, args, kwargs) if func in _PYTHON_LOSSES else func(*args, **kwargs)
+
+    def _loss(self, func: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
+        """Compute a loss whose result counts as one, whatever it is computed from."""
+        nodes = self.recorder.graph.nodes
+        last = next(iter(reversed(nodes)), None)
         result = func(*args, **kwargs)
-        if func in _PYTHON_LOSSES and isinstance(result, DeviceTensor):
-            result.node.meta["is_loss"] = True
+        if isinstance(result, DeviceTensor):
+            for node in itertools.takewhile(lambda node: node is not last, reversed(nodes)):
+                node.meta["is_loss"] = node is result.node
         return result
 
     def _make(self, func: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
@@ -217,7 +225,7 @@ def _bincount(tensor: DeviceTensor, weights: Any = None, minlength: int = 0) -> 
     if minlength < 1:
         raise errors.data_dependent_error("bincount")
     classes = tensor.clamp(max=minlength)
-    ones = torch.ones(tensor.shape, dtype=torch.int32, device=IPU) if weights is None else weights
+    ones = torch.ones(tensor.shape, dtype=torch.int32, device=IPU) if weights is None else weights.float()
     counts = torch.zeros(minlength + 1, dtype=ones.dtype, device=IPU)
     return counts.scatter_add(0, classes, ones)[:minlength]
 
@@ -244,14 +252,15 @@ def _on_device(like: Any) -> Any:
 def constant_from_data(
     recorder: Recorder, func: Callable[..., torch.Tensor], args: Tuple[Any, ...], kwargs: Dict[str, Any]
 ) -> Any:
-    """Call `torch.tensor` or its like and make the result a constant; a device tensor as data is copied.
+    """Call `torch.tensor` or its like and make the result a constant; of a device tensor only `torch.tensor` is a copy.
 
     Raises CaptureError C001 for numbers that are device tensors themselves.
     """
     kwargs = {name: value for name, value in kwargs.items() if name not in ("device", "requires_grad")}
     data = args[0] if args else kwargs.get("data", kwargs.get("obj"))
     if isinstance(data, DeviceTensor):
-        return data.to(kwargs["dtype"]) if kwargs.get("dtype") else data.clone()
+        result = data.to(kwargs["dtype"]) if kwargs.get("dtype") else data
+        return data.clone() if result is data and func.__name__ == "tensor" else result
     if any(isinstance(value, DeviceTensor) for value in flatten_tensors(data)):
         raise errors.host_read_error(
             f"`torch.{func.__name__}` of a list of tensors", help="join them on the device: `torch.stack([a, b])`"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from contextlib import ExitStack, contextmanager
 from typing import Any, Callable, Iterator, Tuple
 
@@ -10,9 +11,10 @@ import torch.nn.modules.transformer
 import torch.utils.checkpoint
 from torch.autograd.function import FunctionCtx, _SingleLevelFunction
 from torch.utils.checkpoint import CheckpointFunction
+from torch.utils.hooks import BackwardHook
 
 from ..diagnostics import CaptureError, caller_place
-from .device_tensor import DeviceTensor, is_device
+from .device_tensor import IPU, DeviceTensor, is_device
 from .errors import host_read_error
 from .recorder import Recorder
 from .structure import flatten_tensors
@@ -33,11 +35,11 @@ def torch_patched(recorder: Recorder) -> Iterator[None]:
         yield
 
 
-def _refuse_custom_functions(original: Any, recorder: Recorder) -> Any:
-    """`torch.autograd.Function.apply`: its own `backward` would be lost without a word.
+def _trace_custom_functions(original: Any, recorder: Recorder) -> Any:
+    """`torch.autograd.Function.apply`: only its `forward` is recorded, the `backward` in Python would be lost.
 
-    Where nothing is differentiated it only runs forward. So do checkpointed functions always: to compute again in the
-    backward pass changes no result.
+    Where nothing is differentiated that changes no result, nor does it for checkpointed functions, which only compute
+    again in the backward pass. Otherwise it is refused, or the device differentiates what `forward` does.
     """
 
     def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
@@ -46,32 +48,51 @@ def _refuse_custom_functions(original: Any, recorder: Recorder) -> Any:
             return original.__get__(None, cls)(*args, **kwargs)
         if cls is CheckpointFunction:
             return args[0](*args[2:])
-        if torch.is_grad_enabled() and any(recorder.facts.tracks_gradient(tensor) for tensor in tensors):
-            raise _custom_function_error(cls)
+        is_tracked = torch.is_grad_enabled() and any(recorder.facts.tracks_gradient(tensor) for tensor in tensors)
+        if is_tracked:
+            recorder.refuse(_custom_function_error(cls))
         context = FunctionCtx()
-        context.needs_input_grad = tuple(False for _ in args)  # type: ignore[attr-defined]
+        needs_gradient = tuple(isinstance(arg, DeviceTensor) and recorder.facts.tracks_gradient(arg) for arg in args)
+        context.needs_input_grad = needs_gradient if is_tracked else (False,) * len(args)  # type: ignore[attr-defined]
         has_own_context = cls.setup_context is not _SingleLevelFunction.setup_context
-        with torch.no_grad():
+        with torch.set_grad_enabled(is_tracked):
             return cls.forward(*args, **kwargs) if has_own_context else cls.forward(context, *args, **kwargs)
 
     return classmethod(apply)
 
 
 def _custom_function_error(cls: Any) -> CaptureError:
-    if cls.__name__ == "BackwardHookFunction":
-        return CaptureError.of(
-            "C007",
-            message="a module with a backward hook is called inside `forward`",
-            place=caller_place(),
-            label="the device differentiates the final loss itself, without Python code on the way",
-            help="remove the hook, or compute what it does in `forward`",
-        )
     return CaptureError.of(
         "C005",
         message=f"`{cls.__name__}` is a custom autograd function, whose `backward` a captured graph cannot hold",
         place=caller_place(),
+        label="the device differentiates what its `forward` does",
         help="write it with differentiable operators: `x + (rounded - x).detach()` has the value of `rounded` and the "
         "gradient of `x`",
+    )
+
+
+def _leave_out_backward_hooks(original: Callable[..., Any], recorder: Recorder) -> Any:
+    """Backward hooks of modules are put into autograd's graph, which the device does not have."""
+
+    def apply_on_tensors(hook: Any, function: Any, args: Any) -> Any:
+        tensors = [value for value in args if isinstance(value, DeviceTensor)]
+        if not tensors:
+            return original(hook, function, args)
+        if torch.is_grad_enabled() and any(recorder.facts.tracks_gradient(tensor) for tensor in tensors):
+            recorder.refuse(_backward_hook_error(hook.module))
+        return args, None
+
+    return apply_on_tensors
+
+
+def _backward_hook_error(module: Any) -> CaptureError:
+    return CaptureError.of(
+        "C007",
+        message=f"a module with a backward hook is called inside `forward` ({type(module).__name__})",
+        place=caller_place(),
+        label="the device differentiates the final loss itself, without Python code on the way",
+        help="remove the hook, or compute what it does in `forward`",
     )
 
 
@@ -127,20 +148,38 @@ def _keep_unvalidated(_original: Any, _recorder: Recorder) -> Any:
 
 def _make_constants(original: Callable[..., torch.Tensor], recorder: Recorder) -> Any:
     """`torch.tensor(data, device="ipu")` called by torch's own Python code, which the function mode does not see."""
+    thread = threading.get_ident()
 
     def from_data(*args: Any, **kwargs: Any) -> Any:
-        if is_device(kwargs.get("device")):
+        if is_device(kwargs.get("device")) and threading.get_ident() == thread:
             return constant_from_data(recorder, original, args, kwargs)
         return original(*args, **kwargs)
 
     return from_data
 
 
+def _take_tensors_as_they_are(original: Callable[..., torch.Tensor], recorder: Recorder) -> Any:
+    """`torch.as_tensor` leaves a tensor on its device; the function mode does not see it."""
+    from_data = _make_constants(original, recorder)
+
+    def as_tensor(*args: Any, **kwargs: Any) -> Any:
+        if any(isinstance(value, DeviceTensor) for value in (*args, *kwargs.values())):
+            kwargs = {**kwargs, "device": kwargs.get("device") or IPU}
+        return from_data(*args, **kwargs)
+
+    return as_tensor
+
+
 def _make_ranges(original: Callable[..., torch.Tensor], recorder: Recorder) -> Any:
-    """`torch.range` does not pass by the function mode as the other factories do."""
+    """`torch.range` does not pass by the function mode as the other factories do.
+
+    Nor is it asked for by other threads, and by functions of the host that `forward` calls: those stay the host's.
+    """
+    thread = threading.get_ident()
 
     def make_range(*args: Any, **kwargs: Any) -> Any:
-        if "device" in kwargs and not is_device(kwargs["device"]):
+        is_captured = threading.get_ident() == thread and not torch._C._is_torch_function_all_disabled()
+        if not is_captured or ("device" in kwargs and not is_device(kwargs["device"])):
             return original(*args, **kwargs)
         if "device" not in kwargs:
             note_forced_factory(recorder, "range")
@@ -152,7 +191,8 @@ def _make_ranges(original: Callable[..., torch.Tensor], recorder: Recorder) -> A
 
 
 _PATCHES: Tuple[Tuple[Any, str, Callable[[Any, Recorder], Any]], ...] = (
-    (torch.autograd.Function, "apply", _refuse_custom_functions),
+    (torch.autograd.Function, "apply", _trace_custom_functions),
+    (BackwardHook, "_apply_on_tensors", _leave_out_backward_hooks),
     (torch.utils.checkpoint, "_checkpoint_without_reentrant_generator", _run_checkpoints_plainly),
     (torch.nn.modules.transformer, "_detect_is_causal_mask", _take_masks_as_they_are),
     (torch.nn.RNNBase, "check_input", _check_shapes_only),
@@ -160,7 +200,7 @@ _PATCHES: Tuple[Tuple[Any, str, Callable[[Any, Recorder], Any]], ...] = (
     (torch, "cond", _refuse_branches),
     (torch, "while_loop", _refuse_branches),
     (torch, "tensor", _make_constants),
-    (torch, "as_tensor", _make_constants),
+    (torch, "as_tensor", _take_tensors_as_they_are),
     (torch, "range", _make_ranges),
-    (torch, "asarray", _make_constants),
+    (torch, "asarray", _take_tensors_as_they_are),
 )

@@ -31,7 +31,7 @@ from ..lazy_modules import materialise_lazy_modules
 from . import errors
 from .device_tensor import DeviceTensor
 from .dtypes import device_dtype
-from .losses import find_losses, single_final_loss
+from .losses import find_losses, single_final_loss, value_when_computed
 from .module_state import HostTensor, host_tensors, refuse_gradient_hooks, refuse_shared_memory, state_replaced
 from .recorder import Recorder
 from .step_graph import StepGraph, TensorInfo
@@ -53,6 +53,7 @@ def capture_step(
     loss: Optional[Callable[[Any, Any], torch.Tensor]] = None,
     mode: str = "training",
     prints: str = "error",
+    host_features: str = "refused",
     around_forward: Optional[Callable[[], ContextManager[Any]]] = None,
     node_facts: Optional[Callable[[], Mapping[str, Any]]] = None,
     listener: Optional[Callable[[Finding], None]] = None,
@@ -65,7 +66,9 @@ def capture_step(
     computed, no parameter or buffer changes, and the global random generator is not touched.
 
     `mode` is "training" (exactly one final loss is demanded) or "inference". `prints` says what printing a tensor
-    does: "error" (C010), or "unavailable" as on the device. `around_forward` makes a context that is entered for the
+    does: "error" (C010), or "unavailable" as on the device. `host_features` says what becomes of what only the host
+    has, custom autograd functions (C005), gradient hooks (C007) and autocast (P001): "refused", or "ignored" as on the
+    device, where they change nothing and are reported. `around_forward` makes a context that is entered for the
     run of `forward`; what `node_facts` returns when an operator is recorded is added to the `meta` of its node.
     `listener` gets each finding that is no error as soon as it arises, also where the capture fails in the end.
 
@@ -79,7 +82,15 @@ def capture_step(
     """
     if mode not in ("training", "inference"):
         raise ValueError(f"mode must be 'training' or 'inference', not {mode!r}")
-    recorder = Recorder(prints=prints, is_training=mode == "training", node_facts=node_facts, listener=listener)
+    if host_features not in ("refused", "ignored"):
+        raise ValueError(f"host_features must be 'refused' or 'ignored', not {host_features!r}")
+    recorder = Recorder(
+        prints=prints,
+        host_features=host_features,
+        is_training=mode == "training",
+        node_facts=node_facts,
+        listener=listener,
+    )
     forward = _Forward(model, list(args), dict(kwargs or {}), loss)
     # whatever the caller switched off: what the graph holds depends on `mode` alone
     with _ONE_AT_A_TIME, torch.inference_mode(False), torch.set_grad_enabled(mode == "training"):
@@ -105,10 +116,12 @@ def _capture(recorder: Recorder, forward: _Forward, mode: str, around: Callable[
     materialise_lazy_modules(model, args[:-1] if loss is not None else args, kwargs)
     state = host_tensors(model)
     if mode == "training":
-        refuse_gradient_hooks([host for host in state if host.kind == "parameter"])
+        refuse_gradient_hooks([host for host in state if host.kind == "parameter"], recorder.refuse)
     placed = _place_state(recorder, state)
     tensors = flatten_tensors((args, kwargs))
     inputs = [_place_input(recorder, *named) for named in zip(_input_names(model, args, kwargs), tensors)]
+    # operators such as `unsqueeze_` let the handle that `forward` has stand for another node
+    as_placed = [recorder.shallow_copy(device) for device in inputs]
     device_args, device_kwargs = rebuild((args, kwargs), inputs)
     with ExitStack() as contexts:
         contexts.enter_context(state_replaced(model, placed, recorder.report))
@@ -123,7 +136,7 @@ def _capture(recorder: Recorder, forward: _Forward, mode: str, around: Callable[
             recorder.facts.was_written(placed[id(host.tensor)]) or (mode == "training" and host.tensor.requires_grad)
         ),
     )
-    named_inputs = [(device.node.meta["state_name"], host, device) for host, device in zip(tensors, inputs)]
+    named_inputs = [(device.node.meta["state_name"], host, device) for host, device in zip(tensors, as_placed)]
     return _finish(recorder, state, placed, named_inputs, output, loss_tensor, mode)
 
 
@@ -271,8 +284,12 @@ def _loss(
     if mode == "inference" and loss_tensor is None:
         return None, False, 0
     final, demoted = find_losses(recorder.graph)
-    node = loss_tensor.node if loss_tensor is not None else single_final_loss(recorder.graph)
-    return node, recorder.facts.node_tracks_gradient(node), len(final) + len(demoted)
+    if loss_tensor is not None:
+        node = computed = loss_tensor.node
+    else:
+        computed = single_final_loss(recorder.graph)
+        node = value_when_computed(computed)
+    return node, recorder.facts.node_tracks_gradient(computed), len(final) + len(demoted)
 
 
 def _written_names(

@@ -3,23 +3,28 @@
 Micro-batches see the same weights and nothing of each other, unless an operator writes to a weight or buffer or draws
 random numbers. Otherwise the graph may run on several of them at once, mapped over them by `torch.func.vmap`, whose
 rules keep each to itself: a loss stays the mean of its own micro-batch, a normalisation sees its own rows. Only the
-order in which sums are rounded is another.
+order in which sums are rounded is another. The few rules that find rows of a neighbour where an index is out of range
+are known, and their operators run alone.
 """
 
 from __future__ import annotations
 
+import logging
 import operator
 from contextlib import contextmanager
-from typing import Any, Callable, Iterator, List, Optional, Sequence, Set, Tuple
+from typing import AbstractSet, Any, Callable, Iterator, List, Optional, Sequence, Set, Tuple
 
 import torch
 
 from ..capture import StepGraph
 from ..capture.device_operators import device_operator
+from ..capture.graph_flow import is_half, output_nodes, tensor_memory
 from .call_plan import CallPlan, Turn
 from .device_state import DeviceState
 
 __all__ = ["BatchedTurns", "turns_at_once"]
+
+_logger = logging.getLogger("porting")
 
 # What the micro-batches of one run compute in between stays in the caches of a processor.
 _MAX_BYTES = 4 << 20
@@ -45,9 +50,11 @@ def turns_at_once(graph: StepGraph) -> int:
     if any(not graph.inputs[index].shape for index in graph.mutated_inputs):
         return 1  # an input without rows keeps what is written to it from one micro-batch to the next
     nodes = [node for node in graph.graph.nodes if node.op == "call_function"]
-    if not all(_keeps_to_itself(node.target) for node in nodes):
+    inputs = {node for node in graph.placeholders if node.meta["kind"] == "input"}
+    varying = _that_depend_on(inputs, nodes)
+    if not all(_keeps_to_itself(node, varying) for node in nodes):
         return 1
-    if any(_is_half(node.meta.get("val")) for node in nodes):
+    if any(map(is_half, nodes)):
         return 1  # half precision is coarse enough for the order of summation to show
     num_bytes = _num_bytes(nodes) or 1
     return max(1, min(_MAX_TURNS, _MAX_BYTES // num_bytes))
@@ -56,7 +63,7 @@ def turns_at_once(graph: StepGraph) -> int:
 class BatchedTurns:
     """Runs `function`, which computes `graph`, on several micro-batches at once, and says which.
 
-    An operator may have no rule for being mapped. The first run finds out: from then on everything runs by itself.
+    An operator may have no rule for being mapped. The first run finds out: `give_up` makes everything run by itself.
     """
 
     def __init__(
@@ -68,8 +75,8 @@ class BatchedTurns:
         self._function = function
         self._mapped: Optional[Callable[..., Tuple[torch.Tensor, ...]]] = None
         self._written_inputs = frozenset(graph.mutated_inputs)
-        returned = next(node for node in graph.graph.nodes if node.op == "output").args[0]
-        self._patterns = [node.meta["val"] for node in returned]
+        self._patterns = [node.meta["val"] for node in output_nodes(graph.graph)]
+        self._reason = ""
         self._schedule: Optional[Tuple[CallPlan, int, _Schedule]] = None
 
     def schedule(self, plan: CallPlan, state: DeviceState) -> _Schedule:
@@ -86,25 +93,35 @@ class BatchedTurns:
     ) -> Optional[Tuple[List[torch.Tensor], List[torch.Tensor]]]:
         """Return the results of `turns` and the rows that they worked on, each with the turns as first dimension.
 
-        Returns None if it cannot be done, which `most` says from then on.
+        Returns None if it cannot be done, because of an operator or of a fault that these values cause.
         """
         rows = [self._rows(index, tensor, turns, plan) for index, tensor in enumerate(inputs)]
         arguments = state.arguments(turns[0].replica)
+        try:
+            return self._mapped_results(arguments, rows, state), rows
+        except Exception as error:  # whatever it is, the user sees it when the micro-batch runs by itself
+            self._reason = str(error)
+            return None
+
+    def _mapped_results(
+        self, arguments: Sequence[torch.Tensor], rows: Sequence[torch.Tensor], state: DeviceState
+    ) -> List[torch.Tensor]:
         if self._mapped is not None:
-            return list(self._mapped(*arguments, *rows, *state.constants)), rows
-        along_turns = [0 if tensor.dim() else None for tensor in inputs]
+            return list(self._mapped(*arguments, *rows, *state.constants))
+        along_turns = [0 if tensor.dim() else None for tensor in rows]
         in_dims = (*(None for _ in arguments), *along_turns, *(None for _ in state.constants))
         mapped = torch.func.vmap(self._function, in_dims=in_dims)
-        try:
-            with _only_mapped_operators():
-                results = mapped(*arguments, *rows, *state.constants)
-        except Exception:  # whatever it is, the user sees it when the micro-batch runs by itself
-            results = ()
+        with _only_mapped_operators():
+            results = mapped(*arguments, *rows, *state.constants)
         if not self._are_as_captured(results):
-            self.most = 1
-            return None
+            raise RuntimeError("a result differs in shape or type")
         self._mapped = mapped
-        return list(results), rows
+        return list(results)
+
+    def give_up(self) -> None:
+        """Run each micro-batch by itself from now on: alone they do what they could not do at once."""
+        self.most = 1
+        _logger.debug("micro-batches run one by one: %s", self._reason)
 
     def _are_as_captured(self, results: Sequence[torch.Tensor]) -> bool:
         return len(results) == len(self._patterns) and all(
@@ -140,27 +157,36 @@ def _only_mapped_operators() -> Iterator[None]:
         functorch._set_vmap_fallback_enabled(before)
 
 
-def _keeps_to_itself(target: Any) -> bool:
-    """Tell whether an operator only computes: those of the device may print, call the host, or loop."""
-    if target is operator.getitem:
+# Mapped over micro-batches they take an index that is out of range for one of another, or for none.
+_UNCHECKED = frozenset(["aten::index_fill", "aten::index_fill_", "aten::one_hot"])
+
+
+def _keeps_to_itself(node: torch.fx.Node, varying: AbstractSet[torch.fx.Node]) -> bool:
+    """Tell whether an operator only computes, within its micro-batch: others print, call the host, loop, or leak."""
+    operator_of_node: Any = node.target
+    if operator_of_node is operator.getitem:
         return True
-    if not isinstance(target, torch._ops.OpOverload):
+    if not isinstance(operator_of_node, torch._ops.OpOverload):
         return False
-    special = device_operator(target)
-    return target.namespace == "aten" if special is None else special.is_pure
+    special = device_operator(operator_of_node)
+    if special is not None:
+        return special.is_pure
+    name = operator_of_node._schema.name
+    if name == "aten::embedding":
+        return node.args[0] not in varying
+    return name.startswith("aten::") and name not in _UNCHECKED
 
 
-def _is_half(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and value.dtype == torch.float16
+def _that_depend_on(inputs: AbstractSet[torch.fx.Node], nodes: Sequence[torch.fx.Node]) -> Set[torch.fx.Node]:
+    """Return `inputs` and all of `nodes` that are made of them."""
+    found = set(inputs)
+    for node in nodes:
+        if any(used in found for used in node.all_input_nodes):
+            found.add(node)
+    return found
 
 
 def _num_bytes(nodes: Sequence[torch.fx.Node]) -> int:
     """Return the bytes of all memory that the operators fill; views of the same count once."""
-    seen: Set[int] = set()
-    total = 0
-    for node in nodes:
-        value = node.meta.get("val")
-        if isinstance(value, torch.Tensor) and value.untyped_storage()._cdata not in seen:
-            seen.add(value.untyped_storage()._cdata)
-            total += value.numel() * value.element_size()
-    return total
+    values = {tensor_memory(node): node.meta.get("val") for node in reversed(nodes)}
+    return sum(value.numel() * value.element_size() for value in values.values() if isinstance(value, torch.Tensor))

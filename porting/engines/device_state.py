@@ -121,6 +121,18 @@ class DeviceState:
                 if name in self.written and name in host:
                     host[name].copy_(self.value(name))
 
+    def restore(self, host: Mapping[str, torch.Tensor]) -> None:
+        """Copy what no call changes into the host's tensors too, in place, where the host has another value by now.
+
+        A value that the device holds with less range or precision is not another one.
+        """
+        with torch.no_grad():
+            for name in self.names:
+                if name not in self.written and name in host:
+                    value = self.value(name)
+                    if not torch.equal(host[name].to(value.dtype), value):
+                        host[name].copy_(value)
+
     def value(self, name: str) -> torch.Tensor:
         """Return a parameter or buffer in the form in which the host gets it, not to be written to."""
         if name not in self.parts:

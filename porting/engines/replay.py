@@ -10,10 +10,10 @@ from typing import AbstractSet, Any, ContextManager, Dict, Iterator, List, Mappi
 import torch
 
 from ..capture import StepGraph
+from ..capture.graph_flow import constant_outputs, is_half
 from ..diagnostics import Place
 from .batched_turns import BatchedTurns
 from .call_plan import CallPlan, OutputCollector, Turn
-from .constant_outputs import constant_outputs
 from .device_state import DeviceState
 from .floating_point_checks import FloatingPointChecks
 from .graph_function import GraphFunction
@@ -43,7 +43,7 @@ class ReplayExecutable:
         self._trains = graph.has_loss and graph.loss_has_gradient
         self._is_random = graph.is_random
         self._seed: Optional[Tuple[float, torch.Size, torch.Tensor]] = None
-        self._has_halves = any(_is_half(node.meta.get("val")) for node in graph.graph.nodes)
+        self._has_halves = any(map(is_half, graph.graph.nodes))
         self._trains_halves = any(info.requires_grad and info.dtype == torch.float16 for info in graph.parameters)
         self._synthetic: Optional[List[torch.Tensor]] = None
         self._written_inputs = tuple(sorted(graph.mutated_inputs))
@@ -141,6 +141,8 @@ class ReplayExecutable:
             with FloatingPointChecks() if plan.checks_floats else _NOTHING:
                 results = self._micro_batch(state, turn, rows, scaling * plan.backward_scale)
             yield turn, results
+        if len(turns) > 1:
+            self._batched.give_up()
 
     def _at_once(
         self, state: DeviceState, inputs: Sequence[torch.Tensor], turns: Sequence[Turn], plan: CallPlan, scaling: float
@@ -153,10 +155,14 @@ class ReplayExecutable:
         if self._trains:
             self._backward(results[-1], scaling * plan.backward_scale)
         results = [*results[: self._num_outputs], *(rows[index] for index in self._written_inputs)]
-        if plan.output_mode == "final" and plan.replicas == 1:
+        parts = zip(*(result.unbind() for result in results))
+        if plan.num_kept <= 1:
             # what the host keeps must not keep the memory of the others
-            return iter([[result[-1].clone() for result in results]] * len(turns))
-        return zip(*(result.unbind() for result in results))
+            return (
+                [part.clone() for part in of_turn] if plan.keeps(turn) else of_turn
+                for turn, of_turn in zip(turns, parts)
+            )
+        return parts
 
     def _rows(self, inputs: Sequence[torch.Tensor], turn: Turn, plan: CallPlan) -> List[torch.Tensor]:
         """Cut the rows of one micro-batch out of `inputs`, and copy what the graph writes to."""
@@ -222,10 +228,6 @@ def _own(result: torch.Tensor, shared: AbstractSet[int]) -> torch.Tensor:
     """Return a result that nothing else will write to: a copy where it is a view of a weight, buffer or input."""
     result = result.detach()
     return result.clone() if result.untyped_storage().data_ptr() in shared else result
-
-
-def _is_half(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and value.dtype == torch.float16
 
 
 def _note_place(error: Exception, place: Optional[Place]) -> None:

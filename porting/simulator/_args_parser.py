@@ -9,7 +9,7 @@ from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Se
 
 import torch
 
-from ..capture import flatten_tensors, rebuild
+from ..capture import flatten_tensors, outline, rebuild
 from .errors import createPoptorchError
 
 __all__ = ["ArgsParser", "BoundArguments", "CompiledSignature", "contains_dict"]
@@ -135,14 +135,16 @@ class ArgsParser:
 class CompiledSignature:
     """The arguments that a model was compiled for: later calls must have the same shapes, types and other values.
 
-    `arguments` has tensors without memory in the place of the original ones.
+    `arguments` has tensors without memory in the place of the original ones, and the very objects of types with a
+    parser of their own.
     """
 
     def __init__(self, bound: BoundArguments) -> None:
         """Remember the arguments of the first call."""
         tensors = bound.tensors()
         self._specs = [TensorSpec(type(tensor), tensor.dtype, tensor.shape) for tensor in tensors]
-        self.arguments = bound.with_tensors([_without_memory(tensor) for tensor in tensors])
+        positional, named = outline((bound.positional, bound.named), _without_memory)
+        self.arguments = BoundArguments(list(bound.names), positional, named)
 
     def example(self) -> BoundArguments:
         """Return arguments that fit: zeros in the place of the tensors."""

@@ -9,7 +9,7 @@ from weakref import ReferenceType, ref
 
 import torch.utils.data
 
-from ._data_messages import CommandKind, Event, EventKind
+from ._data_messages import CommandKind, EventKind
 from ._loading_process import LoadingProcess, RingSettings
 from ._logging import logger
 from .enums import SharingStrategy
@@ -105,8 +105,6 @@ class AsynchronousDataAccessor:
 
     def __iter__(self) -> AsynchronousDataAccessor:
         """Begin an epoch, with the first element again if the current one was not iterated to its end."""
-        if self._running_worker().was_interrupted:
-            self._start_again()
         worker = self._running_worker()
         if self._is_idle:
             worker.command(CommandKind.CONTINUE)
@@ -125,8 +123,10 @@ class AsynchronousDataAccessor:
                 raise StopIteration
             iter(self)
         self._release_held_slot()
-        event = self._next_event()
         worker = self._running_worker()
+        # before the wait: an interrupted one is followed by a restart
+        self._is_used = True
+        event = worker.next_event_of(self._generation)
         slot = self._held_slot = self._next_slot
         self._next_slot = (slot + 1) % self._settings.buffer_size
         if event.kind == EventKind.END_OF_EPOCH:
@@ -135,25 +135,8 @@ class AsynchronousDataAccessor:
             self._epoch += 1
             self._epoch_owner = None
             raise StopIteration
-        self._is_used = True
         tensors = worker._data_buffers.read(slot, is_short=event.kind == EventKind.SHORT_ELEMENT)
         return worker.structure.element_of(tensors)
-
-    def _next_event(self) -> Event:
-        """Wait for an event since the latest restart; a process interrupted before the epoch began is replaced."""
-        try:
-            return self._running_worker().next_event_of(self._generation)
-        except AssertionError:
-            if self._is_used or not self._running_worker().was_interrupted:
-                raise
-        self._start_again()
-        iter(self)
-        return self._running_worker().next_event_of(self._generation)
-
-    def _start_again(self) -> None:
-        """Replace a process that an interruption meant for the program has ended too."""
-        self._finalizer()
-        self._start()
 
     def _release_held_slot(self) -> None:
         if self._held_slot is not None:

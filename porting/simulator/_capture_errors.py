@@ -34,9 +34,11 @@ class DynamicShapeRefusal(CaptureRefusal, DynamicOutputShapeException):
     def __init__(self, message: str, finding: Finding) -> None:
         CaptureRefusal.__init__(self, message, finding)
         self.func = None  # type: ignore[assignment]
+        self.args = (f"{message}\n\n{render(finding)}",)
 
-    # Torch's exception is a data class, which takes the hash away.
+    # Torch's exception is a data class, which takes the hash, the text and the representation away.
     __hash__ = Exception.__hash__
+    __repr__ = Exception.__repr__
 
 
 # PopTorch finds these in its Python part, the others in its compiled part.
@@ -97,7 +99,10 @@ def _cpu_tensor(finding: Finding) -> str:
 def _unsupported_type(finding: Finding) -> str:
     message = finding.message or ""
     named = re.findall(r"torch\.\w+", message)
-    return f"Unsupported input type {named[-1] if named else ''}: Unsupported tensor input type from pytorch: {message}"
+    kind = named[-1] if named else ""
+    if message.startswith("`aten::"):
+        return f"Returning a {kind} is not supported. Unsupported input type {kind}: {message}"
+    return f"Unsupported input type {kind}: Unsupported tensor input type from pytorch: {message}"
 
 
 _MESSAGES: Dict[str, Callable[[Finding], str]] = {

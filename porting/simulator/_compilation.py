@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING, Any, Callable, Dict
 
 import torch
@@ -24,23 +23,13 @@ from .options import Options
 if TYPE_CHECKING:
     from ._poplar_executor import PoplarExecutor
 
-__all__ = ["COMPILE_LOCK", "compile_executor", "compile_once"]
-
-# The attribute of an executor that lets its threads compile it one at a time; a lock cannot be copied.
-COMPILE_LOCK = "_compile_lock"
+__all__ = ["compile_executor"]
 
 # What may differ between two compilations with the same result.
 _NO_PART_OF_EXECUTABLES = frozenset(
     "compilation_progress_bar_fn cachePath enableEngineCaching log_dir max_repeat_logs random_seed connection_type "
     "engineOptions ipu_id model_name distributed_process_id globalReplicaOffset".split()
 )
-
-
-def compile_once(executor: PoplarExecutor, bound: BoundArguments) -> None:
-    """Compile unless another thread is at it already, and then wait until that is done."""
-    with executor.__dict__.setdefault(COMPILE_LOCK, threading.RLock()):
-        if executor._compiled is None:
-            compile_executor(executor, bound)
 
 
 def compile_executor(
@@ -82,7 +71,7 @@ def compile_executor(
         executor._claim = claim_device(options, compiled.num_ipus)
     executor._signature = signature
     executor._compiled = compiled
-    executor._has_run = executor._host_rng_state_is_dirty = False
+    executor._host_rng_state_is_dirty = False
     executor._call_times = None
     if not is_offline(options):
         attach(executor)

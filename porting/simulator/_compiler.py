@@ -29,6 +29,7 @@ from ._pipeline_checks import check_pipeline
 from ._replica_parameters import PerReplicaParams, one_group_in_place, replica_groups
 from ._type_coercion import log_coercions
 from ._unsupported_operators import check_operators
+from ._values_for_backward import keep_values_for_backward
 from .errors import createPoptorchError, native_error
 from .options import Options
 
@@ -120,6 +121,7 @@ def _compile(
                 micro.named,
                 mode="training" if training else "inference",
                 prints="unavailable",
+                host_features="ignored",
                 around_forward=lambda: scoped_tracing(scopes, model, options),
                 node_facts=scopes.node_facts,
                 listener=_log_finding,
@@ -138,7 +140,8 @@ def _compile(
     plan = with_mean_of(graph, plan, options)
     anchors = find_anchors(graph, options, plan, optimizer_names) if options.anchored_tensors else None
     engine = load_engine(options._engine)
-    executable = engine(graph) if anchors is None else engine(anchors.graph, observer=anchors.observer)
+    replayed = keep_values_for_backward(graph if anchors is None else anchors.graph)
+    executable = engine(replayed) if anchors is None else engine(replayed, observer=anchors.observer)
     state = DeviceState.for_graph(graph, replicas=options.replication_factor, groups=groups)
     if plan.adapts_loss_scaling:
         state.loss_scale_factor = torch.ones(())
@@ -204,16 +207,7 @@ def _check_graph(graph: StepGraph, options: Options) -> None:
         )
     trainable = any(info.requires_grad for info in graph.parameters)
     if graph.has_loss and trainable and not graph.loss_has_gradient:
-        raise vendor_error(
-            CaptureError(
-                Finding(
-                    "L003",
-                    message="the loss does not depend on any trainable parameter",
-                    notes=("it was computed under `torch.no_grad()` or from detached tensors",),
-                    help="remove the `detach()` or `no_grad()` between the parameters and the loss",
-                )
-            )
-        )
+        logger.warning("The loss does not depend on any trainable parameter: no parameter will be updated")
 
 
 def _log_finding(finding: Finding) -> None:

@@ -62,10 +62,21 @@ class DataProducer:
         self._waits_for_iteration, self._load_indefinitely = not early_preload, load_indefinitely
         self._keeps_rest = getattr(dataset, "rebatched_drop_last", True) is False
         self._generation = 0
+        self._ring: Any = None
         self._slot, self._num_used, self._num_rows = 0, 0, 0
         self._first_rows: Optional[List[torch.Tensor]] = None
         self._may_continue = False
         self._parent_pid = os.getppid()
+
+    def interrupt(self) -> bool:
+        """Tell whether an interruption ends the loading: before the first element, or when the program wants it to.
+
+        Otherwise it was meant for the program, which may go on to iterate.
+        """
+        if self._ring is None or self._ring.is_stopping_mem.item():
+            return True
+        self._ring.was_interrupted_mem.fill_(True)
+        return False
 
     def run(self) -> None:
         """Load until the program says stop or is gone; what the dataset raises is passed on."""

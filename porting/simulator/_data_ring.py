@@ -61,7 +61,8 @@ class DataRing:
 
     With `num_rows` the tensors of a slot have that many rows instead, and batches of any size fill them one after the
     other. ``indices_mem`` tells for each slot whether it is in use: filled and not released yet. ``num_rows_mem``
-    holds how many rows of each tensor in a slot count.
+    holds how many rows of each tensor in a slot count. ``is_stopping_mem`` tells whether the program wants the
+    loading process to end, and ``was_interrupted_mem`` whether that process was interrupted before.
     """
 
     def __init__(self, tensors: Sequence[torch.Tensor], num_slots: int, num_rows: Optional[int] = None) -> None:
@@ -70,6 +71,7 @@ class DataRing:
         ]
         self.indices_mem = torch.zeros(num_slots, dtype=torch.bool).share_memory_()
         self.num_rows_mem = torch.zeros((num_slots, len(tensors)), dtype=torch.int64).share_memory_()
+        self.is_stopping_mem, self.was_interrupted_mem = torch.zeros(2, 1, dtype=torch.bool).share_memory_()
 
     def write(self, slot: int, tensors: Sequence[torch.Tensor]) -> bool:
         """Copy an element into a slot; return whether it has fewer rows than the slot.

@@ -75,7 +75,7 @@ def _execute(executor: PoplarExecutor, compiled: CompiledModel, inputs: Sequence
         raise
     finally:
         # A run that fails half way has done its first iterations.
-        executor._has_run = executor._host_rng_state_is_dirty = True
+        executor._host_rng_state_is_dirty = True
         if executor._training:
             executor._dirty_host_weights = True
             optimizer.mark_trained()

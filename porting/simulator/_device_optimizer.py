@@ -23,8 +23,8 @@ from .options import Options
 
 __all__ = ["DeviceOptimizer", "parameter_names"]
 
-# The hyper-parameters that each PopTorch optimizer last got from a device: sending those back changes nothing, while
-# others were loaded by the user and take the place of the present settings.
+# The hyper-parameters that each PopTorch optimizer last got from a device, or that newer settings replaced: sending
+# those back changes nothing, while others were loaded by the user and take the place of the present settings.
 _parameters_read: weakref.WeakKeyDictionary[Any, Dict[str, torch.Tensor]] = weakref.WeakKeyDictionary()
 
 
@@ -47,6 +47,7 @@ class DeviceOptimizer:
         self._taken_groups: List[GroupSettings] = []
         self._is_pending = False
         self._is_new = False
+        self._holds_loaded = False
 
     def take(self, optimizer: torch.optim.Optimizer) -> None:
         """Read the settings of `optimizer`; nothing reaches the device before `upload_settings`.
@@ -65,6 +66,8 @@ class DeviceOptimizer:
             if is_other and self._device is not None:
                 optimizer.ipu_state_is_dirty, optimizer.host_state_is_dirty = True, False
             optimizer.state_dict = _SyncedStateDict(self, optimizer)  # type: ignore[method-assign]
+            if self._device is not None and settings != self.settings and optimizer.has_state():
+                _parameters_read[optimizer] = optimizer._state_dict["ipu_param"]
         self._is_new = self._is_new or settings != self.settings
         self._is_pending = self._is_pending or self._is_new or is_other
         self.settings, self.host, self._taken_groups = settings, optimizer, groups
@@ -105,7 +108,7 @@ class DeviceOptimizer:
         """Hand the settings that changed to the device; `names` are what `parameter_names` gives."""
         if self._device is None or not self._is_pending:
             return
-        self._is_pending = False
+        self._is_pending = self._holds_loaded = False
         parameters, parts = self._device.parameters, self._device.parts
         self.groups = list(self._taken_groups)
         self._members = [
@@ -120,6 +123,16 @@ class DeviceOptimizer:
             for line in optimizer_log_lines(self.settings, self._members):
                 cpp_log("debug", line)
         self._is_new = False
+        self._renew_cached_parameters()
+
+    def _renew_cached_parameters(self) -> None:
+        """Let the state that was read from the device before have the settings of now: a checkpoint may follow."""
+        host = self.host
+        if isinstance(host, optim.Optimizer) and host.has_state():
+            if not (host.ipu_state_is_dirty or host.host_state_is_dirty):
+                parameters = self._parameters()
+                host._state_dict = {**host._state_dict, "ipu_param": parameters}
+                _parameters_read[host] = parameters
 
     def _warn_of_foreign(self, names: Mapping[int, str]) -> None:
         num_foreign = sum(len(group.params) - len(_names_of(group.params, names)) for group in self.groups)
@@ -156,6 +169,7 @@ class DeviceOptimizer:
 
     def _apply_parameters(self, values: Mapping[str, torch.Tensor]) -> None:
         """Let loaded hyper-parameters hold until other settings arrive."""
+        self._holds_loaded = True
         for index, (settings, members) in enumerate(zip(self.groups, self._members)):
             for name in members[:1]:
                 self.groups[index] = with_loaded(settings, name, values, self._variable(index))
@@ -195,7 +209,8 @@ class DeviceOptimizer:
         parameters = self._parameters()
         host._state_dict = {"ipu_state": read_entries(self._device), "ipu_param": parameters}
         host.host_state_is_dirty = False
-        _parameters_read[host] = parameters
+        if not self._holds_loaded:
+            _parameters_read[host] = parameters
 
     def detach(self) -> None:
         """Fetch the device's state; it goes back with the next `attach`."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import operator
-from typing import Any, List, Optional, Set
+from typing import List, Optional
 
 import torch
 from torch.fx.node import map_arg
 
 from ..capture.dtypes import NARROWED
-from ..capture.operator_schema import written_arguments
+from ..capture.graph_flow import ValueFlow
 from ..capture.subgraphs import bodies_of
 
 __all__ = [
@@ -19,8 +19,6 @@ __all__ = [
     "operand_nodes",
     "operator_label",
     "result_nodes",
-    "tensor_memory",
-    "written_nodes",
 ]
 
 # Marks on tensors that the compiler takes away: what they say becomes settings of other operators.
@@ -34,21 +32,15 @@ _CONVOLUTIONS = frozenset(
 
 def executed_operators(graph: torch.fx.Graph, *, with_bodies: bool = False) -> List[torch.fx.Node]:
     """Return the nodes of the operators that the device executes, in order; `with_bodies` also those inside loops."""
-    constants: Set[torch.fx.Node] = {
-        node for node in graph.nodes if node.op == "placeholder" and node.meta.get("kind") == "constant"
-    }
-    changed_memory: Set[int] = set()
+    flow = ValueFlow()
     executed = []
     for node in graph.nodes:
+        flow.visit(node)
         if node.op != "call_function" or node.target is torch._C._set_grad_enabled:
             continue
-        used = node.all_input_nodes
-        is_constant = all(item in constants and tensor_memory(item) not in changed_memory for item in used)
-        if is_constant and not _is_random(node):
-            constants.add(node)
+        if flow.is_constant(node) or node.target is operator.getitem or is_mark(node):
             continue
-        changed_memory.update(tensor_memory(item) for item in written_nodes(node))
-        if not (node.target is operator.getitem or is_mark(node) or _narrows(node) or _widens(node)):
+        if not (_narrows(node) or _widens(node)):
             executed.append(node)
             for body in bodies_of(node) if with_bodies else ():
                 executed.extend(executed_operators(body.graph, with_bodies=True))
@@ -108,22 +100,3 @@ def _is_cast(node: torch.fx.Node) -> bool:
 def _type_of(node: torch.fx.Node) -> Optional[torch.dtype]:
     value = node.meta.get("val")
     return value.dtype if isinstance(value, torch.Tensor) else None
-
-
-def _is_random(node: torch.fx.Node) -> bool:
-    target: Any = node.target
-    return isinstance(target, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in target.tags
-
-
-def written_nodes(node: torch.fx.Node) -> List[torch.fx.Node]:
-    """Return the nodes whose values `node` changes in place."""
-    if not isinstance(node.target, torch._ops.OpOverload):
-        return []
-    written = written_arguments(node.target, node.args, node.kwargs)
-    return [item for item in written if isinstance(item, torch.fx.Node)]
-
-
-def tensor_memory(node: Any) -> int:
-    """Identify the memory of a node's value; -1 for what is no tensor."""
-    value = node.meta.get("val")
-    return int(value.untyped_storage()._cdata) if isinstance(value, torch.Tensor) else -1

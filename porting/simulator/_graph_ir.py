@@ -16,6 +16,7 @@ from typing import Any, Dict, Iterator, List, Sequence, Set
 import torch
 
 from ..capture import StepGraph
+from ..capture.graph_flow import written_nodes
 from ..capture.subgraphs import bodies_of
 from ._executed_operators import (
     executed_operators,
@@ -24,7 +25,6 @@ from ._executed_operators import (
     operand_nodes,
     operator_label,
     result_nodes,
-    written_nodes,
 )
 from ._gradient_path import nodes_with_gradient, trained_parameters
 from ._operator_types import gradient_types, operator_types

@@ -125,7 +125,11 @@ def download_weights(model: nn.Module, device: DeviceState) -> None:
     cpp_log("debug", "Writing weights from IPU to host.")
     if device.groups:
         _make_room(model, device)
-    device.download(_plain_views(model))
+    views = _plain_views(model)
+    device.download(views)
+    shared = {host.name for host in host_tensors(model) if len(owners_of(host.tensor)) > 1}
+    # Another executor may have trained what is constant here.
+    device.restore({name: view for name, view in views.items() if name not in shared})
 
 
 def _make_room(model: nn.Module, device: DeviceState) -> None:

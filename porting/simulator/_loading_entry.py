@@ -62,12 +62,13 @@ class LoadingJob(NamedTuple):
 
 
 def load_data(job: LoadingJob, commands: Connection, events: Connection) -> None:
-    """Run the producer of `job` until it is told to stop; an interruption ends it without a word."""
+    """Run the producer of `job` until it is told to stop; an interruption does not say a word."""
     process_id = os.getpid()
+    producer: Optional[DataProducer] = None
 
     def interrupt(_number: int, _frame: Optional[FrameType]) -> None:
         # the processes that load for this one inherit the handler; they end with it
-        if os.getpid() == process_id:
+        if os.getpid() == process_id and (producer is None or producer.interrupt()):
             signal.signal(signal.SIGINT, signal.SIG_IGN)
             raise KeyboardInterrupt
 
@@ -75,7 +76,7 @@ def load_data(job: LoadingJob, commands: Connection, events: Connection) -> None
         _settle(job, interrupt)
         logger.debug("AsynchronousDataAccessor worker process: %d", process_id)
         os.set_blocking(commands.fileno(), False)
-        DataProducer(
+        producer = DataProducer(
             _dataset_of(job),
             commands,
             events,
@@ -83,11 +84,14 @@ def load_data(job: LoadingJob, commands: Connection, events: Connection) -> None
             rebatched_size=job.rebatched_size,
             early_preload=job.early_preload,
             load_indefinitely=job.load_indefinitely,
-        ).run()
+        )
+        producer.run()
     except KeyboardInterrupt:
         logger.debug("AsynchronousDataAccessor worker process was interrupted")
     except BrokenPipeError:
         logger.debug("AsynchronousDataAccessor worker process lost its program")
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _settle(job: LoadingJob, interrupt: Callable[[int, Optional[FrameType]], None]) -> None:

@@ -8,10 +8,11 @@ import os
 import pickle
 import signal
 import tempfile
+import time
 from contextlib import contextmanager
 from multiprocessing import forkserver
 from multiprocessing.connection import wait
-from typing import Any, Iterator, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Iterator, NamedTuple, Optional, Tuple
 
 import torch
 import torch.utils.data
@@ -34,6 +35,7 @@ _START_METHODS = {
     SharingStrategy.ForkServer: "forkserver",
 }
 _SECONDS_TO_STOP = 10.0
+_SECONDS_IN_A_HURRY = 0.5
 _SECONDS_TO_BE_KILLED = 2.0
 _SECONDS_BETWEEN_LOOKS_AT_THE_PROCESS = 0.5
 
@@ -79,8 +81,8 @@ class LoadingProcess:
                 commands.close()
                 events.close()
                 return self._receive_layout()
-        except BaseException:
-            self.stop()
+        except BaseException as error:
+            self.stop(in_a_hurry=isinstance(error, KeyboardInterrupt))
             for pipe in (commands, events):
                 pipe.close()
             raise
@@ -131,30 +133,38 @@ class LoadingProcess:
         except (BrokenPipeError, OSError):
             logger.debug("AsynchronousDataAccessor worker process does not listen any more")
 
-    @property
-    def was_interrupted(self) -> bool:
-        """Whether the process ended without an error although nobody told it to stop, as an interruption makes it."""
-        return bool(self._process.exitcode == 0)
+    def stop(self, *, in_a_hurry: bool = False) -> None:
+        """End the process: ask it, wait 10 s, interrupt it, terminate it.
 
-    def stop(self) -> None:
-        """End the process: ask it, wait 10 s, interrupt it, terminate it."""
+        In a hurry, or once the program was interrupted and the process with it, the wait is half a second.
+        """
         process = getattr(self, "_process", None)
+        ring: Optional[DataRing] = getattr(self, "_data_buffers", None)
         try:
             if process is not None and process.pid is not None:
+                if ring is not None:
+                    ring.is_stopping_mem.fill_(True)
                 self.command(CommandKind.STOP)
-                _end(process)
+                _end(process, lambda: in_a_hurry or (ring is not None and bool(ring.was_interrupted_mem)))
         finally:
             self._commands.close()
             self._events.close()
 
 
-def _end(process: Any) -> None:
-    process.join(_SECONDS_TO_STOP)
+def _end(process: Any, is_in_a_hurry: Callable[[], bool]) -> None:
+    end = time.monotonic() + _SECONDS_TO_STOP
+    process.join(_SECONDS_IN_A_HURRY)
+    while process.exitcode is None and time.monotonic() < end and not is_in_a_hurry():
+        process.join(_SECONDS_IN_A_HURRY)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
         if process.exitcode is not None:
             return
         logger.debug("AsynchronousDataAccessor worker process %d gets %s", process.pid, number.name)
-        os.kill(process.pid, number)
+        try:
+            os.kill(process.pid, number)
+        except ProcessLookupError:
+            # the program itself waited for any of its processes
+            return
         process.join(_SECONDS_TO_BE_KILLED)
 
 

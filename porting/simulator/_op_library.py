@@ -15,7 +15,7 @@ REDUCTIONS: Dict[str, int] = {"sum": 0, "mean": 1, "none": 2}
 
 
 def _library() -> torch.library.Library:
-    """Return this process's part of the library; it outlives the modules of this package, which may be imported anew."""
+    """Return the library of this process; it outlives the modules of this package, which may be imported anew."""
     namespace: Any = torch.ops.poptorch
     if not hasattr(namespace, "_porting_library"):
         namespace._porting_library = torch.library.Library("poptorch", "FRAGMENT")

@@ -7,6 +7,7 @@ from typing import Any, Callable, Dict, Iterator, Mapping, Optional, Tuple
 
 import torch
 
+from ..capture.graph_flow import tensor_memory
 from ..capture.operator_schema import operator_name
 
 __all__ = ["LIMITS", "OperatorCall"]
@@ -144,19 +145,14 @@ def _topk(call: OperatorCall) -> Optional[str]:
 def _strided_write(call: OperatorCall) -> Optional[str]:
     """Refuse writing to a slice with steps, or to a view of one."""
     target = call.arguments.get(next(iter(call.arguments), ""))
-    storage = _storage(target)
-    while isinstance(target, torch.fx.Node) and storage and _storage(target) == storage:
+    memory = tensor_memory(target) if isinstance(target, torch.fx.Node) else None
+    while isinstance(target, torch.fx.Node) and tensor_memory(target) == memory:
         if isinstance(target.target, torch._ops.OpOverload):
             is_slice = operator_name(target.target) == "slice"
             if is_slice and len(target.args) > 4 and target.args[4] != 1:
                 return "In-place modification of slices with step size other than 1 is not supported."
         target = target.args[0] if target.args else None
     return None
-
-
-def _storage(node: Any) -> int:
-    value = node.meta.get("val") if isinstance(node, torch.fx.Node) else None
-    return int(value.untyped_storage()._cdata) if isinstance(value, torch.Tensor) else 0
 
 
 _Rule = Callable[[OperatorCall], Optional[str]]

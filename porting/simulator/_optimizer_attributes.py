@@ -328,7 +328,8 @@ _CONSTANT_IF_EQUAL = {
     "weight_decay": 0.0,
 }
 
-_NOT_ATTRIBUTES = {"defaults", "state", "param_groups", "variable_attrs"}
+# The last two are notes of torch's schedulers, or of programs that silence them, that the host's `step` was called.
+_NOT_ATTRIBUTES = {"defaults", "state", "param_groups", "variable_attrs", "_opt_called", "_step_count"}
 _POPTORCH_NAMES = frozenset(
     {"_state_dict", "ipu_state_is_dirty", "host_state_is_dirty", "state_dict", "max_weight_norm"}.union(
         *(cls._child_only for cls in _CLASSES.values())

@@ -7,6 +7,7 @@ from typing import List
 import torch
 
 from ..capture import StepGraph
+from ..capture.graph_flow import output_nodes
 from ._executed_operators import operator_label
 from ._execution_strategies import PipelinedExecution, ShardedExecution
 from .enums import OutputMode, OverlapMode
@@ -55,7 +56,7 @@ def _check_input(mark: torch.fx.Node) -> None:
 
 
 def _check_output(mark: torch.fx.Node) -> None:
-    returned = next(node for node in mark.graph.nodes if node.op == "output").args[0]
+    returned = output_nodes(mark.graph)
     num_times = sum(item is mark for item in returned) if isinstance(returned, (tuple, list)) else 0
     if num_times > 1:
         raise native_error(

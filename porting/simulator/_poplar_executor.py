@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import threading
 from typing import Any, Dict, List, Optional, Sequence
 
 import torch
@@ -11,7 +12,7 @@ from torch import nn
 from . import _tracing_state, profiling
 from ._args_parser import ArgsParser, BoundArguments, CompiledSignature
 from ._attachment import attach_again, destroy, detach, leave_weights_behind, refuse_to_run
-from ._compilation import COMPILE_LOCK, compile_once
+from ._compilation import compile_executor
 from ._compiler import CompiledModel
 from ._device_calls import run_call
 from ._device_optimizer import DeviceOptimizer, parameter_names
@@ -49,6 +50,7 @@ class PoplarExecutor:
 
     Calling it runs device iterations x accumulation x replicas micro-batches; in training the weights are updated
     inside the call. Weights live on the device from compilation on and come back when the host looks at them.
+    Threads that share an executor are served one at a time.
     """
 
     # Programs execute this module again, so that classes of one name exist; all of them have this mark.
@@ -66,6 +68,7 @@ class PoplarExecutor:
         user_model: Optional[nn.Module] = None,
     ) -> None:
         """Take over `model`, the copy that is traced; `user_model` is the object that the user holds."""
+        self._lock = threading.RLock()
         self._compiled: Optional[CompiledModel] = None
         self._model = model
         self._user_model = user_model if user_model is not None else model
@@ -78,7 +81,6 @@ class PoplarExecutor:
         self._dirty_host_weights = False
         self._host_weights_version = 0
         self._is_attached = False
-        self._has_run = False
         self._host_rng_state_is_dirty = False
         self._claim: Optional[Claim] = None
         self._call_times: Optional[CallTimes] = None
@@ -104,18 +106,19 @@ class PoplarExecutor:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run one device call, compiling first if needed; return the outputs nested as `forward` returned them."""
-        if self._is_attached:
-            bound = self._args_parser.bind(args, kwargs)
-        else:
-            refuse_to_run(self._options)
-            bound = self._args_parser.bind(args, kwargs)
-            if self._compiled is None:
-                self._compile(bound)
-            if not self._is_attached:
-                self.attachToDevice()
-        if not self._training:
-            follow_training_model(self)
-        return run_call(self, bound)
+        with self._lock:
+            if self._is_attached:
+                bound = self._args_parser.bind(args, kwargs)
+            else:
+                refuse_to_run(self._options)
+                bound = self._args_parser.bind(args, kwargs)
+                if self._compiled is None:
+                    self._compile(bound)
+                if not self._is_attached:
+                    self.attachToDevice()
+            if not self._training:
+                follow_training_model(self)
+            return run_call(self, bound)
 
     def getTensorNames(self) -> List[str]:
         """Return the names of tensors that `Options.anchorTensor` can ask for; AssertionError before compilation."""
@@ -131,14 +134,15 @@ class PoplarExecutor:
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
         """Compile for these arguments and run nothing; no weight changes."""
-        bound = self._args_parser.bind(args, kwargs)
-        if self._compiled is not None:
-            logger.warning("Call to compile() ignored: the executable is already compiled")
-            return
-        self._compile(bound)
+        with self._lock:
+            bound = self._args_parser.bind(args, kwargs)
+            if self._compiled is not None:
+                logger.warning("Call to compile() ignored: the executable is already compiled")
+                return
+            self._compile(bound)
 
     def _compile(self, bound: BoundArguments) -> None:
-        compile_once(self, bound)
+        compile_executor(self, bound)
 
     # -- files ---------------------------------------------------------------------------------------------------------
 
@@ -153,14 +157,16 @@ class PoplarExecutor:
         Weights and optimizer state are fetched first. Raises `poptorch.Error` without an executable, and AssertionError
         if the folder's name belongs to a file. `filename` may be a directory: the file is ``model.poptorch`` then.
         """
-        save_executable(self, filename, export_model=export_model, save_rng_state=save_rng_state)
+        with self._lock:
+            save_executable(self, filename, export_model=export_model, save_rng_state=save_rng_state)
 
     def loadExecutable(self, filename: FileName) -> None:
         """Take over an executable that `save` wrote instead of compiling one; the model must be the same.
 
         Raises `poptorch.Error` for a file of another kind, version or model.
         """
-        load_executable(self, filename)
+        with self._lock:
+            load_executable(self, filename)
 
     def _wrap_user_model(self) -> None:
         if self._owner is not None:
@@ -170,11 +176,13 @@ class PoplarExecutor:
 
     def copyWeightsToHost(self) -> None:
         """Fetch all parameters and buffers from the device into the host's tensors."""
-        copy_weights_to_host(self)
+        with self._lock:
+            copy_weights_to_host(self)
 
     def copyWeightsToDevice(self) -> None:
         """Send the host's parameters and buffers to the device; what was trained there and not fetched is lost."""
-        copy_weights_to_device(self)
+        with self._lock:
+            copy_weights_to_device(self)
 
     def copyWeightsToHostIfNeeded(self) -> bool:
         """Fetch the weights if the host's are out of date; tell whether they were."""
@@ -182,13 +190,15 @@ class PoplarExecutor:
 
     def copyNamedBuffersToDevice(self) -> None:
         """Send the buffers that `Options.updatableNamedBuffers` lists to the device, and nothing else."""
-        copy_named_buffers_to_device(self)
+        with self._lock:
+            copy_named_buffers_to_device(self)
 
     def load_state_dict(self, state_dict: Any, strict: bool = True) -> Any:
         """Load weights into the user's model, and onto the device if attached."""
-        result = self._user_model.load_state_dict(state_dict, strict=strict)
-        if self._is_attached:
-            self.copyWeightsToDevice()
+        with self._lock:
+            result = self._user_model.load_state_dict(state_dict, strict=strict)
+            if self._is_attached:
+                self.copyWeightsToDevice()
         return result
 
     # -- optimizer ---------------------------------------------------------------------------------------------------
@@ -199,10 +209,11 @@ class PoplarExecutor:
         Raises AssertionError or ValueError for an optimizer that the device does not have, and `poptorch.Error` for
         one of another type than the model was compiled with; the optimizer before it is kept then.
         """
-        self._device_optimizer.take(optimizer)
-        if self._compiled is not None and self._is_attached:
-            self._device_optimizer.upload_settings(parameter_names(self._user_model))
-            self._upload_optimizer_state()
+        with self._lock:
+            self._device_optimizer.take(optimizer)
+            if self._compiled is not None and self._is_attached:
+                self._device_optimizer.upload_settings(parameter_names(self._user_model))
+                self._upload_optimizer_state()
 
     def _upload_optimizer_state(self) -> None:
         if self._compiled is not None and self._device_optimizer.has_state_to_upload:
@@ -231,15 +242,18 @@ class PoplarExecutor:
 
     def attachToDevice(self) -> None:
         """Take the device again after `detachFromDevice`; the host's weights are sent to it."""
-        attach_again(self)
+        with self._lock:
+            attach_again(self)
 
     def detachFromDevice(self) -> None:
         """Give the device free; what is on it comes to the host first."""
-        detach(self)
+        with self._lock:
+            detach(self)
 
     def destroy(self) -> None:
         """Drop the executable; a training executor first fetches the weights and gives the model its classes back."""
-        destroy(self)
+        with self._lock:
+            destroy(self)
 
     def __del__(self) -> None:
         leave_weights_behind(self)
@@ -247,11 +261,13 @@ class PoplarExecutor:
     @property
     def rng_state(self) -> Optional[List[int]]:
         """The seed followed by the state of the device's random stream; only the seed before the first run."""
-        return random_state(self)
+        with self._lock:
+            return random_state(self)
 
     @rng_state.setter
     def rng_state(self, state: Sequence[int]) -> None:
-        keep_random_state(self, state)
+        with self._lock:
+            keep_random_state(self, state)
 
     # -- measurements --------------------------------------------------------------------------------------------------
 
@@ -334,7 +350,10 @@ class PoplarExecutor:
     def __getstate__(self) -> Dict[str, Any]:
         if self._training or self._compiled is not None:
             raise TypeError("a compiled executor, or one for training, cannot be pickled: pickle its model")
-        return {name: value for name, value in self.__dict__.items() if name != COMPILE_LOCK}
+        return {name: value for name, value in self.__dict__.items() if name != "_lock"}
+
+    def __setstate__(self, state: Dict[str, Any]) -> None:
+        self.__dict__.update(state, _lock=threading.RLock())
 
     def __repr__(self) -> str:
         return module_repr(self._user_model)

@@ -8,7 +8,8 @@ import torch
 from torch import nn
 
 from ..capture import StepGraph
-from ..capture.operator_schema import operator_name, written_arguments
+from ..capture.graph_flow import ValueFlow, written_nodes
+from ..capture.operator_schema import operator_name
 from ..capture.subgraphs import bodies_of
 from ..diagnostics import Finding, Place
 from ._capture_errors import CaptureRefusal
@@ -62,7 +63,7 @@ def check_operators(graph: StepGraph, model: nn.Module) -> None:
 
     Label smoothing, which the device leaves out of the loss without a word, is left out with a warning.
     """
-    check = _Check(_Walk(graph), _modules_of_attention(model))
+    check = _Check(ValueFlow.of(graph), _modules_of_attention(model))
     check.visit_all(graph.graph)
     if check.missing:
         _refuse_missing(check.missing)
@@ -71,28 +72,25 @@ def check_operators(graph: StepGraph, model: nn.Module) -> None:
 class _Check:
     """The check of one graph, with those of its loops and branches: what it lacks is collected in `missing`."""
 
-    def __init__(self, walk: _Walk, attention: Set[str]) -> None:
+    def __init__(self, flow: ValueFlow, attention: Set[str]) -> None:
         self.missing: Dict[str, torch.fx.Node] = {}
-        self._walk = walk
+        self._flow = flow
         self._attention = attention
 
     def visit_all(self, graph: torch.fx.Graph) -> None:
         """Check the operators of `graph` in their order."""
         for node in graph.nodes:
+            self._flow.visit(node)
             if isinstance(node.target, torch._ops.OpOverload):
                 self._visit(node)
-            else:
-                self._walk.visit(node, ())
-                for body in bodies_of(node):
-                    self.visit_all(body.graph)
+            for body in bodies_of(node):
+                self.visit_all(body.graph)
 
     def _visit(self, node: torch.fx.Node) -> None:
         arguments = _named_arguments(node)
-        writes = written_arguments(node.target, tuple(node.args), dict(node.kwargs))
-        self._walk.visit(node, [target for target in writes if isinstance(target, torch.fx.Node)])
         name = operator_name(node.target)
-        call = OperatorCall(node, name, arguments, self._walk.is_constant, self._walk.needs_gradient(node))
-        message = _refusal(call, writes)
+        call = OperatorCall(node, name, arguments, self._is_constant, self._flow.has_gradient(node))
+        message = _refusal(call, written_nodes(node))
         if message is not None:
             _refuse(message, node)
         lacking = _lacking_operator(call)
@@ -101,62 +99,8 @@ class _Check:
         if arguments.get("label_smoothing"):
             _leave_out_label_smoothing(node)
 
-
-class _Walk:
-    """Which values are constants of the graph and which a gradient flows through, from its first node on."""
-
-    def __init__(self, graph: StepGraph) -> None:
-        trainable = {info.name for info in graph.parameters if info.requires_grad}
-        self._is_training = graph.mode == "training"
-        self._trainable = trainable
-        self._varying: Set[torch.fx.Node] = set()
-        self._varying_memory: Set[int] = set()
-        self._differentiable: Set[torch.fx.Node] = set()
-        self._grad_enabled = True
-
-    def visit(self, node: torch.fx.Node, written: Sequence[torch.fx.Node]) -> None:
-        """Take in the next node, which writes to the memory of `written`."""
-        if node.op == "placeholder":
-            if node.meta.get("kind") != "constant":
-                self._vary(node)
-            if node.meta.get("state_name") in self._trainable:
-                self._differentiable.add(node)
-            return
-        if node.target is torch._C._set_grad_enabled:
-            self._grad_enabled = bool(node.args[0])
-        operands = node.all_input_nodes
-        is_random = isinstance(node.target, torch._ops.OpOverload) and _DRAWS in node.target.tags
-        if is_random or any(not self.is_constant(operand) for operand in operands):
-            self._vary(node)
-            for target in written:
-                self._vary(target)
-        is_detached = "detach" in str(node.target)
-        if self._grad_enabled and not is_detached and any(operand in self._differentiable for operand in operands):
-            self._differentiable.update([node, *written])
-
-    def _vary(self, node: torch.fx.Node) -> None:
-        self._varying.add(node)
-        memory = _memory(node)
-        if memory:
-            self._varying_memory.add(memory)
-
-    def is_constant(self, node: Any) -> bool:
-        """Tell whether the value of `node` is known when the graph is compiled."""
-        if not isinstance(node, torch.fx.Node):
-            return True
-        return node not in self._varying and _memory(node) not in self._varying_memory
-
-    def needs_gradient(self, node: torch.fx.Node) -> bool:
-        """Tell whether training differentiates through `node`."""
-        return self._is_training and node in self._differentiable
-
-
-_DRAWS = torch.Tag.nondeterministic_seeded
-
-
-def _memory(node: torch.fx.Node) -> int:
-    value = node.meta.get("val")
-    return int(value.untyped_storage()._cdata) if isinstance(value, torch.Tensor) else 0
+    def _is_constant(self, argument: Any) -> bool:
+        return not isinstance(argument, torch.fx.Node) or self._flow.is_constant(argument)
 
 
 def _named_arguments(node: torch.fx.Node) -> Dict[str, Any]:
@@ -180,7 +124,7 @@ def _refusal(call: OperatorCall, writes: Sequence[Any]) -> Optional[str]:
 def _lacking_operator(call: OperatorCall) -> Optional[str]:
     """Return the name of the operator behind `call` that the device lacks; constants are folded on the host."""
     name = call.name.rstrip("_") if not call.name.startswith("__") else call.name
-    if call.is_constant(call.node) and not _is_drawn(call.node):
+    if call.is_constant(call.node):
         return None
     if name in _UNSUPPORTED:
         return name
@@ -192,10 +136,6 @@ def _lacking_operator(call: OperatorCall) -> Optional[str]:
         return "reflection_pad3d"
     is_xor = name in ("bitwise_xor", "__xor__", "__ixor__")
     return "bitwise_xor" if is_xor and all(tensor.dtype == torch.bool for tensor in call.tensors()) else None
-
-
-def _is_drawn(node: torch.fx.Node) -> bool:
-    return _DRAWS in node.target.tags  # type: ignore[union-attr]
 
 
 def _modules_of_attention(model: nn.Module) -> Set[str]:

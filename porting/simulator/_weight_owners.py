@@ -6,6 +6,7 @@ share have several owners, who fetch in the order in which they took it.
 
 from __future__ import annotations
 
+import copy
 import weakref
 from typing import Any, Callable, Dict, Mapping, Optional, Tuple, Type
 
@@ -74,16 +75,19 @@ def plain_class(tensor: torch.Tensor) -> Type[torch.Tensor]:
 
 
 def plain_tensor(tensor: torch.Tensor, *, copy_data: bool) -> torch.Tensor:
-    """Return a tensor of the plain class with the same memory, or with a copy of it."""
+    """Return a tensor of the plain class with the same memory and attributes, or with a copy of the memory alone."""
+    original = plain_class(tensor)
     with torch._C.DisableTorchFunctionSubclass(), torch.no_grad():
         data = tensor.detach().clone() if copy_data else tensor.detach()
-        original = plain_class(tensor)
         if not issubclass(original, nn.Parameter):
-            return data.as_subclass(original)
-        parameter = nn.Parameter(data.as_subclass(torch.Tensor), requires_grad=tensor.requires_grad)
-        if original is not nn.Parameter:
-            parameter.__class__ = original
-        return parameter
+            plain = data.as_subclass(original)
+        else:
+            plain = nn.Parameter(data.as_subclass(torch.Tensor), requires_grad=tensor.requires_grad)
+            if original is not nn.Parameter:
+                plain.__class__ = original
+    if not copy_data:
+        plain.__dict__.update(object.__getattribute__(tensor, "__dict__"))
+    return plain
 
 
 def owned_class(plain: Type[torch.Tensor], owners: Tuple[Owner, ...]) -> Type[torch.Tensor]:
@@ -96,14 +100,19 @@ def owned_class(plain: Type[torch.Tensor], owners: Tuple[Owner, ...]) -> Type[to
     return classes[plain, owners]
 
 
-def _owned_class(plain: Type[torch.Tensor], owners: Tuple[Owner, ...]) -> Any:
+def _related_by(plain: Type[torch.Tensor]) -> Any:
+    """Make a metaclass: tensors of any owners are as related as their plain classes, as `assert_close` needs them."""
+
     class Kind(type(plain)):  # type: ignore[misc]
-        # tensors of different executors are as related as their plain classes, which `assert_close` asks of two tensors
         def __instancecheck__(cls, instance: Any) -> bool:
             kind = type(instance)
             return super().__instancecheck__(instance) or (hasattr(kind, _OWNERS) and issubclass(kind, plain))
 
-    class Owned(plain, metaclass=Kind):  # type: ignore[misc, valid-type]
+    return Kind
+
+
+def _owned_class(plain: Type[torch.Tensor], owners: Tuple[Owner, ...]) -> Any:
+    class Owned(plain, metaclass=_related_by(plain)):  # type: ignore[metaclass, misc, valid-type]
         _poptorch_executor = owners[-1]
         _poptorch_executors = owners
         _poptorch_original_class = plain
@@ -115,7 +124,8 @@ def _owned_class(plain: Type[torch.Tensor], owners: Tuple[Owner, ...]) -> Any:
 
         @classmethod
         def __torch_function__(cls, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            for kind in types:  # this method is called for the first tensor only
+            # Called for the first of several tensors, and operators such as `==` leave the others out of `types`.
+            for kind in (*types, *map(type, args)):
                 fetch(getattr(kind, _OWNERS, ()))
             with torch._C.DisableTorchFunctionSubclass():
                 return func(*args, **(kwargs or {}))
@@ -123,6 +133,8 @@ def _owned_class(plain: Type[torch.Tensor], owners: Tuple[Owner, ...]) -> Any:
         def __deepcopy__(self, memo: Dict[int, Any]) -> Any:
             if id(self) not in memo:
                 memo[id(self)] = plain_tensor(self, copy_data=True)
+                if not issubclass(plain, nn.Parameter):  # as torch does: copies of parameters lose their attributes
+                    memo[id(self)].__dict__.update(copy.deepcopy(self.__dict__, memo))
                 memo[id(self)].__class__ = type(self)
             return memo[id(self)]
 
@@ -131,6 +143,9 @@ def _owned_class(plain: Type[torch.Tensor], owners: Tuple[Owner, ...]) -> Any:
 
         def __repr__(self, *, tensor_contents: Any = None) -> str:
             return repr(plain_tensor(self, copy_data=False))
+
+        def __format__(self, format_spec: str) -> str:
+            return format(plain_tensor(self, copy_data=False), format_spec)
 
     name = "PoptorchParameter" if issubclass(plain, nn.Parameter) else "PoptorchBuffer"
     Owned.__name__ = Owned.__qualname__ = name

@@ -27,6 +27,9 @@ def copy_weights_to_host(executor: PoplarExecutor) -> None:
     state = _require_device(executor)
     # First, because looking at a wrapped tensor fetches what is out of date.
     executor._dirty_host_weights = False
+    if not executor._training:
+        # Or the next look would replace what is fetched now by what was trained before.
+        fetch_other_owners(executor._user_model, executor)
     download_weights(executor._user_model, state)
     if executor._training:
         executor._host_weights_version += 1
@@ -42,11 +45,15 @@ def copy_weights_to_device(executor: PoplarExecutor) -> None:
 
 def copy_weights_to_host_if_needed(executor: PoplarExecutor) -> bool:
     """Fetch the weights, through the executor's own method, if the host's are out of date; tell whether they were."""
+    # Asked without the lock: an executor that waits for another one has nothing to fetch, so none wait for each other.
     if not executor._dirty_host_weights:
         return False
-    logger.debug("Implicit copyWeightsToHost()")
-    executor.copyWeightsToHost()
-    return True
+    with executor._lock:
+        is_needed = executor._dirty_host_weights
+        if is_needed:
+            logger.debug("Implicit copyWeightsToHost()")
+            executor.copyWeightsToHost()
+    return is_needed
 
 
 def copy_named_buffers_to_device(executor: PoplarExecutor) -> None:

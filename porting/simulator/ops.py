@@ -11,7 +11,15 @@ from ._annotations import (
     set_overlap_for_input,
     set_overlap_for_output,
 )
-from ._blocks import BeginBlock, Block, BlockFunction, BlockId, LegacyBeginBlockFn, removeBlocks
+from ._blocks import (
+    BeginBlock,
+    Block,
+    BlockFunction,
+    BlockId,
+    LegacyBeginBlockFn,
+    _BlockHook,  # noqa: F401 - programs look for hooks of this class
+    removeBlocks,
+)
 from ._control_flow import cond, for_loop
 from ._cpu_op import CPU
 from ._ctc_decoder import ctc_beam_search_decoder

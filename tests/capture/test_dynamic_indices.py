@@ -33,6 +33,12 @@ def set_to(index_of, value):
     return write
 
 
+def write_masked(x, i):
+    x = x.clone()
+    x[i, x[0] > 2] = 5.0
+    return x
+
+
 READS = {
     "a row": lambda x, i: x[i],
     "a column": lambda x, i: x[:, i],
@@ -57,6 +63,19 @@ WRITES = {
     "an element of a known row": set_to(lambda i: (2, i), 5.0),
     "two rows": set_to(lambda i: slice(i, i + 2), 5.0),
     "columns behind an ellipsis": set_to(lambda i: (..., slice(i, i + 2)), 5.0),
+    "a window of each kind": set_to(lambda i: (slice(i, i + 2), slice(i, i + 2)), 5.0),
+    "different values in a window of each kind": set_to(lambda i: (slice(i, i + 2), slice(i, i + 3)), -X[:2, :3]),
+    "a window and a list": set_to(lambda i: (slice(i, i + 2), [0, 3]), -X[:2, :2]),
+    "different values in a row": set_to(lambda i: i, -X[0]),
+    "different values in a column": set_to(lambda i: (slice(None), i), -X[:, 0]),
+    "every other of a window": set_to(lambda i: (slice(None), slice(i, i + 3, 2)), -X[:, :2]),
+    "a row with a new axis": set_to(lambda i: (None, i), -X[:1]),
+    "masked elements of a row": write_masked,
+}
+BLOCK_WRITES = {
+    "a position, everything, a window": lambda i: (i, slice(None), slice(i, i + 2)),
+    "a window, everything, a position": lambda i: (slice(i, i + 2), slice(None), i),
+    "a window in the middle": lambda i: (1, slice(i, i + 2)),
 }
 
 
@@ -74,6 +93,17 @@ def test_writing_at_a_position_does_what_a_number_does(poptorch, name, index):
     result = on_device(poptorch, WRITES[name], X, torch.tensor(index))
 
     assert result.tolist() == WRITES[name](X, index).tolist()
+
+
+@pytest.mark.parametrize("name", BLOCK_WRITES)
+def test_values_keep_their_places_in_three_dimensions(poptorch, name):
+    block, index_of = torch.zeros(4, 4, 4), BLOCK_WRITES[name]
+    values = torch.arange(1.0, 1 + block[index_of(1)].numel()).view_as(block[index_of(1)])
+    write = set_to(index_of, values)
+
+    result = on_device(poptorch, write, block, torch.tensor(1))
+
+    assert result.tolist() == write(block, 1).tolist()
 
 
 def test_a_position_from_the_end_counts_backwards(poptorch):

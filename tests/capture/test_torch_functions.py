@@ -125,9 +125,45 @@ def test_a_constant_is_a_copy_of_the_host_tensor(trace):
 
 
 def test_a_device_tensor_as_data_is_copied(trace):
-    graph = trace(lambda w: torch.as_tensor(w, device="ipu"))
+    graph = trace(lambda w: torch.tensor(w, device="ipu").add_(1))
 
     assert [info.shape for info in graph.outputs] == [(5, 4)]
+    assert not graph.mutated_parameters
+    assert not graph.mutated_inputs
+
+
+UNCHANGED = {
+    "as_tensor": lambda x: torch.as_tensor(x),
+    "as_tensor with its device": lambda x: torch.as_tensor(x, device=x.device),
+    "asarray": lambda x: torch.asarray(x),
+    "float": lambda x: x.float(),
+    "to": lambda x: x.to(torch.float32),
+    "type": lambda x: x.type(torch.FloatTensor),
+    "type_as": lambda x: x.type_as(x),
+    "contiguous": lambda x: x.contiguous(),
+}
+
+
+@pytest.mark.parametrize("name", UNCHANGED)
+def test_what_changes_nothing_is_the_tensor_itself_and_no_operator(trace, name):
+    is_same = []
+
+    def forward(w):
+        x = w * 2
+        result = UNCHANGED[name](x)
+        is_same.append(result is x)
+        return result
+
+    graph = trace(forward)
+
+    assert is_same == [True]
+    assert [node.target for node in graph.graph.nodes if node.op == "call_function"] == [torch.ops.aten.mul.Tensor]
+
+
+def test_a_cast_to_another_type_is_an_operator(trace):
+    graph = trace(lambda w: w.half())
+
+    assert [info.dtype for info in graph.outputs] == [torch.float16]
 
 
 def test_scalars_of_the_host_may_be_mixed_in(trace):

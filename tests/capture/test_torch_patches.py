@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -212,6 +213,7 @@ def patched_things():
         torch.tensor,
         torch.as_tensor,
         torch.asarray,
+        torch.range,
     ]
 
 
@@ -244,6 +246,31 @@ def test_captures_in_several_threads_wait_for_each_other(body):
     assert all(now is then for now, then in zip(patched_things(), before))
 
 
+@pytest.mark.filterwarnings("ignore:torch.range is deprecated")
+def test_other_threads_make_tensors_of_the_host_meanwhile(trace):
+    made = []
+
+    def forward(weight):
+        with ThreadPoolExecutor(1) as pool:
+            made.append(pool.submit(lambda: torch.range(0, 3)).result())
+            with pytest.raises(RuntimeError, match="device"):
+                pool.submit(lambda: torch.tensor([1.0], device="ipu")).result()
+        return weight * 2
+
+    graph = trace(forward)
+
+    assert type(made[0]) is torch.Tensor
+    assert made[0].tolist() == [0, 1, 2, 3]
+    assert list(graph.constants) == []
+
+
+@pytest.mark.filterwarnings("ignore:torch.range is deprecated")
+def test_a_range_of_forward_is_a_constant_of_the_graph(trace):
+    graph = trace(lambda weight: weight[0] + torch.range(0, 2))
+
+    assert [value.tolist() for value in graph.constant_values] == [[0, 1, 2]]
+
+
 def test_a_capture_inside_a_capture_is_one_of_its_own(trace):
     inner = []
 
@@ -255,3 +282,47 @@ def test_a_capture_inside_a_capture_is_one_of_its_own(trace):
 
     assert operators(outer) == ["aten.mul.Tensor"]
     assert operators(inner[0]) == ["aten.linear.default"]
+
+
+# -- what the device ignores of the host
+
+
+def test_a_device_that_ignores_custom_functions_differentiates_what_forward_does():
+    reported = []
+    weight = nn.Parameter(torch.tensor([1.0, -2.0]))
+
+    class Scaled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = weight
+
+        def forward(self, x):
+            return F.mse_loss(Product.apply(self.weight, 2.0), x)
+
+    graph = capture_step(Scaled(), [torch.ones(2)], host_features="ignored", listener=reported.append)
+
+    assert graph.loss_has_gradient
+    assert "aten.mul.Tensor" in operators(graph)
+    assert [finding.code for finding in reported] == ["C005"]
+
+
+def test_a_context_of_an_ignored_function_knows_which_arguments_need_a_gradient(trace):
+    class Scaled(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, factor, scale):
+            seen.append((ctx.needs_input_grad, torch.is_grad_enabled()))
+            return x * factor * scale
+
+    seen: list = []
+    trace(
+        lambda weight: F.mse_loss(Scaled.apply(weight, weight.detach(), 2.0), weight),
+        mode="training",
+        host_features="ignored",
+    )
+
+    assert seen == [((True, False, False), True)]
+
+
+def test_unknown_treatments_of_host_features_are_refused():
+    with pytest.raises(ValueError, match="host_features must be 'refused' or 'ignored'"):
+        capture_step(nn.Linear(2, 2), [torch.ones(2)], mode="inference", host_features="maybe")

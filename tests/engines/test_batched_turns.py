@@ -137,19 +137,74 @@ def test_an_operator_without_a_rule_is_found_out_and_runs_alone(device, capfd):
     assert capfd.readouterr().err == ""
 
 
-def test_a_fault_that_values_cause_is_the_one_of_the_micro_batch(device):
-    labels = torch.tensor([0, 1, 7, 0])
-    on_device = device(Function(lambda layer, y: F.embedding(y, layer.weight)), labels[:1], mode="inference")
+INDEXING = {
+    "index": lambda t, i: t[i],
+    "index select": lambda t, i: t.index_select(0, i),
+    "gather": lambda t, i: t.gather(0, i[:, None].expand(-1, 3)),
+    "take": lambda t, i: t.take(i * 3),
+    "embedding of an input": lambda t, i: F.embedding(i, t),
+    "embedding of a constant": lambda t, i: F.embedding(i, torch.eye(2, device=t.device)) + t.sum(),
+    "embedding bag": lambda t, i: F.embedding_bag(i[None], t),
+    "index add": lambda t, i: t.index_add(0, i, torch.ones(2, 3, device=t.device)),
+    "index copy": lambda t, i: t.index_copy(0, i, torch.ones(2, 3, device=t.device)),
+    "index fill": lambda t, i: t.index_fill(0, i, 5.0),
+    "index put": lambda t, i: t.index_put((i,), torch.tensor(5.0, device=t.device), accumulate=True),
+    "index reduce": lambda t, i: t.index_reduce(0, i, t, "mean"),
+    "put": lambda t, i: t.put(i * 3, torch.ones(2, device=t.device)),
+    "scatter": lambda t, i: t.scatter(0, i[:, None].expand(-1, 3), 5.0),
+    "scatter add": lambda t, i: t.scatter_add(0, i[:, None].expand(-1, 3), t),
+    "scatter reduce": lambda t, i: t.scatter_reduce(0, i[:, None].expand(-1, 3), t, "sum"),
+    "one hot": lambda t, i: F.one_hot(i, 2) + t[0, 0],
+    "negative log likelihood": lambda t, i: F.nll_loss(t, i),
+    "cross entropy": lambda t, i: F.cross_entropy(t, i, reduction="none"),
+    "margin loss": lambda t, i: F.multi_margin_loss(t, i),
+}
+
+
+class Indexing(nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, table, index):
+        return self.function(table, index)
+
+
+@pytest.mark.parametrize("name", INDEXING)
+def test_a_fault_that_values_cause_is_the_one_of_the_micro_batch(device, name):
+    table, index = torch.arange(24.0).view(8, 3), torch.tensor([0, 1, 0, 1, 1, 1, 0, 0])
+    faulty = index.clone()
+    faulty[3] = 7
+    on_device = device(Indexing(INDEXING[name]), table[:2], index[:2], mode="inference")
+    with pytest.raises((IndexError, RuntimeError)) as alone:
+        on_device.run(table[2:4], faulty[2:4], output_mode="all")
+
+    faults = []
+    for _call in range(2):
+        with pytest.raises((IndexError, RuntimeError)) as at_once:
+            on_device.run(table, faulty, iterations=4, output_mode="all")
+        faults.append(type(at_once.value))
+        on_device.run(table, index, iterations=4, output_mode="all")  # from here on a run at once is known to work
+
+    assert faults == [type(alone.value)] * 2
+
+
+def test_a_faulty_batch_does_not_end_the_runs_at_once(device):
+    x = torch.tensor([0, 1, 7, 0])
+    on_device = device(Function(lambda layer, y: F.embedding(y, layer.weight)), x[:1], mode="inference")
 
     with pytest.raises(IndexError, match="index out of range"):
-        on_device.run(labels, iterations=4, output_mode="all")
+        on_device.run(x, iterations=4, output_mode="all")
+
+    assert on_device.executable._batched.most > 1
 
 
-def test_a_kept_result_does_not_keep_the_memory_of_the_others(device):
+@pytest.mark.parametrize("mode", [{"output_mode": "final"}, {"output_mode": "every_n", "output_period": 40}])
+def test_a_kept_result_does_not_keep_the_memory_of_the_others(device, mode):
     x = torch.randn(64 * ROWS, 4)
     on_device = device(nn.Linear(4, 4), x[:ROWS], mode="inference")
 
-    (result,) = on_device.run(x, iterations=64, output_mode="final")
+    (result,) = on_device.run(x, iterations=64, **mode)
 
     assert result.untyped_storage().nbytes() == ROWS * 4 * 4
 

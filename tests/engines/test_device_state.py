@@ -94,6 +94,25 @@ def test_download_brings_back_what_a_call_may_change():
     assert not host["count"].any()
 
 
+@pytest.mark.parametrize("values", [[1.0, 2.0], [float("nan"), 1.0]])
+def test_restoring_brings_back_what_no_call_changes(values):
+    state = DeviceState({"w": torch.tensor(values)}, [{}], {}, parts={"w": ("w",)})
+    host = {"w": torch.zeros(2)}
+
+    state.restore(host)
+
+    assert torch.equal(host["w"].nan_to_num(5.0), torch.tensor(values).nan_to_num(5.0))
+
+
+def test_restoring_keeps_the_precision_of_the_host():
+    state = DeviceState({"w": torch.tensor([0.1])}, [{}], {}, parts={"w": ("w",)})
+    host = {"w": torch.tensor([0.1], dtype=torch.float64)}
+
+    state.restore(host)
+
+    assert host["w"].item() == 0.1
+
+
 def test_download_leaves_what_no_call_changes():
     model, x = Counting(), torch.ones(2, 4)
     model.linear.requires_grad_(False)

@@ -425,13 +425,44 @@ def test_a_forked_copy_does_not_end_the_process_of_the_original(accessor_for):
     assert indices(accessor) == list(range(5))
 
 
-def test_an_interruption_of_the_process_alone_is_survived_by_the_next_iteration(accessor_for, capfd):
+def test_an_interruption_of_the_process_alone_changes_nothing(accessor_for, capfd):
     accessor = accessor_for(Numbers(50))
-    next(iter(accessor))
+    iterator = iter(accessor)
+    next(iterator)
+
     os.kill(accessor._worker._process.pid, signal.SIGINT)
 
+    assert [int(next(iterator)[1]) for _ in range(49)] == list(range(1, 50))
     assert indices(accessor) == list(range(50))
     assert capfd.readouterr().err == ""
+
+
+def test_an_epoch_interrupted_in_the_program_is_begun_anew(accessor_for, monkeypatch):
+    accessor = accessor_for(Numbers(5))
+    list(accessor)
+    next_event_of = accessor._worker.next_event_of
+
+    def interrupted(generation):
+        next_event_of(generation)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(accessor._worker, "next_event_of", interrupted)
+        next(iter(accessor))
+
+    assert indices(accessor) == list(range(5))
+
+
+def test_a_process_that_the_program_waited_for_is_not_killed(accessor_for):
+    accessor = accessor_for(Numbers(5))
+    process_id = accessor._worker._process.pid
+    os.kill(process_id, signal.SIGKILL)
+    os.waitpid(process_id, 0)
+
+    accessor.terminate()
+
+    with pytest.raises(ProcessLookupError):
+        os.kill(process_id, 0)
 
 
 # several at once

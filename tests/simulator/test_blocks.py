@@ -155,6 +155,15 @@ def test_constants_and_returned_values_need_no_block():
     assert len(compiled(Traced(forward))(torch.ones(1, 4))) == 2
 
 
+def test_what_does_nothing_needs_no_block():
+    def forward(x):
+        with simulator.Block("A", ipu_id=0):
+            y = x + 1
+        return y.float().contiguous().type_as(x)
+
+    assert torch.equal(compiled(Traced(forward))(torch.ones(1, 4)), torch.full((1, 4), 2.0))
+
+
 def test_what_is_computed_from_a_changed_constant_needs_a_block():
     def forward(x):
         with simulator.Block("A", ipu_id=0):

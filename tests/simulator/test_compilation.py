@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import importlib.util
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 from torch import nn
 
 import porting.simulator as simulator
+from porting.simulator import _attachment
 
 
 class TakesDict(nn.Module):
@@ -47,19 +50,85 @@ def test_executors_can_be_compiled_by_several_threads(poptorch):
     assert results == {number: (1, 2) for number in range(1, 5)}
 
 
-def test_threads_that_share_an_executor_compile_it_once(poptorch, regression, batch):
+class Countdown(nn.Module):
+    """A weight that each step of SGD with a learning rate of 1 makes smaller by 1."""
+
+    def __init__(self, start=0.0):
+        super().__init__()
+        self.weight = nn.Parameter(torch.full((1,), float(start)))
+
+    def forward(self, x):
+        return nn.functional.l1_loss(x * self.weight, torch.zeros_like(x))
+
+
+def counting_down(poptorch, model, options=None):
+    return poptorch.trainingModel(model, options, poptorch.optim.SGD(model.parameters(), lr=1.0))
+
+
+def test_threads_that_share_an_executor_compile_it_once_and_lose_no_step(poptorch):
     traces = []
     handle = poptorch.registerPreCompileHook(lambda: traces.append(1))
-    executor = poptorch.trainingModel(regression)
+    model = Countdown(start=100)
+    executor = counting_down(poptorch, model)
 
-    threads = [threading.Thread(target=executor, args=batch) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda _: executor(torch.ones(1)), range(40)))
     handle.remove()
 
     assert traces == [1]
+    assert model.weight.item() == 60
+
+
+def test_the_weights_are_sent_once_by_threads_that_meet_a_model_at_its_first_use(regression, batch, monkeypatch):
+    uploads, send = [], _attachment.send_weights
+
+    def send_slowly(executor):
+        uploads.append(executor)
+        threading.Event().wait(0.05)
+        send(executor)
+
+    monkeypatch.setattr(_attachment, "send_weights", send_slowly)
+    executor = simulator.trainingModel(regression)
+
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(lambda _: executor(*batch), range(3)))
+
+    assert uploads == [executor]
+
+
+def test_a_thread_may_look_at_the_weights_while_another_one_trains(poptorch):
+    model = Countdown(start=50)
+    executor = counting_down(poptorch, model)
+    executor.compile(torch.ones(1))
+
+    with ThreadPoolExecutor(2) as pool:
+        training = pool.submit(lambda: [executor(torch.ones(1)) for _ in range(50)])
+        looks = [model.weight.item() for _ in range(50)]
+        training.result()
+
+    assert looks == sorted(looks, reverse=True)
+    assert model.weight.item() == 0
+
+
+def test_a_thread_may_detach_and_attach_while_another_one_trains(poptorch):
+    model = Countdown(start=20)
+    executor = counting_down(poptorch, model)
+    executor.compile(torch.ones(1))
+
+    def detach_and_attach():
+        for _ in range(20):
+            executor.detachFromDevice()
+            threading.Event().wait(0.001)
+            if not executor.isAttachedToDevice():
+                with contextlib.suppress(poptorch.Error):  # the other thread was faster
+                    executor.attachToDevice()
+
+    with ThreadPoolExecutor(2) as pool:
+        training = pool.submit(lambda: [executor(torch.ones(1)) for _ in range(20)])
+        pool.submit(detach_and_attach).result()
+        training.result()
+
+    assert model.weight.item() == 0
 
 
 def test_an_executor_that_failed_to_compile_can_be_copied(poptorch):

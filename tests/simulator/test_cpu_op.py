@@ -54,6 +54,16 @@ def test_the_layer_runs_once_at_compilation_and_once_for_each_micro_batch(poptor
     assert results[0].flatten().tolist() == [7, 13]
 
 
+@pytest.mark.filterwarnings("ignore:torch.range is deprecated")
+def test_the_layer_makes_tensors_of_the_host(poptorch):
+    def layer(x):
+        return x + torch.range(0, 1) + torch.arange(2) + torch.tensor([1.0, 1.0])
+
+    model = poptorch.inferenceModel(OnHost(poptorch, layer))
+
+    assert model(torch.zeros(1, 2)).tolist() == [[2, 4]]
+
+
 def test_the_device_is_not_running_while_the_host_is_called(poptorch):
     seen = []
     model = poptorch.inferenceModel(OnHost(poptorch, lambda x: seen.append(poptorch.isRunningOnIpu()) or x))

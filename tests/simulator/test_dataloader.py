@@ -61,7 +61,7 @@ def test_other_options_than_poptorchs_are_refused():
 
 
 def test_without_batching_samples_pass_through_and_there_are_no_options():
-    loader = DataLoader(options_for(iterations=2), numbers(3), batch_size=None, drop_last=False)
+    loader = DataLoader(options_for(iterations=2), numbers(3), batch_size=None)
 
     assert seen(loader) == [0, 1, 2]
     assert loader.combinedBatchSize is None

@@ -91,6 +91,30 @@ def test_copying_to_the_device_sends_the_hosts_weights(poptorch, model, batch):
     assert not executor(*batch)[0].any()
 
 
+def test_copying_to_the_host_discards_what_was_changed_there(poptorch, model, batch):
+    executor = poptorch.inferenceModel(model)
+    executor(*batch)
+    before = copy.deepcopy(model.state_dict())
+    with torch.no_grad():
+        model.linear.weight.zero_()
+        model.steps.add_(1)
+
+    executor.copyWeightsToHost()
+
+    torch.testing.assert_close(model.state_dict(), before)
+
+
+def test_copying_to_the_host_from_inference_outlasts_what_was_trained_before(poptorch, model, batch):
+    inference, executor = poptorch.inferenceModel(model), poptorch.trainingModel(model)
+    inference(*batch)
+    before = copy.deepcopy(model.state_dict())
+    executor(*batch)
+
+    inference.copyWeightsToHost()
+
+    torch.testing.assert_close(model.state_dict(), before)
+
+
 def test_copying_to_the_device_discards_what_was_trained_there(trained, batch):
     executor = trained
     before = executor._compiled.state.parameters["linear.weight"].detach().clone()
@@ -263,6 +287,61 @@ def test_tensors_of_two_executors_can_be_compared(poptorch, model, batch, name):
 def test_plain_tensors_are_not_those_of_an_executor(trained):
     assert not isinstance(torch.ones(1), trained.PoptorchBuffer)
     assert not isinstance(nn.Parameter(torch.ones(1)), trained.PoptorchParameter)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda one, other: one == other,
+        lambda one, other: one - other,
+        lambda one, other: torch.stack([one, other]),
+        lambda one, other: one.data.__setitem__(0, other[0]),
+        lambda one, other: other in one,
+        lambda one, other: one.__setitem__((), other),
+    ],
+    ids=["==", "-", "stack", "item of another", "in", "item"],
+)
+def test_an_operator_on_tensors_of_two_executors_fetches_from_both(poptorch, model, batch, use):
+    executors = [poptorch.trainingModel(each) for each in (model, copy.deepcopy(model))]
+    for executor in executors:
+        executor(*batch)
+    one, other = (executor.model.linear.weight for executor in executors)
+
+    with torch.no_grad():
+        use(one, other)
+
+    assert not any(executor._dirty_host_weights for executor in executors)
+
+
+def test_a_buffer_formats_as_a_number(poptorch, trained, batch):
+    trained.model.register_buffer("rate", torch.tensor(0.25))
+    trained.destroy()
+    trained(*batch)
+
+    assert f"{trained.model.rate:.3f}" == "0.250"
+    with pytest.raises(TypeError, match="unsupported format string passed to Parameter.__format__"):
+        format(trained.model.linear.weight, ".3f")
+
+
+def test_asking_for_the_kind_of_a_parameter_fetches_nothing(trained, num_fetches):
+    assert isinstance(trained.model.linear.weight, nn.Parameter)
+
+    assert num_fetches == []
+
+
+def test_asking_for_names_fetches_nothing(trained, num_fetches):
+    assert "linear.weight" in trained.getTensorNames()
+
+    assert num_fetches == []
+
+
+def test_a_state_goes_into_the_dictionary_given_for_it(trained):
+    destination = OrderedDict(before=1)
+
+    state = trained.model.state_dict(destination=destination)
+
+    assert state is destination
+    assert {"before", "linear.weight"} <= set(destination)
 
 
 def test_a_state_has_plain_classes(trained):

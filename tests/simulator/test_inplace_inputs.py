@@ -219,3 +219,19 @@ def test_writes_through_views_of_views_reach_the_input(poptorch, write):
     executor_of(poptorch, write)(x)
 
     assert x.tolist() == [2.0, 2.0, 1.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    "turn", [lambda x: x.unsqueeze_(0), lambda x: x.t_(), lambda x: x.squeeze_(1)], ids=["unsqueeze_", "t_", "squeeze_"]
+)
+def test_an_input_that_is_turned_in_place_keeps_its_shape_at_the_caller(poptorch, turn):
+    def forward(x):
+        turn(x)
+        x += 1
+        return x
+
+    x = torch.zeros(2, 1)
+    output = executor_of(poptorch, forward)(x)
+
+    assert x.tolist() == [[1.0], [1.0]]
+    assert output.shape == turn(torch.zeros(2, 1)).shape

@@ -113,6 +113,39 @@ def test_the_gradient_starts_from_the_loss_and_not_from_what_is_returned(poptorc
     assert change == [2.0, 4.0]
 
 
+@pytest.mark.parametrize("reduction", ["sum", "none"])
+def test_what_is_written_to_the_loss_afterwards_is_returned_and_not_trained_on(poptorch, reduction):
+    def compute(y):
+        loss = poptorch.identity_loss(y.sum(), reduction)
+        loss *= 3
+        loss += y[0]
+        return loss
+
+    loss, change = step(poptorch, compute)
+
+    assert loss.item() == 3 * 3.0 + 1.0
+    assert change == [1.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        lambda y: F.kl_div(y.repeat(4, 1).log_softmax(1), torch.full((4, 2), 0.5), reduction="batchmean"),
+        lambda y: F.mse_loss(y, torch.zeros(2), weight=torch.tensor([0.5, 4.0])),
+    ],
+    ids=["a mean of rows", "a weighted mean"],
+)
+def test_a_loss_that_torch_computes_in_steps_is_differentiated_as_a_whole(poptorch, loss):
+    weight = torch.tensor([1.0, 2.0], requires_grad=True)
+    expected = loss(weight)
+    expected.backward()
+
+    result, change = step(poptorch, loss)
+
+    assert torch.allclose(result, expected)
+    assert torch.allclose(torch.tensor(change), weight.grad)
+
+
 def test_the_loss_need_not_be_returned(poptorch):
     def compute(y):
         poptorch.identity_loss(y, "sum")
@@ -170,9 +203,12 @@ def test_training_without_a_loss_is_refused(poptorch):
 
 
 @pytest.mark.parametrize("cut", [lambda y: y.detach(), lambda y: 0 * y.detach() + 1])
-def test_a_loss_without_a_path_to_a_parameter_is_refused(poptorch, cut):
-    with pytest.raises(poptorch.Error, match="the loss does not depend on any trainable parameter"):
-        step(poptorch, lambda y: poptorch.identity_loss(cut(y), "sum"))
+def test_a_loss_without_a_path_to_a_parameter_updates_nothing_and_says_so(poptorch, caplog, cut):
+    loss, change = step(poptorch, lambda y: poptorch.identity_loss(cut(y), "sum"))
+
+    assert torch.isfinite(loss)
+    assert change == [0.0, 0.0]
+    assert "The loss does not depend on any trainable parameter: no parameter will be updated" in caplog.text
 
 
 def test_a_model_without_trainable_parameters_runs(poptorch):

@@ -344,6 +344,21 @@ def pair(poptorch):
     return first, second, executors
 
 
+@pytest.mark.parametrize("copier", [copy.copy, copy.deepcopy, lambda tensor: pickle.loads(pickle.dumps(tensor))])
+@pytest.mark.parametrize("name", ["weight", "steps"])
+def test_copies_of_wrapped_tensors_have_the_attributes_that_torch_gives_them(poptorch, copier, name):
+    model = nn.Linear(2, 2)
+    model.register_buffer("steps", torch.zeros(2))
+    getattr(model, name).tags = ["mine"]
+    expected = getattr(copier(getattr(model, name)), "tags", None)
+    poptorch.trainingModel(model)
+
+    copied = copier(getattr(model, name))
+
+    assert getattr(copied, "tags", None) == expected
+    assert (copied.data_ptr() == getattr(model, name).data_ptr()) == (copier is copy.copy)
+
+
 def test_models_that_share_layers_train_side_by_side(pair):
     first, second, (train_first, train_second) = pair
     before = first.weight.detach().clone()

@@ -351,6 +351,19 @@ def test_names_of_the_first_optimizer_are_expected(caplog):
     assert caplog.messages == []
 
 
+def test_notes_of_schedulers_are_no_attributes(caplog):
+    optimizer, tracker = build(optim.SGD), OptimizerAttrTracker(Options())
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)
+    convert(optimizer, tracker)
+
+    optimizer.step()
+    scheduler.step()
+    optimizer._step_count = 1
+    convert(optimizer, tracker)
+
+    assert caplog.messages == []
+
+
 def test_relaxed_checks_log_at_debug_level(caplog):
     caplog.set_level(logging.DEBUG, logger="poptorch::python")
     optimizer, tracker = build(optim.SGD), OptimizerAttrTracker(Options().relaxOptimizerAttributesChecks())

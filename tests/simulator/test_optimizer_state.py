@@ -234,6 +234,36 @@ def test_loaded_settings_hold_until_others_are_set(executor, adam, batch):
     assert executor(*batch)[1] < before
 
 
+def without_learning(state):
+    state = copy.deepcopy(state)
+    for key, value in state["ipu_param"].items():
+        value.fill_(1.0 if key.startswith("loss") else 0.0)
+    return state
+
+
+def test_settings_changed_after_loading_take_the_place_of_the_loaded_ones(executor, adam, batch):
+    before = executor(*batch)[1]
+    adam.load_state_dict(without_learning(adam.state_dict()))
+    adam.param_groups[0]["lr"] = 0.2
+
+    executor.setOptimizer(adam)
+    executor(*batch)
+
+    assert executor(*batch)[1] < before
+    assert adam.state_dict()["ipu_param"]["learningRate___specific___linear.bias"].item() == pytest.approx(0.2)
+
+
+def test_loaded_settings_survive_giving_the_device_free(executor, adam, batch):
+    executor.compile(*batch)
+    adam.load_state_dict(without_learning(adam.state_dict()))
+    before = executor(*batch)[1]
+
+    executor.detachFromDevice()
+    executor(*batch)
+
+    assert torch.equal(executor(*batch)[1], before)
+
+
 def test_a_state_of_other_shapes_is_refused(executor, adam, batch):
     executor(*batch)
     state = copy.deepcopy(adam.state_dict())

@@ -77,6 +77,91 @@ def test_a_language_model_learns_on_four_devices():
     assert lines_of("transformer_pretraining.py") == ["learnt (4, 6, 20)"]
 
 
+def test_every_way_of_splitting_a_model_trains_alike():
+    assert lines_of("pipelining_strategies.py") == [
+        "WithBlocks trains alike in 10 ways",
+        "WithStarts trains alike in 10 ways",
+        "WithHooks trains alike in 10 ways",
+    ]
+
+
+def test_models_learn_in_every_mixture_of_precisions():
+    lines = lines_of("half_precision.py")
+
+    assert len(lines) == 8
+    assert {tuple(line.split()[3:]) for line in lines} == {("True", "1.0")}
+
+
+def test_weights_sharded_over_replicas_train_as_those_of_one_device():
+    assert lines_of("tensor_parallelism.py") == [
+        "weights Consecutive, inputs Orthogonal: equal",
+        "weights Orthogonal, inputs Consecutive: equal",
+    ]
+
+
+def test_operators_of_the_device_compute_what_torch_computes():
+    result = porting_run("device_operators.py")
+
+    assert result.stdout.splitlines() == [
+        "for_loop 1024.0 1023.0",
+        "cond [11.0, 22.0] [3.0, 6.0]",
+        "CPU equal",
+        "custom_op True True",
+        "MultiConv equal",
+        "annotations equal",
+        "dynamic [[3.0, 4.0]] [[0.0, 1.0, 2.0, 30.0, 40.0, 5.0, 6.0, 7.0]]",
+    ]
+    assert "rows: (\n (0.000, 1.000, 2.000, 3.000)\n)\n" in result.stderr
+
+
+def test_files_of_executables_run_in_other_processes():
+    assert lines_of("saved_executables.py") == ["offline True", "resumed True", "bare True", "cached 1"]
+
+
+def test_training_resumes_as_without_a_break():
+    result = porting_run("resumed_training.py")
+
+    assert result.stdout.splitlines() == [
+        "trained 3 epochs, accuracy above 90%: True, learning rate 0.005",
+        "resumed to 5 epochs, as without a break: True",
+    ]
+    assert "Ignoring unexpected" not in result.stderr
+    assert "UserWarning" not in result.stderr
+
+
+def test_executors_of_a_training_framework_attach_in_turn():
+    assert lines_of("executors_of_a_trainer.py") == [
+        "1 replicas, accumulation 1: True True",
+        "2 replicas, accumulation 2: True True",
+    ]
+
+
+def test_a_library_of_pretrained_models_finds_the_private_names_it_uses():
+    assert lines_of("parallelized_trainer.py") == [
+        "learnt True",
+        "unwrapped ParallelizedClassifier Parameter",
+        "wrapped PoptorchParallelizedClassifier",
+        "evaluated 50 True",
+        "subclassed 1",
+        "executed again PoplarExecutor",
+    ]
+
+
+def test_text_is_generated_with_loops_calls_and_caches():
+    assert lines_of("text_generation.py") == [
+        "loop on the device True",
+        "call for each token True",
+        "cache in buffers True",
+    ]
+
+
+def test_models_of_many_kinds_compute_as_on_the_host():
+    lines = lines_of("models_of_many_kinds.py")
+
+    assert len(lines) == 7
+    assert all(line.endswith(" equal") for line in lines)
+
+
 def test_structures_of_the_programs_own_are_arguments():
     assert lines_of("custom_arguments.py") == ["Pair [0.0, 0.0] [1.0, 1.0]"]
 

@@ -248,6 +248,27 @@ def test_a_type_derived_from_a_registered_one_uses_its_parser(poptorch):
     assert run(poptorch, lambda w: w.tensor + 1, Derived("in", torch.zeros(1))).item() == 1.0
 
 
+def test_a_parser_may_rebuild_objects_of_another_type(poptorch):
+    class Plain(poptorch.ICustomArgParser):
+        def yieldTensors(self, struct):
+            yield struct.tensor
+
+        def reconstruct(self, original_structure, tensor_iterator):
+            return (original_structure.label, next(tensor_iterator))
+
+    poptorch.registerCustomArgParser(Wrapper, Plain())
+    try:
+        executor = executor_of(poptorch, lambda pairs: pairs[0][1] + 1)
+        executor([Wrapper("a", torch.zeros(1))])
+
+        output = executor([Wrapper("b", torch.ones(1))])
+    finally:
+        poptorch.registerCustomArgParser(Wrapper, None)
+
+    assert output.item() == 2
+    assert executor.isCompiled()
+
+
 def test_an_unregistered_type_is_a_constant(poptorch):
     wrapper = Wrapper("in", None)
     executor = executor_of(poptorch, lambda x, w: x + len(w.label))

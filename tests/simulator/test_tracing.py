@@ -34,13 +34,17 @@ def test_forward_runs_once_whatever_the_number_of_micro_batches(poptorch):
     assert len(runs) == 1
 
 
+def _devices(weight, x):
+    return [str(weight.device), x.device.type, x.get_device()]
+
+
 def test_inputs_and_weights_are_on_the_device(poptorch):
     model, seen = nn.Linear(1, 1), []
-    model.register_forward_pre_hook(lambda m, args: seen.extend([str(m.weight.device), args[0].device.type]))
+    model.register_forward_pre_hook(lambda m, args: seen.extend(_devices(m.weight, args[0])))
 
     poptorch.inferenceModel(model)(torch.ones(1, 1))
 
-    assert seen == ["ipu:0", "ipu"]
+    assert seen == ["ipu:0", "ipu", 0]
     assert model.weight.device.type == "cpu"
 
 

@@ -90,6 +90,17 @@ def test_reading_with_a_mask_raises_the_exception_of_torch(poptorch):
         compiled(poptorch, lambda x: x[x > 0], 4)
 
 
+def test_reading_with_a_mask_says_what_to_do_instead():
+    import porting.simulator as simulator
+
+    with pytest.raises(simulator.Error) as caught:
+        compiled(simulator, lambda x: x[x > 0], 4)
+
+    first_line, *explanation = str(caught.value).splitlines()
+    assert first_line.startswith("Operations using aten::nonzero are unsupported")
+    assert any("torch.where" in line for line in explanation)
+
+
 @pytest.mark.parametrize(
     "call",
     [

@@ -255,6 +255,7 @@ REFUSED: Dict[str, Tuple[Callable[..., Any], Tuple[int, ...], str]] = {
             ("torch.unique", torch.unique),
             ("torch.unique_consecutive", torch.unique_consecutive),
             ("a read with a mask", lambda x: x[x > 0]),
+            ("a read with a mask of bytes", lambda x: x[(x > 0).byte()]),
             ("where without values", lambda x: torch.where(x > 0)),
         ]
     },

@@ -150,6 +150,7 @@ SHAPES: Dict[str, Case] = {
             "torch.nn.functional.one_hot": lambda x, i: F.one_hot(i, 4),
             "torch.bincount": lambda x, i: torch.bincount(i, minlength=4),
             "torch.bincount with weights": lambda x, i: torch.bincount(i, weights=x[:, 0].float(), minlength=4),
+            "torch.bincount with integer weights": lambda x, i: torch.bincount(i, weights=i + 2, minlength=4),
         },
         integers=(ROWS,),
         has_gradient=False,

@@ -1,4 +1,4 @@
-"""Outputs that no input, weight or random number has a part in."""
+"""What depends on inputs, weights and random numbers, and where gradients flow."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from porting.capture import capture_step
-from porting.engines.constant_outputs import constant_outputs
+from porting.capture.graph_flow import ValueFlow, constant_outputs, is_random, output_nodes
 
 
 class Body(nn.Module):
@@ -88,3 +88,69 @@ def test_what_may_change_is_not(function):
 
 def test_each_output_is_judged_by_itself():
     assert constants_of(lambda module, x: (x, torch.ones(1, device=x.device), [module.weight])) == {1}
+
+
+# -- gradients
+
+
+class Trained(nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+        self.weight = nn.Parameter(torch.ones(2))
+
+    def forward(self, x):
+        return self.function(self.weight, x)
+
+
+def detached(weight, x):
+    return (weight * x).detach() + x
+
+
+def without_gradients(weight, x):
+    with torch.no_grad():
+        return weight * x
+
+
+def written_to_a_view(weight, x):
+    result = torch.zeros(2, device=x.device)
+    result[:1].copy_(weight[:1] * x[:1])
+    return result
+
+
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [
+        (lambda weight, x: weight * x, True),
+        (written_to_a_view, True),
+        (lambda weight, x: x * 2, False),
+        (detached, False),
+        (without_gradients, False),
+    ],
+    ids=["product", "written to a view", "without weights", "detached", "no_grad"],
+)
+def test_gradients_flow_where_autograd_tracks(function, expected):
+    graph = capture_step(Trained(function), [torch.ones(2), torch.ones(2)], loss=nn.functional.l1_loss)
+
+    result = output_nodes(graph.graph)[0]
+
+    assert ValueFlow.through(graph).has_gradient(result) == expected
+
+
+def test_inference_tracks_nothing():
+    graph = capture_step(Trained(lambda weight, x: weight * x), [torch.ones(2)], mode="inference")
+
+    assert not ValueFlow.through(graph).with_gradient
+
+
+def test_a_loop_that_draws_random_numbers_is_random(poptorch):
+    class Looped(nn.Module):
+        def forward(self, x):
+            start = torch.zeros(2, device=x.device)
+            return poptorch.for_loop(3, lambda y: y + torch.rand_like(y), [start])[0]
+
+    graph = capture_step(Looped(), [torch.ones(2)], mode="inference")
+    (result,) = output_nodes(graph.graph)
+
+    assert any(is_random(node) for node in graph.graph.nodes)
+    assert not ValueFlow.through(graph).is_constant(result)

@@ -1,0 +1,134 @@
+"""What the values of a captured graph depend on, directly and through memory that operators write to."""
+
+from __future__ import annotations
+
+import operator
+from typing import AbstractSet, Any, FrozenSet, List, Set
+
+import torch
+
+from .operator_schema import operator_name, written_arguments
+from .step_graph import StepGraph
+from .subgraphs import bodies_of
+
+__all__ = ["ValueFlow", "constant_outputs", "is_half", "is_random", "output_nodes", "tensor_memory", "written_nodes"]
+
+_NO_MEMORY = -1
+
+
+def output_nodes(graph: torch.fx.Graph) -> List[torch.fx.Node]:
+    """Return the nodes whose values `graph` returns."""
+    returned: Any = next(iter(reversed(graph.nodes))).args[0]
+    return list(returned)
+
+
+def tensor_memory(node: torch.fx.Node) -> int:
+    """Identify the memory of a node's value, which views share; -1 for what is no tensor."""
+    value = node.meta.get("val")
+    return int(value.untyped_storage()._cdata) if isinstance(value, torch.Tensor) else _NO_MEMORY
+
+
+def written_nodes(node: torch.fx.Node) -> List[torch.fx.Node]:
+    """Return the nodes whose values `node` changes in place."""
+    if not isinstance(node.target, torch._ops.OpOverload):
+        return []
+    written = written_arguments(node.target, node.args, node.kwargs)
+    return [item for item in written if isinstance(item, torch.fx.Node)]
+
+
+def is_half(node: torch.fx.Node) -> bool:
+    """Tell whether the value of `node` is a tensor in half precision."""
+    value = node.meta.get("val")
+    return isinstance(value, torch.Tensor) and value.dtype == torch.float16
+
+
+def is_random(node: torch.fx.Node) -> bool:
+    """Tell whether `node` draws random numbers, itself or in the body of its loop or branch."""
+    target: Any = node.target
+    if isinstance(target, torch._ops.OpOverload):
+        return torch.Tag.nondeterministic_seeded in target.tags
+    return any(is_random(inner) for body in bodies_of(node) for inner in body.graph.nodes)
+
+
+class ValueFlow:
+    """Follows a graph from its first node on: which values are known when it is compiled, and which have a gradient.
+
+    `visit` takes the nodes in order, those of bodies after the loop or branch that runs them. Constant is what is
+    made of compile-time constants alone by operators that draw no random numbers. A gradient flows through what
+    autograd would track from the trainable parameters on. An operator that writes passes both on to all views of
+    what it writes to.
+    """
+
+    def __init__(self, trainable: AbstractSet[str] = frozenset()) -> None:
+        """Start before the first node; `trainable` names the parameters that get a gradient."""
+        self._trainable = trainable
+        self._varying: Set[torch.fx.Node] = set()
+        self._varying_memory: Set[int] = set()
+        self._tracked: Set[torch.fx.Node] = set()
+        self._tracked_memory: Set[int] = set()
+        self._is_grad_enabled = True
+
+    @classmethod
+    def of(cls, graph: StepGraph) -> ValueFlow:
+        """Start before the first node of `graph`."""
+        is_training = graph.mode == "training"
+        return cls(frozenset(info.name for info in graph.parameters if info.requires_grad and is_training))
+
+    @classmethod
+    def through(cls, graph: StepGraph) -> ValueFlow:
+        """Follow the whole of `graph`."""
+        flow = cls.of(graph)
+        for node in graph.graph.nodes:
+            flow.visit(node)
+        return flow
+
+    def visit(self, node: torch.fx.Node) -> None:
+        """Take in the next node."""
+        if node.op == "placeholder":
+            if node.meta.get("kind") != "constant":
+                _add(node, self._varying, self._varying_memory)
+            if node.meta.get("state_name") in self._trainable:
+                self._tracked.add(node)
+        elif node.target is torch._C._set_grad_enabled:
+            self._is_grad_enabled = bool(node.args[0])
+        elif node.op == "call_function":
+            self._visit_operator(node)
+
+    def _visit_operator(self, node: torch.fx.Node) -> None:
+        used, written = node.all_input_nodes, written_nodes(node)
+        # what is neither an operator nor the unpacking of one loops, branches, or calls the host
+        is_plain = isinstance(node.target, torch._ops.OpOverload) or node.target is operator.getitem
+        if not is_plain or is_random(node) or not all(map(self.is_constant, used)):
+            for item in (node, *written):
+                _add(item, self._varying, self._varying_memory)
+        is_detached = isinstance(node.target, torch._ops.OpOverload) and operator_name(node.target) == "detach"
+        if self._is_grad_enabled and not is_detached and any(map(self.has_gradient, used)):
+            self._tracked.add(node)
+            for item in written:
+                _add(item, self._tracked, self._tracked_memory)
+
+    def is_constant(self, node: torch.fx.Node) -> bool:
+        """Tell whether the value of `node` is known when the graph is compiled."""
+        return node not in self._varying and tensor_memory(node) not in self._varying_memory
+
+    @property
+    def with_gradient(self) -> AbstractSet[torch.fx.Node]:
+        """The nodes seen so far that autograd tracks, trainable parameters among them."""
+        return self._tracked
+
+    def has_gradient(self, node: torch.fx.Node) -> bool:
+        """Tell whether autograd tracks the value of `node`; nothing of it in inference."""
+        return node in self._tracked or tensor_memory(node) in self._tracked_memory
+
+
+def constant_outputs(graph: StepGraph) -> FrozenSet[int]:
+    """Return the indices of the outputs that depend on no parameter, buffer, input or random number."""
+    flow = ValueFlow.through(graph)
+    returned = output_nodes(graph.graph)[: len(graph.outputs)]
+    return frozenset(index for index, node in enumerate(returned) if flow.is_constant(node))
+
+
+def _add(node: torch.fx.Node, nodes: Set[torch.fx.Node], memory: Set[int]) -> None:
+    nodes.add(node)
+    memory.add(tensor_memory(node))
+    memory.discard(_NO_MEMORY)

@@ -1,0 +1,86 @@
+"""Starts programs as forks of one process that has torch and the simulator already: an import takes longer than a test.
+
+Run as a program it serves the socket that is its standard input: for each request, with the descriptors of the new
+program's standard streams, it answers with the id of the process and, when that ended, with its wait status.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import runpy
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import List, Sequence
+
+ROOT = Path(__file__).parents[2]
+
+
+class ProgramServer:
+    """A process that starts one program after the other."""
+
+    def __init__(self) -> None:
+        self._socket, theirs = socket.socketpair()
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, __file__],
+                stdin=theirs,
+                start_new_session=True,
+                env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
+            )
+
+    def start(self, arguments: Sequence[str], streams: Sequence[int]) -> int:
+        """Start a program in a session of its own, the first argument being its file; return its process id."""
+        socket.send_fds(self._socket, [json.dumps(list(arguments)).encode()], list(streams))
+        return self._answer()
+
+    def wait(self) -> int:
+        """Wait for the end of the program; return its exit code, negative for a signal."""
+        return os.waitstatus_to_exitcode(self._answer())
+
+    def close(self) -> None:
+        """End the process."""
+        self._socket.close()
+        self._process.wait()
+
+    def _answer(self) -> int:
+        answer = self._socket.recv(8)
+        assert answer, "the server of programs ended"
+        return int.from_bytes(answer, "little")
+
+
+def _serve(requests: socket.socket) -> None:
+    """Start programs until nobody wants one any more; a program's process returns from here and runs it."""
+    while True:
+        request, streams, _flags, _address = socket.recv_fds(requests, 65536, 3)
+        if not request:
+            return
+        arguments: List[str] = json.loads(request)
+        process_id = os.fork()
+        if process_id == 0:
+            requests.close()
+            _run(arguments, streams)
+            return
+        for stream in streams:
+            os.close(stream)
+        requests.send(process_id.to_bytes(8, "little"))
+        _process_id, status = os.waitpid(process_id, 0)
+        requests.send(status.to_bytes(8, "little"))
+
+
+def _run(arguments: Sequence[str], streams: Sequence[int]) -> None:
+    os.setsid()
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
+        os.close(stream)
+    sys.argv = list(arguments)
+    runpy.run_path(arguments[0], run_name="__main__")
+
+
+if __name__ == "__main__":
+    import porting.simulator  # noqa: F401 - the programs need it
+
+    # descriptor 0 becomes the program's standard input
+    _serve(socket.socket(fileno=os.dup(0)))
