@@ -191,7 +191,8 @@ class ExecutorHandle:
         explained = explain_failure(error, self._signature, args, kwargs, remedy=self._remedy)
         if explained is None:
             raise error
-        raise explained from error
+        # an error that carries the same finding would print it a second time
+        raise explained from (None if getattr(error, "finding", None) is explained.finding else error)
 
     @property
     def _remedy(self) -> str:

@@ -73,6 +73,7 @@ class ArgsParser:
         self._has_args = inspect.Parameter.VAR_POSITIONAL in kinds
         self._has_kwargs = inspect.Parameter.VAR_KEYWORD in kinds
         self._names = [p.name for p in self._parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+        self._positions = [p.name for p in self._parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
 
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> BoundArguments:
         """Return the arguments in the order of the parameters, defaults included.
@@ -123,9 +124,10 @@ class ArgsParser:
             raise AssertionError(
                 f"Too many arguments provided: expected {self._names} ({len(self._names)}) but got {count}"
             )
-        if not self._has_args and len(args) > len(self._names):
+        if not self._has_args and len(args) > len(self._positions):
+            # what is left over would be dropped without a word
             raise AssertionError(
-                f"Too many arguments provided: expected {self._names} ({len(self._names)}) but got {count}"
+                f"Too many arguments provided: expected {self._positions} ({len(self._positions)}) but got {len(args)}"
             )
         for name in kwargs:
             if not self._has_kwargs and name not in self._names:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ..capture.module_state import host_tensors
 from . import trouble
 from ._device_optimizer import parameter_names
-from ._device_pool import claim_device
+from ._device_pool import claim_device, release_device
 from ._device_target import counts_as_hardware, is_offline
 from ._host_weights import owner_of, unwrap_model
 from ._random_stream import send_random_state
@@ -25,7 +25,6 @@ __all__ = [
     "detach",
     "leave_weights_behind",
     "refuse_to_run",
-    "release_device",
 ]
 
 
@@ -96,16 +95,10 @@ def destroy(executor: PoplarExecutor) -> None:
     release_device(executor)
 
 
-def release_device(executor: PoplarExecutor) -> None:
-    """Give the device free without fetching anything from it."""
-    executor._is_attached = False
-    claim, executor._claim = executor._claim, None
-    if claim is not None:
-        claim.release()
-
-
 def leave_weights_behind(executor: PoplarExecutor) -> None:
     """Keep what a forgotten executor trained: no tensor may be touched while garbage is collected."""
     owner, compiled = executor.__dict__.get("_owner"), executor.__dict__.get("_compiled")
+    if owner is not None and "_device_optimizer" in executor.__dict__:
+        executor._device_optimizer.leave_device()
     if owner is not None and compiled is not None and executor._dirty_host_weights:
         owner.leave_behind(compiled.state, {host.name: host.tensor for host in host_tensors(executor._user_model)})

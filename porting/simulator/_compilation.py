@@ -8,7 +8,7 @@ import torch
 
 from ..capture import StepGraph
 from ._args_parser import BoundArguments, CompiledSignature, contains_dict
-from ._attachment import attach
+from ._attachment import attach, destroy
 from ._compiler import compile_model
 from ._device_pool import claim_device
 from ._device_target import check_target, is_offline, log_target
@@ -40,7 +40,8 @@ def compile_executor(
 ) -> None:
     """Compile for the arguments `bound`, and attach unless the device is offline.
 
-    `check_graph` may refuse what was traced. If anything fails before there is an executable, the executor has none.
+    `check_graph` may refuse what was traced. If that fails the executor stays as it is; else what it was compiled to
+    before is destroyed.
     """
     options = executor._options
     check_target(options)
@@ -65,6 +66,7 @@ def compile_executor(
         export_graph(compiled.graph)
         keep_executable(compiled.graph, options, settings=_settings(executor))
     write_profile(options, training=executor._training)
+    destroy(executor)
     executor._wrap_user_model()  # lazy parameters have a value now
     signature = CompiledSignature(bound)
     if options.connection_type == ConnectionType.Always:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from contextlib import contextmanager
 from typing import Any, Callable, Iterator, List, Sequence
 
@@ -26,18 +27,19 @@ def for_loop(count: int, body: Callable[..., Any], inputs: List[torch.Tensor]) -
     Inputs go in by value. `body` may read other tensors of `forward`, and write only to its inputs and to what it
     makes itself. For inference only. A plain run on the CPU goes through `body` exactly once, as in PopTorch.
 
-    Raises ValueError if `inputs` is no list of tensors, `poptorch.Error` in training and for a body whose results do
+    Raises ValueError if `inputs` is no list of tensors or `count` no integer from 0 on, `poptorch.Error` in training and for a body whose results do
     not fit its inputs.
 
     >>> for_loop(5, lambda x: x * 2, [torch.ones(2)])
     [tensor([2., 2.])]
     """
+    _check_count(count)
     _check_list(inputs, "poptorch.for_loop expects input tensors (inputs) to be a list of tensors.")
     cloned = [tensor.clone(memory_format=torch.contiguous_format) for tensor in inputs]
     with _whole_or_not_at_all(cloned):
         _library.start_for_loop(cloned)
         outputs = _as_list(body(*cloned), "the body of poptorch.for_loop")
-        return list(_library.end_for_loop(outputs, cloned, count))
+        return list(_library.end_for_loop(outputs, cloned, int(count)))
 
 
 def cond(
@@ -70,6 +72,16 @@ def cond(
         _library.start_else_block(then_outputs)
         else_outputs = _as_list(else_body(*_clones(else_inps)), "else_body of poptorch.cond")
         return list(_library.end_if_block(else_outputs, condition))
+
+
+def _check_count(count: Any) -> None:
+    if not isinstance(count, numbers.Integral) or isinstance(count, bool):
+        kind = f"Object is {type(count).__name__}"
+    elif count < 0:
+        kind = f"Object is {count}"
+    else:
+        return
+    raise ValueError(f"poptorch.for_loop expects the number of iterations (count) to be a non-negative int. ({kind})")
 
 
 def _check_list(inputs: Any, message: str) -> None:

@@ -157,6 +157,11 @@ class DataLoader(torch.utils.data.DataLoader):
 
     def _warn_about_short_last_batch(self, dataset: Any, batch_sampler: Any, *, drop_last: bool) -> None:
         num_batches, size = self._num_batches_to_combine, self._combined_batch_size
+        if drop_last and size and batch_sampler is None and hasattr(dataset, "__len__") and 0 < len(dataset) < size:
+            logger.warning(
+                f"The DataLoader has no batches: the dataset has {len(dataset)} elements, a call processes {size}, and"
+                " drop_last=True drops a batch that is not full"
+            )
         if not drop_last and num_batches and size:
             _warn_about_short_last_batch(dataset, batch_sampler, num_batches=num_batches, batch_size=size)
 

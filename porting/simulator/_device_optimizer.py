@@ -48,6 +48,7 @@ class DeviceOptimizer:
         self._is_pending = False
         self._is_new = False
         self._holds_loaded = False
+        self._is_left = False
 
     def take(self, optimizer: torch.optim.Optimizer) -> None:
         """Read the settings of `optimizer`; nothing reaches the device before `upload_settings`.
@@ -211,6 +212,8 @@ class DeviceOptimizer:
         host.host_state_is_dirty = False
         if not self._holds_loaded:
             _parameters_read[host] = parameters
+        if self._is_left:
+            self._let_go()
 
     def detach(self) -> None:
         """Fetch the device's state; it goes back with the next `attach`."""
@@ -221,6 +224,25 @@ class DeviceOptimizer:
     def destroy(self) -> None:
         """Fetch the device's state and let go of device and optimizer; the optimizer keeps the state."""
         self.detach()
+        self._let_go()
+
+    def leave_device(self) -> None:
+        """Let go of the device of a forgotten executor; what the optimizer has not fetched yet is kept, untouched."""
+        device = self._device
+        if device is None or not isinstance(self.host, optim.Optimizer) or not self.host.host_state_is_dirty:
+            self._let_go()
+            return
+        self._is_left = True
+        self._device = DeviceState(
+            {},
+            [],
+            slots=device.slots,
+            groups=device.groups,
+            parts=device.parts,
+            loss_scale_factor=device.loss_scale_factor,
+        )
+
+    def _let_go(self) -> None:
         self._release()
         self._device = None
 

@@ -9,14 +9,25 @@ from __future__ import annotations
 import gc
 import os
 import threading
-from typing import List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, List, Optional, Sequence, Tuple
 
 from ._device_target import counts_as_hardware, num_simulated_ipus
 from ._logging import cpp_log
 from .errors import native_error
 from .options import Options
 
-__all__ = ["Claim", "claim_device", "device_table", "reserved_ipus"]
+if TYPE_CHECKING:
+    from ._poplar_executor import PoplarExecutor
+
+__all__ = [
+    "Claim",
+    "claim_device",
+    "device_table",
+    "refusal",
+    "release_device",
+    "reserved_ipus",
+    "waits_for_ipus",
+]
 
 # A waiting executor looks again this often: an executor that is garbage gives its IPUs back without a word.
 _SECONDS_BETWEEN_LOOKS = 1.0
@@ -67,12 +78,30 @@ def claim_device(options: Options, num_ipus: int) -> Optional[Claim]:
             # Executors that nobody can reach any more may still hold theirs.
             if gc.collect() and _first_free(candidates) is not None:
                 continue
-            if not candidates or os.environ.get("POPTORCH_WAIT_FOR_IPU", "0").strip() in ("", "0"):
-                raise native_error(_refusal(wanted, device_id))
+            if not candidates or not waits_for_ipus():
+                raise native_error(_refusal_now(wanted, device_id))
             if not has_warned:
                 cpp_log("warning", "No IPU available, sleeping until one is free (POPTORCH_WAIT_FOR_IPU is set)")
                 has_warned = True
             _changed.wait(_SECONDS_BETWEEN_LOOKS)
+
+
+def release_device(executor: PoplarExecutor) -> None:
+    """Give an executor's device free without fetching anything from it."""
+    executor._is_attached = False
+    claim, executor._claim = executor._claim, None
+    if claim is not None:
+        claim.release()
+
+
+def waits_for_ipus() -> bool:
+    """Tell whether the environment says that executors wait for IPUs that others hold."""
+    return os.environ.get("POPTORCH_WAIT_FOR_IPU", "0").strip() not in ("", "0")
+
+
+def refusal(what: str, reason: str) -> str:
+    """Return the message for a device that cannot be had."""
+    return f"Failed to acquire {what}: {reason}"
 
 
 def reserved_ipus(num_ipus: int, *, may_round: bool) -> int:
@@ -132,10 +161,10 @@ def _take(ipus: Tuple[int, ...]) -> Claim:
     return Claim(ipus)
 
 
-def _refusal(wanted: int, device_id: Optional[int]) -> str:
+def _refusal_now(wanted: int, device_id: Optional[int]) -> str:
     total, num_taken = num_simulated_ipus(), sum(_taken)
     situation = f"the simulated machine has {total} (PORTING_SIM_IPUS), {num_taken} of them attached"
     if device_id is None:
-        return f"Failed to acquire {wanted} IPU(s): {situation}"
+        return refusal(f"{wanted} IPU(s)", situation)
     what = f"device Id {device_id} with {wanted} IPU(s)"
-    return f"Failed to acquire {what}: maybe the device is already attached? {situation}"
+    return refusal(what, f"maybe the device is already attached? {situation}")

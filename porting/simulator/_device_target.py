@@ -4,7 +4,7 @@ The environment decides, as it does for PopTorch:
 
 * ``POPTORCH_IPU_MODEL``, ``POPTORCH_SMALL_IPU_MODEL``: non-zero asks for the IPU model, whose generation
   ``POPTORCH_IPU_MODEL_VERSION`` names; ``Options.useIpuModel`` has the last word. It computes like any device here.
-* ``PORTING_SIM_HARDWARE``: anything but "" and "0" makes the simulated devices count as hardware for this program;
+* ``PORTING_SIM_HARDWARE``: ``1`` or ``bow`` makes the simulated devices count as hardware for this program;
   ``gc200`` (or ``2``) names the older generation. ``PORTING_SIM_IPUS`` says how many there are, 64 by default.
 """
 
@@ -35,7 +35,11 @@ CLOCK_HERTZ = {2: 1.33e9, 21: 1.85e9}
 # A Pod64: as many as one process can use.
 _DEFAULT_NUM_IPUS = 64
 _GC200, _BOW = 2, 21
-_GC200_NAMES = frozenset(["2", "gc200", "ipu2", "mk2"])
+_VERSIONS = {
+    **dict.fromkeys(["", "0"], 0),
+    **dict.fromkeys(["1", "bow", "21", "ipu21"], _BOW),
+    **dict.fromkeys(["2", "gc200", "ipu2", "mk2"], _GC200),
+}
 _MODEL_VERSIONS = ("ipu1", "ipu2", "ipu21")
 
 
@@ -66,9 +70,11 @@ def hardware_version(num_ipus: int = 1) -> int:
 def simulated_version() -> int:
     """Return the architecture of the simulated IPUs if they count as hardware, otherwise 0."""
     name = os.environ.get("PORTING_SIM_HARDWARE", "").strip().lower()
-    if name in ("", "0"):
-        return 0
-    return _GC200 if name in _GC200_NAMES else _BOW
+    if name not in _VERSIONS:
+        raise native_error(
+            f"PORTING_SIM_HARDWARE must be 1 or bow, gc200, or 0 for no hardware, got {os.environ['PORTING_SIM_HARDWARE']!r}"
+        )
+    return _VERSIONS[name]
 
 
 def num_simulated_ipus() -> int:

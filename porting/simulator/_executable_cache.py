@@ -43,7 +43,7 @@ def keep_executable(graph: StepGraph, options: Options, *, settings: Any) -> Non
         return
     _require_writable(folder)
     record = graph_record(graph)
-    path = folder / f"{fingerprint(record, values=graph.constant_values, settings=settings)[:32]}.popef"
+    path = folder / f"{fingerprint(record, settings=settings)[:32]}.popef"
     if _is_kept(path):
         cpp_log("debug", f"The executable is in the cache already: {path}")
         return

@@ -27,11 +27,6 @@ def executor_options(options: Optional[Options], *, training: bool) -> Options:
         own = Options()
     if own.defaultOutputMode():
         own.outputMode(OutputMode.Final if training else OutputMode.All)
-    for anchor in own.anchored_tensors.values():
-        _, inherits_mode, *_ = anchor
-        if inherits_mode:
-            anchor[2] = OutputMode(own.output_mode)
-            anchor[3] = own.output_return_period if anchor[2] == OutputMode.EveryN else 1
     _complete_anchors(own)
     if not training and own.Training.gradient_accumulation != 1:
         raise createPoptorchError(_accumulation_message(own))

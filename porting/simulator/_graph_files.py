@@ -12,7 +12,7 @@ import os
 import threading
 import zlib
 from pathlib import Path
-from typing import Any, Dict, Iterable, List, Mapping
+from typing import Any, Dict, List, Mapping
 
 import torch
 
@@ -21,7 +21,7 @@ from ._logging import cpp_log, cpp_log_enabled
 
 __all__ = ["GRAPH_FORMAT", "export_graph", "fingerprint", "graph_record", "trace_graph", "write_atomically"]
 
-GRAPH_FORMAT = 1
+GRAPH_FORMAT = 2
 
 _PROTO_FILE = "POPTORCH_EXPORT_PROTO_FILE"
 _MAX_LINES = "POPTORCH_MAX_GRAPH_LEN"
@@ -30,7 +30,10 @@ _AS_BINARY = "POPTORCH_EXPORT_PROTO_AS_BINARY"
 
 
 def graph_record(graph: StepGraph) -> Dict[str, Any]:
-    """Return `graph` as JSON: what enters it, its operators with their arguments, what leaves it; no values."""
+    """Return `graph` as JSON: what enters it, its operators with their arguments, what leaves it.
+
+    Of values there are only the hashes of the constants, which belong to the program.
+    """
     names = _numbered(graph.graph)
     return {
         "format": GRAPH_FORMAT,
@@ -38,7 +41,9 @@ def graph_record(graph: StepGraph) -> Dict[str, Any]:
         "parameters": [_tensor(info) for info in graph.parameters],
         "buffers": [_tensor(info) for info in graph.buffers],
         "inputs": [_tensor(info) for info in graph.inputs],
-        "constants": [_tensor(info, name="") for info in graph.constants],
+        "constants": [
+            [*_tensor(info, name=""), _hash(value)] for info, value in zip(graph.constants, graph.constant_values)
+        ],
         "operators": _operators(graph.graph, names),
         "outputs": [_tensor(info, name="") for info in graph.outputs],
         "results": _results(graph.graph, names),
@@ -48,16 +53,13 @@ def graph_record(graph: StepGraph) -> Dict[str, Any]:
     }
 
 
-def fingerprint(record: Mapping[str, Any], *, values: Iterable[torch.Tensor] = (), settings: Any = None) -> str:
-    """Return the hash of a graph's record, of the constants compiled into it and of the settings that it runs with.
+def fingerprint(record: Mapping[str, Any], *, settings: Any = None) -> str:
+    """Return the hash of a graph's record and of the settings that it runs with.
 
     >>> fingerprint({"a": 1}) == fingerprint({"a": 1}), fingerprint({"a": 1}) == fingerprint({"a": 2})
     (True, False)
     """
-    digest = hashlib.sha256(json.dumps([record, settings], sort_keys=True, default=str).encode())
-    for value in values:
-        digest.update(value.detach().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()
+    return hashlib.sha256(json.dumps([record, settings], sort_keys=True, default=str).encode()).hexdigest()
 
 
 def export_graph(graph: StepGraph) -> None:
@@ -87,7 +89,11 @@ def trace_graph(graph: StepGraph) -> None:
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file, and the folders above it, so that nobody ever sees a part of it; devices are written directly."""
+    """Write a file, and the folders above it, so that nobody ever sees a part of it.
+
+    A link stays one: the file that it leads to is replaced. Devices are written directly.
+    """
+    path = Path(os.path.realpath(path))
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.exists() and not path.is_file():
         path.write_bytes(content)
@@ -107,6 +113,10 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 def _tensor(info: TensorInfo, *, name: Any = None) -> List[Any]:
     return [info.name if name is None else name, list(info.shape), str(info.dtype), info.requires_grad]
+
+
+def _hash(value: torch.Tensor) -> str:
+    return hashlib.sha256(value.detach().contiguous().reshape(-1).view(torch.uint8).numpy()).hexdigest()
 
 
 def _numbered(graph: torch.fx.Graph) -> Dict[torch.fx.Node, str]:

@@ -31,6 +31,7 @@ __all__ = [
     "restore_wrapper_if_necessary",
     "unwrap_model",
     "upload_weights",
+    "weights_version",
     "wrap_model",
 ]
 
@@ -46,6 +47,11 @@ def is_wrapped(model: Any) -> bool:
 def owner_of(model: Any) -> Optional[Any]:
     """Return the training executor that wrapped `model`, if there is one and it is still alive."""
     return getattr(type(model), OWNER)() if is_wrapped(model) else None
+
+
+def weights_version(model: Any) -> Optional[int]:
+    """Return how often the host got weights from the executor that wrapped `model`, even if that is gone by now."""
+    return int(getattr(type(model), OWNER).version) if is_wrapped(model) else None
 
 
 def refuse_wrapped(model: Any, executor: Any = None) -> None:
@@ -158,7 +164,9 @@ class _WrappedModel(nn.Module):
     def copyWeightsToHostIfNeeded(self) -> bool:
         """Fetch the trained weights if the host's are out of date; tell whether they were."""
         executor = owner_of(self)
-        return executor.copyWeightsToHostIfNeeded() if executor is not None else False
+        if executor is None:
+            return bool(getattr(type(self), OWNER).take_left_weights())
+        return bool(executor.copyWeightsToHostIfNeeded())
 
     def destroy(self) -> None:
         """Destroy the executor and give the model its plain classes back."""

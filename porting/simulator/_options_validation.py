@@ -56,6 +56,8 @@ def _require_known(key: str, kind: str, known: FrozenSet[str]) -> None:
 def _check_range(key: str, value: int) -> None:
     if value < 0 or value > _HIGHEST_VALUES.get(key, 2**64 - 1):
         raise native_error(f"Value for {key} out of range: {value}")
+    if value == 0 and key in _COUNTS:
+        raise native_error(f"Value for {key} out of range: 0. A call runs at least one: set it to 1 or more")
     _log_set(key, value)
 
 
@@ -161,6 +163,7 @@ _CONTAINER_KEYS = frozenset(
 _MAP_KEYS = frozenset(
     "engineOptions reportOptions convolutionOptions matmulOptions lstmOptions gclOptions ipuof_configs".split()
 )
+_COUNTS = frozenset("device_iterations gradient_accumulation replication_factor input_group_size".split())
 # Highest value of each option that stands for an enumeration of the device API or of PopART.
 _HIGHEST_VALUES = {
     "accumulateOuterFragmentSettings.schedule": 3,

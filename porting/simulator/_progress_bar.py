@@ -43,7 +43,8 @@ class CompilationProgressBar:
             self._duration_seconds = now_seconds - self._start_seconds
             if self._bar is None:
                 line = tqdm.format_meter(total, total, self._duration_seconds, prefix=_TITLE, bar_format=_FORMAT)
-                sys.stderr.write(line + "\n")
+                # unlike `sys.stderr.write`, this leaves the bar of a program's own loop whole
+                tqdm.write(line, file=sys.stderr)
             self.close()
 
     def close(self) -> None:

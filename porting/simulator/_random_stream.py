@@ -43,14 +43,15 @@ def stream_words(seed: int, state: torch.Tensor) -> List[int]:
 
 
 def random_state(executor: PoplarExecutor) -> Optional[List[int]]:
-    """Return an executor's seed and state, read from the device if that ran since the last time.
+    """Return a copy of an executor's seed and state, read from the device if that ran since the last time.
 
     Before the first run it is only the seed, or None without one.
     """
     executor._require_compiled()
     if executor._host_rng_state_is_dirty and executor._is_attached:
         _fetch_random_state(executor)
-    return executor._cached_rng_state
+    words = executor._cached_rng_state
+    return None if words is None else list(words)
 
 
 def keep_random_state(executor: PoplarExecutor, words: Sequence[int]) -> None:

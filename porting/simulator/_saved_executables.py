@@ -6,7 +6,7 @@ The executable is the graph of the captured step. Loading traces the model again
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, List, Optional, Union
+from typing import TYPE_CHECKING, Any, Dict, Optional, Union
 
 from . import optim
 from ._args_parser import CompiledSignature
@@ -42,7 +42,7 @@ def save_executable(executor: PoplarExecutor, filename: FileName, *, export_mode
         executor._signature,
         options,
         random_seed=options.random_seed if options.exists("random_seed") else None,
-        rng_state=_random_state(executor) if save_rng_state else None,
+        rng_state=executor.rng_state if save_rng_state else None,
     )
     if export_model:
         data.training = executor._training
@@ -56,6 +56,7 @@ def save_executable(executor: PoplarExecutor, filename: FileName, *, export_mode
 def load_executable(executor: PoplarExecutor, filename: FileName, data: Optional[PoptorchData] = None) -> None:
     """Take over a saved executable: trace the executor's model with the saved arguments, and attach.
 
+    Until the file is known to fit, the executor keeps the executable that it has.
     `data` are the metadata of the file if they were read already.
     Raises `poptorch.Error` for a file that cannot be used and for a model that is another than the saved one.
     """
@@ -70,7 +71,6 @@ def load_executable(executor: PoplarExecutor, filename: FileName, data: Optional
     def check(graph: Any) -> None:
         _refuse_other_graph(filename, record, graph_record(graph))
 
-    executor.destroy()
     compile_executor(executor, signature.example(), check_graph=check)
 
 
@@ -98,11 +98,6 @@ def _path_for(filename: FileName) -> Path:
     if not folder.is_dir():
         raise AssertionError(f"Destination folder {folder} is not a directory")
     return path
-
-
-def _random_state(executor: PoplarExecutor) -> Optional[List[int]]:
-    state = executor.rng_state
-    return list(state) if state is not None else None
 
 
 def _optimizer_state(executor: PoplarExecutor) -> Optional[Dict[str, Any]]:

@@ -39,8 +39,9 @@ def take_views_singly(node: torch.fx.Node) -> None:
 
 def _single_calls(node: torch.fx.Node) -> Iterator[Tuple[Any, List[int]]]:
     """Yield for each result the operator that makes it alone, and its arguments after the tensor."""
-    args, kwargs = map_arg((node.args, dict(node.kwargs)), lambda used: used.meta["val"])
     target: Any = node.target
+    arguments: Any = map_arg((node.args, dict(node.kwargs)), lambda used: used.meta["val"])
+    args, kwargs = arguments
     names = [argument.name for argument in target._schema.arguments]
     dim = {**dict(zip(names, args)), **kwargs}.get("dim", 0)
     with args[0].fake_mode:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-import os
 import time
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -11,6 +10,7 @@ from typing import Any, Callable, Mapping, Optional, Sequence, Tuple
 
 import torch
 
+from ._device_pool import refusal, release_device, waits_for_ipus
 from ._host_weights import upload_weights
 from ._logging import cpp_log
 from .errors import native_error
@@ -89,9 +89,6 @@ _LOSSES = {
 
 def _forget_device(executor: Any) -> None:
     """Leave an executor as the loss of its device does: detached, with the weights and the state of the last copies."""
-    # attaching asks this module for trouble
-    from ._attachment import release_device
-
     compiled = executor._compiled
     executor._dirty_host_weights = executor._host_rng_state_is_dirty = False
     release_device(executor)
@@ -102,7 +99,12 @@ def _forget_device(executor: Any) -> None:
         host.host_state_is_dirty = False
 
 
-def _break_host_stream(settings: Mapping[str, Any], _executor: Any, _results: Any) -> None:
+def _break_host_stream(settings: Mapping[str, Any], executor: Any, _results: Any) -> None:
+    num_streams = len(executor._signature.arguments.tensors())
+    if settings["stream"] >= num_streams:
+        raise ValueError(
+            f"failure lab: there is no stream {settings['stream']}: the model has {num_streams} inputs, counted from 0"
+        )
     raise native_error(
         f"Host stream copy failed: stream 'h2d_{settings['stream']}' got no data within the time limit",
         kind="poplar_unknown_runtime_error",
@@ -130,12 +132,12 @@ def _fill(tensor: torch.Tensor, value: float) -> None:
 
 
 def _refuse_device(_settings: Mapping[str, Any], _executor: Any, _results: Any) -> bool:
-    if os.environ.get("POPTORCH_WAIT_FOR_IPU", "0") not in ("", "0"):
+    if waits_for_ipus():
         cpp_log("info", "No IPU available, sleeping...")
         time.sleep(_WAIT_SECONDS)
         return True
     raise native_error(
-        "Failed to acquire 1 IPU(s): all devices are in use. Set POPTORCH_WAIT_FOR_IPU=1 to wait for one",
+        refusal("1 IPU(s)", "all devices are in use. Set POPTORCH_WAIT_FOR_IPU=1 to wait for one"),
         context=["PoplarExecutable::attachToDevice"],
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterator, Sequence, Tuple
+from typing import Any, Dict, Iterator, Optional, Sequence, Tuple
 
 import torch
 from torch import nn
@@ -43,13 +43,15 @@ def _narrowed_on_entry(model: nn.Module, inputs: Sequence[torch.Tensor]) -> Iter
 def _narrowed_outputs(graph: StepGraph) -> Dict[torch.dtype, str]:
     """Return the first output of each narrowed type, by its name in the graph."""
     entering = (*graph.parameters, *graph.buffers, *graph.inputs)
-    types: Dict[str, Tuple[torch.dtype, str]] = {
+    types: Dict[str, Tuple[Optional[torch.dtype], str]] = {
         node.name: (info.host_dtype, info.name) for node, info in zip(graph.placeholders, entering)
     }
     returned: Any = graph.graph.output_node().args[0]
     first: Dict[torch.dtype, str] = {}
     for node in returned[: len(graph.outputs)]:
-        dtype, name = types.get(node.name, (node.meta.get("coerced_from"), node.name))
+        dtype, name = types.get(node.name, (None, node.name))
+        if dtype not in NARROWED:
+            dtype = node.meta.get("coerced_from")
         if dtype in NARROWED:
             first.setdefault(dtype, name)
     return first

@@ -89,9 +89,10 @@ def _lost_arguments(node: torch.fx.Node, position: int, last_write: Dict[int, in
 
 
 def _needs_arguments(node: torch.fx.Node) -> bool:
-    written = _declared(node)
-    is_view = not written and any(tensor_memory(used) == tensor_memory(node) for used in node.all_input_nodes)
-    return not is_view and _name(node).rstrip("_") not in _NEED_NO_ARGUMENT
+    is_view = any(tensor_memory(used) == tensor_memory(node) for used in node.all_input_nodes)
+    if (is_view and not _declared(node)) or makes_several_views(node):
+        return False
+    return _name(node).rstrip("_") not in _NEED_NO_ARGUMENT
 
 
 def _needs_result(node: torch.fx.Node) -> bool:

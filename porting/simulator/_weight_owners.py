@@ -26,13 +26,15 @@ _OWNERS = "_poptorch_executors"
 class Owner(weakref.ref):
     """A weak reference to a training executor, and what it trained if nobody had fetched it before it went.
 
-    `classes` are those of the tensors that it owns, by their own class and all owners.
+    `classes` are those of the tensors that it owns, by their own class and all owners; `version` counts how often the
+    host got weights from it.
     """
 
     def __init__(self, executor: Any) -> None:
         """Refer to `executor`."""
         super().__init__(executor)  # type: ignore[call-arg]
         self.classes: Dict[Any, Any] = {}
+        self.version = 0
         self._left_behind: Optional[Tuple[DeviceState, Dict[str, torch.Tensor]]] = None
 
     @property
@@ -44,13 +46,16 @@ class Owner(weakref.ref):
         """Keep the state of a device for the host's `tensors`; nothing is copied now."""
         self._left_behind = (device, dict(tensors))
 
-    def take_left_weights(self) -> None:
-        """Copy the weights that the executor left behind into the host's tensors."""
-        if self._left_behind is not None:
-            (device, tensors), self._left_behind = self._left_behind, None
-            with torch._C.DisableTorchFunctionSubclass():
-                views = {name: torch.Tensor.detach(tensor) for name, tensor in tensors.items()}
-            device.download(views)
+    def take_left_weights(self) -> bool:
+        """Copy the weights that the executor left behind into the host's tensors; tell whether there were any."""
+        if self._left_behind is None:
+            return False
+        (device, tensors), self._left_behind = self._left_behind, None
+        with torch._C.DisableTorchFunctionSubclass():
+            views = {name: torch.Tensor.detach(tensor) for name, tensor in tensors.items()}
+        device.download(views)
+        self.version += 1
+        return True
 
 
 def fetch(owners: Tuple[Owner, ...]) -> None:
@@ -100,6 +105,16 @@ def owned_class(plain: Type[torch.Tensor], owners: Tuple[Owner, ...]) -> Type[to
     return classes[plain, owners]
 
 
+def _deep_copy(tensor: torch.Tensor, memo: Dict[int, Any]) -> Any:
+    """Copy a tensor with owners, once for each `memo`; the copy has them too."""
+    if id(tensor) not in memo:
+        copied = memo[id(tensor)] = plain_tensor(tensor, copy_data=True)
+        if not isinstance(copied, nn.Parameter):  # as torch does: copies of parameters lose their attributes
+            copied.__dict__.update(copy.deepcopy(tensor.__dict__, memo))
+        copied.__class__ = type(tensor)
+    return memo[id(tensor)]
+
+
 def _related_by(plain: Type[torch.Tensor]) -> Any:
     """Make a metaclass: tensors of any owners are as related as their plain classes, as `assert_close` needs them."""
 
@@ -131,12 +146,7 @@ def _owned_class(plain: Type[torch.Tensor], owners: Tuple[Owner, ...]) -> Any:
                 return func(*args, **(kwargs or {}))
 
         def __deepcopy__(self, memo: Dict[int, Any]) -> Any:
-            if id(self) not in memo:
-                memo[id(self)] = plain_tensor(self, copy_data=True)
-                if not issubclass(plain, nn.Parameter):  # as torch does: copies of parameters lose their attributes
-                    memo[id(self)].__dict__.update(copy.deepcopy(self.__dict__, memo))
-                memo[id(self)].__class__ = type(self)
-            return memo[id(self)]
+            return _deep_copy(self, memo)
 
         def __reduce_ex__(self, protocol: Any) -> Any:
             return plain_tensor(self, copy_data=False).__reduce_ex__(protocol)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Optional, Sequence
 
 from ..engines.device_state import DeviceState
-from ._host_weights import download_weights, fetch_other_owners, owner_of, upload_weights
+from ._host_weights import download_weights, fetch_other_owners, upload_weights, weights_version
 from ._logging import logger
 from .errors import createPoptorchError
 
@@ -31,8 +31,9 @@ def copy_weights_to_host(executor: PoplarExecutor) -> None:
         # Or the next look would replace what is fetched now by what was trained before.
         fetch_other_owners(executor._user_model, executor)
     download_weights(executor._user_model, state)
-    if executor._training:
-        executor._host_weights_version += 1
+    if executor._owner is not None:
+        executor._owner.version += 1
+        executor._host_weights_version = executor._owner.version
 
 
 def copy_weights_to_device(executor: PoplarExecutor) -> None:
@@ -85,8 +86,8 @@ def follow_training_model(executor: PoplarExecutor) -> None:
     if not callable(fetch):
         return
     fetch()
-    trainer = owner_of(executor._model)
-    if trainer is not None and trainer._host_weights_version != executor._host_weights_version:
+    version = weights_version(executor._model)
+    if version is not None and version != executor._host_weights_version:
         logger.debug("Implicit copyWeightsToDevice()")
         executor.copyWeightsToDevice()
-        executor._host_weights_version = trainer._host_weights_version
+        executor._host_weights_version = version

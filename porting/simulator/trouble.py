@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import atexit
+import multiprocessing
 import os
 import random
+import sys
 from contextlib import contextmanager
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Union
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Union
 
+from ..diagnostics import OptionError
 from ._logging import logger
 from ._trouble_effects import KINDS, Kind, Moment
 
@@ -120,16 +124,24 @@ class Injection:
             number: Union[int, float] = numeric(value)
         except ValueError:
             raise ValueError(f"`{name}` of `{kind}` is a number, not `{value}`") from None
-        if number < 0 or (name == "probability" and number > 1):
-            raise ValueError(f"`{name}` of `{kind}` cannot be {value}")
+        lowest = 1 if name in _AT_LEAST_ONE else 0
+        if number < lowest or (name == "probability" and number > 1):
+            raise ValueError(f"`{name}` of `{kind}` cannot be {value}" + f", it is at least {lowest}" * (number < lowest))
         return number
+
+    def is_for_this_process(self) -> bool:
+        """Tell whether this is the process that is meant, where there are several."""
+        process = self.settings["process"]
+        return process is None or process == int(
+            os.environ.get("OMPI_COMM_WORLD_RANK", os.environ.get("RANK", "0"))
+        )
 
     def is_due(self, training: Optional[bool]) -> bool:
         """Count a moment of the kind and tell whether the trouble strikes at it; `training` is None for loaders."""
-        wanted, process = self.settings["executor"], self.settings["process"]
+        wanted = self.settings["executor"]
         if wanted != "any" and training is not None and training != (wanted == "training"):
             return False
-        if process is not None and process != int(os.environ.get("OMPI_COMM_WORLD_RANK", os.environ.get("RANK", "0"))):
+        if not self.is_for_this_process():
             return False
         self.num_moments += 1
         probability, times = self.settings["probability"], self.settings["times"]
@@ -164,7 +176,7 @@ def watched(batches: Iterator[Any]) -> Iterator[Any]:
 
 
 class _WatchedBatches:
-    """An iterator that can be asked for the next batch after one that failed, as torch's own can."""
+    """An iterator that can be asked for the next batch after one that failed, as torch's own can; else it is that."""
 
     def __init__(self, batches: Iterator[Any]) -> None:
         self._batches = iter(batches)
@@ -176,6 +188,14 @@ class _WatchedBatches:
         strike(Moment.BATCH)
         return next(self._batches)
 
+    def __len__(self) -> int:
+        return len(self._batches)  # type: ignore[arg-type]
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_batches":  # of an object that is being copied
+            raise AttributeError(name)
+        return getattr(self._batches, name)
+
 
 _COMMON_SETTINGS: Dict[str, Any] = {
     "at_call": 1,
@@ -185,11 +205,36 @@ _COMMON_SETTINGS: Dict[str, Any] = {
     "executor": "any",
     "process": None,
 }
+_AT_LEAST_ONE = frozenset(["at_call", "percent_over", "tile_bytes"])
+_COUNTED = {Moment.COMPILE: "compilations", Moment.ATTACH: "times attached", Moment.CALL: "calls", Moment.BATCH: "batches"}
 
 
 def _read_environment() -> None:
     texts = os.environ.get(ENVIRONMENT_VARIABLE, "").split(";")
-    injections[:] = [parse(text) for text in texts if text.strip()]
+    try:
+        injections[:] = [parse(text) for text in texts if text.strip()]
+    except ValueError as error:
+        raise OptionError.of(
+            "P005",
+            message=f"the environment variable {ENVIRONMENT_VARIABLE} is {os.environ[ENVIRONMENT_VARIABLE]!r}: {error}",
+            help=(
+                f"write KIND[:key=value,...], several with semicolons between, where KIND is one of {', '.join(KINDS)}",
+                "`porting run --inject list` shows them with their settings",
+            ),
+        ) from None
+    if injections and multiprocessing.parent_process() is None:
+        atexit.register(_report_what_did_not_strike, list(injections))
+
+
+def _report_what_did_not_strike(asked_for: Sequence[Injection]) -> None:
+    """Say at the end of a program which trouble never came: a test that saw none has shown nothing."""
+    for injection in asked_for:
+        if not injection.num_struck and injection.is_for_this_process():
+            moment = injection.kind.moment
+            # asynchronous loaders read their batches in a process of their own
+            where = " in this process" if moment is Moment.BATCH else ""
+            count = f"{injection.num_moments} {_COUNTED.get(moment, 'calls')}"
+            print(f"failure lab: {injection.text} did not strike{where} ({count})", file=sys.stderr)
 
 
 _read_environment()

@@ -264,13 +264,6 @@ def test_other_threads_make_tensors_of_the_host_meanwhile(trace):
     assert list(graph.constants) == []
 
 
-@pytest.mark.filterwarnings("ignore:torch.range is deprecated")
-def test_a_range_of_forward_is_a_constant_of_the_graph(trace):
-    graph = trace(lambda weight: weight[0] + torch.range(0, 2))
-
-    assert [value.tolist() for value in graph.constant_values] == [[0, 1, 2]]
-
-
 def test_a_capture_inside_a_capture_is_one_of_its_own(trace):
     inner = []
 

@@ -57,6 +57,14 @@ def test_more_arguments_than_parameters_are_refused():
         bind(two, 1, 2, 3)
 
 
+@pytest.mark.parametrize(
+    "forward", [lambda x, *, target=None: None, lambda x, *, target=None, **others: None, lambda x, **others: None]
+)
+def test_a_position_beyond_those_of_the_parameters_is_refused(forward):
+    with pytest.raises(AssertionError, match=re.escape("Too many arguments provided: expected ['x'] (1) but got 2")):
+        bind(forward, 1, 2)
+
+
 def test_unknown_keywords_are_refused():
     with pytest.raises(AssertionError, match=re.escape("c is not a valid parameter.Allowed values are ['a', 'b']")):
         bind(two, 1, c=2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 
+import numpy
 import pytest
 import torch
 from torch import nn
@@ -247,6 +248,24 @@ def test_options_of_the_compiler_hold_in_bodies(poptorch, infer):
 
 def test_a_loop_without_inputs_returns_none(poptorch, infer):
     assert infer(lambda _, x: (poptorch.for_loop(3, lambda: [], []), x), torch.ones(1))[0] == []
+
+
+@pytest.mark.parametrize(
+    ("count", "kind"), [(-1, "-1"), (2.0, "float"), (True, "bool"), ("3", "str"), (torch.tensor(3), "Tensor")]
+)
+def test_the_count_of_a_loop_is_a_number_of_iterations(poptorch, count, kind):
+    with pytest.raises(ValueError) as caught:
+        poptorch.for_loop(count, lambda a: a, [torch.ones(1)])
+
+    assert str(caught.value) == (
+        "poptorch.for_loop expects the number of iterations (count) to be a non-negative int. "
+        f"(Object is {kind})"
+    )
+
+
+@pytest.mark.parametrize("count", [0, 3, numpy.int64(2)])
+def test_a_loop_runs_as_often_as_any_integer_says(poptorch, infer, count):
+    assert infer(lambda _, x: poptorch.for_loop(count, lambda a: a + 1, [x])[0], torch.zeros(1)).item() == count
 
 
 @pytest.mark.parametrize(

@@ -154,6 +154,13 @@ def test_the_version_of_the_hardware_is_that_of_the_variable(monkeypatch, value,
     assert simulator.ipuHardwareIsAvailable() == (version != 0)
 
 
+def test_a_generation_of_hardware_that_is_unknown_is_refused(monkeypatch):
+    monkeypatch.setenv("PORTING_SIM_HARDWARE", "foo")
+
+    with pytest.raises(simulator.Error, match="PORTING_SIM_HARDWARE must be 1 or bow, gc200, or 0 .*, got 'foo'"):
+        simulator.ipuHardwareIsAvailable()
+
+
 def test_the_public_version_is_an_error_without_hardware(monkeypatch):
     with pytest.raises(AssertionError, match="No IPU hardware available on this system"):
         simulator.ipuHardwareVersion()

@@ -170,6 +170,11 @@ def test_types_that_the_device_lacks_are_refused(poptorch, x):
         run(poptorch, identity, x)
 
 
+def test_a_result_of_a_type_that_the_device_lacks_cannot_be_returned(poptorch):
+    with pytest.raises(poptorch.Error, match=r"Returning a torch\.complex64 is not supported"):
+        run(poptorch, lambda x: torch.complex(x, x), torch.ones(2))
+
+
 def test_parameters_in_double_precision_are_trained(poptorch, regression, batch):
     regression.double()
     before = regression.linear.weight.detach().clone()

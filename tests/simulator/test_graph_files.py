@@ -41,16 +41,27 @@ def test_other_models_have_other_fingerprints(graph):
     assert fingerprint(graph_record(graph())) != fingerprint(graph_record(graph_of(Scale())))
 
 
-def test_settings_and_constants_are_part_of_the_fingerprint():
+def test_settings_are_part_of_the_fingerprint():
     record = graph_record(graph_of(Scale()))
-    prints = {
-        fingerprint(record),
-        fingerprint(record, settings={"replicas": 2}),
-        fingerprint(record, values=[torch.ones(1)]),
-        fingerprint(record, values=[torch.zeros(1)]),
-    }
 
-    assert len(prints) == 4
+    assert fingerprint(record) != fingerprint(record, settings={"replicas": 2})
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.bool])
+def test_other_constants_have_other_records(dtype):
+    class Adds(nn.Module):
+        def __init__(self, *values):
+            super().__init__()
+            self.values = values
+
+        def forward(self, x):
+            return x + torch.tensor(self.values, device=x.device, dtype=dtype)
+
+    records = [graph_record(graph_of(Adds(*values))) for values in [(0, 1, 1), (0, 1, 1), (1, 1, 0)]]
+
+    assert records[0] == records[1]
+    assert records[0]["constants"] != records[2]["constants"]
+    assert {key for key in records[0] if records[0][key] != records[2][key]} == {"constants"}
 
 
 def test_a_record_says_what_enters_and_what_is_written():
@@ -135,6 +146,17 @@ def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
 
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
     assert (tmp_path / "file").read_bytes() == b"old"
+
+
+def test_a_link_to_a_file_stays_a_link(tmp_path):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link").symlink_to(Path("folder", "file"))
+
+    for content in (b"new", b"newer"):
+        write_atomically(tmp_path / "link", content)
+
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "folder" / "file").read_bytes() == b"newer"
 
 
 def test_a_device_is_not_replaced_by_a_file(tmp_path):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 import torch
 from torch import nn
@@ -108,6 +110,20 @@ def test_inference_goes_on_after_its_trainer_is_destroyed(poptorch, train, batch
     train.destroy()
 
     assert torch.equal(infer(*batch)[1], expected)
+
+
+def test_inference_uses_what_a_forgotten_trainer_trained_last(poptorch, regression, batch):
+    train = poptorch.trainingModel(regression, optimizer=poptorch.optim.SGD(regression.parameters(), lr=0.5))
+    infer = poptorch.inferenceModel(train)
+    train(*batch)
+    infer(*batch)
+    train(*batch)
+    del train
+    gc.collect()
+
+    loss = infer(*batch)[1]
+
+    torch.testing.assert_close(loss, regression(*batch)[1].detach())
 
 
 def test_inference_made_before_the_trainer_takes_the_hosts_weights_when_it_compiles(poptorch, regression, batch):

@@ -85,9 +85,10 @@ class Program:
     def __init__(self, server: ProgramServer, folder: Path, body: str, strategy: str) -> None:
         path = folder / "program.py"
         path.write_text(PROGRAM.replace("BODY", textwrap.indent(textwrap.dedent(body), " " * 4).strip()), "utf-8")
-        self._errors = folder / "errors.txt"
+        self._errors = folder / "standard-error.txt"
         for_input, self._input = os.pipe()
-        self._output, for_output = os.pipe()
+        output, for_output = os.pipe()
+        self._output = open(output, encoding="utf-8")
         for_errors = os.open(self._errors, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         streams = (for_input, for_output, for_errors)
         self._server = server
@@ -99,8 +100,8 @@ class Program:
 
     def wait_until_ready(self) -> None:
         """Wait for the line that says which process loads."""
-        words = os.read(self._output, 1000).split()
-        assert words[:1] == [b"READY"], self._errors.read_text("utf-8")
+        words = self._output.readline().split()
+        assert words[:1] == ["READY"], self._errors.read_text("utf-8")
         self.worker = int(words[1])
 
     def finish(self, words: str = "") -> Tuple[int, str, str]:
@@ -108,8 +109,8 @@ class Program:
         with open(self._input, "wb") as stream, suppress(BrokenPipeError):
             stream.write(words.encode())
             stream.flush()
-        with open(self._output, encoding="utf-8") as stream:
-            output = stream.read()
+        with self._output:
+            output = self._output.read()
         self._is_running = False
         return self._server.wait(), output, self._errors.read_text("utf-8")
 
@@ -227,8 +228,8 @@ def test_an_interruption_prints_nothing_but_debug_lines(run, strategy, num_worke
         f"""
         poptorch.setLogLevel("DEBUG")
         data = accessor(poptorch.DataLoader(poptorch.Options(), Numbers(20, 0.01), num_workers={num_workers}))
-        ready(data)
         try:
+            ready(data)
             while not select.select([sys.stdin], [], [], 0)[0]:
                 for element in data:
                     pass

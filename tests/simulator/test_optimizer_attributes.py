@@ -6,6 +6,7 @@ import copy
 import dataclasses
 import logging
 import math
+from fractions import Fraction
 
 import pytest
 import torch
@@ -263,6 +264,16 @@ def test_setting_must_be_a_number(value):
 
     with pytest.raises(AssertionError, match="Expected a number for lr but got "):
         convert(optimizer)
+
+
+def test_settings_may_be_of_any_type_of_real_numbers():
+    optimizer = build(torch.optim.SGD)
+    optimizer.param_groups[0]["lr"] = Fraction(1, 4)
+
+    learning_rate, _is_constant = convert(optimizer)["groups"][0]["learningRate"]
+
+    assert type(learning_rate) is float
+    assert learning_rate == 0.25
 
 
 @pytest.mark.parametrize("value", [[0.9, 0.999], (0.9,), 0.9])

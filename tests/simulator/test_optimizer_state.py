@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import copy
+import gc
 import io
+import weakref
 
 import pytest
 import torch
+
+import porting.simulator as simulator
 
 PLAIN_KEYS = {"state", "param_groups"}
 
@@ -26,6 +30,37 @@ def executor(poptorch, regression, adam):
 def assert_states_equal(ours, theirs):
     torch.testing.assert_close(ours["ipu_state"], theirs["ipu_state"], rtol=0, atol=0)
     torch.testing.assert_close(ours["ipu_param"], theirs["ipu_param"], rtol=0, atol=0)
+
+
+# -- of executors that are gone
+
+
+def test_an_optimizer_keeps_no_weights_of_an_executor_that_is_gone(regression, batch):
+    adam = simulator.optim.Adam(regression.parameters(), lr=0.1)
+    executor = simulator.trainingModel(regression, optimizer=adam)
+    executor(*batch)
+    executor.copyWeightsToHost()
+    device = weakref.ref(executor._compiled.state)
+
+    del executor
+    gc.collect()
+
+    assert device() is None
+    assert adam.state_dict()["ipu_state"]["Step___linear.weight"].item() == 1
+    assert "state_dict" not in vars(adam)
+
+
+def test_an_optimizer_with_its_state_lets_go_of_an_executor_that_is_gone(regression, batch):
+    adam = simulator.optim.Adam(regression.parameters(), lr=0.1)
+    executor = simulator.trainingModel(regression, optimizer=adam)
+    executor(*batch)
+    state = adam.state_dict()
+
+    del executor
+    gc.collect()
+
+    assert "state_dict" not in vars(adam)
+    assert_states_equal(adam.state_dict(), state)
 
 
 # -- content
@@ -215,6 +250,20 @@ def test_trained_weights_are_kept_when_a_state_is_sent(executor, adam, batch):
     loss = executor(*batch)[1]
 
     assert loss < losses[-1]
+
+
+def test_a_state_that_was_read_follows_new_settings(executor, adam, batch, debug_log):
+    executor(*batch)
+    before = adam.state_dict()
+    rate = "learningRate___specific___linear.weight"
+    debug_log()
+    adam.param_groups[0]["lr"] = 0.5
+
+    executor.setOptimizer(adam)
+
+    assert adam.state_dict()["ipu_param"][rate].item() == 0.5
+    assert before["ipu_param"][rate].item() == pytest.approx(0.1)
+    assert "from IPU" not in debug_log()
 
 
 def test_loaded_settings_hold_until_others_are_set(executor, adam, batch):

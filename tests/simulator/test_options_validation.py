@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from porting.simulator import enums
+from porting.simulator import enums, inferenceModel
 from porting.simulator._logging import _channel
 from porting.simulator._options_validation import validate_options
 from porting.simulator.errors import Error
@@ -95,6 +95,23 @@ def test_special_key_needs_its_type(key, value):
 def test_number_out_of_range_is_an_error(key, value):
     with pytest.raises(Error, match=f"Value for {key} out of range"):
         validate_options({key: value})
+
+
+@pytest.mark.parametrize(
+    ("setter", "key"),
+    [
+        (lambda options: options.deviceIterations(0), "device_iterations"),
+        (lambda options: options.replicationFactor(0), "replication_factor"),
+        (lambda options: options.Training.gradientAccumulation(0), "gradient_accumulation"),
+    ],
+)
+def test_a_call_of_no_micro_batches_does_not_compile(setter, key):
+    options = Options()
+    setter(options)
+    model = torch.nn.Linear(1, 1)
+
+    with pytest.raises(Error, match=f"Value for {key} out of range: 0. A call runs at least one"):
+        inferenceModel(model, options)(torch.ones(1, 1))
 
 
 def test_patterns_need_a_level():

@@ -6,6 +6,7 @@ import copy
 import pickle
 
 import pytest
+from tqdm import tqdm
 
 from porting.simulator._progress_bar import CompilationProgressBar
 
@@ -17,6 +18,13 @@ def test_bar_ends_at_its_total(capsys):
     report(4, 4)
 
     assert "100%" in capsys.readouterr().err
+
+
+def test_the_bar_of_a_programs_own_loop_stays_whole(capsys):
+    with tqdm(total=3, desc="epochs"):
+        CompilationProgressBar()(4, 4)
+
+    assert any(line.startswith("Graph compilation") for line in capsys.readouterr().err.splitlines())
 
 
 def test_time_is_that_of_the_last_finished_compilation(monkeypatch):

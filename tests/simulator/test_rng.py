@@ -110,6 +110,16 @@ def test_dropout_is_inactive_in_eval_mode(poptorch):
 # -- rng_state
 
 
+def test_the_random_state_is_the_callers_own_list(poptorch):
+    executor = poptorch.inferenceModel(torch.nn.Dropout(), poptorch.Options().randomSeed(3))
+    executor.compile(torch.ones(2))
+
+    executor.rng_state.append(5)
+    executor.rng_state[0] = 99
+
+    assert executor.rng_state == [3]
+
+
 def test_the_state_needs_a_compiled_model(poptorch):
     executor = noise(poptorch, 3)
 

@@ -251,6 +251,55 @@ def test_another_model_leaves_the_executor_usable(poptorch, tmp_path):
     assert executor(torch.ones(2)).tolist() == [2, 2]
 
 
+def test_a_wrong_file_leaves_a_training_as_it_is(poptorch, batch, tmp_path):
+    other = Noisy()
+    other.dropout = nn.Identity()
+    poptorch.trainingModel(other).compileAndExport(tmp_path / "file", *batch)
+    model = Noisy()
+    executor = poptorch.trainingModel(model, None, poptorch.optim.Adam(model.parameters(), lr=0.1))
+    executor(*batch)
+    weights = model.linear.weight.detach().clone()
+
+    with pytest.raises(poptorch.Error, match="another model"):
+        executor.loadExecutable(tmp_path / "file")
+
+    assert executor.isAttachedToDevice()
+    assert type(model).__name__ == "PoptorchNoisy"
+    assert torch.equal(model.linear.weight, weights)
+    executor(*batch)
+    assert not torch.equal(model.linear.weight, weights)
+
+
+def test_a_file_takes_the_place_of_an_executable(poptorch, trained, batch, tmp_path):
+    trained.save(tmp_path / "file", export_model=False)
+    weights = trained.model.linear.weight.detach().clone()
+
+    trained.loadExecutable(tmp_path / "file")
+
+    assert trained.isAttachedToDevice()
+    assert torch.equal(trained.model.linear.weight, weights)
+    trained(*batch)
+    assert not torch.equal(trained.model.linear.weight, weights)
+
+
+def test_an_executable_with_other_constants_is_one_of_another_model(poptorch, tmp_path):
+    class Adds(nn.Module):
+        def __init__(self, value):
+            super().__init__()
+            self.value = value
+
+        def forward(self, x):
+            return x + torch.tensor([self.value], device=x.device)
+
+    poptorch.inferenceModel(Adds(1.0)).compileAndExport(tmp_path / "file", torch.ones(1), export_model=False)
+    executor = poptorch.inferenceModel(Adds(2.0))
+
+    with pytest.raises(poptorch.Error, match=r"different: constants\)"):
+        executor.loadExecutable(tmp_path / "file")
+
+    poptorch.inferenceModel(Adds(1.0)).loadExecutable(tmp_path / "file")
+
+
 def test_a_file_without_its_model_says_what_to_do(poptorch, tmp_path):
     file = tmp_path / "file"
     poptorch.inferenceModel(Double()).compileAndExport(file, torch.ones(2), export_model=False)

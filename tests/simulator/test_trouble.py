@@ -249,6 +249,18 @@ def test_a_batch_cannot_be_read_and_the_next_one_can(num_workers):
     assert (first[0].tolist(), second[0].tolist()) == ([0.0, 1.0], [2.0, 3.0])
 
 
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_watched_batches_have_what_torchs_iterators_have(num_workers):
+    with inject("slow-data", seconds=0):
+        batches = iter(loader(num_workers=num_workers))
+
+        assert iter(batches) is batches
+        assert len(batches) == 3
+        assert batches._num_workers == num_workers
+        assert hasattr(batches, "_shutdown_workers") == (num_workers > 0)
+        assert len(list(batches)) == 3
+
+
 def test_a_loading_process_ends_with_the_batch_that_it_cannot_read(capfd):
     fork = {"sharing_strategy": simulator.SharingStrategy.Fork, "load_indefinitely": False}
 

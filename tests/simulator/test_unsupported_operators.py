@@ -99,6 +99,7 @@ def test_reading_with_a_mask_says_what_to_do_instead():
     first_line, *explanation = str(caught.value).splitlines()
     assert first_line.startswith("Operations using aten::nonzero are unsupported")
     assert any("torch.where" in line for line in explanation)
+    assert caught.value.args == (str(caught.value),)
 
 
 @pytest.mark.parametrize(
