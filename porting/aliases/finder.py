@@ -2,8 +2,8 @@
 
 One object has two names, nothing is loaded twice: `poptorch.optim` is `porting.simulator.optim`, so classes are the
 same whichever name they were reached by, and pickles name the place where a class is really defined. Nothing is
-imported before a program asks for it; this module needs the standard library only, because every process that a
-simulated program starts loads it.
+imported before a program asks for it; this module needs little more than the standard library, because every process
+that a simulated program starts loads it.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ import sys
 from importlib.machinery import ModuleSpec
 from types import MappingProxyType, ModuleType
 from typing import Any, Iterator, List, Mapping, Optional, Sequence, cast
+
+from porting.process import this_instance
 
 __all__ = ["COMPANIONS", "VENDOR", "AliasFinder", "install_aliases"]
 
@@ -135,7 +137,7 @@ class _AliasLoader:
 def _tell_of_stand_in(name: str, module: str) -> None:
     """Say once, in whichever process comes first, that a stand-in was imported."""
     told: List[str] = os.environ.get(_TOLD, "").split()
-    is_first = os.environ.get("OMPI_COMM_WORLD_RANK", os.environ.get("RANK", "0")) == "0"
+    is_first = this_instance().index == 0
     if name not in told and is_first:
         print(f"simulated: `{name}` is not installed; a stand-in, {module}, answers for it", file=sys.stderr)  # noqa: T201
     os.environ[_TOLD] = " ".join([*told, name])

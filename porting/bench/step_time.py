@@ -25,6 +25,7 @@ from torch import nn
 import porting.simulator as poptorch
 from porting.adapters import LossInForward, to_backend_optimizer
 from porting.bench.interleaved import Interval, Timing, ratio, time_interleaved
+from porting.command_line import count
 from porting.models import make_cnn, make_mlp
 
 __all__ = ["CASES", "Case", "Result", "main", "measure"]
@@ -221,8 +222,8 @@ def _simulated_inference(case: Case, inputs: torch.Tensor) -> Callable[[], Any]:
 def main(argv: Optional[Sequence[str]] = None) -> int:
     """Measure all cases and print a table; return the exit code, which says nothing about the times."""
     parser = argparse.ArgumentParser(prog="python -m porting.bench.step_time", description=_DESCRIPTION)
-    parser.add_argument("--rounds", type=_count, default=25, help="how often each side has its turn (default: 25)")
-    parser.add_argument("--threads", type=_count, default=None, help="threads of torch (default: torch's own choice)")
+    parser.add_argument("--rounds", type=count, default=25, help="how often each side has its turn (default: 25)")
+    parser.add_argument("--threads", type=count, default=None, help="threads of torch (default: torch's own choice)")
     parser.add_argument("--fused", action="store_true", help="use torch's fused optimizers on the eager side")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results to FILE as well")
     arguments = parser.parse_args(argv)
@@ -251,13 +252,6 @@ def _machinery(results: Sequence[Result]) -> str:
         f"{microseconds:.0f} us in {'training' if result.case.trains else 'inference'}"
         for result, microseconds in zip(tiny, extra)
     )
-
-
-def _count(text: str) -> int:
-    count = int(text)
-    if count < 1:
-        raise argparse.ArgumentTypeError("must be at least 1")
-    return count
 
 
 def _conditions() -> Dict[str, Any]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import importlib
 import os
 import sys
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Mapping, Optional, Sequence
+from typing import Mapping, NoReturn, Optional, Sequence
 
 import porting
 from porting.diagnostics import FORMATS, PortingError, render
@@ -58,8 +59,8 @@ a session:
   --- step_0_plain.py
   +++ step_1_loss_in_forward.py
   ...
-  $ porting explain loss-outside-forward
-  # L001: loss-outside-forward
+  $ porting explain host-read
+  # C001: host-read
   ...
 
 `porting run PROGRAM` runs a program written for PopTorch; its exit status is the
@@ -72,7 +73,9 @@ exit status: 0 done, 1 a finding stopped it, 2 wrong usage, 130 interrupted
 def main(argv: Optional[Sequence[str]] = None) -> int:
     """Run the command and return its exit code; `argv` is without the program's name."""
     words = sys.argv[1:] if argv is None else list(argv)
-    arguments = _build_parser(words).parse_args(words)
+    arguments, unknown = _build_parser(words).parse_known_args(words)
+    if unknown:
+        _refuse_unknown(arguments.parser, unknown[0])
     try:
         status = arguments.run(arguments)
         sys.stdout.flush()
@@ -99,7 +102,7 @@ def _build_parser(words: Sequence[str]) -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"porting {porting.__version__}")
     _add_format(parser, default="text")
-    parser.set_defaults(run=lambda _: _print_help(parser))
+    parser.set_defaults(run=lambda _: _print_help(parser), parser=parser)
     verb_parsers = parser.add_subparsers(title="verbs", metavar="VERB")
     chosen = next((word for word in words if word in VERBS), None)
     for name, verb in VERBS.items():
@@ -109,8 +112,16 @@ def _build_parser(words: Sequence[str]) -> argparse.ArgumentParser:
             module.add_arguments(verb_parser)
             # after the verb as well as before it: the default must not overwrite what stood before
             _add_format(verb_parser, default=argparse.SUPPRESS)
-            verb_parser.set_defaults(run=getattr(module, verb.function))
+            verb_parser.set_defaults(run=getattr(module, verb.function), parser=verb_parser)
     return parser
+
+
+def _refuse_unknown(parser: argparse.ArgumentParser, word: str) -> NoReturn:
+    """End with the usage of the verb, and the option that was probably meant."""
+    name = word.partition("=")[0]
+    meant = difflib.get_close_matches(name, list(parser._option_string_actions), n=1)
+    kind = "option" if name.startswith("-") else "argument"
+    parser.error(f"there is no {kind} {name}" + (f"; did you mean {meant[0]}?" if meant else ""))
 
 
 def _add_format(parser: argparse.ArgumentParser, *, default: str) -> None:

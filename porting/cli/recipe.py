@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Dict, Iterable, Iterator, List, Sequence, Tuple
 
+from porting.command_line import count
 from porting.diagnostics import FORMATS, PortingError
 
 __all__ = ["Recipe", "RecipeStep", "add_arguments", "find_recipe", "read_recipes", "run"]
@@ -144,7 +145,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     run_parser.add_argument("name", metavar="NAME")
     run_parser.add_argument("--step", type=int, metavar="N", help="run step N only")
     run_parser.add_argument(
-        "--steps", type=_count, default=10, metavar="COUNT", help="optimizer steps to train (default: 10)"
+        "--steps", type=count, default=10, metavar="COUNT", help="optimizer steps to train (default: 10)"
     )
 
     copy = _add_action(actions, "copy", "copy a recipe's programs to a new folder, to change them")
@@ -181,13 +182,6 @@ def _add_action(actions: Any, name: str, summary: str) -> argparse.ArgumentParse
     # the command's own option, after the action as well: the default must not overwrite what stood before
     parser.add_argument("--format", choices=FORMATS, default=argparse.SUPPRESS, help=argparse.SUPPRESS)
     return parser
-
-
-def _count(text: str) -> int:
-    count = int(text)
-    if count < 1:
-        raise argparse.ArgumentTypeError("must be at least 1")
-    return count
 
 
 def _first_line_of_docstring(source: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import shutil
 import subprocess
@@ -10,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Dict, List, NoReturn, Optional
 
+from porting.command_line import count
 from porting.run import InstancePlan, is_simulated, run_instances, simulated_environment, vendor_environment
 
 __all__ = ["add_arguments", "run"]
@@ -47,11 +49,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="ipu demands the vendor's PopTorch and hardware, auto takes them where they are (default: auto)",
     )
     instances = parser.add_argument_group("instances", "processes that train together, as the vendor's poprun starts")
-    instances.add_argument("--num-instances", type=_count, default=1, metavar="N", help="processes (default: 1)")
+    instances.add_argument("--num-instances", type=count, default=1, metavar="N", help="processes (default: 1)")
     instances.add_argument(
-        "--num-replicas", type=_count, metavar="R", help="replicas of all instances together (default: N)"
+        "--num-replicas", type=count, metavar="R", help="replicas of all instances together (default: N)"
     )
-    instances.add_argument("--ipus-per-replica", type=_count, metavar="K", help="(default: what the program says)")
+    instances.add_argument("--ipus-per-replica", type=count, metavar="K", help="(default: what the program says)")
     parser.add_argument(
         "--inject",
         action="append",
@@ -80,9 +82,12 @@ def run(arguments: argparse.Namespace) -> int:
     environment.update(_trouble_environment(arguments, simulated=simulated))
     if simulated:
         print("simulated: poptorch is porting.simulator on this CPU; no IPU took part", file=sys.stderr)
-    if plan is not None:
-        return run_instances(command, plan, environment)
-    return _become(command, environment)
+    try:
+        return run_instances(command, plan, environment) if plan is not None else _become(command, environment)
+    except OSError as error:
+        hint = "; its first line (#!) names no interpreter" if error.errno == errno.ENOEXEC else ""
+        arguments.wrong_usage(f"cannot run {command[0]}: {error.strerror}{hint}")
+        raise
 
 
 def _list_trouble() -> int:
@@ -108,13 +113,6 @@ def _trouble_environment(arguments: argparse.Namespace, *, simulated: bool) -> D
     return {ENVIRONMENT_VARIABLE: ";".join(texts)}
 
 
-def _count(text: str) -> int:
-    count = int(text)
-    if count < 1:
-        raise argparse.ArgumentTypeError("must be at least 1")
-    return count
-
-
 def _command(arguments: argparse.Namespace) -> List[str]:
     """Return the whole command line, interpreter included, that runs what was asked for."""
     # options of this interpreter, such as -u or -W, are the program's as well
@@ -123,6 +121,8 @@ def _command(arguments: argparse.Namespace) -> List[str]:
         if not arguments.module:
             arguments.wrong_usage("argument -m: expected a module")
         return [*python, "-m", *arguments.module]
+    if arguments.program[:1] == ["--"]:
+        del arguments.program[0]
     if not arguments.program:
         arguments.wrong_usage("what is to be run? Name a program, or a module with -m")
     program, *words = arguments.program

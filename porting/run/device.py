@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 import os
 
@@ -21,8 +20,9 @@ def is_simulated(device: str) -> bool:
     # the usual answers need no torch, which takes seconds to load
     if asked == "sim" or (asked == "auto" and not _is_vendor_installed()):
         return True
-    backends = importlib.import_module("porting.adapters.backends")
-    return bool(backends.find_backend(device, simulator=lambda: None).is_simulator)
+    from porting.adapters.backends import find_backend
+
+    return find_backend(device, simulator=lambda: None).is_simulator
 
 
 def _is_vendor_installed() -> bool:

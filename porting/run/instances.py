@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import os
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Dict, Iterator, List, Mapping, Optional, Sequence
+
+from porting.process import usable_cores
 
 __all__ = ["InstancePlan", "run_instances"]
 
@@ -72,7 +74,7 @@ def run_instances(command: Sequence[str], plan: InstancePlan, environment: Mappi
     with tempfile.TemporaryDirectory(prefix="porting-run-") as folder:
         shared = {**environment, "PORTING_RENDEZVOUS": str(Path(folder) / "rendezvous")}
         # without a say every process would start a thread for each core, and all would wait for one another
-        shared.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // plan.num_instances)))
+        shared.setdefault("OMP_NUM_THREADS", str(max(1, usable_cores() // plan.num_instances)))
         processes: List[subprocess.Popen[bytes]] = []
         with _ended_by_sigterm():
             try:
@@ -111,13 +113,21 @@ def _end_after_failure(processes: Sequence[subprocess.Popen[bytes]], failed: int
     status = processes[failed].returncode
     _wait_until_ended(processes, _GRACE_SECONDS)
     stopped = [index for index, process in enumerate(processes) if process.poll() is None]
-    reason = f"signal {signal.Signals(-status).name}" if status < 0 else f"status {status}"
-    message = f"porting run: instance {failed} of {len(processes)} ended with {reason}"
+    reason = f"signal {_signal_name(-status)}" if status < 0 else f"status {status}"
+    message = f"porting run: instance {failed} (of 0 to {len(processes) - 1}) ended with {reason}"
     if stopped:
         message += f"; stopping {', '.join(f'instance {index}' for index in stopped)}"
     sys.stderr.write(message + "\n")
     sys.stderr.flush()
     return 128 - status if status < 0 else status
+
+
+def _signal_name(number: int) -> str:
+    """Return a signal's name; real-time signals between the first and the last have only a number."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return str(number)
 
 
 def _stop(processes: Sequence[subprocess.Popen[bytes]]) -> None:
@@ -139,7 +149,13 @@ def _wait_until_ended(processes: Sequence[subprocess.Popen[bytes]], seconds: flo
 
 @contextlib.contextmanager
 def _ended_by_sigterm() -> Iterator[None]:
-    """Leave through `SystemExit` when this process is asked to terminate, so that the instances are stopped too."""
+    """Leave through `SystemExit` when this process is asked to terminate, so that the instances are stopped too.
+
+    Only a process's first thread may say what a signal does: in others the program's own answer stays.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
 
     def end(number: int, _frame: Optional[FrameType]) -> None:
         raise SystemExit(128 + number)

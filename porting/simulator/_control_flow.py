@@ -27,8 +27,8 @@ def for_loop(count: int, body: Callable[..., Any], inputs: List[torch.Tensor]) -
     Inputs go in by value. `body` may read other tensors of `forward`, and write only to its inputs and to what it
     makes itself. For inference only. A plain run on the CPU goes through `body` exactly once, as in PopTorch.
 
-    Raises ValueError if `inputs` is no list of tensors or `count` no integer from 0 on, `poptorch.Error` in training and for a body whose results do
-    not fit its inputs.
+    Raises ValueError if `inputs` is no list of tensors or `count` no integer from 0 on, `poptorch.Error` in training
+    and for a body whose results do not fit its inputs.
 
     >>> for_loop(5, lambda x: x * 2, [torch.ones(2)])
     [tensor([2., 2.])]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from functools import lru_cache
 from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional
 
 import torch
 import torch.utils.data
 
+from ..process import usable_cores
 from . import trouble
 from ._async_accessor import AsynchronousDataAccessor
 from ._batch_combining import combine_batches
@@ -263,8 +263,7 @@ def _worker_batch_size(size: Optional[int], rebatched_size: int, wanted: Optiona
 
 
 def _cap_num_workers(num_workers: int) -> int:
-    has_affinity = hasattr(os, "sched_getaffinity")
-    num_cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
+    num_cores = usable_cores()
     if num_workers > num_cores:
         _say_workers_are_capped(num_workers, num_cores)
     return min(num_workers, num_cores)

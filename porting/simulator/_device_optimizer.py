@@ -298,7 +298,7 @@ def parameter_names(model: nn.Module) -> Dict[int, str]:
 def _is_trained(parameter: torch.Tensor) -> bool:
     """Tell whether a parameter requires a gradient; a wrapped one is not brought up to date by the question."""
     with torch._C.DisableTorchFunctionSubclass():
-        return torch.Tensor.requires_grad.__get__(parameter)  # type: ignore[attr-defined, no-any-return]
+        return torch.Tensor.requires_grad.__get__(parameter)  # type: ignore[attr-defined]
 
 
 def _memory_address(tensor: torch.Tensor) -> int:

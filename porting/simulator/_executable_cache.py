@@ -55,6 +55,7 @@ def keep_executable(graph: StepGraph, options: Options, *, settings: Any) -> Non
 def compilation_lock(model: nn.Module, options: Options) -> Iterator[bool]:
     """Let one process of a distributed run after the other compile `model`; yields whether this one is the first.
 
+    The compiler does not ask that: programs do that take the lock themselves, as `distributedCacheLock`.
     The lock is a file in the cache folder, named after the model; each process adds a character, and the last one
     removes the file. A single process needs no lock, nor do processes without a cache: they get a warning instead.
     """

@@ -71,6 +71,8 @@ def _enable_crash_reports() -> None:
         return
     if not faulthandler.is_enabled():
         faulthandler.enable(stream)
+    if _is_instance():
+        return  # who started the instances stops them when one fails, and says so
     if hasattr(faulthandler, "register") and threading.current_thread() is threading.main_thread():
         faulthandler.register(signal.SIGTERM, file=stream, chain=True)
 
@@ -87,7 +89,7 @@ def _logging_hook(previous: _Hook) -> _Hook:
     """Return an ``excepthook`` that logs; another tool's is called afterwards, Python's own is replaced."""
 
     def log_uncaught(kind: Type[BaseException], error: BaseException, trace: Optional[TracebackType]) -> None:
-        text = "".join(traceback.format_exception(kind, error, trace))
+        text = _text_of(error) or "".join(traceback.format_exception(kind, error, trace))
         if isinstance(error, subprocess.CalledProcessError):
             text += _output_of(error)
         is_logged = logger.isEnabledFor(logging.CRITICAL)
@@ -97,6 +99,20 @@ def _logging_hook(previous: _Hook) -> _Hook:
             previous(kind, error, trace)
 
     return log_uncaught
+
+
+def _is_instance() -> bool:
+    """Tell whether `porting run` started this process as one of several."""
+    return bool(os.environ.get("PORTING_RENDEZVOUS"))
+
+
+def _text_of(error: BaseException) -> str:
+    """Return one line for what comes over all instances at once: the same traceback from each would hide the reason."""
+    if not _is_instance():
+        return ""
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted"
+    return str(error) if getattr(error, "type", "") == "popdist_error" else ""
 
 
 def _output_of(error: subprocess.CalledProcessError) -> str:

@@ -1,10 +1,9 @@
-"""The processes that train one model together: which of them this one is, and how they reach one another."""
+"""The processes that train one model together: how they reach one another, and what they exchange."""
 
 from __future__ import annotations
 
 import datetime
 import os
-from dataclasses import dataclass
 from typing import List, Mapping, NoReturn, Optional, Sequence
 
 import torch
@@ -14,42 +13,14 @@ from ..engines.gradient_exchange import sum_over_processes
 from ._logging import logger
 from .errors import createPoptorchError, native_error
 
-__all__ = ["Instance", "ProcessExchange", "connect", "require_reachable", "this_instance"]
+__all__ = ["ProcessExchange", "connect", "require_reachable"]
 
 _RENDEZVOUS = "PORTING_RENDEZVOUS"
 _TIMEOUT = "PORTING_EXCHANGE_TIMEOUT"
 _DEFAULT_TIMEOUT_SECONDS = 1800.0
 _KIND = "popdist_error"
-# who starts processes tells each which one it is and how many there are, altogether and on its machine
-_LAUNCHERS = (
-    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
-    ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
-)
-
-
-@dataclass(frozen=True)
-class Instance:
-    """One of `size` processes, of which `local_size` are on this machine; both indices count from 0."""
-
-    index: int
-    size: int
-    local_index: int
-    local_size: int
-
-
-def this_instance() -> Instance:
-    """Read which process this is from the environment: that of MPI (and poprun) or torchrun's; or a single one.
-
-    >>> this_instance()
-    Instance(index=0, size=1, local_index=0, local_size=1)
-    """
-    for index, size, local_index, local_size in _LAUNCHERS:
-        if index in os.environ and size in os.environ:
-            numbers = int(os.environ[index]), int(os.environ[size])
-            local = int(os.environ.get(local_index, numbers[0])), int(os.environ.get(local_size, numbers[1]))
-            return Instance(*numbers, *local)
-    return Instance(0, 1, 0, 1)
-
+# gloo's words for a process that is gone
+_CLOSED = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "Connection refused")
 
 def connect(index: int, size: int) -> None:
     """Join torch's default process group as process `index` of `size`, making it (gloo) if the program has not.
@@ -144,11 +115,16 @@ class ProcessExchange:
             )
 
     def _fail(self, error: RuntimeError) -> NoReturn:
+        text = str(error)
+        if any(words in text for words in _CLOSED):
+            reason, cause = "one of them has ended; what it said itself tells why", None
+        elif "timed out" in text.lower():
+            reason, cause = f"one of them did not answer within {_timeout_seconds():g} seconds", None
+        else:
+            reason, cause = text, error
         raise native_error(
-            f"process {self._index} of {self._size} cannot exchange gradients with the others: one of them has ended, "
-            f"or did not answer within {_timeout_seconds():g} seconds ({error})",
-            kind=_KIND,
-        ) from error
+            f"process {self._index} of {self._size} cannot exchange gradients with the others: {reason}", kind=_KIND
+        ) from cause
 
 
 def _fingerprint(weight: torch.Tensor) -> torch.Tensor:

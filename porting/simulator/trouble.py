@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Union
 
 from ..diagnostics import OptionError
+from ..process import this_instance
 from ._logging import logger
 from ._trouble_effects import KINDS, Kind, Moment
 
@@ -132,9 +133,7 @@ class Injection:
     def is_for_this_process(self) -> bool:
         """Tell whether this is the process that is meant, where there are several."""
         process = self.settings["process"]
-        return process is None or process == int(
-            os.environ.get("OMPI_COMM_WORLD_RANK", os.environ.get("RANK", "0"))
-        )
+        return process is None or process == this_instance().index
 
     def is_due(self, training: Optional[bool]) -> bool:
         """Count a moment of the kind and tell whether the trouble strikes at it; `training` is None for loaders."""

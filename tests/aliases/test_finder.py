@@ -201,6 +201,7 @@ def test_only_the_first_of_several_processes_says_so(monkeypatch, capsys):
     monkeypatch.setattr(sys, "modules", dict(sys.modules))
     monkeypatch.setenv("PORTING_STAND_INS", "")
     monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
     sys.modules.pop("libpvti", None)
     install_aliases(replace={}, provide=COMPANIONS)
 

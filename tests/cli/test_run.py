@@ -84,6 +84,10 @@ def test_what_follows_the_program_is_the_programs(program):
     assert printed(path, *words) == f"{words}\n"
 
 
+def test_two_dashes_may_come_before_the_program(program):
+    assert printed("--device", "sim", "--", program("import sys; print(sys.argv[1:])"), "--", "x") == "['--', 'x']\n"
+
+
 def test_a_module_is_run_with_what_follows_it(program, tmp_path):
     program("import sys; print(__name__, __spec__.name, sys.argv[1:])", name="tool/__main__.py")
 
@@ -113,6 +117,28 @@ def test_a_shell_script_that_starts_python_is_run(program):
     os.chmod(path, 0o755)
 
     assert printed(path, "--epochs", "3") == "['-c', '--epochs', '3']\n"
+
+
+@pytest.mark.parametrize("options", [[], ["--num-instances", "2"]])
+def test_a_file_that_the_system_cannot_run_is_wrong_usage(program, options):
+    path = program("print(1)", name="train")
+    os.chmod(path, 0o755)
+
+    result = porting_run(*options, path)
+
+    assert result.returncode == 2
+    assert f"cannot run {path}: Exec format error; its first line (#!) names no interpreter" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_a_script_whose_interpreter_is_missing_is_wrong_usage(program):
+    path = program("#!/no/such/interpreter\n", name="train")
+    os.chmod(path, 0o755)
+
+    result = porting_run(path)
+
+    assert result.returncode == 2
+    assert f"cannot run {path}: No such file or directory" in result.stderr
 
 
 def test_options_of_the_interpreter_are_the_programs(program):
@@ -207,7 +233,7 @@ def test_instances_are_started_and_their_status_counts(program):
     result = porting_run("--num-instances", "2", path)
 
     assert result.returncode == 5
-    assert result.stderr == NOTICE + "porting run: instance 1 of 2 ended with status 5\n"
+    assert result.stderr == NOTICE + "porting run: instance 1 (of 0 to 1) ended with status 5\n"
 
 
 def test_replicas_are_shared_out(program):
@@ -227,12 +253,14 @@ def test_replicas_are_shared_out(program):
         ([], "what is to be run?"),
         (["missing.py"], "there is no file missing.py"),
         (["-m"], "argument -m: expected a module"),
-        (["--devise", "sim", "-"], "--devise"),
+        (["--devise", "sim", "-"], "porting run: error: there is no option --devise; did you mean --device?"),
+        (["--injekt=x", "p.py"], "porting run: error: there is no option --injekt; did you mean --inject?"),
+        (["--"], "what is to be run?"),
         (["--device", "tpu", "-"], "invalid choice: 'tpu'"),
         (["--num-instances", "0", "-"], "must be at least 1"),
         (["--num-instances", "2", "--num-replicas", "3", "-"], "3 replicas do not divide into 2 instances"),
     ],
-    ids=["nothing", "no file", "no module", "unknown option", "unknown device", "no instance", "uneven replicas"],
+    ids=["nothing", "no file", "no module", "option", "option=", "--", "unknown device", "no instance", "uneven replicas"],
 )
 def test_wrong_usage_says_so_and_ends_with_2(capsys, words, said):
     with pytest.raises(SystemExit, match="2"):

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -84,23 +85,42 @@ def test_all_have_one_meeting_point_that_is_gone_afterwards(program, tmp_path):
 def test_the_cores_are_shared_unless_somebody_said_otherwise(program, tmp_path, monkeypatch):
     command = program("open(sys.argv[1] + f'/{index}', 'a').write(os.environ['OMP_NUM_THREADS'] + ' ')")
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr("os.sched_getaffinity", lambda _process: set(range(7)), raising=False)
     run(command)
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
     run(command)
 
-    assert (tmp_path / "0").read_text().split() == [str(max(1, os.cpu_count() // 2)), "7"]
+    assert (tmp_path / "0").read_text().split() == ["3", "7"]
 
 
 def test_the_status_is_that_of_the_instance_that_failed(program, capsys):
     assert run(program("sys.exit(3 if index == 1 else 0)")) == 3
 
-    assert capsys.readouterr().err == "porting run: instance 1 of 2 ended with status 3\n"
+    assert capsys.readouterr().err == "porting run: instance 1 (of 0 to 1) ended with status 3\n"
 
 
 def test_a_signal_gives_the_status_that_a_shell_would(program, capsys):
     assert run(program("os.kill(os.getpid(), signal.SIGKILL) if index == 0 else None")) == 128 + signal.SIGKILL
 
-    assert "instance 0 of 2 ended with signal SIGKILL" in capsys.readouterr().err
+    assert "instance 0 (of 0 to 1) ended with signal SIGKILL" in capsys.readouterr().err
+
+
+def test_a_signal_without_a_name_is_told_by_its_number(program, capsys):
+    number = signal.SIGRTMIN + 1
+
+    assert run(program(f"index and os.kill(os.getpid(), {number})")) == 128 + number
+
+    assert f"instance 1 (of 0 to 1) ended with signal {number}" in capsys.readouterr().err
+
+
+def test_any_thread_may_run_instances(program):
+    before = signal.getsignal(signal.SIGTERM)
+
+    with ThreadPoolExecutor(1) as pool:
+        status = pool.submit(run, program("sys.exit(3 * index)")).result()
+
+    assert status == 3
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_the_others_are_stopped_when_one_fails(program, tmp_path, monkeypatch, capsys):

@@ -256,8 +256,8 @@ def test_workers_persist_unless_told_otherwise():
     assert not DataLoader(options_for(), numbers(4)).persistent_workers
 
 
-def test_a_dataset_smaller_than_one_batch_is_warned_of(poptorch, caplog):
-    loader = poptorch.DataLoader(poptorch.Options().deviceIterations(4), Numbers(10), batch_size=3)
+def test_a_dataset_smaller_than_one_batch_is_warned_of(caplog):
+    loader = DataLoader(options_for(iterations=4), numbers(10), batch_size=3)
 
     assert len(loader) == 0
     assert "has no batches: the dataset has 10 elements, a call processes 12" in caplog.text

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from porting.simulator import enums, inferenceModel
+from porting.simulator import enums, trainingModel
 from porting.simulator._logging import _channel
 from porting.simulator._options_validation import validate_options
 from porting.simulator.errors import Error
@@ -111,7 +111,7 @@ def test_a_call_of_no_micro_batches_does_not_compile(setter, key):
     model = torch.nn.Linear(1, 1)
 
     with pytest.raises(Error, match=f"Value for {key} out of range: 0. A call runs at least one"):
-        inferenceModel(model, options)(torch.ones(1, 1))
+        trainingModel(model, options)(torch.ones(1, 1))
 
 
 def test_patterns_need_a_level():

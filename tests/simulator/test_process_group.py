@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import porting.simulator as simulator
-from porting.simulator._process_group import Instance, ProcessExchange, connect, require_reachable, this_instance
+from porting.simulator._process_group import ProcessExchange, connect, require_reachable
 
 LAUNCHER_VARIABLES = (
     "OMPI_COMM_WORLD_RANK OMPI_COMM_WORLD_SIZE OMPI_COMM_WORLD_LOCAL_RANK OMPI_COMM_WORLD_LOCAL_SIZE "
@@ -35,32 +35,6 @@ def run_processes(tmp_path, monkeypatch):
             return [result.get(timeout=120) for result in results]
 
     return run
-
-
-def test_a_process_by_itself_is_the_only_one():
-    assert this_instance() == Instance(index=0, size=1, local_index=0, local_size=1)
-
-
-@pytest.mark.parametrize(
-    "names",
-    [
-        ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
-        ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
-    ],
-    ids=["mpi", "torchrun"],
-)
-def test_a_launcher_says_which_process_this_is(monkeypatch, names):
-    for name, value in zip(names, "5813"):
-        monkeypatch.setenv(name, value)
-
-    assert this_instance() == Instance(5, 8, 1, 3)
-
-
-def test_without_a_word_on_the_local_place_all_are_on_one_machine(monkeypatch):
-    monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "1")
-    monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "2")
-
-    assert this_instance() == Instance(1, 2, 1, 2)
 
 
 def test_processes_that_cannot_meet_are_told_how_to():

@@ -256,7 +256,7 @@ def test_one_instance_may_do_something_of_its_own_between_epochs(tmp_path):
     [
         ("raise", 1, "invalid literal for int()"),
         ("leave", 1, "process 0 of 2 cannot exchange gradients with the others: one of them has ended"),
-        ("die", 128 + signal.SIGKILL, "instance 1 of 2 ended with signal SIGKILL"),
+        ("die", 128 + signal.SIGKILL, "instance 1 (of 0 to 1) ended with signal SIGKILL"),
     ],
 )
 def test_no_instance_waits_for_one_that_has_ended(failure, status, said):
@@ -270,4 +270,4 @@ def test_no_instance_waits_for_ever_for_one_that_hangs():
     result = porting_run("--num-instances", "2", "failing_instance.py", "hang", status=1, PORTING_EXCHANGE_TIMEOUT="20")
 
     assert "did not answer within 20 seconds" in result.stderr
-    assert "instance 0 of 2 ended with status 1; stopping instance 1" in result.stderr
+    assert "instance 0 (of 0 to 1) ended with status 1; stopping instance 1" in result.stderr

@@ -190,6 +190,11 @@ def test_a_broken_stream_changes_no_weight(training, batch):
     assert torch.equal(training.model.linear.weight, before)
 
 
+def test_a_stream_that_the_model_does_not_have_is_refused(training, batch):
+    with inject("host-stream", stream=2), pytest.raises(ValueError, match="the model has 2 inputs, counted from 0"):
+        training(*batch)
+
+
 # -- numbers -------------------------------------------------------------------------------------------------------
 
 
@@ -302,6 +307,7 @@ def test_trouble_of_one_process_leaves_the_others_alone(training, batch, monkeyp
     with inject("host-stream", process=1, times=0):
         training(*batch)
         monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "1")
+        monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "2")
         with pytest.raises(simulator.Error):
             training(*batch)
 
@@ -387,6 +393,39 @@ def test_the_environment_injects_into_a_whole_program():
     assert done.stdout == "LINK_RESET\n"
 
 
+def end_of_program(injected, **environment):
+    """Run a program of two calls with what is `injected`; return its status and the lines that it said at its end."""
+    program = (
+        "import torch, porting.simulator as poptorch\n"
+        "executor = poptorch.inferenceModel(torch.nn.ReLU())\n"
+        "executor(torch.ones(1)), executor(torch.ones(1))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PORTING_INJECT": injected, **environment},
+        capture_output=True,
+        text=True,
+    )
+    return done.returncode, [line for line in done.stderr.splitlines() if "failure lab" in line or "P005" in line]
+
+
+def test_trouble_that_never_struck_is_told_at_the_end_of_the_program():
+    status, said = end_of_program("lost-device:at_call=99;failing-data;slow-data:process=1;float16-overflow")
+
+    assert status == 0
+    assert said[-2:] == [
+        "failure lab: lost-device:at_call=99 did not strike (2 calls)",
+        "failure lab: failing-data did not strike in this process (0 batches)",
+    ]
+
+
+def test_a_wrong_environment_is_a_finding_that_names_the_variable_and_the_kinds():
+    status, said = end_of_program("fire")
+
+    assert status == 1
+    assert any("P005" in line and "PORTING_INJECT is 'fire': unknown kind of trouble `fire`" in line for line in said)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -395,6 +434,8 @@ def test_the_environment_injects_into_a_whole_program():
         ("host-stream:at_call", "`at_call` is not of the form key=value"),
         ("host-stream:at_call=soon", "`at_call` of `host-stream` is a number, not `soon`"),
         ("host-stream:probability=2", "`probability` of `host-stream` cannot be 2"),
+        ("host-stream:at_call=0", "`at_call` of `host-stream` cannot be 0, it is at least 1"),
+        ("out-of-memory:percent_over=0", "`percent_over` of `out-of-memory` cannot be 0, it is at least 1"),
         ("lost-device:recovery=PRAYER", "`recovery` of `lost-device` is one of IPU_RESET, LINK_RESET"),
         ("host-stream:executor=both", "`executor` of `host-stream` is one of any, training, inference"),
     ],

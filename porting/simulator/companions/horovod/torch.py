@@ -9,6 +9,7 @@ from typing import Any, Iterable, List, Mapping, NoReturn, Optional, Tuple, Unio
 import torch
 from torch import distributed
 
+from ....process import Instance, this_instance
 from ... import _process_group
 from .._missing import refuse, refuse_unknown_names
 
@@ -64,7 +65,7 @@ _state = SimpleNamespace(is_initialized=False)
 
 def init(*_args: Any, **_kwargs: Any) -> None:
     """Connect this process with the others; waits for them. A single process needs none."""
-    instance = _process_group.this_instance()
+    instance = this_instance()
     if instance.size > 1:
         _process_group.connect(instance.index, instance.size)
     _state.is_initialized = True
@@ -180,10 +181,10 @@ def DistributedOptimizer(*_args: Any, **_kwargs: Any) -> NoReturn:
     refuse("horovod.torch.DistributedOptimizer")
 
 
-def _instance() -> _process_group.Instance:
+def _instance() -> Instance:
     if not _state.is_initialized:
         raise ValueError("Horovod has not been initialized; use hvd.init().")
-    return _process_group.this_instance()
+    return this_instance()
 
 
 def _overwritten(tensor: torch.Tensor, value: torch.Tensor) -> torch.Tensor:

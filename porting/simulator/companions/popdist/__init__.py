@@ -11,6 +11,7 @@ from typing import Any, Callable, Iterable, Optional
 
 import torch
 
+from ....process import this_instance
 from ... import _process_group
 from ..._device_pool import device_table, reserved_ipus
 from ..._device_target import num_simulated_ipus
@@ -36,7 +37,7 @@ __all__ = [
 
 def init() -> None:
     """Connect this instance with the others; waits for them."""
-    instance = _process_group.this_instance()
+    instance = this_instance()
     if instance.size > 1:
         _process_group.connect(instance.index, instance.size)
 
@@ -54,17 +55,17 @@ def isPopdistEnvSet() -> bool:
 
 def getNumInstances() -> int:
     """Return how many processes run the program."""
-    return _process_group.this_instance().size
+    return this_instance().size
 
 
 def getInstanceIndex() -> int:
     """Return which of them this is, from 0."""
-    return _process_group.this_instance().index
+    return this_instance().index
 
 
 def getLocalInstanceIndex() -> int:
     """Return which one this is on its machine, from 0."""
-    return _process_group.this_instance().local_index
+    return this_instance().local_index
 
 
 def getNumTotalReplicas() -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NoReturn, Optional
 
-from ... import _process_group
+from ....process import this_instance
 from ... import options as poptorch_options
 from ..._options_groups import _DistributedOptions as _PopTorchDistributedOptions
 from .. import popdist
@@ -22,7 +22,7 @@ class _DistributedOptions(_PopTorchDistributedOptions):
 
     def __init__(self) -> None:
         super().__init__()
-        instance = _process_group.this_instance()
+        instance = this_instance()
         self.set(num_distributed_processes=instance.size, distributed_process_id=instance.index)
 
     def disable(self) -> NoReturn:

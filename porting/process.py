@@ -1,0 +1,49 @@
+"""What this process knows of its surroundings: which of several processes it is, and how many cores it may use."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+__all__ = ["Instance", "this_instance", "usable_cores"]
+
+# who starts processes tells each which one it is and how many there are, altogether and on its machine
+_LAUNCHERS = (
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
+    ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
+)
+
+
+@dataclass(frozen=True)
+class Instance:
+    """One of `size` processes, of which `local_size` are on this machine; both indices count from 0."""
+
+    index: int
+    size: int
+    local_index: int
+    local_size: int
+
+
+def this_instance() -> Instance:
+    """Read which process this is from the environment: that of MPI (and poprun) or torchrun's; or a single one.
+
+    >>> this_instance()
+    Instance(index=0, size=1, local_index=0, local_size=1)
+    """
+    for index, size, local_index, local_size in _LAUNCHERS:
+        if index in os.environ and size in os.environ:
+            numbers = int(os.environ[index]), int(os.environ[size])
+            local = int(os.environ.get(local_index, numbers[0])), int(os.environ.get(local_size, numbers[1]))
+            return Instance(*numbers, *local)
+    return Instance(0, 1, 0, 1)
+
+
+def usable_cores() -> int:
+    """Return how many cores this process may run on: fewer than the machine has where it is bound to some.
+
+    >>> usable_cores() >= 1
+    True
+    """
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
