@@ -34,7 +34,7 @@ _PHRASES = (
         "P002",
         "pass `PortOptions(broadcast_buffers=False)`: each replica then keeps buffers (statistics) of its own",
     ),
-    _Phrase("Illegal move to CPU", "C004", "return the tensor from `forward` and move it there"),
+    _Phrase("Illegal move to ", "C004", "return the tensor from `forward` and move it there"),
 )
 
 

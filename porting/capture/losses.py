@@ -94,7 +94,11 @@ def single_final_loss(graph: torch.fx.Graph) -> torch.fx.Node:
             place=_place(others[-1]) if others else None,
             label="the device does not take this operator for a loss" if others else "",
             notes=("most built-in loss functions count, and so does `poptorch.identity_loss`",),
-            help="pass the loss to `to_ipu(model, loss)`, or mark yours with `poptorch.identity_loss(value, 'mean')`",
+            help=(
+                "compute the loss in `forward`, with a loss function of torch, and pass the label to the call",
+                "a loss written by hand is marked: `poptorch.identity_loss(value, 'mean')`",
+                "with `to_ipu`, pass the loss instead: `to_ipu(model, loss)`",
+            ),
         )
     if len(final) > 1:
         places = [str(place) for place in (_place(loss) for loss in final) if place]

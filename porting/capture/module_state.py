@@ -54,7 +54,7 @@ def host_tensors(model: nn.Module) -> List[HostTensor]:
 
 
 def refuse_gradient_hooks(hosts: Sequence[HostTensor], refuse: Callable[[CaptureError], None]) -> None:
-    """Let `refuse` have C007 for each parameter with a gradient hook: the device runs no Python code on its way back."""
+    """Let `refuse` have C007 for each parameter with a gradient hook, which the device would not call."""
     for host in hosts:
         if host.tensor._backward_hooks or getattr(host.tensor, "_post_accumulate_grad_hooks", None):
             refuse(

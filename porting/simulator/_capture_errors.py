@@ -50,7 +50,7 @@ _HOST_READ = (
     "copies are removed."
 )
 _ILLEGAL_MOVE = (
-    'Illegal move to CPU (via `.to("cpu")`) when using the dispatcher. Instead, return this output as an IPU tensor.'
+    'Illegal move to {} (via `.to("{}")`) when using the dispatcher. Instead, return this output as an IPU tensor.'
 )
 # Operators that have a static form, which PopTorch asks for.
 _VALUE_SIZED = {
@@ -96,6 +96,12 @@ def _cpu_tensor(finding: Finding) -> str:
     )
 
 
+def _illegal_move(finding: Finding) -> str:
+    moved = re.search(r"to `([^`]+)`", finding.message or "")
+    device = moved.group(1) if moved else "cpu"
+    return _ILLEGAL_MOVE.format("CPU" if device == "cpu" else device, device)
+
+
 def _unsupported_type(finding: Finding) -> str:
     message = finding.message or ""
     named = re.findall(r"torch\.\w+", message)
@@ -109,7 +115,7 @@ _MESSAGES: Dict[str, Callable[[Finding], str]] = {
     "C001": lambda finding: _HOST_READ,
     "C002": _dynamic_shape,
     "C003": _cpu_tensor,
-    "C004": lambda finding: _ILLEGAL_MOVE,
+    "C004": _illegal_move,
     "C012": _unsupported_type,
     "L004": lambda finding: "Couldn't find a loss in graph!",
     "L005": lambda finding: (

@@ -214,7 +214,8 @@ def _log_finding(finding: Finding) -> None:
     if finding.code == "C011":
         logger.warning(finding.message)
     else:
-        logger.warning("%s (%s)", finding.message, finding.place)
+        remedies = "".join(f". {text[:1].upper()}{text[1:]}" for text in finding.help)
+        logger.warning("%s: %s (%s)%s", finding.code, finding.message, finding.place, remedies)
 
 
 def _log_outputs_and_losses(graph: StepGraph) -> None:

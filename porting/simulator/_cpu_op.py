@@ -15,6 +15,7 @@ from ..capture.device_operators import define_device_operator
 from ..capture.device_tensor import DeviceTensor
 from . import _op_library  # noqa: F401 - defines the operators
 from ._logging import logger
+from ._user_results import listed
 from .errors import createPoptorchError, native_error
 
 __all__ = ["CPU"]
@@ -68,7 +69,7 @@ class CPU:
     def execute(self) -> None:
         """Call the layer on `inputs` and copy what it returns into `outputs`."""
         args, kwargs = (self.inputs, {}) if self._arguments is None else self._arguments
-        for buffer, value in zip(self.outputs, _as_list(self._layer_to_call(*args, **kwargs))):
+        for buffer, value in zip(self.outputs, listed(self._layer_to_call(*args, **kwargs))):
             buffer.copy_(value)
 
     def _learn_outputs(self, arguments: _Arguments, tensors: Sequence[torch.Tensor]) -> Any:
@@ -78,7 +79,7 @@ class CPU:
             zeros = [torch.zeros(tensor.shape, dtype=tensor.dtype) for tensor in tensors]
             args, kwargs = rebuild(arguments, zeros)
             result = self._layer_to_call(*args, **kwargs)
-            values = _as_list(result)
+            values = listed(result)
             for value in values:
                 if not isinstance(value, torch.Tensor) or isinstance(value, DeviceTensor):
                     raise createPoptorchError(f"A CPU op must return tensors of the CPU, got {type(value).__name__}.")
@@ -90,10 +91,6 @@ class CPU:
                 buffer.to(recorder.fake((), value.dtype).dtype) for buffer, value in zip(self.outputs, values)
             ]
         return result
-
-
-def _as_list(result: Any) -> List[Any]:
-    return list(result) if isinstance(result, (list, tuple)) else [result]
 
 
 @contextmanager

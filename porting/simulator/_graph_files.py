@@ -116,7 +116,7 @@ def _tensor(info: TensorInfo, *, name: Any = None) -> List[Any]:
 
 
 def _hash(value: torch.Tensor) -> str:
-    return hashlib.sha256(value.detach().contiguous().reshape(-1).view(torch.uint8).numpy()).hexdigest()
+    return hashlib.sha256(value.detach().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()).hexdigest()
 
 
 def _numbered(graph: torch.fx.Graph) -> Dict[torch.fx.Node, str]:

@@ -34,6 +34,10 @@ _START_METHODS = {
     SharingStrategy.Fork: "fork",
     SharingStrategy.ForkServer: "forkserver",
 }
+_GUARD_ADVICE = (
+    '. If the lines above speak of the "bootstrapping phase": the new process imports the program, so what the program '
+    'does has to stand under `if __name__ == "__main__":`'
+)
 _SECONDS_TO_STOP = 10.0
 _SECONDS_IN_A_HURRY = 0.5
 _SECONDS_TO_BE_KILLED = 2.0
@@ -97,7 +101,10 @@ class LoadingProcess:
                 return layout
         except (EOFError, OSError):
             logger.debug("AsynchronousDataAccessor worker process ended while it described its data")
-        raise createPoptorchError("AsynchronousDataAccessor worker thread failed to start (Check above for details)")
+        raise createPoptorchError(
+            "AsynchronousDataAccessor worker thread failed to start (Check above for details)"
+            + ("" if self._process._start_method == "fork" else _GUARD_ADVICE)
+        )
 
     def next_event(self) -> Event:
         """Wait until a slot is filled; AssertionError if the process ended and there is nothing left of it."""

@@ -22,6 +22,7 @@ _KIND = "popdist_error"
 # gloo's words for a process that is gone
 _CLOSED = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "Connection refused")
 
+
 def connect(index: int, size: int) -> None:
     """Join torch's default process group as process `index` of `size`, making it (gloo) if the program has not.
 

@@ -16,7 +16,8 @@ from ._graph_files import graph_record
 from ._logging import logger
 from ._poptorch_data import PoptorchData, parse
 from ._version import VERSION
-from .errors import createPoptorchError
+from .errors import Error, createPoptorchError
+from .options import Options
 
 if TYPE_CHECKING:
     from ._poplar_executor import PoplarExecutor
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["load_executable", "read_metadata", "save_executable"]
 
 _DEFAULT_FILE_NAME = "model.poptorch"
+_COUNTS = ("device_iterations", "replication_factor", "gradient_accumulation", "input_group_size")
 
 FileName = Union[str, Path]
 
@@ -71,7 +73,11 @@ def load_executable(executor: PoplarExecutor, filename: FileName, data: Optional
     def check(graph: Any) -> None:
         _refuse_other_graph(filename, record, graph_record(graph))
 
-    compile_executor(executor, signature.example(), check_graph=check)
+    try:
+        compile_executor(executor, signature.example(), check_graph=check)
+    except Error as error:
+        _name_other_options(error, data.options, executor._options)
+        raise
 
 
 def read_metadata(filename: FileName) -> PoptorchData:
@@ -107,6 +113,18 @@ def _optimizer_state(executor: PoplarExecutor) -> Optional[Dict[str, Any]]:
         return None
     state = optimizer.state_dict()
     return state if optimizer.has_state() else None
+
+
+def _name_other_options(error: Error, saved: Options, present: Options) -> None:
+    """Add to what went wrong which counts of micro-batches differ from those of the file: they decide its shapes."""
+    before, now = saved.toDict(), present.toDict()
+    others = [
+        f"{key} was {before.get(key)} and is {now.get(key)}" for key in _COUNTS if before.get(key) != now.get(key)
+    ]
+    if others:
+        addition = f"\nThe options are not those that the file was saved with: {', '.join(others)}"
+        error.message += addition
+        error.args = (f"{error}{addition}",)
 
 
 def _refuse_other_graph(filename: FileName, saved: Dict[str, Any], traced: Dict[str, Any]) -> None:

@@ -51,6 +51,17 @@ _INSTEAD: Mapping[str, str] = {
     "xlogy": "`x * torch.log(y)` where `x` is not zero",
     "dist": "`torch.norm(a - b)`",
 }
+# The same for calls of operators that the device has otherwise, by words of the refusal.
+_INSTEAD_OF_REFUSED: Mapping[str, str] = {
+    "with 1 layer": "use one layer after the other: `nn.LSTM(a, b)`, then `nn.LSTM(b, b)` on its output",
+    "idirectional": "run a second layer on `x.flip(0)` (`flip(1)` if `batch_first`), flip its output, and `torch.cat` both",
+    "without biases": "leave `bias=True`, and set the biases to zero without a gradient",
+    "dropout = 0.0": "put an `nn.Dropout` after the layer",
+    'Parameter "weight"': (
+        "weigh the samples: `(F.cross_entropy(x, y, reduction='none') * w[y]).sum() / w[y].sum()` with `w` as a buffer, "
+        "marked with `poptorch.identity_loss(value, 'none')`; a loss that is passed to `to_ipu` may keep its weights"
+    ),
+}
 _OTHERWISE = "express it with other operators, or compute it on the host outside `forward`"
 _SUPPORT = (
     "Not all operations are supported yet by Graphcore's PyTorch compiler. If you believe any of these should be, "
@@ -160,7 +171,8 @@ def _refuse(message: str, node: torch.fx.Node) -> NoReturn:
         place=_place(node),
         label="the device refuses this call",
         notes=_module_notes([node]),
-        help=_INSTEAD.get(operator, _OTHERWISE),
+        help=next((help for words, help in _INSTEAD_OF_REFUSED.items() if words in message), "")
+        or _INSTEAD.get(operator, _OTHERWISE),
     )
     raise CaptureRefusal(message, finding)
 
@@ -173,7 +185,11 @@ def _refuse_missing(missing: Mapping[str, torch.fx.Node]) -> NoReturn:
         message=f"the device has no {', '.join(f'`{name}`' for name in names)}",
         place=_place(next(iter(missing.values()))),
         label="the device cannot compute this",
-        notes=(*_module_notes(list(missing.values())), *places[1:]),
+        notes=(
+            *_module_notes(list(missing.values())),
+            *places[1:],
+            "that a report is asked for above is PopTorch's text: there is nothing to report",
+        ),
         help=tuple(dict.fromkeys(_INSTEAD.get(name, _OTHERWISE) for name in missing)),
     )
     raise CaptureRefusal(f"Unsupported ops found in compiled model: [{', '.join(names)}]. {_SUPPORT}", finding)

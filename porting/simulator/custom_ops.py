@@ -7,6 +7,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 import torch
 
 from ._example_custom_ops import EXAMPLE_OPS
+from ._user_results import listed
 
 __all__ = ["CustomOp", "find_custom_op", "register_custom_op"]
 
@@ -60,7 +61,7 @@ class CustomOp:
     def __call__(self, inputs: Tensors, attributes: Mapping[str, Any]) -> List[torch.Tensor]:
         """Run the operator on tensors with values."""
         if self.backward is None or not any(tensor.requires_grad for tensor in inputs):
-            return _as_list(self.forward(list(inputs), attributes))
+            return listed(self.forward(list(inputs), attributes))
         return list(_WithOwnBackward.apply(self, attributes, *inputs))
 
 
@@ -71,7 +72,7 @@ class _WithOwnBackward(torch.autograd.Function):
     def forward(
         context: Any, operator: CustomOp, attributes: Mapping[str, Any], *inputs: torch.Tensor
     ) -> Tuple[torch.Tensor, ...]:
-        outputs = _as_list(operator.forward(list(inputs), attributes))
+        outputs = listed(operator.forward(list(inputs), attributes))
         context.operator, context.attributes, context.num_inputs = operator, attributes, len(inputs)
         context.save_for_backward(*inputs, *outputs)
         return tuple(outputs)
@@ -85,7 +86,3 @@ class _WithOwnBackward(torch.autograd.Function):
         result = context.operator.backward(inputs, outputs, list(gradients), context.attributes)
         by_input = [result] if result is None or isinstance(result, torch.Tensor) else list(result)
         return (None, None, *by_input)
-
-
-def _as_list(result: Any) -> List[torch.Tensor]:
-    return list(result) if isinstance(result, (list, tuple)) else [result]

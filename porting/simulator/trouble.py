@@ -81,6 +81,17 @@ def parse(text: str) -> Injection:
     return Injection(kind.strip(), settings)
 
 
+_EXPLANATION = (
+    "at_call=N      strikes at the Nth of these moments, counted from 1",
+    "times=N        strikes N times from there on (once), 0 for every time",
+    "probability=P  strikes at random, by seed=, without a limit",
+    "process=I      strikes in instance I only, counted from 0",
+    "",
+    "for example: porting run --inject lost-device:at_call=7,recovery=FULL_RESET train.py",
+    "the page about it: docs/failure-lab.md",
+)
+
+
 def describe_kinds() -> str:
     """Return a table of the kinds of trouble: when each strikes, what it does and the settings of its own."""
     lines = []
@@ -90,7 +101,7 @@ def describe_kinds() -> str:
             others = [choice for choice in kind.choices.get(key, ()) if choice != value]
             lines.append(f"{'':<17}   {key}={value}" + (f" or {', '.join(others)}" if others else ""))
     common = ", ".join(f"{key}={'' if value is None else value}" for key, value in _COMMON_SETTINGS.items())
-    return "\n".join([*lines, f"{'all kinds':<17} {common}"])
+    return "\n".join([*lines, f"{'all kinds':<17} {common}", "", *_EXPLANATION])
 
 
 class Injection:

@@ -260,7 +260,17 @@ def test_replicas_are_shared_out(program):
         (["--num-instances", "0", "-"], "must be at least 1"),
         (["--num-instances", "2", "--num-replicas", "3", "-"], "3 replicas do not divide into 2 instances"),
     ],
-    ids=["nothing", "no file", "no module", "option", "option=", "--", "unknown device", "no instance", "uneven replicas"],
+    ids=[
+        "nothing",
+        "no file",
+        "no module",
+        "option",
+        "option=",
+        "--",
+        "unknown device",
+        "no instance",
+        "uneven replicas",
+    ],
 )
 def test_wrong_usage_says_so_and_ends_with_2(capsys, words, said):
     with pytest.raises(SystemExit, match="2"):

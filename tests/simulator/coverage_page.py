@@ -39,7 +39,7 @@ def render() -> str:
     lines += ["## Classes", "", *_classes(), ""]
     lines += ["## Enumerations", "", *_enumerations(), ""]
     lines += ["## Operators in forward", "", *_operators(), ""]
-    lines += ["## Names that have no counterpart", "", *_replaced()]
+    lines += ["## Inner names of the compiled part", "", *_replaced()]
     return "\n".join(lines) + "\n"
 
 
@@ -53,7 +53,7 @@ def _summary(found: Dict[Entry, object]) -> Iterator[str]:
 
 def _differences(found: Dict[Entry, object]) -> Iterator[str]:
     lines = [f"* `{entry.path}` {other}" for entry, other in found.items() if other]
-    yield from lines or ["Nothing: every name is there with its signature."]
+    yield from lines or ["Nothing: every public name is there with its signature."]
 
 
 def _functions() -> Iterator[str]:
@@ -80,7 +80,8 @@ def _operators() -> Iterator[str]:
     for module in sorted(name for _finder, name, _is_package in pkgutil.iter_modules(operator_cases.__path__)):
         tables = vars(importlib.import_module(f"{operator_cases.__name__}.{module}"))
         names = sorted({case for name, table in tables.items() if name.isupper() for case in _cases_in(table)})
-        yield f"* {module}: {', '.join(f'`{name}`' for name in names)}"
+        if names:
+            yield f"* {module}: {', '.join(f'`{name}`' for name in names)}"
 
 
 def _cases_in(table: object) -> List[str]:
@@ -91,7 +92,7 @@ def _cases_in(table: object) -> List[str]:
 
 def _replaced() -> Sequence[str]:
     return [
-        "The front end of PopTorch calls these of its compiled part; here other code does their work: "
+        "No program calls these: PopTorch's own Python does, in its compiled part. Other code does their work here: "
         + ", ".join(f"`{name}`" for name in SURFACE["replaced"])
         + "."
     ]

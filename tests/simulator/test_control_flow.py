@@ -254,12 +254,11 @@ def test_a_loop_without_inputs_returns_none(poptorch, infer):
     ("count", "kind"), [(-1, "-1"), (2.0, "float"), (True, "bool"), ("3", "str"), (torch.tensor(3), "Tensor")]
 )
 def test_the_count_of_a_loop_is_a_number_of_iterations(poptorch, count, kind):
-    with pytest.raises(ValueError) as caught:
+    with pytest.raises(ValueError, match="number of iterations") as caught:
         poptorch.for_loop(count, lambda a: a, [torch.ones(1)])
 
     assert str(caught.value) == (
-        "poptorch.for_loop expects the number of iterations (count) to be a non-negative int. "
-        f"(Object is {kind})"
+        f"poptorch.for_loop expects the number of iterations (count) to be a non-negative int. (Object is {kind})"
     )
 
 

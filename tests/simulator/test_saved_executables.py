@@ -230,6 +230,14 @@ def test_an_executor_of_an_equal_model_takes_the_executable_over(poptorch, train
     assert training(*batch)[0].shape == (12, 2)
 
 
+def test_options_that_cut_the_batch_differently_are_named(poptorch, tmp_path):
+    options = poptorch.Options().deviceIterations(4)
+    poptorch.inferenceModel(nn.ReLU(), options).compileAndExport(tmp_path / "file", torch.ones(4))
+
+    with pytest.raises(poptorch.Error, match="not those that the file was saved with: device_iterations was 4 and is 1"):
+        poptorch.inferenceModel(nn.ReLU()).loadExecutable(tmp_path / "file")
+
+
 def test_the_weights_of_the_model_are_used_not_those_of_the_file(poptorch, tmp_path):
     poptorch.inferenceModel(nn.Linear(1, 1)).compileAndExport(tmp_path / "file", torch.ones(1, 1), export_model=False)
     other = nn.Linear(1, 1)

@@ -121,6 +121,11 @@ def test_tensors_cannot_leave_the_device(poptorch, move):
         run(poptorch, move, torch.ones(2))
 
 
+def test_a_refused_move_names_where_to(poptorch):
+    with pytest.raises(poptorch.Error, match=r"Illegal move to cuda \(via `.to\(\"cuda\"\)`\) when using the dispatcher"):
+        run(poptorch, lambda x: x.to("cuda"), torch.ones(2))
+
+
 @pytest.mark.parametrize("name", ["nonzero", "unique"])
 def test_shapes_cannot_depend_on_values(poptorch, name):
     with pytest.raises(

@@ -445,6 +445,16 @@ def test_a_wrong_description_is_an_error_that_names_what_there_is(text, message)
         trouble.parse(text)
 
 
+def test_the_table_explains_itself_with_an_example_and_names_its_page():
+    table = trouble.describe_kinds()
+    words = table.partition("porting run --inject ")[2].split()[0]
+
+    assert trouble.parse(words).kind is trouble.KINDS["lost-device"]
+    assert "times=N " in table
+    assert "process=I " in table
+    assert "docs/failure-lab.md" in table
+
+
 def test_the_table_lists_every_kind_with_its_settings():
     table = trouble.describe_kinds()
 

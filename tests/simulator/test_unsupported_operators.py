@@ -85,6 +85,29 @@ def test_a_refusal_is_a_finding_with_a_place_and_a_remedy():
     assert "smooth_l1_loss" in finding.help[0]
 
 
+@pytest.mark.parametrize(
+    ("call", "shape", "remedy"),
+    [
+        (lambda x: nn.LSTM(4, 4, num_layers=2)(x), (3, 1, 4), "one layer after the other"),
+        (lambda x: nn.GRU(4, 4, bidirectional=True)(x), (3, 1, 4), "a second layer on `x.flip(0)`"),
+        (lambda x: F.cross_entropy(x, torch.tensor([1]).to("ipu"), torch.ones(4).to("ipu")), (1, 4), "weigh the samples"),
+    ],
+    ids=["layers", "directions", "class weights"],
+)
+def test_a_refused_call_of_a_known_operator_names_the_remedy(call, shape, remedy):
+    import porting.simulator as simulator
+
+    with pytest.raises(simulator.Error) as caught:
+        compiled(simulator, call, *shape)
+
+    assert remedy in caught.value.finding.help[0]
+
+
+def test_a_finding_says_that_the_request_to_report_is_not_meant(poptorch):
+    with pytest.raises(poptorch.Error, match="please report(.|\n)*PopTorch's text: there is nothing to report"):
+        compiled(poptorch, torch.inverse, 2, 2)
+
+
 def test_reading_with_a_mask_raises_the_exception_of_torch(poptorch):
     with pytest.raises(DynamicOutputShapeException):
         compiled(poptorch, lambda x: x[x > 0], 4)
