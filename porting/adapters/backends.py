@@ -15,7 +15,9 @@ __all__ = ["Backend", "find_backend"]
 
 _VENDOR = "poptorch"
 _OWN_PACKAGE = __name__.split(".")[0]
-_USE_SIMULATOR = "to run on the CPU simulator pass `device='sim'` (`porting run --device sim`), or set PORTING_DEVICE=sim"
+_USE_SIMULATOR = (
+    "to run on the CPU simulator pass `device='sim'` (`porting run --device sim`), or set PORTING_DEVICE=sim"
+)
 
 # What importing a native package that does not fit its surroundings is known to raise: libraries that are missing,
 # another version of torch (PopTorch asserts its own), names that torch no longer has.

@@ -72,7 +72,8 @@ def simulated_version() -> int:
     name = os.environ.get("PORTING_SIM_HARDWARE", "").strip().lower()
     if name not in _VERSIONS:
         raise native_error(
-            f"PORTING_SIM_HARDWARE must be 1 or bow, gc200, or 0 for no hardware, got {os.environ['PORTING_SIM_HARDWARE']!r}"
+            "PORTING_SIM_HARDWARE must be 1 or bow, gc200, or 0 for no hardware, got "
+            f"{os.environ['PORTING_SIM_HARDWARE']!r}"
         )
     return _VERSIONS[name]
 

@@ -115,8 +115,10 @@ def _optimizer_state(executor: PoplarExecutor) -> Optional[Dict[str, Any]]:
     return state if optimizer.has_state() else None
 
 
-def _name_other_options(error: Error, saved: Options, present: Options) -> None:
+def _name_other_options(error: Error, saved: Optional[Options], present: Options) -> None:
     """Add to what went wrong which counts of micro-batches differ from those of the file: they decide its shapes."""
+    if saved is None:
+        return
     before, now = saved.toDict(), present.toDict()
     others = [
         f"{key} was {before.get(key)} and is {now.get(key)}" for key in _COUNTS if before.get(key) != now.get(key)

@@ -54,11 +54,11 @@ _INSTEAD: Mapping[str, str] = {
 # The same for calls of operators that the device has otherwise, by words of the refusal.
 _INSTEAD_OF_REFUSED: Mapping[str, str] = {
     "with 1 layer": "use one layer after the other: `nn.LSTM(a, b)`, then `nn.LSTM(b, b)` on its output",
-    "idirectional": "run a second layer on `x.flip(0)` (`flip(1)` if `batch_first`), flip its output, and `torch.cat` both",
+    "idirectional": "run a second layer on `x.flip(0)` (`flip(1)` if `batch_first`), flip its output, `torch.cat` both",
     "without biases": "leave `bias=True`, and set the biases to zero without a gradient",
     "dropout = 0.0": "put an `nn.Dropout` after the layer",
     'Parameter "weight"': (
-        "weigh the samples: `(F.cross_entropy(x, y, reduction='none') * w[y]).sum() / w[y].sum()` with `w` as a buffer, "
+        "weigh the samples: `(F.cross_entropy(x, y, reduction='none') * w[y]).sum() / w[y].sum()`, `w` as a buffer, "
         "marked with `poptorch.identity_loss(value, 'none')`; a loss that is passed to `to_ipu` may keep its weights"
     ),
 }

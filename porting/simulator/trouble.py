@@ -138,7 +138,9 @@ class Injection:
             raise ValueError(f"`{name}` of `{kind}` is a number, not `{value}`") from None
         lowest = 1 if name in _AT_LEAST_ONE else 0
         if number < lowest or (name == "probability" and number > 1):
-            raise ValueError(f"`{name}` of `{kind}` cannot be {value}" + f", it is at least {lowest}" * (number < lowest))
+            raise ValueError(
+                f"`{name}` of `{kind}` cannot be {value}" + f", it is at least {lowest}" * (number < lowest)
+            )
         return number
 
     def is_for_this_process(self) -> bool:
@@ -216,7 +218,12 @@ _COMMON_SETTINGS: Dict[str, Any] = {
     "process": None,
 }
 _AT_LEAST_ONE = frozenset(["at_call", "percent_over", "tile_bytes"])
-_COUNTED = {Moment.COMPILE: "compilations", Moment.ATTACH: "times attached", Moment.CALL: "calls", Moment.BATCH: "batches"}
+_COUNTED = {
+    Moment.COMPILE: "compilations",
+    Moment.ATTACH: "times attached",
+    Moment.CALL: "calls",
+    Moment.BATCH: "batches",
+}
 
 
 def _read_environment() -> None:
@@ -244,7 +251,7 @@ def _report_what_did_not_strike(asked_for: Sequence[Injection]) -> None:
             # asynchronous loaders read their batches in a process of their own
             where = " in this process" if moment is Moment.BATCH else ""
             count = f"{injection.num_moments} {_COUNTED.get(moment, 'calls')}"
-            print(f"failure lab: {injection.text} did not strike{where} ({count})", file=sys.stderr)
+            sys.stderr.write(f"failure lab: {injection.text} did not strike{where} ({count})\n")
 
 
 _read_environment()

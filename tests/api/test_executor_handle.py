@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import copy
 import re
+import traceback
 
 import pytest
 import torch
@@ -93,6 +94,18 @@ def test_compiling_for_another_batch_needs_the_old_executable_destroyed(make_mod
 
     assert caught.value.code == "B001"
     assert any("ported.destroy()" in line for line in caught.value.finding.help)
+
+
+def test_a_traceback_shows_a_finding_once(batches):
+    class Gate(nn.Linear):
+        def forward(self, x):
+            return x if x.mean() > 0 else -x
+
+    with pytest.raises(CaptureError) as caught:
+        to_ipu(Gate(2, 2), nn.CrossEntropyLoss())(*batches[0])
+
+    shown = "".join(traceback.format_exception(type(caught.value), caught.value, caught.tb))
+    assert shown.count("error[C001]") == 1
 
 
 def test_a_first_call_that_compiles_says_what_it_cost(make_model, batches, caplog):

@@ -108,7 +108,9 @@ def test_no_loss_is_refused_with_the_remedy(refusal):
     finding = refusal(lambda w: w * 2, mode="training")
 
     assert finding.code == "L004"
-    assert "identity_loss" in finding.help[0]
+    assert "in `forward`" in finding.help[0]
+    assert "identity_loss" in finding.help[1]
+    assert "to_ipu(model, loss)" in finding.help[2]
 
 
 def test_inference_asks_for_no_loss(trace):

@@ -14,12 +14,14 @@ import io
 import linecache
 import re
 import shlex
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 import pytest
 
+from porting.aliases import COMPANIONS, VENDOR
 from porting.cli.main import VERBS, main
 
 ROOT = Path(__file__).parents[2]
@@ -32,6 +34,17 @@ each_page = pytest.mark.parametrize("page", PAGES, ids=[str(page.relative_to(ROO
 without_vendor = pytest.mark.skipif(
     importlib.util.find_spec("poptorch") is not None, reason="pages show what happens without the vendor's PopTorch"
 )
+
+
+@pytest.fixture(autouse=True)
+def _aliases_end_with_the_page(monkeypatch):
+    """Take the vendor's names that a page brings in out of this process again."""
+    before = set(sys.modules)
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    yield
+    for name in set(sys.modules) - before:
+        if name.partition(".")[0] in {**VENDOR, **COMPANIONS}:
+            del sys.modules[name]
 
 
 @dataclass(frozen=True)
@@ -153,6 +166,18 @@ def headings_of(page: Path) -> List[str]:
     """List the anchors that GitHub makes of a page's headings."""
     titles = re.findall(r"^#+ (.*)$", page.read_text("utf-8"), re.MULTILINE)
     return [re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles]
+
+
+@without_vendor
+@pytest.mark.parametrize("name", ["train.py", "gate.py"])
+def test_an_example_of_the_readme_runs_on_its_own_as_a_file(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("PORTING_DEVICE")
+    block = next(block for block in blocks_of(ROOT / "README.md") if block.file_name == name)
+
+    _printed, code = run(block, {"__name__": "__main__"})
+
+    assert code == block.raises
 
 
 def test_the_first_example_of_the_readme_has_ten_lines_of_code():

@@ -15,6 +15,7 @@ import torch
 
 import porting.simulator as simulator
 from porting.simulator import _import_effects
+from porting.simulator.errors import native_error
 
 IMPORT = "import porting.simulator as poptorch\n"
 PROGRAM = f"""
@@ -121,6 +122,22 @@ def test_an_uncaught_error_of_a_command_shows_what_the_command_said(caplog, stdo
     assert (record.name, record.levelname) == ("poptorch::python", "CRITICAL")
     assert record.getMessage().startswith("subprocess.CalledProcessError: Command 'make' returned")
     assert record.getMessage().endswith("stdout of the command:\nsaid\nstderr of the command:\nwarned")
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (KeyboardInterrupt(), "interrupted"),
+        (native_error("one of them has ended", kind="popdist_error"), "one of them has ended"),
+    ],
+)
+def test_what_comes_over_all_instances_at_once_is_one_line(caplog, monkeypatch, error, said):
+    monkeypatch.setenv("PORTING_RENDEZVOUS", "somewhere")
+
+    _import_effects._logging_hook(sys.__excepthook__)(type(error), error, None)
+
+    assert caplog.messages[0].endswith(said)
+    assert len(caplog.messages[0].splitlines()) == 1
 
 
 def test_another_tools_hook_for_uncaught_errors_is_still_called(caplog):

@@ -234,7 +234,9 @@ def test_options_that_cut_the_batch_differently_are_named(poptorch, tmp_path):
     options = poptorch.Options().deviceIterations(4)
     poptorch.inferenceModel(nn.ReLU(), options).compileAndExport(tmp_path / "file", torch.ones(4))
 
-    with pytest.raises(poptorch.Error, match="not those that the file was saved with: device_iterations was 4 and is 1"):
+    with pytest.raises(
+        poptorch.Error, match="not those that the file was saved with: device_iterations was 4 and is 1"
+    ):
         poptorch.inferenceModel(nn.ReLU()).loadExecutable(tmp_path / "file")
 
 

@@ -121,8 +121,25 @@ def test_tensors_cannot_leave_the_device(poptorch, move):
         run(poptorch, move, torch.ones(2))
 
 
+def test_a_tensor_kept_on_the_module_is_warned_of_with_code_and_remedy(caplog):
+    import porting.simulator as simulator
+
+    class Keeping(torch.nn.Module):
+        def forward(self, x):
+            self.last = x * 2
+            return self.last
+
+    simulator.inferenceModel(Keeping())(torch.ones(2))
+
+    (warning,) = [message for message in caplog.messages if "`self.last`" in message]
+    assert warning.startswith("C014: ")
+    assert warning.endswith("belongs in a registered buffer")
+
+
 def test_a_refused_move_names_where_to(poptorch):
-    with pytest.raises(poptorch.Error, match=r"Illegal move to cuda \(via `.to\(\"cuda\"\)`\) when using the dispatcher"):
+    with pytest.raises(
+        poptorch.Error, match=r"Illegal move to cuda \(via `.to\(\"cuda\"\)`\) when using the dispatcher"
+    ):
         run(poptorch, lambda x: x.to("cuda"), torch.ones(2))
 
 

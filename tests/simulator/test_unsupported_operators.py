@@ -86,19 +86,19 @@ def test_a_refusal_is_a_finding_with_a_place_and_a_remedy():
 
 
 @pytest.mark.parametrize(
-    ("call", "shape", "remedy"),
+    ("model", "inputs", "remedy"),
     [
-        (lambda x: nn.LSTM(4, 4, num_layers=2)(x), (3, 1, 4), "one layer after the other"),
-        (lambda x: nn.GRU(4, 4, bidirectional=True)(x), (3, 1, 4), "a second layer on `x.flip(0)`"),
-        (lambda x: F.cross_entropy(x, torch.tensor([1]).to("ipu"), torch.ones(4).to("ipu")), (1, 4), "weigh the samples"),
+        (nn.LSTM(4, 4, num_layers=2), [torch.ones(3, 1, 4)], "one layer after the other"),
+        (nn.GRU(4, 4, bidirectional=True), [torch.ones(3, 1, 4)], "a second layer on `x.flip(0)`"),
+        (nn.CrossEntropyLoss(torch.ones(4)), [torch.ones(1, 4), torch.tensor([1])], "weigh the samples"),
     ],
     ids=["layers", "directions", "class weights"],
 )
-def test_a_refused_call_of_a_known_operator_names_the_remedy(call, shape, remedy):
+def test_a_refused_call_of_a_known_operator_names_the_remedy(model, inputs, remedy):
     import porting.simulator as simulator
 
     with pytest.raises(simulator.Error) as caught:
-        compiled(simulator, call, *shape)
+        simulator.inferenceModel(model).compile(*inputs)
 
     assert remedy in caught.value.finding.help[0]
 
