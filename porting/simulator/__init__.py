@@ -18,17 +18,17 @@ from . import (
     profiling,
     testing,
 )
-from ._blocks import BeginBlock, Block, BlockFunction, BlockId, LegacyBeginBlockFn, removeBlocks
 from ._dataloader import AsynchronousDataAccessor, DataLoader, _SubDataset  # noqa: F401
-from ._executable_file import importPoptorchMetadataFromFile
+from ._executables.executable_file import importPoptorchMetadataFromFile
+from ._execution.model_wrapping import inferenceModel, load, trainingModel
 from ._import_effects import apply_import_effects, registerGeometricCustomArgParsers
 from ._logging import logger, setLogLevel
-from ._model_wrapping import inferenceModel, load, trainingModel
-from ._multi_conv import MultiConv
-from ._name_scopes import Attribute, NameScope
 from ._poplar_executor import PoplarExecutor
 from ._printing import module_repr
 from ._printing import print_module as print  # noqa: F401 - shadows the built-in function here, as in PopTorch
+from ._scopes.blocks import BeginBlock, Block, BlockFunction, BlockId, LegacyBeginBlockFn, removeBlocks
+from ._scopes.multi_conv import MultiConv
+from ._scopes.name_scopes import Attribute, NameScope
 from ._structure_parsers import ICustomArgParser, registerCustomArgParser
 from ._tracing_state import (
     _OverwriteContextManager,  # noqa: F401 - libraries register replacements of functions

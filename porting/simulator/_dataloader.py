@@ -10,11 +10,11 @@ import torch.utils.data
 
 from ..process import usable_cores
 from . import trouble
-from ._async_accessor import AsynchronousDataAccessor
-from ._batch_combining import combine_batches
-from ._batch_reading import tensor_batch_fetcher
+from ._loading.async_accessor import AsynchronousDataAccessor
+from ._loading.batch_combining import combine_batches
+from ._loading.batch_reading import tensor_batch_fetcher
+from ._loading.sub_dataset import _SubDataset
 from ._logging import logger
-from ._sub_dataset import _SubDataset
 from .enums import DataLoaderMode
 from .errors import createPoptorchError
 from .options import Options

@@ -5,9 +5,9 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
-from ._executable_cache import compilation_lock as distributedCacheLock
-from ._host_weights import restore_wrapper_if_necessary, unwrap_model, wrap_model
+from ._executables.executable_cache import compilation_lock as distributedCacheLock
 from ._tracing_state import isDispatchTracing, isRunningOnIpu
+from ._weights.host_weights import restore_wrapper_if_necessary, unwrap_model, wrap_model
 
 __all__ = [
     "distributedCacheLock",

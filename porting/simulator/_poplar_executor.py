@@ -11,24 +11,32 @@ from torch import nn
 
 from . import _tracing_state, profiling
 from ._args_parser import ArgsParser, BoundArguments, CompiledSignature
-from ._attachment import attach_again, destroy, detach, leave_weights_behind, refuse_to_run
-from ._compilation import compile_executor
-from ._compiler import CompiledModel
-from ._device_calls import run_call
-from ._device_optimizer import DeviceOptimizer, parameter_names
-from ._device_pool import Claim
-from ._executor_options import executor_options
-from ._graph_views import anchored_tensor, popart_ir, tensor_names_of
-from ._host_weights import wrap_model
+from ._executables.saved_executables import FileName, load_executable, save_executable
+from ._execution.attachment import attach_again, destroy, detach, leave_weights_behind, refuse_to_run
+from ._execution.compilation import compile_executor
+from ._execution.compiler import CompiledModel
+from ._execution.device_calls import run_call
+from ._execution.device_pool import Claim
+from ._execution.executor_options import executor_options
+from ._execution.model_access import ParameterProxy, is_move, warn_of_move
+from ._execution.perf_counters import (
+    CallTimes,
+    Counters,
+    Latency,
+    compilation_time,
+    cycle_count,
+    latency,
+    perf_counters,
+)
+from ._execution.random_stream import keep_random_state, random_state
+from ._graph.graph_views import anchored_tensor, popart_ir, tensor_names_of
 from ._logging import logger
-from ._model_access import ParameterProxy, is_move, warn_of_move
-from ._perf_counters import CallTimes, Counters, Latency, compilation_time, cycle_count, latency, perf_counters
+from ._optimizer.device_optimizer import DeviceOptimizer, parameter_names
 from ._printing import module_repr
-from ._random_stream import keep_random_state, random_state
-from ._replica_parameters import PerReplicaParams
-from ._saved_executables import FileName, load_executable, save_executable
-from ._weight_owners import Owner, owned_class
-from ._weight_transfer import (
+from ._weights.host_weights import wrap_model
+from ._weights.replica_parameters import PerReplicaParams
+from ._weights.weight_owners import Owner, owned_class
+from ._weights.weight_transfer import (
     copy_named_buffers_to_device,
     copy_weights_to_device,
     copy_weights_to_host,

@@ -10,9 +10,9 @@ from typing import Any, Callable, Mapping, Optional, Sequence, Tuple
 
 import torch
 
-from ._device_pool import refusal, release_device, waits_for_ipus
-from ._host_weights import upload_weights
+from ._execution.device_pool import refusal, release_device, waits_for_ipus
 from ._logging import cpp_log
+from ._weights.host_weights import upload_weights
 from .errors import native_error
 
 __all__ = ["KINDS", "Kind", "Moment"]

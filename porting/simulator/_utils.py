@@ -9,7 +9,7 @@ import torch
 
 from ..capture import flatten_tensors, rebuild
 from ..capture.device_tensor import DeviceTensor
-from ._custom_ops import accessAttributes
+from ._operators.custom_ops import accessAttributes
 from .errors import createPoptorchError
 
 __all__ = ["accessAttributes", "flattenTensorStructure", "getIpuTensorId", "reconstructTensorStructure"]

@@ -6,8 +6,8 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import torch
 
-from ._example_custom_ops import EXAMPLE_OPS
-from ._user_results import listed
+from ._operators.example_custom_ops import EXAMPLE_OPS
+from ._operators.user_results import listed
 
 __all__ = ["CustomOp", "find_custom_op", "register_custom_op"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ._annotations import (
+from ._operators.annotations import (
     identity_loss,
     nop,
     recomputationCheckpoint,
@@ -11,7 +11,14 @@ from ._annotations import (
     set_overlap_for_input,
     set_overlap_for_output,
 )
-from ._blocks import (
+from ._operators.control_flow import cond, for_loop
+from ._operators.cpu_op import CPU
+from ._operators.ctc_decoder import ctc_beam_search_decoder
+from ._operators.custom_ops import ATTR_PREFIX, accessAttributes, attributes_lists, custom_op
+from ._operators.dynamic_slices import dynamic_slice, dynamic_update
+from ._operators.point_ops import fps, nearest
+from ._operators.print_tensor import ipu_print_tensor
+from ._scopes.blocks import (
     BeginBlock,
     Block,
     BlockFunction,
@@ -20,16 +27,9 @@ from ._blocks import (
     _BlockHook,  # noqa: F401 - programs look for hooks of this class
     removeBlocks,
 )
-from ._control_flow import cond, for_loop
-from ._cpu_op import CPU
-from ._ctc_decoder import ctc_beam_search_decoder
-from ._custom_ops import ATTR_PREFIX, accessAttributes, attributes_lists, custom_op
-from ._dynamic_slices import dynamic_slice, dynamic_update
-from ._multi_conv import MultiConv
-from ._name_scopes import Attribute, NameScope
-from ._point_ops import fps, nearest
-from ._print_tensor import ipu_print_tensor
-from ._scope_operators import define_scope_operators
+from ._scopes.multi_conv import MultiConv
+from ._scopes.name_scopes import Attribute, NameScope
+from ._scopes.scope_operators import define_scope_operators
 
 __all__ = [
     "ATTR_PREFIX",

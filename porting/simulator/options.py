@@ -9,17 +9,8 @@ from typing import Any, Dict, List, Optional
 import torch
 
 from porting.simulator import _options_config
-from porting.simulator._execution_strategies import (
-    ParallelPhasedExecution,
-    Phase,
-    PipelinedExecution,
-    SerialPhasedExecution,
-    ShardedExecution,
-    Stage,
-    _IExecutionStrategy,
-)
+from porting.simulator._execution.progress_bar import CompilationProgressBar
 from porting.simulator._logging import logger
-from porting.simulator._name_scopes import Attribute
 from porting.simulator._options_config import ConfigFileError
 from porting.simulator._options_groups import (
     TensorLocationSettings,
@@ -33,7 +24,16 @@ from porting.simulator._options_groups import (
     profiling_engine_options,
 )
 from porting.simulator._options_impl import OptionsDict, require
-from porting.simulator._progress_bar import CompilationProgressBar
+from porting.simulator._scopes.execution_strategies import (
+    ParallelPhasedExecution,
+    Phase,
+    PipelinedExecution,
+    SerialPhasedExecution,
+    ShardedExecution,
+    Stage,
+    _IExecutionStrategy,
+)
+from porting.simulator._scopes.name_scopes import Attribute
 from porting.simulator.enums import CommGroupType, ConnectionType, OutputMode, SyncPattern
 
 __all__ = [

@@ -182,7 +182,7 @@ def test_no_weights_are_copied_while_detached(poptorch, executor, regression, me
 
 def test_a_failed_attachment_can_be_tried_again(poptorch, executor, batch, monkeypatch):
     executor.detachFromDevice()
-    monkeypatch.setattr("porting.simulator._attachment.send_weights", lambda _executor: 1 / 0)
+    monkeypatch.setattr("porting.simulator._execution.attachment.send_weights", lambda _executor: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         executor(*batch)
     monkeypatch.undo()

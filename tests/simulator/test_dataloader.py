@@ -15,7 +15,7 @@ from porting.simulator._dataloader import DataLoader
 from porting.simulator.enums import CommGroupType
 from porting.simulator.errors import Error
 
-from .loading import Counting, batches_of, numbers, options_for, seen
+from .counting_datasets import Counting, batches_of, numbers, options_for, seen
 
 # combined batches
 

@@ -11,8 +11,8 @@ from torch.utils.data import Dataset
 from porting.simulator._dataloader import DataLoader
 from porting.simulator.enums import DataLoaderMode, SharingStrategy
 
+from .counting_datasets import Counting, batches_of, numbers, options_for, seen
 from .leaks import nothing_left_behind
-from .loading import Counting, batches_of, numbers, options_for, seen
 
 MODES = list(DataLoaderMode)
 FORK = {"sharing_strategy": SharingStrategy.Fork}

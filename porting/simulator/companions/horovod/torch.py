@@ -10,7 +10,7 @@ import torch
 from torch import distributed
 
 from ....process import Instance, this_instance
-from ... import _process_group
+from ..._execution import process_group
 from .._missing import refuse, refuse_unknown_names
 
 __all__ = [
@@ -67,7 +67,7 @@ def init(*_args: Any, **_kwargs: Any) -> None:
     """Connect this process with the others; waits for them. A single process needs none."""
     instance = this_instance()
     if instance.size > 1:
-        _process_group.connect(instance.index, instance.size)
+        process_group.connect(instance.index, instance.size)
     _state.is_initialized = True
 
 

@@ -12,9 +12,9 @@ from typing import Any, Callable, Iterable, Optional
 import torch
 
 from ....process import this_instance
-from ... import _process_group
-from ..._device_pool import device_table, reserved_ipus
-from ..._device_target import num_simulated_ipus
+from ..._execution import process_group
+from ..._execution.device_pool import device_table, reserved_ipus
+from ..._execution.device_target import num_simulated_ipus
 from .._missing import refuse_unknown_names
 
 __all__ = [
@@ -39,7 +39,7 @@ def init() -> None:
     """Connect this instance with the others; waits for them."""
     instance = this_instance()
     if instance.size > 1:
-        _process_group.connect(instance.index, instance.size)
+        process_group.connect(instance.index, instance.size)
 
 
 def finalize() -> None:

@@ -1,0 +1,1 @@
+"""Executables as files: saving, loading, the cache."""

@@ -1,0 +1,114 @@
+"""The folder of compiled executables: one file for each graph, and a lock so that one process compiles at a time.
+
+A file is named after the fingerprint of its graph and holds, for now, the graph itself and no program. Its first line
+is the format, so that files of a later version are told apart.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Iterator, Optional
+
+from torch import nn
+
+from ...capture import StepGraph
+from .._execution.device_target import uses_ipu_model
+from .._graph.graph_files import fingerprint, graph_record, write_atomically
+from .._logging import cpp_log, logger
+from ..options import Options
+
+__all__ = ["cache_folder", "compilation_lock", "keep_executable"]
+
+CACHE_FORMAT = b"porting simulator executable 1\n"
+
+
+def cache_folder(options: Options) -> Optional[Path]:
+    """Return the folder of executables; None if caching is off."""
+    settings = options._Popart.options
+    path = settings.get("cachePath")
+    return Path(path) if path and settings.get("enableEngineCaching") else None
+
+
+def keep_executable(graph: StepGraph, options: Options, *, settings: Any) -> None:
+    """Write the file of `graph`, which runs with `settings`, unless it is there; nothing happens for the IPU model.
+
+    Raises AssertionError for a folder that cannot be written to.
+    """
+    folder = cache_folder(options)
+    if folder is None or uses_ipu_model(options):
+        return
+    _require_writable(folder)
+    record = graph_record(graph)
+    path = folder / f"{fingerprint(record, settings=settings)[:32]}.popef"
+    if _is_kept(path):
+        cpp_log("debug", f"The executable is in the cache already: {path}")
+        return
+    write_atomically(path, CACHE_FORMAT + json.dumps(record).encode() + b"\n")
+    cpp_log("debug", f"Saved the executable to the cache: {path}")
+
+
+@contextmanager
+def compilation_lock(model: nn.Module, options: Options) -> Iterator[bool]:
+    """Let one process of a distributed run after the other compile `model`; yields whether this one is the first.
+
+    The compiler does not ask that: programs do that take the lock themselves, as `distributedCacheLock`.
+    The lock is a file in the cache folder, named after the model; each process adds a character, and the last one
+    removes the file. A single process needs no lock, nor do processes without a cache: they get a warning instead.
+    """
+    num_processes = options.Distributed.numProcesses
+    folder = cache_folder(options)
+    if num_processes > 1 and folder is None:
+        logger.warning("Use poptorch.Options.enableExecutableCaching() to avoid compiling the model once per process")
+    if num_processes <= 1 or folder is None:
+        yield False
+        return
+    _require_writable(folder)
+    path = folder / f"{hashlib.md5(repr(model).encode()).hexdigest()}.lock"
+    with _locked(path) as file:
+        file.write("0")
+        file.flush()
+        position = file.tell()
+        process = options.Distributed.processId
+        logger.debug("Executable cache file locked by process %s (pos %d/%d)", process, position, num_processes)
+        try:
+            yield position == 1
+        finally:
+            if position >= num_processes:
+                path.unlink()
+            logger.debug("Process %s released the cache lock", process)
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[Any]:
+    """Open the file for appending, alone; a file that the last process of an earlier round removed is not used."""
+    import fcntl  # not on Windows, where nothing is distributed
+
+    while True:
+        with open(path, "a", encoding="ascii") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            if path.exists() and os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
+                file.seek(0, os.SEEK_END)
+                yield file
+                return
+
+
+def _require_writable(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        pass
+    if not (folder.is_dir() and os.access(folder, os.W_OK)):
+        raise AssertionError(f"Cache folder {folder} is not writable")
+
+
+def _is_kept(path: Path) -> bool:
+    """Tell whether `path` is a whole file of this format; a damaged one is written again."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(len(CACHE_FORMAT)) == CACHE_FORMAT and file.read()[-1:] == b"\n"
+    except FileNotFoundError:
+        return False

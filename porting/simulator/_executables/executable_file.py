@@ -1,0 +1,129 @@
+"""The file format of saved executables: a head, then sections with a length and a checksum each.
+
+Layout: 12 bytes `MAGIC`, 4 bytes format version, then for each section 4 bytes tag, 8 bytes length, 32 bytes SHA-256,
+and the content. Numbers are little endian. ``EXEC`` is the compressed record of the graph, ``META`` the pickled
+`PoptorchData`. Pickles run code when they are read: open only files that you trust, as with PopTorch itself.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import struct
+import zlib
+from pathlib import Path
+from typing import Any, BinaryIO, Dict, List, NamedTuple, Union
+
+from .._graph.graph_files import write_atomically
+from ..errors import Error, native_error
+
+__all__ = [
+    "appendPoptorchMetadataToFile",
+    "importPoptorchMetadataFromFile",
+    "read_graph_record",
+    "write_executable_file",
+]
+
+MAGIC = b"PORTING-SIM\n"
+VERSION = 1
+
+_HEAD = struct.Struct("<12sI")
+_SECTION = struct.Struct("<4sQ32s")
+_GRAPH, _METADATA = b"EXEC", b"META"
+
+FileName = Union[str, Path]
+
+
+class _Place(NamedTuple):
+    """Where a section's content is in its file."""
+
+    tag: bytes
+    start: int
+    length: int
+    checksum: bytes
+
+
+def write_executable_file(filename: FileName, record: Any, metadata: bytes) -> None:
+    """Write the record of a graph and serialized metadata as one file."""
+    _write(filename, {_GRAPH: zlib.compress(json.dumps(record).encode()), _METADATA: metadata})
+
+
+def appendPoptorchMetadataToFile(serialized_poptorch_metadata: bytes, filename: FileName) -> None:
+    """Put metadata into the file of an executable, in the place of what it has.
+
+    Raises `poptorch.Error` for a file that is no executable of the simulator.
+    """
+    _write(filename, {**_read(filename), _METADATA: bytes(serialized_poptorch_metadata)})
+
+
+def importPoptorchMetadataFromFile(filename: FileName) -> bytes:
+    """Return the pickled metadata of a saved executable.
+
+    Raises `poptorch.Error` with the file and the byte for one that is damaged, of another kind, or without metadata.
+    """
+    return _section(filename, _METADATA, "metadata")
+
+
+def read_graph_record(filename: FileName) -> Any:
+    """Return the record of the graph in a saved executable; `poptorch.Error` as above."""
+    return json.loads(zlib.decompress(_section(filename, _GRAPH, "executable")))
+
+
+def _section(filename: FileName, tag: bytes, what: str) -> bytes:
+    """Return the content of one section; the others are passed over."""
+    with open(filename, "rb") as file:
+        for place in _places(filename, file):
+            if place.tag == tag:
+                return _content(filename, file, place)
+    raise native_error(f"Invalid file {filename}: it has no {what}")
+
+
+def _write(filename: FileName, sections: Dict[bytes, bytes]) -> None:
+    parts = [_HEAD.pack(MAGIC, VERSION)]
+    for tag, content in sections.items():
+        parts += [_SECTION.pack(tag, len(content), hashlib.sha256(content).digest()), content]
+    write_atomically(Path(filename), b"".join(parts))
+
+
+def _read(filename: FileName) -> Dict[bytes, bytes]:
+    with open(filename, "rb") as file:
+        return {place.tag: _content(filename, file, place) for place in _places(filename, file)}
+
+
+def _places(filename: FileName, file: BinaryIO) -> List[_Place]:
+    """List where the sections of a file are; their contents are not read."""
+    size = os.fstat(file.fileno()).st_size
+    head = file.read(_HEAD.size)
+    if head[: len(MAGIC)] != MAGIC:
+        raise _damaged(filename, 0, "it is not an executable that the simulator saved")
+    if len(head) < _HEAD.size:
+        raise _damaged(filename, size, "it ends within its head")
+    version = _HEAD.unpack(head)[1]
+    if version != VERSION:
+        raise _damaged(filename, len(MAGIC), f"it has the format {version}, this version reads {VERSION}")
+    places: List[_Place] = []
+    position = _HEAD.size
+    while position < size:
+        if position + _SECTION.size > size:
+            raise _damaged(filename, position, "it ends within the head of a section")
+        file.seek(position)
+        tag, length, checksum = _SECTION.unpack(file.read(_SECTION.size))
+        start = position + _SECTION.size
+        if start + length > size:
+            raise _damaged(filename, size, f"it ends after {size - start} of {length} bytes of a section")
+        places.append(_Place(tag, start, length, checksum))
+        position = start + length
+    return places
+
+
+def _content(filename: FileName, file: BinaryIO, place: _Place) -> bytes:
+    file.seek(place.start)
+    content = file.read(place.length)
+    if hashlib.sha256(content).digest() != place.checksum:
+        raise _damaged(filename, place.start, "the content does not match its checksum")
+    return content
+
+
+def _damaged(filename: FileName, position: int, what: str) -> Error:
+    return native_error(f"Invalid file {filename}: {what} (byte {position})")

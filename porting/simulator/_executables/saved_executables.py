@@ -1,0 +1,138 @@
+"""`save` and `loadExecutable`: an executor's executable, arguments, options, model and states in one file.
+
+The executable is the graph of the captured step. Loading traces the model again, as PopTorch does, and compares.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Dict, Optional, Union
+
+from .. import optim
+from .._args_parser import CompiledSignature
+from .._execution.compilation import compile_executor
+from .._graph.graph_files import graph_record
+from .._logging import logger
+from .._poptorch_data import PoptorchData, parse
+from .._version import VERSION
+from ..errors import Error, createPoptorchError
+from ..options import Options
+from .executable_file import importPoptorchMetadataFromFile, read_graph_record, write_executable_file
+
+if TYPE_CHECKING:
+    from .._poplar_executor import PoplarExecutor
+
+__all__ = ["load_executable", "read_metadata", "save_executable"]
+
+_DEFAULT_FILE_NAME = "model.poptorch"
+_COUNTS = ("device_iterations", "replication_factor", "gradient_accumulation", "input_group_size")
+
+FileName = Union[str, Path]
+
+
+def save_executable(executor: PoplarExecutor, filename: FileName, *, export_model: bool, save_rng_state: bool) -> None:
+    """Write the file; in a directory it is called ``model.poptorch``.
+
+    What was trained is fetched first, unless the device is offline. Raises `poptorch.Error` without an executable and
+    AssertionError if the folder's name belongs to a file.
+    """
+    compiled = executor._require_compiled()
+    path = _path_for(filename)
+    options = executor._options
+    data = PoptorchData(
+        VERSION,
+        executor._signature,
+        options,
+        random_seed=options.random_seed if options.exists("random_seed") else None,
+        rng_state=executor.rng_state if save_rng_state else None,
+    )
+    if export_model:
+        data.training = executor._training
+        data.model = executor._user_model
+        data.optimizer = executor._optimizer
+        data.optimizer_state = _optimizer_state(executor)
+        data.per_replica_params = executor.per_replica_params
+    write_executable_file(path, graph_record(compiled.graph), data.serialize())
+
+
+def load_executable(executor: PoplarExecutor, filename: FileName, data: Optional[PoptorchData] = None) -> None:
+    """Take over a saved executable: trace the executor's model with the saved arguments, and attach.
+
+    Until the file is known to fit, the executor keeps the executable that it has.
+    `data` are the metadata of the file if they were read already.
+    Raises `poptorch.Error` for a file that cannot be used and for a model that is another than the saved one.
+    """
+    if data is None:
+        try:
+            data = read_metadata(filename)
+        except AssertionError as error:
+            raise createPoptorchError(str(error)) from None
+    signature: CompiledSignature = data.executable_inputs
+    record = read_graph_record(filename)
+
+    def check(graph: Any) -> None:
+        _refuse_other_graph(filename, record, graph_record(graph))
+
+    try:
+        compile_executor(executor, signature.example(), check_graph=check)
+    except Error as error:
+        _name_other_options(error, data.options, executor._options)
+        raise
+
+
+def read_metadata(filename: FileName) -> PoptorchData:
+    """Return the metadata of a file; AssertionError "Invalid file ..." for those of another version."""
+    logger.debug("Loading metadata from %s", filename)
+    serialized = importPoptorchMetadataFromFile(filename)
+    try:
+        return parse(serialized, VERSION)
+    except AssertionError as error:
+        raise AssertionError(f"Invalid file {filename}: {error}") from None
+
+
+def _path_for(filename: FileName) -> Path:
+    path = Path(filename)
+    if path.is_dir():
+        folder, path = path, path / _DEFAULT_FILE_NAME
+        logger.warning("save(): %s is a directory, saving model to %s", folder, path)
+    folder = path.parent
+    if not folder.exists():
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except (FileExistsError, NotADirectoryError):
+            pass
+    if not folder.is_dir():
+        raise AssertionError(f"Destination folder {folder} is not a directory")
+    return path
+
+
+def _optimizer_state(executor: PoplarExecutor) -> Optional[Dict[str, Any]]:
+    """Return the state of a PopTorch optimizer, up to date with the device; None if there is none yet."""
+    optimizer = executor._optimizer
+    if not isinstance(optimizer, optim.Optimizer):
+        return None
+    state = optimizer.state_dict()
+    return state if optimizer.has_state() else None
+
+
+def _name_other_options(error: Error, saved: Optional[Options], present: Options) -> None:
+    """Add to what went wrong which counts of micro-batches differ from those of the file: they decide its shapes."""
+    if saved is None:
+        return
+    before, now = saved.toDict(), present.toDict()
+    others = [
+        f"{key} was {before.get(key)} and is {now.get(key)}" for key in _COUNTS if before.get(key) != now.get(key)
+    ]
+    if others:
+        addition = f"\nThe options are not those that the file was saved with: {', '.join(others)}"
+        error.message += addition
+        error.args = (f"{error}{addition}",)
+
+
+def _refuse_other_graph(filename: FileName, saved: Dict[str, Any], traced: Dict[str, Any]) -> None:
+    differences = [key for key in saved if saved[key] != traced.get(key)]
+    if differences:
+        raise createPoptorchError(
+            f"Invalid file {filename}: it holds the executable of another model than this one (different: "
+            f"{', '.join(differences)})"
+        )

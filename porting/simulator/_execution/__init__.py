@@ -1,0 +1,1 @@
+"""What an executor does: compile, take a device, run calls, measure them."""

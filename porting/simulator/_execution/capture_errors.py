@@ -1,0 +1,134 @@
+"""PopTorch's words for what a capture refuses, with the toolkit's explanation below them."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Callable, Dict, Type
+
+from torch._subclasses.fake_tensor import DynamicOutputShapeException
+
+from ...diagnostics import CaptureError, Finding, render
+from ..errors import Error
+
+__all__ = ["TYPE_NAMES", "CaptureRefusal", "DynamicShapeRefusal", "vendor_error"]
+
+
+class CaptureRefusal(Error):
+    """What a capture refused: `message` is PopTorch's text, `finding` the same as data, `str` has both."""
+
+    def __init__(self, message: str, finding: Finding) -> None:
+        is_python = finding.code in _RAISED_BY_PYTHON
+        prefix = "'poptorch_py_error': " if is_python else ""
+        super().__init__(f"{prefix}{message}\n\n{render(finding)}")
+        self.message = message
+        self.finding = finding
+        self.type = "poptorch_py_error" if is_python else Error.type
+
+    def __reduce__(self) -> Any:
+        return type(self), (self.message, self.finding)
+
+
+class DynamicShapeRefusal(CaptureRefusal, DynamicOutputShapeException):
+    """Reading with a boolean mask: PopTorch lets torch's own exception through here."""
+
+    def __init__(self, message: str, finding: Finding) -> None:
+        CaptureRefusal.__init__(self, message, finding)
+        self.func = None  # type: ignore[assignment]
+        self.args = (f"{message}\n\n{render(finding)}",)
+
+    # Torch's exception is a data class, which takes the hash, the text and the representation away.
+    __hash__ = Exception.__hash__
+    __repr__ = Exception.__repr__
+
+
+# PopTorch finds these in its Python part, the others in its compiled part.
+_RAISED_BY_PYTHON = frozenset(["C006"])
+
+_HOST_READ = (
+    "aten::item is only supported in eager mode, but was intercepted in a static graph. This means an IPU to CPU copy "
+    "was triggered before the end of the graph, for example by calling tensor.item(). Please ensure that any such "
+    "copies are removed."
+)
+_ILLEGAL_MOVE = (
+    'Illegal move to {} (via `.to("{}")`) when using the dispatcher. Instead, return this output as an IPU tensor.'
+)
+# Operators that have a static form, which PopTorch asks for.
+_VALUE_SIZED = {
+    "one_hot": "OneHot num classes must be specified and must be constant.",
+    "bincount": (
+        "Bincount `minlength` must be specified and must be a constant. On the IPU MK2 platform the minimum length is "
+        "also the maximum length."
+    ),
+}
+# What PopTorch's messages call torch's types.
+TYPE_NAMES: Dict[str, str] = {
+    "float32": "Float",
+    "float64": "Double",
+    "float16": "Half",
+    "bfloat16": "BFloat16",
+    "int64": "Long",
+    "int32": "Int",
+    "int16": "Short",
+    "int8": "Char",
+    "uint8": "Byte",
+    "bool": "Bool",
+}
+
+
+def _dynamic_shape(finding: Finding) -> str:
+    quoted = re.search(r"`aten::([^`]+)`", finding.message or "")
+    operator = quoted.group(1) if quoted else ""
+    # PopTorch finds all of these by the operator that they come down to.
+    return _VALUE_SIZED.get(operator) or (
+        "Operations using aten::nonzero are unsupported because the output shape is determined by the tensor values. "
+        "The IPU cannot support dynamic output shapes."
+    )
+
+
+def _cpu_tensor(finding: Finding) -> str:
+    facts = dict(note.split("=", 1) for note in finding.notes if "=" in note)
+    if not facts:
+        return "An input tensor to an IPU model can not have requires_grad set to True."
+    kind = TYPE_NAMES.get(facts.get("dtype", ""), facts.get("dtype", ""))
+    return (
+        f"Expected an IPU tensor but got tensor(device=cpu, shape={facts.get('shape', '')}, dtype={kind}). Constant "
+        'tensors should be moved explicitly to the IPU, via cpu_tensor.to("ipu")'
+    )
+
+
+def _illegal_move(finding: Finding) -> str:
+    moved = re.search(r"to `([^`]+)`", finding.message or "")
+    device = moved.group(1) if moved else "cpu"
+    return _ILLEGAL_MOVE.format("CPU" if device == "cpu" else device, device)
+
+
+def _unsupported_type(finding: Finding) -> str:
+    message = finding.message or ""
+    named = re.findall(r"torch\.\w+", message)
+    kind = named[-1] if named else ""
+    if message.startswith("`aten::"):
+        return f"Returning a {kind} is not supported. Unsupported input type {kind}: {message}"
+    return f"Unsupported input type {kind}: Unsupported tensor input type from pytorch: {message}"
+
+
+_MESSAGES: Dict[str, Callable[[Finding], str]] = {
+    "C001": lambda finding: _HOST_READ,
+    "C002": _dynamic_shape,
+    "C003": _cpu_tensor,
+    "C004": _illegal_move,
+    "C012": _unsupported_type,
+    "L004": lambda finding: "Couldn't find a loss in graph!",
+    "L005": lambda finding: (
+        "Multiple independent losses found in graph. Graph must have one final loss. Wrap final graph loss in "
+        "poptorch.identity_loss."
+    ),
+}
+
+
+def vendor_error(error: CaptureError) -> CaptureRefusal:
+    """Return the `poptorch.Error` for `error`: PopTorch's message first, then the finding with its place and help."""
+    finding = error.finding
+    message = _MESSAGES.get(finding.code, lambda found: found.message or "")(finding)
+    is_mask_read = finding.code == "C002" and "aten::index`" in (finding.message or "")
+    refusal: Type[CaptureRefusal] = DynamicShapeRefusal if is_mask_read else CaptureRefusal
+    return refusal(message, finding)

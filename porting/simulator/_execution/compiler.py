@@ -1,0 +1,225 @@
+"""From a model and the arguments of its first call to an executable: split, trace, check, build."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from dataclasses import dataclass
+from typing import Any, Callable, Optional
+
+import torch
+from torch import nn
+
+from ...capture import StepGraph, capture_step
+from ...diagnostics import CaptureError, Finding
+from ...engines import load_engine
+from ...engines.call_plan import CallPlan
+from ...engines.device_state import DeviceState
+from ...engines.strided_group_norm import stride_group_norms
+from .. import trouble
+from .._args_parser import BoundArguments
+from .._graph.anchors import Anchors, OptimizerNames, find_anchors
+from .._graph.values_for_backward import keep_values_for_backward
+from .._logging import cpp_log, logger, set_max_repeat_logs
+from .._operators.type_coercion import log_coercions
+from .._operators.unsupported_operators import check_operators
+from .._options_validation import validate_options
+from .._scopes.graph_scopes import GraphScopes, scoped_tracing
+from .._scopes.overlap_checks import check_overlap
+from .._scopes.pipeline_checks import check_pipeline
+from .._weights.replica_parameters import PerReplicaParams, one_group_in_place, replica_groups
+from ..errors import createPoptorchError, native_error
+from ..options import Options
+from .call_plans import call_plan, gradient_exchange, with_mean_of
+from .capture_errors import vendor_error
+
+__all__ = ["CompiledModel", "compile_model"]
+
+_one_at_a_time = threading.RLock()
+
+
+@dataclass
+class CompiledModel:
+    """What a compilation leaves: the graph, the engine's executable, the device's tensors and the plan of a call."""
+
+    graph: StepGraph
+    executable: Any
+    state: DeviceState
+    plan: CallPlan
+    ipus_per_replica: int = 1
+    anchors: Optional[Anchors] = None
+
+    @property
+    def num_ipus(self) -> int:
+        """How many IPUs the model needs."""
+        return self.plan.replicas * self.ipus_per_replica
+
+
+def compile_model(
+    model: nn.Module,
+    bound: BoundArguments,
+    options: Options,
+    *,
+    training: bool,
+    per_replica: Optional[PerReplicaParams] = None,
+    optimizer_names: Callable[[], OptimizerNames] = OptimizerNames,
+) -> CompiledModel:
+    """Trace `model` on its first micro-batch and build the executable; one model at a time, whatever the thread.
+
+    `per_replica` are the parameters that differ between groups of replicas; `optimizer_names` says what can be anchored
+    of the optimizer.
+
+    Raises `poptorch.Error` for everything that a device would refuse; exceptions of `forward` come through as they are.
+    """
+    bar = options._progress_bar
+    report = bar if options._show_compilation_progress_bar else _report_nothing
+    with _one_at_a_time:
+        try:
+            return _compile(
+                model,
+                bound,
+                options,
+                training=training,
+                per_replica=per_replica or {},
+                optimizer_names=optimizer_names,
+                report=report,
+            )
+        finally:
+            bar.close()
+
+
+def _report_nothing(_progress: int, _total: int) -> None:
+    pass
+
+
+def _compile(
+    model: nn.Module,
+    bound: BoundArguments,
+    options: Options,
+    *,
+    training: bool,
+    per_replica: PerReplicaParams,
+    optimizer_names: Callable[[], OptimizerNames],
+    report: Callable[[int, int], None],
+) -> CompiledModel:
+    if not isinstance(model, nn.Module):
+        raise createPoptorchError(f"Only a torch.nn.Module can be compiled, got {type(model)}")
+    set_max_repeat_logs(options.max_repeat_logs)
+    validate_options(options.toDict())
+    _check_named_buffers(model, options)
+    groups = replica_groups(model, per_replica, options.replication_factor)
+    exchange = gradient_exchange(options, grouped=groups) if training else None
+    plan = call_plan(options, training=training, exchange=exchange)
+    report(0, 100)
+    micro = _micro_batch(bound, plan.num_slices, options)
+    scopes = GraphScopes(source_excludes=options._source_location_excludes)
+    try:
+        with one_group_in_place(model, groups):
+            graph = capture_step(
+                model,
+                micro.positional,
+                micro.named,
+                mode="training" if training else "inference",
+                prints="unavailable",
+                host_features="ignored",
+                around_forward=lambda: scoped_tracing(scopes, model, options),
+                node_facts=scopes.node_facts,
+                listener=_log_finding,
+            )
+    except CaptureError as error:
+        raise vendor_error(error) from None
+    report(60, 100)
+    check_operators(graph, model)
+    check_overlap(graph, options)
+    ipus_per_replica = check_pipeline(graph, scopes, options)
+    _check_graph(graph, options)
+    if trouble.injections:
+        trouble.strike(trouble.Moment.COMPILE, training=training)
+    if options._Popart.options.get("groupNormStridedChannelGrouping"):
+        stride_group_norms(graph)
+    plan = with_mean_of(graph, plan, options)
+    anchors = find_anchors(graph, options, plan, optimizer_names) if options.anchored_tensors else None
+    engine = load_engine(options._engine)
+    replayed = keep_values_for_backward(graph if anchors is None else anchors.graph)
+    executable = engine(replayed) if anchors is None else engine(replayed, observer=anchors.observer)
+    state = DeviceState.for_graph(graph, replicas=options.replication_factor, groups=groups)
+    if plan.adapts_loss_scaling:
+        state.loss_scale_factor = torch.ones(())
+    if exchange is not None:
+        exchange.watch(state.parameters)
+    report(100, 100)
+    _log_outputs_and_losses(graph)
+    log_coercions(graph, model, bound.tensors())
+    return CompiledModel(graph, executable, state, plan, ipus_per_replica, anchors)
+
+
+def _check_named_buffers(model: nn.Module, options: Options) -> None:
+    known = {name for name, _buffer in model.named_buffers()}
+    unknown = [name for name in options._Popart.options.get("updatableNamedBuffers") or () if name not in known]
+    if unknown:
+        raise native_error(f"The model has no buffers called {', '.join(unknown)} (updatableNamedBuffers)")
+
+
+def _micro_batch(bound: BoundArguments, parts: int, options: Options) -> BoundArguments:
+    return bound.with_tensors([_first_rows(tensor, parts, options) for tensor in bound.tensors()])
+
+
+def _first_rows(tensor: torch.Tensor, parts: int, options: Options) -> torch.Tensor:
+    """Return the first micro-batch of an input in the form in which the device gets it."""
+    if tensor.device.type != "cpu":
+        raise createPoptorchError(f"Inputs must be on the CPU, got a tensor on {tensor.device}")
+    if tensor.numel() == 0:
+        raise native_error(f"Zero-sized tensors are unsupported (Got shape {list(tensor.shape)})")
+    rows = tensor.shape[0] if tensor.dim() else 1
+    if rows % parts:
+        raise AssertionError(_batch_message(tensor, parts, options))
+    if tensor.requires_grad:
+        logger.warning(
+            "Input tensor has requires_grad=True set. This tensor will be detached because backward pass via inputs is "
+            "not supported."
+        )
+        tensor = tensor.detach()
+    if parts > 1:
+        tensor = tensor.narrow(0, 0, rows // parts)
+    return tensor.contiguous() if tensor.layout == torch.strided else tensor
+
+
+def _batch_message(tensor: torch.Tensor, parts: int, options: Options) -> str:
+    return (
+        f"Invalid batch dimension: In the input {tensor.shape}, the batch dimension "
+        f"({tensor.shape[0] if tensor.dim() else 1}) must be a multiple of "
+        f"Options.deviceIterations({options.device_iterations}) * "
+        f"(Options.replicationFactor({options.replication_factor}) / "
+        f"Options.inputReplicaGrouping.input_group_size({options.input_group_size})) * "
+        f"Options.Training.gradientAccumulation({options.Training.gradient_accumulation}) = {parts} because it is used "
+        "to calculate the batch size which will be executed on the device in any given iteration. For a full "
+        "explanation see the batching semantics page of the documentation."
+    )
+
+
+def _check_graph(graph: StepGraph, options: Options) -> None:
+    replicated = options.replication_factor > options.input_group_size
+    if replicated and options.broadcast_buffers and graph.mutated_buffers:
+        raise native_error(
+            "PopTorch does not support broadcasting buffers. If your model is able to tolerate buffers becoming out of "
+            "sync between replicas, you can disable buffer broadcasting using poptorch.Options.broadcastBuffers(False)."
+            f" (modified: {', '.join(sorted(graph.mutated_buffers))})"
+        )
+    trainable = any(info.requires_grad for info in graph.parameters)
+    if graph.has_loss and trainable and not graph.loss_has_gradient:
+        logger.warning("The loss does not depend on any trainable parameter: no parameter will be updated")
+
+
+def _log_finding(finding: Finding) -> None:
+    if finding.code == "C011":
+        logger.warning(finding.message)
+    else:
+        remedies = "".join(f". {text[:1].upper()}{text[1:]}" for text in finding.help)
+        logger.warning("%s: %s (%s)%s", finding.code, finding.message, finding.place, remedies)
+
+
+def _log_outputs_and_losses(graph: StepGraph) -> None:
+    if graph.host_outputs:
+        warnings.warn("Output expected to be on the IPU but is on cpu", stacklevel=2)
+    if graph.mode == "training":
+        cpp_log("debug", f"Found {graph.num_losses} losses and removed {graph.num_losses - 1}")

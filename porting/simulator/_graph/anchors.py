@@ -1,0 +1,155 @@
+"""Anchored tensors: values of a compiled model besides its outputs that each call keeps for `getAnchoredTensor`.
+
+What the forward graph computes becomes an extra output of it, copied where it is computed, so that later in-place
+writes do not show; what only the step has is read off it by an observer; hyper-parameters come from the optimizer.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+
+import torch
+
+from ...capture import StepGraph, TensorInfo
+from ...engines.call_plan import CallPlan
+from ...engines.step_anchors import StepObserver
+from .._logging import cpp_log
+from ..enums import OutputMode
+from ..errors import native_error
+from ..options import Options
+from .tensor_names import forward_names, step_names
+
+__all__ = ["Anchors", "OptimizerNames", "find_anchors", "tensor_names"]
+
+_MODE_NAMES = {OutputMode.All: "ALL", OutputMode.EveryN: "EVERYN", OutputMode.Final: "FINAL", OutputMode.Sum: "Sum"}
+
+
+@dataclasses.dataclass(frozen=True)
+class OptimizerNames:
+    """The names that an optimizer adds: its state tensors by parameter, and those of its hyper-parameters."""
+
+    slots: Mapping[str, Tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    hyper_parameters: Sequence[str] = ()
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Anchors:
+    """The anchors of a compiled model: `graph` has those of the forward pass as further outputs.
+
+    `forward` are the short names of those, in order; `observer` reads the values of steps called `of_step`;
+    `hyper_parameters` gives the names of hyper-parameters by short names.
+    """
+
+    graph: StepGraph
+    num_outputs: int
+    forward: Tuple[str, ...]
+    of_step: Tuple[str, ...]
+    observer: Optional[StepObserver]
+    hyper_parameters: Mapping[str, str]
+
+    def begin(self, plan: CallPlan) -> None:
+        """Expect a call of `plan`."""
+        if self.observer is not None:
+            self.observer.begin(plan)
+
+    def take(
+        self, results: List[torch.Tensor], values: Mapping[str, torch.Tensor], plan: CallPlan
+    ) -> Dict[str, torch.Tensor]:
+        """Remove the anchored tensors from the `results` of a call, and return all anchors by short name.
+
+        `values` are the optimizer's hyper-parameters by their long names.
+        """
+        last = self.num_outputs + len(self.forward)
+        found = dict(zip(self.forward, results[self.num_outputs : last]))
+        del results[self.num_outputs : last]
+        if self.observer is not None:
+            found.update(zip(self.of_step, self.observer.results()))
+        for short_name, long_name in self.hyper_parameters.items():
+            if long_name in values:  # other settings may have made it a constant of the executable
+                found[short_name] = _for_each_micro_batch(values[long_name], plan)
+        return found
+
+
+def _for_each_micro_batch(value: torch.Tensor, plan: CallPlan) -> torch.Tensor:
+    """Return what a value that is the same for all micro-batches becomes in the output mode of `plan`."""
+    if plan.output_mode == "sum":
+        value = value * (plan.iterations * plan.accumulation)
+    return value if plan.num_kept <= 1 else value.repeat(plan.num_kept)
+
+
+def tensor_names(graph: StepGraph, plan: CallPlan, optimizer: OptimizerNames) -> List[str]:
+    """Return the names of all tensors of a compiled model that can be anchored."""
+    of_step = step_names(graph, slots=dict(optimizer.slots), adapts_loss_scaling=plan.adapts_loss_scaling)
+    return [*forward_names(graph), *of_step, *optimizer.hyper_parameters]
+
+
+def find_anchors(
+    graph: StepGraph, options: Options, plan: CallPlan, optimizer_names: Callable[[], OptimizerNames]
+) -> Anchors:
+    """Return where the anchored tensors that `options` ask for come from.
+
+    Raises `poptorch.Error` for a name that no tensor has.
+    """
+    optimizer = optimizer_names()
+    nodes = forward_names(graph)
+    steps = step_names(graph, slots=dict(optimizer.slots), adapts_loss_scaling=plan.adapts_loss_scaling)
+    wanted = {short_name: anchor[0] for short_name, anchor in options.anchored_tensors.items()}
+    _log(options)
+    for long_name in wanted.values():
+        if long_name not in nodes and long_name not in steps and long_name not in optimizer.hyper_parameters:
+            raise native_error(f"Anchor tensor `{long_name}' not in Ir Tensors", kind="popart_exception")
+    forward = {short: nodes[long] for short, long in wanted.items() if long in nodes}
+    of_step = {short: steps[long] for short, long in wanted.items() if long in steps and long not in nodes}
+    others = {short: long for short, long in wanted.items() if long not in nodes and long not in steps}
+    return Anchors(
+        graph=_with_outputs(graph, list(forward.values())),
+        num_outputs=len(graph.outputs),
+        forward=tuple(forward),
+        of_step=tuple(of_step),
+        observer=StepObserver(list(of_step.values())) if of_step else None,
+        hyper_parameters=others,
+    )
+
+
+def _log(options: Options) -> None:
+    for long_name, _inherits, mode, period in options.anchored_tensors.values():
+        cpp_log("debug", f"  anchor ( {long_name} {_MODE_NAMES[OutputMode(mode)]}/{period} )")
+
+
+def _with_outputs(graph: StepGraph, anchored: Sequence[torch.fx.Node]) -> StepGraph:
+    """Return `graph` with copies of the values of `anchored` nodes as further outputs, before the loss."""
+    if not anchored:
+        return graph
+    extended = torch.fx.Graph()
+    images: Dict[torch.fx.Node, torch.fx.Node] = {}
+    result: Any = extended.graph_copy(graph.graph, images)
+    returned: List[Any] = list(result)
+    first = next((node for node in extended.nodes if node.op == "call_function"), None)
+    copies = [_copy_of(extended, images[node], first) for node in anchored]
+    returned[len(graph.outputs) : len(graph.outputs)] = copies
+    extended.output(tuple(returned))
+    infos = tuple(_info(node) for node in anchored)
+    return dataclasses.replace(graph, graph=extended, outputs=(*graph.outputs, *infos))
+
+
+def _copy_of(graph: torch.fx.Graph, node: torch.fx.Node, first: Optional[torch.fx.Node]) -> torch.fx.Node:
+    """Insert a copy of the value that `node` has before anything else can change it."""
+    if node.op == "placeholder":
+        context = graph.inserting_before(first) if first is not None else graph.inserting_after(node)
+    else:
+        context = graph.inserting_after(node)
+    with context:
+        detached = graph.call_function(torch.ops.aten.detach.default, (node,))
+    with graph.inserting_after(detached):
+        copy = graph.call_function(torch.ops.aten.clone.default, (detached,))
+    for added in (detached, copy):
+        added.meta.update(val=node.meta["val"], module_path=node.meta.get("module_path", ""), place=None)
+    return copy
+
+
+def _info(node: torch.fx.Node) -> TensorInfo:
+    value = node.meta["val"]
+    return TensorInfo(
+        name=node.name, kind="output", shape=tuple(value.shape), dtype=value.dtype, host_dtype=value.dtype
+    )

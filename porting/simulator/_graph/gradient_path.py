@@ -1,0 +1,44 @@
+"""Which values back-propagation visits on its way from the loss to the trainable parameters."""
+
+from __future__ import annotations
+
+from typing import List, Set
+
+import torch
+
+from ...capture import StepGraph
+from ...capture.graph_flow import ValueFlow, output_nodes, tensor_memory, written_nodes
+
+__all__ = ["nodes_after_parameters", "nodes_with_gradient", "trained_parameters"]
+
+
+def trained_parameters(graph: StepGraph) -> List[str]:
+    """Return the names of the parameters that get a gradient."""
+    reached = nodes_with_gradient(graph)
+    return [info.name for info, node in zip(graph.parameters, graph.placeholders) if node in reached]
+
+
+def nodes_with_gradient(graph: StepGraph) -> Set[torch.fx.Node]:
+    """Return the nodes between the final loss and the trainable parameters; none for a graph without a loss."""
+    if not graph.has_loss:
+        return set()
+    return _before_loss(graph, nodes_after_parameters(graph))
+
+
+def nodes_after_parameters(graph: StepGraph) -> Set[torch.fx.Node]:
+    """Return the trainable parameters and the nodes that autograd tracks back to them."""
+    return set(ValueFlow.through(graph).with_gradient)
+
+
+def _before_loss(graph: StepGraph, tracked: Set[torch.fx.Node]) -> Set[torch.fx.Node]:
+    """Return those of `tracked`, which autograd keeps track of, that lead to the loss by way of each other."""
+    loss = output_nodes(graph.graph)[-1]
+    found, memory = tracked & {loss}, {tensor_memory(loss)} - {-1}
+    for node in reversed(graph.graph.nodes):
+        leads = node in found or any(tensor_memory(item) in memory for item in written_nodes(node))
+        if leads and node in tracked and node.op == "call_function":
+            found.add(node)
+            found.update(tracked.intersection(node.all_input_nodes))
+            memory.update(tensor_memory(item) for item in node.all_input_nodes)
+            memory.discard(-1)
+    return found

@@ -1,0 +1,211 @@
+"""The compiled graph as JSON, in the form of PopART's own listing: the simulator's rendering of what it captured.
+
+`maingraph` lists the operators in the order they run: those of `forward`, in training those of the backward pass and of
+the optimizer after them. Each has `type`, `name` (name scope and type), `id`, `inputs` and `outputs` (name, type and
+shape), `attributes` as text, `block`, `stage`, `phase`, `ipu` and `location`. Convolutions of one `MultiConv` are one
+operator. Further lists are the bodies of loops and branches. Operators of a device that come of compiling - copies,
+reductions over replicas, recomputation - are not in it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from typing import Any, Dict, Iterator, List, Sequence, Set
+
+import torch
+
+from ...capture import StepGraph
+from ...capture.graph_flow import written_nodes
+from ...capture.subgraphs import bodies_of
+from .._scopes.executed_operators import (
+    executed_operators,
+    is_convolution,
+    is_mark,
+    operand_nodes,
+    operator_label,
+    result_nodes,
+)
+from .gradient_path import nodes_with_gradient, trained_parameters
+from .operator_types import gradient_types, operator_types
+from .tensor_names import forward_names
+
+__all__ = ["graph_ir"]
+
+_TYPES = {torch.float16: "FLOAT16", torch.float32: "FLOAT", torch.int32: "INT32", torch.bool: "BOOL"}
+
+
+def graph_ir(graph: StepGraph, *, update_types: Sequence[str] = ()) -> str:
+    """Return the JSON text of `graph`; `update_types` are the operators that update one parameter in training."""
+    names = {node: name for name, node in forward_names(graph).items()}
+    operators = list(_forward_entries(graph.graph, names, nodes_with_gradient(graph)))
+    backward = [entry for operator in reversed(operators) for entry in _backward_entries(operator)]
+    graphs = {"maingraph": [*operators, *backward, *_update_entries(graph, update_types)]}
+    graphs.update(_body_graphs(graph.graph, names))
+    for entries in graphs.values():
+        for number, entry in enumerate(entries):
+            entry["id"] = number
+            del entry["has_gradient"]
+    return json.dumps(graphs, separators=(",", ":"), default=str)
+
+
+# The attributes that the arguments of marks become.
+_MARKED = {
+    "set_available_memory": ("__available_memory",),
+    "set_matmul_serialization": (
+        "serialize_matmul_mode",
+        "serialize_matmul_factor",
+        "serialize_matmul_keep_precision",
+    ),
+}
+
+Entry = Dict[str, Any]
+
+
+def _body_graphs(graph: torch.fx.Graph, names: Dict[torch.fx.Node, str]) -> Dict[str, List[Entry]]:
+    """Return the operators of each body of a loop or branch, by the name of its operator's result and a number."""
+    found: Dict[str, List[Entry]] = {}
+    for node in graph.nodes:
+        for number, body in enumerate(bodies_of(node)):
+            key = f"{names.get(result_nodes(node)[0], node.name)}_body_{number}"
+            found[key] = list(_forward_entries(body.graph, {}, set()))
+            found.update({f"{key}/{inner}": entries for inner, entries in _body_graphs(body.graph, {}).items()})
+    return found
+
+
+def _forward_entries(
+    graph: torch.fx.Graph, names: Dict[torch.fx.Node, str], with_gradient: Set[torch.fx.Node]
+) -> Iterator[Entry]:
+    names = dict(names)
+    operators = executed_operators(graph)
+    multi_convs: Dict[int, List[torch.fx.Node]] = {}
+    for node in operators:
+        if is_convolution(node) and "multi_conv" in node.meta:
+            multi_convs.setdefault(node.meta["multi_conv"]["number"], []).append(node)
+    members = {node: group for group in multi_convs.values() for node in group}
+    for node in operators:
+        if node not in members:
+            yield from _operator_entries(node, names, node in with_gradient)
+        elif node is members[node][-1]:  # all that its convolutions work on is there by now
+            yield _multi_conv_entry(members[node], names, with_gradient)
+        for changed in written_nodes(node):
+            names[changed] = names.get(node, node.name)
+
+
+def _operator_entries(node: torch.fx.Node, names: Dict[torch.fx.Node, str], has_gradient: bool) -> Iterator[Entry]:
+    inputs = [_tensor(item, names) for item in operand_nodes(node)]
+    outputs = [_tensor(result, names) for result in result_nodes(node)]
+    *first, last = operator_types(node)
+    for kind in first:  # a product before a sum, which takes the last operand
+        product = [{"name": f"{node.meta.get('name_scope', '')}{kind}:0/{node.name}"}]
+        yield _entry(kind, node, inputs[:-1], product, _attributes(node), has_gradient)
+        inputs = [*product, inputs[-1]]
+    yield _entry(last, node, inputs, outputs, _attributes(node), has_gradient)
+
+
+def _multi_conv_entry(
+    members: Sequence[torch.fx.Node], names: Dict[torch.fx.Node, str], with_gradient: Set[torch.fx.Node]
+) -> Entry:
+    first = members[0]
+    inputs = [_tensor(item, names) for node in members for item in operand_nodes(node)]
+    outputs = [_tensor(node, names) for node in members]
+    settings = {name: value for name, value in first.meta["multi_conv"].items() if name != "number"}
+    attributes = {**_attributes(first), **{name: _text(value) for name, value in settings.items()}}
+    has_gradient = any(node in with_gradient for node in members)
+    return _entry("MultiConv", first, inputs, outputs, attributes, has_gradient)
+
+
+def _entry(
+    kind: str,
+    node: torch.fx.Node,
+    inputs: List[Entry],
+    outputs: List[Entry],
+    attributes: Dict[str, Any],
+    has_gradient: bool,
+) -> Entry:
+    return {
+        "type": kind,
+        "name": f"{node.meta.get('name_scope', '')}{kind}",
+        "inputs": inputs,
+        "outputs": outputs,
+        "attributes": attributes,
+        "block": node.meta.get("block", ""),
+        "stage": node.meta.get("stage", 0),
+        "phase": node.meta.get("phase", 0),
+        "ipu": node.meta.get("ipu", 0),
+        "location": node.meta.get("source_location"),
+        "has_gradient": has_gradient,
+    }
+
+
+def _tensor(node: torch.fx.Node, names: Dict[torch.fx.Node, str]) -> Entry:
+    value = node.meta.get("val")
+    entry: Entry = {"name": names.get(node, node.name)}
+    if isinstance(value, torch.Tensor):
+        entry["type"] = _TYPES.get(value.dtype, str(value.dtype).replace("torch.", "").upper())
+        entry["shape"] = list(value.shape)
+    return entry
+
+
+def _attributes(node: torch.fx.Node) -> Dict[str, Any]:
+    """Return the settings of an operator as text: its arguments that are no tensors, and what the user noted."""
+    attributes: Dict[str, Any] = {}
+    if isinstance(node.target, torch._ops.OpOverload):
+        for argument, value in zip(node.target._schema.arguments, node.args):
+            if not _holds_tensors(value):
+                attributes[argument.name] = _text(value)
+        attributes.update({name: _text(value) for name, value in node.kwargs.items() if not _holds_tensors(value)})
+    if node.meta.get("ipu") is not None:
+        attributes["__ipu_number"] = _text(node.meta["ipu"])
+        attributes["__pipeline_stage"] = _text(node.meta["stage"])
+        attributes["__execution_phase"] = _text(node.meta["phase"])
+    for result in result_nodes(node):
+        attributes.update(_marked(result))
+    for name, entries in node.meta.get("attributes", {}).items():
+        attributes[name] = {key: _text(value) for key, value in entries.items()}
+    return attributes
+
+
+def _marked(tensor: torch.fx.Node) -> Dict[str, str]:
+    """Return what marks on a result say of its operator."""
+    found: Dict[str, str] = {}
+    for user in tensor.users:
+        if is_mark(user):
+            names = _MARKED.get(operator_label(user), ())
+            found.update(zip(names, map(_text, user.args[1:])))
+            found.update(_marked(user))
+    return found
+
+
+def _holds_tensors(value: Any) -> bool:
+    items = itertools.chain(value) if isinstance(value, (tuple, list)) else [value]
+    return any(isinstance(item, torch.fx.Node) for item in items)
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, default=str)
+
+
+def _backward_entries(operator: Entry) -> Iterator[Entry]:
+    if not operator["has_gradient"]:
+        return
+    for kind in gradient_types(operator["type"]):
+        scope = operator["name"][: -len(operator["type"])]
+        gradients = [{**tensor, "name": f"Gradient___{tensor['name']}"} for tensor in operator["outputs"]]
+        results = [{**tensor, "name": f"Gradient___{tensor['name']}"} for tensor in operator["inputs"]]
+        yield {**operator, "type": kind, "name": f"{scope}{kind}", "inputs": gradients, "outputs": results}
+
+
+def _update_entries(graph: StepGraph, update_types: Sequence[str]) -> Iterator[Entry]:
+    trained = set(trained_parameters(graph))
+    for info, node in zip(graph.parameters, graph.placeholders):
+        if info.name not in trained:
+            continue
+        place = next((user for user in node.users if user.meta.get("ipu") is not None), node)
+        tensor = _tensor(node, {node: info.name})
+        gradient, updated = f"Gradient___{info.name}", f"UpdatedVar___{info.name}"
+        for kind in update_types:
+            entry = _entry(
+                kind, place, [tensor, {**tensor, "name": gradient}], [{**tensor, "name": updated}], {}, False
+            )
+            yield {**entry, "name": f"{kind}/{info.name}", "location": None}

@@ -1,0 +1,166 @@
+"""`AsynchronousDataAccessor`: iterates over a dataset that a process of its own loads ahead."""
+
+from __future__ import annotations
+
+import os
+from multiprocessing.util import Finalize
+from typing import Any, Optional
+from weakref import ReferenceType, ref
+
+import torch.utils.data
+
+from .._logging import logger
+from ..enums import SharingStrategy
+from ..errors import createPoptorchError
+from .data_messages import CommandKind, EventKind
+from .loading_process import LoadingProcess, RingSettings
+
+__all__ = ["AsynchronousDataAccessor"]
+
+# before Python waits for all processes that were started
+_EXIT_PRIORITY = 100
+
+
+class AsynchronousDataAccessor:
+    """Iterate over `dataset` while a process of its own loads the next elements into memory shared with this one.
+
+    An element is a tensor, a dictionary of tensors, an object of a type with a custom parser, or any other iterable
+    of tensors, which comes back as a list. All elements have the shapes of the first. **The tensors of an element are
+    overwritten some elements later**: copy what is to be kept.
+
+    `buffer_size` elements are loaded ahead, before the first iteration only with `early_preload`, and over the end of
+    an epoch with `load_indefinitely`. With `rebatched_size` the rows of the elements are divided into elements of
+    that many rows; a rest at the end of an epoch is dropped unless `dataset` is a DataLoader that keeps it.
+    `miss_sleep_time_in_ms` has no effect: an element that is not there yet is waited for without looking again.
+
+    Raises `poptorch.Error` when the process cannot load a first element, AssertionError for arguments that do not fit.
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        buffer_size: int = 3,
+        miss_sleep_time_in_ms: float = 0.1,
+        load_indefinitely: bool = True,
+        early_preload: bool = False,
+        sharing_strategy: SharingStrategy = SharingStrategy.ForkServer,
+        rebatched_size: Optional[int] = None,
+    ) -> None:
+        self._worker: Optional[LoadingProcess] = None
+        if isinstance(dataset, torch.utils.data.DataLoader):
+            _check_loader(dataset, rebatched_size)
+        if rebatched_size is not None and rebatched_size <= 1:
+            raise AssertionError("rebatched_size must be None or greater than 1")
+        if buffer_size < 1:
+            raise AssertionError(f"buffer_size must be at least 1, not {buffer_size}")
+        self.rebatched_size = rebatched_size
+        self._keep(dataset, weakly=False)
+        self._settings = RingSettings(
+            buffer_size=buffer_size,
+            rebatched_size=rebatched_size,
+            early_preload=early_preload,
+            load_indefinitely=load_indefinitely,
+        )
+        self._sharing_strategy = SharingStrategy(sharing_strategy)
+        self._epoch_owner: Any = None
+        logger.debug("AsynchronousDataAccessor parent process: %d", os.getpid())
+        self._start()
+
+    def _start(self) -> None:
+        worker = LoadingProcess(self._dataset, self._settings, self._sharing_strategy)
+        # when it is collected, when the interpreter exits, and at the end of a process of multiprocessing's
+        self._finalizer = Finalize(self, worker.stop, exitpriority=_EXIT_PRIORITY)
+        self._worker = worker
+        self._generation = self._epoch = self._next_slot = 0
+        self._held_slot: Optional[int] = None
+        self._is_used = False
+        self._is_idle = not self._settings.early_preload
+
+    def _keep(self, dataset: Any, *, weakly: bool) -> None:
+        """Refer to the dataset; weakly, so that a loader goes away, and its process with it, when its user drops it."""
+        self._dataset_reference: Optional[ReferenceType[Any]] = ref(dataset) if weakly else None
+        self._own_dataset = None if weakly else dataset
+
+    @property
+    def _dataset(self) -> Any:
+        return self._own_dataset if self._dataset_reference is None else self._dataset_reference()
+
+    def terminate(self) -> None:
+        """End the loading process: it is asked to, interrupted after 10 s and terminated if that does not help."""
+        finalizer = getattr(self, "_finalizer", None)
+        if finalizer is not None:
+            finalizer()
+        self._epoch_owner = None
+
+    def __del__(self) -> None:
+        """Terminate."""
+        self.terminate()
+
+    def __len__(self) -> int:
+        """Count the elements of an epoch; TypeError if the dataset has no length."""
+        num_elements = len(self._dataset)
+        if self.rebatched_size is None or getattr(self._dataset, "_accessor", None) is self:
+            return num_elements
+        return num_elements * int(getattr(self._dataset, "batch_size", None) or 1) // self.rebatched_size
+
+    def __iter__(self) -> AsynchronousDataAccessor:
+        """Begin an epoch, with the first element again if the current one was not iterated to its end."""
+        worker = self._running_worker()
+        if self._is_idle:
+            worker.command(CommandKind.CONTINUE)
+        elif self._is_used:
+            self._generation += 1
+            self._epoch += 1
+            self._next_slot, self._held_slot = 0, None
+            worker.command(CommandKind.RESTART, generation=self._generation, epoch=self._epoch)
+        self._is_used = self._is_idle = False
+        return self
+
+    def __next__(self) -> Any:
+        """Return the next element; its memory is that of an earlier one, which is not to be used any more."""
+        if self._is_idle:
+            if self._epoch:
+                raise StopIteration
+            iter(self)
+        self._release_held_slot()
+        worker = self._running_worker()
+        # before the wait: an interrupted one is followed by a restart
+        self._is_used = True
+        event = worker.next_event_of(self._generation)
+        slot = self._held_slot = self._next_slot
+        self._next_slot = (slot + 1) % self._settings.buffer_size
+        if event.kind == EventKind.END_OF_EPOCH:
+            self._release_held_slot()
+            self._is_used, self._is_idle = False, not self._settings.load_indefinitely
+            self._epoch += 1
+            self._epoch_owner = None
+            raise StopIteration
+        tensors = worker._data_buffers.read(slot, is_short=event.kind == EventKind.SHORT_ELEMENT)
+        return worker.structure.element_of(tensors)
+
+    def _release_held_slot(self) -> None:
+        if self._held_slot is not None:
+            worker = self._running_worker()
+            worker._data_buffers.indices_mem[self._held_slot] = False
+            worker.command(CommandKind.RELEASE)
+            self._held_slot = None
+
+    def _running_worker(self) -> LoadingProcess:
+        if self._worker is None or not self._finalizer.still_active():
+            raise createPoptorchError("The AsynchronousDataAccessor was terminated.")
+        return self._worker
+
+
+def _check_loader(loader: Any, rebatched_size: Optional[int]) -> None:
+    if getattr(loader, "_accessor", None) is not None:
+        raise createPoptorchError(
+            "The DataLoader already uses an AsynchronousDataAccessor internally. Either use the existing one or set"
+            " mode='poptorch.DataLoaderMode.Sync' in the DataLoader."
+        )
+    combined_size = getattr(loader, "_combined_batch_size", None)
+    if combined_size in (None, 1) or loader._is_user_batch_sampler_set or loader.drop_last:
+        return
+    if rebatched_size is None:
+        raise AssertionError(
+            "The 'drop_last=False' option from the DataLoader only works if 'rebatched_size' is specified too."
+        )

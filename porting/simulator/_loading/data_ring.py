@@ -1,0 +1,134 @@
+"""The memory that a loading process shares with its program: a ring of slots, each with the tensors of one element."""
+
+from __future__ import annotations
+
+from typing import Any, Iterable, List, Mapping, Optional, Sequence
+
+import torch
+
+from ...capture.structure import adapter_for
+from ..errors import createPoptorchError
+
+__all__ = ["DataRing", "ElementStructure"]
+
+
+class ElementStructure:
+    """How the elements of a dataset hold their tensors: one alone, a dictionary, a registered type, or a sequence.
+
+    The first element decides: the keys of a dictionary, and everything but the tensors in a registered type, are
+    taken from it. Sequences of any type become lists.
+    """
+
+    def __init__(self, first_element: Any) -> None:
+        self._is_tensor = isinstance(first_element, torch.Tensor)
+        self._keys = list(first_element) if isinstance(first_element, Mapping) else None
+        self._example = None
+        if not self._is_tensor and adapter_for(first_element) is not None:
+            self._example, self._keys = first_element, None
+
+    def tensors_of(self, element: Any) -> List[torch.Tensor]:
+        """Take the tensors out of an element; AssertionError if it holds anything else."""
+        if self._is_tensor:
+            values: Iterable[Any] = [element]
+        elif self._example is not None:
+            values = adapter_for(element).yieldTensors(element)  # type: ignore[union-attr]
+        elif self._keys is not None:
+            values = [element[key] for key in self._keys]
+        else:
+            values = element
+        tensors = list(values)
+        for index, tensor in enumerate(tensors):
+            if not isinstance(tensor, torch.Tensor):
+                raise AssertionError(
+                    f"Tensor at index {index} is not a torch tensor ({type(tensor)}). AsynchronousDataAccessor expects"
+                    " data to be organised as a flat 1D container of tensors."
+                )
+        return tensors
+
+    def element_of(self, tensors: List[torch.Tensor]) -> Any:
+        """Make an element of `tensors`; a list takes over the one given."""
+        if self._is_tensor:
+            return tensors[0]
+        if self._example is not None:
+            return adapter_for(self._example).reconstruct(self._example, iter(tensors))  # type: ignore[union-attr]
+        if self._keys is not None:
+            return dict(zip(self._keys, tensors))
+        return tensors
+
+
+class DataRing:
+    """`num_slots` slots in shared memory with the shapes and types of the `tensors` of a first element.
+
+    With `num_rows` the tensors of a slot have that many rows instead, and batches of any size fill them one after the
+    other. ``indices_mem`` tells for each slot whether it is in use: filled and not released yet. ``num_rows_mem``
+    holds how many rows of each tensor in a slot count. ``is_stopping_mem`` tells whether the program wants the
+    loading process to end, and ``was_interrupted_mem`` whether that process was interrupted before.
+    """
+
+    def __init__(self, tensors: Sequence[torch.Tensor], num_slots: int, num_rows: Optional[int] = None) -> None:
+        self.slots: List[List[torch.Tensor]] = [
+            [_shared_like(tensor, num_rows) for tensor in tensors] for _ in range(num_slots)
+        ]
+        self.indices_mem = torch.zeros(num_slots, dtype=torch.bool).share_memory_()
+        self.num_rows_mem = torch.zeros((num_slots, len(tensors)), dtype=torch.int64).share_memory_()
+        self.is_stopping_mem, self.was_interrupted_mem = torch.zeros(2, 1, dtype=torch.bool).share_memory_()
+
+    def write(self, slot: int, tensors: Sequence[torch.Tensor]) -> bool:
+        """Copy an element into a slot; return whether it has fewer rows than the slot.
+
+        Raises `poptorch.Error` for tensors that do not fit.
+        """
+        targets = self.slots[slot]
+        if len(tensors) != len(targets):
+            raise createPoptorchError(f"The first element has {len(targets)} tensors, a later one has {len(tensors)}.")
+        is_short = False
+        for index, (target, tensor) in enumerate(zip(targets, tensors)):
+            if target.shape != tensor.shape:
+                _check_fits(index, target, tensor)
+                self.num_rows_mem[slot, index] = tensor.shape[0]
+                target.narrow(0, 0, tensor.shape[0]).copy_(tensor.detach())
+                is_short = True
+            else:
+                target.copy_(tensor.detach())
+        if is_short:
+            for index, tensor in enumerate(tensors):
+                self.num_rows_mem[slot, index] = tensor.shape[0] if tensor.dim() else 0
+        return is_short
+
+    def write_rows(self, slot: int, tensors: Sequence[torch.Tensor], *, source: int, target: int, count: int) -> None:
+        """Copy `count` rows of each tensor from row `source` on to row `target` of the slot."""
+        for index, (memory, tensor) in enumerate(zip(self.slots[slot], tensors)):
+            if memory.shape[1:] != tensor.shape[1:]:
+                _check_fits(index, memory, tensor, rebatched=True)
+            memory.narrow(0, target, count).copy_(tensor.detach().narrow(0, source, count))
+
+    def limit_rows(self, slot: int, num_rows: int) -> None:
+        """Let only the first rows of the tensors in a slot count."""
+        self.num_rows_mem[slot] = num_rows
+
+    def read(self, slot: int, *, is_short: bool) -> List[torch.Tensor]:
+        """Return the tensors of a slot, in its memory; of a short one only the rows that count."""
+        if not is_short:
+            return [tensor.detach() for tensor in self.slots[slot]]
+        return [
+            tensor.narrow(0, 0, num_rows) if tensor.dim() else tensor.detach()
+            for tensor, num_rows in zip(self.slots[slot], self.num_rows_mem[slot].tolist())
+        ]
+
+
+def _shared_like(tensor: torch.Tensor, num_rows: Optional[int]) -> torch.Tensor:
+    plain = tensor.detach()
+    if num_rows is None:
+        return torch.empty_like(plain, device="cpu").share_memory_()
+    return torch.empty((num_rows, *plain.shape[1:]), dtype=plain.dtype).share_memory_()
+
+
+def _check_fits(index: int, target: torch.Tensor, tensor: torch.Tensor, *, rebatched: bool = False) -> None:
+    """Raise unless the tensor differs from its slot by missing rows only."""
+    if target.dim() and tensor.dim() == target.dim() and target.shape[1:] == tensor.shape[1:]:
+        if rebatched or tensor.shape[0] < target.shape[0]:
+            return
+    raise createPoptorchError(
+        f"The tensor at index {index} has the shape {tuple(tensor.shape)}, that of the first element had"
+        f" {tuple(target.shape)}. AsynchronousDataAccessor expects all elements to have the same shapes."
+    )

@@ -1,0 +1,151 @@
+"""Where a loading process begins: its streams, signals and random state are made those of a helper of its program."""
+
+from __future__ import annotations
+
+import faulthandler
+import io
+import multiprocessing
+import os
+import pickle
+import signal
+import sys
+from multiprocessing.connection import Connection
+from multiprocessing.reduction import DupFd
+from types import FrameType
+from typing import Any, Callable, NamedTuple, Optional, Tuple
+
+import torch
+
+from ...capture.structure import register_structure_adapter
+from .._logging import logger
+from .data_producer import DataProducer
+
+__all__ = ["LoadingJob", "ParentStreams", "load_data"]
+
+
+class ParentStreams:
+    """The program's standard output and error, for processes that do not inherit them."""
+
+    def __init__(self, descriptors: Tuple[Any, ...] = ()) -> None:
+        self._descriptors = descriptors
+
+    def __reduce__(self) -> Tuple[Any, ...]:
+        return ParentStreams, (tuple(DupFd(number) if _is_open(number) else None for number in (1, 2)),)
+
+    def take_over(self) -> None:
+        """Let this process write where the program does."""
+        for number, descriptor in zip((1, 2), self._descriptors):
+            if descriptor is not None:
+                received = descriptor.detach()
+                os.dup2(received, number)
+                os.close(received)
+
+
+class LoadingJob(NamedTuple):
+    """What a loading process needs to know.
+
+    `dataset` is None where `dataset_path` names a file with it. `parsers` are pickled pairs of a type and its parser.
+    `start_method` is how processes start that load for this one, None for Python's default.
+    """
+
+    dataset: Any
+    dataset_path: Optional[str]
+    buffer_size: int
+    rebatched_size: Optional[int]
+    early_preload: bool
+    load_indefinitely: bool
+    log_level: int
+    random_state: torch.Tensor
+    parsers: Tuple[bytes, ...]
+    streams: Optional[ParentStreams]
+    start_method: Optional[str]
+
+
+def load_data(job: LoadingJob, commands: Connection, events: Connection) -> None:
+    """Run the producer of `job` until it is told to stop; an interruption does not say a word."""
+    process_id = os.getpid()
+    producer: Optional[DataProducer] = None
+
+    def interrupt(_number: int, _frame: Optional[FrameType]) -> None:
+        # the processes that load for this one inherit the handler; they end with it
+        if os.getpid() == process_id and (producer is None or producer.interrupt()):
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            raise KeyboardInterrupt
+
+    try:
+        _settle(job, interrupt)
+        logger.debug("AsynchronousDataAccessor worker process: %d", process_id)
+        os.set_blocking(commands.fileno(), False)
+        producer = DataProducer(
+            _dataset_of(job),
+            commands,
+            events,
+            buffer_size=job.buffer_size,
+            rebatched_size=job.rebatched_size,
+            early_preload=job.early_preload,
+            load_indefinitely=job.load_indefinitely,
+        )
+        producer.run()
+    except KeyboardInterrupt:
+        logger.debug("AsynchronousDataAccessor worker process was interrupted")
+    except BrokenPipeError:
+        logger.debug("AsynchronousDataAccessor worker process lost its program")
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _settle(job: LoadingJob, interrupt: Callable[[int, Optional[FrameType]], None]) -> None:
+    if job.streams is not None:
+        job.streams.take_over()
+    _write_to_descriptors()
+    # the crash report that the program asked for on SIGTERM is not wanted when it ends a process of its own
+    faulthandler.unregister(signal.SIGTERM)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    sys.unraisablehook = _silent_about_interruptions(sys.unraisablehook)
+    signal.signal(signal.SIGINT, interrupt)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    logger.setLevel(job.log_level)
+    multiprocessing.set_start_method(job.start_method, force=True)
+    # threads of the program's kernels do not exist in a forked process, and more processes load at the same time
+    torch.set_num_threads(1)
+    torch.set_rng_state(job.random_state)
+    for pickled in job.parsers:
+        register_structure_adapter(*pickle.loads(pickled))
+
+
+def _write_to_descriptors() -> None:
+    """Replace standard streams that are objects of a test runner or notebook: in a forked process they lead nowhere."""
+    for name, number in (("stdout", 1), ("stderr", 2)):
+        if _is_open(number) and _descriptor_of(getattr(sys, name)) is None:
+            stream = io.TextIOWrapper(open(number, "wb", buffering=0, closefd=False), write_through=True)
+            setattr(sys, name, stream)
+
+
+def _descriptor_of(stream: Any) -> Optional[int]:
+    try:
+        return int(stream.fileno())
+    except (AttributeError, OSError, ValueError):
+        return None
+
+
+def _is_open(number: int) -> bool:
+    try:
+        os.fstat(number)
+    except OSError:
+        return False
+    return True
+
+
+def _silent_about_interruptions(previous: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def hook(unraisable: Any) -> None:
+        if not issubclass(unraisable.exc_type, KeyboardInterrupt):
+            previous(unraisable)
+
+    return hook
+
+
+def _dataset_of(job: LoadingJob) -> Any:
+    if job.dataset_path is None:
+        return job.dataset
+    with open(job.dataset_path, "rb") as file:
+        return pickle.load(file)

@@ -1,0 +1,107 @@
+"""Functions that say how the device is to compute and change no value: memory, recomputation, overlap, loss."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from ...capture import map_tensors, rebuild
+from ..enums import MatMulSerializationMode, OverlapMode
+from ..errors import createPoptorchError
+from .op_library import REDUCTIONS
+
+__all__ = [
+    "identity_loss",
+    "nop",
+    "recomputationCheckpoint",
+    "serializedMatMul",
+    "set_available_memory",
+    "set_overlap_for_input",
+    "set_overlap_for_output",
+]
+
+_library = torch.ops.poptorch
+
+
+def identity_loss(x: torch.Tensor, reduction: str) -> torch.Tensor:
+    """Mark `x` as the loss, after a reduction ("sum", "mean" or "none") over all its elements.
+
+    On the CPU it is that reduction and nothing more. Raises AssertionError for another reduction.
+
+    >>> identity_loss(torch.tensor([1.0, 3.0]), reduction="mean")
+    tensor(2.)
+    """
+    if reduction not in REDUCTIONS:
+        raise AssertionError("Unsupported reduction type!")
+    return _library.identity_loss(x, REDUCTIONS[reduction])
+
+
+def nop(tensor: torch.Tensor) -> torch.Tensor:
+    """Return `tensor`, with an operator in between that the device's compiler does not look through."""
+    if not isinstance(tensor, torch.Tensor):
+        raise createPoptorchError("nop must take a torch.tensor input")
+    return _library.nop(tensor)
+
+
+def recomputationCheckpoint(*tensors: Any) -> Any:
+    """Keep `tensors` for the backward pass where a pipeline stage recomputes its activations; values do not change.
+
+    One tensor comes back as itself, several as a tuple, a single list or tuple as such. Raises ValueError for anything
+    else than tensors.
+    """
+    if len(tensors) == 1 and isinstance(tensors[0], (list, tuple)):
+        return rebuild(tensors[0], [_checkpoint(tensor) for tensor in tensors[0]])
+    kept = tuple(_checkpoint(tensor) for tensor in tensors)
+    return kept[0] if len(kept) == 1 else kept
+
+
+def _checkpoint(tensor: Any) -> torch.Tensor:
+    if not isinstance(tensor, torch.Tensor):
+        raise ValueError("All inputs must be tensors")
+    return _library.recomputation_checkpoint(tensor)
+
+
+def serializedMatMul(
+    lhs: torch.Tensor,
+    rhs: torch.Tensor,
+    mode: MatMulSerializationMode,
+    factor: int = 0,
+    keep_precision: bool = False,
+) -> torch.Tensor:
+    """Multiply matrices as `torch.matmul` does; the device computes the product in `factor` parts along `mode`."""
+    assert isinstance(keep_precision, bool), f"keep_precision must be a bool, got {type(keep_precision)}"
+    assert isinstance(factor, int), f"factor must be an int, got {type(factor)}"
+    assert isinstance(mode, MatMulSerializationMode), f"mode must be a MatMulSerializationMode, got {type(mode)}"
+    return _library.set_matmul_serialization(torch.matmul(lhs, rhs), mode.value, factor, keep_precision)
+
+
+def set_available_memory(tensor: torch.Tensor, available_memory_proportion: float) -> torch.Tensor:
+    """Limit the memory that the operator behind `tensor` may use on a tile; values do not change."""
+    if not isinstance(tensor, torch.Tensor):
+        raise createPoptorchError(
+            "You may only set available memory for torch.tensor values. Pass the output of the operator, not "
+            f"{type(tensor)}."
+        )
+    return _library.set_available_memory(tensor, available_memory_proportion)
+
+
+def set_overlap_for_input(tensors_structure: Any, mode: OverlapMode) -> Any:
+    """Let the copy of the inputs to the device overlap with computing; values do not change.
+
+    The tensors may be nested in tuples, lists, dictionaries and types with a parser of their own.
+    """
+    return map_tensors(lambda tensor: _library.set_overlap_for_input(tensor, _mode(mode)), tensors_structure)
+
+
+def set_overlap_for_output(tensors_structure: Any, mode: OverlapMode) -> Any:
+    """Let the copy of the outputs to the host overlap with computing; values do not change.
+
+    The tensors may be nested in tuples, lists, dictionaries and types with a parser of their own.
+    """
+    return map_tensors(lambda tensor: _library.set_overlap_for_output(tensor, _mode(mode)), tensors_structure)
+
+
+def _mode(mode: OverlapMode) -> str:
+    assert isinstance(mode, OverlapMode), f"mode must be an OverlapMode, got {type(mode)}"
+    return str(mode.value)

@@ -1,0 +1,176 @@
+"""`CPU`: a Python function that the host runs in the middle of a graph."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import ExitStack, contextmanager
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+
+import torch
+from torch import nn
+from torch.utils._python_dispatch import _disable_current_modes
+
+from ...capture import flatten_tensors, rebuild
+from ...capture.device_operators import define_device_operator
+from ...capture.device_tensor import DeviceTensor
+from .._logging import logger
+from ..errors import createPoptorchError, native_error
+from . import op_library  # noqa: F401 - defines the operators
+from .user_results import listed
+
+__all__ = ["CPU"]
+
+# What a layer is called with: positional and named arguments.
+_Arguments = Tuple[Sequence[Any], Mapping[str, Any]]
+
+
+class CPU:
+    """Calls `layer_to_call` on the host, wherever it is called in `forward`; for inference, since no gradient passes.
+
+    The layer is called once while the model is compiled, with zeros, to learn what it returns, and then with the real
+    values for each micro-batch. It always gets CPU tensors. If it is a module its parameters become frozen.
+    """
+
+    def __init__(self, layer_to_call: Callable[..., Any], ID: str) -> None:
+        """Prepare calls of `layer_to_call`, known as `ID`."""
+        self._layer_to_call = layer_to_call
+        self._ID = ID
+        self.in_shapes: List[Sequence[int]] = []
+        self.out_shapes: List[Sequence[int]] = []
+        self.inputs: List[torch.Tensor] = []
+        self.outputs: List[torch.Tensor] = []
+        self._arguments: Optional[_Arguments] = None
+        if isinstance(layer_to_call, nn.Module):
+            for parameter in layer_to_call.parameters():
+                parameter.requires_grad_(False)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Put the call into the graph, or make it if there is none; return a tensor if the layer does, else a list."""
+        if _open_call.inputs is not None:
+            raise _overlap_error()
+        arguments = (args, kwargs)
+        tensors = flatten_tensors(arguments)
+        if not any(isinstance(tensor, DeviceTensor) for tensor in tensors):
+            return self._layer_to_call(*args, **kwargs)
+        try:
+            torch.ops.poptorch.call_cpu_op(tensors, self._ID)
+            result = self._learn_outputs(arguments, tensors)
+            _open_call.call = _HostCall(self, arguments)
+            outputs = torch.ops.poptorch.end_cpu_op(self.outputs)
+        finally:
+            _open_call.inputs = _open_call.call = None
+        return outputs[0] if isinstance(result, torch.Tensor) else list(outputs)
+
+    def registerPersistentData(self) -> None:
+        """Make the tensors that each call reads from and writes to: zeros of `in_shapes` and `out_shapes`."""
+        self.inputs = [torch.zeros(tuple(shape)) for shape in self.in_shapes]
+        self.outputs = [torch.zeros(tuple(shape)) for shape in self.out_shapes]
+
+    def execute(self) -> None:
+        """Call the layer on `inputs` and copy what it returns into `outputs`."""
+        args, kwargs = (self.inputs, {}) if self._arguments is None else self._arguments
+        for buffer, value in zip(self.outputs, listed(self._layer_to_call(*args, **kwargs))):
+            buffer.copy_(value)
+
+    def _learn_outputs(self, arguments: _Arguments, tensors: Sequence[torch.Tensor]) -> Any:
+        """Call the layer on zeros, and prepare the tensors for the real calls."""
+        recorder = next(tensor.recorder for tensor in tensors if isinstance(tensor, DeviceTensor))
+        with _on_host(recorder, self._layer_to_call):
+            zeros = [torch.zeros(tensor.shape, dtype=tensor.dtype) for tensor in tensors]
+            args, kwargs = rebuild(arguments, zeros)
+            result = self._layer_to_call(*args, **kwargs)
+            values = listed(result)
+            for value in values:
+                if not isinstance(value, torch.Tensor) or isinstance(value, DeviceTensor):
+                    raise createPoptorchError(f"A CPU op must return tensors of the CPU, got {type(value).__name__}.")
+            self.in_shapes = [tuple(tensor.shape) for tensor in tensors]
+            self.out_shapes = [tuple(value.shape) for value in values]
+            self.registerPersistentData()
+            self.inputs = [buffer.to(zero.dtype) for buffer, zero in zip(self.inputs, zeros)]
+            self.outputs = [
+                buffer.to(recorder.fake((), value.dtype).dtype) for buffer, value in zip(self.outputs, values)
+            ]
+        return result
+
+
+@contextmanager
+def _on_host(recorder: Any, layer: Any) -> Iterator[None]:
+    """Let Python code run as if no model were traced: modules have their own weights, factories make CPU tensors."""
+    models = [module for _path, module in recorder.module_stack[:1]]
+    models += [layer] if isinstance(layer, nn.Module) else []
+    with ExitStack() as restored:
+        for registry in {id(found): found for model in models for found in _registries(model)}.values():
+            device_values = {name: value for name, value in registry.items() if isinstance(value, DeviceTensor)}
+            restored.callback(registry.update, device_values)
+            registry.update({name: recorder.host_of(value) for name, value in device_values.items()})
+        with _disable_current_modes(), torch._C.DisableTorchFunction(), torch.no_grad():
+            yield
+
+
+def _registries(model: nn.Module) -> Iterator[Dict[str, Any]]:
+    for module in model.modules():
+        yield module._parameters
+        yield module._buffers
+
+
+def _overlap_error() -> Exception:
+    return native_error("Trying to enter CPU from another CPU op! CPU ops must not overlap.")
+
+
+# -- on the device -----------------------------------------------------------------------------------------------------
+
+
+class _OpenCall(threading.local):
+    """The call that this thread is recording: its inputs, and what will run."""
+
+    inputs: Optional[List[torch.Tensor]] = None
+    call: Optional[_HostCall] = None
+
+
+_open_call = _OpenCall()
+
+
+class _HostCall:
+    """One place in a graph where a `CPU` is called, with the tensors for its data."""
+
+    def __init__(self, cpu: CPU, arguments: _Arguments) -> None:
+        self._cpu = cpu
+        self._in_shapes, self._out_shapes = cpu.in_shapes, cpu.out_shapes
+        self._inputs, self._outputs = cpu.inputs, cpu.outputs
+        self._arguments = rebuild(arguments, cpu.inputs)
+
+    def run(self, values: Sequence[torch.Tensor]) -> List[torch.Tensor]:
+        """Call the layer on `values`, in the tensors that were made for it, and return copies of what it wrote."""
+        cpu = self._cpu
+        cpu.in_shapes, cpu.out_shapes = self._in_shapes, self._out_shapes
+        cpu.inputs, cpu.outputs, cpu._arguments = self._inputs, self._outputs, self._arguments
+        for buffer, value in zip(cpu.inputs, values):
+            buffer.copy_(value)
+        with torch._C._EnableTorchFunction(), torch.no_grad():
+            cpu.execute()
+        return [output.clone() for output in cpu.outputs]
+
+
+def call_cpu_op(call: _HostCall, inputs: Sequence[torch.Tensor]) -> List[torch.Tensor]:
+    """Run the host's function of one place in a graph."""
+    return call.run(inputs)
+
+
+def _begin_call(_recorder: Any, inputs: Sequence[torch.Tensor], _identifier: str) -> None:
+    if _open_call.inputs is not None:
+        raise _overlap_error()
+    _open_call.inputs = list(inputs)
+
+
+def _end_call(recorder: Any, outputs: Sequence[torch.Tensor]) -> List[torch.Tensor]:
+    if _open_call.inputs is None or _open_call.call is None:
+        raise native_error("poptorch::end_cpu_op ends what nothing began, is the IR malformed?")
+    if recorder.is_training:
+        logger.warning("poptorch.CPU is for inference: what comes before it in forward gets no gradient through it.")
+    inputs = [tensor if isinstance(tensor, DeviceTensor) else recorder.constant(tensor) for tensor in _open_call.inputs]
+    fakes = [recorder.fake(output.shape, output.dtype) for output in outputs]
+    return list(recorder.call_function(call_cpu_op, (_open_call.call, inputs), fakes))
+
+
+define_device_operator(torch.ops.poptorch.call_cpu_op.default, record=_begin_call)
+define_device_operator(torch.ops.poptorch.end_cpu_op.default, record=_end_call)

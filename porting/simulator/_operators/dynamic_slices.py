@@ -1,0 +1,127 @@
+"""`dynamic_slice` and `dynamic_update`: slices that begin where a tensor says when the device runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from ...capture.device_operators import define_device_operator
+from ..errors import compile_error, createPoptorchError
+from . import op_library  # noqa: F401 - defines the operators
+
+__all__ = ["dynamic_slice", "dynamic_update"]
+
+
+def dynamic_slice(tensor: torch.Tensor, dim: int, start: torch.Tensor, size: int, step: int) -> torch.Tensor:
+    """Return `tensor[start : start + size : step]` along `dim`, where `start` is an integer tensor of one element.
+
+    On the device `size` must divide the dimension, and a slice that goes over the end continues at the beginning. On
+    the CPU it is a plain slice, which ends there. Raises `poptorch.Error` for arguments of other types, and at
+    compilation for sizes that are not positive or do not divide.
+
+    >>> dynamic_slice(torch.arange(6), 0, torch.tensor([2]), 3, 1)
+    tensor([2, 3, 4])
+    """
+    _check("dynamic_slice", tensor, dim, start, size)
+    if not _is_int(step):
+        raise createPoptorchError("Step must be an integer.")
+    if step < 1:
+        raise createPoptorchError("Slicing step must be at least 1")
+    return torch.ops.poptorch.dynamic_slice(tensor, dim, start, size, step)
+
+
+def dynamic_update(input: torch.Tensor, src: torch.Tensor, dim: int, start: torch.Tensor, size: int) -> torch.Tensor:
+    """Return a copy of `input` with `[start : start + size]` along `dim` replaced by `src`.
+
+    `start` is an integer tensor of one element; on the device a slice that goes over the end continues at the
+    beginning. Raises `poptorch.Error` for arguments of other types, and at compilation for a `src` that does not fit.
+
+    >>> dynamic_update(torch.zeros(4), torch.ones(2), 0, torch.tensor([1]), 2)
+    tensor([0., 1., 1., 0.])
+    """
+    _check("dynamic_update", input, dim, start, size)
+    if not isinstance(src, torch.Tensor):
+        raise createPoptorchError(
+            f"Src argument to dynamic_update must be a torch.tensor, got {type(src).__name__} instead."
+        )
+    return torch.ops.poptorch.dynamic_update(input, src, dim, start, size)
+
+
+def _check(name: str, tensor: Any, dim: Any, start: Any, size: Any) -> None:
+    if not isinstance(tensor, torch.Tensor):
+        raise createPoptorchError(f"{name} must take a torch.tensor input, got {type(tensor).__name__} instead.")
+    if not _is_int(dim):
+        raise createPoptorchError("Dimension must be an integer.")
+    if not isinstance(start, torch.Tensor):
+        raise createPoptorchError(
+            f"Slice start argument to {name} must be a torch.tensor, got {type(start).__name__} instead."
+        )
+    if start.is_floating_point():
+        raise createPoptorchError("Expected integer typed start tensor")
+    if not _is_int(size):
+        raise createPoptorchError("Size must be an integer.")
+
+
+def _is_int(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+# -- on the device -----------------------------------------------------------------------------------------------------
+
+
+def _dynamic_slice_shape(x: torch.Tensor, dim: int, start: torch.Tensor, size: int, step: int) -> torch.Tensor:
+    dim = _check_slice(x, dim, start, size)
+    if step < 1:
+        raise compile_error("Slicing step must be at least 1")
+    if x.shape[dim] % size:
+        raise compile_error(
+            f"The size of the slice ({size}) must be a factor of the slicing dimension ({x.shape[dim]})."
+        )
+    shape = [*x.shape]
+    shape[dim] = len(range(0, size, step))
+    return x.new_empty(shape)
+
+
+def _dynamic_update_shape(x: torch.Tensor, src: torch.Tensor, dim: int, start: torch.Tensor, size: int) -> torch.Tensor:
+    if x.dim() != src.dim():
+        raise compile_error(f"input and src tensors must have same dimensionality. ({x.dim()}) vs ({src.dim()})")
+    if x.dtype != src.dtype:
+        raise compile_error(f"input and src tensor must have same dtype. ({x.dtype} vs {src.dtype})")
+    dim = _check_slice(x, dim, start, size)
+    window = [*x.shape]
+    window[dim] = size
+    if size > x.shape[dim] or list(src.shape) != window:
+        raise compile_error(
+            f"The src tensor must have the shape of the slice that it replaces: expected {window} but got "
+            f"{list(src.shape)} (input: {list(x.shape)})."
+        )
+    return torch.empty_like(x)
+
+
+def _check_slice(x: torch.Tensor, dim: int, start: torch.Tensor, size: int) -> int:
+    if start.is_floating_point():
+        raise compile_error("Expected integer typed start tensor")
+    if start.numel() != 1:
+        raise compile_error(f"Expected a start tensor of one element, got shape {list(start.shape)}.")
+    if not -x.dim() <= dim < x.dim():
+        raise IndexError(
+            f"Dimension out of range (expected to be in range of [{-x.dim()}, {x.dim() - 1}], but got {dim})"
+        )
+    if size == 0:
+        raise compile_error("The start and end of a slice must be different.")
+    if size < 0:
+        raise compile_error("Taking a slice of a tensor with the end less than the start is not supported.")
+    return dim % x.dim()
+
+
+def _run_dynamic_slice(x: torch.Tensor, dim: int, start: torch.Tensor, size: int, step: int) -> torch.Tensor:
+    return x.index_select(dim, (torch.arange(0, size, step) + start.reshape(1)) % x.shape[dim])
+
+
+def _run_dynamic_update(x: torch.Tensor, src: torch.Tensor, dim: int, start: torch.Tensor, size: int) -> torch.Tensor:
+    return x.index_copy(dim, (torch.arange(size) + start.reshape(1)) % x.shape[dim], src)
+
+
+define_device_operator(torch.ops.poptorch.dynamic_slice.default, shape=_dynamic_slice_shape, run=_run_dynamic_slice)
+define_device_operator(torch.ops.poptorch.dynamic_update.default, shape=_dynamic_update_shape, run=_run_dynamic_update)

@@ -1,0 +1,193 @@
+"""What the device demands of the arguments of operators that it has otherwise, in PopTorch's words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Callable, Dict, Iterator, Mapping, Optional, Tuple
+
+import torch
+
+from ...capture.graph_flow import tensor_memory
+from ...capture.operator_schema import operator_name
+
+__all__ = ["LIMITS", "OperatorCall"]
+
+
+@dataclass(frozen=True)
+class OperatorCall:
+    """One operator of a captured graph and what it is called with."""
+
+    node: torch.fx.Node
+    name: str
+    arguments: Mapping[str, Any]
+    is_constant: Callable[[torch.fx.Node], bool]
+    needs_gradient: bool
+
+    def tensors(self) -> Iterator[torch.Tensor]:
+        """Give the tensors among the arguments, as their shape rules see them."""
+        for node in self.node.all_input_nodes:
+            value = node.meta.get("val")
+            if isinstance(value, torch.Tensor):
+                yield value
+
+    def value(self, name: str) -> Optional[torch.Tensor]:
+        """Return the tensor argument called `name`, or None."""
+        argument = self.arguments.get(name)
+        return argument.meta.get("val") if isinstance(argument, torch.fx.Node) else None
+
+
+def _recurrent(call: OperatorCall) -> Optional[str]:
+    kind = call.name.split("_")[0].upper()
+    arguments = call.arguments
+    if arguments["num_layers"] != 1:
+        return f"Only {kind} with 1 layer is supported"
+    if arguments["bidirectional"]:
+        return "Bidirectional RNN is not supported" if kind == "RNN" else f"bidirectional {kind} not supported"
+    if not arguments["has_biases"] and kind != "GRU":
+        return "RNN without biases is not supported" if kind == "RNN" else f"{kind} without biases not supported"
+    return f"{kind} only supports dropout = 0.0" if arguments["dropout"] else None
+
+
+def _class_weight(call: OperatorCall) -> Optional[str]:
+    is_given = call.arguments["weight"] is not None
+    return f'Parameter "weight" is unsupported for aten::{call.name}' if is_given else None
+
+
+def _ctc(call: OperatorCall) -> Optional[str]:
+    if call.arguments["reduction"] == 0:
+        return 'CTCLoss with reduction="none" is currently not supported'
+    targets = call.value("targets")
+    return "CTCLoss only supports 2-D targets" if targets is not None and targets.dim() != 2 else None
+
+
+def _embedding(call: OperatorCall) -> Optional[str]:
+    for name in ("scale_grad_by_freq", "sparse"):
+        if call.arguments[name] or (name == "sparse" and call.node.meta.get("asks_for_sparse")):
+            return f"Unsupported aten::{call.name} operation: {name} parameter is unsupported."
+    return None
+
+
+def _embedding_bag(call: OperatorCall) -> Optional[str]:
+    offsets, padding = call.arguments["offsets"], call.arguments.get("padding_idx")
+    if not call.is_constant(offsets):
+        return "Unsupported aten::embedding_bag operation: offsets tensor must be a constant."
+    if padding is not None and padding >= 0:
+        return "Unsupported aten::embedding_bag operation: padding_idx parameter is unsupported."
+    return _embedding(call)
+
+
+def _only_nearest(call: OperatorCall) -> Optional[str]:
+    return f"aten::{call.name}: currently only 'nearest' is supported"
+
+
+def _bilinear(call: OperatorCall) -> Optional[str]:
+    factors = call.arguments.get("scale_factors")
+    if not factors:
+        return None  # a size: any ratio will do
+    if any(factor != int(factor) for factor in factors):
+        return f"{_only_nearest(call)}. Bilinear upsampling with non-integer factor not supported"
+    is_uniform = len(set(factors)) == 1
+    return None if is_uniform else f"{_only_nearest(call)}. Non-uniform bilinear upsampling not supported"
+
+
+def _bicubic(call: OperatorCall) -> Optional[str]:
+    return "Only support align_corners=False." if call.arguments["align_corners"] else None
+
+
+def _matrix_norm(call: OperatorCall) -> Optional[str]:
+    order, tensor, dims = call.arguments["ord"], call.value("self"), call.arguments["dim"]
+    num_dims = len(dims) if isinstance(dims, (list, tuple)) else 1 if dims is not None else tensor.dim()  # type: ignore[union-attr]
+    if num_dims != 2:
+        return None
+    if order == "nuc":
+        return "Matrix nuclear norm is not supported."
+    return "Matrix 2-norm is not supported." if order in (2, -2) else None
+
+
+def _upper_triangle(call: OperatorCall) -> Optional[str]:
+    if call.is_constant(call.node):
+        return None
+    return "torch.triu is only supported within constant expressions, for example torch.ones(3, 3).triu_()."
+
+
+def _bitwise(call: OperatorCall) -> Optional[str]:
+    if any(tensor.dtype in (torch.int8, torch.uint8) for tensor in call.tensors()):
+        return f"aten::{call.name}: Poplar does not support binary operations on 8-bit integral types."
+    if any(tensor.dtype.is_floating_point for tensor in call.tensors()):
+        name = next(word for word in ("xor", "and", "or", "not") if word in call.name)
+        return f"Bitwise-{name} operator supports only bool and integer types"
+    return None
+
+
+def _transposed_convolution(call: OperatorCall) -> Optional[str]:
+    dilation = call.arguments["dilation"]
+    is_dilated = any(step != 1 for step in (dilation if isinstance(dilation, (list, tuple)) else [dilation]))
+    return f"aten::{call.name}: dilation is not supported for transposed convolutions" if is_dilated else None
+
+
+def _padding(call: OperatorCall) -> Optional[str]:
+    mode = call.arguments["mode"]
+    if mode not in ("reflect", "replicate") or not call.needs_gradient:
+        return None
+    kind = "reflection" if mode == "reflect" else "replication"
+    num_dims = len(call.arguments["pad"]) // 2
+    return f"aten::{kind}_pad{num_dims}d is only supported in inference: the device has no gradient for it"
+
+
+def _indices_of_maxima(call: OperatorCall) -> Optional[str]:
+    return f"aten::{call.name}: return_indices=True is not supported"
+
+
+def _topk(call: OperatorCall) -> Optional[str]:
+    return None if call.arguments["sorted"] else "aten::topk: sorted=False is not supported"
+
+
+def _strided_write(call: OperatorCall) -> Optional[str]:
+    """Refuse writing to a slice with steps, or to a view of one."""
+    target = call.arguments.get(next(iter(call.arguments), ""))
+    memory = tensor_memory(target) if isinstance(target, torch.fx.Node) else None
+    while isinstance(target, torch.fx.Node) and tensor_memory(target) == memory:
+        if isinstance(target.target, torch._ops.OpOverload):
+            is_slice = operator_name(target.target) == "slice"
+            if is_slice and len(target.args) > 4 and target.args[4] != 1:
+                return "In-place modification of slices with step size other than 1 is not supported."
+        target = target.args[0] if target.args else None
+    return None
+
+
+_Rule = Callable[[OperatorCall], Optional[str]]
+
+_RULES: Tuple[Tuple[str, _Rule], ...] = (
+    ("lstm gru rnn_tanh rnn_relu", _recurrent),
+    ("cross_entropy_loss nll_loss_nd nll_loss nll_loss2d", _class_weight),
+    ("ctc_loss", _ctc),
+    ("embedding", _embedding),
+    ("embedding_bag", _embedding_bag),
+    (
+        "upsample_linear1d upsample_trilinear3d _upsample_bilinear2d_aa _upsample_bicubic2d_aa "
+        "_upsample_nearest_exact1d _upsample_nearest_exact2d _upsample_nearest_exact3d",
+        _only_nearest,
+    ),
+    ("upsample_bilinear2d", _bilinear),
+    ("upsample_bicubic2d", _bicubic),
+    ("linalg_matrix_norm linalg_norm", _matrix_norm),
+    ("triu triu_", _upper_triangle),
+    (
+        "bitwise_and bitwise_or bitwise_xor bitwise_not __and__ __or__ __xor__ __iand__ __ior__ __ixor__ bitwise_and_ "
+        "bitwise_or_ bitwise_xor_ bitwise_not_",
+        _bitwise,
+    ),
+    ("conv_transpose1d conv_transpose2d conv_transpose3d", _transposed_convolution),
+    ("pad", _padding),
+    (
+        "max_pool1d_with_indices max_pool2d_with_indices max_pool3d_with_indices",
+        _indices_of_maxima,
+    ),
+    ("topk", _topk),
+)
+
+LIMITS: Dict[str, _Rule] = {name: rule for names, rule in _RULES for name in names.split()}
+"""Rules by operator: PopTorch's message for a call that the device refuses, or None."""
+
+WRITE_LIMIT: _Rule = _strided_write
+"""The rule for every operator that writes in place."""

@@ -1,0 +1,307 @@
+"""The optimizer of a training executor: its settings as the device has them, and its state in PopTorch's names."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Set, Tuple
+
+import torch
+from torch import nn
+
+from ...capture.module_state import host_tensors
+from ...engines.device_state import DeviceState
+from ...engines.updates import ensure_slots, slot_names
+from .. import optim
+from .._logging import cpp_log, cpp_log_enabled, logger
+from .._optimizer_attributes import GroupSettings, OptimizerAttrTracker, convertOptimizerToDict, device_groups
+from .._options_impl import require
+from ..errors import native_error
+from ..options import Options
+from .device_optimizer_state import read_entries, write_entries
+from .device_parameters import device_parameters, with_loaded
+from .optimizer_log import optimizer_log_lines
+
+__all__ = ["DeviceOptimizer", "parameter_names"]
+
+# The hyper-parameters that each PopTorch optimizer last got from a device, or that newer settings replaced: sending
+# those back changes nothing, while others were loaded by the user and take the place of the present settings.
+_parameters_read: weakref.WeakKeyDictionary[Any, Dict[str, torch.Tensor]] = weakref.WeakKeyDictionary()
+
+
+class DeviceOptimizer:
+    """What the device knows of the host's optimizer: only what was last handed over.
+
+    `groups` are the settings of the parameter groups and `group_names` the parts of parameters that each updates.
+    """
+
+    def __init__(self, options: Options) -> None:
+        """Start without an optimizer and without a device; `options` are the executor's own."""
+        self._options = options
+        self._tracker = OptimizerAttrTracker(options)
+        self.host: Optional[torch.optim.Optimizer] = None
+        self.settings: Dict[str, Any] = {}
+        self.groups: List[GroupSettings] = []
+        self.group_names: List[List[str]] = []
+        self._members: List[List[str]] = []
+        self._device: Optional[DeviceState] = None
+        self._taken_groups: List[GroupSettings] = []
+        self._is_pending = False
+        self._is_new = False
+        self._holds_loaded = False
+        self._is_left = False
+
+    def take(self, optimizer: torch.optim.Optimizer) -> None:
+        """Read the settings of `optimizer`; nothing reaches the device before `upload_settings`.
+
+        An optimizer that is replaced first gets what the device knows. Raises for settings that the device does not
+        have, and then nothing changes.
+        """
+        settings = convertOptimizerToDict(optimizer, self._tracker, self._options, self._device is not None)
+        groups = device_groups(optimizer)
+        self._refuse_other_type(settings)
+        is_other = optimizer is not self.host
+        if is_other:
+            self.read_state()
+            self._release()
+        if isinstance(optimizer, optim.Optimizer):
+            if is_other and self._device is not None:
+                optimizer.ipu_state_is_dirty, optimizer.host_state_is_dirty = True, False
+            optimizer.state_dict = _SyncedStateDict(self, optimizer)  # type: ignore[method-assign]
+            if self._device is not None and settings != self.settings and optimizer.has_state():
+                _parameters_read[optimizer] = optimizer._state_dict["ipu_param"]
+        self._is_new = self._is_new or settings != self.settings
+        self._is_pending = self._is_pending or self._is_new or is_other
+        self.settings, self.host, self._taken_groups = settings, optimizer, groups
+
+    def _refuse_other_type(self, settings: Mapping[str, Any]) -> None:
+        if self._device is None:
+            return
+        old, new = self.settings["optimizer_type"], settings["optimizer_type"]
+        if old != new:
+            raise native_error(
+                f"The optimizer type cannot change from {old.name} to {new.name} once the model is compiled: the "
+                "optimizer's state is part of the executable. Call destroy() and wrap the model again.",
+                kind="popart_exception",
+            )
+
+    def _release(self) -> None:
+        """Give the host's optimizer its own `state_dict` back."""
+        own = self.host.__dict__.get("state_dict") if self.host is not None else None
+        if isinstance(own, _SyncedStateDict) and own.belongs_to(self):
+            del self.host.__dict__["state_dict"]
+
+    def uses(self, optimizer: Any) -> bool:
+        """Tell whether `optimizer` is the one that was taken last."""
+        return optimizer is self.host
+
+    # -- to the device -----------------------------------------------------------------------------------------------
+
+    def attach(self, names: Mapping[int, str], device: DeviceState) -> None:
+        """Send all settings to `device`, and the state that the host's optimizer holds."""
+        self._device = device
+        self._is_pending = self._is_new = True
+        self.upload_settings(names)
+        if isinstance(self.host, optim.Optimizer):
+            self.host.ipu_state_is_dirty, self.host.host_state_is_dirty = True, False
+            self.upload_state()
+
+    def upload_settings(self, names: Mapping[int, str]) -> None:
+        """Hand the settings that changed to the device; `names` are what `parameter_names` gives."""
+        if self._device is None or not self._is_pending:
+            return
+        self._is_pending = self._holds_loaded = False
+        parameters, parts = self._device.parameters, self._device.parts
+        self.groups = list(self._taken_groups)
+        self._members = [
+            [name for name in _names_of(group.params, names) if parameters[parts[name][0]].requires_grad]
+            for group in self.groups
+        ]
+        self.group_names = [[part for name in members for part in parts[name]] for members in self._members]
+        self._warn_of_foreign(names)
+        for settings, part_names in zip(self.groups, self.group_names):
+            ensure_slots(settings, part_names, parameters, self._device.slots)
+        if self._is_new and cpp_log_enabled("debug"):
+            for line in optimizer_log_lines(self.settings, self._members):
+                cpp_log("debug", line)
+        self._is_new = False
+        self._renew_cached_parameters()
+
+    def _renew_cached_parameters(self) -> None:
+        """Let the state that was read from the device before have the settings of now: a checkpoint may follow."""
+        host = self.host
+        if isinstance(host, optim.Optimizer) and host.has_state():
+            if not (host.ipu_state_is_dirty or host.host_state_is_dirty):
+                parameters = self._parameters()
+                host._state_dict = {**host._state_dict, "ipu_param": parameters}
+                _parameters_read[host] = parameters
+
+    def _warn_of_foreign(self, names: Mapping[int, str]) -> None:
+        num_foreign = sum(len(group.params) - len(_names_of(group.params, names)) for group in self.groups)
+        if num_foreign:
+            self._tracker.log_once(
+                f"{num_foreign} parameters of the optimizer do not belong to the model: they will not be trained"
+            )
+
+    @property
+    def has_state_to_upload(self) -> bool:
+        """Whether a PopTorch optimizer holds a state that the device does not have."""
+        host = self.host
+        return isinstance(host, optim.Optimizer) and host.ipu_state_is_dirty and host.has_state()
+
+    def upload_state(self) -> None:
+        """Hand the state that was loaded into a PopTorch optimizer to the device; absent entries stay as they are.
+
+        Raises `poptorch.Error`, before anything changes, for an entry of another shape.
+        """
+        host = self.host
+        if not isinstance(host, optim.Optimizer) or not host.ipu_state_is_dirty:
+            return
+        if host.has_state():
+            self._write_state(host)
+        host.ipu_state_is_dirty, host.host_state_is_dirty = False, True
+
+    def _write_state(self, host: optim.Optimizer) -> None:
+        cpp_log("debug", "Writing optimiser state tensors from host to IPU memory.")
+        assert self._device is not None
+        write_entries(self._device, host._state_dict["ipu_state"])
+        parameters = host._state_dict["ipu_param"]
+        if _parameters_read.get(host) is not parameters:
+            self._apply_parameters(parameters)
+
+    def _apply_parameters(self, values: Mapping[str, torch.Tensor]) -> None:
+        """Let loaded hyper-parameters hold until other settings arrive."""
+        self._holds_loaded = True
+        for index, (settings, members) in enumerate(zip(self.groups, self._members)):
+            for name in members[:1]:
+                self.groups[index] = with_loaded(settings, name, values, self._variable(index))
+
+    def _variable(self, group: int) -> Set[str]:
+        """Name the settings of a group that are not constants of the executable."""
+        return {name for name, (_value, is_constant) in self.settings["groups"][group].items() if not is_constant}
+
+    # -- from the device ---------------------------------------------------------------------------------------------
+
+    def tensor_names(self, names: Mapping[int, str]) -> Tuple[Dict[str, Tuple[str, ...]], List[str]]:
+        """Return the names of each parameter's state tensors, and those of the hyper-parameters, as taken last."""
+        slots: Dict[str, Tuple[str, ...]] = {}
+        hyper_parameters: List[str] = []
+        for index, group in enumerate(self._taken_groups):
+            stems = list(device_parameters(group, self._variable(index)))
+            for name in _names_of([parameter for parameter in group.params if _is_trained(parameter)], names):
+                slots[name] = slot_names(group)
+                hyper_parameters.extend(f"{stem}___specific___{name}" for stem in stems)
+        return slots, [*hyper_parameters, "lossScaling_FLOAT"]
+
+    def hyper_parameters(self) -> Dict[str, torch.Tensor]:
+        """Return the values of the hyper-parameters on the device by their names there."""
+        return self._parameters()
+
+    def mark_trained(self) -> None:
+        """Note that the device's state is newer than the host's."""
+        if isinstance(self.host, optim.Optimizer):
+            self.host.host_state_is_dirty = True
+
+    def read_state(self) -> None:
+        """Fetch the device's state into the host's PopTorch optimizer, if it is out of date."""
+        host = self.host
+        if self._device is None or not isinstance(host, optim.Optimizer) or not host.host_state_is_dirty:
+            return
+        cpp_log("debug", "Writing optimiser state tensors from IPU to host.")
+        parameters = self._parameters()
+        host._state_dict = {"ipu_state": read_entries(self._device), "ipu_param": parameters}
+        host.host_state_is_dirty = False
+        if not self._holds_loaded:
+            _parameters_read[host] = parameters
+        if self._is_left:
+            self._let_go()
+
+    def detach(self) -> None:
+        """Fetch the device's state; it goes back with the next `attach`."""
+        self.read_state()
+        if isinstance(self.host, optim.Optimizer):
+            self.host.ipu_state_is_dirty = self.host.has_state()
+
+    def destroy(self) -> None:
+        """Fetch the device's state and let go of device and optimizer; the optimizer keeps the state."""
+        self.detach()
+        self._let_go()
+
+    def leave_device(self) -> None:
+        """Let go of the device of a forgotten executor; what the optimizer has not fetched yet is kept, untouched."""
+        device = self._device
+        if device is None or not isinstance(self.host, optim.Optimizer) or not self.host.host_state_is_dirty:
+            self._let_go()
+            return
+        self._is_left = True
+        self._device = DeviceState(
+            {},
+            [],
+            slots=device.slots,
+            groups=device.groups,
+            parts=device.parts,
+            loss_scale_factor=device.loss_scale_factor,
+        )
+
+    def _let_go(self) -> None:
+        self._release()
+        self._device = None
+
+    def _parameters(self) -> Dict[str, torch.Tensor]:
+        found: Dict[str, float] = {}
+        for index, (settings, members) in enumerate(zip(self.groups, self._members)):
+            for key, value in device_parameters(settings, self._variable(index)).items():
+                found.update({f"{key}___specific___{name}": value for name in members})
+            found["lossScaling_FLOAT"] = settings.loss_scaling
+        return {key: torch.tensor(value, dtype=torch.float32) for key, value in found.items()}
+
+
+class _SyncedStateDict:
+    """The `state_dict` of an optimizer that an executor uses: it fetches what is newer on the device first."""
+
+    def __init__(self, device_optimizer: DeviceOptimizer, optimizer: optim.Optimizer) -> None:
+        self._device_optimizer = device_optimizer
+        self._optimizer = weakref.ref(optimizer)
+
+    def belongs_to(self, device_optimizer: DeviceOptimizer) -> bool:
+        """Tell whether it fetches from `device_optimizer`."""
+        return self._device_optimizer is device_optimizer
+
+    def __call__(self) -> Dict[str, Any]:
+        optimizer = self._optimizer()
+        if optimizer is None:
+            raise ReferenceError("the optimizer of this `state_dict` no longer exists")
+        require(
+            not (optimizer.host_state_is_dirty and optimizer.ipu_state_is_dirty),
+            "Both host and ipu states cannot be dirty at the same time.",
+        )
+        if self._device_optimizer.uses(optimizer):
+            if not optimizer.host_state_is_dirty and optimizer.has_state():
+                logger.debug("Using cached optimiser state dict")
+            self._device_optimizer.read_state()
+        return optimizer.get_state_dict()
+
+
+def _names_of(parameters: Sequence[torch.Tensor], names: Mapping[int, str]) -> List[str]:
+    found = (names.get(id(p)) or names.get(_memory_address(p)) for p in parameters)
+    return [name for name in found if name is not None]
+
+
+def parameter_names(model: nn.Module) -> Dict[int, str]:
+    """Return the names of `model`'s parameters by the identity of the tensor and by the address of its memory."""
+    parameters = [host for host in host_tensors(model) if host.kind == "parameter"]
+    names = {_memory_address(host.tensor): host.name for host in parameters}
+    names.pop(0, None)
+    names.update({id(host.tensor): host.name for host in parameters})
+    return names
+
+
+def _is_trained(parameter: torch.Tensor) -> bool:
+    """Tell whether a parameter requires a gradient; a wrapped one is not brought up to date by the question."""
+    with torch._C.DisableTorchFunctionSubclass():
+        return torch.Tensor.requires_grad.__get__(parameter)  # type: ignore[attr-defined]
+
+
+def _memory_address(tensor: torch.Tensor) -> int:
+    """Return the address of a tensor's memory; a wrapped parameter is not brought up to date by the question."""
+    with torch._C.DisableTorchFunctionSubclass():
+        return torch.Tensor.data_ptr(tensor)

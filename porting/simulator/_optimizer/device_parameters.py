@@ -1,0 +1,103 @@
+"""Hyper-parameters under the names that PopART gives them on a device, and back again."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import AbstractSet, Any, Callable, Dict, Mapping, Tuple
+
+import torch
+
+from .._optimizer_attributes import GroupSettings, _OptimizerType
+
+__all__ = ["device_parameters", "with_loaded"]
+
+_ALWAYS = ("learningRate", "weightDecay")
+_FIELDS = {
+    "learningRate": "learning_rate",
+    "weightDecay": "weight_decay",
+    "beta1": "beta1",
+    "beta2": "beta2",
+    "eps": "eps",
+    "alpha": "alpha",
+    "momentum": "momentum",
+    "maxWeightNorm": "max_weight_norm",
+}
+
+
+def device_parameters(settings: GroupSettings, variable: AbstractSet[str]) -> Dict[str, float]:
+    """Return the values of one group that are no constants of the executable, by the stem of their names.
+
+    `variable` are the settings that may change. SGD folds its settings into compound values, for other optimizers
+    learning rate and weight decay are always there.
+    """
+    if not _is_sgd(settings):
+        names = [name for name in _FIELDS if name in _ALWAYS or name in variable]
+        return {name: getattr(settings, _FIELDS[name]) for name in names}
+    undamped, scaling = 1.0 - settings.dampening, settings.loss_scaling
+    if not settings.momentum:
+        rate = settings.learning_rate * undamped
+        return {
+            "scaledLearningRate0": rate / scaling,
+            "weightDecayScaleFactor0": 1.0 - rate * settings.weight_decay,
+        }
+    form, velocity = _form_and_velocity_scaling(settings)
+    return {
+        f"scaledLearningRate{form}": settings.learning_rate / velocity,
+        f"scaledMomentum{form}": settings.momentum,
+        f"dampeningScaleFactor{form}": undamped * velocity / scaling,
+        "scaledWeightDecay1": undamped * settings.weight_decay * velocity,
+    }
+
+
+def with_loaded(
+    settings: GroupSettings, name: str, values: Mapping[str, torch.Tensor], variable: AbstractSet[str]
+) -> GroupSettings:
+    """Return `settings` with those of `values` for the parameter `name` that differ, in the device's precision."""
+    scaling = float(values.get("lossScaling_FLOAT", settings.loss_scaling))
+    if scaling != settings.loss_scaling:
+        settings = dataclasses.replace(settings, loss_scaling=scaling)
+    loaded: Dict[str, Any] = {}
+    for key, present in device_parameters(settings, variable).items():
+        value = values.get(f"{key}___specific___{name}")
+        if value is not None and float(value) != float(torch.tensor(present, dtype=torch.float32)):
+            loaded[key] = float(value)
+    if not _is_sgd(settings):
+        return dataclasses.replace(settings, **{_FIELDS[key]: value for key, value in loaded.items()})
+    return _with_momentum(settings, loaded) if settings.momentum else _without_momentum(settings, loaded)
+
+
+def _is_sgd(settings: GroupSettings) -> bool:
+    return settings.kind.name.startswith("SGD")
+
+
+def _form_and_velocity_scaling(settings: GroupSettings) -> Tuple[int, float]:
+    return (1, settings.velocity_scaling) if settings.kind == _OptimizerType.SGD1 else (2, 1.0)
+
+
+def _without_momentum(settings: GroupSettings, loaded: Mapping[str, float]) -> GroupSettings:
+    undamped = 1.0 - settings.dampening
+    if "scaledLearningRate0" in loaded and undamped:
+        rate = loaded["scaledLearningRate0"] * settings.loss_scaling
+        settings = dataclasses.replace(settings, learning_rate=rate / undamped)
+    rate = settings.learning_rate * undamped
+    if "weightDecayScaleFactor0" in loaded and rate:
+        return dataclasses.replace(settings, weight_decay=(1.0 - loaded["weightDecayScaleFactor0"]) / rate)
+    return settings
+
+
+def _with_momentum(settings: GroupSettings, loaded: Mapping[str, float]) -> GroupSettings:
+    form, velocity = _form_and_velocity_scaling(settings)
+    factor = velocity / settings.loss_scaling
+    inverse: Mapping[str, Callable[[float], Any]] = {
+        "learning_rate": lambda value: value * velocity,
+        "momentum": lambda value: value,
+        "dampening": lambda value: 1.0 - value / factor,
+    }
+    stems = ("scaledLearningRate", "scaledMomentum", "dampeningScaleFactor")
+    for field, key in zip(inverse, (f"{stem}{form}" for stem in stems)):
+        if key in loaded:
+            settings = dataclasses.replace(settings, **{field: inverse[field](loaded[key])})
+    undamped = 1.0 - settings.dampening
+    if "scaledWeightDecay1" in loaded and undamped:
+        return dataclasses.replace(settings, weight_decay=loaded["scaledWeightDecay1"] / (undamped * velocity))
+    return settings

@@ -1,0 +1,102 @@
+"""Which nodes of a graph the device executes: no constants, no marks, no casts to types that only the host has."""
+
+from __future__ import annotations
+
+import operator
+from typing import List, Optional
+
+import torch
+from torch.fx.node import map_arg
+
+from ...capture.dtypes import NARROWED
+from ...capture.graph_flow import ValueFlow
+from ...capture.subgraphs import bodies_of
+
+__all__ = [
+    "executed_operators",
+    "is_convolution",
+    "is_mark",
+    "operand_nodes",
+    "operator_label",
+    "result_nodes",
+]
+
+# Marks on tensors that the compiler takes away: what they say becomes settings of other operators.
+_MARKS = frozenset(
+    ["set_available_memory", "set_matmul_serialization", "set_overlap_for_input", "set_overlap_for_output"]
+)
+_CONVOLUTIONS = frozenset(
+    "conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d convolution _convolution".split()
+)
+
+
+def executed_operators(graph: torch.fx.Graph, *, with_bodies: bool = False) -> List[torch.fx.Node]:
+    """Return the nodes of the operators that the device executes, in order; `with_bodies` also those inside loops."""
+    flow = ValueFlow()
+    executed = []
+    for node in graph.nodes:
+        flow.visit(node)
+        if node.op != "call_function" or node.target is torch._C._set_grad_enabled:
+            continue
+        if flow.is_constant(node) or node.target is operator.getitem or is_mark(node):
+            continue
+        if not (_narrows(node) or _widens(node)):
+            executed.append(node)
+            for body in bodies_of(node) if with_bodies else ():
+                executed.extend(executed_operators(body.graph, with_bodies=True))
+    return executed
+
+
+def operator_label(node: torch.fx.Node) -> str:
+    """Return the name of the operator of `node` without namespace and overload."""
+    if isinstance(node.target, torch._ops.OpOverload):
+        return str(node.target.overloadpacket.__name__)
+    return str(node.meta.get("operator") or getattr(node.target, "__name__", node.target))
+
+
+def is_convolution(node: torch.fx.Node) -> bool:
+    """Tell whether `node` is a convolution."""
+    return operator_label(node) in _CONVOLUTIONS
+
+
+def operand_nodes(node: torch.fx.Node) -> List[torch.fx.Node]:
+    """Return the nodes whose tensors `node` works on, as the device has them; one given twice is there twice."""
+    operands: List[torch.fx.Node] = []
+    map_arg((node.args, node.kwargs), lambda item: operands.append(_device_tensor(item)))
+    return operands
+
+
+def is_mark(node: torch.fx.Node) -> bool:
+    """Tell whether `node` only says how others are to be compiled."""
+    return node.op == "call_function" and operator_label(node) in _MARKS
+
+
+def _device_tensor(node: torch.fx.Node) -> torch.fx.Node:
+    while is_mark(node) or _widens(node):
+        node = node.all_input_nodes[0]
+    return node
+
+
+def result_nodes(node: torch.fx.Node) -> List[torch.fx.Node]:
+    """Return the nodes that stand for the tensors which `node` results in, as the device has them."""
+    parts = [user for user in node.users if user.target is operator.getitem] or [node]
+    return [next((user for user in part.users if _narrows(user)), part) for part in parts]
+
+
+def _narrows(node: torch.fx.Node) -> bool:
+    """Tell whether `node` turns a result of the host's kernel into the device's type."""
+    return _is_cast(node) and _type_of(node.all_input_nodes[0]) in NARROWED
+
+
+def _widens(node: torch.fx.Node) -> bool:
+    """Tell whether `node` makes of the device's type what the host's kernel wants."""
+    return _is_cast(node) and _type_of(node) in NARROWED
+
+
+def _is_cast(node: torch.fx.Node) -> bool:
+    return node.target is torch.ops.aten.to.dtype
+
+
+def _type_of(node: torch.fx.Node) -> Optional[torch.dtype]:
+    value = node.meta.get("val")
+    return value.dtype if isinstance(value, torch.Tensor) else None

@@ -1,0 +1,164 @@
+"""What `forward` has said about the operators that follow: their block, name scope, attributes and `MultiConv`.
+
+It is kept while a model is traced and written to the `meta` of every node, where checks, planners and tools read it:
+`block` (id; empty for what precedes the first block, None outside all blocks), `stage`, `phase` and `ipu` (None outside
+all blocks), `name_scope` (the prefix of the operator's name), `attributes` (only if there are any), `multi_conv` (the
+number and the settings of the open `MultiConv`, only if there is one) and `source_location` (the user's line as text).
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+from torch import nn
+from torch.nn.modules import module as module_hooks
+
+from .._tracing_state import tracing
+from .source_locations import source_location
+
+if TYPE_CHECKING:
+    from ..options import Options
+
+__all__ = ["GraphScopes", "open_scopes", "scoped_tracing"]
+
+
+class _BlockPlace(NamedTuple):
+    """A block and where it runs."""
+
+    block: Optional[str]
+    stage: Optional[int]
+    phase: Optional[int]
+    ipu: Optional[int]
+
+
+_INITIAL_BLOCK = _BlockPlace("", 0, 0, 0)
+_NO_BLOCK = _BlockPlace(None, None, None, None)
+
+
+class GraphScopes:
+    """The scopes of one trace.
+
+    `multi_convs` holds number and settings of each `MultiConv` in the order they were opened, `has_nested_multi_conv`
+    tells whether one was opened inside another.
+    """
+
+    def __init__(self, *, source_excludes: Sequence[str] = ()) -> None:
+        """Start a trace; lines of files whose path contains one of `source_excludes` are not the user's."""
+        self.multi_convs: List[Dict[str, Any]] = []
+        self.has_nested_multi_conv = False
+        self._source_excludes = tuple(source_excludes)
+        self._place = _INITIAL_BLOCK
+        self._names: List[Tuple[Optional[nn.Module], str]] = []
+        self._attributes: Dict[str, Dict[str, Any]] = {}
+        self._open_multi_conv: Optional[Dict[str, Any]] = None
+
+    def begin_block(self, stage: int, phase: int, ipu: int, block_id: str = "") -> None:
+        """Put the operators that follow into a block."""
+        self._place = _BlockPlace(block_id, stage, phase, ipu)
+
+    def end_block(self) -> None:
+        """Leave the active block."""
+        self._place = _NO_BLOCK
+
+    def begin_multi_conv(self) -> None:
+        """Open a `MultiConv`."""
+        self.has_nested_multi_conv = self.has_nested_multi_conv or self._open_multi_conv is not None
+        self._open_multi_conv = {"number": len(self.multi_convs)}
+        self.multi_convs.append(self._open_multi_conv)
+
+    def end_multi_conv(self, settings: Mapping[str, Any]) -> None:
+        """Close the `MultiConv` that was opened last."""
+        if self._open_multi_conv is not None:
+            self._open_multi_conv.update(settings)
+        self._open_multi_conv = None
+
+    def push_name_scope(self, name: str) -> None:
+        """Open a name scope."""
+        self._names.append((None, name))
+
+    def pop_name_scope(self) -> None:
+        """Close the name scope that was opened last."""
+        self._pop_to(None)
+
+    def enter_module(self, module: nn.Module, name: str) -> None:
+        """Open the name scope of a module's call."""
+        self._names.append((module, name))
+
+    def leave_module(self, module: nn.Module) -> None:
+        """Close the name scope of a module's call."""
+        self._pop_to(module)
+
+    def _pop_to(self, owner: Optional[nn.Module]) -> None:
+        # calls that were left by an exception which `forward` caught are still on top
+        while self._names and self._names.pop()[0] is not owner:
+            pass
+
+    def set_attribute(self, attribute: str, key: str, value: Any) -> None:
+        """Give the operators that follow an entry of an attribute."""
+        self._attributes = {**self._attributes, attribute: {**self._attributes.get(attribute, {}), key: value}}
+
+    def clear_attribute(self, attribute: str, key: str) -> None:
+        """Take an entry of an attribute away from the operators that follow."""
+        left = {name: value for name, value in self._attributes.get(attribute, {}).items() if name != key}
+        self._attributes = {name: entries for name, entries in self._attributes.items() if name != attribute}
+        if left:
+            self._attributes[attribute] = left
+
+    def node_facts(self) -> Dict[str, Any]:
+        """Return what to write to the node of the operator that is being recorded."""
+        facts: Dict[str, Any] = dict(self._place._asdict())
+        facts["name_scope"] = "".join(f"{name}/" for _owner, name in self._names)
+        facts["source_location"] = source_location(self._source_excludes)
+        if self._attributes:
+            facts["attributes"] = self._attributes
+        if self._open_multi_conv is not None:
+            facts["multi_conv"] = self._open_multi_conv
+        return facts
+
+
+_open: Optional[GraphScopes] = None
+
+
+def open_scopes() -> Optional[GraphScopes]:
+    """Return the scopes of the trace that is going on, None in any ordinary run on the CPU."""
+    return _open
+
+
+@contextmanager
+def scoped_tracing(scopes: GraphScopes, model: nn.Module, options: Options) -> Iterator[None]:
+    """Trace the `forward` of `model` with `scopes` as those that it changes; whatever happens, none are open after it.
+
+    Blocks begin stages of the execution strategy, and calls of sub-modules are name scopes unless `options` say no.
+    """
+    global _open
+    handles: List[Any] = []
+    before, _open = _open, scopes
+    try:
+        options._execution_strategy.onStartTracing()
+        if options._module_namescope_enabled:
+            handles = _follow_modules(scopes, model)
+        with tracing():
+            yield
+    finally:
+        _open = before
+        options._execution_strategy.onEndTracing()
+        for handle in handles:
+            handle.remove()
+
+
+def _follow_modules(scopes: GraphScopes, model: nn.Module) -> List[Any]:
+    names = {id(module): path.rsplit(".", 1)[-1] for path, module in model.named_modules() if path}
+
+    def enter(module: nn.Module, _args: Any) -> None:
+        if id(module) in names:
+            scopes.enter_module(module, names[id(module)])
+
+    def leave(module: nn.Module, _args: Any, _output: Any) -> None:
+        if id(module) in names:
+            scopes.leave_module(module)
+
+    return [
+        module_hooks.register_module_forward_pre_hook(enter),
+        module_hooks.register_module_forward_hook(leave),
+    ]

@@ -1,0 +1,77 @@
+"""`NameScope` and `Attribute`: how operators are called in the compiled graph, and what else is noted with them."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List
+
+from .._options_impl import require
+from .graph_scopes import open_scopes
+
+__all__ = ["Attribute", "NameScope"]
+
+
+class NameScope:
+    """Put `name/` in front of the names of the operators inside the context; AssertionError for another type.
+
+    >>> with NameScope("encoder"):
+    ...     pass
+    """
+
+    def __init__(self, name: str) -> None:
+        require(isinstance(name, str), "Parameter to NameScope must be a string")
+        self.name = name
+
+    def __enter__(self) -> None:
+        scopes = open_scopes()
+        if scopes is not None:
+            scopes.push_name_scope(self.name)
+
+    def __exit__(self, *_exception: Any) -> None:
+        scopes = open_scopes()
+        if scopes is not None:
+            scopes.pop_name_scope()
+
+
+class Attribute:
+    """Give the operators inside the context attributes; those of contexts around it hold too.
+
+    >>> with Attribute(__outline={"layer": "embedding"}):
+    ...     Attribute._current_attrs
+    {'__outline': {'layer': 'embedding'}}
+    >>> Attribute._current_attrs
+    {}
+    """
+
+    # What holds for the operators that come next.
+    _current_attrs: Dict[str, Dict[str, Any]] = {}
+
+    def __init__(self, **attributes: Dict[str, Any]) -> None:
+        self._attributes = attributes
+        self._before: List[Dict[str, Dict[str, Any]]] = []
+
+    def __enter__(self) -> None:
+        before = Attribute._current_attrs
+        merged = {name: dict(entries) for name, entries in before.items()}
+        for name, entries in self._attributes.items():
+            merged.setdefault(name, {}).update(entries)
+        self._before.append(before)
+        _exchange(before, merged)
+
+    def __exit__(self, *_exception: Any) -> None:
+        _exchange(Attribute._current_attrs, self._before.pop())
+
+
+def _exchange(before: Dict[str, Dict[str, Any]], after: Dict[str, Dict[str, Any]]) -> None:
+    """Make `after` the attributes that hold, and tell the trace that is going on."""
+    Attribute._current_attrs = after
+    scopes = open_scopes()
+    if scopes is None:
+        return
+    for name, entries in before.items():
+        for key in entries:
+            if key not in after.get(name, {}):
+                scopes.clear_attribute(name, key)
+    for name, entries in after.items():
+        for key, value in entries.items():
+            if before.get(name, {}).get(key) != value:
+                scopes.set_attribute(name, key, value)

@@ -1,0 +1,1 @@
+"""The user's weights while an executor owns them: wrapping, transfer, values per replica."""

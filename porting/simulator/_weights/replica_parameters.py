@@ -1,0 +1,84 @@
+"""Parameters with a value of their own for each group of replicas: how a user asks for them, and how they are traced.
+
+The host's parameter has the groups along a leading dimension; `forward` sees one group's value without it.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import Any, Collection, Dict, Iterator, List, MutableMapping, Tuple
+
+from torch import nn
+
+from ...capture.module_state import host_tensors
+from ...engines.replica_groups import ReplicaGroups
+from ..enums import CommGroupType, VariableRetrievalMode
+from ..errors import createPoptorchError, native_error
+from .weight_owners import plain_tensor
+
+__all__ = ["PerReplicaParams", "one_group_in_place", "replica_groups"]
+
+# What `PoplarExecutor.per_replica_params` holds: the three arguments of `replicaGrouping` by the parameter's name.
+PerReplicaParams = Dict[str, Tuple[CommGroupType, int, VariableRetrievalMode]]
+
+
+def replica_groups(model: nn.Module, asked: PerReplicaParams, replicas: int) -> Dict[str, ReplicaGroups]:
+    """Return the groups of each parameter of `model` that has some, by the first of its names.
+
+    Raises `poptorch.Error` for a parameter without dimensions, for groups that do not divide the replicas, and for a
+    leading dimension other than the number of groups.
+    """
+    found = {}
+    for host in host_tensors(model):
+        name = next((alias for alias in host.aliases if alias in asked), None)
+        if name is not None and host.kind == "parameter":
+            if host.tensor.dim() == 0:
+                raise createPoptorchError("Scalars cannot be passed as per-replica weight tensor values")
+            found[host.name] = _groups(name, asked[name], replicas)
+            _check_leading_dimension(name, host.tensor.shape[0], found[host.name])
+    return found
+
+
+def _groups(name: str, asked: Tuple[CommGroupType, int, VariableRetrievalMode], replicas: int) -> ReplicaGroups:
+    kind, shards, retrieval = asked
+    size = {CommGroupType.All: replicas, CommGroupType.NoGrouping: 1}.get(kind, shards)
+    if size < 1 or replicas % size:
+        raise native_error(
+            f"The {replicas} replicas cannot be put into groups of {size} (replicaGrouping of the parameter {name})"
+        )
+    return ReplicaGroups(
+        replicas=replicas,
+        size=size,
+        strided=kind == CommGroupType.Orthogonal,
+        returns_all=retrieval == VariableRetrievalMode.AllReplicas,
+    )
+
+
+def _check_leading_dimension(name: str, rows: int, groups: ReplicaGroups) -> None:
+    if rows != groups.num_groups and not (groups.returns_all and rows == groups.replicas):
+        raise native_error(
+            f"The parameter {name} has {rows} values along its first dimension and {groups.num_groups} groups of "
+            "replicas to give them to"
+        )
+
+
+@contextmanager
+def one_group_in_place(model: nn.Module, names: Collection[str]) -> Iterator[None]:
+    """Let the parameters called `names` be the first group's value alone while the context lasts."""
+    replaced: List[Tuple[MutableMapping[str, Any], str, Any]] = []
+    slices: Dict[int, nn.Parameter] = {}
+    for host in host_tensors(model):
+        if host.name in names:
+            whole = plain_tensor(host.tensor, copy_data=False)
+            slices[id(host.tensor)] = nn.Parameter(whole.detach()[0].clone(), requires_grad=whole.requires_grad)
+    try:
+        for module in model.modules() if slices else ():
+            registry = module.__dict__["_parameters"]
+            for key, parameter in list(registry.items()):
+                if id(parameter) in slices:
+                    replaced.append((registry, key, parameter))
+                    registry[key] = slices[id(parameter)]
+        yield
+    finally:
+        for registry, key, parameter in replaced:
+            registry[key] = parameter

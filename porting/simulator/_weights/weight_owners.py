@@ -1,0 +1,162 @@
+"""Tensors of the host that training executors own: any use of one first fetches what was trained.
+
+A tensor is owned by the class it gets, a subclass of its own class with the owners in it. Tensors that several models
+share have several owners, who fetch in the order in which they took it.
+"""
+
+from __future__ import annotations
+
+import copy
+import weakref
+from typing import Any, Callable, Dict, Mapping, Optional, Tuple, Type
+
+import torch
+from torch import nn
+
+from ...engines.device_state import DeviceState
+
+__all__ = ["ORIGINAL", "OWNER", "Owner", "fetch", "owned_class", "owners_of", "plain_class", "plain_tensor"]
+
+# Attributes of the classes made here and of wrapped models' classes.
+OWNER = "_poptorch_executor"
+ORIGINAL = "_poptorch_original_class"
+_OWNERS = "_poptorch_executors"
+
+
+class Owner(weakref.ref):
+    """A weak reference to a training executor, and what it trained if nobody had fetched it before it went.
+
+    `classes` are those of the tensors that it owns, by their own class and all owners; `version` counts how often the
+    host got weights from it.
+    """
+
+    def __init__(self, executor: Any) -> None:
+        """Refer to `executor`."""
+        super().__init__(executor)  # type: ignore[call-arg]
+        self.classes: Dict[Any, Any] = {}
+        self.version = 0
+        self._left_behind: Optional[Tuple[DeviceState, Dict[str, torch.Tensor]]] = None
+
+    @property
+    def has_left_weights(self) -> bool:
+        """Whether the executor is gone and its trained weights are not on the host yet."""
+        return self._left_behind is not None
+
+    def leave_behind(self, device: DeviceState, tensors: Mapping[str, torch.Tensor]) -> None:
+        """Keep the state of a device for the host's `tensors`; nothing is copied now."""
+        self._left_behind = (device, dict(tensors))
+
+    def take_left_weights(self) -> bool:
+        """Copy the weights that the executor left behind into the host's tensors; tell whether there were any."""
+        if self._left_behind is None:
+            return False
+        (device, tensors), self._left_behind = self._left_behind, None
+        with torch._C.DisableTorchFunctionSubclass():
+            views = {name: torch.Tensor.detach(tensor) for name, tensor in tensors.items()}
+        device.download(views)
+        self.version += 1
+        return True
+
+
+def fetch(owners: Tuple[Owner, ...]) -> None:
+    """Bring the host's tensors up to date with those of `owners` that trained since the last time."""
+    for owner in owners:
+        executor = owner()
+        if executor is None:
+            owner.take_left_weights()
+        elif executor._dirty_host_weights:
+            executor.copyWeightsToHostIfNeeded()
+
+
+def owners_of(tensor: torch.Tensor) -> Tuple[Owner, ...]:
+    """Return the owners of `tensor` that are alive or left weights behind, in the order in which they took it."""
+    owners: Tuple[Owner, ...] = getattr(type(tensor), _OWNERS, ())
+    return tuple(owner for owner in owners if owner() is not None or owner.has_left_weights)
+
+
+def plain_class(tensor: torch.Tensor) -> Type[torch.Tensor]:
+    """Return the class that `tensor` has without its owners."""
+    return getattr(type(tensor), ORIGINAL, type(tensor))
+
+
+def plain_tensor(tensor: torch.Tensor, *, copy_data: bool) -> torch.Tensor:
+    """Return a tensor of the plain class with the same memory and attributes, or with a copy of the memory alone."""
+    original = plain_class(tensor)
+    with torch._C.DisableTorchFunctionSubclass(), torch.no_grad():
+        data = tensor.detach().clone() if copy_data else tensor.detach()
+        if not issubclass(original, nn.Parameter):
+            plain = data.as_subclass(original)
+        else:
+            plain = nn.Parameter(data.as_subclass(torch.Tensor), requires_grad=tensor.requires_grad)
+            if original is not nn.Parameter:
+                plain.__class__ = original
+    if not copy_data:
+        plain.__dict__.update(object.__getattribute__(tensor, "__dict__"))
+    return plain
+
+
+def owned_class(plain: Type[torch.Tensor], owners: Tuple[Owner, ...]) -> Type[torch.Tensor]:
+    """Return the class for tensors of the class `plain` that `owners` own; `plain` itself if there are none."""
+    if not owners:
+        return plain
+    classes = owners[-1].classes
+    if (plain, owners) not in classes:
+        classes[plain, owners] = _owned_class(plain, owners)
+    return classes[plain, owners]
+
+
+def _deep_copy(tensor: torch.Tensor, memo: Dict[int, Any]) -> Any:
+    """Copy a tensor with owners, once for each `memo`; the copy has them too."""
+    if id(tensor) not in memo:
+        copied = memo[id(tensor)] = plain_tensor(tensor, copy_data=True)
+        if not isinstance(copied, nn.Parameter):  # as torch does: copies of parameters lose their attributes
+            copied.__dict__.update(copy.deepcopy(tensor.__dict__, memo))
+        copied.__class__ = type(tensor)
+    return memo[id(tensor)]
+
+
+def _related_by(plain: Type[torch.Tensor]) -> Any:
+    """Make a metaclass: tensors of any owners are as related as their plain classes, as `assert_close` needs them."""
+
+    class Kind(type(plain)):  # type: ignore[misc]
+        def __instancecheck__(cls, instance: Any) -> bool:
+            kind = type(instance)
+            return super().__instancecheck__(instance) or (hasattr(kind, _OWNERS) and issubclass(kind, plain))
+
+    return Kind
+
+
+def _owned_class(plain: Type[torch.Tensor], owners: Tuple[Owner, ...]) -> Any:
+    class Owned(plain, metaclass=_related_by(plain)):  # type: ignore[metaclass, misc, valid-type]
+        _poptorch_executor = owners[-1]
+        _poptorch_executors = owners
+        _poptorch_original_class = plain
+
+        def __getattribute__(self, attribute: str) -> Any:
+            if attribute != "_is_param":  # which `isinstance(tensor, torch.nn.Parameter)` reads: no look at the value
+                fetch(owners)
+            return super().__getattribute__(attribute)
+
+        @classmethod
+        def __torch_function__(cls, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            # Called for the first of several tensors, and operators such as `==` leave the others out of `types`.
+            for kind in (*types, *map(type, args)):
+                fetch(getattr(kind, _OWNERS, ()))
+            with torch._C.DisableTorchFunctionSubclass():
+                return func(*args, **(kwargs or {}))
+
+        def __deepcopy__(self, memo: Dict[int, Any]) -> Any:
+            return _deep_copy(self, memo)
+
+        def __reduce_ex__(self, protocol: Any) -> Any:
+            return plain_tensor(self, copy_data=False).__reduce_ex__(protocol)
+
+        def __repr__(self, *, tensor_contents: Any = None) -> str:
+            return repr(plain_tensor(self, copy_data=False))
+
+        def __format__(self, format_spec: str) -> str:
+            return format(plain_tensor(self, copy_data=False), format_spec)
+
+    name = "PoptorchParameter" if issubclass(plain, nn.Parameter) else "PoptorchBuffer"
+    Owned.__name__ = Owned.__qualname__ = name
+    return Owned

@@ -1,0 +1,165 @@
+"""A captured graph as data and as an exported file, and files that appear as a whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import zlib
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from porting.capture import capture_step
+from porting.simulator._graph.graph_files import export_graph, fingerprint, graph_record, trace_graph, write_atomically
+from porting.simulator._logging import setLogLevel
+
+
+class Scale(nn.Module):
+    def __init__(self, factor=2.0):
+        super().__init__()
+        self.factor = factor
+        self.weight = nn.Parameter(torch.ones(3))
+        self.register_buffer("count", torch.zeros(()))
+
+    def forward(self, x):
+        self.count.add_(1)
+        return torch.cat([x * self.factor, x.sum(dim=0, keepdim=True)]) * self.weight
+
+
+def graph_of(model, shape=(2, 3)):
+    return capture_step(model, [torch.ones(shape)], {}, mode="inference")
+
+
+def test_equal_models_have_equal_records():
+    assert graph_record(graph_of(Scale())) == graph_record(graph_of(Scale()))
+
+
+@pytest.mark.parametrize("graph", [lambda: graph_of(Scale(3.0)), lambda: graph_of(Scale(), (4, 3))])
+def test_other_models_have_other_fingerprints(graph):
+    assert fingerprint(graph_record(graph())) != fingerprint(graph_record(graph_of(Scale())))
+
+
+def test_settings_are_part_of_the_fingerprint():
+    record = graph_record(graph_of(Scale()))
+
+    assert fingerprint(record) != fingerprint(record, settings={"replicas": 2})
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.bool])
+def test_other_constants_have_other_records(dtype):
+    class Adds(nn.Module):
+        def __init__(self, *values):
+            super().__init__()
+            self.values = values
+
+        def forward(self, x):
+            return x + torch.tensor(self.values, device=x.device, dtype=dtype)
+
+    records = [graph_record(graph_of(Adds(*values))) for values in [(0, 1, 1), (0, 1, 1), (1, 1, 0)]]
+
+    assert records[0] == records[1]
+    assert records[0]["constants"] != records[2]["constants"]
+    assert {key for key in records[0] if records[0][key] != records[2][key]} == {"constants"}
+
+
+def test_a_record_says_what_enters_and_what_is_written():
+    record = json.loads(json.dumps(graph_record(graph_of(Scale()))))
+
+    assert record["parameters"] == [["weight", [3], "torch.float32", True]]
+    assert record["mutated_buffers"] == ["count"]
+    assert "aten.cat.default" in [operator[1] for operator in record["operators"]]
+    assert [output[1] for output in record["outputs"]] == [[3, 3]]
+
+
+def test_nothing_is_exported_without_the_variable(monkeypatch, tmp_path):
+    monkeypatch.delenv("POPTORCH_EXPORT_PROTO_FILE", raising=False)
+    monkeypatch.chdir(tmp_path)
+
+    export_graph(graph_of(Scale()))
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_compiling_exports_the_graph_as_text(poptorch, monkeypatch, tmp_path):
+    monkeypatch.setenv("POPTORCH_EXPORT_PROTO_FILE", str(tmp_path / "a" / "graph.txt"))
+
+    poptorch.inferenceModel(Scale()).compile(torch.ones(2, 3))
+
+    text = (tmp_path / "a" / "graph.txt").read_text()
+    assert "aten.cat.default" in text
+    assert "parameter  weight" in text
+
+
+def test_the_binary_export_is_the_compressed_record(monkeypatch, tmp_path):
+    monkeypatch.setenv("POPTORCH_EXPORT_PROTO_FILE", str(tmp_path / "graph"))
+    monkeypatch.setenv("POPTORCH_EXPORT_PROTO_AS_BINARY", "1")
+    graph = graph_of(Scale())
+
+    export_graph(graph)
+
+    assert json.loads(zlib.decompress((tmp_path / "graph").read_bytes())) == json.loads(json.dumps(graph_record(graph)))
+
+
+@pytest.mark.parametrize(("variable", "num_lines"), [("", 10), ("3", 3), ("0", 25), ("-1", 25)])
+def test_the_end_of_the_graph_is_traced(monkeypatch, capsys, variable, num_lines):
+    monkeypatch.setenv("POPTORCH_MAX_GRAPH_LEN", variable)
+    model = nn.Sequential(*[nn.ReLU() for _ in range(24)])
+    graph = capture_step(model, [torch.ones(1)], {}, mode="inference")
+
+    setLogLevel("TRACE")
+    try:
+        trace_graph(graph)
+    finally:
+        setLogLevel("WARN")
+
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == num_lines
+    assert all("[poptorch:cpp] [trace]" in line for line in lines)
+
+
+def test_the_graph_is_not_traced_at_other_levels(capsys):
+    trace_graph(graph_of(Scale()))
+
+    assert capsys.readouterr().err == ""
+
+
+def test_a_file_replaces_the_old_one_and_leaves_nothing_else(tmp_path):
+    write_atomically(tmp_path / "file", b"old")
+
+    write_atomically(tmp_path / "file", b"new")
+
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+    assert (tmp_path / "file").read_bytes() == b"new"
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
+    write_atomically(tmp_path / "file", b"old")
+
+    def fail(*_args):
+        raise OSError("no space left")
+
+    monkeypatch.setattr("os.fsync", fail)
+    with pytest.raises(OSError, match="no space left"):
+        write_atomically(tmp_path / "file", b"new")
+
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+    assert (tmp_path / "file").read_bytes() == b"old"
+
+
+def test_a_link_to_a_file_stays_a_link(tmp_path):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link").symlink_to(Path("folder", "file"))
+
+    for content in (b"new", b"newer"):
+        write_atomically(tmp_path / "link", content)
+
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "folder" / "file").read_bytes() == b"newer"
+
+
+def test_a_device_is_not_replaced_by_a_file(tmp_path):
+    write_atomically(Path(os.devnull), b"text")
+
+    assert not os.path.isfile(os.devnull)
