@@ -31,7 +31,7 @@ def this_instance() -> Instance:
     Instance(index=0, size=1, local_index=0, local_size=1)
     """
     for index, size, local_index, local_size in _LAUNCHERS:
-        if index in os.environ and size in os.environ:
+        if os.environ.get(index, "").isdigit() and os.environ.get(size, "").isdigit():
             numbers = int(os.environ[index]), int(os.environ[size])
             local = int(os.environ.get(local_index, numbers[0])), int(os.environ.get(local_size, numbers[1]))
             return Instance(*numbers, *local)

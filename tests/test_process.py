@@ -54,3 +54,10 @@ def test_the_cores_are_the_machines_where_nothing_says_more(monkeypatch, count, 
     monkeypatch.setattr(os, "cpu_count", lambda: count)
 
     assert usable_cores() == cores
+
+
+def test_words_in_place_of_numbers_are_no_launchers(monkeypatch):
+    monkeypatch.setenv("RANK", "none")
+    monkeypatch.setenv("WORLD_SIZE", "none")
+
+    assert this_instance() == Instance(index=0, size=1, local_index=0, local_size=1)

@@ -54,9 +54,13 @@ def write_dynamic(tensor: DeviceTensor, index: Any, value: Any) -> None:
     """Do `tensor[index] = value` in place; raises as `read_dynamic` does."""
     if not isinstance(value, torch.Tensor):
         value = tensor.new_full((), value)
-    has_mask = any(_is_mask(part) for part in _parts(index))
-    places = _places_beside_masks(tensor, index) if has_mask else _places(tensor, index)
-    aten.index_put_.default(tensor, places, value.to(tensor.dtype))
+    target: torch.Tensor = tensor
+    places: List[Optional[torch.Tensor]]
+    if any(_is_mask(part) for part in _parts(index)):
+        target, places = _places_beside_masks(tensor, index)
+    else:
+        places = [*_places(tensor, index)]
+    aten.index_put_.default(target, places, value.to(tensor.dtype))
 
 
 def _places(tensor: DeviceTensor, index: Any) -> List[torch.Tensor]:
@@ -69,22 +73,36 @@ def _places(tensor: DeviceTensor, index: Any) -> List[torch.Tensor]:
     return places
 
 
-def _places_beside_masks(tensor: DeviceTensor, index: Any) -> List[Optional[torch.Tensor]]:
-    """Return the index of `tensor[index]` with numbers for positions; what a mask selects cannot be read first."""
+def _places_beside_masks(tensor: DeviceTensor, index: Any) -> Tuple[torch.Tensor, List[Optional[torch.Tensor]]]:
+    """Return the view that the known parts of `index` make, and the places in it that the others name."""
+    static: List[Any] = []
     places: List[Optional[torch.Tensor]] = []
     for item in _items(index, tensor.dim()):
-        if _is_position(item.value):
-            places.append(item.value.remainder(tensor.shape[item.dimension]))
-        elif _is_mask(item.value):
-            places.append(item.value)
-        elif isinstance(item.value, slice) and item.value == slice(None):
-            places.append(None)
-        else:
+        if _is_window(item.value):
             raise errors.host_read_error(
-                "an index with a mask, a position on the device and something else",
-                help="write in two steps, or multiply the mask with one for the other part",
+                "an index with a mask and a slice between tensors",
+                help="write in two steps, or multiply the mask with one for the slice",
             )
-    return places
+        if _is_position(item.value) or isinstance(item.value, (list, torch.Tensor)):
+            static.extend([slice(None)] * item.num_dimensions)
+            places.append(_place_of(item, tensor))
+        else:
+            static.append(item.value)
+            kept = 1 if item.value is None else 0 if isinstance(item.value, int) else item.num_dimensions
+            places.extend([None] * kept)
+    while places[-1] is None:
+        places.pop()
+    return tensor[tuple(static)], places
+
+
+def _place_of(item: _Item, tensor: DeviceTensor) -> torch.Tensor:
+    if _is_position(item.value):
+        position: torch.Tensor = item.value.remainder(tensor.shape[item.dimension])
+        return position
+    if isinstance(item.value, list):
+        return tensor.new_tensor(item.value, dtype=torch.int32)
+    mask: torch.Tensor = item.value
+    return mask
 
 
 def _parts(index: Any) -> Tuple[Any, ...]:

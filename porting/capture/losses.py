@@ -12,7 +12,7 @@ from typing import List, Optional, Set, Tuple
 import torch
 
 from ..diagnostics import CaptureError, Place
-from .operator_schema import written_arguments
+from .graph_flow import tensor_memory, written_nodes
 
 __all__ = ["find_losses", "single_final_loss", "value_when_computed"]
 
@@ -45,25 +45,18 @@ def _reached_from(start: torch.fx.Node) -> Set[torch.fx.Node]:
     reached = {start}
     memory: Set[int] = set()
     for node in itertools.dropwhile(lambda node: node is not start, start.graph.nodes):
-        if any(used in reached or _memory(used) in memory for used in node.all_input_nodes):
+        if any(used in reached or tensor_memory(used) in memory for used in node.all_input_nodes):
             reached.add(node)
-            if isinstance(node.target, torch._ops.OpOverload):
-                written = written_arguments(node.target, node.args, node.kwargs)
-                memory.update(_memory(target) for target in written if isinstance(target, torch.fx.Node))
-                memory.discard(0)
+            memory.update(map(tensor_memory, written_nodes(node)))
+            memory.discard(-1)
     return reached - {start}
-
-
-def _memory(node: torch.fx.Node) -> int:
-    """Identify the memory of a node's value; 0 for what is no tensor."""
-    value = node.meta.get("val")
-    return int(value.untyped_storage()._cdata) if isinstance(value, torch.Tensor) else 0
 
 
 def value_when_computed(loss: torch.fx.Node) -> torch.fx.Node:
     """Return a node with the value that `loss` has when it is computed: a copy where later operators write to it."""
     later = itertools.dropwhile(lambda node: node is not loss, loss.graph.nodes)
-    if not any(_writes_to(node, _memory(loss)) for node in itertools.islice(later, 1, None)):
+    written = (target for node in itertools.islice(later, 1, None) for target in written_nodes(node))
+    if tensor_memory(loss) not in map(tensor_memory, written):
         return loss
     with loss.graph.inserting_after(loss):
         copy = loss.graph.call_function(torch.ops.aten.clone.default, (loss,))
@@ -71,13 +64,6 @@ def value_when_computed(loss: torch.fx.Node) -> torch.fx.Node:
     with value.fake_mode:
         copy.meta.update(val=value.clone(), module_path=loss.meta.get("module_path", ""), place=_place(loss))
     return copy
-
-
-def _writes_to(node: torch.fx.Node, memory: int) -> bool:
-    if not isinstance(node.target, torch._ops.OpOverload):
-        return False
-    written = written_arguments(node.target, node.args, node.kwargs)
-    return any(isinstance(target, torch.fx.Node) and _memory(target) == memory for target in written)
 
 
 def single_final_loss(graph: torch.fx.Graph) -> torch.fx.Node:

@@ -37,6 +37,9 @@ a session:
 exit status: the program's
 """
 
+# What starting a command fails with that is none, or that is another's.
+_NOT_A_PROGRAM = (errno.ENOEXEC, errno.ENOENT, errno.EACCES)
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments; options come before the program, whatever follows it is the program's."""
@@ -85,6 +88,8 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         return run_instances(command, plan, environment) if plan is not None else _become(command, environment)
     except OSError as error:
+        if error.errno not in _NOT_A_PROGRAM:
+            raise
         hint = "; its first line (#!) names no interpreter" if error.errno == errno.ENOEXEC else ""
         arguments.wrong_usage(f"cannot run {command[0]}: {error.strerror}{hint}")
         raise

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import datetime
+import os
 import threading
+import weakref
 from typing import Any, Dict, List, Optional, Sequence
 
 import torch
@@ -53,6 +55,19 @@ __all__ = ["PoplarExecutor"]
 _PROFILED = ("copyWeightsToHost", "copyWeightsToDevice", "setOptimizer", "compile", "destroy")
 
 
+_executors: weakref.WeakSet[PoplarExecutor] = weakref.WeakSet()
+
+
+def _renew_locks() -> None:
+    """Free the executors of a forked process: the threads that held their locks are not in it."""
+    for executor in list(_executors):
+        executor._lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_locks)
+
+
 class PoplarExecutor:
     """Made by `trainingModel` and `inferenceModel`, not by users.
 
@@ -77,6 +92,7 @@ class PoplarExecutor:
     ) -> None:
         """Take over `model`, the copy that is traced; `user_model` is the object that the user holds."""
         self._lock = threading.RLock()
+        _executors.add(self)
         self._compiled: Optional[CompiledModel] = None
         self._model = model
         self._user_model = user_model if user_model is not None else model
@@ -362,6 +378,7 @@ class PoplarExecutor:
 
     def __setstate__(self, state: Dict[str, Any]) -> None:
         self.__dict__.update(state, _lock=threading.RLock())
+        _executors.add(self)
 
     def __repr__(self) -> str:
         return module_repr(self._user_model)

@@ -106,6 +106,20 @@ def test_values_keep_their_places_in_three_dimensions(poptorch, name):
     assert result.tolist() == write(block, 1).tolist()
 
 
+def test_a_mask_beside_a_position_and_a_number_selects_what_it_does_in_eager(poptorch):
+    def write(x, i):
+        x = x.clone()
+        x[1, i, x[0, 0] > 2] = 5.0
+        x[i, 1:, x[0, 0] > 2] = 6.0
+        return x
+
+    block = torch.arange(48.0).view(3, 4, 4)
+
+    result = on_device(poptorch, write, block, torch.tensor(2))
+
+    assert result.tolist() == write(block, 2).tolist()
+
+
 def test_a_position_from_the_end_counts_backwards(poptorch):
     assert torch.equal(on_device(poptorch, lambda x, i: x[i], X, torch.tensor(-1)), X[-1])
 

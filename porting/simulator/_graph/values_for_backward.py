@@ -8,7 +8,8 @@ makes together each is made alone, which may be written to.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Dict, List, Sequence, Tuple
+import operator
+from typing import Any, Dict, List, Sequence, Set, Tuple
 
 import torch
 
@@ -25,14 +26,14 @@ aten = torch.ops.aten
 # Operators whose derivative is computed from their result.
 _NEED_RESULT = frozenset(
     "relu sigmoid tanh exp exp2 expm1 sqrt rsqrt reciprocal tan softmax _softmax log_softmax _log_softmax logsumexp "
-    "norm linalg_vector_norm prod cumprod logcumsumexp pow amax amin max min std erfinv cdist dist rnn_tanh rnn_relu "
-    "gru lstm scaled_dot_product_attention".split()
+    "norm linalg_vector_norm linalg_norm linalg_matrix_norm pdist pairwise_distance prod cumprod logcumsumexp pow "
+    "amax amin max min std erfinv cdist dist rnn_tanh rnn_relu gru lstm scaled_dot_product_attention".split()
 )
 # Those of them that compute it so only when they work in place.
 _NEED_RESULT_IN_PLACE = _NEED_RESULT | frozenset("elu celu selu leaky_relu rrelu hardtanh threshold".split())
 # Operators whose derivative needs no tensor that they get.
 _NEED_NO_ARGUMENT = frozenset(
-    "add sub rsub neg sum mean cat stack clone copy fill zero detach to _to_copy index_select embedding dropout "
+    "add sub rsub neg sum mean cat stack clone copy fill zero detach to _to_copy dropout "
     "relu sigmoid tanh exp exp2 expm1 sqrt rsqrt reciprocal tan softmax _softmax log_softmax _log_softmax".split()
 )
 
@@ -85,14 +86,19 @@ def _lost_arguments(node: torch.fx.Node, position: int, last_write: Dict[int, in
     """List the arguments that `node` or a later operator writes over; what `node` says it writes to autograd keeps."""
     written = _declared(node)
     lost = (used for used in node.all_input_nodes if last_write.get(tensor_memory(used), -1) >= position)
-    return [used for used in lost if used not in written]
+    return [used for used in lost if used not in written or node.args.count(used) > 1]
 
 
 def _needs_arguments(node: torch.fx.Node) -> bool:
-    is_view = any(tensor_memory(used) == tensor_memory(node) for used in node.all_input_nodes)
-    if (is_view and not _declared(node)) or makes_several_views(node):
-        return False
+    if not _declared(node) and _memory_of_results(node).intersection(map(tensor_memory, node.all_input_nodes)):
+        return False  # a view: what is written through it must arrive
     return _name(node).rstrip("_") not in _NEED_NO_ARGUMENT
+
+
+def _memory_of_results(node: torch.fx.Node) -> Set[int]:
+    """Identify the memory of all results of `node`, which may be several."""
+    parts = [user for user in node.users if user.target is operator.getitem]
+    return {tensor_memory(part) for part in (node, *parts)} - {-1}
 
 
 def _needs_result(node: torch.fx.Node) -> bool:
@@ -132,7 +138,11 @@ def _with_copies(
         image = images[node]
         for argument in arguments:
             with copied.inserting_before(image):
-                image.replace_input_with(images[argument], _clone(images[argument], images[argument]))
+                copy = _clone(images[argument], images[argument])
+            target = image.args[0]
+            image.replace_input_with(images[argument], copy)
+            if argument in _declared(node):
+                image.args = (target, *image.args[1:])  # `x.mul_(x)` writes to `x` itself
         if needs_result and _declared(node):
             _write_result_of_copy(image)
         elif needs_result:
@@ -165,13 +175,12 @@ def _copy_result(node: torch.fx.Node) -> None:
 
 
 def _write_result_of_copy(node: torch.fx.Node) -> None:
-    """Compute apart what `node` computes in place, and write that."""
+    """Let `node` work on a copy of what it writes to, which stays as it is, and write the result."""
     target: Any = node.target
     written = node.args[0]
-    overload = getattr(getattr(aten, _name(node).rstrip("_")), target._overloadname)
     with node.graph.inserting_before(node):
         before = _clone(written, node)
-        value = node.graph.call_function(overload, (before, *node.args[1:]), dict(node.kwargs))
+        value = node.graph.call_function(target, (before, *node.args[1:]), dict(node.kwargs))
     value.meta.update(node.meta)
     node.target, node.args, node.kwargs = aten.copy_.default, (written, value), {}
 

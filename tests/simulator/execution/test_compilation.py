@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import importlib.util
+import os
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -215,3 +216,31 @@ def test_anchors_without_a_mode_get_that_of_the_outputs(poptorch):
     assert anchors["inherits"][2:] == [poptorch.OutputMode.EveryN, 2]
     assert anchors["own"][2:] == [poptorch.OutputMode.Sum, 1]
     assert options.anchored_tensors["inherits"][2] is None
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes cannot be forked here")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_process_may_look_at_weights_while_another_thread_is_in_a_call(poptorch):
+    model = nn.Linear(2, 2)
+    executor = poptorch.inferenceModel(model)
+    executor.compile(torch.ones(1, 2))
+    is_held, may_go_on = threading.Event(), threading.Event()
+
+    def hold():
+        with executor._lock:
+            is_held.set()
+            may_go_on.wait(60)
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    is_held.wait(60)
+    child = os.fork()
+    if child == 0:
+        acquired = executor._lock.acquire(timeout=5)
+        os._exit(0 if acquired else 1)
+
+    _pid, status = os.waitpid(child, 0)
+    may_go_on.set()
+    holder.join()
+
+    assert status == 0

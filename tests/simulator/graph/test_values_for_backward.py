@@ -173,3 +173,40 @@ def test_a_buffer_with_trained_values_has_no_history(poptorch):
     executor(X.clone())
 
     assert not model.state.requires_grad
+
+
+VIEWS = {
+    "hsplit": lambda product: torch.hsplit(product, 3)[0],
+    "vsplit": lambda product: torch.vsplit(product, 2)[0],
+    "dsplit": lambda product: torch.dsplit(product[None], 3)[0],
+    "tensor split": lambda product: product.tensor_split(2)[0],
+    "chunk": lambda product: product.chunk(2)[0],
+    "unbind": lambda product: product.unbind()[0],
+    "at least two dimensions": torch.atleast_2d,
+    "broadcast": lambda product: torch.broadcast_tensors(product, product)[0],
+}
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_what_is_written_to_one_of_several_views_arrives(poptorch, name):
+    def tripled(product, _x, _state):
+        VIEWS[name](product).mul_(3)
+        return product
+
+    factors = torch.ones_like(X)
+    VIEWS[name](factors).mul_(3)
+
+    torch.testing.assert_close(change_of_weights(poptorch, tripled), (X * factors).sum(0))
+
+
+@pytest.mark.parametrize(
+    ("written", "pure"),
+    [
+        (lambda product, _x, _state: product.pow_(2).mul_(3), lambda product, _x, _state: 3 * product**2),
+        (lambda product, _x, _state: product.mul_(product).mul_(3), lambda product, _x, _state: 3 * product**2),
+        (lambda product, _x, _state: product.sigmoid_().mul_(3), lambda product, _x, _state: 3 * product.sigmoid()),
+    ],
+    ids=["power", "product with itself", "sigmoid"],
+)
+def test_operators_in_place_keep_what_their_gradient_needs(poptorch, written, pure):
+    torch.testing.assert_close(change_of_weights(poptorch, written), gradient_of(pure))
