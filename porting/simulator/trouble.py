@@ -248,10 +248,10 @@ def _report_what_did_not_strike(asked_for: Sequence[Injection]) -> None:
     for injection in asked_for:
         if not injection.num_struck and injection.is_for_this_process():
             moment = injection.kind.moment
-            # asynchronous loaders read their batches in a process of their own
-            where = " in this process" if moment is Moment.BATCH else ""
-            count = f"{injection.num_moments} {_COUNTED.get(moment, 'calls')}"
-            sys.stderr.write(f"failure lab: {injection.text} did not strike{where} ({count})\n")
+            fate = f"did not strike ({injection.num_moments} {_COUNTED.get(moment, 'calls')})"
+            if moment is Moment.BATCH and not injection.num_moments:
+                fate = "had no batch to strike in this process; an asynchronous loader reads in one of its own"
+            sys.stderr.write(f"failure lab: {injection.text} {fate}\n")
 
 
 _read_environment()
