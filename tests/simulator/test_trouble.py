@@ -415,7 +415,8 @@ def test_trouble_that_never_struck_is_told_at_the_end_of_the_program():
     assert status == 0
     assert said[-2:] == [
         "failure lab: lost-device:at_call=99 did not strike (2 calls)",
-        "failure lab: failing-data had no batch to strike in this process; an asynchronous loader reads in one of its own",
+        "failure lab: failing-data had no batch to strike in this process; an asynchronous loader reads in one of its "
+        "own",
     ]
 
 
