@@ -271,13 +271,20 @@ class Walk(nn.Module):
 
 
 def test_the_streams_of_several_threads_do_not_mix(poptorch):
-    def walk(seed):
-        executor = poptorch.inferenceModel(Walk(), poptorch.Options().randomSeed(seed))
+    def seeded(seed):
+        # `randomSeed` seeds the host's generator as well, at once and for all threads
+        return poptorch.inferenceModel(Walk(), poptorch.Options().randomSeed(seed))
+
+    def walk(executor):
         return [executor(torch.zeros(50_000)).sum().item() for _ in range(10)]
 
-    expected = [walk(seed) for seed in range(3)]
+    expected = [walk(seeded(seed)) for seed in range(3)]
+    executors = [seeded(seed) for seed in range(3)]
     results = {}
-    threads = [threading.Thread(target=lambda seed=seed: results.update({seed: walk(seed)})) for seed in range(3)]
+    threads = [
+        threading.Thread(target=lambda number=number: results.update({number: walk(executors[number])}))
+        for number in range(3)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
