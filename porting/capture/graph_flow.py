@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from typing import AbstractSet, Any, FrozenSet, List, Set
+from typing import AbstractSet, Any, FrozenSet, Iterable, List, Set
 
 import torch
 
@@ -11,7 +11,16 @@ from .operator_schema import operator_name, written_arguments
 from .step_graph import StepGraph
 from .subgraphs import bodies_of
 
-__all__ = ["ValueFlow", "constant_outputs", "is_half", "is_random", "output_nodes", "tensor_memory", "written_nodes"]
+__all__ = [
+    "ValueFlow",
+    "constant_outputs",
+    "is_half",
+    "is_random",
+    "output_nodes",
+    "tensor_memories",
+    "tensor_memory",
+    "written_nodes",
+]
 
 _NO_MEMORY = -1
 
@@ -26,6 +35,11 @@ def tensor_memory(node: torch.fx.Node) -> int:
     """Identify the memory of a node's value, which views share; -1 for what is no tensor."""
     value = node.meta.get("val")
     return int(value.untyped_storage()._cdata) if isinstance(value, torch.Tensor) else _NO_MEMORY
+
+
+def tensor_memories(nodes: Iterable[torch.fx.Node]) -> Set[int]:
+    """Identify the memory of all values of `nodes` that are tensors."""
+    return set(map(tensor_memory, nodes)) - {_NO_MEMORY}
 
 
 def written_nodes(node: torch.fx.Node) -> List[torch.fx.Node]:
@@ -130,5 +144,4 @@ def constant_outputs(graph: StepGraph) -> FrozenSet[int]:
 
 def _add(node: torch.fx.Node, nodes: Set[torch.fx.Node], memory: Set[int]) -> None:
     nodes.add(node)
-    memory.add(tensor_memory(node))
-    memory.discard(_NO_MEMORY)
+    memory.update(tensor_memories([node]))

@@ -12,7 +12,7 @@ from typing import List, Optional, Set, Tuple
 import torch
 
 from ..diagnostics import CaptureError, Place
-from .graph_flow import tensor_memory, written_nodes
+from .graph_flow import tensor_memories, tensor_memory, written_nodes
 
 __all__ = ["find_losses", "single_final_loss", "value_when_computed"]
 
@@ -47,8 +47,7 @@ def _reached_from(start: torch.fx.Node) -> Set[torch.fx.Node]:
     for node in itertools.dropwhile(lambda node: node is not start, start.graph.nodes):
         if any(used in reached or tensor_memory(used) in memory for used in node.all_input_nodes):
             reached.add(node)
-            memory.update(map(tensor_memory, written_nodes(node)))
-            memory.discard(-1)
+            memory.update(tensor_memories(written_nodes(node)))
     return reached - {start}
 
 

@@ -80,13 +80,14 @@ class DeviceState:
         """Return the parameters and buffers that a replica's graph works on; a state's tensors are never exchanged."""
         found = self._arguments.get(replica)
         if found is None:
-            own = (parts[self._group(name, replica)] for name, parts in self.parts.items())
-            found = (*(self.parameters[part] for part in own), *self.buffers[replica].values())
+            own = (self.parameters[self.part(name, replica)] for name in self.parts)
+            found = (*own, *self.buffers[replica].values())
             self._arguments[replica] = found
         return found
 
-    def _group(self, name: str, replica: int) -> int:
-        return self.groups[name].group_of(replica) if name in self.groups else 0
+    def part(self, name: str, replica: int) -> str:
+        """Return the name of the part of a parameter that a replica has."""
+        return self.parts[name][self.groups[name].group_of(replica) if name in self.groups else 0]
 
     def upload(self, host: Mapping[str, torch.Tensor], *, names: Optional[Iterable[str]] = None) -> None:
         """Copy host tensors into the device's, converting types; only `names` when given."""

@@ -68,7 +68,7 @@ class ReplayExecutable:
         random operators draw from `state.rng_state`.
 
         Errors of operators that only values can cause (a label out of range) come through with a note of the user's
-        line; the step that fails changes no weight.
+        line; the step that fails changes no weight and leaves no gradient.
         """
         if plan.synthetic:
             inputs = self._made_up(inputs, plan.synthetic)
@@ -90,7 +90,7 @@ class ReplayExecutable:
                                 collector.add(turn, [_own(result, shared) for result in results])
                     if self._trains:
                         self._update(state, plan, scaling, groups, group_names, wide)
-        except Exception as error:
+        except BaseException as error:
             _note_place(error, self._function.place_of(error.__traceback__))
             for parameter in state.parameters.values():
                 parameter.grad = None
@@ -230,7 +230,7 @@ def _own(result: torch.Tensor, shared: AbstractSet[int]) -> torch.Tensor:
     return result.clone() if result.untyped_storage().data_ptr() in shared else result
 
 
-def _note_place(error: Exception, place: Optional[Place]) -> None:
+def _note_place(error: BaseException, place: Optional[Place]) -> None:
     """Say in `error` which of the user's lines it is about; Python can add notes since 3.11."""
     if place is not None and hasattr(error, "add_note"):
         error.add_note(f"  --> {place}: the operator that failed was captured here")

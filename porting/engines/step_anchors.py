@@ -47,9 +47,9 @@ class StepObserver:
 
         They are taken as the loss alone makes them: the engine's have a factor for the mean over micro-batches too.
         """
-        parameters = {name: state.arguments(turn.replica)[index] for index, name in enumerate(state.parts)}
-        names = [value.parameter for value in self.wanted if value.kind == "gradient"]
-        accumulated = {name: parameters[name].grad for name in names}
+        names = {value.parameter for value in self.wanted if value.kind == "gradient"}
+        parameters = {name: state.parameters[state.part(name, turn.replica)] for name in names}
+        accumulated = {name: parameter.grad for name, parameter in parameters.items()}
         for name in accumulated:
             parameters[name].grad = None
         backward()
@@ -81,10 +81,10 @@ def _value(value: StepValue, state: DeviceState, turn: Turn, gradient: Optional[
     if value.kind == "loss_scaling_factor":
         assert state.loss_scale_factor is not None
         return state.loss_scale_factor.clone()
-    weight = state.arguments(turn.replica)[list(state.parts).index(value.parameter)].detach()
+    part = state.part(value.parameter, turn.replica)
+    weight = state.parameters[part].detach()
     if value.kind == "weight":
         return weight.clone()
     if value.kind == "gradient":
         return torch.zeros_like(weight) if gradient is None else gradient
-    part = next(part for part in state.parts[value.parameter] if state.parameters[part].data_ptr() == weight.data_ptr())
     return state.slots[part][value.slot].detach().clone()

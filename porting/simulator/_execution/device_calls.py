@@ -55,7 +55,7 @@ def run_call(executor: PoplarExecutor, bound: BoundArguments) -> Any:
 
 
 def _execute(executor: PoplarExecutor, compiled: CompiledModel, inputs: Sequence[torch.Tensor]) -> List[torch.Tensor]:
-    """Run the program, and note what is newer on the device then; one that fails leaves no gradients behind."""
+    """Run the program, and note what is newer on the device then."""
     optimizer = executor._device_optimizer
     try:
         with on_device():
@@ -67,12 +67,8 @@ def _execute(executor: PoplarExecutor, compiled: CompiledModel, inputs: Sequence
                 group_names=optimizer.group_names,
             )
             return results
-    except BaseException as error:
-        for parameter in compiled.state.parameters.values():
-            parameter.grad = None
-        if isinstance(error, FloatingPointError):
-            raise native_error(f"Floating-point exception: {error}", kind="poplar_unknown_runtime_error") from error
-        raise
+    except FloatingPointError as error:
+        raise native_error(f"Floating-point exception: {error}", kind="poplar_unknown_runtime_error") from error
     finally:
         # A run that fails half way has done its first iterations.
         executor._host_rng_state_is_dirty = True

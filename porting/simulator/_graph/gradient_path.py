@@ -7,7 +7,7 @@ from typing import List, Set
 import torch
 
 from ...capture import StepGraph
-from ...capture.graph_flow import ValueFlow, output_nodes, tensor_memory, written_nodes
+from ...capture.graph_flow import ValueFlow, output_nodes, tensor_memories, written_nodes
 
 __all__ = ["nodes_after_parameters", "nodes_with_gradient", "trained_parameters"]
 
@@ -33,12 +33,11 @@ def nodes_after_parameters(graph: StepGraph) -> Set[torch.fx.Node]:
 def _before_loss(graph: StepGraph, tracked: Set[torch.fx.Node]) -> Set[torch.fx.Node]:
     """Return those of `tracked`, which autograd keeps track of, that lead to the loss by way of each other."""
     loss = output_nodes(graph.graph)[-1]
-    found, memory = tracked & {loss}, {tensor_memory(loss)} - {-1}
+    found, memory = tracked & {loss}, tensor_memories([loss])
     for node in reversed(graph.graph.nodes):
-        leads = node in found or any(tensor_memory(item) in memory for item in written_nodes(node))
+        leads = node in found or not memory.isdisjoint(tensor_memories(written_nodes(node)))
         if leads and node in tracked and node.op == "call_function":
             found.add(node)
             found.update(tracked.intersection(node.all_input_nodes))
-            memory.update(tensor_memory(item) for item in node.all_input_nodes)
-            memory.discard(-1)
+            memory.update(tensor_memories(node.all_input_nodes))
     return found

@@ -14,7 +14,7 @@ from typing import Any, Dict, List, Sequence, Set, Tuple
 import torch
 
 from ...capture import StepGraph
-from ...capture.graph_flow import tensor_memory, written_nodes
+from ...capture.graph_flow import tensor_memories, tensor_memory, written_nodes
 from ...capture.operator_schema import operator_name
 from .gradient_path import nodes_after_parameters, nodes_with_gradient
 from .single_views import makes_several_views, take_views_singly
@@ -51,9 +51,8 @@ def keep_values_for_backward(graph: StepGraph) -> StepGraph:
 
 def _last_writes(graph: torch.fx.Graph) -> Dict[int, int]:
     """Map each memory that is written to in place to the position of the last operator that does so."""
-    found = {tensor_memory(item): position for position, node in enumerate(graph.nodes) for item in _declared(node)}
-    found.pop(-1, None)
-    return found
+    written = (tensor_memories(_declared(node)) for node in graph.nodes)
+    return {memory: position for position, memories in enumerate(written) for memory in memories}
 
 
 def _declared(node: torch.fx.Node) -> List[torch.fx.Node]:
@@ -98,7 +97,7 @@ def _needs_arguments(node: torch.fx.Node) -> bool:
 def _memory_of_results(node: torch.fx.Node) -> Set[int]:
     """Identify the memory of all results of `node`, which may be several."""
     parts = [user for user in node.users if user.target is operator.getitem]
-    return {tensor_memory(part) for part in (node, *parts)} - {-1}
+    return tensor_memories([node, *parts])
 
 
 def _needs_result(node: torch.fx.Node) -> bool:
@@ -111,7 +110,7 @@ def _tracked_buffers(graph: StepGraph) -> List[torch.fx.Node]:
     first = len(graph.parameters)
     buffers = {tensor_memory(node): node for node in graph.placeholders[first : first + len(graph.buffers)]}
     tracked = nodes_after_parameters(graph) if graph.mutated_buffers else set()
-    memories = {tensor_memory(item) for node in tracked for item in _declared(node)}
+    memories = tensor_memories(item for node in tracked for item in _declared(node))
     return [node for memory, node in buffers.items() if memory in memories]
 
 
