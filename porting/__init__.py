@@ -52,8 +52,14 @@ _MODULES = {
 }
 
 
+# packages that are used by their name, as functions are: `porting.bench(...)`
+_SUBPACKAGES = ("bench",)
+
+
 def __getattr__(name: str) -> Any:
     """Load a public name's module on first use."""
+    if name in _SUBPACKAGES:
+        return importlib.import_module(f"porting.{name}")
     if name not in _MODULES:
         raise AttributeError(f"module 'porting' has no attribute {name!r}")
     value = getattr(importlib.import_module(_MODULES[name]), name)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Iterator, List, NamedTuple, Optional, Union
 
 import torch
@@ -36,8 +37,14 @@ class PortOptions:
     optimizer steps. `output_mode` says what a training call returns: the last micro-batch of each replica ("default",
     "final"), all of them, their sum, or every `output_every`-th; inference returns every row whatever it says.
     `reduction` joins the gradients of accumulation and replicas. `broadcast_buffers=False` is needed for replicas of a
-    model that writes to its buffers, as BatchNorm does. `seed` fixes the device's random stream and leaves the host's
-    alone. `cache_dir` keeps compiled executables. `engine` chooses how the simulator runs a graph.
+    model that writes to its buffers, as BatchNorm does. `precision="bfloat16"` is for the simulator alone. `seed` fixes
+    the device's random stream and leaves the host's alone. `cache_dir` keeps compiled executables.
+
+    `engine` chooses how the simulator runs a graph: "ready" takes a compiled executable that is on disk already, or
+    else replays the graph at once; "auto" measures which way is the fastest, for at most `tuning_seconds` when a graph
+    is compiled for the first time, and keeps the result; or the name of an engine. The environment variable
+    PORTING_ENGINE changes the default.
+    `computation_order` names what the simulator computes a second time instead of keeping it for the backward pass.
 
     >>> options = PortOptions(micro_batch=4, accumulation=8, replicas=2, device_iterations=3)
     >>> options.samples_per_step, options.samples_per_call, options.micro_batches_per_call
@@ -55,7 +62,9 @@ class PortOptions:
     broadcast_buffers: bool = True
     seed: Optional[int] = None
     cache_dir: Optional[Union[str, os.PathLike[str]]] = None
-    engine: str = "auto"
+    engine: str = field(default_factory=lambda: os.environ.get("PORTING_ENGINE") or "ready")
+    tuning_seconds: float = 180.0
+    computation_order: str = "none"
 
     def __post_init__(self) -> None:
         """Check every value and name all that are wrong at once."""
@@ -114,15 +123,19 @@ def to_poptorch(options: PortOptions, backend: Any, *, training: bool) -> Any:
     if options.cache_dir is not None:
         vendor.enableExecutableCaching(os.fspath(options.cache_dir))
     _set_engine(vendor, options, backend)
+    _set_computation_order(vendor, options, backend)
+    if options.precision == "bfloat16":
+        vendor.useAutocast(torch.bfloat16)
     return vendor
 
 
 def require_precision(options: PortOptions, backend: Any) -> None:
     """Raise OptionError P001 when `backend` cannot compute in the precision that `options` ask for.
 
-    No IPU has bfloat16 (PopTorch reads such inputs as float32), so it is refused instead of ignored.
+    No IPU has bfloat16 (PopTorch reads such inputs as float32), so there it is refused instead of ignored. A backend
+    whose `Options` have `useAutocast` computes in it: the simulator.
     """
-    if options.precision == "bfloat16":
+    if options.precision == "bfloat16" and not hasattr(backend.Options, "useAutocast"):
         raise OptionError.of(
             "P001",
             message=f"`{_module_name(backend)}` cannot compute in bfloat16",
@@ -164,7 +177,9 @@ def _problems(options: PortOptions) -> List[_Problem]:
     accepted["broadcast_buffers"] = "True or False"
     accepted["seed"] = "None, or an integer from 0 to 2**64 - 1"
     accepted["cache_dir"] = "None, or the path of a folder"
-    accepted["engine"] = "'auto', or the name of an engine"
+    accepted["engine"] = "'ready', 'auto', or the name of an engine"
+    accepted["tuning_seconds"] = "a number above 0"
+    accepted["computation_order"] = "'none', 'chen', 'gttime', 'gtmem' or another policy"
     values = {name: getattr(options, name) for name in accepted}
     return [
         _Problem(f"`{name}` is {value!r}", f"{name}: {accepted[name]}")
@@ -184,6 +199,8 @@ def _is_acceptable(name: str, value: Any) -> bool:
         return value is None or (_is_integer(value) and 0 <= value <= _MAX_SEED)
     if name == "cache_dir":
         return value is None or (isinstance(value, (str, os.PathLike)) and bool(os.fspath(value)))
+    if name == "tuning_seconds":
+        return _is_seconds(value)
     return isinstance(value, str) and bool(value)
 
 
@@ -216,6 +233,10 @@ def _is_integer(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
+def _is_seconds(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < math.inf
+
+
 def _listed(names: Any) -> str:
     return ", ".join(repr(name) for name in names)
 
@@ -231,12 +252,23 @@ def _set_output_mode(vendor: Any, options: PortOptions, backend: Any, *, trainin
 
 def _set_engine(vendor: Any, options: PortOptions, backend: Any) -> None:
     if hasattr(vendor, "useEngine"):
-        vendor.useEngine(options.engine)
-    elif options.engine != "auto":
+        vendor.useEngine(options.engine, tuning_seconds=options.tuning_seconds)
+    elif options.engine not in ("ready", "auto", os.environ.get("PORTING_ENGINE")):
         raise OptionError.of(
             "P004",
             message=f"`engine` is {options.engine!r}, but `{_module_name(backend)}` has only its own",
-            help="leave `engine` at 'auto', or run on the simulator with `device='sim'`",
+            help="leave `engine` at 'ready', or run on the simulator with `device='sim'`",
+        )
+
+
+def _set_computation_order(vendor: Any, options: PortOptions, backend: Any) -> None:
+    if hasattr(vendor, "useComputationOrder"):
+        vendor.useComputationOrder(options.computation_order)
+    elif options.computation_order not in ("none", "dummy"):
+        raise OptionError.of(
+            "P002",
+            message=f"`{_module_name(backend)}` has no `computation_order` {options.computation_order!r}",
+            help="mark what it keeps with `poptorch.recomputationCheckpoint`, or run on the simulator",
         )
 
 

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import json
 from pathlib import Path
-from types import ModuleType
-from typing import List
+from types import ModuleType, SimpleNamespace
+from typing import Any, Iterator, List
 
 import hypothesis
 import pytest
+
+from porting.engines.call_layout import CallLayout
+from porting.engines.compiled import CompiledExecutable
+from porting.engines.program_file import read_program, write_program
+from porting.engines.programs import Programs, interpreted
+from porting.engines.replay import ReplayExecutable
+from porting.engines.step_program import build_programs
 
 DATA_FOLDER = Path(__file__).parents[2] / "shared" / "data"
 
@@ -23,6 +31,53 @@ def _worlds() -> List[object]:
     if importlib.util.find_spec("poptorch") is None:
         return [simulated]
     return [simulated, pytest.param("poptorch", id="poptorch", marks=pytest.mark.hardware)]
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _no_executables_of_others(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Let tests neither find nor leave compiled executables, and take the engine that nobody chose."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PORTING_CACHE_DIR", str(tmp_path_factory.mktemp("cache") / "porting"))
+        patch.delenv("PORTING_ENGINE", raising=False)
+        yield
+
+
+class InterpretedEngine:
+    """An engine that compiles in milliseconds: its programs are those of the compilers, and are interpreted.
+
+    `calls` lists what was asked of it: "compile" and "load".
+    """
+
+    def __init__(self) -> None:
+        self.calls: List[str] = []
+
+    def compile(self, graph: Any, request: Any, folder: Path, *, limits: Any, progress: Any) -> None:
+        self.calls.append("compile")
+        programs = build_programs(graph, request)
+        for role, program in programs.by_role.items():
+            write_program(program, folder / f"{role}.program")
+        (folder / "call.json").write_text(json.dumps(programs.layout.to_dict()))
+
+    def load(self, graph: Any, request: Any, folder: Path) -> CompiledExecutable:
+        self.calls.append("load")
+        layout = CallLayout.from_dict(json.loads((folder / "call.json").read_text()))
+        by_role = {role: read_program(folder / f"{role}.program") for role in layout.arguments}
+        runners = interpreted(Programs(by_role, layout))
+        return CompiledExecutable(graph, request, layout, runners, lambda: ReplayExecutable(graph), name="interpreted")
+
+
+@pytest.fixture
+def interpreted_engine(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> InterpretedEngine:
+    """Let another package bring the engine `interpreted`, which tuning tries in the place of real compilers.
+
+    No executable is in the cache.
+    """
+    monkeypatch.setenv("PORTING_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+    engine = InterpretedEngine()
+    entry = SimpleNamespace(name="interpreted", value="another.package:ENGINE", load=lambda: engine)
+    monkeypatch.setattr("porting.engines._entry_points", lambda: (entry,))
+    monkeypatch.setattr("porting.engines.tuner.tuned_engines", lambda: ["interpreted"])
+    return engine
 
 
 @pytest.fixture(params=_worlds(), scope="session")

@@ -60,6 +60,9 @@ def test_replace_makes_changed_options_and_leaves_the_old_ones():
         ("cache_dir", ""),
         ("cache_dir", 3),
         ("engine", ""),
+        ("tuning_seconds", 0),
+        ("tuning_seconds", True),
+        ("tuning_seconds", float("inf")),
     ],
 )
 def test_a_wrong_value_is_refused_by_name(name, value):
@@ -152,11 +155,24 @@ def test_a_seed_leaves_the_global_generator_alone(poptorch):
 
 def test_the_simulator_is_told_the_engine():
     chosen = []
-    vendor = SimpleNamespace(useEngine=chosen.append)
+    vendor = SimpleNamespace(useEngine=lambda name, tuning_seconds: chosen.append((name, tuning_seconds)))
 
-    to_poptorch(PortOptions(engine="reference"), _backend(vendor), training=False)
+    to_poptorch(PortOptions(engine="reference", tuning_seconds=9.0), _backend(vendor), training=False)
 
-    assert chosen == ["reference"]
+    assert chosen == [("reference", 9.0)]
+
+
+def test_the_environment_names_the_engine_that_nobody_chose(monkeypatch):
+    monkeypatch.setenv("PORTING_ENGINE", "auto")
+
+    assert PortOptions().engine == "auto"
+    assert PortOptions(engine="ready").engine == "ready"
+
+
+def test_an_engine_that_the_environment_names_is_no_fault_of_a_backend_that_has_only_its_own(monkeypatch):
+    monkeypatch.setenv("PORTING_ENGINE", "aot")
+
+    to_poptorch(PortOptions(), _backend(SimpleNamespace()), training=False)
 
 
 def test_an_engine_is_refused_where_the_backend_has_only_its_own():
@@ -167,15 +183,21 @@ def test_an_engine_is_refused_where_the_backend_has_only_its_own():
     assert "`vendor` has only its own" in caught.value.finding.message
 
 
-def test_bfloat16_is_an_error_and_not_read_as_float32(poptorch):
+def test_bfloat16_is_an_error_and_not_read_as_float32():
     with pytest.raises(OptionError) as caught:
-        to_poptorch(PortOptions(precision="bfloat16"), poptorch, training=True)
+        to_poptorch(PortOptions(precision="bfloat16"), _backend(SimpleNamespace()), training=True)
 
     assert caught.value.code == "P001"
     assert "float16" in caught.value.finding.help[0]
 
 
-@pytest.mark.parametrize("precision", ["float32", "float16", "mixed"])
+def test_a_backend_that_has_bfloat16_is_asked_for_it(poptorch):
+    vendor = to_poptorch(PortOptions(precision="bfloat16"), poptorch, training=True)
+
+    assert vendor._autocast == torch.bfloat16
+
+
+@pytest.mark.parametrize("precision", ["float32", "float16", "bfloat16", "mixed"])
 def test_other_precisions_are_accepted(precision, poptorch):
     require_precision(PortOptions(precision=precision), poptorch)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import os
-import uuid
 from collections import Counter, OrderedDict
 from dataclasses import dataclass
 from typing import Any, Dict, List, Mapping, Optional, Union
@@ -14,6 +13,7 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from porting.adapters.checkpoint_files import damaged, read_tensors
+from porting.atomic_files import replacing_file
 from porting.diagnostics import CheckpointError, OptionError, caller_place
 
 __all__ = ["Checkpoint", "check_shapes", "load_checkpoint", "load_weights", "plain_state_dict", "save_checkpoint"]
@@ -78,17 +78,8 @@ def save_checkpoint(
         "step": step,
         "extra": _plain(extra, "extra"),
     }
-    destination = os.path.realpath(os.fspath(path))
-    unfinished = f"{destination}.{uuid.uuid4().hex[:8]}.tmp"
-    try:
-        with open(unfinished, "xb") as file:
-            torch.save(content, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(unfinished, destination)
-    finally:
-        if os.path.exists(unfinished):
-            os.remove(unfinished)
+    with replacing_file(path) as file:
+        torch.save(content, file)
 
 
 def load_checkpoint(path: Path) -> Checkpoint:

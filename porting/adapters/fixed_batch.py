@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, MutableMapping
-from typing import Any, List, Sequence, Union
+from typing import Any, List, Sequence, Tuple, Union
 
 import numpy
 import torch
@@ -97,6 +97,13 @@ class FixedBatchDataset(torch.utils.data.Dataset):
             sample if position < self._num_real else self._as_padding(sample)
             for position, sample in zip(positions, samples)
         ]
+
+    def as_padded_rows(self) -> Tuple[Any, int, Union[int, str], int]:
+        """Say how the samples follow from the dataset's, for loaders that read whole batches of tensors at once.
+
+        Returns the dataset, the number of samples with padding, the label's place, and the value that fills it.
+        """
+        return self.dataset, len(self), self.label, self.ignore_label
 
     def _position(self, index: int) -> int:
         position = index + len(self) if index < 0 else index

@@ -39,6 +39,7 @@ class _Plan:
     returns: Tuple[str, ...]
     input_dtype: Optional[torch.dtype]
     loss_dtype: Optional[torch.dtype]
+    output_dtype: Optional[torch.dtype]
     identity_loss: Callable[..., torch.Tensor]
     is_on_device: Callable[[], bool]
     is_for_training: bool = True
@@ -67,7 +68,8 @@ class LossInForward(nn.Module):
     is `("output", "loss")` unless given, with "metrics" behind when there are any.
 
     The final loss is marked with `backend.identity_loss`, because a device starts from the last marked loss and not
-    from what `forward` returns. `input_dtype` and `loss_dtype` are the casts of a `PrecisionPlan`.
+    from what `forward` returns. `input_dtype`, `loss_dtype` and `output_dtype` are the casts of a `PrecisionPlan`; with
+    `output_dtype` the loss is computed outside of autocast.
 
     Raises OptionError P002 for arguments that do not go together. A call raises PortingError L002, L003, L004, L006 or
     L007, and CaptureError C010 for printing a tensor while the device traces.
@@ -94,6 +96,7 @@ class LossInForward(nn.Module):
         returns: Optional[Sequence[str]] = None,
         input_dtype: Optional[torch.dtype] = None,
         loss_dtype: Optional[torch.dtype] = None,
+        output_dtype: Optional[torch.dtype] = None,
     ) -> None:
         _check_model(model)
         super().__init__()
@@ -108,6 +111,7 @@ class LossInForward(nn.Module):
             returns=tuple(returns or (("output", "loss", "metrics") if metrics else ("output", "loss"))),
             input_dtype=input_dtype,
             loss_dtype=loss_dtype,
+            output_dtype=output_dtype,
             identity_loss=backend.identity_loss,
             is_on_device=backend.isRunningOnIpu,
         )
@@ -202,13 +206,14 @@ def _call_with_added_loss(plan: _Plan, args: Sequence[Any], kwargs: Mapping[str,
     if plan.label_transform is not None:
         labels = plan.label_transform(labels)
     scored = output if plan.loss_dtype is None else cast_floats(output, plan.loss_dtype)
-    losses = term_values(plan.terms or {}, scored, labels, label=plan.label, reduction=plan.reduction)
-    loss, *others = losses.values()
-    for other in others:
-        loss = loss + other
-    with torch.no_grad():
-        metrics = {name: metric(scored, labels) for name, metric in plan.metrics.items()}
-    loss = _marked(plan, _with_metrics_demoted(loss, metrics))
+    with torch.autocast("cpu", enabled=False) if plan.output_dtype is not None else nullcontext():
+        losses = term_values(plan.terms or {}, scored, labels, label=plan.label, reduction=plan.reduction)
+        loss, *others = losses.values()
+        for other in others:
+            loss = loss + other
+        with torch.no_grad():
+            metrics = {name: metric(scored, labels) for name, metric in plan.metrics.items()}
+        loss = _marked(plan, _with_metrics_demoted(loss, metrics))
     parts = {"output": output, "labels": labels, "loss": loss, "losses": losses, "metrics": metrics}
     return tuple(parts[name] for name in plan.returns)
 
@@ -216,7 +221,8 @@ def _call_with_added_loss(plan: _Plan, args: Sequence[Any], kwargs: Mapping[str,
 def _call_model(plan: _Plan, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     if plan.input_dtype is not None:
         args, kwargs = cast_floats((tuple(args), dict(kwargs)), plan.input_dtype)
-    return plan.model(*args, **kwargs)
+    output = plan.model(*args, **kwargs)
+    return output if plan.output_dtype is None else cast_floats(output, plan.output_dtype)
 
 
 def _with_metrics_demoted(loss: torch.Tensor, metrics: Mapping[str, Any]) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Precision: what float16 and mixed precision change in a model, its inputs and its loss."""
+"""Precision: what float16, mixed precision and bfloat16 change in a model, its inputs, its outputs and its loss."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ class PrecisionPlan:
 
     input_dtype: Optional[torch.dtype] = None
     loss_dtype: Optional[torch.dtype] = None
+    output_dtype: Optional[torch.dtype] = None
     findings: Tuple[Finding, ...] = ()
 
 
@@ -30,16 +31,28 @@ def apply_precision(model: nn.Module, options: PortOptions, backend: Any) -> Pre
 
     float32 changes nothing. float16 converts the model's own floating-point parameters and buffers in place: they
     stay the same objects, so that an optimizer still holds them. mixed keeps float32 weights: the inputs become half,
-    and the device casts each weight to the type of the activation that it meets. The loss is computed in float32
-    either way. Raises OptionError P001 for a precision that `backend` does not have, before anything changes.
+    and the device casts each weight to the type of the activation that it meets. bfloat16 keeps float32 weights and
+    inputs too: the backend computes matrix products and convolutions in bfloat16, and the outputs become float32
+    again. The loss is computed in float32 in any case. Raises OptionError P001 for a precision that `backend` does not
+    have, before anything changes.
     """
     require_precision(options, backend)
     if options.precision == "float32":
         return PrecisionPlan()
+    if options.precision == "bfloat16":
+        return PrecisionPlan(output_dtype=torch.float32, findings=(_not_on_ipu(),))
     findings: Tuple[Finding, ...] = ()
     if options.precision == "float16":
         findings = _convert_to_half(model)
     return PrecisionPlan(input_dtype=torch.float16, loss_dtype=torch.float32, findings=findings)
+
+
+def _not_on_ipu() -> Finding:
+    return Finding(
+        "P006",
+        notes="matrix products and convolutions are in bfloat16, weights and loss in float32, as under autocast",
+        help="for results that an IPU can repeat use `precision='mixed'` or `'float16'`",
+    )
 
 
 def _convert_to_half(model: nn.Module) -> Tuple[Finding, ...]:

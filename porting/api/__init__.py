@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from ..compiler_loading import optimizers_load_compiler_late
 from .port import to_ipu
 from .ported_inference import PortedInference
 from .ported_model import PortedModel
 from .run_report import ExecutorRecord, RunReport
 
 __all__ = ["ExecutorRecord", "PortedInference", "PortedModel", "RunReport", "to_ipu"]
+
+optimizers_load_compiler_late()

@@ -102,7 +102,15 @@ class ExecutorHandle:
         self._host_writes.note()
         self.turns.join()
         self.record.note_compilation(seconds, samples_per_call=self._signature.rows, cache=self._cache_result(files))
+        self._note_engine()
         return seconds
+
+    def _note_engine(self) -> None:
+        """Take note of what the simulator's executor runs on; what happened while that was sought is in its log."""
+        compiled = getattr(self.executor, "_compiled", None) if self._parts.backend.is_simulator else None
+        if compiled is not None:
+            self.record.note_engine(compiled.obtained)
+            self._parts.findings += compiled.obtained.findings
 
     def run(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Run one device call; the first one compiles, and says what that cost."""
@@ -203,11 +211,10 @@ class ExecutorHandle:
         return set(os.listdir(folder)) if folder is not None and os.path.isdir(folder) else set()
 
     def _cache_result(self, before: Set[str]) -> str:
-        """Tell from the cache directory what happened; the simulator keeps no executables, so it can only miss."""
+        """Tell from the cache directory what the vendor's compiler did."""
         if self._parts.options.cache_dir is None:
             return "off"
-        is_hit = not self._parts.backend.is_simulator and before and self._cache_files() == before
-        return "hit" if is_hit else "miss"
+        return "hit" if before and self._cache_files() == before else "miss"
 
 
 def destroy_unseen(handles: Sequence[ExecutorHandle]) -> None:

@@ -87,13 +87,16 @@ def to_ipu(
     stop_watching(optimizer)
     converted = None if optimizer is None else to_backend_optimizer(optimizer, wrapped, backend=backend.module)
     plan = apply_precision(model, options, backend.module)
-    if plan.input_dtype is not None:
-        wrapped = wrap(input_dtype=plan.input_dtype, loss_dtype=plan.loss_dtype)
+    if (plan.input_dtype, plan.output_dtype) != (None, None):
+        wrapped = wrap(input_dtype=plan.input_dtype, loss_dtype=plan.loss_dtype, output_dtype=plan.output_dtype)
     findings = (*((backend.finding,) if backend.finding else ()), *plan.findings)
     ported = PortedModel(Parts(model, wrapped, loss, label, backend, options, optimizer, converted, findings))
     _say_once(backend.finding)
     for finding in plan.findings:
-        notify(finding)
+        if finding.code == "P006":
+            _say_once(finding)
+        else:
+            notify(finding)
     if example is not None:
         args, kwargs = _example_call(example)
         ported.compile(*args, **kwargs)
@@ -114,7 +117,7 @@ def _example_call(example: Any) -> Tuple[Tuple[Any, ...], Dict[str, Any]]:
 
 
 def _say_once(finding: Optional[Finding]) -> None:
-    """Say on the `porting` logger, once for each process, that the simulator stands in for the device."""
+    """Say on the `porting` logger, once for each process, what the simulator stands in for or has beyond an IPU."""
     if finding is not None and finding.code not in _said:
         _said.add(finding.code)
         logger.warning(render(finding))

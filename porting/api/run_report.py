@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field, replace
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Tuple
 
 from ..diagnostics import Finding
 from ..options import PortOptions
 from .parts import Parts
+
+if TYPE_CHECKING:  # a machine with IPUs has no need of the simulator's engines, nor the torch that they want
+    from ..engines.tuning_report import TuningReport
+    from ..executables.obtain import Obtained
 
 __all__ = ["ExecutorRecord", "RunReport", "report_of"]
 
 
 @dataclass
 class ExecutorRecord:
-    """The life of one executor: `cache` is "off" without a cache directory, otherwise "hit" or "miss".
+    """The life of one executor.
 
-    `compile_seconds`, `compiled_at` (seconds since 1970) and `samples_per_call` are those of the last compilation.
+    `compile_seconds`, `compiled_at` (seconds since 1970), `samples_per_call`, `cache` and `engine` are those of the
+    last compilation. `cache` is "off" where no executables were looked for, otherwise "hit" or "miss". `engine` says in
+    a few words what runs the calls of the simulator, and nothing of a device. Of `compile_seconds` the compiler, with
+    the measuring of candidates, took `compiler_seconds`, and the search and loading of an executable `load_seconds`;
+    the rest went into capturing and checking the step. `tuning` are the measurements that the engine was chosen by.
     """
 
     name: str
@@ -29,6 +37,10 @@ class ExecutorRecord:
     num_samples: int = 0
     call_seconds: float = 0.0
     cache: str = "off"
+    engine: str = ""
+    compiler_seconds: Optional[float] = None
+    load_seconds: Optional[float] = None
+    tuning: Optional[TuningReport] = None
 
     def note_compilation(self, seconds: float, *, samples_per_call: int, cache: str) -> None:
         """Count a compilation that took `seconds` and has just ended."""
@@ -37,6 +49,14 @@ class ExecutorRecord:
         self.compiled_at = time.time()
         self.samples_per_call = samples_per_call
         self.cache = cache
+
+    def note_engine(self, obtained: Obtained) -> None:
+        """Take note of what runs the calls, and where it came from."""
+        self.engine = obtained.variant.label
+        self.cache = obtained.cache
+        self.tuning = obtained.tuning
+        self.compiler_seconds = obtained.seconds.get("compile", 0.0)
+        self.load_seconds = obtained.seconds.get("find", 0.0) + obtained.seconds.get("load", 0.0)
 
     def note_call(self, seconds: float) -> None:
         """Count a device call that took `seconds`."""
@@ -48,6 +68,7 @@ class ExecutorRecord:
         """Return the record as plain values; `compiled_at` in ISO 8601 with the local offset from UTC."""
         record = dict(self.__dict__)
         record["compiled_at"] = None if self.compiled_at is None else _clock(self.compiled_at)
+        record["tuning"] = None if self.tuning is None else self.tuning.to_dict()
         return record
 
 
@@ -111,7 +132,7 @@ class RunReport:
             f"step        {self._described_step()}",
             "",
         ]
-        header = ("executor", "compiled at", "compile s", "cache", "calls", "samples", "samples/s")
+        header = ("executor", "compiled at", "compile s", "engine", "cache", "calls", "samples", "samples/s")
         rows = [header, *(_row(record) for record in self.executors)]
         widths = [max(len(row[column]) for row in rows) for column in range(len(header))]
         for row in rows:
@@ -156,6 +177,7 @@ def _row(record: ExecutorRecord) -> Tuple[str, ...]:
         record.name,
         "not compiled" if record.compiled_at is None else _clock(record.compiled_at),
         "-" if record.compile_seconds is None else f"{record.compile_seconds:.2f}",
+        record.engine or "-",
         record.cache,
         str(record.num_calls),
         f"{record.num_samples:,}",

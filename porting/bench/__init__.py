@@ -1,7 +1,60 @@
-"""Measuring one thing against another on a machine that does other things as well."""
+"""Compiled against eager: `porting.bench(model, loss, batch)`, and what its measurements are made of.
+
+The package can be called: `porting.bench(...)` is `porting.bench.bench(...)`. Names are loaded on first use (PEP 562),
+so that the processes whose start is measured load nothing that they do not need.
+"""
 
 from __future__ import annotations
 
-from .interleaved import Interval, Timing, ratio, time_interleaved
+import importlib
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, List
 
-__all__ = ["Interval", "Timing", "ratio", "time_interleaved"]
+if TYPE_CHECKING:
+    from porting.interleaved import Interval, Timing, ratio, time_interleaved
+
+    from .measure import bench
+    from .report import BenchReport
+    from .settings import BenchSettings
+
+__all__ = ["BenchReport", "BenchSettings", "Interval", "Timing", "bench", "ratio", "time_interleaved"]
+
+_MODULES = {
+    "BenchReport": "porting.bench.report",
+    "BenchSettings": "porting.bench.settings",
+    "Interval": "porting.interleaved",
+    "Timing": "porting.interleaved",
+    "bench": "porting.bench.measure",
+    "ratio": "porting.interleaved",
+    "time_interleaved": "porting.interleaved",
+}
+
+
+class _CallablePackage(ModuleType):
+    """This package as a function."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Measure a model; see `porting.bench.bench`."""
+        return _load("bench")(*args, **kwargs)
+
+
+def _load(name: str) -> Any:
+    value = getattr(importlib.import_module(_MODULES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name's module on first use."""
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return _load(name)
+
+
+def __dir__() -> List[str]:
+    """List the public names, loaded or not."""
+    return sorted({*globals(), *__all__})
+
+
+sys.modules[__name__].__class__ = _CallablePackage

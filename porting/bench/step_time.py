@@ -24,8 +24,8 @@ from torch import nn
 
 import porting.simulator as poptorch
 from porting.adapters import LossInForward, to_backend_optimizer
-from porting.bench.interleaved import Interval, Timing, ratio, time_interleaved
 from porting.command_line import count
+from porting.interleaved import Interval, Timing, ratio, time_interleaved
 from porting.models import make_cnn, make_mlp
 
 __all__ = ["CASES", "Case", "Result", "main", "measure"]

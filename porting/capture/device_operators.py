@@ -18,13 +18,15 @@ class DeviceOperator:
     device's compiler would. `run` gets the arguments with their values at each execution. Without them the operator's
     own kernel serves. `record(recorder, *args)` replaces both: it writes into the graph itself what the operator
     stands for (the start of a loop, a change of scope) and returns what the caller of the operator gets. `is_pure`
-    says that `run` does nothing but compute with torch's operators.
+    says that `run` does nothing but compute with torch's operators. `rule` is a quicker `shape` for usual arguments: it
+    gets them with torch's meta tensors, and returns such tensors or `UNKNOWN`.
     """
 
     shape: Optional[Callable[..., Any]] = None
     run: Optional[Callable[..., Any]] = None
     record: Optional[Callable[..., Any]] = None
     is_pure: bool = False
+    rule: Optional[Callable[..., Any]] = None
 
 
 _OPERATORS: Dict[torch._ops.OpOverload, DeviceOperator] = {}
@@ -37,9 +39,10 @@ def define_device_operator(
     run: Optional[Callable[..., Any]] = None,
     record: Optional[Callable[..., Any]] = None,
     is_pure: bool = False,
+    rule: Optional[Callable[..., Any]] = None,
 ) -> None:
     """Say what `operator` means on the device; a later definition replaces an earlier one."""
-    _OPERATORS[operator] = DeviceOperator(shape=shape, run=run, record=record, is_pure=is_pure)
+    _OPERATORS[operator] = DeviceOperator(shape=shape, run=run, record=record, is_pure=is_pure, rule=rule)
 
 
 def device_operator(operator: Any) -> Optional[DeviceOperator]:

@@ -32,7 +32,7 @@ _NATIVE: FrozenSet[torch.dtype] = frozenset(
     [torch.float32, torch.float16, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool]
 )
 
-_MIXED_FLOATS = frozenset([torch.float16, torch.float32])
+_MIXED_FLOATS = frozenset([torch.float16, torch.bfloat16, torch.float32])
 
 # Operators whose first argument is the activation, or what is written to; the others are cast to its type.
 _FOLLOW_FIRST = frozenset(
@@ -141,7 +141,7 @@ def float_cast_targets(
     name = operator.overloadpacket.__name__
     own = [tensor.dtype for tensor in tensors]
     floats = {dtype for dtype in own if dtype in _MIXED_FLOATS}
-    if len(floats) < 2 and not (name in _SINGLE_ONLY and torch.float16 in floats):
+    if len(floats) < 2 and not (name in _SINGLE_ONLY and floats != {torch.float32}):
         return own
     if name == "batch_norm":
         # half activations go with statistics and weights of single precision, never the other way round

@@ -13,24 +13,18 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Seque
 
 import torch
 from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
-from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
-from torch.fx.experimental.proxy_tensor import ProxyTorchDispatchMode
+from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
 from ..diagnostics import CaptureError, Finding, caller_place
 from . import errors
 from .device_operators import device_operator
 from .device_tensor import DeviceTensor, is_device
-from .dtypes import (
-    NARROWED,
-    device_dtype,
-    float_cast_targets,
-    index_arguments,
-    is_device_dtype,
-    mask_arguments,
-    rounded_result,
-)
+from .dtypes import device_dtype, index_arguments, is_device_dtype, mask_arguments
+from .float_casts import FloatCasts
+from .operator_mode import OperatorMode
 from .operator_schema import READS_VALUES, change_arguments, operator_name, result_argument, written_arguments
+from .shape_mode import UNKNOWN, ShapeMode
 from .subgraphs import Bodies
 from .tensor_facts import TensorFacts
 from .written_results import record_write
@@ -44,11 +38,8 @@ _TRANSFERS = frozenset(["copy_", "_to_copy", "to"])
 _INDEXING = frozenset(["index", "index_put", "index_put_", "_index_put_impl_"])
 
 
-class Recorder(ProxyTorchDispatchMode):
-    """The dispatch mode that turns operators on device tensors into nodes of `graph`.
-
-    torch admits only its own modes before autograd, hence the base class; nothing of its tracing is used.
-    """
+class Recorder(OperatorMode):
+    """The dispatch mode that turns operators on device tensors into nodes of `graph`."""
 
     def __init__(
         self,
@@ -58,10 +49,11 @@ class Recorder(ProxyTorchDispatchMode):
         is_training: bool = True,
         node_facts: Optional[Callable[[], Mapping[str, Any]]] = None,
         listener: Optional[Callable[[Finding], None]] = None,
+        autocast: Optional[torch.dtype] = None,
     ) -> None:
-        super().__init__(None, "fake", pre_dispatch=True)  # type: ignore[arg-type]
+        super().__init__()
         self.graph = torch.fx.Graph()
-        self.fake_mode = FakeTensorMode(allow_non_fake_inputs=False)
+        self.fake_mode = ShapeMode()
         self.module_stack: List[Tuple[str, torch.nn.Module]] = []
         self.constants: List[Tuple[torch.fx.Node, torch.Tensor]] = []
         self.findings: List[Finding] = []
@@ -78,6 +70,7 @@ class Recorder(ProxyTorchDispatchMode):
         self._grad_enabled = True
         self.first_operator: Optional[torch.fx.Node] = None
         self.bodies = Bodies(self)
+        self.casts = FloatCasts(self, autocast)
 
     # -- placeholders ------------------------------------------------------------------------------------------
 
@@ -88,9 +81,8 @@ class Recorder(ProxyTorchDispatchMode):
         with self.graph.inserting_before(self.first_operator) if self.first_operator else nullcontext():
             node = self.graph.placeholder(_identifier(name))
         node.target = node.name  # the name of the argument, which must be as valid and unique as the node's
-        strides = like.stride() if kind != "input" else torch.empty(like.shape, device="meta").stride()
-        with self.fake_mode:
-            fake = torch.empty_strided(like.shape, strides, dtype=device_dtype(like.dtype))
+        strides = like.stride() if kind != "input" else None
+        fake = self.fake_mode.empty(like.shape, dtype=device_dtype(like.dtype), strides=strides)
         tensor = self._wrap(fake, node)
         node.meta.update(kind=kind, state_name=name)
         if kind == "parameter":
@@ -122,7 +114,7 @@ class Recorder(ProxyTorchDispatchMode):
 
     def note_coercion(self, dtype: torch.dtype, node: torch.fx.Node) -> None:
         """Note that the value of `node` would have the type `dtype`, if the device had it."""
-        if dtype in NARROWED:
+        if self.casts.dtype_of(dtype) != dtype:
             node.meta["coerced_from"] = dtype
             self.coercions.append((dtype, len(self.graph.nodes)))
 
@@ -149,8 +141,7 @@ class Recorder(ProxyTorchDispatchMode):
 
     def fake(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
         """Return a tensor of `shape` without values, of the device's type for `dtype`, in memory of its own."""
-        with self.fake_mode:
-            return torch.empty(tuple(shape), dtype=device_dtype(dtype))
+        return self.fake_mode.empty(shape, dtype=self.casts.dtype_of(dtype))
 
     def host_of(self, tensor: torch.Tensor) -> Optional[torch.Tensor]:
         """Return the parameter or buffer of the host that the device tensor `tensor` stands for, or None."""
@@ -226,18 +217,17 @@ class Recorder(ProxyTorchDispatchMode):
         if name in _HOST_READS:
             raise errors.host_read_error(f"`aten::{name}`")
         if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
-            self.refuse(errors.autocast_error())
-            with torch.autocast("cpu", enabled=False), torch.autocast("cuda", enabled=False):
+            with self.casts.in_place_of_autocast():
                 return self._dispatch(func, args, kwargs)
         args, kwargs = tree_unflatten([self._admit(name, leaf) for leaf in leaves], spec)
         for keyword in ("device", "pin_memory"):
             kwargs.pop(keyword, None)
         if special is not None:
-            return self._emit(func, args, kwargs)
+            return self._emit(func, *self.casts.without_lower(args, kwargs))
         args, kwargs = change_arguments(func, args, kwargs, index_arguments(func), self._widen)
         args, kwargs = change_arguments(func, args, kwargs, mask_arguments(func), self._as_masks)
         dense_args, dense_kwargs = change_arguments(func, args, kwargs, ("sparse", "sparse_grad"), lambda _asked: False)
-        result = self._record_cast(func, dense_args, dense_kwargs)
+        result = self.casts.record(func, dense_args, dense_kwargs)
         if isinstance(result, DeviceTensor):
             result.node.meta["asks_for_sparse"] = (dense_args, dense_kwargs) != (args, kwargs)
             self._note_asked_types(leaves, result.node)
@@ -261,7 +251,7 @@ class Recorder(ProxyTorchDispatchMode):
         if isinstance(leaf, torch.dtype):
             if not is_device_dtype(leaf):
                 raise errors.unsupported_result_error(name, str(leaf))
-            return device_dtype(leaf)
+            return self.casts.dtype_of(leaf)
         if isinstance(leaf, torch.device):
             if not is_device(leaf):
                 raise errors.move_error(leaf)
@@ -281,41 +271,8 @@ class Recorder(ProxyTorchDispatchMode):
             return self._emit(aten.to.dtype, (value, torch.int64), {}, narrow=False)
         return value
 
-    def _record_cast(self, func: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
-        """Record `func` with the casts between half and single precision that the device makes around it."""
-        tensors = _device_tensors((args, kwargs))
-        are_parameters = [self.facts.is_parameter(tensor) for tensor in tensors]
-        targets = float_cast_targets(func, tensors, are_parameters)
-        if all(tensor.dtype == target for tensor, target in zip(tensors, targets)):
-            return self._record(func, args, kwargs)
-        cast_args, cast_kwargs, casts = self._cast(args, kwargs, dict(zip(map(id, tensors), targets)))
-        result = self._record(func, cast_args, cast_kwargs)
-        for written in _device_tensors(written_arguments(func, args, kwargs)):
-            if id(written) in casts:
-                self._emit(aten.copy_.default, (written, casts[id(written)]), {})
-        rounded = rounded_result(func, tensors)
-        if rounded is None:
-            return result
-        return tree_map(
-            lambda leaf: self._emit(aten.to.dtype, (leaf, rounded), {}) if _is_float(leaf) else leaf, result
-        )
-
-    def _cast(
-        self, args: Any, kwargs: Any, targets: Dict[int, torch.dtype]
-    ) -> Tuple[Any, Any, Dict[int, DeviceTensor]]:
-        casts: Dict[int, DeviceTensor] = {}
-
-        def cast(leaf: Any) -> Any:
-            if not isinstance(leaf, DeviceTensor) or targets[id(leaf)] == leaf.dtype:
-                return leaf
-            if id(leaf) not in casts:
-                casts[id(leaf)] = self._emit(aten.to.dtype, (leaf, targets[id(leaf)]), {})
-            return casts[id(leaf)]
-
-        args, kwargs = tree_map(cast, (args, kwargs))
-        return args, kwargs, casts
-
-    def _record(self, func: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
+    def record_as_is(self, func: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
+        """Record `func` on arguments that have the types it is to get."""
         name = operator_name(func)
         self.facts.refuse_writes_to_leaves(_device_tensors(written_arguments(func, args, kwargs)))
         try:
@@ -328,20 +285,10 @@ class Recorder(ProxyTorchDispatchMode):
         except CaptureError:
             raise
         except Exception as error:
-            promoted = self._promoted(func, args, kwargs)
+            promoted = self.casts.promoted(func, args, kwargs)
             if promoted is None:
                 raise self._eager_error(func, args, kwargs, error) from None
             return self._emit(func, *promoted)
-
-    def _promoted(self, func: Any, args: Any, kwargs: Any) -> Optional[Tuple[Any, Any]]:
-        """Cast mixed operands to what is written to, or else to float32, where plain torch refuses to mix."""
-        tensors = _device_tensors((args, kwargs))
-        if len({tensor.dtype for tensor in tensors if _is_float(tensor)}) < 2:
-            return None
-        written = [tensor.dtype for tensor in _device_tensors(written_arguments(func, args, kwargs))]
-        target = written[0] if written else torch.float32
-        targets = {id(tensor): target if _is_float(tensor) else tensor.dtype for tensor in tensors}
-        return self._cast(args, kwargs, targets)[:2]
 
     def _eager_error(self, func: Any, args: Any, kwargs: Any, error: Exception) -> Exception:
         """Return what torch itself says about these shapes: its CPU kernels word errors otherwise than shape rules."""
@@ -386,6 +333,9 @@ class Recorder(ProxyTorchDispatchMode):
                 result = _run_on(torch.ones, func, args, kwargs)
                 return tree_map(lambda leaf: self.fake_mode.from_tensor(leaf, static_shapes=True), result)
             fake_args, fake_kwargs = tree_map(_fake_of, (args, kwargs))
+            result = self.fake_mode.result_of(func, fake_args, fake_kwargs)
+            if result is not UNKNOWN:
+                return result
             with self.fake_mode, _quiet_fake_tensors():
                 return func(*fake_args, **fake_kwargs)
 
@@ -434,11 +384,10 @@ class Recorder(ProxyTorchDispatchMode):
         if not is_device_dtype(fake.dtype) or fake.layout != torch.strided:
             kind = str(fake.dtype if fake.layout == torch.strided else fake.layout)
             raise errors.unsupported_result_error(_source_name(node), kind)
-        if narrow and fake.dtype in NARROWED:
+        if narrow and self.casts.dtype_of(fake.dtype) != fake.dtype:
             node.meta["val"] = fake
-            wide, target = fake.dtype, NARROWED[fake.dtype]
-            with self.fake_mode:
-                fake = fake.to(target)
+            wide, target = fake.dtype, self.casts.dtype_of(fake.dtype)
+            fake = self.fake_mode.cast(fake, target)
             node = self.graph.call_function(aten.to.dtype, (node, target))
             self._describe(node)
             self.note_coercion(wide, node)
@@ -464,10 +413,6 @@ def _source_name(node: torch.fx.Node) -> str:
 
 def _is_ipu(leaf: Any) -> bool:
     return isinstance(leaf, torch.device) and is_device(leaf)
-
-
-def _is_float(leaf: Any) -> bool:
-    return isinstance(leaf, DeviceTensor) and leaf.dtype.is_floating_point
 
 
 def _fake_of(leaf: Any) -> Any:

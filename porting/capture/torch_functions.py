@@ -166,7 +166,7 @@ class DeviceFunctions(TorchFunctionMode):
             return move(tensor, *args, copy=copy, **kwargs)
         if isinstance(tensor, DeviceTensor) and dtype is not None:
             self.recorder.note_coercion(dtype, tensor.node)
-        dtype = tensor.dtype if dtype is None else device_dtype(dtype)
+        dtype = tensor.dtype if dtype is None else self.recorder.casts.dtype_of(dtype)
         if dtype == tensor.dtype and memory_format is None and not copy:
             return tensor
         memory = memory_format if memory_format is not None else torch.preserve_format

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import threading
-from contextlib import ExitStack, contextmanager
-from typing import Any, Callable, Iterator, Tuple
+from contextlib import ExitStack, contextmanager, nullcontext
+from typing import Any, Callable, Iterator, Sequence, Tuple
 
 import torch
 import torch.nn.modules.transformer
@@ -27,12 +28,29 @@ __all__ = ["torch_patched"]
 def torch_patched(recorder: Recorder) -> Iterator[None]:
     """Patch torch while the context lasts; calls that have nothing to do with device tensors see no difference."""
     with ExitStack() as patches:
+        replaced = []
         for owner, name, make_replacement in _PATCHES:
             original = owner.__dict__.get(name)
             if original is not None:
+                replaced.append((owner, name, original, make_replacement(original, recorder)))
                 patches.callback(setattr, owner, name, original)
-                setattr(owner, name, make_replacement(original, recorder))
+                setattr(owner, name, replaced[-1][3])
+        # what is imported while torch is patched would keep the replacements
+        recorder.fake_mode.around_loading = functools.partial(_as_it_was, replaced)
+        patches.callback(setattr, recorder.fake_mode, "around_loading", nullcontext)
         yield
+
+
+@contextmanager
+def _as_it_was(replaced: Sequence[Tuple[Any, str, Any, Any]]) -> Iterator[None]:
+    """Undo the patches while the context lasts."""
+    for owner, name, original, _replacement in replaced:
+        setattr(owner, name, original)
+    try:
+        yield
+    finally:
+        for owner, name, _original, replacement in replaced:
+            setattr(owner, name, replacement)
 
 
 def _trace_custom_functions(original: Any, recorder: Recorder) -> Any:

@@ -29,6 +29,7 @@ from torch.nn.modules import module as module_hooks
 from ..diagnostics import CaptureError, Finding, caller_place
 from ..lazy_modules import materialise_lazy_modules
 from . import errors
+from .autocast import autocast_region
 from .device_tensor import DeviceTensor
 from .dtypes import device_dtype
 from .losses import find_losses, single_final_loss, value_when_computed
@@ -57,6 +58,7 @@ def capture_step(
     around_forward: Optional[Callable[[], ContextManager[Any]]] = None,
     node_facts: Optional[Callable[[], Mapping[str, Any]]] = None,
     listener: Optional[Callable[[Finding], None]] = None,
+    autocast: Optional[torch.dtype] = None,
 ) -> StepGraph:
     """Run `model.forward` once on device tensors shaped like `args` and return the graph of what it does.
 
@@ -70,7 +72,9 @@ def capture_step(
     has, custom autograd functions (C005), gradient hooks (C007) and autocast (P001): "refused", or "ignored" as on the
     device, where they change nothing and are reported. `around_forward` makes a context that is entered for the
     run of `forward`; what `node_facts` returns when an operator is recorded is added to the `meta` of its node.
-    `listener` gets each finding that is no error as soon as it arises, also where the capture fails in the end.
+    `listener` gets each finding that is no error as soon as it arises, also where the capture fails in the end. With
+    `autocast` (bfloat16) `forward` runs as under `torch.autocast` of that type and the casts are in the graph; regions
+    of `forward` that switch it off are respected.
 
     Raises CaptureError: C001 for reading a value, C002 for shapes that depend on values, C003 for CPU tensors mixed
     in, C004-C007 and C012-C016 for other things a static graph cannot hold, L003-L005 for the loss. Exceptions of
@@ -90,6 +94,7 @@ def capture_step(
         is_training=mode == "training",
         node_facts=node_facts,
         listener=listener,
+        autocast=autocast,
     )
     forward = _Forward(model, list(args), dict(kwargs or {}), loss)
     # whatever the caller switched off: what the graph holds depends on `mode` alone
@@ -126,6 +131,8 @@ def _capture(recorder: Recorder, forward: _Forward, mode: str, around: Callable[
     with ExitStack() as contexts:
         contexts.enter_context(state_replaced(model, placed, recorder.report))
         contexts.enter_context(_recording(recorder, model))
+        if recorder.casts.autocast is not None:
+            contexts.enter_context(autocast_region(recorder.casts.autocast))
         contexts.enter_context(around())
         output, loss_tensor = _run(model, device_args, device_kwargs, loss)
         _refuse_hidden_outputs(output)

@@ -41,7 +41,12 @@ class Verb:
 
 VERBS: Mapping[str, Verb] = MappingProxyType(
     {
+        "bench": Verb("porting.cli.bench:run", "measure training, ported against eager"),
+        "cache": Verb("porting.cli.cache:run", "look at the executables on disk, and why they were compiled"),
+        "compile": Verb("porting.cli.compile:run", "make the executable of an exported step, without training"),
         "explain": Verb("porting.cli.explain:run", "explain a code, or list all of them"),
+        "export": Verb("porting.cli.export:run", "capture a step into a file, without compiling"),
+        "graph": Verb("porting.cli.graph:run", "show the captured graph of a step"),
         "recipe": Verb("porting.cli.recipe:run", "list, show, run and copy step-by-step ports"),
         "run": Verb("porting.cli.run:run", "run a program written for PopTorch, on IPUs or on the simulator"),
     }

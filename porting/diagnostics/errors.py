@@ -5,6 +5,7 @@ PortingError
 ├── CaptureError                 C, L: the model or its loss cannot become a static graph
 ├── CheckpointError              K: weights or state cannot be loaded
 ├── DeviceError                  D, S: the device is missing, or cannot do this
+├── ExecutableError              E: a target, a step or an executable cannot be used
 ├── OptionError                  P: an option has a value that it cannot have
 └── UnsupportedOptimizerError    O: the optimizer or its schedule cannot run on the device
 
@@ -25,6 +26,7 @@ __all__ = [
     "CaptureError",
     "CheckpointError",
     "DeviceError",
+    "ExecutableError",
     "OptionError",
     "PortingError",
     "UnsupportedOptimizerError",
@@ -84,6 +86,10 @@ class CheckpointError(PortingError):
 
 class DeviceError(PortingError):
     """A device is missing, or a ported model is asked for what its device cannot do."""
+
+
+class ExecutableError(PortingError):
+    """A target, an exported step or an executable cannot be loaded, made or used."""
 
 
 class OptionError(PortingError):

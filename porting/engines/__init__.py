@@ -1,33 +1,91 @@
-"""Ways to run a `StepGraph` on this machine: a table of names, each loaded when it is first asked for."""
+"""Ways to run a `StepGraph` on this machine: a table of names, each loaded when it is first asked for.
+
+Other packages add theirs by an entry point of the group `porting.engines`: a function
+`build(graph, request) -> Executable`. One that also has `compile` and `load` (see `CompilingEngine`) makes executables
+that are kept on disk.
+"""
 
 from __future__ import annotations
 
-from importlib import import_module
+import functools
+from importlib import import_module, metadata
 from types import MappingProxyType
-from typing import Any, Mapping
+from typing import Any, Dict, List, Mapping
 
 from ..diagnostics import OptionError
 
-__all__ = ["ENGINES", "load_engine"]
+__all__ = ["ENGINES", "ENTRY_POINTS", "MODES", "engine_names", "load_engine", "require_engine"]
 
-ENGINES: Mapping[str, str] = MappingProxyType({"replay": "porting.engines.replay:ReplayExecutable"})
+ENGINES: Mapping[str, str] = MappingProxyType(
+    {
+        "aot": "porting.engines.compiled_engine:AOT",
+        "inductor": "porting.engines.compiled_engine:INDUCTOR",
+        "replay": "porting.engines.replay:build_replay",
+    }
+)
+"""The engines of this package."""
+
+MODES = ("ready", "auto")
+"""What may stand for an engine: a compiled executable if there is one already, or the fastest, found by measuring."""
+
+ENTRY_POINTS = "porting.engines"
+"""The group in which other packages name their engines."""
+
+
+def engine_names() -> List[str]:
+    """Return the names of all engines, this package's and others'; none is imported.
+
+    >>> {"aot", "inductor", "replay"} <= set(engine_names())
+    True
+    """
+    return sorted({*ENGINES, *_foreign()})
+
+
+def require_engine(name: str, *, source: str = "") -> None:
+    """Raise OptionError P004 for a name that is neither an engine nor one of `MODES`; nothing is imported.
+
+    `source` says where the name comes from, for the message.
+    """
+    if name not in MODES and name not in ENGINES and name not in _foreign():
+        raise OptionError.of(
+            "P004",
+            message=f"there is no engine called `{name}`" + (f" ({source})" if source else ""),
+            help=f"use one of: {', '.join((*MODES, *engine_names()))}",
+        )
 
 
 def load_engine(name: str) -> Any:
-    """Return the executable class of the engine called `name`; "auto" is the fastest that is known to be equal.
+    """Return the function `build(graph, request)` of the engine called `name`.
 
-    Raises OptionError P004 for a name that no engine has.
+    Raises OptionError P004 for a name that no engine has, and for one whose package cannot be imported.
 
-    >>> load_engine("auto").__name__
-    'ReplayExecutable'
+    >>> load_engine("replay").__name__
+    'build_replay'
     """
-    if name == "auto":
-        name = "replay"
-    if name not in ENGINES:
+    require_engine(name)
+    if name in MODES:
+        raise ValueError(f"`{name}` is no engine, but a way to choose one")
+    if name in ENGINES:
+        module, _, attribute = ENGINES[name].partition(":")
+        return getattr(import_module(module), attribute)
+    entry = _foreign()[name]
+    try:
+        return entry.load()
+    except Exception as error:
         raise OptionError.of(
             "P004",
-            message=f"there is no engine called `{name}`",
-            help=f"use one of: auto, {', '.join(sorted(ENGINES))}",
-        )
-    module, _, attribute = ENGINES[name].partition(":")
-    return getattr(import_module(module), attribute)
+            message=f"the engine `{name}` cannot be loaded from `{entry.value}`: {type(error).__name__}: {error}",
+            help=f"repair or remove the package that brings it, or use one of: {', '.join((*MODES, *sorted(ENGINES)))}",
+        ) from error
+
+
+def _foreign() -> Dict[str, Any]:
+    """Return the entry points of other packages by name; this package's own names are not to be taken."""
+    return {entry.name: entry for entry in _entry_points() if entry.name not in ENGINES and entry.name not in MODES}
+
+
+@functools.lru_cache(maxsize=1)
+def _entry_points() -> Any:
+    found: Any = metadata.entry_points()
+    # a dictionary by group up to Python 3.9
+    return tuple(found.select(group=ENTRY_POINTS) if hasattr(found, "select") else found.get(ENTRY_POINTS, ()))

@@ -22,7 +22,7 @@ from ..capture.graph_flow import is_half, output_nodes, tensor_memory
 from .call_plan import CallPlan, Turn
 from .device_state import DeviceState
 
-__all__ = ["BatchedTurns", "turns_at_once"]
+__all__ = ["BatchedTurns", "may_run_at_once", "only_mapped_operators", "turns_at_once"]
 
 _logger = logging.getLogger("porting")
 
@@ -45,19 +45,23 @@ def turns_at_once(graph: StepGraph) -> int:
     >>> turns_at_once(capture_step(torch.nn.Dropout(), [torch.ones(8, 4)], mode="inference"))
     1
     """
-    if graph.is_random or graph.mutated_buffers or graph.mutated_parameters:
+    if not may_run_at_once(graph):
         return 1
+    num_bytes = _num_bytes([node for node in graph.graph.nodes if node.op == "call_function"]) or 1
+    return max(1, min(_MAX_TURNS, _MAX_BYTES // num_bytes))
+
+
+def may_run_at_once(graph: StepGraph) -> bool:
+    """Tell whether running several micro-batches of `graph` at once changes no result, be it worth it or not."""
+    if graph.is_random or graph.mutated_buffers or graph.mutated_parameters:
+        return False
     if any(not graph.inputs[index].shape for index in graph.mutated_inputs):
-        return 1  # an input without rows keeps what is written to it from one micro-batch to the next
+        return False  # an input without rows keeps what is written to it from one micro-batch to the next
     nodes = [node for node in graph.graph.nodes if node.op == "call_function"]
     inputs = {node for node in graph.placeholders if node.meta["kind"] == "input"}
     varying = _that_depend_on(inputs, nodes)
-    if not all(_keeps_to_itself(node, varying) for node in nodes):
-        return 1
-    if any(map(is_half, nodes)):
-        return 1  # half precision is coarse enough for the order of summation to show
-    num_bytes = _num_bytes(nodes) or 1
-    return max(1, min(_MAX_TURNS, _MAX_BYTES // num_bytes))
+    # half precision is coarse enough for the order of summation to show
+    return all(_keeps_to_itself(node, varying) and not is_half(node) for node in nodes)
 
 
 class BatchedTurns:
@@ -67,10 +71,20 @@ class BatchedTurns:
     """
 
     def __init__(
-        self, graph: StepGraph, function: Callable[..., Tuple[torch.Tensor, ...]], *, is_watched: bool
+        self,
+        graph: StepGraph,
+        function: Callable[..., Tuple[torch.Tensor, ...]],
+        *,
+        is_watched: bool,
+        at_most: Optional[int] = None,
     ) -> None:
-        """Look at the operators of `graph`; `is_watched` says that somebody looks at single micro-batches."""
-        self.most = 1 if is_watched else turns_at_once(graph)
+        """Look at the operators of `graph`; `is_watched` says that somebody looks at single micro-batches.
+
+        `at_most` is how many run at once where they may, instead of as many as are worth it in general.
+        """
+        self.most = 1
+        if not is_watched:
+            self.most = turns_at_once(graph) if at_most is None else at_most if may_run_at_once(graph) else 1
         self._trains = graph.has_loss and graph.loss_has_gradient
         self._function = function
         self._mapped: Optional[Callable[..., Tuple[torch.Tensor, ...]]] = None
@@ -111,7 +125,7 @@ class BatchedTurns:
         along_turns = [0 if tensor.dim() else None for tensor in rows]
         in_dims = (*(None for _ in arguments), *along_turns, *(None for _ in state.constants))
         mapped = torch.func.vmap(self._function, in_dims=in_dims)
-        with _only_mapped_operators():
+        with only_mapped_operators():
             results = mapped(*arguments, *rows, *state.constants)
         if not self._are_as_captured(results):
             raise RuntimeError("a result differs in shape or type")
@@ -146,7 +160,7 @@ class BatchedTurns:
 
 
 @contextmanager
-def _only_mapped_operators() -> Iterator[None]:
+def only_mapped_operators() -> Iterator[None]:
     """Make operators that torch could only run one by one an error."""
     functorch: Any = torch._C._functorch
     before = functorch._is_vmap_fallback_enabled()

@@ -6,10 +6,10 @@ from typing import Any, Callable, Dict, Iterator, NamedTuple, Sequence, Tuple
 
 import torch
 from torch._dispatch.python import enable_python_dispatcher
-from torch.fx.experimental.proxy_tensor import ProxyTorchDispatchMode
 from torch.fx.node import map_arg
 
 from ..capture.device_operators import device_operator
+from ..capture.operator_mode import OperatorMode
 
 __all__ = ["Call", "direct_call"]
 
@@ -78,11 +78,8 @@ class _CaughtCall(Exception):  # noqa: N818 - it is no error, it ends a trial
     """Carries the operator and the arguments of the first call that reaches the dispatcher."""
 
 
-class _Listener(ProxyTorchDispatchMode):
-    """Stops the first operator before anything happens; torch admits only its own modes there, hence the base class."""
-
-    def __init__(self) -> None:
-        super().__init__(None, "fake", pre_dispatch=True)  # type: ignore[arg-type]
+class _Listener(OperatorMode):
+    """Stops the first operator before anything happens."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         raise _CaughtCall(func, args, kwargs or {})

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import threading
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import nullcontext
 from functools import partial
-from typing import AbstractSet, Any, ContextManager, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, ContextManager, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import torch
 
@@ -13,8 +12,10 @@ from ..capture import StepGraph
 from ..capture.graph_flow import constant_outputs, is_half
 from ..diagnostics import Place
 from .batched_turns import BatchedTurns
+from .call_guards import narrow, own, own_random_stream, undisturbed
 from .call_plan import CallPlan, OutputCollector, Turn
 from .device_state import DeviceState
+from .executable import BuildRequest
 from .floating_point_checks import FloatingPointChecks
 from .graph_function import GraphFunction
 from .loss_scaling import adapt_loss_scaling
@@ -22,7 +23,18 @@ from .step_anchors import StepObserver
 from .synthetic_inputs import synthetic_inputs
 from .updates import apply_update
 
-__all__ = ["ReplayExecutable"]
+__all__ = ["ReplayExecutable", "build_replay"]
+
+
+def build_replay(graph: StepGraph, request: BuildRequest) -> ReplayExecutable:
+    """Return the executable that replays `graph`, which has the memory format of the request's variant."""
+    variant = request.variant
+    return ReplayExecutable(
+        graph,
+        observer=request.observer,
+        fused_update=variant.fused_update,
+        turns_at_once=variant.turns_at_once,
+    )
 
 
 class ReplayExecutable:
@@ -35,8 +47,19 @@ class ReplayExecutable:
 
     name = "replay"
 
-    def __init__(self, graph: StepGraph, *, observer: Optional[StepObserver] = None) -> None:
-        """Generate the function of `graph`; no value is computed. `observer` is told of each training step."""
+    def __init__(
+        self,
+        graph: StepGraph,
+        *,
+        observer: Optional[StepObserver] = None,
+        fused_update: bool = False,
+        turns_at_once: Optional[int] = None,
+    ) -> None:
+        """Generate the function of `graph`; no value is computed. `observer` is told of each training step.
+
+        With `fused_update` torch's fused optimizer kernels are used, and weights differ from eager's in the last bits.
+        `turns_at_once` is how many micro-batches run at once at most, where they may at all.
+        """
         self.graph = graph
         self._function = GraphFunction(graph.graph)
         self._num_outputs = len(graph.outputs)
@@ -49,7 +72,8 @@ class ReplayExecutable:
         self._written_inputs = tuple(sorted(graph.mutated_inputs))
         self._constant_outputs = constant_outputs(graph)
         self._observer = observer
-        self._batched = BatchedTurns(graph, self._function.call, is_watched=observer is not None)
+        self._fused_update = fused_update
+        self._batched = BatchedTurns(graph, self._function.call, is_watched=observer is not None, at_most=turns_at_once)
 
     def run(
         self,
@@ -77,8 +101,8 @@ class ReplayExecutable:
         draws = self._is_random or plan.rounds_at_random
         widens = self._trains_halves and len(plan.steps[0]) > 1 and _has_single_accumulators(groups)
         try:
-            stream = _own_random_stream(state) if draws else nullcontext()
-            with _undisturbed(), torch.set_grad_enabled(self._trains), torch._C.DisableTorchFunction(), stream:
+            stream = own_random_stream(state) if draws else nullcontext()
+            with undisturbed(), torch.set_grad_enabled(self._trains), torch._C.DisableTorchFunction(), stream:
                 for runs in self._batched.schedule(plan, state):
                     scaling = _loss_scaling(state, groups)
                     wide: Dict[str, torch.Tensor] = {}
@@ -87,7 +111,7 @@ class ReplayExecutable:
                             if widens:
                                 _accumulate_in_single(state, wide)
                             if collector.wants(turn):
-                                collector.add(turn, [_own(result, shared) for result in results])
+                                collector.add(turn, [own(result, shared) for result in results])
                     if self._trains:
                         self._update(state, plan, scaling, groups, group_names, wide)
         except BaseException as error:
@@ -119,6 +143,7 @@ class ReplayExecutable:
             exchange=plan.exchange,
             observe=partial(adapt_loss_scaling, state) if plan.adapts_loss_scaling and self._has_halves else None,
             rounds_at_random=plan.rounds_at_random,
+            is_fused=self._fused_update,
         )
         if self._observer is not None:
             self._observer.after_update(state)
@@ -166,7 +191,7 @@ class ReplayExecutable:
 
     def _rows(self, inputs: Sequence[torch.Tensor], turn: Turn, plan: CallPlan) -> List[torch.Tensor]:
         """Cut the rows of one micro-batch out of `inputs`, and copy what the graph writes to."""
-        batch = [_narrow(tensor, turn.position, plan.num_slices) for tensor in inputs]
+        batch = [narrow(tensor, turn.position, plan.num_slices) for tensor in inputs]
         for index, tensor in enumerate(batch):
             # autograd keeps no tensor that was made under `torch.inference_mode`
             if index in self._written_inputs or (self._trains and tensor.is_inference()):
@@ -217,48 +242,7 @@ def _accumulate_in_single(state: DeviceState, accumulated: Dict[str, torch.Tenso
             parameter.grad = None
 
 
-def _narrow(tensor: torch.Tensor, position: int, num_slices: int) -> torch.Tensor:
-    if num_slices == 1 or tensor.dim() == 0:
-        return tensor
-    rows = tensor.shape[0] // num_slices
-    return tensor.narrow(0, position * rows, rows)
-
-
-def _own(result: torch.Tensor, shared: AbstractSet[int]) -> torch.Tensor:
-    """Return a result that nothing else will write to: a copy where it is a view of a weight, buffer or input."""
-    result = result.detach()
-    return result.clone() if result.untyped_storage().data_ptr() in shared else result
-
-
 def _note_place(error: BaseException, place: Optional[Place]) -> None:
     """Say in `error` which of the user's lines it is about; Python can add notes since 3.11."""
     if place is not None and hasattr(error, "add_note"):
         error.add_note(f"  --> {place}: the operator that failed was captured here")
-
-
-def _undisturbed() -> ContextManager[Any]:
-    """Shut out the modes of a caller that would reach into the graph's operators."""
-    contexts = ExitStack()
-    if torch.is_inference_mode_enabled():
-        contexts.enter_context(torch.inference_mode(False))
-    if torch.is_autocast_enabled("cpu"):
-        contexts.enter_context(torch.autocast("cpu", enabled=False))
-    return contexts
-
-
-# Torch has one generator for all threads; re-entrant for a callback that runs another model.
-_one_stream_at_a_time = threading.RLock()
-
-
-@contextmanager
-def _own_random_stream(state: DeviceState) -> Iterator[None]:
-    """Let random operators draw from the device's stream; without a seed it starts where the host's stands."""
-    with _one_stream_at_a_time:
-        host = torch.get_rng_state()
-        if state.rng_state is not None:
-            torch.set_rng_state(state.rng_state)
-        try:
-            yield
-            state.rng_state = torch.get_rng_state()
-        finally:
-            torch.set_rng_state(host)

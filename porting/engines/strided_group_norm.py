@@ -9,7 +9,7 @@ import torch
 from ..capture import StepGraph
 from ..capture.subgraphs import bodies_of
 
-__all__ = ["stride_group_norms"]
+__all__ = ["stride_group_norms", "strided_group_norm"]
 
 
 def stride_group_norms(graph: StepGraph) -> None:
@@ -20,12 +20,12 @@ def stride_group_norms(graph: StepGraph) -> None:
 def _exchange(graph: torch.fx.Graph) -> None:
     for node in graph.nodes:
         if node.target is torch.ops.aten.group_norm.default:
-            node.target = _strided_group_norm
+            node.target = strided_group_norm
         for body in bodies_of(node):
             _exchange(body.graph)
 
 
-def _strided_group_norm(
+def strided_group_norm(
     x: torch.Tensor,
     num_groups: int,
     weight: Optional[torch.Tensor] = None,
@@ -33,6 +33,7 @@ def _strided_group_norm(
     eps: float = 1e-5,
     _cudnn_enabled: bool = True,
 ) -> torch.Tensor:
+    """Normalise `x`, [sample, channel, ...], as `torch.group_norm` does, in groups of every `num_groups`-th channel."""
     channels = x.shape[1]
     strided = x.unflatten(1, (channels // num_groups, num_groups)).transpose(1, 2).flatten(1, 2)
     normal = torch.group_norm(strided, num_groups, None, None, eps)

@@ -15,9 +15,10 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import torch
 
+from .fused_updates import fused_arithmetic
 from .gradient_exchange import GradientExchange
 
-__all__ = ["apply_update", "ensure_slots", "slot_names"]
+__all__ = ["apply_update", "ensure_slots", "optimizer_family", "slot_names"]
 
 Slots = Dict[str, torch.Tensor]
 
@@ -34,6 +35,7 @@ def apply_update(
     exchange: Optional[GradientExchange] = None,
     observe: Optional[Callable[[Sequence[torch.Tensor]], None]] = None,
     rounds_at_random: bool = False,
+    is_fused: bool = False,
 ) -> None:
     """Update `parameters` in place from their `.grad`, and clear the gradients.
 
@@ -42,7 +44,8 @@ def apply_update(
     `accumulated` instead. They are rounded to the accumulator's type, added up over processes by `exchange`, multiplied
     by `scale`, shown to `observe`, divided by `loss_scaling` (that of the settings unless given) and clipped to
     `max_grad_norm` (global norm over all groups) before the arithmetic.
-    With `rounds_at_random` half-precision results are rounded up or down in proportion to the distance.
+    With `rounds_at_random` half-precision results are rounded up or down in proportion to the distance; with `is_fused`
+    torch's fused kernels do the arithmetic where they can, which rounds otherwise.
     """
     with torch.no_grad():
         found = accumulated or {}
@@ -66,7 +69,8 @@ def apply_update(
             store = _store_at_random if rounds_at_random else _store
             for settings, names, of_group in zip(groups, trained, gradients):
                 if names:
-                    _update_group(settings, names, [parameters[name] for name in names], of_group, slots, store)
+                    weights = [parameters[name] for name in names]
+                    _update_group(settings, names, weights, of_group, slots, store, is_fused=is_fused)
     for parameter in parameters.values():
         parameter.grad = None
 
@@ -99,7 +103,7 @@ def _clip(gradients: List[torch.Tensor], max_norm: float) -> None:
 
 def slot_names(settings: Any) -> Tuple[str, ...]:
     """Return the names of the state tensors that the optimizer of `settings` keeps for each parameter."""
-    family = _family(settings)
+    family = optimizer_family(settings)
     if family == "SGD":
         return ("Accl1",) if settings.momentum else ()
     if family == "RMSPROP":
@@ -122,12 +126,13 @@ def ensure_slots(
 def _new_slot(settings: Any, slot: str, parameter: torch.Tensor) -> torch.Tensor:
     if slot == "Step":
         return torch.zeros(())
-    start = 1.0 if slot == "Accl1" and _family(settings) == "RMSPROP" and settings.use_tf_variant else 0.0
+    start = 1.0 if slot == "Accl1" and optimizer_family(settings) == "RMSPROP" and settings.use_tf_variant else 0.0
     dtype = settings.second_order_type if slot == "Accl2" else settings.first_order_type
     return torch.full_like(parameter, start, dtype=dtype, requires_grad=False)
 
 
-def _family(settings: Any) -> str:
+def optimizer_family(settings: Any) -> str:
+    """Return which formulae update a group: "SGD", "ADAM", "ADAMW", "RMSPROP" or "LAMB"."""
     name = settings.kind.name
     for family in ("SGD", "ADAMW", "ADAM", "RMSPROP", "LAMB"):
         if name.startswith(family):
@@ -142,15 +147,18 @@ def _update_group(
     gradients: List[torch.Tensor],
     slots: Dict[str, Slots],
     store: Callable[[Sequence[torch.Tensor], Sequence[torch.Tensor]], None],
+    *,
+    is_fused: bool = False,
 ) -> None:
     ensure_slots(settings, names, dict(zip(names, weights)), slots)
-    family = _family(settings)
+    family = optimizer_family(settings)
     state = {slot: [slots[name][slot] for name in names] for slot in slot_names(settings)}
     if "Step" in state:
         torch._foreach_add_(state["Step"], 1.0)
     single_weights = [weight.float() for weight in weights]
     single_state = {slot: [tensor.float() for tensor in tensors] for slot, tensors in state.items()}
-    _ARITHMETIC[family](settings, single_weights, gradients, single_state)
+    fused = fused_arithmetic(settings, single_weights, gradients, single_state) if is_fused else None
+    (fused or _ARITHMETIC[family])(settings, single_weights, gradients, single_state)
     store(weights, single_weights)
     for slot, tensors in state.items():
         store(tensors, single_state[slot])
@@ -213,7 +221,7 @@ def _bias_corrections(state: State, beta: float, is_on: bool = True) -> List[flo
 
 
 def _adam(s: Any, weights: Tensors, gradients: Tensors, state: State) -> None:
-    is_decoupled = _family(s) == "ADAMW"
+    is_decoupled = optimizer_family(s) == "ADAMW"
     if s.weight_decay and not is_decoupled:
         torch._foreach_add_(gradients, weights, alpha=s.weight_decay)
     _update_moments(s, gradients, state)

@@ -12,7 +12,8 @@ from ..process import usable_cores
 from . import trouble
 from ._loading.async_accessor import AsynchronousDataAccessor
 from ._loading.batch_combining import combine_batches
-from ._loading.batch_reading import tensor_batch_fetcher
+from ._loading.batch_memory import BatchMemory
+from ._loading.batch_reading import batch_reader, row_batches
 from ._loading.sub_dataset import _SubDataset
 from ._logging import logger
 from .enums import DataLoaderMode
@@ -53,6 +54,7 @@ class DataLoader(torch.utils.data.DataLoader):
         **kwargs: Any,
     ) -> None:
         self._accessor: Optional[AsynchronousDataAccessor] = None
+        self._memory = BatchMemory()
         self._is_user_batch_sampler_set = batch_sampler is not None
         self.batch_sampler_drop_last: Optional[bool] = None
         self.rebatched_drop_last = True
@@ -150,9 +152,12 @@ class DataLoader(torch.utils.data.DataLoader):
 
     def _get_iterator(self) -> Any:
         iterator: Any = super()._get_iterator()
-        fetcher = tensor_batch_fetcher(self) if self.num_workers == 0 else None
-        if fetcher is not None:
-            iterator._dataset_fetcher = fetcher
+        reader = batch_reader(self, iterator._dataset_fetcher, self._memory) if self.num_workers == 0 else None
+        if reader is not None:
+            iterator._dataset_fetcher = reader
+            rows = row_batches(self.batch_sampler)
+            if rows is not None:
+                iterator._sampler_iter, reader.gets_rows = rows, True
         return iterator
 
     def _warn_about_short_last_batch(self, dataset: Any, batch_sampler: Any, *, drop_last: bool) -> None:

@@ -22,6 +22,7 @@ from typing import Any, Callable, Optional, Type
 import torch
 from tqdm.std import TqdmDefaultWriteLock, tqdm
 
+from ..compiler_loading import optimizers_load_compiler_late
 from ._logging import flush_repeated_lines, logger
 
 __all__ = ["apply_import_effects", "poptorchAtExit", "registerGeometricCustomArgParsers"]
@@ -46,6 +47,7 @@ def apply_import_effects() -> None:
     _hide_values_on_the_device()
     _release_progress_bars()
     registerGeometricCustomArgParsers()
+    optimizers_load_compiler_late()
 
 
 def poptorchAtExit() -> None:

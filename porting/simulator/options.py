@@ -8,6 +8,7 @@ from typing import Any, Dict, List, Optional
 
 import torch
 
+from porting.engines.recomputation import ComputationOrder
 from porting.simulator import _options_config
 from porting.simulator._execution.progress_bar import CompilationProgressBar
 from porting.simulator._logging import logger
@@ -77,7 +78,10 @@ class Options(OptionsDict):
         self._relax_optimizer_checks = False
         self._show_compilation_progress_bar = True
         self._module_namescope_enabled = True
-        self._engine = "auto"
+        self._engine = os.environ.get("PORTING_ENGINE") or "ready"
+        self._tuning_seconds = 180.0
+        self._autocast: Optional[torch.dtype] = None
+        self._computation_order = "none"
         super().__init__(
             replication_factor=1,
             input_group_size=1,
@@ -126,13 +130,40 @@ class Options(OptionsDict):
         """Options of the graph compiler, by name and unchecked."""
         return self._popart
 
-    def useEngine(self, name: str) -> Options:
-        """Choose how the simulator runs a compiled step: ``"auto"`` or the name of an engine.
+    def useEngine(self, name: str, tuning_seconds: Optional[float] = None) -> Options:
+        """Choose how the simulator runs a compiled step: ``"ready"``, ``"auto"`` or the name of an engine.
 
-        PopTorch has no such option; it is not part of `toDict`. The names are checked when a model is compiled.
+        ``"ready"``, the default unless the environment variable PORTING_ENGINE says otherwise, takes a compiled
+        executable that is on disk already, or else replays the step. ``"auto"`` measures at the first compilation which
+        engine is the fastest, for at most ``tuning_seconds``. PopTorch has no such option; it is not part of `toDict`.
+        The names are checked when a model is compiled.
         """
         require(isinstance(name, str), f"Expected a str for useEngine but got {type(name)}")
+        if tuning_seconds is not None:
+            is_number = isinstance(tuning_seconds, (int, float)) and not isinstance(tuning_seconds, bool)
+            require(is_number and tuning_seconds > 0, "tuning_seconds must be a number above 0")
+            self._tuning_seconds = float(tuning_seconds)
         self._engine = name
+        return self
+
+    def useAutocast(self, dtype: Optional[torch.dtype] = torch.bfloat16) -> Options:
+        """Run `forward` as under ``torch.autocast`` with `dtype`, torch.bfloat16; None for as an IPU would.
+
+        PopTorch has no such option, and no IPU has bfloat16; it is not part of `toDict`.
+        """
+        require(dtype in (None, torch.bfloat16), f"Expected torch.bfloat16 or None for useAutocast but got {dtype}")
+        self._autocast = dtype
+        return self
+
+    def useComputationOrder(self, order: str) -> Options:
+        """Compute part of the forward pass a second time for the backward pass, as `chen`, `gttime` or `gtmem` say.
+
+        PopTorch has no such option; its `recomputationCheckpoint` does the same by hand. Not part of `toDict`. Raises
+        ExecutableError E026 for an order that there is not.
+        """
+        require(isinstance(order, str), f"Expected a str for useComputationOrder but got {type(order)}")
+        ComputationOrder.of(order)
+        self._computation_order = order
         return self
 
     def from_json(self, string: str) -> Options:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict, defaultdict, namedtuple
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -62,10 +63,20 @@ def test_weights_that_are_half_already_are_no_news(model, poptorch):
     assert plan.input_dtype == torch.float16
 
 
-def test_bfloat16_is_refused_before_anything_changes(model, poptorch):
-    with pytest.raises(OptionError, match="P001"):
-        apply_precision(model, PortOptions(precision="bfloat16"), poptorch)
+def test_bfloat16_is_refused_where_the_backend_lacks_it_before_anything_changes(model):
+    vendor = SimpleNamespace(__name__="vendor", Options=object)
 
+    with pytest.raises(OptionError, match="P001"):
+        apply_precision(model, PortOptions(precision="bfloat16"), vendor)
+
+    assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
+
+
+def test_bfloat16_leaves_weights_and_inputs_to_the_backend_and_says_so(model, poptorch):
+    plan = apply_precision(model, PortOptions(precision="bfloat16"), poptorch)
+
+    assert (plan.input_dtype, plan.loss_dtype, plan.output_dtype) == (None, None, torch.float32)
+    assert [(finding.code, finding.severity) for finding in plan.findings] == [("P006", Severity.NOTE)]
     assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
 
 

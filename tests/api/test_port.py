@@ -252,15 +252,6 @@ def test_mixed_precision_keeps_single_precision_weights(make_model, batches, tra
     assert {tensor.dtype for tensor in ported.model.parameters()} == {torch.float32}
 
 
-def test_bfloat16_is_refused_and_leaves_the_model_as_it_was(make_model):
-    model = make_model()
-
-    with pytest.raises(OptionError, match="P001"):
-        to_ipu(model, nn.CrossEntropyLoss(), options=PortOptions(precision="bfloat16"))
-
-    assert {tensor.dtype for tensor in model.parameters()} == {torch.float32}
-
-
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [

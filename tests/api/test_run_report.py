@@ -123,3 +123,43 @@ def test_a_report_does_not_change_when_training_goes_on(ported, batches):
 
     assert isinstance(report, RunReport)
     assert report.num_training_calls == 1
+
+
+def test_the_report_says_which_engine_runs_and_where_it_came_from(make_model, batches, tmp_path, interpreted_engine):
+    options = PortOptions(engine="interpreted", cache_dir=tmp_path)
+    records = []
+    for _process in range(2):
+        ported = to_ipu(make_model(), nn.CrossEntropyLoss(), options=options)
+        ported(*batches[0])
+        records.append(ported.report().executors[0])
+
+    assert [(record.engine, record.cache) for record in records] == [("interpreted", "miss"), ("interpreted", "hit")]
+    assert records[0].compiler_seconds > 0.0
+    assert records[1].compiler_seconds == 0.0
+    assert 0.0 < records[1].load_seconds < records[1].compile_seconds
+    assert "interpreted  hit" in str(ported.report())
+
+
+def test_the_report_has_the_measurements_that_the_engine_was_chosen_by(
+    make_model, batches, tmp_path, interpreted_engine
+):
+    options = PortOptions(engine="auto", cache_dir=tmp_path, tuning_seconds=20.0)
+    ported = to_ipu(make_model(), nn.CrossEntropyLoss(), options=options)
+    ported(*batches[0])
+
+    record = json.loads(json.dumps(ported.report().to_dict()))["executors"][0]
+
+    assert {candidate["label"] for candidate in record["tuning"]["candidates"]} >= {"replay", "interpreted"}
+    assert record["engine"] == record["tuning"]["chosen"]["engine"] or record["engine"].startswith("replay")
+
+
+def test_what_happened_while_the_engine_was_sought_is_reported(make_model, batches, tmp_path, interpreted_engine):
+    options = PortOptions(engine="interpreted")
+    interpreted_engine.compile = None
+    interpreted_engine.load = None
+    ported = to_ipu(make_model(), nn.CrossEntropyLoss(), options=options)
+
+    ported(*batches[0])
+
+    assert [finding.code for finding in ported.report().findings][-1] == "E001"
+    assert ported.report().executors[0].engine == "replay"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
 
 import pytest
@@ -14,8 +14,11 @@ from torch import nn
 from porting.capture import capture_step, flatten_tensors
 from porting.capture.module_state import host_tensors
 from porting.engines.call_plan import CallPlan
+from porting.engines.compiled import CompiledExecutable
 from porting.engines.device_state import DeviceState
+from porting.engines.executable import BuildRequest, Variant
 from porting.engines.replay import ReplayExecutable
+from porting.engines.step_program import build_programs, interpreted
 from porting.lazy_modules import materialise_lazy_modules
 
 
@@ -86,6 +89,91 @@ class Device:
     def buffers(self) -> Dict[str, torch.Tensor]:
         """Give copies of the first replica's buffers."""
         return {name: tensor.clone() for name, tensor in self.state.buffers[0].items()}
+
+
+_DEFAULT = Variant()
+
+
+class Twins:
+    """The same model on two devices: one replays it, the other runs its programs, interpreted.
+
+    `findings` are those that the second reported.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        *example: Any,
+        settings: Any = None,
+        loss: Optional[Callable[..., torch.Tensor]] = None,
+        mode: str = "training",
+        variant: Variant = _DEFAULT,
+        groups: Optional[Dict[str, Any]] = None,
+        host: Optional[Dict[str, torch.Tensor]] = None,
+        names: Optional[Sequence[Sequence[str]]] = None,
+        **plan: Any,
+    ) -> None:
+        self.graph = capture_step(model, example, loss=loss, mode=mode)
+        self.plan = CallPlan(**plan)
+        self.settings = [] if settings is None else settings if isinstance(settings, list) else [settings]
+        self.names = [[info.name for info in self.graph.parameters]] if names is None else [list(n) for n in names]
+        self.names = self.names if self.settings else []
+        self.findings: List[Any] = []
+        request = BuildRequest(
+            self.plan, tuple(self.settings), tuple(map(tuple, self.names)), variant, replica_groups=groups or {}
+        )
+        self.programs = build_programs(self.graph, request)
+        self.replay = ReplayExecutable(self.graph)
+        self.compiled = CompiledExecutable(
+            self.graph,
+            request,
+            self.programs.layout,
+            interpreted(self.programs),
+            lambda: ReplayExecutable(self.graph),
+            report=self.findings.append,
+        )
+        self.states = [self._state(model, groups or {}, host) for _ in range(2)]
+
+    def _state(self, model: nn.Module, groups: Dict[str, Any], host: Any) -> DeviceState:
+        state = DeviceState.for_graph(self.graph, replicas=self.plan.replicas, groups=groups)
+        state.upload({found.name: found.tensor.detach() for found in host_tensors(model)} if host is None else host)
+        state.rng_state = torch.Generator().manual_seed(1).get_state()
+        return state
+
+    @property
+    def layout(self) -> Any:
+        """How calls use the programs."""
+        return self.programs.layout
+
+    def call(self, *inputs: Any, settings: Any = None, **changes: Any) -> List[List[torch.Tensor]]:
+        """Run a call on both devices, with a plan that may be changed; return the results of each."""
+        groups = self.settings if settings is None else settings if isinstance(settings, list) else [settings]
+        plan = replace(self.plan, **changes) if changes else self.plan
+        tensors = [tensor.to(info.dtype) for tensor, info in zip(flatten_tensors(inputs), self.graph.inputs)]
+        return [
+            executable.run(state, tensors, plan, groups=groups, group_names=self.names)
+            for executable, state in zip((self.replay, self.compiled), self.states)
+        ]
+
+    def assert_equal(self, *, tolerance: float = 1e-5) -> None:
+        """Compare all that the devices hold."""
+        one, other = self.states
+        for kind in ("parameters", "buffers", "slots", "rng_state"):
+            torch.testing.assert_close(
+                getattr(other, kind), getattr(one, kind), rtol=tolerance, atol=tolerance, equal_nan=True, msg=kind
+            )
+
+    def assert_same(self, *inputs: Any, tolerance: float = 1e-5, **call: Any) -> None:
+        """Run a call on both devices and compare its results, and all that the devices hold then."""
+        expected, found = self.call(*inputs, **call)
+        torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance, equal_nan=True)
+        self.assert_equal(tolerance=tolerance)
+
+
+@pytest.fixture(scope="session")
+def twins() -> Callable[..., Twins]:
+    """Give the class of twins: `twins(model, *example, settings=..., loss=..., variant=..., accumulation=...)`."""
+    return Twins
 
 
 @pytest.fixture(scope="session")

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from porting.models import make_cnn, make_mlp
+from porting.models.classifiers import CNNConfig, MLPConfig, example_batch, loss
 
 
 def kinds_of(model: nn.Module) -> list:
@@ -31,3 +32,14 @@ def test_a_cnn_has_batchnorm_without_bias_before_it_and_dropout():
 
     assert {"BatchNorm2d", "Dropout"} <= set(kinds_of(model))
     assert [layer.bias for layer in model if isinstance(layer, nn.Conv2d)] == [None, None]
+
+
+@pytest.mark.parametrize("config", [MLPConfig((6, 5, 3)), MLPConfig((6, 5, 1)), CNNConfig(image_size=8)])
+def test_the_example_batch_of_a_configuration_trains_its_model(config):
+    inputs, labels = example_batch(config, batch_size=4)
+
+    loss(config.make()(inputs), labels).backward()
+
+
+def test_a_single_logit_gets_the_binary_loss():
+    assert loss(torch.zeros(2, 1), torch.ones(2, 1)).item() == pytest.approx(0.6931, abs=1e-4)

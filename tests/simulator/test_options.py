@@ -219,7 +219,10 @@ def test_setter_reaches_the_compiler_options(setter, argument, popart):
         ("outputMode", (2,)),
         ("randomSeed", (1.0,)),
         ("setExecutionStrategy", ("sharded",)),
+        ("useAutocast", (torch.float16,)),
         ("useEngine", (3,)),
+        ("useEngine", ("auto", 0)),
+        ("useEngine", ("auto", "long")),
         ("anchorTensor", ("a", "b", 2)),
     ],
 )
@@ -354,8 +357,20 @@ def test_location_excludes_are_replaced_and_extended_for_one_object_only():
 
 
 def test_engine_of_the_simulator_is_chosen_by_name():
-    assert Options()._engine == "auto"
+    assert Options()._engine == "ready"
     assert Options().useEngine("replay")._engine == "replay"
+
+
+def test_the_environment_names_the_engine_that_nobody_chose(monkeypatch):
+    monkeypatch.setenv("PORTING_ENGINE", "aot")
+
+    assert Options()._engine == "aot"
+    assert Options().useEngine("ready")._engine == "ready"
+
+
+def test_the_time_for_tuning_is_chosen_with_the_engine():
+    assert Options()._tuning_seconds == 180.0
+    assert Options().useEngine("auto", tuning_seconds=5)._tuning_seconds == 5.0
 
 
 @pytest.mark.parametrize(
@@ -658,6 +673,8 @@ SETTERS = {
     "sourceLocationExcludes": lambda o: o.sourceLocationExcludes([]),
     "syncPattern": lambda o: o.syncPattern(enums.SyncPattern.Full),
     "updatableNamedBuffers": lambda o: o.updatableNamedBuffers(["x"]),
+    "useComputationOrder": lambda o: o.useComputationOrder("chen"),
+    "useAutocast": lambda o: o.useAutocast(torch.bfloat16),
     "useEngine": lambda o: o.useEngine("replay"),
     "useIpuId": lambda o: o.useIpuId(1),
     "useIpuModel": lambda o: o.useIpuModel(True),

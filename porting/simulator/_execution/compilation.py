@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Callable, Dict
+from typing import TYPE_CHECKING, Any, Callable, Dict, Mapping
 
 import torch
 
@@ -12,12 +12,15 @@ from .._executables.executable_cache import compilation_lock, keep_executable
 from .._graph.graph_files import export_graph, trace_graph
 from .._graph.graph_views import optimizer_names
 from .._logging import logger
+from .._optimizer.device_optimizer import parameter_names
+from .._weights.host_weights import fetch_other_owners, plain_views
 from ..enums import ConnectionType
 from ..options import Options
 from .attachment import attach, destroy
 from .compiler import compile_model
 from .device_pool import claim_device
 from .device_target import check_target, is_offline, log_target
+from .executables import HostSide
 from .profile_files import write_profile
 
 if TYPE_CHECKING:
@@ -60,6 +63,7 @@ def compile_executor(
             training=executor._training,
             per_replica=executor.per_replica_params,
             optimizer_names=lambda: optimizer_names(executor),
+            host=_host_side(executor),
         )
         trace_graph(compiled.graph)
         check_graph(compiled.graph)
@@ -77,6 +81,19 @@ def compile_executor(
     executor._call_times = None
     if not is_offline(options):
         attach(executor)
+
+
+def _host_side(executor: PoplarExecutor) -> HostSide:
+    """Return what the executable is built for and measured with; the weights are fetched only if they are asked for."""
+
+    def weights() -> Mapping[str, torch.Tensor]:
+        fetch_other_owners(executor._user_model, executor)
+        return plain_views(executor._user_model)
+
+    if not executor._training:
+        return HostSide(weights=weights)
+    optimizer = executor._device_optimizer
+    return HostSide(lambda state: optimizer.groups_on(state, parameter_names(executor._user_model)), weights)
 
 
 def _settings(executor: PoplarExecutor) -> Dict[str, Any]:

@@ -5,17 +5,19 @@ from __future__ import annotations
 import threading
 import warnings
 from dataclasses import dataclass
-from typing import Any, Callable, Optional
+from typing import Callable, Optional
 
 import torch
 from torch import nn
 
 from ...capture import StepGraph, capture_step
 from ...diagnostics import CaptureError, Finding
-from ...engines import load_engine
 from ...engines.call_plan import CallPlan
 from ...engines.device_state import DeviceState
+from ...engines.executable import Executable
+from ...engines.recomputation import ComputationOrder, order_computation
 from ...engines.strided_group_norm import stride_group_norms
+from ...executables.obtain import Obtained
 from .. import trouble
 from .._args_parser import BoundArguments
 from .._graph.anchors import Anchors, OptimizerNames, find_anchors
@@ -32,6 +34,7 @@ from ..errors import createPoptorchError, native_error
 from ..options import Options
 from .call_plans import call_plan, gradient_exchange, with_mean_of
 from .capture_errors import vendor_error
+from .executables import HostSide, make_executable
 
 __all__ = ["CompiledModel", "compile_model"]
 
@@ -40,14 +43,19 @@ _one_at_a_time = threading.RLock()
 
 @dataclass
 class CompiledModel:
-    """What a compilation leaves: the graph, the engine's executable, the device's tensors and the plan of a call."""
+    """What a compilation leaves: the graph, the executable, the device's tensors and the plan of a call."""
 
     graph: StepGraph
-    executable: Any
+    obtained: Obtained
     state: DeviceState
     plan: CallPlan
     ipus_per_replica: int = 1
     anchors: Optional[Anchors] = None
+
+    @property
+    def executable(self) -> Executable:
+        """What runs the calls."""
+        return self.obtained.executable
 
     @property
     def num_ipus(self) -> int:
@@ -63,11 +71,12 @@ def compile_model(
     training: bool,
     per_replica: Optional[PerReplicaParams] = None,
     optimizer_names: Callable[[], OptimizerNames] = OptimizerNames,
+    host: Optional[HostSide] = None,
 ) -> CompiledModel:
     """Trace `model` on its first micro-batch and build the executable; one model at a time, whatever the thread.
 
     `per_replica` are the parameters that differ between groups of replicas; `optimizer_names` says what can be anchored
-    of the optimizer.
+    of the optimizer, and `host` what the executable is built for and measured with.
 
     Raises `poptorch.Error` for everything that a device would refuse; exceptions of `forward` come through as they are.
     """
@@ -82,6 +91,7 @@ def compile_model(
                 training=training,
                 per_replica=per_replica or {},
                 optimizer_names=optimizer_names,
+                host=host or HostSide(),
                 report=report,
             )
         finally:
@@ -100,6 +110,7 @@ def _compile(
     training: bool,
     per_replica: PerReplicaParams,
     optimizer_names: Callable[[], OptimizerNames],
+    host: HostSide,
     report: Callable[[int, int], None],
 ) -> CompiledModel:
     if not isinstance(model, nn.Module):
@@ -125,6 +136,7 @@ def _compile(
                 around_forward=lambda: scoped_tracing(scopes, model, options),
                 node_facts=scopes.node_facts,
                 listener=_log_finding,
+                autocast=options._autocast,
             )
     except CaptureError as error:
         raise vendor_error(error) from None
@@ -139,18 +151,24 @@ def _compile(
         stride_group_norms(graph)
     plan = with_mean_of(graph, plan, options)
     anchors = find_anchors(graph, options, plan, optimizer_names) if options.anchored_tensors else None
-    engine = load_engine(options._engine)
     replayed = keep_values_for_backward(graph if anchors is None else anchors.graph)
-    executable = engine(replayed) if anchors is None else engine(replayed, observer=anchors.observer)
-    state = DeviceState.for_graph(graph, replicas=options.replication_factor, groups=groups)
-    if plan.adapts_loss_scaling:
-        state.loss_scale_factor = torch.ones(())
+    replayed = order_computation(replayed, ComputationOrder.of(options._computation_order))
+    obtained, state = make_executable(
+        replayed,
+        plan,
+        options,
+        host,
+        inputs=bound.tensors(),
+        groups=groups,
+        observer=None if anchors is None else anchors.observer,
+        model=type(model).__name__,
+    )
     if exchange is not None:
         exchange.watch(state.parameters)
     report(100, 100)
     _log_outputs_and_losses(graph)
     log_coercions(graph, model, bound.tensors())
-    return CompiledModel(graph, executable, state, plan, ipus_per_replica, anchors)
+    return CompiledModel(graph, obtained, state, plan, ipus_per_replica, anchors)
 
 
 def _check_named_buffers(model: nn.Module, options: Options) -> None:

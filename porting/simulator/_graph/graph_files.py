@@ -9,17 +9,16 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import threading
 import zlib
-from pathlib import Path
 from typing import Any, Dict, List, Mapping
 
 import torch
 
+from ...atomic_files import write_atomically
 from ...capture import StepGraph, TensorInfo
 from .._logging import cpp_log, cpp_log_enabled
 
-__all__ = ["GRAPH_FORMAT", "export_graph", "fingerprint", "graph_record", "trace_graph", "write_atomically"]
+__all__ = ["GRAPH_FORMAT", "export_graph", "fingerprint", "graph_record", "trace_graph"]
 
 GRAPH_FORMAT = 2
 
@@ -74,7 +73,7 @@ def export_graph(graph: StepGraph) -> None:
         content = zlib.compress(json.dumps(graph_record(graph)).encode())
     else:
         content = f"# {graph.mode} graph of the simulator, format {GRAPH_FORMAT}\n{graph}\n".encode()
-    write_atomically(Path(name), content)
+    write_atomically(name, content)
 
 
 def trace_graph(graph: StepGraph) -> None:
@@ -86,29 +85,6 @@ def trace_graph(graph: StepGraph) -> None:
     lines = str(graph).splitlines()
     for line in lines[-most:] if most > 0 else lines:
         cpp_log("trace", line)
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file, and the folders above it, so that nobody ever sees a part of it.
-
-    A link stays one: the file that it leads to is replaced. Devices are written directly.
-    """
-    path = Path(os.path.realpath(path))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if path.exists() and not path.is_file():
-        path.write_bytes(content)
-        return
-    temporary = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}")
-    try:
-        with open(temporary, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        if temporary.exists():
-            temporary.unlink()
-        raise
 
 
 def _tensor(info: TensorInfo, *, name: Any = None) -> List[Any]:

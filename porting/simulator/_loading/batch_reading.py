@@ -1,72 +1,142 @@
-"""Whole batches of tensor datasets, read with one indexing per tensor where torch makes one call per sample."""
+"""Whole batches of tensor datasets, read with one copy per tensor where torch makes one call per sample."""
 
 from __future__ import annotations
 
-from typing import Any, Callable, List, Optional, Sequence, Tuple
+from functools import lru_cache
+from typing import Any, Iterator, List, Optional, Union
 
 import torch
 import torch.utils.data
-from torch.utils.data import BatchSampler, RandomSampler, SequentialSampler, Subset, TensorDataset
+from torch.utils.data import BatchSampler, RandomSampler, SequentialSampler
 
-from .sub_dataset import _SubDataset
+from .batch_memory import BatchMemory
+from .row_sources import Rows, RowSource, row_source
 
-__all__ = ["TensorBatchFetcher", "tensor_batch_fetcher"]
+__all__ = ["BatchReader", "batch_reader", "row_batches"]
 
-_Translation = Callable[[torch.Tensor], torch.Tensor]
-
-# Exactly these: a subclass may yield other indices, or other samples for them.
-_PLAIN_SAMPLERS = (SequentialSampler, RandomSampler)
+Batch = Union[torch.Tensor, List[torch.Tensor]]
 
 
-class TensorBatchFetcher:
-    """Reads batches of a `TensorDataset`; `translations` turn a loader's indices into positions in the tensors."""
+class BatchReader:
+    """Reads batches from `source` in the place of torch's fetcher `ordinary`, which gets what is no list of its rows.
 
-    def __init__(self, tensors: Tuple[torch.Tensor, ...], translations: Sequence[_Translation]) -> None:
-        self._tensors = tensors
-        self._translations = translations
-
-    def fetch(self, indices: Sequence[int]) -> List[torch.Tensor]:
-        """Return what `default_collate([dataset[i] for i in indices])` does: a list, in fresh memory."""
-        rows = torch.tensor(indices)
-        for translate in self._translations:
-            rows = translate(rows)
-        return [tensor.index_select(0, rows) for tensor in self._tensors]
-
-
-def tensor_batch_fetcher(loader: Any) -> Optional[TensorBatchFetcher]:
-    """Return a fetcher that gives this loader's batches bit for bit, or None where there is none.
-
-    The dataset may be a subset, or a process's share, of a `TensorDataset`.
+    `gets_rows` says that `row_batches` lists the batches, and not the loader's own sampler.
     """
-    if (
-        loader.collate_fn is not torch.utils.data.default_collate
-        or type(loader.batch_sampler) is not BatchSampler
-        or type(loader.batch_sampler.sampler) not in _PLAIN_SAMPLERS
-    ):
+
+    gets_rows = False
+
+    def __init__(self, source: RowSource, ordinary: Any, memory: BatchMemory, *, is_one_tensor: bool) -> None:
+        self._source, self._ordinary, self._memory = source, ordinary, memory
+        self._is_one_tensor = is_one_tensor
+
+    def fetch(self, indices: Any) -> Any:
+        """Return what `default_collate([dataset[i] for i in indices])` does, in memory that nothing else refers to."""
+        rows = _as_rows(indices, self._source.num_rows)
+        if rows is None:
+            # whatever torch makes of such indices, and says of those that are out of range
+            return self._ordinary.fetch(list(map(int, indices)) if self.gets_rows else indices)
+        batch = [
+            self._memory.take(column, (len(rows), *shape), dtype)
+            for column, (shape, dtype) in enumerate(self._source.columns)
+        ]
+        self._source.fill(rows, batch)
+        return batch[0] if self._is_one_tensor else batch
+
+
+def batch_reader(loader: Any, ordinary: Any, memory: BatchMemory) -> Optional[BatchReader]:
+    """Return a reader that gives this loader's batches bit for bit, or None where samples are to be read one by one."""
+    if loader.collate_fn is not torch.utils.data.default_collate or not loader._auto_collation:
         return None
-    dataset, translations = loader.dataset, []
-    while type(dataset) in (Subset, _SubDataset):
-        if type(dataset) is Subset:
-            if not _are_plain_indices(dataset.indices):
-                return None
-            translations.append(_lookup(torch.tensor(dataset.indices, dtype=torch.int64)))
-            dataset = dataset.dataset
-        else:
-            translations.append(dataset.global_indices_of)
-            dataset = dataset._dataset
-    if type(dataset) is not TensorDataset or not all(map(_has_plain_rows, dataset.tensors)):
+    source = row_source(loader.dataset)
+    if source is None:
         return None
-    return TensorBatchFetcher(dataset.tensors, translations)
+    return BatchReader(source, ordinary, memory, is_one_tensor=isinstance(loader.dataset, torch.Tensor))
 
 
-def _are_plain_indices(indices: Any) -> bool:
-    """Tell whether a subset's indices may be read once and for all: not negative, and numbers."""
-    return isinstance(indices, (list, range)) and all(type(index) is int and index >= 0 for index in indices)
+def row_batches(batch_sampler: Any) -> Optional[Iterator[Rows]]:
+    """Return the rows of the batches that `batch_sampler` would list, drawn when it would draw them; None if unknown.
+
+    Only torch's own samplers are known, and only if they do what they are known to do.
+    """
+    if type(batch_sampler) is not BatchSampler:
+        return None
+    sampler = batch_sampler.sampler
+    if type(sampler) is SequentialSampler:
+        return _ranges(sampler, batch_sampler.batch_size, drop_last=batch_sampler.drop_last)
+    if type(sampler) is RandomSampler and not sampler.replacement and _draws_as_known():
+        return _joined(_permutations(sampler), batch_sampler.batch_size, drop_last=batch_sampler.drop_last)
+    return None
 
 
-def _lookup(table: torch.Tensor) -> _Translation:
-    return lambda rows: table.index_select(0, rows)
+def _ranges(sampler: Any, size: int, *, drop_last: bool) -> Iterator[Rows]:
+    num_rows = len(sampler.data_source)
+    for start in range(0, num_rows, size):
+        if start + size <= num_rows:
+            yield range(start, start + size)
+        elif not drop_last:
+            yield range(start, num_rows)
 
 
-def _has_plain_rows(tensor: torch.Tensor) -> bool:
-    return type(tensor) is torch.Tensor and tensor.layout is torch.strided and tensor.device.type == "cpu"
+def _permutations(sampler: Any) -> Iterator[torch.Tensor]:
+    """Draw what `RandomSampler` draws: a whole order at a time, the last of which it cuts off, even to nothing."""
+    num_rows, generator = len(sampler.data_source), sampler.generator
+    if generator is None:
+        seed = int(torch.empty((), dtype=torch.int64).random_().item())
+        generator = torch.Generator()
+        generator.manual_seed(seed)
+    for _ in range(sampler.num_samples // num_rows):
+        yield torch.randperm(num_rows, generator=generator)
+    yield torch.randperm(num_rows, generator=generator)[: sampler.num_samples % num_rows]
+
+
+def _joined(orders: Iterator[torch.Tensor], size: int, *, drop_last: bool) -> Iterator[Rows]:
+    """Cut `orders`, one behind the other, into batches; the next order is drawn when a batch needs it."""
+    rest = torch.empty(0, dtype=torch.int64)
+    while True:
+        while len(rest) < size:
+            order = next(orders, None)
+            if order is None:
+                if len(rest) and not drop_last:
+                    yield rest
+                return
+            rest = torch.cat([rest, order]) if len(rest) else order
+        yield rest[:size]
+        rest = rest[size:]
+
+
+@lru_cache(maxsize=None)
+def _draws_as_known() -> bool:
+    """Try out whether this version of torch draws the orders of `RandomSampler` as `_permutations` does."""
+    return all(
+        _drawn(lambda sampler: list(sampler), num_samples) == _drawn(_listed, num_samples) for num_samples in (5, 13)
+    )
+
+
+def _listed(sampler: Any) -> List[int]:
+    return [row for order in _permutations(sampler) for row in order.tolist()]
+
+
+def _drawn(draw: Any, num_samples: int) -> Any:
+    """Draw with a generator and without one; return the samples and what was left of the random streams."""
+    generator = torch.Generator()
+    generator.manual_seed(7)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(7)
+        samples = [
+            draw(RandomSampler(range(5), num_samples=num_samples, generator=given)) for given in (generator, None)
+        ]
+        left = [int(torch.randint(1 << 30, (), generator=given)) for given in (generator, None)]
+    return samples, left
+
+
+def _as_rows(indices: Any, num_rows: int) -> Optional[Rows]:
+    """Return `indices` as rows if they are nothing but positions from 0 to `num_rows`; None otherwise."""
+    if isinstance(indices, range):
+        is_plain = indices.step == 1 and 0 <= indices.start < indices.stop <= num_rows
+        return indices if is_plain else None
+    if isinstance(indices, list) and set(map(type, indices)) == {int}:
+        indices = torch.tensor(indices, dtype=torch.int64)
+    if type(indices) is not torch.Tensor or indices.dtype != torch.int64 or indices.dim() != 1 or not len(indices):
+        return None
+    lowest, highest = map(int, indices.aminmax())
+    return indices if lowest >= 0 and highest < num_rows else None

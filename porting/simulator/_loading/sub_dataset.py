@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, List, NamedTuple, Optional, Sequence
+from typing import Any, List, NamedTuple, Optional, Sequence, Union
 
 import torch
 import torch.utils.data
@@ -80,10 +80,13 @@ class _SubDataset(torch.utils.data.Dataset):
         self._generator_state = state.generator_state
         self._shared_offset.fill_(state.offset)
 
-    def global_indices_of(self, positions: torch.Tensor) -> torch.Tensor:
+    def global_rows_of(self, rows: Union[range, torch.Tensor]) -> Union[range, torch.Tensor]:
         """Translate positions in this share, all of them inside it, to positions in the dataset."""
-        indices = positions + self._shared_offset
-        return indices if self._global_indices is None else self._global_indices[indices]
+        offset = int(self._shared_offset)
+        if isinstance(rows, range):
+            rows = range(rows.start + offset, rows.stop + offset)
+            return rows if self._global_indices is None else self._global_indices[rows.start : rows.stop]
+        return rows + offset if self._global_indices is None else self._global_indices[rows + offset]
 
     def __len__(self) -> int:
         """Count the samples of this process."""

@@ -130,7 +130,8 @@ def _end_for_loop(
     recorder: Any, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], count: int
 ) -> List[DeviceTensor]:
     _require_open(recorder, "for_loop", "end_for_loop")
-    results, expected = _on_device(outputs), _on_device(inputs)
+    expected = _on_device(inputs)
+    results = recorder.casts.as_types_of(_on_device(outputs), expected)
     if len(results) != len(expected):
         raise compile_error(
             f"The body of poptorch.for_loop() must return as many tensors as it has inputs: expected {len(expected)} "
@@ -167,8 +168,8 @@ def _start_else_block(recorder: Any, outputs: Sequence[torch.Tensor]) -> None:
 
 def _end_if_block(recorder: Any, outputs: Sequence[torch.Tensor], condition: torch.Tensor) -> List[DeviceTensor]:
     _require_open(recorder, "else", "end_if_block")
-    results = _on_device(outputs)
     then_body, then_captured, then_results = recorder.bodies.beside
+    results = recorder.casts.as_types_of(_on_device(outputs), then_results)
     _check_branches(then_results, results)
     else_body, else_captured = recorder.bodies.close(results)
     fakes = [recorder.fake(tensor.shape, tensor.dtype) for tensor in results]

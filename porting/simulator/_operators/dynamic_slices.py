@@ -123,5 +123,9 @@ def _run_dynamic_update(x: torch.Tensor, src: torch.Tensor, dim: int, start: tor
     return x.index_copy(dim, (torch.arange(size) + start.reshape(1)) % x.shape[dim], src)
 
 
-define_device_operator(torch.ops.poptorch.dynamic_slice.default, shape=_dynamic_slice_shape, run=_run_dynamic_slice)
-define_device_operator(torch.ops.poptorch.dynamic_update.default, shape=_dynamic_update_shape, run=_run_dynamic_update)
+define_device_operator(
+    torch.ops.poptorch.dynamic_slice.default, shape=_dynamic_slice_shape, run=_run_dynamic_slice, is_pure=True
+)
+define_device_operator(
+    torch.ops.poptorch.dynamic_update.default, shape=_dynamic_update_shape, run=_run_dynamic_update, is_pure=True
+)

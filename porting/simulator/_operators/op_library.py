@@ -7,6 +7,7 @@ from typing import Any, Callable, Dict, List, Sequence, Tuple
 import torch
 
 from ...capture.device_operators import define_device_operator
+from ...capture.plain_shapes import UNKNOWN, are_plain, new_tensor
 from .point_sets import farthest_points, nearest_rows
 
 __all__ = ["LIBRARY", "REDUCTIONS"]
@@ -157,6 +158,17 @@ _PURE = frozenset(
 )
 
 
+def _identity_loss_rule(x: torch.Tensor, reduction: int) -> Any:
+    if not are_plain(x):
+        return UNKNOWN
+    return new_tensor(x.shape if reduction == REDUCTIONS["none"] else (), x)
+
+
+def _rule(name: str, kernel: Callable[..., Any]) -> Any:
+    """Return what the shapes of an operator's results follow from; those that hand on their argument are their own."""
+    return _identity_loss_rule if name == "identity_loss" else kernel if kernel is _first else None
+
+
 def _define() -> None:
     """Define what is missing: the vendor's package has the same library, and may be in this process too."""
     for schema, kernel in _OPERATORS:
@@ -167,7 +179,9 @@ def _define() -> None:
         if not torch._C._dispatch_has_kernel_for_dispatch_key(f"poptorch::{name}", "CompositeImplicitAutograd"):
             LIBRARY.impl(name, kernel, "CompositeImplicitAutograd")
         if name in _PURE:
-            define_device_operator(getattr(torch.ops.poptorch, name).default, run=kernel, is_pure=True)
+            define_device_operator(
+                getattr(torch.ops.poptorch, name).default, run=kernel, is_pure=True, rule=_rule(name, kernel)
+            )
 
 
 _define()

@@ -110,13 +110,10 @@ class DeviceOptimizer:
         if self._device is None or not self._is_pending:
             return
         self._is_pending = self._holds_loaded = False
-        parameters, parts = self._device.parameters, self._device.parts
+        parameters = self._device.parameters
         self.groups = list(self._taken_groups)
-        self._members = [
-            [name for name in _names_of(group.params, names) if parameters[parts[name][0]].requires_grad]
-            for group in self.groups
-        ]
-        self.group_names = [[part for name in members for part in parts[name]] for members in self._members]
+        self._members = self._members_on(self._device, names)
+        self.group_names = _parts_of(self._members, self._device)
         self._warn_of_foreign(names)
         for settings, part_names in zip(self.groups, self.group_names):
             ensure_slots(settings, part_names, parameters, self._device.slots)
@@ -125,6 +122,18 @@ class DeviceOptimizer:
                 cpp_log("debug", line)
         self._is_new = False
         self._renew_cached_parameters()
+
+    def _members_on(self, device: DeviceState, names: Mapping[int, str]) -> List[List[str]]:
+        """Return the parameters of each group, as taken last, that train on `device`."""
+        parameters, parts = device.parameters, device.parts
+        return [
+            [name for name in _names_of(group.params, names) if parameters[parts[name][0]].requires_grad]
+            for group in self._taken_groups
+        ]
+
+    def groups_on(self, device: DeviceState, names: Mapping[int, str]) -> Tuple[List[GroupSettings], List[List[str]]]:
+        """Return the groups that `attach` will bring to a device like `device`, and the parts that each updates."""
+        return list(self._taken_groups), _parts_of(self._members_on(device, names), device)
 
     def _renew_cached_parameters(self) -> None:
         """Let the state that was read from the device before have the settings of now: a checkpoint may follow."""
@@ -279,6 +288,10 @@ class _SyncedStateDict:
                 logger.debug("Using cached optimiser state dict")
             self._device_optimizer.read_state()
         return optimizer.get_state_dict()
+
+
+def _parts_of(members: Sequence[Sequence[str]], device: DeviceState) -> List[List[str]]:
+    return [[part for name in of_group for part in device.parts[name]] for of_group in members]
 
 
 def _names_of(parameters: Sequence[torch.Tensor], names: Mapping[int, str]) -> List[str]:

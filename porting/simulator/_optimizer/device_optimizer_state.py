@@ -54,4 +54,5 @@ def _grouped(device: DeviceState) -> List[str]:
 
 
 def _joined(parts: List[torch.Tensor], is_grouped: bool) -> torch.Tensor:
-    return torch.stack(parts) if is_grouped else parts[0].detach().clone()
+    # in the ordinary order, whatever the device prefers
+    return torch.stack(parts) if is_grouped else parts[0].detach().clone(memory_format=torch.contiguous_format)

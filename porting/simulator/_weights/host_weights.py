@@ -27,6 +27,7 @@ __all__ = [
     "fetch_other_owners",
     "is_wrapped",
     "owner_of",
+    "plain_views",
     "refuse_wrapped",
     "restore_wrapper_if_necessary",
     "unwrap_model",
@@ -103,7 +104,7 @@ def restore_wrapper_if_necessary(model: Any) -> Any:
     return model
 
 
-def _plain_views(model: nn.Module) -> Dict[str, torch.Tensor]:
+def plain_views(model: nn.Module) -> Dict[str, torch.Tensor]:
     """Return the parameters and buffers of `model` by first name, as plain tensors in the same memory.
 
     Nothing is fetched from a device.
@@ -117,7 +118,7 @@ def upload_weights(model: nn.Module, device: DeviceState, *, names: Optional[Ite
 
     Raises `poptorch.Error`, and copies nothing, if the model has lost one of them.
     """
-    views = _plain_views(model)
+    views = plain_views(model)
     wanted = set(device.names if names is None else names)
     if wanted - views.keys():
         lost = ", ".join(sorted(wanted - views.keys()))
@@ -131,7 +132,7 @@ def download_weights(model: nn.Module, device: DeviceState) -> None:
     cpp_log("debug", "Writing weights from IPU to host.")
     if device.groups:
         _make_room(model, device)
-    views = _plain_views(model)
+    views = plain_views(model)
     device.download(views)
     shared = {host.name for host in host_tensors(model) if len(owners_of(host.tensor)) > 1}
     # Another executor may have trained what is constant here.

@@ -1,18 +1,16 @@
-"""A captured graph as data and as an exported file, and files that appear as a whole or not at all."""
+"""A captured graph as data and as an exported file."""
 
 from __future__ import annotations
 
 import json
-import os
 import zlib
-from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
 from porting.capture import capture_step
-from porting.simulator._graph.graph_files import export_graph, fingerprint, graph_record, trace_graph, write_atomically
+from porting.simulator._graph.graph_files import export_graph, fingerprint, graph_record, trace_graph
 from porting.simulator._logging import setLogLevel
 
 
@@ -123,43 +121,3 @@ def test_the_graph_is_not_traced_at_other_levels(capsys):
     trace_graph(graph_of(Scale()))
 
     assert capsys.readouterr().err == ""
-
-
-def test_a_file_replaces_the_old_one_and_leaves_nothing_else(tmp_path):
-    write_atomically(tmp_path / "file", b"old")
-
-    write_atomically(tmp_path / "file", b"new")
-
-    assert [path.name for path in tmp_path.iterdir()] == ["file"]
-    assert (tmp_path / "file").read_bytes() == b"new"
-
-
-def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
-    write_atomically(tmp_path / "file", b"old")
-
-    def fail(*_args):
-        raise OSError("no space left")
-
-    monkeypatch.setattr("os.fsync", fail)
-    with pytest.raises(OSError, match="no space left"):
-        write_atomically(tmp_path / "file", b"new")
-
-    assert [path.name for path in tmp_path.iterdir()] == ["file"]
-    assert (tmp_path / "file").read_bytes() == b"old"
-
-
-def test_a_link_to_a_file_stays_a_link(tmp_path):
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "link").symlink_to(Path("folder", "file"))
-
-    for content in (b"new", b"newer"):
-        write_atomically(tmp_path / "link", content)
-
-    assert (tmp_path / "link").is_symlink()
-    assert (tmp_path / "folder" / "file").read_bytes() == b"newer"
-
-
-def test_a_device_is_not_replaced_by_a_file(tmp_path):
-    write_atomically(Path(os.devnull), b"text")
-
-    assert not os.path.isfile(os.devnull)

@@ -174,4 +174,5 @@ def test_positions_are_translated_all_at_once():
     part = share(20, process=1)
     part.shuffle_global_indices()
 
-    assert part.global_indices_of(torch.arange(len(part))).tolist() == samples(part)
+    assert part.global_rows_of(torch.arange(len(part))).tolist() == samples(part)
+    assert list(part.global_rows_of(range(len(part)))) == samples(part)

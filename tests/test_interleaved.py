@@ -7,7 +7,8 @@ import time
 
 import pytest
 
-from porting.bench import Interval, Timing, interleaved, ratio, time_interleaved
+from porting import interleaved
+from porting.interleaved import Interval, Timing, ratio, time_interleaved
 
 
 @pytest.fixture
@@ -65,6 +66,21 @@ def test_more_confidence_takes_a_wider_interval():
     narrow, wide = ratio(*timings, confidence=0.5), ratio(*timings, confidence=0.99)
 
     assert wide.low < narrow.low < narrow.high < wide.high
+
+
+def test_a_ratio_of_processor_time_is_another_than_that_of_the_clock():
+    one, other = Timing((1.0, 1.0), (6.0, 6.0)), Timing((2.0, 2.0), (2.0, 2.0))
+
+    assert ratio(one, other).median == 0.5
+    assert ratio(one, other, by_processor=True).median == 3.0
+
+
+def test_no_round_begins_after_the_given_seconds():
+    calls = []
+
+    time_interleaved({"a": lambda: calls.append("a")}, rounds=100, at_most_seconds=0.0)
+
+    assert calls == ["a"]
 
 
 def test_a_log_gets_no_progress_bar(capsys):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, List, Mapping, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 
 import numpy as np
 from tqdm import tqdm
@@ -49,16 +49,19 @@ def time_interleaved(
     rounds: int,
     repeats: int = 1,
     progress: str = "",
+    at_most_seconds: Optional[float] = None,
 ) -> Dict[str, Timing]:
     """Time the contestants in turns, `rounds` times each, and return their timings by name.
 
     A turn calls the contestant `repeats` times; seconds are those of one call. Who begins changes from round to round.
     Nothing is run beforehand: call each contestant once yourself if its first call does more than the others.
-    `progress` is the text beside a progress bar, which only terminals get.
+    `progress` is the text beside a progress bar, which only terminals get. After `at_most_seconds` no round begins, but
+    there is always one.
     """
     wall: Dict[str, List[float]] = {name: [] for name in contestants}
     cpu: Dict[str, List[float]] = {name: [] for name in contestants}
     order = list(contestants)
+    began = time.perf_counter()
     for _round in tqdm(range(rounds), desc=progress, leave=False, disable=None if progress else True):
         for name in order:
             wall_start, cpu_start = time.perf_counter(), time.process_time()
@@ -67,11 +70,22 @@ def time_interleaved(
             cpu[name].append((time.process_time() - cpu_start) / repeats)
             wall[name].append((time.perf_counter() - wall_start) / repeats)
         order.reverse()
+        if at_most_seconds is not None and time.perf_counter() - began >= at_most_seconds:
+            break
     return {name: Timing(tuple(wall[name]), tuple(cpu[name])) for name in contestants}
 
 
-def ratio(numerator: Timing, denominator: Timing, *, confidence: float = 0.95, num_resamples: int = 2000) -> Interval:
-    """Return the median over the rounds of one contestant's wall time over another's, from the same run.
+def ratio(
+    numerator: Timing,
+    denominator: Timing,
+    *,
+    confidence: float = 0.95,
+    num_resamples: int = 2000,
+    by_processor: bool = False,
+) -> Interval:
+    """Return the median over the rounds of one contestant's time over another's, from the same run.
+
+    It is time by the clock, or with `by_processor` processor time.
 
     The bounds are a bootstrap interval: percentiles of the medians of `num_resamples` random choices of rounds (with
     replacement, from a fixed seed), which cover the true median with about the given confidence.
@@ -79,7 +93,10 @@ def ratio(numerator: Timing, denominator: Timing, *, confidence: float = 0.95, n
     >>> ratio(Timing((2.0, 4.0, 6.0), ()), Timing((1.0, 2.0, 3.0), ()))
     Interval(median=2.0, low=2.0, high=2.0)
     """
-    by_round = np.asarray(numerator.wall_seconds) / np.asarray(denominator.wall_seconds)
+    if by_processor:
+        by_round = np.asarray(numerator.cpu_seconds) / np.asarray(denominator.cpu_seconds)
+    else:
+        by_round = np.asarray(numerator.wall_seconds) / np.asarray(denominator.wall_seconds)
     random = np.random.default_rng(0)
     medians = np.median(random.choice(by_round, size=(num_resamples, by_round.size)), axis=1)
     low, high = np.quantile(medians, [(1 - confidence) / 2, (1 + confidence) / 2])

@@ -1,0 +1,85 @@
+"""The picture of a run, as PNG: the speed-up of every cell with its interval, and the time of a step on both sides."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, List, Mapping, Sequence
+
+from porting.diagnostics import PortingError
+
+from .pages import cell_titles
+
+__all__ = ["EAGER_COLOUR", "PORTED_COLOUR", "write_png"]
+
+EAGER_COLOUR, PORTED_COLOUR = "#8a8f98", "#2463a8"
+
+Plain = Mapping[str, Any]
+
+
+def write_png(results: Plain, path: Path) -> None:
+    """Draw the cells that have a result; raises PortingError X001 when matplotlib is not installed."""
+    try:
+        # on its own, without the machinery that opens windows
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "matplotlib":
+            raise
+        raise PortingError.of(
+            "X001",
+            message="a picture is asked for, and matplotlib is not installed",
+            help=('pip install "ipu-porting[bench]"', "`--html FILE` draws without it"),
+        ) from error
+    cells = [cell for cell in results["cells"] if cell["result"] is not None]
+    figure = Figure(figsize=(12, 1.6 + 0.42 * max(1, len(cells))), layout="constrained")
+    FigureCanvasAgg(figure)
+    left, right = figure.subplots(1, 2, sharey=True, gridspec_kw={"width_ratios": [3, 2]})
+    _draw_speed_ups(left, cells)
+    _draw_steps(right, cells)
+    machine, common = results["machine"], cell_titles(cells)[0]
+    figure.suptitle(
+        "training: ported against eager"
+        + (f" ({common})" if common else "")
+        + f"\n{machine['processor']}, {machine['num_cores']} cores, torch {machine['torch']}",
+        fontsize=10,
+    )
+    figure.savefig(path, dpi=130, format="png")
+
+
+def _draw_speed_ups(axes: Any, cells: Sequence[Plain]) -> None:
+    places: List[int] = list(range(len(cells)))
+    intervals = [cell["result"]["speed_up"]["wall"] for cell in cells]
+    medians = [interval["median"] for interval in intervals]
+    below = [interval["median"] - interval["low"] for interval in intervals]
+    above = [interval["high"] - interval["median"] for interval in intervals]
+    axes.barh(places, medians, height=0.6, color=PORTED_COLOUR)
+    axes.errorbar(medians, places, xerr=[below, above], fmt="none", ecolor="black", capsize=3, linewidth=1)
+    asked = [(place, cell["demanded"]) for place, cell in zip(places, cells) if cell["demanded"] is not None]
+    if asked:
+        axes.plot(*zip(*((value, place) for place, value in asked)), "D", color="#c0392b", markersize=6, label="asked")
+        axes.legend(loc="lower right", fontsize=8)
+    axes.axvline(1.0, color="black", linewidth=0.8)
+    for place, cell, interval in zip(places, cells, intervals):
+        # behind whatever reaches furthest to the right
+        edge = max(interval["high"], cell["demanded"] or 0.0)
+        axes.annotate(f"{interval['median']:.2f}", (edge, place), (8, 0), textcoords="offset points", va="center")
+    axes.set_yticks(places, cell_titles(cells)[1], fontsize=9)
+    axes.set_ylim(len(cells) - 0.4, -0.6)
+    axes.set_xlim(0, 1.15 * max([1.0, *(interval["high"] for interval in intervals), *(value for _, value in asked)]))
+    axes.set_xlabel("speed-up over eager (median of rounds, 95 % interval)")
+
+
+def _draw_steps(axes: Any, cells: Sequence[Plain]) -> None:
+    for shift, side, colour in ((-0.15, "eager", EAGER_COLOUR), (0.15, "ported", PORTED_COLOUR)):
+        steps = [cell["result"][side]["step_seconds"] for cell in cells]
+        medians = [1e3 * step["median"] for step in steps]
+        low = [1e3 * (step["median"] - step["low"]) for step in steps]
+        high = [1e3 * (step["high"] - step["median"]) for step in steps]
+        places = [place + shift for place in range(len(cells))]
+        axes.errorbar(medians, places, xerr=[low, high], fmt="o", color=colour, capsize=3, markersize=5, label=side)
+    if cells:
+        axes.set_xscale("log")
+        axes.legend(loc="best", fontsize=8)
+    axes.grid(axis="x", color="#dddddd", linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.set_xlabel("ms of a step (median, quartiles)")

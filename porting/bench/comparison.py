@@ -1,0 +1,98 @@
+"""This run against an earlier one: cell by cell, relative to eager, because no two hours of a machine are alike."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence
+
+import numpy as np
+
+from porting.interleaved import Interval
+
+from .machine import machine_differences
+from .pages import cell_title
+
+__all__ = ["Change", "compare_results", "comparison_lines"]
+
+_NOISE = 0.02
+_NUM_RESAMPLES = 2000
+
+Plain = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Change:
+    """How a cell changed: `speed_up` is the later speed-up over eager divided by the earlier one's.
+
+    `verdict` is "faster", "slower" or "same within noise"; "new", "gone" or "not comparable" where a run lacks the
+    cell or its result. `ported_time` is the later median step time over the earlier one's, which the machine's load
+    has its part in.
+    """
+
+    title: str
+    verdict: str
+    speed_up: Optional[Interval] = None
+    ported_time: Optional[float] = None
+
+
+def compare_results(earlier: Plain, later: Plain) -> List[Change]:
+    """Compare the cells of two result files that have the same name and choices.
+
+    A change counts if the 95 % bootstrap interval of the quotient of the medians does not contain 1, and it is more
+    than 2 %.
+    """
+    before, after = _by_key(earlier["cells"]), _by_key(later["cells"])
+    changes = [_change(before.get(key), cell) for key, cell in after.items()]
+    return changes + [Change(cell_title(cell), "gone") for key, cell in before.items() if key not in after]
+
+
+def comparison_lines(earlier: Plain, later: Plain) -> Iterator[str]:
+    """Lay out the comparison as a table, with what differs between the machines."""
+    changes = compare_results(earlier, later)
+    yield f"compared with {earlier['created']}" + ("" if earlier["complete"] else " (which was interrupted)")
+    differences = machine_differences(earlier["machine"], later["machine"])
+    if differences:
+        yield f"  another machine: {'; '.join(differences)}"
+    width = max([len(change.title) for change in changes] + [8])
+    yield f"  {'workload':<{width}}  {'speed-up now / then (95 %)':>26}  {'ported time':>11}  verdict"
+    for change in changes:
+        interval, ported = change.speed_up, change.ported_time
+        ratio = "-" if interval is None else f"{interval.median:.2f} ({interval.low:.2f}-{interval.high:.2f})"
+        shown = "-" if ported is None else f"x{ported:.2f}"
+        yield f"  {change.title:<{width}}  {ratio:>26}  {shown:>11}  {change.verdict}"
+
+
+def _by_key(cells: Sequence[Plain]) -> Dict[str, Plain]:
+    return {json.dumps([cell["name"], cell["choices"], cell["repeat"]], sort_keys=True): cell for cell in cells}
+
+
+def _change(earlier: Optional[Plain], later: Plain) -> Change:
+    title = cell_title(later)
+    if earlier is None:
+        return Change(title, "new")
+    if earlier["result"] is None or later["result"] is None:
+        return Change(title, "not comparable")
+    before, after = earlier["result"], later["result"]
+    quotient = _quotient(after["speed_up"]["rounds"], before["speed_up"]["rounds"])
+    times = after["ported"]["step_seconds"]["median"] / before["ported"]["step_seconds"]["median"]
+    return Change(title, _verdict(quotient), quotient, times)
+
+
+def _quotient(above: Sequence[float], below: Sequence[float]) -> Interval:
+    """Divide the medians of two independent sets of rounds, with bootstrap bounds."""
+    random = np.random.default_rng(0)
+
+    def medians(rounds: Sequence[float]) -> Any:
+        return np.median(random.choice(np.asarray(rounds), size=(_NUM_RESAMPLES, len(rounds))), axis=1)
+
+    low, high = np.quantile(medians(above) / medians(below), [0.025, 0.975])
+    return Interval(float(np.median(above) / np.median(below)), float(low), float(high))
+
+
+def _verdict(quotient: Interval) -> str:
+    if quotient.low > 1 and quotient.median > 1 + _NOISE:
+        return "faster"
+    if quotient.high < 1 and quotient.median < 1 - _NOISE:
+        return "slower"
+    return "same within noise"

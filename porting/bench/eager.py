@@ -1,0 +1,154 @@
+"""The eager side: plain PyTorch as somebody who knows it well would write it. Nothing here loads more than torch."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import importlib
+import inspect
+from types import SimpleNamespace
+from typing import Any, Callable, ContextManager, List, Optional, Tuple
+
+import torch
+
+from .workloads import Batch, MicroBatch, Workload
+
+__all__ = ["EAGER_PRECISIONS", "MEMORY_FORMATS", "EagerSide", "best_optimizer", "copies_of"]
+
+EAGER_PRECISIONS = ("float32", "bfloat16", "float16", "float64")
+"""What the eager side computes in: half precisions by autocast; float64 is the reference for rounding."""
+
+MEMORY_FORMATS = ("contiguous", "channels-last")
+"""How the eager side lays out images."""
+
+_DEFAULT_LEARNING_RATE = 0.01
+
+
+class EagerSide:
+    """Trains a copy of the workload's model: fused optimizer where torch has one, gradients set to None.
+
+    The micro-batches of a step run one after the other, and their gradients accumulate as on the device. `described`
+    says in a few words what was chosen.
+    """
+
+    def __init__(
+        self, workload: Workload, *, memory_format: str = "contiguous", precision: str = "float32", fused: bool = True
+    ) -> None:
+        """Copy the model with its loss and optimizer; nothing runs yet."""
+        self._workload = workload
+        self._channels_last = memory_format == "channels-last"
+        self._precision = precision
+        copied, optimizer, loss = copies_of(workload)
+        self.model = copied.train()
+        if self._channels_last:
+            self.model = self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        if precision == "float64":
+            self.model = self.model.double()
+            loss = loss.double() if isinstance(loss, torch.nn.Module) else loss
+        self.optimizer, kind = best_optimizer(optimizer, fused=fused and precision != "float64")
+        self._compute_loss = _loss_function(workload, self.model, loss)
+        self._parts = self._cut(workload.batch)
+        self.described = ", ".join(
+            [precision if precision in ("float32", "float64") else f"autocast to {precision}", memory_format, kind]
+        )
+
+    def call(self, batch: Optional[Batch] = None) -> List[torch.Tensor]:
+        """Train on one combined batch (without one, on the workload's own) and return the loss of each micro-batch."""
+        steps = self._parts if batch is None else self._cut(batch)
+        losses: List[torch.Tensor] = []
+        for micro_batches in steps:
+            self.optimizer.zero_grad(set_to_none=True)
+            scale = self._gradient_scale(len(micro_batches))
+            for micro in micro_batches:
+                with self._autocast():
+                    loss = self._compute_loss(micro)
+                (loss if scale == 1.0 else loss * scale).backward()
+                losses.append(loss.detach())
+            self.optimizer.step()
+        return losses
+
+    def _gradient_scale(self, num_micro_batches: int) -> float:
+        options = self._workload.options
+        return 1.0 if options is None or options.reduction == "sum" else 1.0 / num_micro_batches
+
+    def _autocast(self) -> ContextManager[Any]:
+        if self._precision in ("bfloat16", "float16"):
+            return torch.autocast("cpu", dtype=getattr(torch, self._precision))
+        return contextlib.nullcontext()
+
+    def _cut(self, batch: Batch) -> List[List[MicroBatch]]:
+        steps = self._workload.steps(batch)
+        if not self._channels_last and self._precision != "float64":
+            return steps
+        return [[MicroBatch(*(self._laid_out(part) for part in micro)) for micro in step] for step in steps]
+
+    def _laid_out(self, value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            if self._precision == "float64" and value.is_floating_point():
+                return value.double()
+            images = self._channels_last and value.dim() == 4 and value.is_floating_point()
+            return value.contiguous(memory_format=torch.channels_last) if images else value
+        if isinstance(value, dict):
+            return {key: self._laid_out(item) for key, item in value.items()}
+        return type(value)(self._laid_out(item) for item in value) if isinstance(value, (tuple, list)) else value
+
+
+def best_optimizer(optimizer: torch.optim.Optimizer, *, fused: bool = True) -> Tuple[torch.optim.Optimizer, str]:
+    """Make the same optimizer with torch's fused kernels, if it has such, and say which one it is.
+
+    >>> parameter = torch.nn.Parameter(torch.zeros(2))
+    >>> best_optimizer(torch.optim.RMSprop([parameter]))[1]
+    'RMSprop'
+    """
+    name = type(optimizer).__name__
+    if not fused or "fused" not in inspect.signature(type(optimizer)).parameters:
+        return optimizer, name
+    groups = [{**group, "fused": True, "foreach": None} for group in optimizer.param_groups]
+    settings = {**optimizer.defaults, "fused": True, "foreach": None}
+    accepted = inspect.signature(type(optimizer)).parameters
+    made = type(optimizer)(groups, **{key: value for key, value in settings.items() if key in accepted})
+    if optimizer.state:
+        state = optimizer.state_dict()
+        for group in state["param_groups"]:
+            group.update(fused=True, foreach=None)
+        made.load_state_dict(state)
+    return made, f"{name} fused"
+
+
+def copies_of(workload: Workload) -> Tuple[torch.nn.Module, torch.optim.Optimizer, Any]:
+    """Copy model, optimizer and loss of a workload together, so that what they share stays shared."""
+    if isinstance(workload.optimizer, torch.optim.Optimizer):
+        copies: Tuple[Any, Any, Any] = copy.deepcopy((workload.model, workload.optimizer, workload.loss))
+        return copies
+    model, loss = copy.deepcopy((workload.model, workload.loss))
+    parameters = list(model.parameters())
+    if isinstance(loss, torch.nn.Module):
+        parameters += list(loss.parameters())
+    if workload.optimizer is None:
+        return model, torch.optim.SGD(parameters, lr=_DEFAULT_LEARNING_RATE), loss
+    return model, workload.optimizer(parameters), loss
+
+
+def _loss_function(workload: Workload, model: torch.nn.Module, loss: Any) -> Callable[[MicroBatch], torch.Tensor]:
+    if callable(loss) and not workload.loss_settings and not isinstance(workload.batch, dict):
+
+        def with_label_last(micro: MicroBatch) -> torch.Tensor:
+            result: torch.Tensor = loss(model(*micro.args[:-1]), micro.args[-1])
+            return result
+
+        return with_label_last
+    return _loss_like_the_ports(workload, model, loss)
+
+
+def _loss_like_the_ports(workload: Workload, model: torch.nn.Module, loss: Any) -> Callable[[MicroBatch], torch.Tensor]:
+    """Find label and loss as the port does, for models that return their loss, several losses, and named arguments."""
+    # loaded on use: the usual model and loss need torch alone
+    adapters = importlib.import_module("porting.adapters")
+    plain = SimpleNamespace(identity_loss=lambda loss, reduction: loss, isRunningOnIpu=lambda: False)
+    wrapped = adapters.LossInForward(model, loss, backend=plain, **workload.loss_settings)
+
+    def compute(micro: MicroBatch) -> torch.Tensor:
+        result: torch.Tensor = wrapped.loss_of(wrapped(*micro.args, **micro.kwargs))
+        return result
+
+    return compute

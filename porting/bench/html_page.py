@@ -1,0 +1,167 @@
+"""A run as one HTML page that needs nothing else: the picture as SVG, the table, and the details of every cell."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import Any, Callable, Iterator, List, Mapping, Sequence
+
+from .charts import EAGER_COLOUR, PORTED_COLOUR
+from .pages import cell_title, cell_titles, result_lines, seconds, size
+
+__all__ = ["html_page"]
+
+Plain = Mapping[str, Any]
+
+_STYLE = """
+body { font: 15px/1.45 system-ui, sans-serif; color: #1c2733; max-width: 72rem; margin: 2rem auto; padding: 0 1rem; }
+h1 { font-size: 1.5rem; } h2 { font-size: 1.15rem; margin-top: 2rem; }
+table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
+th, td { padding: .3rem .6rem; text-align: right; border-bottom: 1px solid #dde3ea; white-space: nowrap; }
+th:first-child, td:first-child { text-align: left; }
+.ok { color: #1a7f43; } .no { color: #b3261e; } .quiet { color: #667380; }
+pre { background: #f5f7f9; padding: .8rem; overflow-x: auto; font-size: 13px; }
+svg { max-width: 100%; height: auto; } svg text { font: 13px system-ui, sans-serif; }
+summary { cursor: pointer; padding: .2rem 0; }
+"""
+
+_ROW, _LEFT, _PLOT, _WIDTH = 30, 290, 560, 960
+
+
+def html_page(results: Plain, *, comparison: Sequence[str] = ()) -> str:
+    """Write the page; `comparison` are the lines of a comparison with an earlier run."""
+    cells: List[Plain] = list(results["cells"])
+    body = [
+        "<h1>Training: ported against eager</h1>",
+        *_conditions(results),
+        "<h2>Speed-up over eager</h2>",
+        *_chart([cell for cell in cells if cell["result"] is not None]),
+        "<h2>Figures</h2>",
+        *_table(cells),
+        *_compared(comparison),
+        "<h2>Details</h2>",
+        *(line for cell in cells for line in _details(cell)),
+    ]
+    return "\n".join(
+        [
+            "<!DOCTYPE html>",
+            '<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">',
+            f"<title>porting bench, {escape(str(results['created']))}</title><style>{_STYLE}</style></head><body>",
+            *body,
+            "</body></html>",
+            "",
+        ]
+    )
+
+
+def _conditions(results: Plain) -> Iterator[str]:
+    machine = results["machine"]
+    memory = "" if machine["memory_bytes"] is None else f", {size(machine['memory_bytes'])}"
+    facts = [
+        f"{machine['processor']}, {machine['num_cores']} cores{memory}, {machine['system']}",
+        f"Python {machine['python']}, torch {machine['torch']}, porting {machine['porting']}",
+        results["created"] + ("" if results["complete"] else ", not finished"),
+    ]
+    yield f'<p class="quiet">{"<br>".join(escape(str(fact)) for fact in facts)}</p>'
+
+
+# -- the picture -------------------------------------------------------------------------------------------------------
+
+
+def _chart(cells: Sequence[Plain]) -> Iterator[str]:
+    if not cells:
+        yield "<p>No cell has a result.</p>"
+        return
+    intervals = [cell["result"]["speed_up"]["wall"] for cell in cells]
+    largest = max([1.0, *(interval["high"] for interval in intervals), *(cell["demanded"] or 0 for cell in cells)])
+    height = _ROW * len(cells) + 40
+
+    def x(value: float) -> float:
+        return round(_LEFT + _PLOT * value / (1.05 * largest), 1)
+
+    yield f'<svg viewBox="0 0 {_WIDTH} {height}" role="img" aria-label="speed-up of every cell over eager">'
+    yield f'<line x1="{x(1)}" x2="{x(1)}" y1="0" y2="{height - 28}" stroke="{EAGER_COLOUR}" stroke-dasharray="4 3"/>'
+    yield f'<text x="{x(1)}" y="{height - 10}" text-anchor="middle" fill="{EAGER_COLOUR}">eager = 1</text>'
+    common, titles = cell_titles(cells)
+    for index, (cell, title) in enumerate(zip(cells, titles)):
+        yield from _bar(cell, title, index * _ROW + _ROW / 2, x)
+    yield "</svg>"
+    yield (
+        f'<p class="quiet"><span style="color:{PORTED_COLOUR}">&#9632;</span> eager time / ported time, median of the '
+        'rounds; whiskers: 95 % interval; <span class="no">&#9670;</span> what is asked for'
+        f"{escape(f'; all: {common}' if common else '')}</p>"
+    )
+
+
+def _bar(cell: Plain, title: str, y: float, x: Callable[[float], float]) -> Iterator[str]:
+    interval = cell["result"]["speed_up"]["wall"]
+    median, low, high = (x(interval[name]) for name in ("median", "low", "high"))
+    shown = title if len(title) <= 38 else title[:37] + "\N{HORIZONTAL ELLIPSIS}"
+    yield f"<g><title>{escape(cell_title(cell))}</title>"
+    yield f'<text x="{_LEFT - 10}" y="{y + 4}" text-anchor="end">{escape(shown)}</text>'
+    yield f'<rect x="{_LEFT}" y="{y - 9}" width="{round(median - _LEFT, 1)}" height="18" fill="{PORTED_COLOUR}"/>'
+    yield f'<path d="M{low} {y}H{high}M{low} {y - 4}v8M{high} {y - 4}v8" stroke="black" fill="none"/>'
+    edge = high
+    if cell["demanded"] is not None:
+        asked = x(cell["demanded"])
+        edge = max(edge, asked + 5)
+        yield f'<path d="M{asked} {y - 6}l6 6l-6 6l-6 -6z" fill="#b3261e"/>'
+    yield f'<text x="{round(edge + 8, 1)}" y="{y + 4}">{interval["median"]:.2f}</text></g>'
+
+
+# -- the table and the rest --------------------------------------------------------------------------------------------
+
+_HEADER = (
+    "workload",
+    "eager step",
+    "ported step",
+    "speed-up",
+    "95 % interval",
+    "processor",
+    "asked",
+    "compiling",
+    "pays after",
+    "memory",
+    "losses",
+)
+
+
+def _table(cells: Sequence[Plain]) -> Iterator[str]:
+    yield f"<table><tr>{''.join(f'<th>{escape(name)}</th>' for name in _HEADER)}</tr>"
+    for cell, title in zip(cells, cell_titles(cells)[1]):
+        yield f"<tr><td>{escape(title)}</td>{''.join(_data_cells(cell))}</tr>"
+    yield "</table>"
+
+
+def _data_cells(cell: Plain) -> Iterator[str]:
+    result, asked = cell["result"], cell["demanded"]
+    if result is None:
+        yield f'<td colspan="{len(_HEADER) - 1}" class="no">{escape(cell["status"].replace("_", " "))}</td>'
+        return
+    speed, pays, memory = result["speed_up"], result["break_even_steps"], result["memory"]["ratio"]
+    wall, verdict = speed["wall"], result["parity"]["verdict"]
+    reached = "quiet" if asked is None else "ok" if wall["median"] >= asked else "no"
+    texts = (
+        (seconds(result["eager"]["step_seconds"]["median"]), ""),
+        (seconds(result["ported"]["step_seconds"]["median"]), ""),
+        (f"{wall['median']:.2f}", reached),
+        (f"{wall['low']:.2f}-{wall['high']:.2f}", "quiet"),
+        (f"{speed['cpu']['median']:.2f}", ""),
+        ("-" if asked is None else f"{asked:.2f}", "quiet"),
+        (seconds(result["compilation"]["total_seconds"]), ""),
+        ("never" if pays is None else f"{pays:,} steps", ""),
+        ("-" if memory is None else f"x{memory:.2f}", ""),
+        (verdict, "no" if verdict == "fail" else "ok"),
+    )
+    for text, kind in texts:
+        yield f'<td class="{kind}">{escape(text)}</td>' if kind else f"<td>{escape(text)}</td>"
+
+
+def _compared(lines: Sequence[str]) -> Iterator[str]:
+    if lines:
+        yield f"<h2>Against an earlier run</h2><pre>{escape(chr(10).join(lines))}</pre>"
+
+
+def _details(cell: Plain) -> Iterator[str]:
+    result = cell["result"]
+    text = "\n".join(result_lines(result)) if result is not None else f"{cell['status']}: {cell['reason']}"
+    yield f"<details><summary>{escape(cell_title(cell))}</summary><pre>{escape(text)}</pre></details>"

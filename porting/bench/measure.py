@@ -1,0 +1,297 @@
+"""`bench`: a model in plain eager PyTorch against itself ported, on the same batches and seed, in turns."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple
+
+import torch
+from torch import nn
+
+from porting.options import PortOptions
+
+from .children import measure_memory, measure_start_up
+from .data_path import DataPath, generated_dataset, measure_data_path, plain_batches
+from .eager import EagerSide
+from .parity import Parity, compare_losses, weight_difference
+from .pickled import pickled_source
+from .ported import PortedSide, kept_losses
+from .report import BenchReport, Memory, Side, StartUp, break_even_steps
+from .settings import BenchSettings
+from .turns import Turns, ratios_of, take_turns
+from .workloads import Batch, Source, Workload
+
+__all__ = ["bench", "measure"]
+
+Progress = Callable[[str, float], None]
+"""Called with what is being done and which share of the whole is done."""
+
+
+def bench(
+    model: nn.Module,
+    loss: Any,
+    batch: Batch,
+    *,
+    optimizer: Any = None,
+    options: Optional[PortOptions] = None,
+    engine: Optional[str] = None,
+    dataset: Any = None,
+    settings: Optional[BenchSettings] = None,
+    name: str = "",
+    loss_settings: Optional[Mapping[str, Any]] = None,
+    **changes: Any,
+) -> BenchReport:
+    """Measure training of `model` in plain eager PyTorch against the same ported with `options`.
+
+    `batch` is a combined batch, as `to_ipu(example=...)` takes it. `optimizer` is a torch optimizer of the model's
+    parameters or a function of parameters that makes one. `engine` takes the place of the options' one. `dataset` (a
+    dataset or DataLoader) is what the data path is measured with; without it, one is made of the batch.
+    `loss_settings` are arguments of `to_ipu` such as `label`. Further keywords are fields of `BenchSettings`, as in
+    `rounds=5`.
+
+    Neither the model nor the optimizer is changed: both sides train copies. Without `cache_dir` in the options,
+    executables go to a folder that is deleted afterwards, so that compiling is measured cold. Peak memory and start-up
+    are measured in processes that unpickle the model: what cannot be pickled has no such figures, and the report says
+    why.
+
+    >>> report = bench(
+    ...     nn.Linear(4, 3),
+    ...     nn.CrossEntropyLoss(),
+    ...     (torch.ones(6, 4), torch.zeros(6, dtype=torch.int64)),
+    ...     engine="replay",
+    ...     settings=BenchSettings().quick(),
+    ... )
+    >>> report.parity.verdict, report.samples_per_step
+    ('pass', 6)
+    """
+    settings = dataclasses.replace(settings or BenchSettings(), **changes)
+    options = options if options is not None else PortOptions()
+    if engine is not None:
+        options = options.replace(engine=engine)
+    workload = Workload(
+        model, loss, batch, optimizer, options, name or type(model).__name__, loss_settings=dict(loss_settings or {})
+    )
+    with tempfile.TemporaryDirectory(prefix="porting-bench-") as folder:
+        if options.cache_dir is None:
+            workload = dataclasses.replace(workload, options=options.replace(cache_dir=Path(folder) / "cache"))
+        wants_children = settings.memory or settings.start_up_runs > 0
+        source, reason = pickled_source(workload, Path(folder)) if wants_children else (None, "not asked for")
+        return measure(workload, settings=settings, source=source, no_source=reason, dataset=dataset)
+
+
+def measure(
+    workload: Workload,
+    *,
+    settings: BenchSettings,
+    source: Optional[Source] = None,
+    no_source: str = "",
+    dataset: Any = None,
+    progress: Progress = lambda _text, _share: None,
+) -> BenchReport:
+    """Measure `workload`; `source` makes it again in the processes that peak memory and start-up are measured in.
+
+    `no_source` says why there is none.
+    """
+    threads_before = torch.get_num_threads()
+    if settings.threads is not None:
+        torch.set_num_threads(settings.threads)
+    try:
+        with torch.random.fork_rng(devices=[]):
+            return _measure(workload, settings, source, no_source, dataset, progress)
+    finally:
+        torch.set_num_threads(threads_before)
+
+
+def _measure(
+    workload: Workload,
+    settings: BenchSettings,
+    source: Optional[Source],
+    no_source: str,
+    dataset: Any,
+    progress: Progress,
+) -> BenchReport:
+    progress("compiling", 0.0)
+    eager = EagerSide(
+        workload, memory_format=settings.eager_memory_format, precision=settings.eager_precision, fused=True
+    )
+    ported = PortedSide(workload, device=settings.device)
+    cost = ported.compile()
+    progress("comparing losses", 0.3)
+    parity, first_seconds = _compare(workload, eager, ported, settings)
+    progress("timing", 0.4)
+    turns, calls_per_turn = _steady_state(eager, ported, settings, progress)
+    data = _data_paths(workload, eager, ported, settings, dataset, progress)
+    sides = {
+        name: _side(workload, described, turns[name], first_seconds[name], data.get(name))
+        for name, described in (("eager", eager.described), ("ported", f"{ported.options.precision}, ported"))
+    }
+    proof, findings, candidates = ported.proof(), ported.findings(), ported.candidates()
+    memory, start_up = _in_fresh_processes(source, no_source, settings, progress)
+    progress("done", 1.0)
+    return BenchReport(
+        name=workload.name,
+        precision=ported.options.precision,
+        engine=ported.options.engine,
+        samples_per_step=workload.samples_per_step,
+        steps_per_call=workload.steps_per_call,
+        num_parameters=workload.num_parameters,
+        calls_per_turn=calls_per_turn,
+        num_threads=torch.get_num_threads(),
+        eager=sides["eager"],
+        ported=sides["ported"],
+        speed_up=ratios_of(turns["eager"], turns["ported"]),
+        compilation=cost,
+        break_even_steps=break_even_steps(
+            cost.total_seconds,
+            eager_seconds=sides["eager"].step_seconds.median,
+            ported_seconds=sides["ported"].step_seconds.median,
+        ),
+        parity=parity,
+        device=proof,
+        memory=memory,
+        start_up=start_up,
+        candidates=tuple(candidates),
+        findings=tuple(findings),
+    )
+
+
+# -- the first steps ---------------------------------------------------------------------------------------------------
+
+
+def _compare(
+    workload: Workload, eager: EagerSide, ported: PortedSide, settings: BenchSettings
+) -> Tuple[Parity, Dict[str, float]]:
+    """Take the first steps of both sides from the same random state; time the very first call of each."""
+    num_calls = max(_MIN_COMPARED_CALLS, math.ceil(settings.parity_steps / workload.steps_per_call))
+    first: Dict[str, float] = {}
+
+    def eager_losses(side: EagerSide) -> Iterator[float]:
+        torch.manual_seed(settings.seed)
+        for _call in range(num_calls):
+            start = time.perf_counter()
+            losses = side.call()
+            first.setdefault("eager", (time.perf_counter() - start) / workload.steps_per_call)
+            yield _one_number(ported.options, torch.stack(kept_losses(ported.options, losses)))
+
+    def ported_losses() -> Iterator[float]:
+        torch.manual_seed(settings.seed)
+        for _call in range(num_calls):
+            start = time.perf_counter()
+            losses = ported.call()
+            first.setdefault("ported", (time.perf_counter() - start) / workload.steps_per_call)
+            yield _one_number(ported.options, losses)
+
+    def exact_losses() -> List[float]:
+        return list(eager_losses(EagerSide(workload, precision="float64")))
+
+    expected, actual = list(eager_losses(eager)), list(ported_losses())
+    parity = compare_losses(
+        expected,
+        actual,
+        precision=ported.options.precision,
+        num_steps=num_calls * workload.steps_per_call,
+        reference=exact_losses,
+        weight_difference=_weight_difference(eager, ported),
+    )
+    return parity, first
+
+
+_MIN_COMPARED_CALLS = 3
+
+
+def _one_number(options: PortOptions, losses: torch.Tensor) -> float:
+    """Make one number of the losses of a call; the output mode "sum" has added them up already."""
+    losses = losses.detach().double()
+    return float(losses.sum() if options.output_mode == "sum" else losses.mean())
+
+
+def _weight_difference(eager: EagerSide, ported: PortedSide) -> Optional[float]:
+    ported.ported.copy_weights_to_host()
+    return weight_difference(eager.model, ported.model)
+
+
+# -- the steady state --------------------------------------------------------------------------------------------------
+
+
+def _steady_state(
+    eager: EagerSide, ported: PortedSide, settings: BenchSettings, progress: Progress
+) -> Tuple[Dict[str, Turns], int]:
+    sides: Dict[str, Callable[[], Any]] = {"eager": eager.call, "ported": ported.call}
+    calls = settings.calls_per_turn
+    if calls is None:
+        trial = take_turns(sides, rounds=1, calls_per_turn=3, after_round=lambda _number: None)
+        calls = max(1, round(settings.turn_seconds / trial["eager"].spread().median))
+
+    def after_round(number: int) -> None:
+        progress("timing", 0.4 + 0.3 * number / settings.rounds)
+
+    return take_turns(sides, rounds=settings.rounds, calls_per_turn=calls, after_round=after_round), calls
+
+
+def _side(workload: Workload, described: str, turns: Turns, first_seconds: float, data: Optional[DataPath]) -> Side:
+    steps = workload.steps_per_call
+    spread = turns.spread(steps_per_call=steps)
+    return Side(
+        described=described,
+        first_step_seconds=first_seconds,
+        step_seconds=spread,
+        cpu_seconds=turns.timing.cpu.median / steps,
+        samples_per_second=workload.samples_per_step / spread.median,
+        round_seconds=tuple(seconds / steps for seconds in turns.timing.wall_seconds),
+        data=data,
+    )
+
+
+# -- data, memory, start-up --------------------------------------------------------------------------------------------
+
+
+def _data_paths(
+    workload: Workload,
+    eager: EagerSide,
+    ported: PortedSide,
+    settings: BenchSettings,
+    dataset: Any,
+    progress: Progress,
+) -> Dict[str, DataPath]:
+    """Measure the data path of both sides; nothing where there are no data that a loader could load."""
+    source = "the given data" if dataset is not None else "the batch, repeated in a tensor dataset"
+    data = dataset if dataset is not None else generated_dataset(workload)
+    if not settings.data or data is None:
+        return {}
+    progress("loading data", 0.75)
+    micro_batch = workload.rows // ported.options.micro_batches_per_call
+    loader = ported.ported.dataloader(data, batch_size=micro_batch, drop_last=True)
+    epochs: Dict[str, Tuple[Callable[[Batch], Any], Callable[[], Iterator[Batch]]]] = {
+        "eager": (eager.call, plain_batches(workload, data)),
+        "ported": (ported.call, lambda: iter(loader)),
+    }
+    measured = {
+        name: measure_data_path(
+            train,
+            begin,
+            source=source,
+            batch=workload.batch,
+            seconds=settings.rounds * settings.turn_seconds / 4,
+        )
+        for name, (train, begin) in epochs.items()
+    }
+    return {name: path for name, path in measured.items() if path is not None}
+
+
+def _in_fresh_processes(
+    source: Optional[Source], no_source: str, settings: BenchSettings, progress: Progress
+) -> Tuple[Memory, StartUp]:
+    if source is None:
+        return Memory(reason=no_source), StartUp(reason=no_source)
+    memory, start_up = Memory(reason="not asked for"), StartUp(reason="not asked for")
+    if settings.memory:
+        progress("measuring memory", 0.8)
+        memory = measure_memory(source, settings)
+    if settings.start_up_runs:
+        progress("timing the start", 0.9)
+        start_up = measure_start_up(source, settings)
+    return memory, start_up

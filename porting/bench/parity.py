@@ -1,0 +1,104 @@
+"""Whether both sides compute the same: the losses of their first steps, and float64 where rounding is the question."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Callable, List, Optional, Sequence, Tuple
+
+import torch
+
+__all__ = ["TOLERANCES", "Parity", "compare_losses", "weight_difference"]
+
+TOLERANCES = {"float32": 1e-5, "mixed": 2e-2, "float16": 2e-2, "bfloat16": 5e-2}
+"""The largest relative difference of losses that passes, by the port's precision; the eager side has float32."""
+
+# of the largest loss: what a loss is divided by at least, so that one that has been learnt away does not count
+_FLOORS = {"float32": 1e-3, "mixed": 1.0, "float16": 1.0, "bfloat16": 1.0}
+# beyond this float64 differs by more than rounding, as it does where random numbers are drawn
+_MAX_ROUNDING = 1e-2
+
+
+@dataclass(frozen=True)
+class Parity:
+    """Losses of both sides over the same steps from the same start.
+
+    `verdict` is "pass"; "rounding" when the difference is above the tolerance, but the ported losses are not further
+    from those of a float64 run than twice what the eager ones are; or "fail". `difference` is the largest relative
+    one, None when a loss was not finite. `reference_eager` and `reference_ported` are the distances from float64.
+    """
+
+    verdict: str
+    tolerance: float
+    difference: Optional[float]
+    num_steps: int
+    eager_losses: Tuple[float, ...]
+    ported_losses: Tuple[float, ...]
+    reference_eager: Optional[float] = None
+    reference_ported: Optional[float] = None
+    weight_difference: Optional[float] = None
+
+    @property
+    def is_met(self) -> bool:
+        """Whether both sides train the same model."""
+        return self.verdict != "fail"
+
+
+def compare_losses(
+    eager: Sequence[float],
+    ported: Sequence[float],
+    *,
+    precision: str,
+    num_steps: int,
+    reference: Callable[[], List[float]],
+    weight_difference: Optional[float] = None,
+) -> Parity:
+    """Compare losses; `reference` gives those of a float64 run and is only called for float32 that is too far apart."""
+    tolerance, floor = TOLERANCES[precision], _FLOORS[precision]
+    difference = _difference(eager, ported, floor)
+    verdict = "pass" if difference is not None and difference <= tolerance else "fail"
+    eager_error = ported_error = None
+    if verdict == "fail" and precision == "float32" and difference is not None:
+        exact = reference()
+        eager_error, ported_error = _difference(exact, eager, floor), _difference(exact, ported, floor)
+        if _is_rounding(eager_error, ported_error):
+            verdict = "rounding"
+    return Parity(
+        verdict=verdict,
+        tolerance=tolerance,
+        difference=difference,
+        num_steps=num_steps,
+        eager_losses=tuple(eager),
+        ported_losses=tuple(ported),
+        reference_eager=eager_error,
+        reference_ported=ported_error,
+        weight_difference=weight_difference,
+    )
+
+
+def weight_difference(eager: torch.nn.Module, ported: torch.nn.Module) -> Optional[float]:
+    """Return how far the weights of two modules are apart, over the size of the first's; None where not finite.
+
+    >>> weight_difference(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)) > 0
+    True
+    """
+    apart, size = 0.0, 0.0
+    with torch.no_grad():
+        for one, other in zip(eager.parameters(), ported.parameters()):
+            apart += float((one.double() - other.double()).square().sum())
+            size += float(one.double().square().sum())
+    value = (apart / max(size, 1e-300)) ** 0.5
+    return value if value < float("inf") else None
+
+
+def _difference(expected: Sequence[float], actual: Sequence[float], floor: float) -> Optional[float]:
+    values = [*expected, *actual]
+    if len(expected) != len(actual) or not all(abs(value) < float("inf") for value in values):
+        return None
+    smallest = floor * max(map(abs, expected))
+    return max(abs(one - other) / max(abs(one), smallest, 1e-300) for one, other in zip(expected, actual))
+
+
+def _is_rounding(eager_error: Optional[float], ported_error: Optional[float]) -> bool:
+    if eager_error is None or ported_error is None:
+        return False
+    return eager_error <= _MAX_ROUNDING and ported_error <= 2 * eager_error

@@ -1,0 +1,186 @@
+"""The ported side: the same workload through `to_ipu`, with what compiling it cost and the proof of where it ran."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Dict, List, Optional, Tuple
+
+import torch
+
+from porting.api import to_ipu
+from porting.options import PortOptions
+
+from .eager import copies_of
+from .workloads import Batch, Workload
+
+__all__ = ["CompileCost", "DeviceProof", "PortedSide", "kept_losses"]
+
+
+@dataclass(frozen=True)
+class CompileCost:
+    """What it took until the first call could start, in seconds; None where the backend does not tell.
+
+    `total_seconds` is the whole compilation by the clock. Its parts are the capture of the graph, looking for an
+    executable on disk, the compilers (with the measuring, where an engine is chosen), and loading what there is.
+    `cpu_seconds` counts this process and the compilers it started. `child_peak_bytes` is the largest of those
+    processes. `cache` is "off", "miss" or "hit".
+    """
+
+    total_seconds: float
+    cpu_seconds: float
+    capture_seconds: Optional[float] = None
+    find_seconds: Optional[float] = None
+    compile_seconds: Optional[float] = None
+    load_seconds: Optional[float] = None
+    child_peak_bytes: Optional[int] = None
+    cache: str = "off"
+
+
+@dataclass(frozen=True)
+class DeviceProof:
+    """Where the ported model ran: what its RunReport says, against the calls that were made here."""
+
+    device: str
+    backend: str
+    is_simulator: bool
+    engine: Optional[str]
+    calls_made: int
+    calls_counted: int
+    num_compilations: int
+
+    @property
+    def is_proven(self) -> bool:
+        """Whether every call was one of the device, and none compiled anew."""
+        return self.calls_made == self.calls_counted and self.num_compilations == 1
+
+
+class PortedSide:
+    """Trains a ported copy of the workload's model."""
+
+    def __init__(self, workload: Workload, *, device: str = "auto") -> None:
+        """Copy and port the model; nothing is compiled yet."""
+        self._workload = workload
+        self._num_calls = 0
+        self.model, optimizer, loss = copies_of(workload)
+        self.options: PortOptions = workload.options if workload.options is not None else PortOptions()
+        self.ported = to_ipu(
+            self.model.train(),
+            loss,
+            optimizer=optimizer,
+            options=self.options,
+            device=device,
+            **workload.loss_settings,
+        )
+        self._args, self._kwargs = _arguments(workload.batch)
+
+    def compile(self) -> CompileCost:
+        """Compile for the workload's batch."""
+        peak_before = _child_peak_bytes()
+        start, cpu_start = time.perf_counter(), _cpu_seconds()
+        self.ported.compile(*self._args, **self._kwargs)
+        seconds, cpu_seconds = time.perf_counter() - start, _cpu_seconds() - cpu_start
+        obtained = _obtained(self.ported)
+        phases: Mapping[str, float] = {} if obtained is None else obtained.seconds
+        return CompileCost(
+            total_seconds=seconds,
+            cpu_seconds=cpu_seconds,
+            # what is left is the way from the model to its graph
+            capture_seconds=None if obtained is None else max(0.0, seconds - sum(phases.values())),
+            find_seconds=phases.get("find"),
+            compile_seconds=phases.get("compile"),
+            load_seconds=phases.get("load"),
+            # the largest child of all up to now: of this compilation only if it is a new record
+            child_peak_bytes=_child_peak_bytes() if _child_peak_bytes() != peak_before else None,
+            cache=self._training_record()["cache"] if obtained is None else obtained.cache,
+        )
+
+    def call(self, batch: Optional[Batch] = None) -> torch.Tensor:
+        """Train on one combined batch (without one, on the workload's own) and return the losses that come back."""
+        args, kwargs = (self._args, self._kwargs) if batch is None else _arguments(batch)
+        self._num_calls += 1
+        losses: torch.Tensor = self.ported.loss_of(self.ported(*args, **kwargs))
+        return losses
+
+    def proof(self) -> DeviceProof:
+        """Say where it ran."""
+        report, record, obtained = self.ported.report(), self._training_record(), _obtained(self.ported)
+        return DeviceProof(
+            device=report.device,
+            backend=report.backend,
+            is_simulator=report.is_simulator,
+            engine=None if obtained is None else obtained.summary,
+            calls_made=self._num_calls,
+            calls_counted=report.num_training_calls,
+            num_compilations=record["num_compilations"],
+        )
+
+    def findings(self) -> List[str]:
+        """List the messages of what the port has to say."""
+        obtained = _obtained(self.ported)
+        found = [*self.ported.report().findings, *(() if obtained is None else obtained.findings)]
+        return [f"{finding.code}: {finding.message}" for finding in found]
+
+    def candidates(self) -> List[Dict[str, Any]]:
+        """List what was tried where an engine was chosen by measuring, with what became of it."""
+        obtained = _obtained(self.ported)
+        tuning = None if obtained is None else obtained.tuning
+        return [] if tuning is None else [_plain_candidate(candidate) for candidate in tuning.candidates]
+
+    def _training_record(self) -> Dict[str, Any]:
+        records: List[Dict[str, Any]] = self.ported.report().to_dict()["executors"]
+        return next(record for record in records if record["name"] == "training")
+
+
+def kept_losses(options: PortOptions, losses: List[Any]) -> List[Any]:
+    """Choose of the losses of all micro-batches of a call, in the device's order, those that the output mode returns.
+
+    >>> kept_losses(PortOptions(device_iterations=3), ["first", "second", "third"])
+    ['third']
+    """
+    mode, replicas = options.output_mode, options.replicas
+    if mode in ("default", "final"):
+        return losses[-replicas:]
+    if mode == "every_n":
+        return [loss for index, loss in enumerate(losses) if (index // replicas + 1) % options.output_every == 0]
+    return losses
+
+
+def _obtained(ported: Any) -> Any:
+    """Return what the simulator's executor knows of its executable; None for any other backend."""
+    compiled = getattr(ported._train_handle.executor, "_compiled", None)
+    return getattr(compiled, "obtained", None)
+
+
+def _plain_candidate(candidate: Any) -> Dict[str, Any]:
+    speed_up = candidate.speed_up
+    return {
+        "label": candidate.variant.label,
+        "compile_seconds": candidate.compile_seconds,
+        "call_seconds": candidate.wall_seconds,
+        "speed_up_over_replay": None if speed_up is None else speed_up.median,
+        "problem": candidate.problem,
+    }
+
+
+def _arguments(batch: Batch) -> Tuple[Tuple[Any, ...], Dict[str, Any]]:
+    if isinstance(batch, Mapping):
+        return (), dict(batch)
+    return (tuple(batch) if isinstance(batch, (tuple, list)) else (batch,)), {}
+
+
+def _cpu_seconds() -> float:
+    """Processor time of this process and of those it has waited for."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
+
+
+def _child_peak_bytes() -> Optional[int]:
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    return peak * 1024 if peak else None

@@ -1,0 +1,128 @@
+"""`BenchReport`: everything that was measured of one workload on both sides, as data and as a page of text."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, field
+from typing import Any, Dict, Optional, Tuple
+
+from .data_path import DataPath
+from .pages import result_lines
+from .parity import Parity
+from .ported import CompileCost, DeviceProof
+from .turns import Ratios, Spread
+
+__all__ = ["BenchReport", "Memory", "Side", "StartUp", "break_even_steps"]
+
+
+@dataclass(frozen=True)
+class Side:
+    """One side: what it is, its first step, and the steady state; times are those of one step.
+
+    `round_seconds` are the medians of the rounds, which comparisons with other runs need.
+    """
+
+    described: str
+    first_step_seconds: float
+    step_seconds: Spread
+    cpu_seconds: float
+    samples_per_second: float
+    round_seconds: Tuple[float, ...]
+    data: Optional[DataPath] = None
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Peak memory of each side in a process of its own, beyond what the process had once everything was imported.
+
+    None with a `reason` where it could not be measured. `ported_bytes` is that of a process that finds its executable
+    on disk, where the engine keeps such.
+    """
+
+    eager_bytes: Optional[int] = None
+    ported_bytes: Optional[int] = None
+    reason: str = ""
+
+    @property
+    def ratio(self) -> Optional[float]:
+        """The ported side's peak over the eager one's."""
+        if not self.eager_bytes or self.ported_bytes is None:
+            return None
+        return self.ported_bytes / self.eager_bytes
+
+
+@dataclass(frozen=True)
+class StartUp:
+    """Processor and clock seconds of fresh processes, from their start to the end of the first trained step.
+
+    The medians of `num_runs` runs of each side in turns; the ported one finds its executable on disk, where the engine
+    keeps such. None with a `reason` where they were not measured.
+    """
+
+    eager_cpu_seconds: Optional[float] = None
+    ported_cpu_seconds: Optional[float] = None
+    eager_wall_seconds: Optional[float] = None
+    ported_wall_seconds: Optional[float] = None
+    num_runs: int = 0
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class BenchReport:
+    """What `bench` measured; `speed_up` is eager time over ported time, so that above 1 the port is faster.
+
+    As a string it is a page of text; `to_dict` has the same as plain values (see `result` in the schema of result
+    files).
+    """
+
+    name: str
+    precision: str
+    engine: str
+    samples_per_step: int
+    steps_per_call: int
+    num_parameters: int
+    calls_per_turn: int
+    num_threads: int
+    eager: Side
+    ported: Side
+    speed_up: Ratios
+    compilation: CompileCost
+    break_even_steps: Optional[int]
+    parity: Parity
+    device: DeviceProof
+    memory: Memory = field(default_factory=Memory)
+    start_up: StartUp = field(default_factory=StartUp)
+    candidates: Tuple[Dict[str, Any], ...] = ()
+    findings: Tuple[str, ...] = ()
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether both sides trained the same, and the ported one on its device: without that, times say nothing."""
+        return self.parity.is_met and self.device.is_proven
+
+    def to_dict(self) -> Dict[str, Any]:
+        """Return plain values, fit for JSON."""
+        plain: Dict[str, Any] = asdict(self)
+        for side, measured in (("eager", self.eager), ("ported", self.ported)):
+            if measured.data is not None:
+                plain[side]["data"].update(bound=measured.data.bound, waiting_share=measured.data.waiting_share)
+        plain["device"]["is_proven"] = self.device.is_proven
+        plain["memory"]["ratio"] = self.memory.ratio
+        return plain
+
+    def __str__(self) -> str:
+        """Lay the report out as a page."""
+        return "\n".join(result_lines(self.to_dict()))
+
+
+def break_even_steps(compile_seconds: float, *, eager_seconds: float, ported_seconds: float) -> Optional[int]:
+    """Return after how many steps compiling has paid; None if it never does.
+
+    >>> break_even_steps(10.0, eager_seconds=0.3, ported_seconds=0.1)
+    50
+    >>> break_even_steps(10.0, eager_seconds=0.1, ported_seconds=0.1) is None
+    True
+    """
+    saving = eager_seconds - ported_seconds
+    # less the last digits, which the subtraction has made up
+    return math.ceil(round(compile_seconds / saving, 6)) if saving > 0 else None

@@ -1,0 +1,86 @@
+"""Timing every call of two sides that take turns: what a call takes, how that spreads, and the ratio of the sides."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any, Callable, Dict, List, Mapping, Tuple
+
+import numpy as np
+
+from porting.interleaved import Interval, Timing, ratio
+
+__all__ = ["Ratios", "Spread", "Turns", "ratios_of", "take_turns"]
+
+
+@dataclass(frozen=True)
+class Spread:
+    """How seconds spread: the median, the quartiles, and what 95 % of them stay below."""
+
+    median: float
+    low: float
+    high: float
+    p95: float
+
+
+@dataclass(frozen=True)
+class Turns:
+    """Seconds of each call in each round, and processor seconds of a call in each round."""
+
+    call_seconds: Tuple[Tuple[float, ...], ...]
+    cpu_seconds: Tuple[float, ...]
+
+    def spread(self, *, steps_per_call: int = 1) -> Spread:
+        """Spread of the seconds of a step over all calls of all rounds.
+
+        >>> Turns(call_seconds=((1.0, 3.0), (2.0, 2.0)), cpu_seconds=(2.0, 2.0)).spread().median
+        2.0
+        """
+        seconds = np.concatenate([np.asarray(turn) for turn in self.call_seconds]) / steps_per_call
+        low, median, high, p95 = np.quantile(seconds, [0.25, 0.5, 0.75, 0.95])
+        return Spread(float(median), float(low), float(high), float(p95))
+
+    @property
+    def timing(self) -> Timing:
+        """Median seconds of a call in each round, by the clock and in processor time."""
+        return Timing(tuple(float(np.median(turn)) for turn in self.call_seconds), self.cpu_seconds)
+
+
+@dataclass(frozen=True)
+class Ratios:
+    """Time of one side over that of the other: by the clock, in processor time, and that of every round."""
+
+    wall: Interval
+    cpu: Interval
+    rounds: Tuple[float, ...]
+
+
+def take_turns(
+    sides: Mapping[str, Callable[[], Any]], *, rounds: int, calls_per_turn: int, after_round: Callable[[int], None]
+) -> Dict[str, Turns]:
+    """Time each side in turns; who begins changes from round to round. `after_round` is told how many are done."""
+    seconds: Dict[str, List[Tuple[float, ...]]] = {name: [] for name in sides}
+    cpu: Dict[str, List[float]] = {name: [] for name in sides}
+    order = list(sides)
+    for number in range(rounds):
+        for name in order:
+            cpu_start = time.process_time()
+            seconds[name].append(tuple(_timed(sides[name]) for _ in range(calls_per_turn)))
+            cpu[name].append((time.process_time() - cpu_start) / calls_per_turn)
+        order.reverse()
+        after_round(number + 1)
+    return {name: Turns(tuple(seconds[name]), tuple(cpu[name])) for name in sides}
+
+
+def ratios_of(numerator: Turns, denominator: Turns) -> Ratios:
+    """Compare two sides round by round, with 95 % bootstrap intervals of the median."""
+    above, below = numerator.timing, denominator.timing
+    by_round = [one / other for one, other in zip(above.wall_seconds, below.wall_seconds)]
+    as_wall = Timing(above.cpu_seconds, ()), Timing(below.cpu_seconds, ())
+    return Ratios(ratio(above, below), ratio(*as_wall), tuple(by_round))
+
+
+def _timed(call: Callable[[], Any]) -> float:
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start

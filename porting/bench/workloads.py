@@ -1,0 +1,142 @@
+"""What is measured: a model with its loss, batch, optimizer and options, and where a fresh process gets it from."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
+
+import torch
+
+__all__ = ["Batch", "MicroBatch", "Source", "Workload", "load_by_name"]
+
+Batch = Any
+"""A combined batch: a tensor, a tuple or list of positional arguments, or a mapping of named ones."""
+
+
+class MicroBatch(NamedTuple):
+    """The arguments of one run of `forward` with its labels."""
+
+    args: Tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Everything that both sides train with; each works on a copy of it.
+
+    `batch` is a combined batch: the rows of one call. `optimizer` is a torch optimizer of the model's parameters, a
+    function that makes one of them, or None for the device's default, SGD with a learning rate of 0.01. `options` are
+    `PortOptions`, or None for the defaults; they are not imported here, so that a plain eager process stays plain.
+    `loss_settings` are those arguments of `to_ipu` that say where label and loss are.
+    """
+
+    model: torch.nn.Module
+    loss: Any
+    batch: Batch
+    optimizer: Any = None
+    options: Any = None
+    name: str = "model"
+    loss_settings: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def steps_per_call(self) -> int:
+        """Optimizer steps of one call."""
+        return 1 if self.options is None else int(self.options.device_iterations)
+
+    @property
+    def micro_batches_per_step(self) -> int:
+        """Micro-batches between two optimizer steps, over all replicas."""
+        return 1 if self.options is None else int(self.options.accumulation * self.options.replicas)
+
+    @property
+    def rows(self) -> int:
+        """Samples of a call: the rows of the first tensor that has any."""
+        return next((tensor.shape[0] for tensor in _tensors(self.batch) if tensor.dim()), 1)
+
+    @property
+    def samples_per_step(self) -> int:
+        """Samples between two optimizer steps."""
+        return self.rows // self.steps_per_call
+
+    @property
+    def num_parameters(self) -> int:
+        """Elements of all parameters, shared ones counted once."""
+        return sum(parameter.numel() for parameter in self.model.parameters())
+
+    def steps(self, batch: Batch) -> List[List[MicroBatch]]:
+        """Cut a combined batch into the micro-batches of each optimizer step, in the device's order.
+
+        >>> workload = Workload(torch.nn.Linear(1, 1), None, torch.zeros(4, 1))
+        >>> [[tuple(micro.args[0].shape) for micro in step] for step in workload.steps(workload.batch)]
+        [[(4, 1)]]
+        """
+        whole = _as_call(batch)
+        per_step, num_steps = self.micro_batches_per_step, self.steps_per_call
+        if per_step * num_steps == 1:
+            return [[whole]]
+        rows = next((tensor.shape[0] for tensor in _tensors(batch) if tensor.dim()), 1)
+        size = rows // (per_step * num_steps)
+        parts = [_rows_of(whole, first, size, rows) for first in range(0, rows, size)]
+        return [parts[first : first + per_step] for first in range(0, len(parts), per_step)]
+
+
+@dataclass(frozen=True)
+class Source:
+    """How a fresh process makes the workload: `loader`, as in `package.module:function`, is called with `arguments`.
+
+    The arguments are plain values, so that they can travel in a file.
+    """
+
+    loader: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+
+    def load(self, seed: int = 0) -> Workload:
+        """Make the workload from the state of torch's generator that belongs to `seed`."""
+        torch.manual_seed(seed)
+        workload: Workload = load_by_name(self.loader)(**self.arguments)
+        return workload
+
+    def to_dict(self) -> Dict[str, Any]:
+        """Return plain values."""
+        return {"loader": self.loader, "arguments": dict(self.arguments)}
+
+
+def load_by_name(text: str) -> Callable[..., Any]:
+    """Import `module:name` and return what it stands for.
+
+    >>> load_by_name("math:sqrt")(4.0)
+    2.0
+    """
+    module, _, name = text.partition(":")
+    loaded: Callable[..., Any] = getattr(importlib.import_module(module), name)
+    return loaded
+
+
+def _as_call(batch: Batch) -> MicroBatch:
+    if isinstance(batch, Mapping):
+        return MicroBatch((), batch)
+    return MicroBatch(tuple(batch) if isinstance(batch, (tuple, list)) else (batch,), {})
+
+
+def _rows_of(whole: MicroBatch, first: int, size: int, rows: int) -> MicroBatch:
+    def cut(value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            return value.narrow(0, first, size) if value.dim() and value.shape[0] == rows else value
+        if isinstance(value, Mapping):
+            return {key: cut(item) for key, item in value.items()}
+        return type(value)(cut(item) for item in value) if isinstance(value, (tuple, list)) else value
+
+    return MicroBatch(tuple(cut(value) for value in whole.args), {key: cut(item) for key, item in whole.kwargs.items()})
+
+
+def _tensors(value: Optional[Any]) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from _tensors(item)
+    elif isinstance(value, (tuple, list)):
+        for item in value:
+            yield from _tensors(item)

@@ -1,0 +1,56 @@
+"""Tensors without values that are laid out as a new one would be: what the rules for shapes work on, and make."""
+
+from __future__ import annotations
+
+from typing import Any, List, Optional, Sequence, Tuple
+
+import torch
+
+__all__ = ["UNKNOWN", "are_numbers", "are_plain", "fits", "is_contiguous", "new_tensor"]
+
+UNKNOWN: Any = object()
+"""What a rule answers where only torch's own can tell."""
+
+_FLOATS = frozenset([torch.float32, torch.float16, torch.bfloat16, torch.float64])
+
+
+def new_tensor(shape: Sequence[int], like: torch.Tensor, dtype: Optional[torch.dtype] = None) -> torch.Tensor:
+    """Return a contiguous tensor without values, of the type of `like` where no other is given."""
+    return torch.empty(tuple(shape), dtype=dtype or like.dtype, device="meta")
+
+
+def is_contiguous(tensor: torch.Tensor) -> bool:
+    """Tell whether `tensor` is not empty and has the strides that a new one gets, also where a size is 1."""
+    return tensor.layout == torch.strided and 0 not in tensor.shape and tensor.stride() == _strides(tensor.shape)
+
+
+def _strides(shape: Sequence[int]) -> Tuple[int, ...]:
+    strides: List[int] = []
+    step = 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= size
+    return tuple(reversed(strides))
+
+
+def are_plain(*tensors: Any) -> bool:
+    """Tell whether the given tensors, None left out, are contiguous and of one floating-point type."""
+    given = [tensor for tensor in tensors if tensor is not None]
+    if not all(isinstance(tensor, torch.Tensor) for tensor in given):
+        return False
+    dtype = given[0].dtype
+    return dtype in _FLOATS and all(tensor.dtype == dtype and is_contiguous(tensor) for tensor in given)
+
+
+def are_numbers(*values: Any) -> bool:
+    """Tell whether all values are integers or floats; None counts as left out, and booleans are neither."""
+    return all(value is None or type(value) in (int, float) for value in values)
+
+
+def fits(inner: Sequence[int], outer: Sequence[int]) -> bool:
+    """Tell whether a tensor of shape `inner` is stretched to `outer` when they meet in an operator.
+
+    >>> fits((3, 1), (2, 3, 4)), fits((2, 3, 4), (3, 1))
+    (True, False)
+    """
+    return len(inner) <= len(outer) and all(a in (1, b) for a, b in zip(reversed(inner), reversed(outer)))

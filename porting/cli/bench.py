@@ -1,0 +1,348 @@
+"""`porting bench`: trains targets in plain eager PyTorch and ported, in turns, and says what compiling is worth."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import signal
+import sys
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+
+from tqdm import tqdm
+
+from porting.bench.benchmark_files import FileEntry, read_benchmarks
+from porting.bench.cells import Cell, run_cell
+from porting.bench.choices import COUNTS, MATRIX_KEYS, PRECISIONS, expand
+from porting.bench.results import ResultFile, read_results
+from porting.bench.settings import BenchSettings
+from porting.command_line import count
+from porting.diagnostics import PortingError, render_all
+
+__all__ = ["add_arguments", "run"]
+
+EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED = 0, 1, 130
+
+_EPILOG = """\
+TARGET is one of
+  train.py:make          a function that gives (model, loss, batch[, optimizer[,
+  package.module:make    options]]), or such a tuple, dictionary or object
+  mushrooms, suite       a workload of the repository's suite, or all (--list)
+  benchmarks.yml         a file of entries; .json is read as well
+
+a session:
+  $ porting bench train.py:make --engine auto
+  $ porting bench train.py:make --matrix batch=8,16 engine=replay,auto \\
+      --json now.json --html now.html
+  $ porting bench train.py:make --compare now.json
+  $ porting bench benchmarks.yml --json suite.json
+
+A ratio above 1 says that the port is faster than eager. Every cell of a matrix
+runs in a process of its own.
+
+exit status: 0 done, 1 a cell failed, or trained something else than eager did,
+or a finding stopped it, 2 wrong usage, 130 interrupted (the result file then
+holds what was measured)
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the verb's arguments."""
+    parser.epilog, parser.formatter_class = _EPILOG, argparse.RawDescriptionHelpFormatter
+    parser.usage = "%(prog)s [options] TARGET"
+    parser.add_argument("target", nargs="?", metavar="TARGET", help="what is measured, see below")
+    parser.add_argument("--list", action="store_true", dest="list_suite", help="list the suite's workloads")
+    _add_choices(parser.add_argument_group("what is varied"))
+    _add_measuring(parser.add_argument_group("how it is measured"))
+    _add_outputs(parser.add_argument_group("what is written"))
+    parser.set_defaults(wrong_usage=parser.error)
+
+
+def _add_choices(group: Any) -> None:
+    group.add_argument("--engine", metavar="NAME", help="auto, replay, aot, ... (default: the target's, or auto)")
+    group.add_argument("--batch", type=count, metavar="N", help="samples of a micro-batch (default: the target's)")
+    group.add_argument("--precision", choices=PRECISIONS, help="of the port (default: the target's, or float32)")
+    group.add_argument(
+        "--matrix",
+        nargs="+",
+        default=[],
+        metavar="KEY=A,B",
+        help=f"all combinations are measured; keys: {', '.join(MATRIX_KEYS)}",
+    )
+    group.add_argument("--repeats", type=count, default=None, metavar="N", help="processes for each cell (default: 1)")
+
+
+def _add_measuring(group: Any) -> None:
+    group.add_argument("--rounds", type=count, metavar="N", help="turns of each side (default: 15)")
+    group.add_argument("--steps", type=count, metavar="N", help="calls of a turn (default: those of --seconds)")
+    group.add_argument("--seconds", type=_positive, metavar="S", help="of a turn (default: 0.2)")
+    group.add_argument("--quick", action="store_true", help="5 short rounds, and the steady state alone")
+    group.add_argument("--start-up", type=count, metavar="N", help="time N fresh processes of each side as well")
+    group.add_argument("--loader", metavar="TARGET", help="dataset or DataLoader for the data path, as train.py:data")
+    group.add_argument("--threads", type=count, metavar="N", help="threads of torch on both sides")
+    group.add_argument("--device", choices=("auto", "ipu", "sim"), help="of the port (default: auto)")
+    group.add_argument(
+        "--eager-precision", choices=("float32", "bfloat16", "float16"), help="of the eager side, by autocast"
+    )
+    group.add_argument("--eager-memory-format", choices=("contiguous", "channels-last"), help="(default: contiguous)")
+    group.add_argument("--cache-dir", type=Path, metavar="DIR", help="keep executables (default: compile cold)")
+    group.add_argument(
+        "--cell-timeout", type=_positive, metavar="S", help="seconds after which a cell is given up (default: 1800)"
+    )
+
+
+def _add_outputs(group: Any) -> None:
+    group.add_argument("--json", type=Path, metavar="FILE", help="results, written anew after every cell")
+    group.add_argument("--html", type=Path, metavar="FILE", help="one page with picture, table and details")
+    group.add_argument("--png", type=Path, metavar="FILE", help="the picture alone")
+    group.add_argument("--compare", type=Path, metavar="EARLIER", help="results of an earlier run to compare with")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Measure what is asked for and print it; raises PortingError T001, T002, T005 or X001 before anything runs."""
+    if arguments.list_suite:
+        return _list_suite()
+    if arguments.target is None:
+        arguments.wrong_usage("what is to be measured? Name a TARGET, as train.py:make, or ask for the --list")
+    matrix = _matrix(arguments)
+    entries, findings = _entries(arguments)
+    if findings:
+        print(render_all(findings, arguments.format), file=sys.stderr)
+        return EXIT_FAILED
+    earlier = read_results(arguments.compare) if arguments.compare is not None else None
+    if arguments.png is not None:
+        _require_matplotlib()
+    cells = [cell for entry in entries for cell in _cells(entry, matrix, arguments)]
+    timeouts = [entry.timeout for entry in entries for _ in _cells(entry, matrix, arguments)]
+    results = ResultFile(cells, arguments.json)
+    # ended from outside, it ends what it has started as well
+    before = signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
+    try:
+        interrupted = _measure(cells, timeouts, results, arguments)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    _write(results.content, earlier, arguments)
+    _print(results, earlier)
+    if interrupted:
+        print("interrupted", file=sys.stderr)
+        return EXIT_INTERRUPTED
+    return EXIT_DONE if all(_is_good(record) for record in results.cells) else EXIT_FAILED
+
+
+# -- what is measured --------------------------------------------------------------------------------------------------
+
+
+def _entries(arguments: argparse.Namespace) -> Tuple[List[FileEntry], List[Any]]:
+    target = arguments.target
+    if target.endswith((".yml", ".yaml", ".json")):
+        return read_benchmarks(Path(target))
+    if target == "suite":
+        return [_suite_entry(name) for name in _suite()], []
+    if ":" in target:
+        return [FileEntry(name=target.replace("\\", "/").rpartition("/")[2], target=target)], []
+    if target not in _suite():
+        raise _unknown(target)
+    return [_suite_entry(target)], []
+
+
+def _suite_entry(name: str) -> FileEntry:
+    return FileEntry(name=name, target=name, matrix={"precision": list(_suite()[name].demanded)})
+
+
+def _suite() -> Mapping[str, Any]:
+    # the suite makes models: it loads torch, which files of benchmarks and wrong usage do without
+    from porting.bench.suite import SUITE
+
+    return SUITE
+
+
+def _unknown(name: str) -> PortingError:
+    import difflib
+
+    near = difflib.get_close_matches(name, ["suite", *_suite()], n=1)
+    path = f"name what the file is to be taken from it: `{name}:NAME`" if name.endswith(".py") else ""
+    remedies = [f"did you mean `{near[0]}`?"] if near else []
+    remedies += [path] if path else ["`porting bench --list` lists the suite; a target of yours is `file.py:name`"]
+    return PortingError.of("T002", message=f"there is no benchmark `{name}`", help=remedies)
+
+
+def _matrix(arguments: argparse.Namespace) -> Dict[str, List[Any]]:
+    """Read `--matrix`, with `--batch` and the like as lists of one."""
+    matrix: Dict[str, List[Any]] = {}
+    for word in arguments.matrix:
+        key, equals, values = word.partition("=")
+        if not equals or key not in MATRIX_KEYS:
+            arguments.wrong_usage(f"--matrix {word}: write KEY=A,B with one of {', '.join(MATRIX_KEYS)}")
+        try:
+            matrix[key] = [count(value) if key in COUNTS else value for value in values.split(",")]
+        except (ValueError, argparse.ArgumentTypeError):
+            arguments.wrong_usage(f"--matrix {word}: {key} takes numbers from 1 on")
+        wrong = [value for value in matrix[key] if not value or (key == "precision" and value not in PRECISIONS)]
+        if wrong:
+            arguments.wrong_usage(f"--matrix {word}: {wrong[0]!r} is no {key}; known are {', '.join(PRECISIONS)}")
+    for key in ("batch", "precision", "engine"):
+        value = getattr(arguments, key)
+        if value is not None and key in matrix:
+            arguments.wrong_usage(f"--{key} and --matrix {key}=... say it twice")
+        if value is not None:
+            matrix[key] = [value]
+    return matrix
+
+
+def _cells(entry: FileEntry, matrix: Mapping[str, Sequence[Any]], arguments: argparse.Namespace) -> Iterator[Cell]:
+    """Make the cells of an entry; what the command line says goes before what the file says."""
+    is_suites = ":" not in entry.target
+    if is_suites and entry.target not in _suite():
+        raise _unknown(entry.target)
+    loader = "porting.bench.suite:load" if is_suites else "porting.cli.bench_targets:load"
+    loaded_data = arguments.loader or entry.loader
+    combined = {"engine": ["auto"], **entry.matrix, **matrix}
+    settings = _settings(entry, arguments)
+    for choices in expand(combined):
+        for repeat in range(1, (arguments.repeats or entry.repeats) + 1):
+            yield Cell(
+                name=entry.name,
+                target=entry.target,
+                loader=loader,
+                arguments={"name" if is_suites else "target": entry.target, "choices": choices.to_dict()},
+                choices=choices,
+                settings=dataclasses.replace(settings, threads=choices.threads or settings.threads),
+                repeat=repeat,
+                demanded=_demanded(entry, choices.precision or "float32", is_suites=is_suites),
+                dataset_loader="porting.cli.bench_targets:load_data" if loaded_data else None,
+                dataset_arguments={"target": loaded_data} if loaded_data else {},
+            )
+
+
+def _demanded(entry: FileEntry, precision: str, *, is_suites: bool) -> Optional[float]:
+    if entry.demand is not None:
+        return entry.demand.get(precision)
+    return _suite()[entry.target].demanded.get(precision) if is_suites else None
+
+
+def _settings(entry: FileEntry, arguments: argparse.Namespace) -> BenchSettings:
+    settings = BenchSettings(**entry.settings)
+    if arguments.quick:
+        settings = settings.quick()
+    given = {
+        "rounds": arguments.rounds,
+        "calls_per_turn": arguments.steps,
+        "turn_seconds": arguments.seconds,
+        "start_up_runs": arguments.start_up,
+        "threads": arguments.threads,
+        "device": arguments.device,
+        "eager_precision": arguments.eager_precision,
+        "eager_memory_format": arguments.eager_memory_format,
+    }
+    return dataclasses.replace(settings, **{key: value for key, value in given.items() if value is not None})
+
+
+def _list_suite() -> int:
+    for name, entry in _suite().items():
+        demands = ", ".join(f"{precision} x{value:g}" for precision, value in entry.demanded.items())
+        print(f"{name:<14} batch {entry.batch:>3}  {entry.title:<52} {demands}")
+    return EXIT_DONE
+
+
+# -- measuring ---------------------------------------------------------------------------------------------------------
+
+_DEFAULT_TIMEOUT = 1800.0
+
+
+def _measure(
+    cells: Sequence[Cell], timeouts: Sequence[Optional[float]], results: ResultFile, arguments: argparse.Namespace
+) -> bool:
+    """Run cell after cell; return whether an interrupt ended it. A terminal gets a progress bar, a log a line each."""
+    from porting.bench.pages import cell_title
+
+    cache_dir = None if arguments.cache_dir is None else str(arguments.cache_dir.absolute())
+    with tqdm(total=len(cells), disable=None, bar_format=_BAR) as bar:
+        for index, cell in enumerate(cells):
+            title = cell_title(cell.record("not_run"))
+
+            def progress(text: str, share: float, index: int = index, title: str = title) -> None:
+                bar.set_description_str(f"{title}: {text}", refresh=False)
+                bar.n = index + share
+                bar.refresh()
+
+            progress("starting", 0.0)
+            timeout = arguments.cell_timeout or timeouts[index] or _DEFAULT_TIMEOUT
+            try:
+                record = run_cell(cell, cache_dir=cache_dir, timeout=timeout, progress=progress)
+            except KeyboardInterrupt:
+                results.put(index, cell.record("interrupted", reason="Ctrl-C"))
+                return True
+            results.put(index, record)
+            bar.n = index + 1
+            if bar.disable:
+                print(f"[{index + 1}/{len(cells)}] {title}: {_in_short(record)}", file=sys.stderr, flush=True)
+    results.finish()
+    return False
+
+
+_BAR = "{desc} |{bar:20}| {percentage:3.0f}% [{elapsed}]"
+
+
+def _in_short(record: Mapping[str, Any]) -> str:
+    if record["result"] is None:
+        return f"{record['status'].replace('_', ' ')} after {record['seconds']:.0f} s"
+    return f"x{record['result']['speed_up']['wall']['median']:.2f} in {record['seconds']:.0f} s"
+
+
+def _is_good(record: Mapping[str, Any]) -> bool:
+    result = record["result"]
+    return result is not None and result["parity"]["verdict"] != "fail" and result["device"]["is_proven"]
+
+
+# -- telling -----------------------------------------------------------------------------------------------------------
+
+
+def _write(content: Mapping[str, Any], earlier: Optional[Mapping[str, Any]], arguments: argparse.Namespace) -> None:
+    from porting.atomic_files import write_atomically
+
+    if arguments.html is not None:
+        from porting.bench.comparison import comparison_lines
+        from porting.bench.html_page import html_page
+
+        lines = list(comparison_lines(earlier, content)) if earlier is not None else []
+        write_atomically(arguments.html, html_page(content, comparison=lines).encode())
+    if arguments.png is not None:
+        from porting.bench.charts import write_png
+
+        write_png(content, arguments.png)
+
+
+def _print(results: ResultFile, earlier: Optional[Mapping[str, Any]]) -> None:
+    from porting.bench.comparison import comparison_lines
+    from porting.bench.pages import result_lines, table_lines
+
+    machine = results.content["machine"]
+    print(f"{machine['processor']}, {machine['num_cores']} cores, Python {machine['python']}, torch {machine['torch']}")
+    # the load of other programs only: that of the minute before this one began
+    if (machine["load_average"] or 0.0) > machine["num_cores"] / 2 and machine["omp_num_threads"] != "1":
+        print(f"the machine was busy (load {machine['load_average']:.1f}), and threads that wait for each other say")
+        print("little then: try --threads 1 with OMP_NUM_THREADS=1")
+    print()
+    only = results.cells[0]["result"] if len(results.cells) == 1 else None
+    print("\n".join(result_lines(only) if only is not None else table_lines(results.cells)))
+    if earlier is not None:
+        print()
+        print("\n".join(comparison_lines(earlier, results.content)))
+
+
+def _require_matplotlib() -> None:
+    import importlib.util
+
+    if importlib.util.find_spec("matplotlib") is None:
+        raise PortingError.of(
+            "X001",
+            message="a picture is asked for, and matplotlib is not installed",
+            help=('pip install "ipu-porting[bench]"', "`--html FILE` draws without it"),
+        )
+
+
+def _positive(text: str) -> float:
+    value = float(text)
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError("must be a number above 0")
+    return value

@@ -1,0 +1,367 @@
+"""`porting cache`: look at the executables on disk, ask why one was compiled again, clear them, take them elsewhere."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+import time
+from pathlib import Path
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+
+from porting.diagnostics import FORMATS, ExecutableError, Finding, render
+from porting.executables.archive import export_archive, import_archive
+from porting.executables.changes import explain
+from porting.executables.entry import DamagedEntryError, Manifest, read_explanation
+from porting.executables.settings import PROGRAMS, cache_folder, format_bytes
+from porting.executables.store import ExecutableStore, StoredEntry
+
+__all__ = ["add_arguments", "run"]
+
+EXIT_DONE, EXIT_FINDING, EXIT_USAGE = 0, 1, 2
+
+_SECONDS = {"m": 60, "h": 3600, "d": 86400, "w": 604800}
+_SHORT = 8
+
+_EPILOG = """\
+a session:
+  $ porting cache list
+  $ porting cache why --last
+  recompiled: dropout p 0.1 -> 0.2 at config.py:14
+  $ porting cache clear --older-than 30d
+  $ porting cache export programs.zip
+
+The folder is that of --dir, else of PORTING_CACHE_DIR, else ~/.cache/porting;
+PORTING_CACHE_MAX_BYTES limits it (2G), the least recently used go first.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the verb's arguments."""
+    parser.epilog, parser.formatter_class = _EPILOG, argparse.RawDescriptionHelpFormatter
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True, dest="action")
+
+    listing = _add_action(actions, "list", "list the executables, and what could not be compiled")
+    listing.add_argument("--json", action="store_true", dest="as_json", help="print everything known, as JSON")
+    listing.add_argument("--verify", action="store_true", help="read all files and compare their checksums")
+
+    why = _add_action(actions, "why", "say why an executable was compiled although an earlier one was there")
+    why.add_argument("keys", nargs="*", metavar="KEY", help="an executable; two to compare them (default: the last)")
+    why.add_argument("--last", action="store_true", help="the executable that was made last")
+
+    clear = _add_action(actions, "clear", "remove executables")
+    clear.add_argument("keys", nargs="*", metavar="KEY")
+    clear.add_argument("--failed", action="store_true", help="forget what could not be compiled, to try it again")
+    clear.add_argument("--damaged", action="store_true", help="remove those that cannot be used")
+    clear.add_argument("--older-than", type=_seconds, metavar="TIME", help="not used for so long: 12h, 7d, 4w")
+    clear.add_argument("--all", action="store_true", dest="everything", help="remove all of them")
+
+    export = _add_action(actions, "export", "write executables into one file")
+    export.add_argument("file", metavar="FILE")
+    export.add_argument("keys", nargs="*", metavar="KEY", help="which ones (default: all)")
+    export.add_argument("--with-sources", action="store_true", help="include the programs that they were made from")
+
+    importing = _add_action(actions, "import", "keep the executables of a file; they are code: trust who made it")
+    importing.add_argument("file", metavar="FILE")
+    importing.add_argument("--force", action="store_true", help="even those of another machine or version")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Do what is asked for.
+
+    Raises ExecutableError: E010 for a key that there is not, and those of importing.
+    """
+    store = ExecutableStore(_folder(arguments.dir), report=lambda finding: _warn(finding, arguments.format))
+    actions = {"list": _list, "why": _why, "clear": _clear, "export": _export, "import": _import}
+    try:
+        return actions[arguments.action](store, arguments)
+    except OSError as error:
+        place = f"`{error.filename}`: " if error.filename else ""
+        print(f"porting cache: {place}{error.strerror or error}", file=sys.stderr)
+        return EXIT_FINDING
+
+
+def _add_action(actions: Any, name: str, summary: str) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = actions.add_parser(name, help=summary, description=summary)
+    parser.add_argument("--dir", metavar="DIR", help="the cache folder, as given to `PortOptions(cache_dir=...)`")
+    # the command's own option, after the action as well: the default must not overwrite what stood before
+    parser.add_argument("--format", choices=FORMATS, default=argparse.SUPPRESS, help=argparse.SUPPRESS)
+    return parser
+
+
+def _seconds(text: str) -> float:
+    match = re.fullmatch(r"(\d{1,6})([mhdw])", text.strip().lower())
+    if match is None:
+        raise argparse.ArgumentTypeError("must be a number with m, h, d or w, such as 7d")
+    return float(int(match[1]) * _SECONDS[match[2]])
+
+
+def _folder(given: Optional[str]) -> Path:
+    """Return the cache folder; the folder of programs inside of it may be named as well."""
+    folder = cache_folder(given)
+    return folder.parent if folder.name == PROGRAMS and not (folder / PROGRAMS).exists() else folder
+
+
+def _warn(finding: Finding, format: str) -> None:
+    print(render(finding, format), file=sys.stderr)
+
+
+# -- list ------------------------------------------------------------------------------------------------------------
+
+
+def _list(store: ExecutableStore, arguments: argparse.Namespace) -> int:
+    entries = sorted(store.entries(is_thorough=arguments.verify), key=lambda entry: -entry.last_used)
+    failures = store.all_failures()
+    if arguments.as_json or arguments.format == "json":
+        print(json.dumps(_as_json(store, entries, failures), indent=2))
+        return EXIT_DONE
+    known = {entry.digest for entry in entries}
+    rows = [_row(entry, len(failures.get(entry.digest, {}).get("failures", ()))) for entry in entries]
+    rows += [_failed_row(digest, record) for digest, record in failures.items() if digest not in known]
+    if not rows:
+        print(f"no executables in {store.folder}")
+        return EXIT_DONE
+    header = ("KEY", "MODEL", "ENGINE", "SPEED-UP", "SIZE", "CREATED", "LAST USED", "STATE")
+    _print_table([header, *rows], right=(3, 4))
+    total = format_bytes(sum(entry.num_bytes for entry in entries))
+    plural = "" if len(entries) == 1 else "s"
+    print(f"{len(entries)} executable{plural}, {total} of {format_bytes(store.max_bytes)} in {store.folder}")
+    return EXIT_DONE
+
+
+def _row(entry: StoredEntry, num_failed: int) -> Tuple[str, ...]:
+    used, size = _ago(entry.last_used), format_bytes(entry.num_bytes)
+    manifest = entry.manifest
+    if manifest is None:
+        return entry.digest[:_SHORT], "?", "?", "-", size, "-", used, f"damaged: {entry.problem}"
+    state = f"ok ({num_failed} failed)" if num_failed else "ok"
+    created = _ago(manifest.created)
+    speed_up = manifest.content.get("speed_up")
+    shown = f"{speed_up:.2f}x" if isinstance(speed_up, (int, float)) else "-"
+    return entry.digest[:_SHORT], _model(manifest), _engine(manifest), shown, size, created, used, state
+
+
+def _failed_row(digest: str, record: Mapping[str, Any]) -> Tuple[str, ...]:
+    names = ", ".join(record["failures"])
+    when = record.get("when")
+    ago = _ago(when) if isinstance(when, (int, float)) else "-"
+    return digest[:_SHORT], _plain(record.get("model") or "?"), _plain(names), "-", "-", ago, "-", "failed"
+
+
+def _model(manifest: Manifest) -> str:
+    name, mode = manifest.model.get("name") or "?", manifest.model.get("mode")
+    return _plain(f"{name} ({mode})" if mode else str(name))
+
+
+def _engine(manifest: Manifest) -> str:
+    """Name the variant that was chosen, and what was asked for where that is something else."""
+    choice = manifest.content.get("choice")
+    choice = choice if isinstance(choice, dict) else {}
+    chosen = str(choice.get("engine") or manifest.engine or "?")
+    words = [chosen] + [name.replace("_", "-") for name, value in choice.items() if value is True]
+    words += [f"{choice['steps_per_run']} steps a run"] if _is_count(choice.get("steps_per_run"), 2) else []
+    words += [f"{choice['turns_at_once']} at once"] if _is_count(choice.get("turns_at_once"), 1) else []
+    asked = f" ({manifest.engine})" if manifest.engine not in ("", chosen) else ""
+    return _plain(", ".join(words) + asked)
+
+
+def _is_count(value: Any, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
+def _plain(text: Any) -> str:
+    """Return text that stays on its line and leaves the terminal alone."""
+    return "".join(letter if letter.isprintable() else "?" for letter in str(text))[:60]
+
+
+def _ago(seconds: float) -> str:
+    """Say how long ago something was.
+
+    >>> _ago(time.time() - 7300)
+    '2 h ago'
+    """
+    passed = max(0.0, time.time() - seconds)
+    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
+        if passed >= 2 * length or (unit != "d" and passed >= length):
+            return f"{int(passed // length)} {unit} ago"
+    return "just now"
+
+
+def _print_table(rows: Sequence[Sequence[str]], *, right: Sequence[int]) -> None:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows:
+        cells = [
+            cell.rjust(width) if column in right else cell.ljust(width)
+            for column, (cell, width) in enumerate(zip(row, widths))
+        ]
+        print("  ".join(cells).rstrip())
+
+
+def _as_json(
+    store: ExecutableStore, entries: Sequence[StoredEntry], failures: Mapping[str, Mapping[str, Any]]
+) -> Dict[str, Any]:
+    listed: List[Dict[str, Any]] = []
+    for entry in entries:
+        record: Dict[str, Any] = {
+            "key": entry.digest,
+            "state": "damaged" if entry.manifest is None else "ok",
+            "problem": entry.problem,
+            "num_bytes": entry.num_bytes,
+            "last_used": entry.last_used,
+            "failures": failures.get(entry.digest, {}).get("failures", {}),
+        }
+        if entry.manifest is not None:
+            record.update(json.loads(entry.manifest.to_json()))
+        listed.append(record)
+    known = {entry.digest for entry in entries}
+    listed += [{"key": key, "state": "failed", **record} for key, record in failures.items() if key not in known]
+    return {"folder": str(store.folder), "max_bytes": store.max_bytes, "executables": listed}
+
+
+# -- why -------------------------------------------------------------------------------------------------------------
+
+
+def _why(store: ExecutableStore, arguments: argparse.Namespace) -> int:
+    if len(arguments.keys) > 2 or (arguments.keys and arguments.last):
+        print("porting cache why: name one executable, two to compare, or --last", file=sys.stderr)
+        return EXIT_USAGE
+    entries = {entry.digest: entry for entry in store.entries()}
+    failures = store.all_failures()
+    if len(arguments.keys) == 2:
+        old, new = (_chosen(store, key, entries) for key in arguments.keys)
+        return _compare(entries[old], entries[new])
+    if arguments.keys:
+        digest = _chosen(store, arguments.keys[0], {**failures, **entries})
+    else:
+        usable = [entry.manifest for entry in entries.values() if entry.manifest is not None]
+        if not usable:
+            raise _unknown(store, "the last one", [])
+        digest = max(usable, key=lambda manifest: manifest.created).digest
+    manifest = entries[digest].manifest if digest in entries else None
+    if digest in entries and manifest is None:
+        print(f"{digest[:_SHORT]} cannot be used: {entries[digest].problem}")
+    if manifest is not None:
+        _print_reason(manifest)
+    for name, failure in failures.get(digest, {}).get("failures", {}).items():
+        print(f"could not be compiled: {_plain(name)}: {failure['reason']}")
+    return EXIT_DONE
+
+
+def _print_reason(manifest: Manifest) -> None:
+    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(manifest.created))
+    print(f"{manifest.digest[:_SHORT]}  {_model(manifest)}  {_engine(manifest)}  compiled {when}")
+    texts = [_plain_line(change.get("text")) for change in manifest.because]
+    if texts:
+        print(f"recompiled: {texts[0]}")
+        print("".join(f"      also: {text}\n" for text in texts[1:]), end="")
+    else:
+        print("compiled because there was no earlier executable of this model")
+
+
+def _plain_line(text: Any) -> str:
+    return "".join(letter if letter.isprintable() else "?" for letter in str(text))
+
+
+def _compare(old: StoredEntry, new: StoredEntry) -> int:
+    try:
+        both = [read_explanation(entry.folder, _manifest_of(entry)) for entry in (old, new)]
+        changes = explain(*both)
+    except DamagedEntryError as error:
+        raise ExecutableError.of("E010", message=f"the two cannot be compared: {error}") from None
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError):
+        raise ExecutableError.of("E010", message="the two cannot be compared: their records are incomplete") from None
+    print(f"from {old.digest[:_SHORT]} to {new.digest[:_SHORT]}:")
+    for change in changes:
+        print(f"  {change.text}")
+    if not changes:
+        print("  nothing that is written down")
+    return EXIT_DONE
+
+
+def _manifest_of(entry: StoredEntry) -> Manifest:
+    if entry.manifest is None:
+        raise DamagedEntryError(f"{entry.digest[:_SHORT]}: {entry.problem}")
+    return entry.manifest
+
+
+def _chosen(store: ExecutableStore, key: str, known: Mapping[str, Any]) -> str:
+    """Return the digest that begins with `key`; ExecutableError E010 without exactly one."""
+    found = [digest for digest in known if digest.startswith(key.strip().lower())] if key.strip() else []
+    if len(found) != 1:
+        raise _unknown(store, key, found)
+    return found[0]
+
+
+def _unknown(store: ExecutableStore, key: str, found: Sequence[str]) -> ExecutableError:
+    message = f"`{key}` is the beginning of {len(found)} executables" if found else f"there is no executable `{key}`"
+    return ExecutableError.of(
+        "E010",
+        message=message,
+        notes=f"looked in `{store.folder}`" if not found else ", ".join(digest[:16] for digest in found[:8]),
+        help="`porting cache list` shows all; `--dir` names another folder",
+    )
+
+
+# -- clear -----------------------------------------------------------------------------------------------------------
+
+
+def _clear(store: ExecutableStore, arguments: argparse.Namespace) -> int:
+    is_limited = arguments.older_than is not None
+    if not (arguments.keys or arguments.failed or arguments.damaged or is_limited or arguments.everything):
+        print(
+            "porting cache clear: name executables, or what to clear: --failed, --damaged, --older-than 7d, --all",
+            file=sys.stderr,
+        )
+        return EXIT_USAGE
+    entries = {entry.digest: entry for entry in store.entries(is_thorough=arguments.damaged)}
+    failures = store.all_failures()
+    named = [_chosen(store, key, {**failures, **entries}) for key in arguments.keys]
+    wanted = [digest for digest, entry in entries.items() if digest in named or _is_wanted(entry, arguments)]
+    num_leftovers = store.sweep()
+    removed = [entries[digest] for digest in wanted if store.remove(digest)]
+    forgotten = list(failures) if arguments.failed or arguments.everything else named
+    num_forgotten = sum(store.forget_failures(digest) for digest in forgotten)
+    _print_cleared(removed, len(wanted) - len(removed), num_forgotten, num_leftovers)
+    return EXIT_DONE if len(removed) == len(wanted) else EXIT_FINDING
+
+
+def _is_wanted(entry: StoredEntry, arguments: argparse.Namespace) -> bool:
+    is_old = arguments.older_than is not None and time.time() - entry.last_used > arguments.older_than
+    return bool(arguments.everything or is_old or (arguments.damaged and entry.manifest is None))
+
+
+def _print_cleared(removed: Sequence[StoredEntry], num_left: int, num_forgotten: int, num_leftovers: int) -> None:
+    plural = "" if len(removed) == 1 else "s"
+    print(f"removed {len(removed)} executable{plural}, {format_bytes(sum(entry.num_bytes for entry in removed))}")
+    if num_forgotten:
+        print(f"forgot the failures of {num_forgotten} step{'' if num_forgotten == 1 else 's'}: they are tried again")
+    if num_leftovers:
+        print(f"cleared away {num_leftovers} leftover{'' if num_leftovers == 1 else 's'} of processes that died")
+    if num_left:
+        print(f"{num_left} could not be removed", file=sys.stderr)
+
+
+# -- export and import -----------------------------------------------------------------------------------------------
+
+
+def _export(store: ExecutableStore, arguments: argparse.Namespace) -> int:
+    entries = {entry.digest: entry for entry in store.entries()}
+    digests = [_chosen(store, key, entries) for key in arguments.keys] or list(entries)
+    if not digests:
+        raise _unknown(store, "to export", [])
+    written = export_archive(store, arguments.file, digests, with_sources=arguments.with_sources)
+    size = format_bytes(Path(arguments.file).stat().st_size)
+    print(f"wrote {len(written)} executable{'' if len(written) == 1 else 's'} to {arguments.file}, {size}")
+    return EXIT_DONE if len(written) == len(digests) else EXIT_FINDING
+
+
+def _import(store: ExecutableStore, arguments: argparse.Namespace) -> int:
+    imported = import_archive(store, arguments.file, is_forced=arguments.force)
+    for manifest in imported.kept:
+        print(f"kept {manifest.digest[:_SHORT]}  {_model(manifest)}  {_engine(manifest)}")
+    for manifest in imported.known:
+        print(f"had  {manifest.digest[:_SHORT]}  {_model(manifest)}  {_engine(manifest)}")
+    if not imported.kept and not imported.known:
+        print("the file holds no executables")
+    return EXIT_DONE

@@ -1,0 +1,114 @@
+"""`porting compile`: makes the executable of an exported step, so that training starts with it at once."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+from porting.cli.export import add_dump_argument, add_step_arguments, capture_target, dump_files, write_dumps
+from porting.diagnostics import Finding, render
+
+__all__ = ["add_arguments", "load_or_capture", "run"]
+
+_EPILOG = """\
+STEP is a file that `porting export` wrote, or a TARGET such as `train.py:make`,
+which is exported and compiled in one go. The executable is kept in the cache
+folder: that of --cache, of PORTING_CACHE_DIR, or ~/.cache/porting. Training finds
+it there if the model, the batch and the options are the same.
+
+a session:
+  $ porting compile model.step
+  model.step: training step of train.py:make, batch 100
+  aot, compiled in 14.2 s
+  ...
+  $ python train.py
+
+exit status: 0 when there is an executable, 1 when the step has to be replayed
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the verb's arguments."""
+    parser.epilog, parser.formatter_class = _EPILOG, argparse.RawDescriptionHelpFormatter
+    parser.add_argument("step", metavar="STEP", help="an exported step, or a target as in train.py:make")
+    parser.add_argument("--cache", metavar="DIR", help="the folder of executables")
+    parser.add_argument(
+        "--engine", default="auto", metavar="NAME", help="auto, which measures, aot, inductor, ... (default: auto)"
+    )
+    parser.add_argument("--seconds", type=float, metavar="S", help="how long `auto` may measure (default: 180)")
+    add_step_arguments(parser)
+    add_dump_argument(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Compile, say what came of it, and tell by the status whether training will be faster for it."""
+    step = load_or_capture(arguments)
+    print(f"{arguments.step}: {step.graph.mode} step{f' of {step.target}' if step.target else ''}, {step.batch}")
+    dumps = dump_files(arguments.dump_graph, _beside(arguments.step))
+    # the compiler and its engines are loaded only once the step is known to be right
+    from porting.exports.compiling import compile_step
+
+    obtained = compile_step(
+        step,
+        engine=arguments.engine,
+        cache_dir=arguments.cache,
+        tuning_seconds=arguments.seconds,
+        report=lambda finding: _show(finding, arguments.format),
+    )
+    write_dumps(step, dumps)
+    if obtained.tuning is not None:
+        print(obtained.tuning)
+    seconds = ", ".join(f"{what} {time:.2f} s" for what, time in obtained.seconds.items())
+    print(f"{obtained.summary}: {_ORIGINS[obtained.origin]} ({seconds})")
+    return 0 if obtained.origin != "replay" or obtained.tuning is not None or arguments.engine == "replay" else 1
+
+
+_ORIGINS = {
+    "hit": "it was in the cache",
+    "compiled": "compiled and kept in the cache",
+    "replay": "the step is replayed",
+}
+
+
+def load_or_capture(arguments: argparse.Namespace) -> Any:
+    """Return the exported step that `arguments.step` names, or capture that of a target.
+
+    Raises ExecutableError: E023 and E024 for a file that cannot be used, E025 for one that was exported for another
+    batch than `arguments` ask for, E020 to E022 for a target that cannot be used.
+    """
+    import dataclasses
+
+    from porting.exports import is_step_file, load_step
+    from porting.exports.compiling import require_batch, require_settings
+
+    path = Path(arguments.step)
+    if not path.is_file() and ":" in arguments.step:
+        arguments.target = arguments.step
+        return capture_target(arguments)
+    if path.suffix == ".py" and not is_step_file(path):
+        arguments.target = arguments.step  # a file without a name: the loader says which there are
+        return capture_target(arguments)
+    step = load_step(path)
+    require_batch(
+        step,
+        path=path,
+        micro=arguments.batch,
+        accumulation=arguments.accumulation,
+        replicas=arguments.replicas,
+        iterations=arguments.iterations,
+    )
+    require_settings(step, mode=arguments.mode, precision=arguments.precision)
+    if arguments.computation_order is not None:
+        step = dataclasses.replace(step, computation_order=arguments.computation_order)
+    return step
+
+
+def _beside(name: str) -> Path:
+    """Return the path that dumps without a name of their own lie beside."""
+    return Path(name.rpartition(":")[0] or name) if not Path(name).is_file() else Path(name)
+
+
+def _show(finding: Finding, form: str) -> None:
+    print(render(finding, form), file=sys.stderr)

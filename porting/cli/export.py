@@ -1,0 +1,174 @@
+"""`porting export`: captures a training step in one process, for another to compile."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Optional, Tuple
+
+from porting.command_line import count
+from porting.diagnostics import ExecutableError
+
+__all__ = [
+    "add_arguments",
+    "add_dump_argument",
+    "add_step_arguments",
+    "capture_target",
+    "dump_files",
+    "run",
+    "write_dumps",
+    "writing",
+]
+
+_EPILOG = """\
+TARGET is `file.py:name` or `package.module:name`. The name is that of a function
+that returns (model, loss, batch), and if need be an optimizer and PortOptions;
+it gets the batch size if it has a parameter `batch_size`.
+
+a session:
+  $ porting export train.py:make --batch 100 -o model.step
+  model.step: training step of train.py:make, batch 100
+  $ porting compile model.step
+  ...
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the verb's arguments."""
+    parser.epilog, parser.formatter_class = _EPILOG, argparse.RawDescriptionHelpFormatter
+    parser.add_argument("target", metavar="TARGET", help="what to export, as in train.py:make")
+    parser.add_argument("-o", "--output", required=True, metavar="FILE", help="the file to write, as in model.step")
+    parser.add_argument("--no-weights", action="store_true", help="leave the values of parameters and buffers out")
+    add_step_arguments(parser)
+    add_dump_argument(parser)
+
+
+def add_step_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what says how a step of a target runs."""
+    step = parser.add_argument_group("the step")
+    step.add_argument("--batch", type=count, metavar="N", help="samples of a micro-batch (default: the target's)")
+    step.add_argument("--mode", choices=("training", "inference"), help="(default: training)")
+    step.add_argument(
+        "--precision", choices=("float32", "float16", "bfloat16", "mixed"), help="(default: the target's, or float32)"
+    )
+    for name, what in (
+        ("accumulation", "micro-batches of an optimizer step"),
+        ("replicas", "replicas of the model"),
+        ("iterations", "optimizer steps of a call"),
+    ):
+        step.add_argument(f"--{name}", type=count, metavar="N", help=f"{what} (default: the target's, or 1)")
+    step.add_argument(
+        "--computation-order",
+        metavar="POLICY",
+        help="what to compute twice instead of keeping it: chen, gttime, gtmem, ... (default: none)",
+    )
+
+
+def add_dump_argument(parser: argparse.ArgumentParser) -> None:
+    """Add `--dump-graph`."""
+    parser.add_argument(
+        "--dump-graph",
+        action="append",
+        default=[],
+        metavar="FORMAT[=FILE]",
+        help="write the graph as text, json, dot or onnx; without a file beside the step's",
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Capture the step, write it, and say what it is."""
+    start = time.perf_counter()
+    step = capture_target(arguments)
+    output = Path(arguments.output)
+    dumps = dump_files(arguments.dump_graph, output)
+    with writing(output):
+        step.save(output, weights=not arguments.no_weights)
+    write_dumps(step, dumps)
+    print(f"{output}: {step.graph.mode} step of {step.target}, {step.batch}")
+    print(f"captured in {time.perf_counter() - start:.2f} s; compile it: porting compile {output}", file=sys.stderr)
+    return 0
+
+
+def capture_target(arguments: argparse.Namespace) -> Any:
+    """Load the target that `arguments` name and capture its step under their options."""
+    # torch is loaded by the verbs that need it, and not for `porting --help`
+    from porting.cli.targets import load_target
+    from porting.exports import capture
+    from porting.options import PortOptions
+
+    target = load_target(arguments.target, batch_size=arguments.batch)
+    options = (target.options or PortOptions()).replace(**_changes(arguments, target.rows))
+    is_training = arguments.mode != "inference"
+    rows = options.samples_per_call if is_training else options.samples_per_inference_call
+    return capture(
+        target.model,
+        target.loss,
+        target.batch_of(rows),
+        optimizer=target.optimizer,
+        options=options,
+        mode=arguments.mode or "training",
+        target=arguments.target,
+    )
+
+
+def _changes(arguments: argparse.Namespace, rows: int) -> Dict[str, Any]:
+    changes = {
+        "micro_batch": arguments.batch if arguments.batch is not None else rows,
+        "accumulation": arguments.accumulation,
+        "replicas": arguments.replicas,
+        "device_iterations": arguments.iterations,
+        "precision": arguments.precision,
+        "computation_order": arguments.computation_order,
+    }
+    return {name: value for name, value in changes.items() if value is not None}
+
+
+# -- files -------------------------------------------------------------------------------------------------------------
+
+
+def dump_files(wanted: List[str], beside: Path) -> List[Tuple[str, Optional[Path]]]:
+    """Read `FORMAT[=FILE]` and choose the names of files that have none; `-` is the standard output.
+
+    Raises ExecutableError E028 for an unknown format.
+    """
+    from porting.exports.dumps import require_format
+
+    found: List[Tuple[str, Optional[Path]]] = []
+    for text in wanted:
+        form, _, name = text.partition("=")
+        require_format(form)
+        suffix = {"text": ".txt"}.get(form, f".{form}")
+        found.append((form, None if name == "-" else Path(name) if name else beside.with_suffix(suffix)))
+    return found
+
+
+def write_dumps(step: Any, files: List[Tuple[str, Optional[Path]]]) -> None:
+    """Write the graph of `step` in the formats and to the files that were asked for."""
+    from porting.atomic_files import write_atomically
+    from porting.exports.dumps import dump_graph
+
+    for form, path in files:
+        content = dump_graph(step, form)
+        if path is None:
+            sys.stdout.flush()
+            sys.stdout.buffer.write(content)
+        else:
+            with writing(path):
+                write_atomically(path, content)
+            print(f"{path}: the graph as {form}")
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn what keeps a file from being written into a finding."""
+    try:
+        yield
+    except OSError as error:
+        raise ExecutableError.of(
+            "E029",
+            message=f"`{path}` cannot be written: {error.strerror or error}",
+            help="choose a folder that is there, that you may write to, and that has room",
+        ) from error

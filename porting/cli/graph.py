@@ -1,0 +1,48 @@
+"""`porting graph`: shows the captured graph of a target or an exported step."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from porting.cli.compile import load_or_capture
+from porting.cli.export import add_step_arguments, dump_files, write_dumps
+
+__all__ = ["add_arguments", "run"]
+
+_EPILOG = """\
+STEP is a file that `porting export` wrote, or a TARGET such as `train.py:make`.
+
+  $ porting graph train.py:make --batch 100
+  # training step of train.py:make, batch 100
+  ...
+  $ porting graph model.step --as dot -o model.dot
+  $ porting graph model.step --orders none,chen,gttime
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the verb's arguments; `--format` is that of findings."""
+    parser.epilog, parser.formatter_class = _EPILOG, argparse.RawDescriptionHelpFormatter
+    parser.add_argument("step", metavar="STEP", help="an exported step, or a target as in train.py:make")
+    parser.add_argument("--as", dest="form", default="text", metavar="FORMAT", help="text, json, dot or onnx")
+    parser.add_argument("-o", "--output", default="-", metavar="FILE", help="where to (default: the standard output)")
+    parser.add_argument(
+        "--orders", metavar="A,B,...", help="compare what these computation orders keep and compute again instead"
+    )
+    add_step_arguments(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Write the graph, or the comparison of computation orders."""
+    if arguments.orders is None:
+        files = dump_files([f"{arguments.form}={arguments.output}"], Path())
+        write_dumps(load_or_capture(arguments), files)
+        return 0
+    step = load_or_capture(arguments)
+    from porting.engines.recomputation_costs import costs_of_orders, format_costs
+
+    print(f"{arguments.step}: {step.batch}", file=sys.stderr)
+    print(format_costs(costs_of_orders(step.graph, arguments.orders.split(","))))
+    return 0

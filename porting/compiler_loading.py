@@ -1,0 +1,52 @@
+"""torch's compiler is loaded when something is compiled with it, not when an optimizer is made.
+
+torch keeps its compiler away from some functions of its own, those of optimizers among them, and loads it for that:
+a second of work at the start of each program that makes an optimizer, also of those that never compile.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import torch
+
+__all__ = ["is_compiler_loaded", "load_compiler_late", "optimizers_load_compiler_late"]
+
+_COMPILER = "torch._dynamo"
+# where torch's wrapper keeps what it calls in the end, once it has loaded the compiler
+_KEPT = "__dynamo_disable"
+
+
+def is_compiler_loaded() -> bool:
+    """Tell whether torch's compiler is in this process, or is being loaded by some thread."""
+    return _COMPILER in sys.modules
+
+
+def load_compiler_late(wrapper: Any) -> bool:
+    """Let a function that torch keeps its compiler away from run without loading it, as long as nobody else does.
+
+    A compiler that is not loaded compiles nothing, so there is nothing to keep away. Once it is loaded, by whatever
+    part of the program, torch's own wrapper does its work as if this function had never been called. Returns whether
+    `wrapper` is such a function of a torch that works in this way; all others are left alone.
+    """
+    function = getattr(wrapper, "__wrapped__", None)
+    code = getattr(wrapper, "__code__", None)
+    if function is None or code is None or _KEPT not in code.co_consts or is_compiler_loaded():
+        return False
+
+    def until_it_is_loaded(*args: Any, **kwargs: Any) -> Any:
+        if not is_compiler_loaded():
+            return function(*args, **kwargs)
+        if function.__dict__.get(_KEPT) is until_it_is_loaded:
+            delattr(function, _KEPT)
+        return wrapper(*args, **kwargs)
+
+    setattr(function, _KEPT, until_it_is_loaded)
+    return True
+
+
+def optimizers_load_compiler_late() -> None:
+    """Let programs that never compile with torch make and use optimizers without loading its compiler."""
+    for function in vars(torch.optim.Optimizer).values():
+        load_compiler_late(function)

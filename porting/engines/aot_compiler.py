@@ -1,0 +1,106 @@
+"""Programs as shared libraries: what the engine `aot` does in the process that compiles.
+
+Compiling takes some 10 s of processor time for a small step, of which 4 are the loading of torch and Inductor. What
+was measured and is used here (mushroom MLP, one thread, seconds of the C++ compiler): the tests of each instruction
+set that Inductor compiles cost 7, answered from the compiler's flags 0.1; precompiled headers cost 5 where nobody
+else uses them; debug information costs 1 and makes the library four times as large; checks of the arguments, which
+`LoadedProgram` does, cost 0.5 and grow with the number of parameters. The wrapper at -O0 would save 1 and loses a
+tenth of the speed of small steps. Stack allocation, memory planning and fused multiply-add change nothing measurable.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any, Dict, List
+
+import torch
+import torch._inductor
+from torch._inductor import cpu_vec_isa
+from torch._inductor.codegen.cpp_wrapper_cpu import CppWrapperCpu
+from torch._inductor.cpp_builder import get_cpp_compiler
+
+from .aot import LIBRARY, OPERATORS, RUNNER, load_program
+from .compile_settings import CompileSettings
+from .index_guards import install_index_guards
+from .matmul_kernels import use_faster_products
+from .program_file import read_program
+from .programs import Program
+
+__all__ = ["common_options", "compile_here", "example_arguments", "prepare_inductor"]
+
+_NO_CHECKS = """
+static inline bool _check_aoti_runtime_check_inputs_env() { return false; }
+static inline void __check_inputs_outputs(AtenTensorHandle*, AtenTensorHandle*) {}
+"""
+
+
+def compile_here(program_file: Path, folder: Path, *, settings: CompileSettings) -> None:
+    """Compile a program in this process and put a library and what `load_program` must know into `folder`."""
+    if settings.device != "cpu":
+        raise ValueError("the engine `aot` compiles for the processor; use `inductor` for a GPU")
+    program = read_program(program_file)
+    prepare_inductor(settings)
+    if not settings.is_deterministic:
+        use_faster_products(program.module, example_arguments(program), num_threads=settings.num_threads)
+    build = Path("build").resolve()
+    options = {
+        **common_options(program, settings),
+        "aot_inductor.output_path": str(build / LIBRARY),
+        "aot_inductor.precompile_headers": False,
+        "aot_inductor.enable_line_tables": False,
+        "aot_inductor.enable_frame_pointer": False,
+        **settings.inductor_options,
+    }
+    library = torch._inductor.aot_compile(program.module, tuple(example_arguments(program)), options=options)
+    shutil.copyfile(str(library), folder / LIBRARY)
+    for operators in build.glob("*.wrapper.json"):
+        shutil.copyfile(operators, folder / OPERATORS)
+    facts = {
+        "torch": torch.__version__,
+        "num_results": program.num_results,
+        "arguments": [spec.to_dict() for spec in program.arguments],
+    }
+    (folder / RUNNER).write_text(json.dumps(facts), encoding="utf-8")
+    load_program(folder)  # a library that cannot be loaded is a failure of the compiler
+
+
+def common_options(program: Program, settings: CompileSettings) -> Dict[str, Any]:
+    """Return the options of Inductor that do not depend on the form of the result."""
+    return {
+        "cpp.threads": settings.num_threads,
+        "cpp.vec_isa_ok": True,
+        "emulate_precision_casts": program.has_halves,
+        "fallback_random": True,  # the operators of eager PyTorch draw the numbers, in the graph's order
+        "layout_optimization": settings.chooses_layouts,
+        "size_asserts": False,
+    }
+
+
+def prepare_inductor(settings: CompileSettings) -> None:
+    """Change Inductor, in this process, so that it compiles faster and its code does not end the process."""
+    install_index_guards()
+    torch.use_deterministic_algorithms(settings.is_deterministic)
+    torch.set_num_threads(1)
+    cpu_vec_isa.VecISA.check_build = _has_instructions  # type: ignore[method-assign]
+    if not hasattr(CppWrapperCpu, "generate_input_output_runtime_checks"):
+        raise RuntimeError(f"the Inductor of torch {torch.__version__} checks arguments in another way")
+    CppWrapperCpu.generate_input_output_runtime_checks = _write_no_checks  # type: ignore[method-assign]
+
+
+def _write_no_checks(wrapper: Any) -> None:
+    wrapper.prefix.splice_aot(_NO_CHECKS)
+
+
+def _has_instructions(isa: Any, _code: str) -> bool:
+    """Ask the C++ compiler whether it knows the flags of an instruction set, which torch says the processor has."""
+    command = [get_cpp_compiler(), *isa.build_arch_flags().split(), "-x", "c++", "-E", os.devnull]
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+def example_arguments(program: Program, *, device: str = "cpu") -> List[torch.Tensor]:
+    """Return tensors like those that the program takes, without values and, until they are touched, without memory."""
+    return [torch.empty_strided(spec.shape, spec.stride, dtype=spec.dtype, device=device) for spec in program.arguments]

@@ -1,0 +1,58 @@
+"""What a call of an engine keeps apart: the random stream, the modes of the caller, the memory of its results."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import ExitStack, contextmanager
+from typing import AbstractSet, Any, ContextManager, Iterator
+
+import torch
+
+from .device_state import DeviceState
+
+__all__ = ["narrow", "own", "own_random_stream", "undisturbed"]
+
+
+def narrow(tensor: torch.Tensor, position: int, num_slices: int) -> torch.Tensor:
+    """Cut the rows at `position` out of an input of `num_slices` micro-batches; a scalar is the same for all."""
+    if num_slices == 1 or tensor.dim() == 0:
+        return tensor
+    rows = tensor.shape[0] // num_slices
+    return tensor.narrow(0, position * rows, rows)
+
+
+def own(result: torch.Tensor, shared: AbstractSet[int]) -> torch.Tensor:
+    """Return a result that nothing else will write to: a copy where it is a view of a weight, buffer or input.
+
+    `shared` are the addresses of their memory.
+    """
+    result = result.detach()
+    return result.clone() if result.untyped_storage().data_ptr() in shared else result
+
+
+def undisturbed() -> ContextManager[Any]:
+    """Shut out the modes of a caller that would reach into the graph's operators."""
+    contexts = ExitStack()
+    if torch.is_inference_mode_enabled():
+        contexts.enter_context(torch.inference_mode(False))
+    if torch.is_autocast_enabled("cpu"):
+        contexts.enter_context(torch.autocast("cpu", enabled=False))
+    return contexts
+
+
+# Torch has one generator for all threads; re-entrant for a callback that runs another model.
+_one_stream_at_a_time = threading.RLock()
+
+
+@contextmanager
+def own_random_stream(state: DeviceState) -> Iterator[None]:
+    """Let random operators draw from the device's stream; without a seed it starts where the host's stands."""
+    with _one_stream_at_a_time:
+        host = torch.get_rng_state()
+        if state.rng_state is not None:
+            torch.set_rng_state(state.rng_state)
+        try:
+            yield
+            state.rng_state = torch.get_rng_state()
+        finally:
+            torch.set_rng_state(host)

@@ -1,0 +1,94 @@
+"""The engines whose programs a compiler makes: a folder on disk holds all that a later process needs to run them.
+
+In the folder: `call.json` (how a call uses the programs) and, for each role, `<role>.program` (what is compiled) and
+`<role>/` (what the compiler made of it).
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+import threading
+import time
+import weakref
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Callable, Optional
+
+import torch
+
+from ..atomic_files import write_atomically
+from ..capture import StepGraph
+from . import aot, inductor
+from .call_layout import CallLayout
+from .compile_settings import CompileLimits, CompileSettings
+from .compiled import CompiledExecutable
+from .executable import BuildRequest
+from .program_file import write_program
+from .replay import ReplayExecutable
+from .step_program import build_programs
+
+__all__ = ["AOT", "INDUCTOR", "CompiledEngine"]
+
+_LAYOUT = "call.json"
+# Tracing patches torch for the whole process.
+_one_trace_at_a_time = threading.Lock()
+
+
+class CompiledEngine:
+    """Whole optimizer steps as programs of torch's compiler, which `module` makes and loads one by one."""
+
+    def __init__(self, name: str, module: Any) -> None:
+        """Nothing is compiled."""
+        self.name = name
+        self._module = module
+
+    def __call__(self, graph: StepGraph, request: BuildRequest) -> CompiledExecutable:
+        """Compile into a folder that goes with the executable."""
+        folder = Path(tempfile.mkdtemp(prefix="porting-"))
+        try:
+            self.compile(graph, request, folder, limits=CompileLimits())
+            executable = self.load(graph, request, folder)
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+        weakref.finalize(executable, shutil.rmtree, folder, True)
+        return executable
+
+    def compile(
+        self,
+        graph: StepGraph,
+        request: BuildRequest,
+        folder: Path,
+        *,
+        limits: CompileLimits,
+        progress: Optional[Callable[[float], None]] = None,
+    ) -> None:
+        """Trace the programs of `graph` and compile each into `folder`.
+
+        Raises NotCompilable for a step that needs replay and CompileFailure where the compiler fails.
+        """
+        deadline = time.monotonic() + limits.seconds
+        with _one_trace_at_a_time:
+            programs = build_programs(graph, request)
+        settings = CompileSettings(
+            num_threads=request.variant.num_threads or torch.get_num_threads(),
+            is_deterministic=torch.are_deterministic_algorithms_enabled(),
+        )
+        for role, program in programs.by_role.items():
+            file = folder / f"{role}.program"
+            write_program(program, file)
+            left = replace(limits, seconds=max(1.0, deadline - time.monotonic()))
+            self._module.compile_program(file, folder / role, settings=settings, limits=left, progress=progress)
+        write_atomically(folder / _LAYOUT, json.dumps(programs.layout.to_dict()).encode())
+
+    def load(self, graph: StepGraph, request: BuildRequest, folder: Path) -> CompiledExecutable:
+        """Make the executable of the programs in `folder`; nothing is traced, and no compiler is imported for aot."""
+        layout = CallLayout.from_dict(json.loads((folder / _LAYOUT).read_bytes()))
+        runners = {role: self._module.load_program(folder / role) for role in layout.arguments}
+        return CompiledExecutable(graph, request, layout, runners, lambda: ReplayExecutable(graph), name=self.name)
+
+
+AOT = CompiledEngine("aot", aot)
+INDUCTOR = CompiledEngine("inductor", inductor)

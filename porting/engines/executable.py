@@ -1,0 +1,137 @@
+"""What every engine makes, and what it makes it of: `Executable`, `BuildRequest` and `Variant`."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Mapping, Optional, Protocol, Sequence, Tuple
+
+import torch
+
+from ..capture import StepGraph
+from .call_plan import CallPlan
+from .compile_settings import CompileLimits
+from .device_state import DeviceState
+from .replica_groups import ReplicaGroups
+from .step_anchors import StepObserver
+
+__all__ = ["BuildRequest", "CompilingEngine", "Engine", "Executable", "Variant", "is_compiling"]
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One way to run the same step: an engine and what it may choose without changing the mathematics.
+
+    `channels_last` lays out images and convolution weights with the channels innermost. `fused_update` makes the replay
+    engine use torch's fused optimizer kernels, which round differently from the plain ones. `steps_per_run` device
+    iterations are one program of the compiled engines. `turns_at_once` is how many micro-batches run as one larger
+    batch at most, None for as many as pay in general. `num_threads` is what the program is compiled for, None for
+    torch's number.
+
+    >>> Variant("aot", channels_last=True).label
+    'aot, channels-last'
+    """
+
+    engine: str = "replay"
+    channels_last: bool = False
+    fused_update: bool = False
+    steps_per_run: int = 1
+    turns_at_once: Optional[int] = None
+    num_threads: Optional[int] = None
+
+    @property
+    def label(self) -> str:
+        """The variant in a few words, as reports name it."""
+        parts = [self.engine]
+        parts += ["channels-last"] if self.channels_last else []
+        parts += ["fused update"] if self.fused_update else []
+        parts += [f"{self.steps_per_run} steps a run"] if self.steps_per_run > 1 else []
+        parts += [f"{self.turns_at_once} micro-batches at once"] if self.turns_at_once is not None else []
+        parts += [f"{self.num_threads} thread(s)"] if self.num_threads is not None else []
+        return ", ".join(parts)
+
+    def to_dict(self) -> Dict[str, Any]:
+        """Return plain values, fit for JSON."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Variant:
+        """Make the variant that `to_dict` described."""
+        return cls(**values)
+
+
+@dataclass(frozen=True)
+class BuildRequest:
+    """What an executable is built for, besides its graph.
+
+    `groups` are the settings of the optimizer's parameter groups and `group_names` the parameters of each, both empty
+    in inference; numbers such as the learning rate may be others in each call. `replica_groups` names the parameters
+    that differ between groups of replicas. `observer` looks at single training steps, which only the replay engine can
+    show it.
+    """
+
+    plan: CallPlan
+    groups: Tuple[Any, ...] = ()
+    group_names: Tuple[Tuple[str, ...], ...] = ()
+    variant: Variant = Variant()
+    replica_groups: Mapping[str, ReplicaGroups] = field(default_factory=dict)
+    observer: Optional[StepObserver] = None
+
+
+class Executable(Protocol):
+    """A step that can run: `run` has the semantics of `ReplayExecutable.run`, whatever the engine."""
+
+    name: str
+
+    def run(
+        self,
+        state: DeviceState,
+        inputs: Sequence[torch.Tensor],
+        plan: CallPlan,
+        *,
+        groups: Sequence[Any] = (),
+        group_names: Sequence[Sequence[str]] = (),
+    ) -> List[torch.Tensor]:
+        """Run one device call on a full batch and update `state`."""
+
+
+class Engine(Protocol):
+    """What the table of engines and the entry points `porting.engines` name: something that makes executables.
+
+    `graph` has the memory format of `request.variant` already. An engine that cannot do a step raises `NotCompilable`
+    with the reason; whatever else it raises is told the user, and replay runs the step.
+    """
+
+    def __call__(self, graph: StepGraph, request: BuildRequest) -> Executable:
+        """Return an executable of `graph`, ready to run."""
+
+
+class CompilingEngine(Engine, Protocol):
+    """An engine whose executables can be kept on disk: making one and loading it are apart."""
+
+    def compile(
+        self,
+        graph: StepGraph,
+        request: BuildRequest,
+        folder: Path,
+        *,
+        limits: CompileLimits,
+        progress: Callable[[float], None],
+    ) -> None:
+        """Write all that `load` needs into the empty `folder`; it may be called by any thread.
+
+        `progress` wants to be called every second or so, with the seconds so far; what it raises must come through, and
+        leave nothing running. Raises `NotCompilable` or `CompileFailure` with the reason.
+        """
+
+    def load(self, graph: StepGraph, request: BuildRequest, folder: Path) -> Executable:
+        """Make the executable of what `compile` wrote, in this process or another; `folder` stays as it is.
+
+        Raises any exception for a folder that is damaged.
+        """
+
+
+def is_compiling(engine: Any) -> bool:
+    """Tell whether `engine` is a `CompilingEngine`."""
+    return callable(getattr(engine, "compile", None)) and callable(getattr(engine, "load", None))

@@ -1,0 +1,160 @@
+"""Which library multiplies matrices: for each product of a program the faster one, measured where it is compiled.
+
+ATen multiplies matrices of single precision by its BLAS, torch's builds for x86 by MKL. oneDNN, which torch has too, is
+faster by a fifth for many shapes on processors of AMD and slower for others, and multiplying only small ones never
+matters. The sums are rounded in another order, no more.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+import torch
+from torch.fx.passes.fake_tensor_prop import FakeTensorProp
+
+__all__ = ["Product", "choose_matmul_kernels", "is_faster_by_onednn", "products", "use_faster_products"]
+
+aten = torch.ops.aten
+
+# Products of fewer multiplications take microseconds, of which the call is a good part.
+_MIN_MULTIPLICATIONS = 1 << 22
+_MIN_GAIN = 1.04
+_NUM_ROUNDS = 9
+
+
+class Product(NamedTuple):
+    """The shapes and strides of the factors of a matrix product, and whether a bias is added to each row."""
+
+    left_shape: Tuple[int, ...]
+    left_stride: Tuple[int, ...]
+    right_shape: Tuple[int, ...]
+    right_stride: Tuple[int, ...]
+    has_bias: bool
+
+
+def use_faster_products(
+    module: torch.fx.GraphModule, arguments: Sequence[torch.Tensor], *, num_threads: int
+) -> Dict[Product, bool]:
+    """Choose the kernels of all products of `module`, in a process that compiles it for `num_threads` and then ends.
+
+    `arguments` are tensors like those that the module takes. Returns what was found, as `choose_matmul_kernels` does.
+    """
+    if not torch.backends.mkldnn.is_available():
+        return {}
+    FakeTensorProp(module).propagate(*arguments)
+    before = torch.get_num_threads()
+    torch.set_num_threads(num_threads)
+    try:
+        chosen = choose_matmul_kernels(module.graph)
+    finally:
+        torch.set_num_threads(before)
+    if any(chosen.values()):
+        _install_lowering()
+        module.recompile()
+    return chosen
+
+
+def products(graph: torch.fx.Graph) -> Dict[Product, List[torch.fx.Node]]:
+    """Return the nodes of each product of two float32 matrices that is large enough to be worth a choice."""
+    found: Dict[Product, List[torch.fx.Node]] = {}
+    for node in graph.nodes:
+        product = _product(node)
+        if product is not None:
+            found.setdefault(product, []).append(node)
+    return found
+
+
+def _product(node: torch.fx.Node) -> Optional[Product]:
+    if node.target is aten.mm.default:
+        left, right, bias = node.args[0], node.args[1], None
+    elif node.target is aten.addmm.default and not node.kwargs:
+        bias, left, right = node.args[:3]
+    else:
+        return None
+    values = [_value(factor) for factor in (left, right)]
+    if any(value is None or value.dtype != torch.float32 or value.device.type != "cpu" for value in values):
+        return None
+    (rows, inner), columns = values[0].shape, values[1].shape[1]
+    if rows * inner * columns < _MIN_MULTIPLICATIONS or (bias is not None and _value(bias).dim() != 1):
+        return None
+    return Product(
+        tuple(values[0].shape), values[0].stride(), tuple(values[1].shape), values[1].stride(), bias is not None
+    )
+
+
+def _value(argument: Any) -> Any:
+    return argument.meta.get("val") if isinstance(argument, torch.fx.Node) else None
+
+
+def choose_matmul_kernels(
+    graph: torch.fx.Graph, *, is_faster: Optional[Callable[[Product], bool]] = None
+) -> Dict[Product, bool]:
+    """Let oneDNN multiply, in place, where it is the faster one; return for each product whether it is.
+
+    The nodes of `graph` need values (`meta["val"]`). Torch must have as many threads as the program will.
+    """
+    measure = is_faster_by_onednn if is_faster is None else is_faster
+    chosen = {}
+    for product, nodes in products(graph).items():
+        chosen[product] = measure(product)
+        if chosen[product]:
+            for node in nodes:
+                _replace(graph, node)
+    return chosen
+
+
+def _replace(graph: torch.fx.Graph, node: torch.fx.Node) -> None:
+    bias, left, right = node.args if node.target is aten.addmm.default else (None, *node.args)
+    with graph.inserting_before(node):
+        transposed = graph.call_function(aten.t.default, (right,))
+        transposed.meta["val"] = _value(right).t()
+        arguments = (left, transposed, bias, "none", [], "")
+        replaced = graph.call_function(torch.ops.mkldnn._linear_pointwise.default, arguments)
+    replaced.meta.update(node.meta)
+    node.replace_all_uses_with(replaced)
+    graph.erase_node(node)
+
+
+def is_faster_by_onednn(product: Product) -> bool:
+    """Measure both libraries in turns on random numbers: the medians of the times decide, and a tie stays with ATen."""
+    left = torch.empty_strided(product.left_shape, product.left_stride).normal_()
+    right = torch.empty_strided(product.right_shape, product.right_stride).normal_()
+    bias = torch.randn(product.right_shape[1]) if product.has_bias else None
+    transposed = right.t()
+
+    def by_blas() -> torch.Tensor:
+        return torch.mm(left, right) if bias is None else torch.addmm(bias, left, right)
+
+    def by_onednn() -> torch.Tensor:
+        # the compiled program makes the transposed factor contiguous in each step, too
+        result: torch.Tensor = torch.ops.mkldnn._linear_pointwise(
+            left.contiguous(), transposed.contiguous(), bias, "none", [], ""
+        )
+        return result
+
+    ratios = [_seconds(by_blas) / _seconds(by_onednn) for _round in range(_NUM_ROUNDS + 1)]
+    return statistics.median(ratios[1:]) >= _MIN_GAIN
+
+
+def _seconds(function: Callable[[], torch.Tensor]) -> float:
+    start = time.perf_counter()
+    function()
+    return time.perf_counter() - start
+
+
+def _install_lowering() -> None:
+    """Let Inductor, in this process, call oneDNN's product with weights that change; its own rule wants constants."""
+    from torch._inductor import ir, mkldnn_ir
+    from torch._inductor.fx_passes import mkldnn_fusion
+    from torch._inductor.lowering import lowerings
+
+    mkldnn_fusion._mkldnn_fusion_init()
+
+    def lower(left: Any, right: Any, bias: Any, attr: str, scalars: Any, algorithm: str) -> Any:
+        made = mkldnn_ir.LinearUnary.create(left, right, bias, attr, scalars, algorithm)
+        return ir.TensorBox.create(made)
+
+    operator = torch.ops.mkldnn._linear_pointwise
+    lowerings[operator] = lowerings[operator.default] = lower

@@ -1,0 +1,265 @@
+"""One run of micro-batches as a flat graph of ATen operators: forward, and the gradients of the trained parameters."""
+
+from __future__ import annotations
+
+import operator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Callable, Iterator, List, Optional, Sequence, Set, Tuple
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from ..capture import StepGraph
+from ..capture.device_operators import device_operator
+from ..capture.graph_flow import is_random, output_nodes
+from ..capture.subgraphs import Body, bodies_of, run_cond, run_for_loop
+from .attention_gradient import ATTENTION_GRADIENT
+from .batched_turns import only_mapped_operators
+from .call_guards import undisturbed
+from .graph_function import GraphFunction
+from .programs import NotCompilable
+from .recomputation import run_segment
+from .strided_group_norm import strided_group_norm
+
+__all__ = ["TracedRun", "fake_tensors", "require_traceable", "trace", "trace_run", "without_branches"]
+
+aten = torch.ops.aten
+
+
+@dataclass(frozen=True)
+class TracedRun:
+    """The graph of `num_turns` micro-batches at once.
+
+    It takes the parameters and buffers of one replica, the rows of the inputs, the constants, and if it trains the seed
+    of the gradient. It returns the results, as the call would, then a gradient for each of `with_gradient`, indices of
+    parameters. Results of several micro-batches are stacked. `patterns` are tensors like the results of one, without
+    values.
+    """
+
+    graph: torch.fx.Graph
+    num_turns: int
+    num_results: int
+    takes_seed: bool
+    with_gradient: Tuple[int, ...]
+    patterns: Tuple[torch.Tensor, ...]
+
+
+def require_traceable(graph: StepGraph) -> None:
+    """Raise NotCompilable for a graph with an operator that does more than to compute on the device."""
+    _require_traceable(graph.graph)
+    for value in graph.constant_values:
+        if value.layout != torch.strided:
+            raise NotCompilable("a constant of the graph is sparse")
+
+
+def _require_traceable(graph: torch.fx.Graph) -> None:
+    for node in graph.nodes:
+        if node.op == "call_function":
+            reason = _hindrance(node)
+            if reason:
+                raise NotCompilable(reason)
+            for body in bodies_of(node):
+                _require_traceable(body.graph)
+
+
+def _hindrance(node: torch.fx.Node) -> str:
+    target: Any = node.target
+    name = node.meta.get("operator", getattr(target, "__name__", str(target)))
+    if isinstance(target, torch._ops.OpOverload):
+        special = device_operator(target)
+        if special is not None and special.run is not None and not special.is_pure:
+            return f"`{name}` runs on the host"
+        return ""
+    if target is run_cond:
+        branches = [inner for body in bodies_of(node) for inner in body.graph.nodes]
+        if not all(map(_may_run_in_vain, branches)):
+            return "a branch has an operator that may run only if the branch is taken"
+        return ""
+    if target in (operator.getitem, torch._C._set_grad_enabled, run_for_loop, run_segment, strided_group_norm):
+        return ""
+    return f"`{name}` calls the host"
+
+
+# Their values can be such that they fail.
+_MAY_FAIL = ("index", "embedding", "gather", "scatter", "take", "select", "nll_loss", "one_hot", "cholesky", "inv")
+
+
+def _may_run_in_vain(node: torch.fx.Node) -> bool:
+    """Tell whether a node of a branch changes nothing and cannot fail where the other branch is taken."""
+    if node.op != "call_function" or node.target is operator.getitem:
+        return True
+    if is_random(node) or not isinstance(node.target, torch._ops.OpOverload) or node.target.namespace != "aten":
+        return False
+    return not any(part in node.target._schema.name for part in _MAY_FAIL)
+
+
+def without_branches(graph: torch.fx.Graph) -> torch.fx.Graph:
+    """Return `graph`, or a copy in which both branches of a condition run and its value selects the results."""
+    if not any(node.target is run_cond or bodies_of(node) for node in graph.nodes):
+        return graph
+    copied = torch.fx.Graph()
+    copied.output(copied.graph_copy(graph, {}))
+    for node in copied.nodes:
+        if node.target is run_cond:
+            node.target = _run_both
+        if bodies_of(node):
+            node.args = tuple(_body_without_branches(argument) for argument in node.args)
+    return copied
+
+
+def _body_without_branches(argument: Any) -> Any:
+    return Body(without_branches(argument.graph)) if isinstance(argument, Body) else argument
+
+
+def _run_both(
+    condition: torch.Tensor,
+    then_body: Callable[..., Sequence[Any]],
+    then_captured: Sequence[Any],
+    else_body: Callable[..., Sequence[Any]],
+    else_captured: Sequence[Any],
+) -> List[torch.Tensor]:
+    """Do what `run_cond` does where both bodies may run: select the results of one of them."""
+    is_then = condition.reshape(()).to(torch.bool)
+    pairs = zip(then_body(*then_captured), else_body(*else_captured))
+    return [torch.where(is_then, then, other) for then, other in pairs]
+
+
+# -- tracing -----------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def fake_tensors() -> Iterator[FakeTensorMode]:
+    """Make tensors without values while the context lasts; torch's own modes of the caller are shut out."""
+    with undisturbed(), torch._C.DisableTorchFunctionSubclass(), FakeTensorMode() as mode:
+        yield mode
+
+
+def trace(function: Callable[..., Any], arguments: Sequence[torch.Tensor]) -> torch.fx.Graph:
+    """Return the operators of `function` on tensors without values, made in the `fake_tensors` of the caller.
+
+    Raises NotCompilable for whatever cannot be traced.
+    """
+    try:
+        graph: torch.fx.Graph = make_fx(function, decomposition_table=dict(ATTENTION_GRADIENT), tracing_mode="real")(
+            *arguments
+        ).graph
+    except NotCompilable:
+        raise
+    except Exception as error:
+        raise NotCompilable(f"the step cannot be traced: {_first_line(error)}") from error
+    if any(node.op == "get_attr" for node in graph.nodes):
+        raise NotCompilable("the step makes a tensor of values on the host")
+    for node in graph.nodes:
+        _declare_writes(node)
+    return graph
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+
+
+def _declare_writes(node: torch.fx.Node) -> None:
+    """Exchange a normalisation that writes to its running statistics for the operator that says so in its schema."""
+    if node.target is aten.native_batch_norm.default and node.args[5] and node.args[3] is not None:
+        node.target = aten._native_batch_norm_legit.default
+
+
+def trace_run(
+    graph: StepGraph,
+    function: GraphFunction,
+    arguments: Sequence[torch.Tensor],
+    *,
+    trained: Sequence[int] = (),
+    num_turns: int = 1,
+) -> TracedRun:
+    """Trace `function`, which computes `graph`, on `arguments` without values, and its backward pass.
+
+    `arguments` are the parameters, buffers, rows and constants; with several turns the rows have them as a leading
+    dimension. `trained` are the indices of the parameters to differentiate by. Raises NotCompilable.
+    """
+    run = _Run(graph, function, trained, num_turns)
+    seed = [torch.empty(())] if trained else []
+    traced = trace(run, [*arguments, *seed])
+    patterns = tuple(_pattern(value, num_turns) for value in run.results)
+    return TracedRun(traced, num_turns, len(run.results), bool(trained), tuple(run.with_gradient), patterns)
+
+
+def _pattern(value: torch.Tensor, num_turns: int) -> torch.Tensor:
+    first = value if num_turns == 1 else value[0]
+    return torch.empty_strided(first.shape, first.stride(), dtype=first.dtype)
+
+
+class _Run:
+    """The function that is traced: as the replay engine's micro-batch, on other tensors."""
+
+    def __init__(self, graph: StepGraph, function: GraphFunction, trained: Sequence[int], num_turns: int) -> None:
+        self._graph = graph
+        self._function = function
+        self._trained = trained
+        self._num_turns = num_turns
+        self.results: List[torch.Tensor] = []
+        self.with_gradient: List[int] = []
+
+    def __call__(self, *arguments: torch.Tensor) -> Tuple[torch.Tensor, ...]:
+        graph = self._graph
+        seed: Optional[torch.Tensor] = arguments[-1] if self._trained else None
+        given = arguments[:-1] if self._trained else arguments
+        first_input = len(graph.parameters) + len(graph.buffers)
+        end_of_inputs = first_input + len(graph.inputs)
+        with torch.set_grad_enabled(bool(self._trained)):
+            values = [value.detach() for value in given[:first_input]]
+            for index in self._trained:
+                values[index].requires_grad_()
+            rows = list(given[first_input:end_of_inputs])
+            for index in graph.mutated_inputs:
+                rows[index] = rows[index].clone()
+            outputs = self._outputs([*values, *rows, *given[end_of_inputs:]])
+            gradients = self._gradients(outputs, [values[index] for index in self._trained], seed)
+        results = [*outputs[: len(graph.outputs)], *(rows[index] for index in sorted(graph.mutated_inputs))]
+        shared = {_memory(value) for value in given}
+        self.results = [_own(result.detach(), shared) for result in results]
+        return (*self.results, *gradients)
+
+    def _outputs(self, values: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+        outputs = self._mapped(values) if self._num_turns > 1 else self._function.call(*values)
+        expected = [node.meta["val"] for node in output_nodes(self._graph.graph)]
+        turns = () if self._num_turns == 1 else (self._num_turns,)
+        for output, pattern in zip(outputs, expected):
+            if output.shape != (*turns, *pattern.shape) or output.dtype != pattern.dtype:
+                raise NotCompilable("an operator has a result of another shape or type than when it was captured")
+        return outputs
+
+    def _mapped(self, values: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+        first_input = len(self._graph.parameters) + len(self._graph.buffers)
+        inputs = range(first_input, first_input + len(self._graph.inputs))
+        in_dims = tuple(0 if index in inputs and value.dim() else None for index, value in enumerate(values))
+        with only_mapped_operators():
+            outputs: Sequence[torch.Tensor] = torch.func.vmap(self._function.call, in_dims=in_dims)(*values)
+        return outputs
+
+    def _gradients(
+        self, outputs: Sequence[torch.Tensor], parameters: Sequence[torch.Tensor], seed: Optional[torch.Tensor]
+    ) -> List[torch.Tensor]:
+        if seed is None:
+            return []
+        loss = outputs[-1]  # the step ends in it
+        start = seed.to(loss.dtype).expand(loss.shape)
+        found = torch.autograd.grad([loss], parameters, [start], allow_unused=True)
+        self.with_gradient = [index for index, gradient in zip(self._trained, found) if gradient is not None]
+        return [_materialised(gradient) for gradient in found if gradient is not None]
+
+
+def _materialised(gradient: torch.Tensor) -> torch.Tensor:
+    # autograd has a shorthand for a gradient that is zero everywhere
+    return torch.zeros_like(gradient) if gradient._is_zerotensor() else gradient
+
+
+def _memory(tensor: torch.Tensor) -> int:
+    return int(tensor.untyped_storage()._cdata)
+
+
+def _own(result: torch.Tensor, shared: Set[int]) -> torch.Tensor:
+    return result.clone() if _memory(result) in shared else result

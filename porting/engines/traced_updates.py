@@ -1,0 +1,244 @@
+"""The optimizer arithmetic of `updates` for one parameter, as operators that a compiler makes one pass over memory of.
+
+What changes the operators is the group's *structure*: the optimizer's kind, whether there is momentum or weight decay,
+the types. All else are *numbers*, which may be others in each step. They are computed on the host in double precision,
+as torch computes its scalars, and come as tensors without dimensions in single precision.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple
+
+import torch
+
+from .updates import optimizer_family, slot_names
+
+__all__ = [
+    "STEP_NUMBERS",
+    "clip_factor",
+    "depends_on_count",
+    "group_numbers",
+    "number_names",
+    "step_numbers",
+    "update_structure",
+    "updated",
+]
+
+Structure = Mapping[str, Any]
+Slots = Mapping[str, torch.Tensor]
+Numbers = Mapping[str, torch.Tensor]
+Updated = Tuple[torch.Tensor, Dict[str, torch.Tensor]]
+
+STEP_NUMBERS: Tuple[str, ...] = ("loss_seed", "gradient_scale", "max_grad_norm")
+"""The numbers of a step that belong to no group."""
+
+
+def update_structure(settings: Any) -> Dict[str, Any]:
+    """Return what the operators of a group's update depend on, as plain values, fit for JSON."""
+    family = optimizer_family(settings)
+    return {
+        "family": family,
+        "weight_decay": family == "LAMB" or settings.weight_decay != 0,
+        "momentum": family in ("SGD", "RMSPROP") and settings.momentum != 0,
+        "nesterov": family == "SGD" and bool(settings.nesterov),
+        "centered": family == "RMSPROP" and bool(settings.centered),
+        "use_tf_variant": family == "RMSPROP" and bool(settings.use_tf_variant),
+        "bias_correction": family in ("ADAM", "ADAMW") or (family == "LAMB" and bool(settings.bias_correction)),
+        "clips": not math.isinf(settings.max_grad_norm),
+        "accum_type": _name(settings.accum_type),
+        "first_order_type": _name(settings.first_order_type),
+        "second_order_type": _name(settings.second_order_type),
+        "slots": list(slot_names(settings)),
+    }
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).replace("torch.", "")
+
+
+# -- numbers -----------------------------------------------------------------------------------------------------------
+
+_NUMBERS: Mapping[str, Tuple[str, ...]] = {
+    "SGD": ("weight_decay", "momentum", "gain", "rate"),
+    "ADAM": ("weight_decay", "gain1", "beta2", "gain2", "eps", "inverse_root", "rate"),
+    "ADAMW": ("keep", "gain1", "beta2", "gain2", "eps", "inverse_root", "rate"),
+    "RMSPROP": ("weight_decay", "alpha", "gain", "eps", "learning_rate", "momentum"),
+    "LAMB": (
+        "weight_decay",
+        "gain1",
+        "beta2",
+        "gain2",
+        "eps",
+        "inverse_root",
+        "inverse_correction",
+        "max_weight_norm",
+        "rate",
+    ),
+}
+
+
+def number_names(structure: Structure) -> Tuple[str, ...]:
+    """Return the names of the numbers of a group, in the order of `group_numbers`."""
+    return _NUMBERS[structure["family"]]
+
+
+def depends_on_count(structure: Structure) -> bool:
+    """Tell whether the numbers of a group differ from one update to the next though its settings stay the same."""
+    return bool(structure["bias_correction"])
+
+
+def step_numbers(groups: Sequence[Any], *, backward_scale: float, update_scale: float) -> List[float]:
+    """Return the numbers called `STEP_NUMBERS`: the first group's loss scaling and bound of the gradients hold.
+
+    Gradients are those of the loss times its scaling and `backward_scale`; the update undoes the scaling and
+    multiplies by `update_scale`.
+    """
+    loss_scaling = groups[0].loss_scaling if groups else 1.0
+    max_norm = groups[0].max_grad_norm if groups else math.inf
+    return [loss_scaling * backward_scale, update_scale / loss_scaling, max_norm]
+
+
+def group_numbers(settings: Any, structure: Structure, *, count: int) -> List[float]:
+    """Return the numbers of a group for its update number `count`, from 1."""
+    s, values = settings, _COMMON[structure["family"]](settings, structure)
+    if "gain1" in values:
+        corrected = structure["bias_correction"]
+        correction1 = 1.0 - s.beta1**count if corrected else 1.0
+        correction2 = 1.0 - s.beta2**count if corrected else 1.0
+        # a second moment that is not averaged (beta2 = 1) stays zero and has no correction
+        values["inverse_root"] = 1.0 / math.sqrt(correction2) if correction2 > 0 else math.inf
+        values["inverse_correction"] = 1.0 / correction1 if correction1 else math.inf
+        values["rate"] = -s.learning_rate if structure["family"] == "LAMB" else -s.learning_rate / correction1
+    return [values[name] for name in number_names(structure)]
+
+
+def _sgd_numbers(s: Any, structure: Structure) -> Dict[str, float]:
+    gain = 1.0 - s.dampening
+    rate = -s.learning_rate if structure["momentum"] else -s.learning_rate * gain
+    return {"weight_decay": s.weight_decay, "momentum": s.momentum, "gain": gain, "rate": rate}
+
+
+def _adam_numbers(s: Any, _structure: Structure) -> Dict[str, float]:
+    return {
+        "weight_decay": s.weight_decay,
+        "keep": 1.0 - s.learning_rate * s.weight_decay,
+        "gain1": 1.0 - s.beta1,
+        "beta2": s.beta2,
+        "gain2": 1.0 - s.beta2,
+        "eps": s.eps,
+        "max_weight_norm": s.max_weight_norm,
+    }
+
+
+def _rmsprop_numbers(s: Any, _structure: Structure) -> Dict[str, float]:
+    return {
+        "weight_decay": s.weight_decay,
+        "alpha": s.alpha,
+        "gain": 1.0 - s.alpha,
+        "eps": s.eps,
+        "learning_rate": s.learning_rate,
+        "momentum": s.momentum,
+    }
+
+
+_COMMON: Mapping[str, Callable[[Any, Structure], Dict[str, float]]] = {
+    "SGD": _sgd_numbers,
+    "ADAM": _adam_numbers,
+    "ADAMW": _adam_numbers,
+    "RMSPROP": _rmsprop_numbers,
+    "LAMB": _adam_numbers,
+}
+
+
+# -- operators ---------------------------------------------------------------------------------------------------------
+
+
+def updated(
+    structure: Structure, weight: torch.Tensor, gradient: torch.Tensor, slots: Slots, numbers: Numbers
+) -> Updated:
+    """Return the new value of `weight` and of its `slots` in single precision; nothing is written to.
+
+    `gradient` is in single precision, unscaled and clipped. Storing the results rounds them to the types of weight and
+    slots.
+    """
+    single_slots = {name: slot.float() for name, slot in slots.items()}
+    return _UPDATES[structure["family"]](structure, weight.float(), gradient, single_slots, numbers)
+
+
+def clip_factor(norms: torch.Tensor, max_norm: torch.Tensor) -> torch.Tensor:
+    """Return the factor that brings gradients of these `norms` down to a global norm of `max_norm`.
+
+    It has the form of `torch.nn.utils.clip_grad_norm_`.
+    """
+    return torch.clamp(max_norm / (torch.linalg.vector_norm(norms) + 1e-6), max=1.0)
+
+
+def _sgd(structure: Structure, weight: torch.Tensor, gradient: torch.Tensor, slots: Slots, n: Numbers) -> Updated:
+    if structure["weight_decay"]:
+        gradient = gradient + weight * n["weight_decay"]
+    if not structure["momentum"]:
+        return weight + gradient * n["rate"], {}
+    velocity = slots["Accl1"] * n["momentum"] + gradient * n["gain"]
+    direction = gradient + velocity * n["momentum"] if structure["nesterov"] else velocity
+    return weight + direction * n["rate"], {"Accl1": velocity}
+
+
+def _moments(gradient: torch.Tensor, slots: Slots, n: Numbers) -> Dict[str, torch.Tensor]:
+    first, second = slots["Accl1"], slots["Accl2"]
+    return {
+        "Accl1": first + (gradient - first) * n["gain1"],
+        "Accl2": second * n["beta2"] + gradient * gradient * n["gain2"],
+    }
+
+
+def _adam(structure: Structure, weight: torch.Tensor, gradient: torch.Tensor, slots: Slots, n: Numbers) -> Updated:
+    if structure["weight_decay"]:
+        if structure["family"] == "ADAMW":
+            weight = weight * n["keep"]
+        else:
+            gradient = gradient + weight * n["weight_decay"]
+    moments = _moments(gradient, slots, n)
+    denominator = moments["Accl2"].sqrt() * n["inverse_root"] + n["eps"]
+    return weight + moments["Accl1"] * n["rate"] / denominator, moments
+
+
+def _rmsprop(structure: Structure, weight: torch.Tensor, gradient: torch.Tensor, slots: Slots, n: Numbers) -> Updated:
+    if structure["weight_decay"]:
+        gradient = gradient + weight * n["weight_decay"]
+    square = slots["Accl1"] * n["alpha"] + gradient * gradient * n["gain"]
+    new = {"Accl1": square}
+    variance = square
+    if structure["centered"]:
+        mean = slots["Accl3"] + (gradient - slots["Accl3"]) * n["gain"]
+        new["Accl3"] = mean
+        variance = square - mean * mean
+    if structure["use_tf_variant"]:
+        direction = gradient * n["learning_rate"] / (variance + n["eps"]).sqrt()
+    else:
+        direction = gradient / (variance.sqrt() + n["eps"])
+    if structure["momentum"]:
+        new["Accl2"] = direction = slots["Accl2"] * n["momentum"] + direction
+    if not structure["use_tf_variant"]:
+        direction = direction * n["learning_rate"]
+    return weight - direction, new
+
+
+def _lamb(_structure: Structure, weight: torch.Tensor, gradient: torch.Tensor, slots: Slots, n: Numbers) -> Updated:
+    moments = _moments(gradient, slots, n)
+    denominator = moments["Accl2"].sqrt() * n["inverse_root"] + n["eps"]
+    direction = moments["Accl1"] * n["inverse_correction"] / denominator + weight * n["weight_decay"]
+    weight_norm = torch.minimum(torch.linalg.vector_norm(weight), n["max_weight_norm"])
+    direction_norm = torch.linalg.vector_norm(direction)
+    are_both = (weight_norm > 0) & (direction_norm > 0)
+    trust = torch.where(are_both, weight_norm / direction_norm, 1.0)
+    return weight + direction * (trust * n["rate"]), moments
+
+
+_UPDATES: Mapping[str, Callable[..., Updated]] = {
+    "SGD": _sgd,
+    "ADAM": _adam,
+    "ADAMW": _adam,
+    "RMSPROP": _rmsprop,
+    "LAMB": _lamb,
+}

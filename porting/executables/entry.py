@@ -1,0 +1,300 @@
+"""One executable on disk: a folder with its programs, and a manifest that says what they are and how long each file is.
+
+Everything read here may be damaged, cut off, of another version, or made up by somebody: it is checked before use, and
+the only error is `DamagedEntryError`.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import os
+import re
+import stat
+import zlib
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
+
+__all__ = [
+    "EXPLANATION",
+    "MANIFEST",
+    "SCHEMA",
+    "DamagedEntryError",
+    "Entry",
+    "FileFacts",
+    "Manifest",
+    "checksum",
+    "checksum_of",
+    "is_digest",
+    "pack_explanation",
+    "read_explanation",
+    "read_manifest",
+    "verify_files",
+]
+
+MANIFEST = "manifest.json"
+EXPLANATION = "explanation.json.gz"
+"""The file with the components of the key and the sources that were read: what `why` compares."""
+
+SCHEMA = 1
+_FORMAT = "porting-executable"
+_DIGEST = re.compile(r"[0-9a-f]{32}")
+_MAX_MANIFEST_BYTES = 8 << 20
+_MAX_EXPLANATION_BYTES = 64 << 20
+_CHUNK = 1 << 20
+
+
+class DamagedEntryError(Exception):
+    """An executable on disk cannot be used; the text says why, in a few words."""
+
+
+@dataclass(frozen=True)
+class FileFacts:
+    """The length and the checksum of one file."""
+
+    num_bytes: int
+    checksum: str
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What is known of an executable without loading it.
+
+    `sections` are the hashes of the parts of its key. `model` describes the model: `name`, `mode`, `program` (the
+    user's), `num_operators`. `content` is what its maker wrote down: `choice` (the variant), `speed_up` over plain
+    replay, `tuning` (the table of measurements), `times`. `because` are the changes that made it necessary. Times are
+    seconds since 1970.
+    """
+
+    digest: str
+    sections: Mapping[str, str]
+    created: float
+    model: Mapping[str, Any]
+    engine: str
+    versions: Mapping[str, str]
+    processor: Mapping[str, Any]
+    files: Mapping[str, FileFacts]
+    content: Mapping[str, Any] = field(default_factory=dict)
+    because: Tuple[Mapping[str, Any], ...] = ()
+
+    @property
+    def num_bytes(self) -> int:
+        """The length of all files together, without the manifest."""
+        return sum(facts.num_bytes for facts in self.files.values())
+
+    def to_json(self) -> bytes:
+        """Return the text of the manifest."""
+        values: Dict[str, Any] = {"format": _FORMAT, "schema": SCHEMA}
+        values.update({name: getattr(self, name) for name, _kind in _FIELDS})
+        values["because"] = list(self.because)
+        values["files"] = {name: [facts.num_bytes, facts.checksum] for name, facts in sorted(self.files.items())}
+        return json.dumps(values, indent=1).encode()
+
+    @classmethod
+    def from_json(cls, text: bytes) -> Manifest:
+        """Read the text of a manifest; DamagedEntryError for anything else."""
+        values = _plain(text, what="the manifest")
+        if not isinstance(values, dict) or values.get("format") != _FORMAT:
+            raise DamagedEntryError("the manifest is not one of an executable")
+        if values.get("schema") != SCHEMA:
+            raise DamagedEntryError(f"it has version {_short(values.get('schema'))}; this package reads {SCHEMA}")
+        wrong = [name for name, is_right in _FIELDS if not is_right(values.get(name))]
+        if wrong:
+            raise DamagedEntryError(f"the manifest lacks {', '.join(wrong)}")
+        files = {name: FileFacts(num_bytes, value) for name, (num_bytes, value) in values["files"].items()}
+        fields = {name: values[name] for name, _is_right in _FIELDS}
+        return cls(**{**fields, "files": files, "because": tuple(values["because"])})
+
+
+def is_digest(value: Any) -> bool:
+    """Tell whether `value` is the name of an executable, or a checksum: 32 hexadecimal digits."""
+    return isinstance(value, str) and _DIGEST.fullmatch(value) is not None
+
+
+def _is_texts(value: Any) -> bool:
+    return isinstance(value, dict) and all(isinstance(item, str) for item in value.values())
+
+
+def _is_dictionary(value: Any) -> bool:
+    return isinstance(value, dict)
+
+
+def _is_time(value: Any) -> bool:
+    # the range that `time.localtime` takes everywhere
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < 2**35
+
+
+def _is_files(value: Any) -> bool:
+    return isinstance(value, dict) and all(_is_file_name(name) and _is_facts(facts) for name, facts in value.items())
+
+
+def _is_facts(value: Any) -> bool:
+    if not isinstance(value, list) or len(value) != 2:
+        return False
+    num_bytes, digest = value
+    is_length = isinstance(num_bytes, int) and not isinstance(num_bytes, bool) and num_bytes >= 0
+    return is_length and is_digest(digest)
+
+
+def _is_file_name(name: str) -> bool:
+    """Tell whether `name` stays in its folder, on every system."""
+    parts = name.split("/")
+    return name != MANIFEST and all(part not in ("", ".", "..") for part in parts) and not re.search(r"[\\:\0]", name)
+
+
+_FIELDS: Tuple[Tuple[str, Callable[[Any], bool]], ...] = (
+    ("digest", is_digest),
+    ("sections", _is_texts),
+    ("created", _is_time),
+    ("model", _is_dictionary),
+    ("engine", lambda value: isinstance(value, str)),
+    ("versions", _is_texts),
+    ("processor", _is_dictionary),
+    ("files", _is_files),
+    ("content", _is_dictionary),
+    ("because", lambda value: isinstance(value, list) and all(isinstance(item, dict) for item in value)),
+)
+
+
+@dataclass
+class Entry:
+    """An executable that was found and checked; until `close` nobody removes it, unless it is told to.
+
+    `folder` has the files that were kept, under the names they had.
+    """
+
+    folder: Path
+    manifest: Manifest
+    _held: Optional[int] = field(default=None, repr=False)
+
+    @property
+    def digest(self) -> str:
+        """The digest of its key."""
+        return self.manifest.digest
+
+    def file(self, name: str) -> Path:
+        """Return the path of a file that was kept as `name`; KeyError for another one."""
+        if name not in self.manifest.files:
+            raise KeyError(name)
+        return self.folder.joinpath(*name.split("/"))
+
+    def close(self) -> None:
+        """Let go of the executable, once its programs are loaded."""
+        held, self._held = self._held, None
+        if held is not None:
+            os.close(held)
+
+    def __enter__(self) -> Entry:
+        """Return itself; the block's end lets go of it."""
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        """Let go of the executable."""
+        self.close()
+
+    def __del__(self) -> None:
+        """Let go of what was forgotten."""
+        self.close()
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """Read the manifest of an entry; DamagedEntryError says what is wrong with it.
+
+    The length of every file is compared, its content is not.
+    """
+    try:
+        with open(folder / MANIFEST, "rb") as file:
+            text = file.read(_MAX_MANIFEST_BYTES + 1)
+    except OSError as error:
+        raise DamagedEntryError(f"the manifest cannot be read: {error.strerror}") from None
+    if len(text) > _MAX_MANIFEST_BYTES:
+        raise DamagedEntryError("the manifest is too long")
+    manifest = Manifest.from_json(text)
+    if manifest.digest != folder.name and not folder.name.startswith("."):
+        raise DamagedEntryError("the manifest is one of another executable")
+    for name, facts in manifest.files.items():
+        _require_length(folder, name, facts)
+    return manifest
+
+
+def verify_files(folder: Path, manifest: Manifest, *, names: Optional[List[str]] = None) -> None:
+    """Compare the content of files with the manifest; DamagedEntryError names the first that is another.
+
+    Without `names` it is all that a program may load: not the explanation.
+    """
+    for name in [name for name in manifest.files if name != EXPLANATION] if names is None else names:
+        facts = manifest.files[name]
+        _require_length(folder, name, facts)
+        try:
+            found = checksum(folder.joinpath(*name.split("/")))
+        except OSError as error:
+            raise DamagedEntryError(f"`{name}` cannot be read: {error.strerror}") from None
+        if found != facts.checksum:
+            raise DamagedEntryError(f"`{name}` has another content than when it was written")
+
+
+def _require_length(folder: Path, name: str, facts: FileFacts) -> None:
+    try:
+        status = os.lstat(folder.joinpath(*PurePosixPath(name).parts))
+    except (OSError, ValueError):
+        raise DamagedEntryError(f"`{name}` is missing") from None
+    if not stat.S_ISREG(status.st_mode):
+        raise DamagedEntryError(f"`{name}` is not a file")
+    if status.st_size != facts.num_bytes:
+        raise DamagedEntryError(f"`{name}` has {status.st_size} bytes instead of {facts.num_bytes}")
+
+
+def checksum(path: Path) -> str:
+    """Return the checksum of a file's content."""
+    digest = hashlib.blake2b(digest_size=16)
+    with open(path, "rb") as file:
+        for chunk in iter(lambda: file.read(_CHUNK), b""):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def checksum_of(content: bytes) -> str:
+    """Return the checksum that a file with this content has."""
+    return hashlib.blake2b(content, digest_size=16).hexdigest()
+
+
+def pack_explanation(explanation: Mapping[str, Any]) -> bytes:
+    """Return what explains an executable as the content of its file; equal values give equal bytes."""
+    return gzip.compress(json.dumps(explanation, sort_keys=True).encode(), mtime=0)
+
+
+def read_explanation(folder: Path, manifest: Manifest) -> Dict[str, Any]:
+    """Read the components and the sources that an entry was made of: `{"components": ..., "sources": ...}`.
+
+    Raises DamagedEntryError where they are not as they were written.
+    """
+    if EXPLANATION not in manifest.files:
+        raise DamagedEntryError("it has no explanation")
+    verify_files(folder, manifest, names=[EXPLANATION])
+    decompressor = zlib.decompressobj(wbits=31)
+    try:
+        text = decompressor.decompress((folder / EXPLANATION).read_bytes(), _MAX_EXPLANATION_BYTES)
+    except (OSError, zlib.error) as error:
+        raise DamagedEntryError(f"the explanation cannot be read: {error}") from None
+    if decompressor.unconsumed_tail:
+        raise DamagedEntryError("the explanation is too long")
+    values = _plain(text, what="the explanation")
+    if not isinstance(values, dict) or not all(
+        isinstance(values.get(name), dict) for name in ("components", "sources")
+    ):
+        raise DamagedEntryError("the explanation is incomplete")
+    return values
+
+
+def _plain(text: bytes, *, what: str) -> Any:
+    try:
+        return json.loads(text.decode("utf-8"))
+    except (ValueError, RecursionError):
+        raise DamagedEntryError(f"{what} is not JSON") from None
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 20 else f"{text[:17]}..."

@@ -1,0 +1,120 @@
+"""Folders that appear and disappear as a whole, and clearing away what dead processes left of them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Iterator, Optional
+
+from .entry import MANIFEST
+from .locks import LockUnsupportedError, is_free, try_lock
+
+__all__ = ["STALE_SECONDS", "new_folder", "remove_folder", "sweep"]
+
+STALE_SECONDS = 10.0
+"""What nobody holds and nobody changed for so long was left by a process that died."""
+
+# Where there are no locks, only time tells.
+_STALE_WITHOUT_LOCKS_SECONDS = 86400.0
+_NEW, _REMOVING = ".new-", ".removing-"
+_HIDDEN_FOLDERS = (".locks", ".failures")
+
+
+@contextmanager
+def new_folder(parent: Path) -> Iterator[Path]:
+    """Make a folder in `parent` that is locked, and is gone when the block ends unless it was renamed.
+
+    Raises LockUnsupportedError where there are no locks.
+    """
+    folder = parent / f"{_NEW}{os.getpid()}-{os.urandom(4).hex()}"
+    folder.mkdir()
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            try_lock(descriptor)
+            yield folder
+        finally:
+            os.close(descriptor)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def remove_folder(folder: Path, *, patience_seconds: float = 0.0, is_forced: bool = False) -> bool:
+    """Remove an entry, at once for everybody who looks; False if somebody is loading it, or if it cannot be removed.
+
+    It is waited for a reader for `patience_seconds`; then, if `is_forced`, no longer.
+    """
+    held = _held_alone(folder / MANIFEST, patience_seconds)
+    if held is None and not is_forced and (folder / MANIFEST).exists():
+        return False
+    gone = folder.with_name(f"{_REMOVING}{os.getpid()}-{os.urandom(4).hex()}")
+    try:
+        os.rename(folder, gone)
+    except OSError:
+        return False
+    finally:
+        if held is not None:
+            os.close(held)
+    _remove(gone)
+    return True
+
+
+def sweep(programs: Path) -> int:
+    """Clear away what dead processes left in the store; returns how many things."""
+    found = 0
+    for path in _paths_in(programs):
+        if path.name.startswith(_REMOVING) or (path.name.startswith(_NEW) and _is_abandoned(path)):
+            found += _remove(path)
+    for name in _HIDDEN_FOLDERS:
+        for path in _paths_in(programs / name):
+            if (path.suffix == ".lock" or path.name.startswith(".")) and _is_abandoned(path):
+                found += _remove(path)
+    return found
+
+
+def _held_alone(path: Path, patience_seconds: float) -> Optional[int]:
+    """Open and lock a file that nobody else holds; None if somebody does, or if it is not there."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except OSError:
+        return None
+    deadline = time.monotonic() + patience_seconds
+    try:
+        while not try_lock(descriptor):
+            if time.monotonic() >= deadline:
+                os.close(descriptor)
+                return None
+            time.sleep(0.05)
+    except LockUnsupportedError:
+        pass  # then nobody can hold it
+    return descriptor
+
+
+def _is_abandoned(path: Path) -> bool:
+    """Tell whether the process that made `path` has died; one that was made just now may not be locked yet."""
+    try:
+        age = time.time() - path.stat().st_mtime
+        return age > STALE_SECONDS and is_free(path)
+    except LockUnsupportedError:
+        return age > _STALE_WITHOUT_LOCKS_SECONDS
+    except OSError:
+        return False
+
+
+def _remove(path: Path) -> bool:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with suppress(OSError):
+            path.unlink()
+    return not os.path.lexists(path)
+
+
+def _paths_in(folder: Path) -> Iterator[Path]:
+    try:
+        yield from [folder / name for name in os.listdir(folder)]
+    except OSError:
+        return

@@ -1,0 +1,112 @@
+"""Locks on files that end with the process that holds them, however it ends."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+import time
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Callable, Iterator, Optional, Union
+
+__all__ = ["LockUnsupportedError", "is_free", "lock_file", "try_lock", "unlock"]
+
+_POLL_SECONDS = (0.01, 0.5)
+_NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
+
+
+class LockUnsupportedError(OSError):
+    """The file system, or the operating system, has no such locks."""
+
+
+def try_lock(descriptor: int, *, shared: bool = False) -> bool:
+    """Lock an open file or folder if nobody else has it; True when it is locked.
+
+    Raises LockUnsupportedError where there are no locks.
+    """
+    if sys.platform == "win32":
+        raise LockUnsupportedError("this system has no `flock`")
+    import fcntl  # not on Windows
+
+    try:
+        fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES):
+            return False
+        if error.errno in (*_NO_LOCKS, errno.EBADF):
+            raise LockUnsupportedError(error.errno, f"no locks here: {error.strerror}") from error
+        raise
+    return True
+
+
+def unlock(descriptor: int) -> None:
+    """Give a lock back, for forked processes that share it as well."""
+    if sys.platform != "win32":
+        import fcntl  # not on Windows
+
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+
+
+def is_free(path: Union[str, os.PathLike[str]]) -> bool:
+    """Tell whether no living process has locked the file or folder at `path`; True where it is gone.
+
+    Raises LockUnsupportedError where there are no locks.
+    """
+    try:
+        descriptor = os.open(os.fspath(path), os.O_RDONLY)
+    except FileNotFoundError:
+        return True
+    try:
+        return try_lock(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def lock_file(
+    path: Path, *, timeout_seconds: float, tell_after_seconds: float = 2.0, tell: Optional[Callable[[], None]] = None
+) -> Iterator[bool]:
+    """Hold the lock that the file `path` stands for; yields False when it could not be had in time.
+
+    Waiting for longer than `tell_after_seconds` calls `tell` once. The file is made, and removed again by the holder.
+    Raises OSError where the file cannot be made, LockUnsupportedError where there are no locks.
+    """
+    deadline, told_at = time.monotonic() + timeout_seconds, time.monotonic() + tell_after_seconds
+    pause = _POLL_SECONDS[0]
+    while True:
+        descriptor = _locked(path)
+        if descriptor is not None:
+            break
+        now = time.monotonic()
+        if tell is not None and now >= told_at:
+            tell()
+            tell = None
+        if now >= deadline:
+            yield False
+            return
+        time.sleep(min(pause, max(0.0, deadline - now)))
+        pause = min(pause * 1.5, _POLL_SECONDS[1])
+    try:
+        yield True
+    finally:
+        # removed before it is free: who waits finds out that the file it has locked is no longer there
+        with suppress(OSError):
+            path.unlink()
+        unlock(descriptor)
+        os.close(descriptor)
+
+
+def _locked(path: Path) -> Optional[int]:
+    """Open and lock the file; None if another process has it, or has just removed it."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        if try_lock(descriptor) and os.path.samestat(os.fstat(descriptor), os.stat(path)):
+            return descriptor
+    except FileNotFoundError:
+        pass
+    except BaseException:
+        os.close(descriptor)
+        raise
+    os.close(descriptor)
+    return None

@@ -1,0 +1,151 @@
+"""What compiled programs depend on besides the model: versions, processor, compiler; found out without torch."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.util
+import os
+import platform
+import re
+import shutil
+import sys
+from pathlib import Path
+from typing import Any, Dict, List, Mapping
+
+import porting
+
+__all__ = ["compiler", "compiler_settings", "differences", "processor", "versions"]
+
+_PROCESSOR_FACTS = Path("/proc/cpuinfo")
+_MODEL_KEYS = ("model name", "cpu model", "uarch")
+_ARM_KEYS = ("CPU implementer", "CPU part", "CPU variant")
+_FLAG_KEYS = ("flags", "Features", "isa")
+
+# of the flags of x86 those that name instructions a compiler may use; the rest is about the kernel and virtual machines
+_INSTRUCTIONS = re.compile(
+    r"(s?sse|avx|amx|fma|f16c|bmi|abm|popcnt|movbe|adx|sha_ni|v?aes|gfni|v?pclmul|rdrnd|rdseed|xsave|lahf_lm|cx16)\w*"
+)
+
+# Variables of Inductor that change neither what is compiled nor how.
+_HARMLESS = re.compile(r"CACHE|DEBUG|TRACE|LOG|PROGRESS|DUMP")
+
+
+@functools.lru_cache(maxsize=1)
+def _versions() -> Dict[str, str]:
+    return {
+        "torch": _torch_version(),
+        "porting": f"{porting.__version__} ({_hash_of_engines()})",
+        "python": f"{sys.version_info[0]}.{sys.version_info[1]}",
+        "system": f"{platform.system()} {platform.machine()}",
+    }
+
+
+def versions() -> Dict[str, str]:
+    """Return the versions of torch, porting and Python, and the operating system; torch is not loaded for that.
+
+    >>> sorted(versions())
+    ['porting', 'python', 'system', 'torch']
+    """
+    return dict(_versions())
+
+
+def _hash_of_engines() -> str:
+    """Hash the part of this package that makes programs: between two versions it may change as well."""
+    digest = hashlib.sha256()
+    for file in sorted(Path(porting.__file__).with_name("engines").glob("*.py")):
+        digest.update(f"{file.name}\n{_text_of(file)}".encode())
+    return digest.hexdigest()[:8]
+
+
+def _torch_version() -> str:
+    loaded = sys.modules.get("torch")
+    if loaded is not None and hasattr(loaded, "__version__"):
+        return str(loaded.__version__)
+    found = importlib.util.find_spec("torch")
+    if found is None or not found.origin:
+        return "none"
+    file = Path(found.origin).with_name("version.py")
+    match = re.search(r"^__version__ = ['\"](.+?)['\"]", _text_of(file), re.MULTILINE)
+    return match[1] if match else "unknown"
+
+
+@functools.lru_cache(maxsize=1)
+def _processor() -> Dict[str, Any]:
+    facts = _first_processor()
+    name = next((facts[key] for key in _MODEL_KEYS if key in facts), "")
+    name = name or " ".join(facts[key] for key in _ARM_KEYS if key in facts) or platform.processor() or "unknown"
+    flags = next((facts[key] for key in _FLAG_KEYS if key in facts), "").split()
+    if platform.machine().lower() in ("x86_64", "amd64", "i386", "i686"):
+        flags = [flag for flag in flags if _INSTRUCTIONS.fullmatch(flag)]
+    return {"name": name, "instructions": sorted(flags)}
+
+
+def processor() -> Dict[str, Any]:
+    """Return the processor's name and the sets of instructions that it has.
+
+    >>> sorted(processor())
+    ['instructions', 'name']
+    """
+    return dict(_processor())
+
+
+def _first_processor() -> Dict[str, str]:
+    """Read what Linux says of the first processor; machines with many take long to list them all."""
+    facts: Dict[str, str] = {}
+    try:
+        with open(_PROCESSOR_FACTS, encoding="utf-8", errors="replace") as lines:
+            for line in lines:
+                if not line.strip():
+                    break
+                key, _, value = line.partition(":")
+                facts[key.strip()] = value.strip()
+    except OSError:
+        pass  # another system
+    return facts
+
+
+def compiler() -> str:
+    """Return the path of the C++ compiler that programs are compiled with, links followed; empty without one."""
+    for name in (os.environ.get("CXX", ""), "g++", "clang++", "c++"):
+        path = shutil.which(name.split()[0]) if name.strip() else None
+        if path:
+            return os.path.realpath(path)
+    return ""
+
+
+def compiler_settings() -> Dict[str, str]:
+    """Return the environment variables that say how programs are compiled."""
+    return {
+        name: value
+        for name, value in sorted(os.environ.items())
+        if name in ("CXX", "CXXFLAGS", "ATEN_CPU_CAPABILITY")
+        or (name.startswith("TORCHINDUCTOR_") and not _HARMLESS.search(name))
+    }
+
+
+def differences(their_versions: Mapping[str, Any], their_processor: Mapping[str, Any]) -> List[str]:
+    """List why programs of a machine with these versions and this processor do not belong on this one.
+
+    >>> differences(versions(), processor())
+    []
+    """
+    found = [
+        f"it is for {name} {their_versions.get(name)}, this is {own}"
+        for name, own in versions().items()
+        if their_versions.get(name) != own
+    ]
+    if their_processor.get("name") != processor()["name"]:
+        found.append(f"it is for the processor {their_processor.get('name')}, this is {processor()['name']}")
+    theirs = their_processor.get("instructions")
+    lacking = set(map(str, theirs if isinstance(theirs, list) else ())) - set(processor()["instructions"])
+    if lacking:
+        found.append(f"this processor lacks {', '.join(sorted(lacking))}")
+    return found
+
+
+def _text_of(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""

@@ -1,0 +1,369 @@
+"""The store of executables: a folder for each key, written whole or not at all, shared by any number of processes.
+
+Layout of `<cache folder>/programs/`:
+
+* `<digest>/` an executable: `manifest.json`, `explanation.json.gz` and the files of its programs;
+* `.new-*` one that is being written, `.removing-*` one that is being removed: whoever comes later clears them away when
+  their process has died, which shows in the locks that it held;
+* `.locks/` one file for each key that somebody compiles; `.failures/` what could not be compiled, and why.
+
+A reader holds a shared lock on the manifest until it has loaded the programs; eviction takes only what nobody holds.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple, Union
+
+from ..atomic_files import sync_folder
+from ..diagnostics import Finding, render
+from .entry import MANIFEST, DamagedEntryError, Entry, Manifest, is_digest, read_manifest, verify_files
+from .failures import Failures
+from .folders import new_folder, remove_folder, sweep
+from .identity import ExecutableKey
+from .locks import LockUnsupportedError, lock_file, try_lock
+from .settings import PROGRAMS, cache_folder, format_bytes, max_cache_bytes
+from .sources import record_sources
+from .writing import write_entry
+
+__all__ = ["ExecutableStore", "StoredEntry"]
+
+_logger = logging.getLogger("porting")
+
+# Folders that were reported as unusable: once in a process is enough.
+_told: Set[Tuple[str, str]] = set()
+
+_EXISTS = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR)
+
+
+@dataclass(frozen=True)
+class StoredEntry:
+    """What `entries` says of an executable; without a `manifest` it is damaged, and `problem` says how."""
+
+    digest: str
+    folder: Path
+    manifest: Optional[Manifest]
+    problem: str
+    num_bytes: int
+    last_used: float
+
+
+class ExecutableStore:
+    """The executables of one cache folder; no method raises for a folder that cannot be used, or for damaged files.
+
+    Such faults are reported instead: E004 once for a folder, E005 for each damaged executable. `report` gets these
+    findings; without it they are logged. `max_bytes` limits all executables together; the least recently used go first.
+    """
+
+    def __init__(
+        self,
+        folder: Union[str, os.PathLike[str], None] = None,
+        *,
+        max_bytes: Optional[int] = None,
+        report: Optional[Callable[[Finding], None]] = None,
+    ) -> None:
+        """Use `folder`, or the one that the environment names; nothing is read or made yet."""
+        self.folder = cache_folder(folder)
+        self.programs = self.folder / PROGRAMS
+        self.max_bytes = max_cache_bytes() if max_bytes is None else max_bytes
+        self._report = report or _log
+        self._failures = Failures(self.programs)
+
+    # -- finding -----------------------------------------------------------------------------------------------------
+
+    def find(self, key: ExecutableKey) -> Optional[Entry]:
+        """Return the executable of `key`, checked and held, or None; close it when its programs are loaded.
+
+        A damaged one is reported (E005) and counts as missing.
+        """
+        return None if key.opaque else self._opened(key.digest, key.sections)
+
+    def open(self, digest: str) -> Optional[Entry]:
+        """Return the executable with this digest, checked and held, or None; nothing says that it fits this machine."""
+        return self._opened(digest, None)
+
+    def _opened(self, digest: str, sections: Optional[Mapping[str, str]]) -> Optional[Entry]:
+        folder = self.programs / digest
+        try:
+            held = os.open(folder / MANIFEST, os.O_RDONLY)
+        except FileNotFoundError:
+            if folder.is_dir():
+                self._report_damaged(digest, "the manifest is missing")
+            return None
+        except OSError as error:
+            self._report_unusable(error, "is not read")
+            return None
+        entry = self._checked(folder, held, sections)
+        if entry is None:
+            os.close(held)
+        return entry
+
+    def _checked(self, folder: Path, held: int, sections: Optional[Mapping[str, str]]) -> Optional[Entry]:
+        if not _hold(held) or not _is_at(held, folder / MANIFEST):
+            return None  # it is being removed at this moment
+        try:
+            manifest = read_manifest(folder)
+            if sections is not None and dict(manifest.sections) != dict(sections):
+                different = [name for name, value in sections.items() if manifest.sections.get(name) != value]
+                raise DamagedEntryError(f"it was made for another {' and '.join(different) or 'key'}")
+            verify_files(folder, manifest)
+        except DamagedEntryError as error:
+            if _is_at(held, folder / MANIFEST):
+                self._report_damaged(folder.name, str(error))
+            return None
+        if sections is not None:
+            _touch(folder / MANIFEST)
+        return Entry(folder, manifest, held)
+
+    # -- keeping -----------------------------------------------------------------------------------------------------
+
+    def keep(
+        self,
+        key: ExecutableKey,
+        files: Path,
+        content: Mapping[str, Any],
+        *,
+        sources: Optional[Mapping[str, Any]] = None,
+        because: Sequence[Mapping[str, Any]] = (),
+        replace: bool = False,
+    ) -> bool:
+        """Copy the folder `files` into the store as the executable of `key`; True when the store has one afterwards.
+
+        `content` is what `Manifest.content` holds; `sources` is what `record_sources` returned, which is called without
+        it; `because` is why nothing was found. Of several processes that keep the same key the first wins, unless
+        `replace`; a damaged executable is always replaced. What cannot be kept is reported (E004), and then False is
+        returned.
+        """
+        if key.opaque:
+            return False
+        recorded = record_sources(_files_of(key)) if sources is None else sources
+        num_bytes = sum(path.stat().st_size for path in files.rglob("*") if path.is_file())
+        if num_bytes > self.max_bytes:
+            self._report_too_large(num_bytes)
+            return False
+        try:
+            self.programs.mkdir(parents=True, exist_ok=True)
+            sweep(self.programs)
+            with new_folder(self.programs) as unfinished:
+                write_entry(unfinished, key, files, content, sources=recorded, because=because)
+                self.put(unfinished, key.digest, replace=replace)
+            self.shrink(spared=key.digest)
+        except OSError as error:
+            self._report_unusable(error, "keeps nothing")
+            return False
+        return True
+
+    def put(self, unfinished: Path, digest: str, *, replace: bool = False) -> bool:
+        """Give a finished entry its name, unless there is a whole one already; OSError if that fails."""
+        folder = self.programs / digest
+        for _attempt in range(5):
+            try:
+                os.rename(unfinished, folder)
+                sync_folder(self.programs)
+                return True
+            except OSError as error:
+                if error.errno not in _EXISTS:
+                    raise
+            if not replace and _problem_of(folder) is None:
+                return False
+            remove_folder(folder, patience_seconds=5.0)
+        return False
+
+    def shrink(self, *, max_bytes: Optional[int] = None, spared: str = "") -> int:
+        """Remove the least recently used executables until the others fit; returns the bytes that became free.
+
+        Those that some process is loading stay, and the one with the digest `spared`.
+        """
+        limit = self.max_bytes if max_bytes is None else max_bytes
+        found = sorted(self.entries(), key=lambda entry: entry.last_used)
+        excess, freed = sum(entry.num_bytes for entry in found) - limit, 0
+        for entry in found:
+            if freed >= excess:
+                break
+            if entry.digest != spared and remove_folder(entry.folder):
+                freed += entry.num_bytes
+        return freed
+
+    # -- one process at a time ---------------------------------------------------------------------------------------
+
+    @contextmanager
+    def lock(
+        self, key: ExecutableKey, *, timeout_seconds: float = 900.0, tell: Optional[Callable[[], None]] = None
+    ) -> Iterator[bool]:
+        """Let one process after the other work on `key`; yields False when the lock could not be had.
+
+        Look again with `find` once inside: another process may have kept the executable meanwhile. A process that waits
+        for more than 2 s says so (`tell`, or a line in the log). The lock ends with the process, however that ends.
+        """
+        path = self.programs / ".locks" / f"{key.digest}.lock"
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            locking = lock_file(path, timeout_seconds=timeout_seconds, tell=tell or _tell_of_waiting(key))
+            is_held = locking.__enter__()
+        except OSError as error:
+            self._report_unusable(error, "has no locks")
+            yield False
+            return
+        try:
+            yield is_held
+        finally:
+            locking.__exit__(None, None, None)
+
+    # -- failures ----------------------------------------------------------------------------------------------------
+
+    def note_failure(self, key: ExecutableKey, candidate: str, reason: str) -> None:
+        """Remember that `candidate` could not be compiled for `key`, and why; the store works on if it cannot."""
+        try:
+            self._failures.note(key, candidate, reason)
+        except OSError as error:
+            self._report_unusable(error, "keeps nothing")
+
+    def failures(self, key: ExecutableKey) -> Dict[str, str]:
+        """Return why candidates could not be compiled for `key` by this compiler, by their names.
+
+        Versions and processor belong to the key: with others everything is tried again.
+        """
+        return self._failures.of(key.digest)
+
+    def all_failures(self) -> Dict[str, Dict[str, Any]]:
+        """Return what is remembered of failures, by digest: `model`, `when` and `failures`, each with a `reason`."""
+        return self._failures.all()
+
+    def forget_failures(self, digest: str) -> bool:
+        """Let what failed be tried again; True if something was remembered."""
+        return self._failures.forget(digest)
+
+    # -- looking after -----------------------------------------------------------------------------------------------
+
+    def entries(self, *, is_thorough: bool = False) -> List[StoredEntry]:
+        """List all executables, the damaged ones too; the content of their files is read only if `is_thorough`."""
+        try:
+            names = sorted(os.listdir(self.programs))
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        except OSError as error:
+            self._report_unusable(error, "is not read")
+            return []
+        folders = [self.programs / name for name in names if is_digest(name)]
+        found = [_describe(folder, is_thorough=is_thorough) for folder in folders]
+        return [entry for entry in found if entry is not None]
+
+    def remove(self, digest: str) -> bool:
+        """Remove an executable, even one that some process is loading; False if that was not possible."""
+        return remove_folder(self.programs / digest, patience_seconds=2.0, is_forced=True)
+
+    def sweep(self) -> int:
+        """Clear away what processes that died left behind; returns how many leftovers."""
+        return sweep(self.programs)
+
+    # -- reports -----------------------------------------------------------------------------------------------------
+
+    def _report_unusable(self, error: OSError, consequence: str) -> None:
+        reason = "it has no file locks" if isinstance(error, LockUnsupportedError) else error.strerror or str(error)
+        if (str(self.programs), consequence) in _told:
+            return
+        _told.add((str(self.programs), consequence))
+        self._report(
+            Finding(
+                "E004",
+                message=f"the executable cache `{self.folder}` {consequence}: {reason[:1].lower()}{reason[1:]}",
+                notes="training works; programs are compiled anew in each process",
+                help="make the folder writable and give it room, or name another with PORTING_CACHE_DIR",
+            )
+        )
+
+    def _report_too_large(self, num_bytes: int) -> None:
+        self._report(
+            Finding(
+                "E004",
+                message=f"an executable of {format_bytes(num_bytes)} is larger than the whole cache may be",
+                notes=f"`{self.folder}` may take {format_bytes(self.max_bytes)}",
+                help="set PORTING_CACHE_MAX_BYTES to more, such as 8G",
+            )
+        )
+
+    def _report_damaged(self, digest: str, reason: str) -> None:
+        self._report(
+            Finding(
+                "E005",
+                message=f"the executable {digest[:8]} on disk cannot be used: {reason}",
+                notes=f"it lies in `{self.programs / digest}`; it counts as missing and is replaced by the next one",
+                help=f"nothing need be done; `porting cache clear {digest[:8]}` removes it",
+            )
+        )
+
+
+def _files_of(key: ExecutableKey) -> List[str]:
+    """Return the files that the operators of the graph stand in."""
+    return list(dict.fromkeys(str(place[0]) for place in key.explained.get("places", ()) if place))
+
+
+def _log(finding: Finding) -> None:
+    _logger.warning("%s", render(finding))
+
+
+def _tell_of_waiting(key: ExecutableKey) -> Callable[[], None]:
+    model = f" of {key.model}" if key.model else ""
+    return lambda: _logger.warning("waiting for another process that compiles the same step%s", model)
+
+
+def _hold(descriptor: int) -> bool:
+    """Keep others from removing an entry; where there are no locks nobody removes one either."""
+    try:
+        return try_lock(descriptor, shared=True)
+    except LockUnsupportedError:
+        return True
+
+
+def _is_at(descriptor: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.stat(path))
+    except OSError:
+        return False
+
+
+def _touch(path: Path) -> None:
+    try:
+        os.utime(path)
+    except OSError:
+        pass  # a folder that can only be read; whoever looks after it decides what goes
+
+
+def _problem_of(folder: Path) -> Optional[str]:
+    try:
+        verify_files(folder, read_manifest(folder))
+    except DamagedEntryError as error:
+        return str(error)
+    return None
+
+
+def _describe(folder: Path, *, is_thorough: bool) -> Optional[StoredEntry]:
+    """Describe an entry; None if it has just been removed."""
+    try:
+        manifest = read_manifest(folder)
+        if is_thorough:
+            verify_files(folder, manifest)
+        used = os.stat(folder / MANIFEST).st_mtime
+        return StoredEntry(folder.name, folder, manifest, "", manifest.num_bytes, used)
+    except DamagedEntryError as error:
+        problem = str(error)
+    except OSError:
+        problem = "the manifest cannot be read"
+    if not os.path.lexists(folder):
+        return None
+    paths = [path for path in folder.rglob("*") if path.is_file()] if folder.is_dir() else [folder]
+    sizes = [path.stat().st_size for path in paths if path.exists()]
+    return StoredEntry(folder.name, folder, None, problem, sum(sizes), _time_of(folder))
+
+
+def _time_of(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return time.time()

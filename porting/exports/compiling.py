@@ -1,0 +1,105 @@
+"""`compile_step`: the executable of an exported step, kept where a training process finds it."""
+
+from __future__ import annotations
+
+import math
+import os
+from typing import Any, Callable, Dict, Mapping, Optional, Union
+
+import torch
+
+from ..capture import TensorInfo
+from ..diagnostics import ExecutableError, Finding
+from ..engines.parity import Trial
+from ..engines.recomputation import ComputationOrder, order_computation
+from ..engines.tuning_report import TuningLimits
+from ..executables.obtain import Obtained, obtain_executable
+from .exported_step import ExportedStep
+
+__all__ = ["compile_step", "require_batch", "require_settings"]
+
+
+def compile_step(
+    step: ExportedStep,
+    *,
+    engine: str = "auto",
+    cache_dir: Union[str, os.PathLike[str], None] = None,
+    computation_order: Optional[str] = None,
+    tuning_seconds: Optional[float] = None,
+    report: Callable[[Finding], None] = lambda _finding: None,
+) -> Obtained:
+    """Make the executable of `step`, or find it, and keep it under the key that the training process will ask for.
+
+    `engine` is "auto", which measures for at most `tuning_seconds`, or the name of one. `cache_dir` is the folder that
+    training will use: `PortOptions.cache_dir`, or that of the environment. `computation_order` takes the place of the
+    exported one; training finds the executable if it asks for the same. `report` gets findings as they arise.
+
+    Raises OptionError P004 for an unknown engine, ExecutableError E026 for an unknown order. A step that cannot be
+    compiled is no error: `origin` is "replay" then, and the findings say why.
+    """
+    order = ComputationOrder.of(step.computation_order if computation_order is None else computation_order)
+    graph = order_computation(step.graph, order)
+    request = step.request
+
+    def make_trial() -> Trial:
+        return Trial(_weights(step), step.inputs, request.plan, request.groups, request.group_names)
+
+    limits = TuningLimits() if tuning_seconds is None else TuningLimits(seconds=tuning_seconds)
+    return obtain_executable(
+        graph,
+        request,
+        engine=engine,
+        cache_dir=cache_dir,
+        make_trial=make_trial,
+        limits=limits,
+        model=step.model,
+        report=report,
+    )
+
+
+def require_batch(step: ExportedStep, *, path: Any = None, **wanted: Optional[int]) -> None:
+    """Raise ExecutableError E025 if the step was exported for another batch than is `wanted`.
+
+    The names are those of `BatchRecord`: `micro`, `accumulation`, `replicas`, `iterations`; None is any number.
+    """
+    different = {name: count for name, count in wanted.items() if count not in (None, getattr(step.batch, name))}
+    if not different:
+        return
+    options = {"micro": "batch"}
+    asked = ", ".join(f"{options.get(name, name)} {count}" for name, count in different.items())
+    words = " ".join(f"--{options.get(name, name)} {count}" for name, count in different.items())
+    raise ExecutableError.of(
+        "E025",
+        message=f"the step was exported for {step.batch}, and not for {asked}",
+        notes=f"shapes are part of the graph: {step.batch.arguments}",
+        help=f"export it again: `porting export {step.target or 'TARGET'} {words} -o {path or 'FILE'}`",
+    )
+
+
+def require_settings(step: ExportedStep, **wanted: Optional[str]) -> None:
+    """Raise ExecutableError E025 if the step was exported for another `mode` or `precision`; None is any."""
+    exported = {"mode": step.graph.mode, "precision": step.precision}
+    for name, value in wanted.items():
+        if value not in (None, exported[name]):
+            raise ExecutableError.of(
+                "E025",
+                message=f"the step was exported for {name} {exported[name]}, and not for {value}",
+                help=f"export it again: `porting export {step.target or 'TARGET'} --{name} {value} ...`",
+            )
+
+
+def _weights(step: ExportedStep) -> Mapping[str, torch.Tensor]:
+    """Return the values of parameters and buffers; numbers of an ordinary size for those that were left out."""
+    values: Dict[str, torch.Tensor] = dict(step.values)
+    generator = torch.Generator().manual_seed(0)
+    for info in step.graph.parameters:
+        if info.name not in values:
+            values[info.name] = _ordinary_values(info, generator)
+    return values
+
+
+def _ordinary_values(info: TensorInfo, generator: torch.Generator) -> torch.Tensor:
+    fan_in = max(1, math.prod(info.shape[1:]))
+    spread = 1.0 / math.sqrt(fan_in)
+    drawn = torch.rand(info.shape, generator=generator) * 2 * spread - (0.0 if len(info.shape) < 2 else spread)
+    return drawn.to(info.dtype)

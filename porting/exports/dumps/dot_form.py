@@ -1,0 +1,79 @@
+"""The graph in Graphviz's language: tensors that enter are ellipses, operators boxes, arrows carry types and shapes."""
+
+from __future__ import annotations
+
+from typing import Dict, Iterator, List, Sequence
+
+from ..exported_step import ExportedStep
+from .facts import OperatorFacts, TensorFacts, facts_of, tensor_text
+from .listing import count_text
+
+__all__ = ["as_dot"]
+
+_COLOURS = {"parameter": "#cfe2f3", "buffer": "#d9ead3", "input": "#fff2cc", "constant": "#eeeeee"}
+
+
+def as_dot(step: ExportedStep) -> bytes:
+    """Draw the graph of `step`; operators of bodies (segments, loops, branches) stand in a frame of their own."""
+    facts = facts_of(step)
+    lines = [
+        f"digraph {_quoted(facts.title)} {{",
+        "  rankdir=TB;",
+        '  node [fontname="Helvetica", fontsize=10];',
+        f"  label={_quoted(facts.title)};",
+    ]
+    values: Dict[str, TensorFacts] = {tensor.name: tensor for tensor in facts.entering}
+    makers = {tensor.name: tensor.name for tensor in facts.entering}
+    for tensor in facts.entering:
+        colour = _COLOURS.get(tensor.kind, "#ffffff")
+        label = _label([tensor.name, tensor_text(tensor)])
+        lines.append(f'  {_quoted(tensor.name)} [shape=ellipse, style=filled, fillcolor="{colour}", label={label}];')
+    for item in facts.operators:
+        values.update((tensor.name, tensor) for tensor in item.outputs)
+        makers.update((tensor.name, item.name) for tensor in item.outputs)
+    lines += _operators(facts.operators, indent="  ")
+    lines += _arrows(facts.operators, values, makers)
+    for number, name in enumerate(facts.returned):
+        lines.append(f"  {_quoted(f'return {number}')} [shape=plaintext];")
+        lines.append(f"  {_quoted(makers.get(name, name))} -> {_quoted(f'return {number}')};")
+    return ("\n".join([*lines, "}"]) + "\n").encode()
+
+
+def _operators(operators: Sequence[OperatorFacts], *, indent: str, prefix: str = "") -> Iterator[str]:
+    for item in operators:
+        place = f"{item.place}" if item.place is not None else ""
+        sums = f"{count_text(item.new_bytes, 'B')}, {count_text(item.flops, 'FLOP')}"
+        lines = [item.operator, item.module or "forward", sums, *([place] if place else [])]
+        label = _label(lines)
+        name = f"{prefix}{item.name}"
+        yield f"{indent}{_quoted(name)} [shape=box, label={label}];"
+        for number, body in enumerate(item.bodies):
+            yield f"{indent}subgraph {_quoted(f'cluster {name} {number}')} {{"
+            yield f"{indent}  label={_quoted(f'in {name}')}; style=dashed;"
+            yield from _operators(body, indent=indent + "  ", prefix=f"{name}/{number}/")
+            yield from _inner_arrows(body, indent=indent + "  ", prefix=f"{name}/{number}/")
+            yield f"{indent}}}"
+
+
+def _inner_arrows(body: Sequence[OperatorFacts], *, indent: str, prefix: str) -> Iterator[str]:
+    makers = {tensor.name: item.name for item in body for tensor in item.outputs}
+    for item in body:
+        for used in dict.fromkeys(makers[name] for name in item.inputs if name in makers):
+            yield f"{indent}{_quoted(prefix + used)} -> {_quoted(prefix + item.name)};"
+
+
+def _arrows(operators: Sequence[OperatorFacts], values: Dict[str, TensorFacts], makers: Dict[str, str]) -> List[str]:
+    lines = []
+    for item in operators:
+        for name in item.inputs:
+            text = tensor_text(values[name]) if name in values else ""
+            lines.append(f"  {_quoted(makers.get(name, name))} -> {_quoted(item.name)} [label={_quoted(text)}];")
+    return lines
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
+
+
+def _label(lines: Sequence[str]) -> str:
+    return '"' + "\\n".join(_quoted(line)[1:-1] for line in lines) + '"'

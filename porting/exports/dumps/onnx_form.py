@@ -1,0 +1,163 @@
+"""The forward graph as an ONNX model, by torch's own exporter; needs the extra `onnx`."""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import logging
+import operator
+import re
+import warnings
+from contextlib import contextmanager
+from typing import Any, Iterator, List, Optional, Tuple
+
+import torch
+from torch import nn
+
+from ...capture import StepGraph
+from ...capture.graph_flow import is_random
+from ...diagnostics import ExecutableError, Place, PortingError
+from ...engines.graph_function import GraphFunction
+from ...engines.value_units import draws, statistics_written_by
+from ..exported_step import ExportedStep
+
+__all__ = ["as_onnx"]
+
+_NEEDED = ("onnx", "onnxscript")
+
+
+def as_onnx(step: ExportedStep) -> bytes:
+    """Return the forward pass of `step` as a serialized ONNX model, weights included.
+
+    What `forward` returns are the model's outputs, in training the loss among them; writes to buffers, such as those of
+    BatchNorm in training, and the backward pass are no part of it. Raises PortingError X001 without the extra, and
+    ExecutableError E027 for an operator that ONNX does not have, or a step without its weights.
+    """
+    _require_extra()
+    module = _Forward(step)
+    inputs = tuple(tensor.clone() for tensor in step.inputs)
+    try:
+        with _quiet():
+            program: Any = torch.onnx.export(
+                module,
+                inputs,
+                dynamo=True,
+                verbose=False,
+                external_data=False,
+                input_names=[_identifier(info.name) for info in step.graph.inputs],
+                output_names=[_identifier(info.name) for info in step.graph.outputs],
+            )
+    except Exception as error:
+        raise _not_in_onnx(step.graph, error) from error
+    content = io.BytesIO()
+    program.save(content)
+    return content.getvalue()
+
+
+class _Forward(nn.Module):
+    """The captured graph as a module of its inputs; weights and constants are its buffers."""
+
+    def __init__(self, step: ExportedStep) -> None:
+        super().__init__()
+        graph = step.graph
+        _refuse_training_forms(graph)
+        self._function = GraphFunction(graph.graph).call
+        self._names: List[str] = []
+        missing = next((info.name for info in graph.parameters if info.name not in step.values), None)
+        if missing is not None:
+            raise ExecutableError.of(
+                "E027",
+                message=f"the step has no weights, such as `{missing}`, which an ONNX model holds",
+                help="export it without `--no-weights`",
+            )
+        state = [step.values[info.name] for info in (*graph.parameters, *graph.buffers)]
+        for number, value in enumerate([*state, *graph.constant_values]):
+            self._names.append(f"state_{number}")
+            self.register_buffer(self._names[-1], value.clone())
+        self._num_state = len(state)
+        self._num_outputs = len(graph.outputs)
+
+    def forward(self, *inputs: torch.Tensor) -> Tuple[torch.Tensor, ...]:
+        """Return what the graph does, on copies of what it writes to."""
+        state = [getattr(self, name).clone() for name in self._names]
+        own = [tensor.clone() for tensor in inputs]
+        return tuple(self._function(*state[: self._num_state], *own, *state[self._num_state :]))[: self._num_outputs]
+
+
+def _refuse_training_forms(graph: StepGraph) -> None:
+    """Refuse what torch's exporter would write down as it is in inference: another computation."""
+    for described in graph.operators:
+        if statistics_written_by(described.node):
+            raise _no_form(described.operator, described.place, "in training it takes the statistics of the batch")
+        if is_random(described.node) and draws(described.node):
+            raise _no_form(described.operator, described.place, "it draws random numbers")
+
+
+def _require_extra() -> None:
+    missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
+    if missing:
+        raise PortingError.of(
+            "X001",
+            message=f"ONNX files need {' and '.join(_NEEDED)}; not installed: {', '.join(missing)}",
+            help="install the extra: `pip install ipu-porting[onnx]`",
+        )
+
+
+def _not_in_onnx(graph: StepGraph, error: Exception) -> ExecutableError:
+    """Find the operator that torch's exporter is about, and its place.
+
+    The exporter may name a part of an operator: `prims.bessel_i0e` for `aten.special_i0e`.
+    """
+    text = re.sub(r"\x1b\[[\d;]*m", "", "\n".join(str(cause) for cause in _causes(error)))
+    named = [name for _, name in re.findall(r"\b(aten|prims|poptorch)(?:\.|::)(\w+)", text)]
+    for same in (operator.eq, _have_same_end):
+        for name in named:
+            for described in graph.operators:
+                if same(described.operator.split(".")[1:2], [name]):
+                    return _no_form(described.operator, described.place, "torch's exporter has no form for it")
+    reasons = [line.strip() for line in text.splitlines() if line.startswith(("No ONNX", "Error when", "RuntimeError"))]
+    return _no_form(named[0] if named else "a part of the graph", None, (reasons or [type(error).__name__])[0][:200])
+
+
+def _have_same_end(one: List[str], other: List[str]) -> bool:
+    return bool(one and other) and one[0].rpartition("_")[2] == other[0].rpartition("_")[2]
+
+
+def _causes(error: Optional[BaseException]) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def _no_form(name: str, place: Optional[Place], why: str) -> ExecutableError:
+    return ExecutableError.of(
+        "E027",
+        message=f"`{name}` has no form in ONNX",
+        place=place,
+        label=why,
+        notes=() if place is not None else why,
+        help=(
+            "if that is a matter of training, export the model as it is in use: `--mode inference`",
+            "or dump the graph as text, json or dot, which hold everything",
+        ),
+    )
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep torch's exporter from warning of what is no concern of the user's."""
+    loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript")]
+    levels = [logger.level for logger in loggers]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for logger in loggers:
+            logger.setLevel(logging.CRITICAL)
+        try:
+            yield
+        finally:
+            for logger, level in zip(loggers, levels):
+                logger.setLevel(level)
+
+
+def _identifier(name: str) -> str:
+    return re.sub(r"\W", "_", name) or "value"

@@ -1,0 +1,145 @@
+"""`export`: captures a training step as `to_ipu` does and writes it to a file, without compiling or training."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Dict, Optional, Tuple
+
+import torch
+from torch import nn
+
+from ..adapters.labels import split_labels
+from ..api import to_ipu
+from ..api.batch_signature import BatchSignature
+from ..capture.dtypes import device_dtype
+from ..diagnostics import OptionError, caller_place
+from ..engines.executable import BuildRequest
+from ..options import PortOptions
+from ..simulator._graph.values_for_backward import keep_values_for_backward
+from .exported_step import BatchRecord, ExportedStep
+from .step_file import Path
+
+__all__ = ["MODES", "capture", "export"]
+
+MODES = ("training", "inference")
+"""What a step can be exported for."""
+
+
+def export(
+    model: nn.Module,
+    loss: Any,
+    batch: Any,
+    path: Path,
+    *,
+    optimizer: Optional[torch.optim.Optimizer] = None,
+    options: Optional[PortOptions] = None,
+    mode: str = "training",
+    weights: bool = True,
+) -> ExportedStep:
+    """Capture the step that `to_ipu(model, loss, optimizer=..., options=...)` would compile for `batch`, as a file.
+
+    `batch` is a combined batch: the arguments of one call, with micro-batch x accumulation x replicas x iterations
+    samples. Nothing is computed, compiled or trained; lazy modules get their parameters. As with `to_ipu`, a precision
+    in which weights are halves converts the model's. Without `weights` the file holds their shapes only.
+
+    Raises what `to_ipu` and compiling would, and ExecutableError E027 for a step that no file can hold.
+
+    >>> import tempfile
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> batch = torch.ones(8, 4), torch.zeros(8, dtype=torch.int64)
+    >>> step = export(nn.Linear(4, 2), nn.CrossEntropyLoss(), batch, f"{folder.name}/linear.step")
+    >>> print(step.batch)
+    batch 8
+    """
+    step = capture(model, loss, batch, optimizer=optimizer, options=options, mode=mode)
+    step.save(path, weights=weights)
+    return step
+
+
+def capture(
+    model: nn.Module,
+    loss: Any,
+    batch: Any,
+    *,
+    optimizer: Optional[torch.optim.Optimizer] = None,
+    options: Optional[PortOptions] = None,
+    mode: str = "training",
+    target: str = "",
+) -> ExportedStep:
+    """Do what `export` does and keep the step in memory; `target` says what it is made of."""
+    if mode not in MODES:
+        raise OptionError.of("P002", message=f"`mode` is {mode!r}", place=caller_place(), help=f"use one of {MODES}")
+    options = options if options is not None else PortOptions()
+    # the executable that is made on the way is the literal graph, which costs nothing and is kept nowhere
+    plain = options.replace(engine="replay", computation_order="none", cache_dir=None)
+    ported = to_ipu(model, loss, optimizer=optimizer, options=plain, device="sim")
+    args, kwargs = _call_of(batch)
+    try:
+        if mode == "inference":
+            args, kwargs = _without_labels(ported, args, kwargs)
+            handle = ported.inference()._handle
+            handle.compile(args, kwargs)
+        else:
+            ported.compile(*args, **kwargs)
+            handle = ported._train_handle
+        step = _take(handle.executor, options, BatchSignature(args, kwargs))
+        return dataclasses.replace(step, target=target, inputs=_inputs(handle.executor, args, kwargs))
+    finally:
+        ported.destroy()
+
+
+def _call_of(batch: Any) -> Tuple[Tuple[Any, ...], Dict[str, Any]]:
+    """Return the arguments of a call that `batch` stands for, as an example for `to_ipu` does."""
+    if isinstance(batch, dict):
+        return (), dict(batch)
+    return (tuple(batch), {}) if isinstance(batch, (tuple, list)) else ((batch,), {})
+
+
+def _without_labels(
+    ported: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]
+) -> Tuple[Tuple[Any, ...], Dict[str, Any]]:
+    """Leave out what only the loss takes: a deployed model gives its output alone."""
+    parts = ported._parts
+    if parts.loss is None:
+        return args, kwargs
+    split = split_labels(parts.model.forward, args, kwargs, label=parts.label)
+    return tuple(split.args), dict(split.kwargs)
+
+
+def _inputs(executor: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Tuple[torch.Tensor, ...]:
+    """Return the inputs of a call in the types of the device."""
+    tensors = executor._args_parser.bind(args, kwargs).tensors()
+    return tuple(tensor.detach().to(device_dtype(tensor.dtype)).contiguous() for tensor in tensors)
+
+
+def _take(executor: Any, options: PortOptions, signature: BatchSignature) -> ExportedStep:
+    """Take out of a compiled executor what its executable was made of."""
+    compiled = executor._compiled
+    optimizer = executor._device_optimizer if executor._training else None
+    plan = compiled.plan
+    request = BuildRequest(
+        plan=plan,
+        groups=tuple(optimizer.groups) if optimizer is not None else (),
+        group_names=tuple(map(tuple, optimizer.group_names)) if optimizer is not None else (),
+        replica_groups=dict(compiled.state.groups),
+    )
+    record = BatchRecord(
+        micro=max(1, signature.rows // plan.num_slices),
+        accumulation=plan.accumulation,
+        replicas=plan.replicas,
+        iterations=plan.iterations,
+        rows=signature.rows,
+        arguments=str(signature),
+    )
+    state = compiled.state
+    values = {name: state.value(name).detach().clone() for name in state.names}
+    graph = keep_values_for_backward(compiled.graph)
+    return ExportedStep(
+        graph,
+        request,
+        record,
+        options.computation_order,
+        options.precision,
+        model=type(executor._model).__name__,
+        values=values,
+    )

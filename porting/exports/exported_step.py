@@ -1,0 +1,255 @@
+"""An exported step: the captured graph and all else that an executable is made of, in memory and as a file."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import math
+import platform
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Dict, List, Mapping, Optional, Tuple
+
+import torch
+
+import porting
+
+from ..capture import StepGraph
+from ..diagnostics import ExecutableError
+from ..engines.call_plan import CallPlan
+from ..engines.executable import BuildRequest
+from ..engines.replica_groups import ReplicaGroups
+from ..simulator._optimizer_attributes import GroupSettings, _OptimizerType
+from .graph_data import dtype_named, graph_from_data, graph_to_data
+from .step_file import Path, damaged, read_step_file, write_step_file
+
+__all__ = ["BatchRecord", "ExportedStep", "load_step"]
+
+_NO_VALUES: Mapping[str, torch.Tensor] = MappingProxyType({})
+_DAMAGES = (AttributeError, IndexError, KeyError, OverflowError, RecursionError, RuntimeError, TypeError, ValueError)
+
+
+@dataclass(frozen=True)
+class BatchRecord:
+    """The batch that a step is for: `micro` samples x accumulation x replicas x iterations, `rows` in one call.
+
+    `arguments` says in words what a call takes.
+    """
+
+    micro: int
+    accumulation: int
+    replicas: int
+    iterations: int
+    rows: int
+    arguments: str
+
+    def __str__(self) -> str:
+        """Say how many samples a call takes, and why."""
+        parts = [
+            f"{count} {name}"
+            for count, name in (
+                (self.accumulation, "accumulation"),
+                (self.replicas, "replicas"),
+                (self.iterations, "iterations"),
+            )
+            if count > 1
+        ]
+        return " x ".join([f"batch {self.micro}", *parts]) + (f" = {self.rows} samples a call" if parts else "")
+
+
+@dataclass(frozen=True, eq=False)
+class ExportedStep:
+    """A captured step with the request of its executable: what a second process needs to compile it.
+
+    `graph` keeps every value for the backward pass; `computation_order` says what is to be computed again instead.
+    `inputs` are those of one call, with its values. `values` are the parameters and buffers as they were; parameters
+    are missing when they were left out. `target` is what the step was exported from, `precision` the one it computes
+    in, `model` the class of the model.
+    """
+
+    graph: StepGraph
+    request: BuildRequest
+    batch: BatchRecord
+    computation_order: str = "none"
+    precision: str = "float32"
+    target: str = ""
+    model: str = ""
+    inputs: Tuple[torch.Tensor, ...] = ()
+    values: Mapping[str, torch.Tensor] = field(default_factory=lambda: _NO_VALUES)
+
+    def save(self, path: Path, *, weights: bool = True) -> None:
+        """Write the step as one file, with the values of its parameters if `weights`.
+
+        Raises ExecutableError E027 for a step with a part that no file can hold, OSError where the file cannot be.
+        """
+        tensors = {f"constant:{index}": value for index, value in enumerate(self.graph.constant_values)}
+        tensors.update({f"input:{index}": value for index, value in enumerate(self.inputs)})
+        left_out = set() if weights else {info.name for info in self.graph.parameters}
+        tensors.update({f"value:{name}": value for name, value in self.values.items() if name not in left_out})
+        write_step_file(path, _to_header(self), tensors)
+
+
+def load_step(path: Path) -> ExportedStep:
+    """Read a step that `ExportedStep.save` wrote.
+
+    Raises ExecutableError: E023 for a file that is damaged or of another kind, E024 for one that another version of
+    porting or torch wrote, E027 for operators that this process does not have.
+    """
+    header, tensors = read_step_file(path)
+    _check_versions(path, header.get("versions"))
+    try:
+        return _from_header(header, tensors)
+    except _DAMAGES as error:
+        what = f"{type(error).__name__}: {error}"
+        raise damaged(path, f"its content is no step ({what:.200})", error) from None
+
+
+def _check_versions(path: Path, versions: Any) -> None:
+    """Refuse what another torch captured: its operators may mean something else."""
+    if not isinstance(versions, dict):
+        raise damaged(path, "it names no versions")
+    written, present = str(versions.get("torch")), str(torch.__version__)
+    if _release(written) != _release(present):
+        raise ExecutableError.of(
+            "E024",
+            message=f"`{path}` was exported with torch {written}, this is torch {present}",
+            notes="operators may have other arguments and another meaning there",
+            help="export the step again with the torch that compiles and trains",
+        )
+
+
+def _release(version: str) -> List[str]:
+    """Return major and minor version, which is as often as operators change."""
+    return version.split("+")[0].split(".")[:2]
+
+
+# -- header ------------------------------------------------------------------------------------------------------------
+
+
+def _to_header(step: ExportedStep) -> Dict[str, Any]:
+    request = step.request
+    return {
+        "versions": {
+            "porting": porting.__version__,
+            "torch": str(torch.__version__),
+            "python": platform.python_version(),
+        },
+        "target": step.target,
+        "model": step.model,
+        "precision": step.precision,
+        "computation_order": step.computation_order,
+        "batch": dataclasses.asdict(step.batch),
+        "graph": graph_to_data(step.graph),
+        "plan": _plan_to_data(request.plan),
+        "groups": [_settings_to_data(settings) for settings in request.groups],
+        "group_names": [list(names) for names in request.group_names],
+        "replica_groups": {name: dataclasses.asdict(groups) for name, groups in request.replica_groups.items()},
+    }
+
+
+def _from_header(header: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]) -> ExportedStep:
+    constants, inputs = _numbered(tensors, "constant"), _numbered(tensors, "input")
+    graph = graph_from_data(header["graph"], constant_values=constants)
+    if [(value.dtype, tuple(value.shape)) for value in constants] != [(i.dtype, i.shape) for i in graph.constants]:
+        raise ValueError("the constants are others than the graph's")
+    values = {name.partition(":")[2]: value for name, value in tensors.items() if name.startswith("value:")}
+    infos = {info.name: info for info in (*graph.parameters, *graph.buffers)}
+    if not {info.name for info in graph.buffers} <= set(values) <= set(infos):
+        raise ValueError("the weights are others than the graph's")
+    if [value.dtype for value in inputs] != [info.dtype for info in graph.inputs]:
+        raise ValueError("the inputs are others than the graph's")
+    request = BuildRequest(
+        plan=_plan_from_data(header["plan"]),
+        groups=tuple(_settings_from_data(settings) for settings in header["groups"]),
+        group_names=tuple(tuple(map(str, names)) for names in header["group_names"]),
+        replica_groups={name: _replica_groups(groups) for name, groups in header["replica_groups"].items()},
+    )
+    return ExportedStep(
+        graph,
+        request,
+        _batch(header["batch"]),
+        _text(header["computation_order"]),
+        _text(header["precision"]),
+        _text(header["target"]),
+        _text(header["model"]),
+        tuple(inputs),
+        MappingProxyType(values),
+    )
+
+
+def _numbered(tensors: Mapping[str, torch.Tensor], kind: str) -> List[torch.Tensor]:
+    count = sum(name.startswith(f"{kind}:") for name in tensors)
+    return [tensors[f"{kind}:{index}"] for index in range(count)]
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError("a text is no text")
+    return value
+
+
+def _batch(data: Mapping[str, Any]) -> BatchRecord:
+    record = BatchRecord(**data)
+    counts = (record.micro, record.accumulation, record.replicas, record.iterations, record.rows)
+    if not all(type(count) is int and count > 0 for count in counts) or not isinstance(record.arguments, str):
+        raise ValueError("the batch is none")
+    return record
+
+
+def _plan_to_data(plan: CallPlan) -> Dict[str, Any]:
+    if plan.exchange is not None:
+        raise ExecutableError.of(
+            "E027",
+            message="a step that is trained by several processes together cannot be exported",
+            help="export it for one process; replicas of one process can be exported",
+        )
+    data = {item.name: getattr(plan, item.name) for item in dataclasses.fields(plan) if item.name != "exchange"}
+    groups: Optional[ReplicaGroups] = data["input_groups"]
+    data["input_groups"] = None if groups is None else dataclasses.asdict(groups)
+    return data
+
+
+def _plan_from_data(data: Mapping[str, Any]) -> CallPlan:
+    groups = data["input_groups"]
+    plan = CallPlan(**{**data, "input_groups": None if groups is None else _replica_groups(groups)})
+    counts = (plan.iterations, plan.accumulation, plan.replicas)
+    if not all(type(count) is int and 0 < count < 1 << 31 for count in counts):
+        raise ValueError("the plan has no counts")
+    return plan
+
+
+def _replica_groups(data: Mapping[str, Any]) -> ReplicaGroups:
+    groups = ReplicaGroups(**data)
+    if not all(type(count) is int and count > 0 for count in (groups.replicas, groups.size)):
+        raise ValueError("a group of replicas has no size")
+    return groups
+
+
+def _settings_to_data(settings: Any) -> Dict[str, Any]:
+    names = [item.name for item in dataclasses.fields(settings) if item.name != "params"]
+    return {name: _number_to_data(getattr(settings, name)) for name in names}
+
+
+def _number_to_data(value: Any) -> Any:
+    if isinstance(value, enum.Enum):
+        return {"kind": value.name}
+    if isinstance(value, torch.dtype):
+        return {"dtype": str(value).replace("torch.", "")}
+    if isinstance(value, float) and not math.isfinite(value):
+        return {"float": str(value)}
+    return value
+
+
+def _settings_from_data(data: Mapping[str, Any]) -> GroupSettings:
+    return GroupSettings(**{name: _number_from_data(value) for name, value in data.items()})
+
+
+def _number_from_data(value: Any) -> Any:
+    if not isinstance(value, dict):
+        if not isinstance(value, (bool, int, float)):
+            raise TypeError("a setting is no number")
+        return value
+    ((kind, content),) = value.items()
+    if kind == "kind":
+        return _OptimizerType[content]
+    return dtype_named(content) if kind == "dtype" else float(content)

@@ -1,0 +1,169 @@
+"""The file of an exported step: versioned, with a checksum over all of it, written as a whole or not at all.
+
+Layout: 12 bytes `MAGIC`, 4 bytes format version, 32 bytes SHA-256 of the rest, 8 bytes length of the header, the header
+(JSON, compressed), and the bytes of the tensors one after another. Numbers are little endian. Nothing in it is a
+program, and reading it executes nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import struct
+import zlib
+from typing import Any, BinaryIO, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
+
+import torch
+
+from ..atomic_files import replacing_file
+from ..diagnostics import ExecutableError
+from .graph_data import dtype_named
+
+__all__ = ["Path", "damaged", "is_step_file", "read_step_file", "write_step_file"]
+
+Path = Union[str, "os.PathLike[str]"]
+
+MAGIC = b"PORTINGSTEP\n"
+VERSION = 1
+
+_HEAD = struct.Struct("<12sI32sQ")
+_START_OF_CHECKED = 12 + 4 + 32
+_CHUNK = 1 << 22
+_MAX_HEADER_BYTES = 1 << 30
+
+
+def write_step_file(path: Path, header: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]) -> None:
+    """Write plain values and tensors as one file.
+
+    Raises OSError when the folder is missing, full or not writable; the file that was there before is there still.
+    """
+    layout, dense = [], []
+    for name, tensor in tensors.items():
+        values = tensor.detach().contiguous()
+        layout.append([name, str(values.dtype).replace("torch.", ""), list(values.shape)])
+        dense.append(values)
+    text = zlib.compress(json.dumps({**header, "tensors": layout}, allow_nan=False).encode())
+    with replacing_file(path) as file:
+        file.write(_HEAD.pack(MAGIC, VERSION, b"\0" * 32, len(text)))
+        digest = hashlib.sha256(struct.pack("<Q", len(text)))
+        for part in (text, *map(_bytes_of, dense)):
+            file.write(part)
+            digest.update(part)
+        file.seek(0)
+        file.write(_HEAD.pack(MAGIC, VERSION, digest.digest(), len(text)))
+
+
+def is_step_file(path: Path) -> bool:
+    """Tell a file that begins as exported steps do from any other, and from none."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(len(MAGIC)) == MAGIC
+    except OSError:
+        return False
+
+
+def read_step_file(path: Path) -> Tuple[Dict[str, Any], Dict[str, torch.Tensor]]:
+    """Return the plain values and the tensors of a file.
+
+    Raises ExecutableError: E023 for a file that is damaged or no exported step, E024 for one of another format.
+    """
+    if not os.path.isfile(path):
+        raise damaged(path, "there is no such file")
+    with open(path, "rb") as file:
+        length = _check_head(path, file)
+        _check_whole(path, file)
+        file.seek(_HEAD.size)
+        header = _read_header(path, file.read(length))
+        layout = header.pop("tensors", None)
+        if not isinstance(layout, list):
+            raise damaged(path, "it lists no tensors")
+        return header, dict(_read_tensors(path, file, layout))
+
+
+def damaged(path: Path, fault: str, cause: Optional[BaseException] = None) -> ExecutableError:
+    """Return the error that says why the file at `path` cannot be used."""
+    error = ExecutableError.of(
+        "E023",
+        message=f"`{os.fspath(path)}` cannot be read: {fault}",
+        help="export the step again: `porting export TARGET -o FILE`",
+    )
+    error.__cause__ = cause
+    return error
+
+
+def _bytes_of(tensor: torch.Tensor) -> Any:
+    if not tensor.numel():
+        return b""
+    return tensor.reshape(-1).view(torch.uint8).numpy().data
+
+
+def _check_head(path: Path, file: BinaryIO) -> int:
+    """Check everything before the header, and return the length of that."""
+    head = file.read(_HEAD.size)
+    if head[: len(MAGIC)] != MAGIC[: len(head)] or not head:
+        raise damaged(path, "it is no exported step")
+    if len(head) < _HEAD.size:
+        raise damaged(path, "it ends within its head")
+    _magic, version, _checksum, length = _HEAD.unpack(head)
+    if version != VERSION:
+        raise ExecutableError.of(
+            "E024",
+            message=f"`{os.fspath(path)}` has the format {version}, this version of porting reads {VERSION}",
+            help="export the step again with this version",
+        )
+    room = os.fstat(file.fileno()).st_size - _HEAD.size
+    if length > min(room, _MAX_HEADER_BYTES):
+        raise damaged(path, f"it ends after {room} of {length} bytes of its header")
+    return int(length)
+
+
+def _check_whole(path: Path, file: BinaryIO) -> None:
+    file.seek(0)
+    _magic, _version, checksum, _length = _HEAD.unpack(file.read(_HEAD.size))
+    file.seek(_START_OF_CHECKED)
+    digest = hashlib.sha256()
+    while True:
+        part = file.read(_CHUNK)
+        if not part:
+            break
+        digest.update(part)
+    if digest.digest() != checksum:
+        raise damaged(path, "its content does not match its checksum: it was cut off or changed")
+
+
+def _read_header(path: Path, text: bytes) -> Dict[str, Any]:
+    try:
+        unpacked = zlib.decompressobj().decompress(text, _MAX_HEADER_BYTES)
+        header = json.loads(unpacked)
+    except (ValueError, zlib.error, RecursionError) as error:
+        raise damaged(path, "its header is no JSON", error) from None
+    if not isinstance(header, dict):
+        raise damaged(path, "its header is no table")
+    return header
+
+
+def _read_tensors(path: Path, file: BinaryIO, layout: Sequence[Any]) -> Iterator[Tuple[str, torch.Tensor]]:
+    room = os.fstat(file.fileno()).st_size
+    for entry in layout:
+        try:
+            name, dtype, shape = entry
+            sizes = [int(size) for size in shape]
+            empty = torch.empty([0], dtype=dtype_named(dtype))
+            count = _product(sizes) * empty.element_size()
+        except (TypeError, ValueError, OverflowError) as error:
+            raise damaged(path, f"a tensor is described by {entry!r:.80}", error) from None
+        if not isinstance(name, str) or not 0 <= count <= room - file.tell():
+            raise damaged(path, f"it ends within the tensor {name!r:.80}")
+        content = bytearray(file.read(count))
+        flat = torch.frombuffer(content, dtype=empty.dtype) if count else empty
+        yield name, flat.reshape(sizes)
+
+
+def _product(sizes: List[int]) -> int:
+    if any(size < 0 for size in sizes):
+        raise ValueError("a size below zero")
+    result = 1
+    for size in sizes:
+        result *= size
+    return result

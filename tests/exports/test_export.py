@@ -1,0 +1,164 @@
+"""A step that comes back from its file is the one that was captured, to the last operator."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch import nn
+
+import porting.simulator as poptorch
+from porting import PortOptions, to_ipu
+from porting.diagnostics import ExecutableError, OptionError
+from porting.executables.key import executable_key
+from porting.exports import capture, export, load_step
+
+
+def digest(step):
+    return executable_key(step.graph, step.request, engine="aot").digest
+
+
+def test_the_step_comes_back_with_the_same_key(parts, tmp_path):
+    model, loss, batch, optimizer = parts
+
+    exported = export(model, loss, batch, tmp_path / "model.step", optimizer=optimizer)
+
+    again = load_step(tmp_path / "model.step")
+    assert str(again.graph) == str(exported.graph)
+    assert digest(again) == digest(exported)
+    assert again.request == exported.request
+
+
+def test_another_process_reads_the_same_key_without_the_model(step_file):
+    program = (
+        "import sys; from porting.exports import load_step; from porting.executables.key import executable_key;"
+        "step = load_step(sys.argv[1]); print(executable_key(step.graph, step.request, engine='aot').digest)"
+    )
+
+    run = subprocess.run([sys.executable, "-c", program, str(step_file)], capture_output=True, text=True, check=True)
+
+    assert run.stdout.strip() == digest(load_step(step_file))
+
+
+def test_exporting_trains_nothing_and_gives_the_model_back(parts, tmp_path):
+    model, loss, batch, optimizer = parts
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    kinds = {name: type(parameter) for name, parameter in model.named_parameters()}
+
+    export(model, loss, batch, tmp_path / "model.step", optimizer=optimizer)
+
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert {name: type(parameter) for name, parameter in model.named_parameters()} == kinds
+
+
+def test_the_batch_is_recorded(step_file):
+    step = load_step(step_file)
+
+    assert str(step.batch) == "batch 4 x 2 accumulation = 8 samples a call"
+    assert step.batch.arguments == "argument 0: float32[8, 1, 6, 6], argument 1: int64[8]"
+
+
+def test_weights_and_inputs_are_in_the_file(parts, step_file):
+    model, _loss, batch, _optimizer = parts
+
+    step = load_step(step_file)
+
+    assert torch.equal(step.values["head.weight"], model.head.weight)
+    assert torch.equal(step.inputs[0], batch[0])
+
+
+def test_weights_can_be_left_out(parts, tmp_path):
+    model, loss, batch, optimizer = parts
+    export(model, loss, batch, tmp_path / "model.step", optimizer=optimizer, weights=False)
+
+    step = load_step(tmp_path / "model.step")
+
+    assert set(step.values) == {info.name for info in step.graph.buffers}
+    assert [info.shape for info in step.graph.parameters] == [tuple(p.shape) for p in model.parameters()]
+
+
+def test_lazy_modules_get_their_parameters(tmp_path):
+    model = nn.Sequential(nn.LazyLinear(5), nn.ReLU(), nn.LazyLinear(3))
+
+    step = export(model, nn.CrossEntropyLoss(), (torch.ones(4, 7), torch.zeros(4).long()), tmp_path / "lazy.step")
+
+    assert step.graph.parameters[0].shape == (5, 7)
+
+
+def test_inference_is_exported_without_labels(parts, tmp_path):
+    model, loss, batch, _optimizer = parts
+
+    step = export(model, loss, batch, tmp_path / "model.step", mode="inference")
+
+    assert (step.graph.mode, len(step.graph.inputs), step.request.groups) == ("inference", 1, ())
+
+
+@pytest.mark.filterwarnings("ignore:.*weights were converted")
+@pytest.mark.parametrize("precision", ["float16", "mixed", "bfloat16"])
+def test_a_precision_is_part_of_the_step(parts, tmp_path, precision):
+    model, loss, batch, optimizer = parts
+    options = PortOptions(precision=precision)
+
+    step = export(model, loss, batch, tmp_path / "model.step", optimizer=optimizer, options=options)
+
+    assert load_step(tmp_path / "model.step").precision == precision
+    assert digest(load_step(tmp_path / "model.step")) == digest(step)
+
+
+class Looping(nn.Linear):
+    """Has a loop of the device, whose body is a graph of its own."""
+
+    def forward(self, x):
+        return poptorch.for_loop(3, lambda value: super(Looping, self).forward(value), [x])[0]
+
+
+def test_the_bodies_of_loops_come_along(tmp_path):
+    step = export(Looping(3, 3), None, torch.ones(4, 3), tmp_path / "loop.step", mode="inference")
+
+    assert digest(load_step(tmp_path / "loop.step")) == digest(step)
+
+
+class OnTheHost(nn.Linear):
+    """Calls Python of the host."""
+
+    def forward(self, x):
+        return super().forward(poptorch.CPU(lambda value: value * 2, "doubled")(x))
+
+
+def test_a_function_of_the_host_cannot_be_exported(tmp_path):
+    with pytest.raises(ExecutableError) as raised:
+        export(OnTheHost(4, 3), nn.CrossEntropyLoss(), (torch.ones(4, 4), torch.zeros(4).long()), tmp_path / "x.step")
+
+    assert raised.value.code == "E027"
+    assert raised.value.finding.place.file == __file__
+    assert not (tmp_path / "x.step").exists()
+
+
+def test_a_mode_that_there_is_not_is_refused(parts):
+    model, loss, batch, _optimizer = parts
+
+    with pytest.raises(OptionError, match="P002"):
+        capture(model, loss, batch, mode="testing")
+
+
+def test_the_key_is_that_of_a_ported_model(parts, monkeypatch):
+    model, loss, batch, optimizer = parts
+    keys = []
+
+    def spy(graph, request, **keywords):
+        keys.append(executable_key(graph, request, **keywords).digest)
+        return executable_key(graph, request, **keywords)
+
+    monkeypatch.setattr("porting.executables.obtain.executable_key", spy)
+    options = PortOptions(micro_batch=2, accumulation=2, device_iterations=2, computation_order="chen")
+    step = capture(model, loss, batch, optimizer=optimizer, options=options)
+    ported = to_ipu(model, loss, optimizer=optimizer, options=options.replace(engine="auto"), device="sim")
+    monkeypatch.setattr("porting.engines.tuner.tuned_engines", lambda: [])
+    from porting.engines.recomputation import ComputationOrder, order_computation
+
+    ported.compile(*batch)
+
+    ordered = order_computation(step.graph, ComputationOrder.of("chen"))
+    assert keys == [executable_key(ordered, step.request, engine="auto").digest]
