@@ -119,6 +119,11 @@ class LossInForward(nn.Module):
         self._loss_plan = plan
         _share_state(self, plan)
 
+    @property
+    def _porting_model_name(self) -> str:
+        """What reports call the model: the name of its own class."""
+        return type(self._loss_plan.model).__name__
+
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Run the model and its loss; see the class."""
         plan = self._loss_plan

@@ -19,7 +19,7 @@ from porting.diagnostics import PortingError
 __all__ = ["main"]
 
 _LOOK_SECONDS, _GRACE_SECONDS = 1.0, 10.0
-_MEMORY_WORDS = ("can't allocate memory", "out of memory", "not enough memory", "bad_alloc")
+_MEMORY_WORDS = ("can't allocate memory", "out of memory", "not enough memory", "bad_alloc", "memoryerror")
 
 
 def main(task_path: str, folder_path: str) -> int:
@@ -29,20 +29,18 @@ def main(task_path: str, folder_path: str) -> int:
     try:
         left: Dict[str, Any] = {"status": "done", "reason": "", "result": _measure(task_path, folder)}
     except PortingError as error:
-        left = {"status": "failed", "reason": str(error), "result": None}
-    except MemoryError as error:
-        left = {"status": "out_of_memory", "reason": str(error) or "memory ran out", "result": None}
+        left = _failure(str(error))
     except Exception as error:
         # whatever a user's model raises is the cell's result: the others must run
         traceback.print_exc()
-        is_memory = any(word in str(error).lower() for word in _MEMORY_WORDS)
-        left = {
-            "status": "out_of_memory" if is_memory else "failed",
-            "reason": f"{type(error).__name__}: {error}",
-            "result": None,
-        }
+        left = _failure(f"{type(error).__name__}: {error}")
     write_atomically(folder / "result.json", json.dumps(left).encode())
     return 0 if left["status"] == "done" else 1
+
+
+def _failure(reason: str) -> Dict[str, Any]:
+    is_memory = any(word in reason.lower() for word in _MEMORY_WORDS)
+    return {"status": "out_of_memory" if is_memory else "failed", "reason": reason, "result": None}
 
 
 def _end_with_parent(parent: int) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Callable, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
+from porting.diagnostics import Finding
+
 __all__ = ["cell_title", "cell_titles", "failures", "result_lines", "seconds", "size", "table_lines"]
 
 Plain = Mapping[str, Any]
@@ -131,7 +133,7 @@ def _proof_lines(result: Plain) -> Iterator[str]:
     engine = f", engine {device['engine']}" if device["engine"] else ""
     yield _line("ran on", f"{device['device']}{engine}{simulated}")
     yield _line("", f"{device['calls_made']} calls made, {device['calls_counted']} counted by the device")
-    for text in [*failures(result), *result["findings"]]:
+    for text in [*_in_line(failures(result)), *result["findings"]]:
         yield _line("note", text)
     if result["candidates"]:
         yield ""
@@ -158,19 +160,25 @@ def _line(title: str, text: str) -> str:
     return f"  {title:<14}{text}".rstrip()
 
 
-def failures(report: Plain) -> List[str]:
-    """Say why a report's times do not count: codes and messages, none where they do."""
+def failures(report: Plain) -> List[Finding]:
+    """Say why a report's times do not count; nothing where they do."""
     found = []
     parity, device = report["parity"], report["device"]
     if parity["verdict"] == "fail":
         difference = "not finite" if parity["difference"] is None else f"{parity['difference']:.1e}"
-        found.append(f"T003: the losses differ by {difference}, more than {parity['tolerance']:.0e} allows")
+        fault = f"the losses differ by {difference}, more than {parity['tolerance']:.0e} allows"
+        found.append(Finding("T003", fault, help="measure `--engine replay` to see whether the engine is at fault"))
     if not device["is_proven"]:
-        found.append(
-            f"T004: {device['calls_made']} calls were made, the device counted {device['calls_counted']} and "
+        fault = (
+            f"{device['calls_made']} calls were made, the device counted {device['calls_counted']} and "
             f"{device['num_compilations']} compilations"
         )
+        found.append(Finding("T004", fault, help="leave the ported model as it is while it trains"))
     return found
+
+
+def _in_line(findings: Iterable[Finding]) -> List[str]:
+    return [f"{finding.code}: {finding.message}" for finding in findings]
 
 
 # -- the table ---------------------------------------------------------------------------------------------------------
@@ -274,7 +282,7 @@ def _row(cell: Plain, title: str) -> Tuple[str, ...]:
 def _reasons(cell: Plain) -> List[str]:
     if cell["result"] is None:
         return [f"{cell['status'].replace('_', ' ')}: {cell['reason']}"] if cell["reason"] else []
-    return failures(cell["result"])
+    return _in_line(failures(cell["result"]))
 
 
 def _interval(interval: Plain) -> str:

@@ -10,9 +10,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import torch
-from torch.utils._pytree import tree_flatten, tree_map
+from torch.utils._pytree import tree_map
 
 from . import errors
+from .arguments import device_tensors, mapped
 from .autocast import autocast_targets, autocast_types, is_on
 from .device_tensor import DeviceTensor
 from .dtypes import device_dtype, float_cast_targets, rounded_result
@@ -56,13 +57,13 @@ class FloatCasts:
 
     def record(self, func: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
         """Record `func` with the casts around it that its arguments call for."""
-        tensors = _device_tensors((args, kwargs))
+        tensors = device_tensors((args, kwargs))
         targets = self._targets(func, tensors)
         if all(tensor.dtype == target for tensor, target in zip(tensors, targets)):
             return self._recorder.record_as_is(func, args, kwargs)
         cast_args, cast_kwargs, casts = self._cast(args, kwargs, dict(zip(map(id, tensors), targets)))
         result = self._recorder.record_as_is(func, cast_args, cast_kwargs)
-        for written in _device_tensors(written_arguments(func, args, kwargs)):
+        for written in device_tensors(written_arguments(func, args, kwargs)):
             if id(written) in casts:
                 self._recorder.call(aten.copy_.default, written, casts[id(written)])
         rounded = rounded_result(func, tensors)
@@ -72,10 +73,10 @@ class FloatCasts:
 
     def promoted(self, func: Any, args: Any, kwargs: Any) -> Optional[Tuple[Any, Any]]:
         """Cast mixed operands to what is written to, or else to float32, where plain torch refuses to mix."""
-        tensors = _device_tensors((args, kwargs))
+        tensors = device_tensors((args, kwargs))
         if len({tensor.dtype for tensor in tensors if _is_float(tensor)}) < 2:
             return None
-        written = [tensor.dtype for tensor in _device_tensors(written_arguments(func, args, kwargs))]
+        written = [tensor.dtype for tensor in device_tensors(written_arguments(func, args, kwargs))]
         target = written[0] if written else torch.float32
         targets = {id(tensor): target if _is_float(tensor) else tensor.dtype for tensor in tensors}
         return self._cast(args, kwargs, targets)[:2]
@@ -84,7 +85,7 @@ class FloatCasts:
         """Give operators of a backend's own library, which know nothing of autocast, float32."""
         if self.autocast is None:
             return args, kwargs
-        tensors = _device_tensors((args, kwargs))
+        tensors = device_tensors((args, kwargs))
         targets = {id(t): torch.float32 if t.dtype == self.autocast else t.dtype for t in tensors}
         return self._cast(args, kwargs, targets)[:2]
 
@@ -119,7 +120,7 @@ class FloatCasts:
                 casts[id(leaf)] = self._cast_once(leaf, targets[id(leaf)])
             return casts[id(leaf)]
 
-        args, kwargs = tree_map(cast, (args, kwargs))
+        args, kwargs = mapped(cast, (args, kwargs))
         return args, kwargs, casts
 
     def _cast_once(self, tensor: DeviceTensor, target: torch.dtype) -> DeviceTensor:
@@ -141,7 +142,3 @@ class FloatCasts:
 
 def _is_float(leaf: Any) -> bool:
     return isinstance(leaf, DeviceTensor) and leaf.dtype.is_floating_point
-
-
-def _device_tensors(value: Any) -> List[DeviceTensor]:
-    return [leaf for leaf in tree_flatten(value)[0] if isinstance(leaf, DeviceTensor)]

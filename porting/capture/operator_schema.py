@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, Callable, Dict, FrozenSet, Iterable, Iterator, List, Optional, Tuple
 
 __all__ = ["READS_VALUES", "change_arguments", "operator_name", "result_argument", "written_arguments"]
@@ -31,10 +32,24 @@ def written_arguments(operator: Any, args: Tuple[Any, ...], kwargs: Dict[str, An
     ['x']
     """
     written = list(_undeclared_writes(operator, args))
-    for argument, value in _bound(operator, args, kwargs):
-        if argument.alias_info is not None and argument.alias_info.is_write:
-            written.append(value)
+    for position, name in _declared_writes(operator):
+        if position < len(args):
+            written.append(args[position])
+        elif name in kwargs:
+            written.append(kwargs[name])
     return written
+
+
+@functools.lru_cache(maxsize=None)
+def _declared_writes(operator: Any) -> Tuple[Tuple[int, str], ...]:
+    """Return positions and names of the arguments that the schema says are written to."""
+    infos = [(argument.alias_info, argument.name) for argument in operator._schema.arguments]
+    return tuple((i, name) for i, (info, name) in enumerate(infos) if info is not None and info.is_write)
+
+
+@functools.lru_cache(maxsize=None)
+def _positions(operator: Any) -> Dict[str, int]:
+    return {argument.name: position for position, argument in enumerate(operator._schema.arguments)}
 
 
 def _undeclared_writes(operator: Any, args: Tuple[Any, ...]) -> Iterable[Any]:
@@ -60,6 +75,8 @@ def result_argument(operator: Any, index: int, args: Tuple[Any, ...], kwargs: Di
     >>> result_argument(torch.ops.aten.add_.Tensor, 0, ("x", "y"), {})
     'x'
     """
+    if not _declared_writes(operator):
+        return None
     returns = operator._schema.returns
     alias = returns[index].alias_info if index < len(returns) else None
     if alias is None or not alias.is_write:
@@ -84,7 +101,7 @@ def change_arguments(
     >>> change_arguments(torch.ops.aten.gather.default, ("x", 1, "i"), {}, ["index"], str.upper)
     (('x', 1, 'I'), {})
     """
-    positions = {argument.name: position for position, argument in enumerate(operator._schema.arguments)}
+    positions = _positions(operator)
     for name in names:
         position = positions.get(name, len(args))
         if position < len(args):

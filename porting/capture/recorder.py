@@ -14,10 +14,11 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Seque
 import torch
 from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
-from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
+from torch.utils._pytree import tree_leaves, tree_map
 
 from ..diagnostics import CaptureError, Finding, caller_place
 from . import errors
+from .arguments import device_tensors, leaves, mapped
 from .device_operators import device_operator
 from .device_tensor import DeviceTensor, is_device
 from .dtypes import device_dtype, index_arguments, is_device_dtype, mask_arguments
@@ -206,12 +207,11 @@ class Recorder(OperatorMode):
 
     def _dispatch(self, func: Any, args: Any, kwargs: Dict[str, Any]) -> Any:
         special = device_operator(func)
-        leaves, spec = tree_flatten((args, kwargs))
-        leaves = [self._host_state.get(id(leaf), leaf) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
+        placed_args, placed_kwargs = mapped(self._placed, (args, kwargs))
         if special is not None and special.record is not None:
-            args, kwargs = tree_unflatten(leaves, spec)
-            return special.record(self, *args, **kwargs)
-        if not any(isinstance(leaf, DeviceTensor) or _is_ipu(leaf) for leaf in leaves):
+            return special.record(self, *placed_args, **placed_kwargs)
+        asked = list(leaves((placed_args, placed_kwargs)))
+        if not any(isinstance(leaf, DeviceTensor) or _is_ipu(leaf) for leaf in asked):
             return func(*args, **kwargs)
         name = operator_name(func)
         if name in _HOST_READS:
@@ -219,7 +219,7 @@ class Recorder(OperatorMode):
         if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
             with self.casts.in_place_of_autocast():
                 return self._dispatch(func, args, kwargs)
-        args, kwargs = tree_unflatten([self._admit(name, leaf) for leaf in leaves], spec)
+        args, kwargs = mapped(lambda leaf: self._admit(name, leaf), (placed_args, placed_kwargs))
         for keyword in ("device", "pin_memory"):
             kwargs.pop(keyword, None)
         if special is not None:
@@ -230,11 +230,15 @@ class Recorder(OperatorMode):
         result = self.casts.record(func, dense_args, dense_kwargs)
         if isinstance(result, DeviceTensor):
             result.node.meta["asks_for_sparse"] = (dense_args, dense_kwargs) != (args, kwargs)
-            self._note_asked_types(leaves, result.node)
+            self._note_asked_types(asked, result.node)
         return result
 
-    def _note_asked_types(self, leaves: Sequence[Any], node: torch.fx.Node) -> None:
-        for leaf in leaves:
+    def _placed(self, leaf: Any) -> Any:
+        """Return the device tensor that stands for a host tensor, or what it is."""
+        return self._host_state.get(id(leaf), leaf) if isinstance(leaf, torch.Tensor) else leaf
+
+    def _note_asked_types(self, asked: Sequence[Any], node: torch.fx.Node) -> None:
+        for leaf in asked:
             if isinstance(leaf, torch.dtype):
                 self.note_coercion(leaf, node)
 
@@ -274,7 +278,7 @@ class Recorder(OperatorMode):
     def record_as_is(self, func: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
         """Record `func` on arguments that have the types it is to get."""
         name = operator_name(func)
-        self.facts.refuse_writes_to_leaves(_device_tensors(written_arguments(func, args, kwargs)))
+        self.facts.refuse_writes_to_leaves(device_tensors(written_arguments(func, args, kwargs)))
         try:
             written = record_write(self, func, args, kwargs)
             return self._emit(func, args, kwargs) if written is None else written
@@ -299,25 +303,25 @@ class Recorder(OperatorMode):
         return errors.no_shape_rule_error(func, error)
 
     def _emit(self, func: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any], *, narrow: bool = True) -> Any:
-        tensors = _device_tensors((args, kwargs))
+        tensors = device_tensors((args, kwargs))
         shapes = [tensor.fake.shape for tensor in tensors]
         result = self._shape_of_result(func, args, kwargs)
         for tensor, shape in zip(tensors, shapes):
             if tensor.fake.shape != shape:
                 raise errors.metadata_error(func)
-        writes = _device_tensors(written_arguments(func, args, kwargs))
+        writes = device_tensors(written_arguments(func, args, kwargs))
         unchanged = next((tensor for tensor in tensors if tensor.fake is result), None)
         if unchanged is not None and not writes and device_operator(func) is None:
             return unchanged  # torch itself has nothing to do, as in a cast to the type that a tensor has
         self._sync_grad_mode()
-        node_args, node_kwargs = tree_map(self._node_of, (args, kwargs))
+        node_args, node_kwargs = mapped(self._node_of, (args, kwargs))
         tracked = torch.is_grad_enabled() and any(self.facts.tracks_gradient(tensor) for tensor in tensors)
         self.facts.note_writes(self.bodies.own_writes(writes), tracked=tracked)
         node = self.graph.call_function(func, tuple(node_args), node_kwargs)
         self._describe(node)
         outputs = self._wrap_outputs(func, args, kwargs, result, node, narrow=narrow and not writes)
         is_detached = operator_name(func) == "detach"
-        self.facts.note_results(_device_tensors(outputs), tensors, tracked=tracked and not is_detached)
+        self.facts.note_results(device_tensors(outputs), tensors, tracked=tracked and not is_detached)
         return outputs
 
     def _node_of(self, leaf: Any) -> Any:
@@ -332,7 +336,7 @@ class Recorder(OperatorMode):
             if special is None and operator_name(func) in READS_VALUES:
                 result = _run_on(torch.ones, func, args, kwargs)
                 return tree_map(lambda leaf: self.fake_mode.from_tensor(leaf, static_shapes=True), result)
-            fake_args, fake_kwargs = tree_map(_fake_of, (args, kwargs))
+            fake_args, fake_kwargs = mapped(_fake_of, (args, kwargs))
             result = self.fake_mode.result_of(func, fake_args, fake_kwargs)
             if result is not UNKNOWN:
                 return result
@@ -417,10 +421,6 @@ def _is_ipu(leaf: Any) -> bool:
 
 def _fake_of(leaf: Any) -> Any:
     return leaf.fake if isinstance(leaf, DeviceTensor) else leaf
-
-
-def _device_tensors(value: Any) -> List[DeviceTensor]:
-    return [leaf for leaf in tree_flatten(value)[0] if isinstance(leaf, DeviceTensor)]
 
 
 def _run_on(make: Callable[..., torch.Tensor], func: Any, args: Any, kwargs: Any) -> Any:

@@ -165,11 +165,10 @@ def _put_first(folder: str) -> None:
 
 def _refuse_missing_module(text: str, name: str) -> None:
     """Tell a module that is not there from one that cannot import another."""
-    parent, _, _ = name.rpartition(".")
     try:
         found = importlib.util.find_spec(name)
     except ModuleNotFoundError as error:
-        if error.name is not None and not f"{parent}.".startswith(f"{error.name}."):
+        if error.name is not None and not f"{name}.".startswith(f"{error.name}."):
             _fail(text, error)
         found = None
     except (ImportError, ValueError):

@@ -50,9 +50,6 @@ def compile_here(program_file: Path, folder: Path, *, settings: CompileSettings)
     options = {
         **common_options(program, settings),
         "aot_inductor.output_path": str(build / LIBRARY),
-        "aot_inductor.precompile_headers": False,
-        "aot_inductor.enable_line_tables": False,
-        "aot_inductor.enable_frame_pointer": False,
         **settings.inductor_options,
     }
     library = torch._inductor.aot_compile(program.module, tuple(example_arguments(program)), options=options)
@@ -71,6 +68,10 @@ def compile_here(program_file: Path, folder: Path, *, settings: CompileSettings)
 def common_options(program: Program, settings: CompileSettings) -> Dict[str, Any]:
     """Return the options of Inductor that do not depend on the form of the result."""
     return {
+        "aot_inductor.enable_frame_pointer": False,
+        "aot_inductor.enable_line_tables": False,
+        "aot_inductor.precompile_headers": False,
+        "cpp_cache_precompile_headers": False,
         "cpp.threads": settings.num_threads,
         "cpp.vec_isa_ok": True,
         "emulate_precision_casts": program.has_halves,
@@ -85,10 +86,13 @@ def prepare_inductor(settings: CompileSettings) -> None:
     install_index_guards()
     torch.use_deterministic_algorithms(settings.is_deterministic)
     torch.set_num_threads(1)
-    cpu_vec_isa.VecISA.check_build = _has_instructions  # type: ignore[method-assign]
-    if not hasattr(CppWrapperCpu, "generate_input_output_runtime_checks"):
-        raise RuntimeError(f"the Inductor of torch {torch.__version__} checks arguments in another way")
-    CppWrapperCpu.generate_input_output_runtime_checks = _write_no_checks  # type: ignore[method-assign]
+    for owner, name, function in (
+        (cpu_vec_isa.VecISA, "check_build", _has_instructions),
+        (CppWrapperCpu, "generate_input_output_runtime_checks", _write_no_checks),
+    ):
+        if not hasattr(owner, name):
+            raise RuntimeError(f"the Inductor of torch {torch.__version__} has no {owner.__name__}.{name}")
+        setattr(owner, name, function)
 
 
 def _write_no_checks(wrapper: Any) -> None:
@@ -101,6 +105,6 @@ def _has_instructions(isa: Any, _code: str) -> bool:
     return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
-def example_arguments(program: Program, *, device: str = "cpu") -> List[torch.Tensor]:
+def example_arguments(program: Program, *, device: str = "cpu") -> List[Any]:
     """Return tensors like those that the program takes, without values and, until they are touched, without memory."""
     return [torch.empty_strided(spec.shape, spec.stride, dtype=spec.dtype, device=device) for spec in program.arguments]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, Iterator, NamedTuple, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 from torch._dispatch.python import enable_python_dispatcher
@@ -30,7 +30,8 @@ def direct_call(node: torch.fx.Node) -> Call:
     """Return the call that does what `node` does.
 
     Calling an operator by its overload goes through a generic interpreter of schemas. A binding is faster by about a
-    microsecond, and is taken if it turns these arguments into the same call of the same overload, which is tried out.
+    microsecond, and is taken if it turns these arguments into the same call of the same overload, which is tried out
+    once for each operator and kind of arguments.
     """
     operator: Any = node.target
     if not isinstance(operator, torch._ops.OpOverload):
@@ -39,10 +40,30 @@ def direct_call(node: torch.fx.Node) -> Call:
     if special is not None and special.run is not None:
         return Call(special.run, tuple(node.args), dict(node.kwargs))
     if operator.namespace == "aten":
-        for call in _candidates(operator, tuple(node.args), dict(node.kwargs)):
-            if _is_same_call(call, node):
-                return call
+        candidates = list(_candidates(operator, tuple(node.args), dict(node.kwargs)))
+        kind = (operator, _kind_of(tuple(node.args)), _kind_of(dict(node.kwargs)))
+        if kind not in _chosen:
+            _chosen[kind] = next((i for i, call in enumerate(candidates) if _is_same_call(call, node)), None)
+        choice = _chosen[kind]
+        if choice is not None:
+            return candidates[choice]
     return Call(operator._op, tuple(node.args), dict(node.kwargs))
+
+
+# The number of the candidate that was found to do the same, None for none.
+_chosen: Dict[Any, Optional[int]] = {}
+
+
+def _kind_of(value: Any) -> Any:
+    """Describe an argument by what bindings tell apart: types, lengths, and which tensors could pass for numbers."""
+    if isinstance(value, torch.fx.Node):
+        tensor = value.meta["val"]
+        return (type(tensor), tensor.dtype, tensor.dim() == 0) if isinstance(tensor, torch.Tensor) else type(tensor)
+    if isinstance(value, (tuple, list)):
+        return (type(value), *map(_kind_of, value))
+    if isinstance(value, dict):
+        return tuple((name, _kind_of(item)) for name, item in value.items())
+    return value if isinstance(value, str) else type(value)
 
 
 def _candidates(operator: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Iterator[Call]:

@@ -22,7 +22,7 @@ def failure_finding(variant: Variant, error: Exception) -> Finding:
         _CODES.get(getattr(error, "kind", ""), "E001"),
         message=f"the engine `{variant.label}` could not compile the step: {reason}",
         notes=("replay runs the step, with the same results", *_quoted(log)),
-        help="nothing need be done; `porting cache why` tells more, `porting cache clear` lets it be tried again",
+        help="nothing need be done; `porting cache why` tells more, `porting cache clear --failed` lets one try again",
     )
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from typing import Any, Callable
 
-import sympy
 import torch
 from torch._inductor.codegen.common import CSEProxy
 from torch._inductor.codegen.cpp import CppKernel, CppVecKernel, KernelGroup
@@ -69,15 +68,15 @@ def _within_bounds(original: Callable[..., Any]) -> Callable[..., Any]:
         symbol = original(self, var, size, check, wrap_neg)
         if not check or not isinstance(self.kernel, CppKernel):
             return symbol
-        index, last = self.kernel.cse.varname_map[str(symbol)], int(sympy.sympify(size)) - 1
+        index, last = self.kernel.cse.varname_map[str(symbol)], int(size) - 1
         if last < 0:
             raise RuntimeError("an index into a dimension without elements is not compiled")
         if index.bounds in ValueRanges(0, last):
             return symbol
-        highest = torch.iinfo(index.dtype).max
-        inside = ops.maximum(index, ops.constant(0, index.dtype))
-        if last < highest:
-            inside = ops.minimum(inside, ops.constant(last, index.dtype))
+        dtype: Any = index.dtype
+        inside = ops.maximum(index, ops.constant(0, dtype))
+        if last < torch.iinfo(dtype).max:
+            inside = ops.minimum(inside, ops.constant(last, dtype))
         return self.parent_handler.indirect_indexing(_value(inside), size, False)
 
     return indirect_indexing

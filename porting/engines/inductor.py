@@ -2,9 +2,10 @@
 
 On a CUDA device a program is replayed as a CUDA graph, which takes the launching of its kernels off the host. That
 part is written against the documentation of torch and has not run on a GPU in the tests of this project; on a machine
-without one everything else runs on the processor. Loading imports Inductor (some 2 s), compiles nothing, and needs no
-C++ compiler, since the folder holds Inductor's cache with the compiled kernels; each process loads a private copy of
-it, so that a folder that cannot be written to will do.
+without one everything else runs on the processor. Loading imports Inductor (some 2 s) and compiles nothing, since the
+folder holds Inductor's cache with the compiled kernels; for the processor Inductor wants the C++ compiler to be there
+all the same, because its version is a part of their names. Each process loads a private copy of the folder, so that
+one that cannot be written to will do.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import atexit
 import shutil
 import tempfile
 from pathlib import Path
-from typing import Any, Callable, List, Optional
+from typing import Any, Callable, List, Mapping, Optional
 
 import torch
 
@@ -54,14 +55,17 @@ def load_program(folder: Path) -> LoadedProgram:
     device = str(facts.get("device", "cpu"))
     if device == "cuda" and not torch.cuda.is_available():
         raise ProgramLoadError(folder, "it is for a CUDA device, and there is none")
-    run = load_artifact(folder, num_threads=int(facts.get("num_threads", 1)))
+    run = load_artifact(folder, options=facts.get("options", {}))
     if device == "cuda" and facts.get("cuda_graphs"):
         run = CudaGraphRunner(run, written=facts["written"])
     return LoadedProgram(run, arguments, device=device)
 
 
-def load_artifact(folder: Path, *, num_threads: int) -> Callable[[List[torch.Tensor]], List[torch.Tensor]]:
-    """Load Inductor's cache from a private copy of it, which the process removes when it ends."""
+def load_artifact(folder: Path, *, options: Mapping[str, Any]) -> Callable[[List[torch.Tensor]], List[torch.Tensor]]:
+    """Load Inductor's cache from a private copy of it, which the process removes when it ends.
+
+    `options` are those that it was compiled with: the kernels are named after the compiler's command line.
+    """
     import torch._inductor  # takes seconds, which only this engine should cost
     from torch._inductor import cpu_vec_isa
     from torch._inductor.standalone_compile import CompiledArtifact
@@ -71,16 +75,15 @@ def load_artifact(folder: Path, *, num_threads: int) -> Callable[[List[torch.Ten
     copy = Path(tempfile.mkdtemp(prefix="porting-program-"))
     atexit.register(shutil.rmtree, copy, ignore_errors=True)
     shutil.copytree(folder / ARTIFACT, copy / ARTIFACT)
-    options = {"cpp.vec_isa_ok": True, "cpp.threads": num_threads}
-    check = cpu_vec_isa.VecISA.check_build
-    cpu_vec_isa.VecISA.check_build = _as_compiled  # type: ignore[method-assign]
+    instruction_set: Any = cpu_vec_isa.VecISA
+    check, instruction_set.check_build = instruction_set.check_build, _as_compiled
     try:
-        with torch._inductor.config.patch(options):
+        with torch._inductor.config.patch(dict(options)):
             artifact = CompiledArtifact.load(path=str(copy / ARTIFACT), format="unpacked")
     except Exception as error:
         raise ProgramLoadError(folder, f"Inductor cannot load it: {type(error).__name__}: {error}") from error
     finally:
-        cpu_vec_isa.VecISA.check_build = check  # type: ignore[method-assign]
+        instruction_set.check_build = check
     return lambda tensors: list(artifact(*tensors))
 
 

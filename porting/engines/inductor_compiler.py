@@ -37,7 +37,7 @@ def compile_here(program_file: Path, folder: Path, *, settings: CompileSettings)
         options={"config_patches": options},
     )
     artifact.save(path=str(folder / ARTIFACT), format="unpacked")
-    # with the compiled kernels a process that loads it needs no compiler
+    # with the compiled kernels a process that loads it compiles nothing
     shutil.copytree(
         os.environ["TORCHINDUCTOR_CACHE_DIR"],
         folder / ARTIFACT,
@@ -50,7 +50,7 @@ def compile_here(program_file: Path, folder: Path, *, settings: CompileSettings)
         "written": list(program.written),
         "device": settings.device,
         "cuda_graphs": settings.cuda_graphs,
-        "num_threads": settings.num_threads,
+        "options": options,
         "arguments": [spec.to_dict() for spec in program.arguments],
     }
     (folder / RUNNER).write_text(json.dumps(facts), encoding="utf-8")

@@ -38,9 +38,6 @@ POLICIES: Mapping[str, str] = MappingProxyType(
 )
 """The policies and what they do."""
 
-# without torch's guard against being compiled itself, which loads all of its compiler
-_checkpoint: Callable[..., Any] = getattr(checkpoint, "__wrapped__", checkpoint)
-
 _BUDGETED = ("chen", "gttime", "gtmem")
 _CUSTOM = re.compile(r"(CF|FF[iot]|CB)(\d*)")
 
@@ -111,7 +108,7 @@ def run_segment(body: Callable[..., Sequence[Any]], statistics: Sequence[int], *
         own = updated if runs == 1 else {index: tensor.clone() for index, tensor in updated.items()}
         return body(*(own[index] if index in own else next(remaining) for index in range(len(arguments))))
 
-    results: Sequence[Any] = _checkpoint(
+    results: Sequence[Any] = checkpoint(
         compute, *kept, use_reentrant=False, preserve_rng_state=False, determinism_check="none"
     )
     return results

@@ -182,9 +182,43 @@ def trace_run(
     """
     run = _Run(graph, function, trained, num_turns)
     seed = [torch.empty(())] if trained else []
-    traced = trace(run, [*arguments, *seed])
+    with _recurrence_written_out(graph.graph):
+        traced = trace(run, [*arguments, *seed])
     patterns = tuple(_pattern(value, num_turns) for value in run.results)
     return TracedRun(traced, num_turns, len(run.results), bool(trained), tuple(run.with_gradient), patterns)
+
+
+# How many cells of recurrent layers are written out at most; one is about 50 operators with its backward pass.
+_MAX_CELLS = 80
+
+
+@contextmanager
+def _recurrence_written_out(graph: torch.fx.Graph) -> Iterator[None]:
+    """Let short LSTMs consist of the operators of their cells, which a compiler fuses.
+
+    Otherwise torch takes oneDNN's kernel for the whole layer; compilers know nothing of it, and code that is compiled
+    ahead of time cannot call its backward pass.
+    """
+    backend: Any = torch._C
+    before = backend._get_mkldnn_enabled()
+    if not 0 < sum(map(_num_cells, graph.nodes)) <= _MAX_CELLS:
+        yield
+        return
+    backend._set_mkldnn_enabled(False)
+    try:
+        yield
+    finally:
+        backend._set_mkldnn_enabled(before)
+
+
+def _num_cells(node: torch.fx.Node) -> int:
+    """Return how many cells an LSTM consists of: over time, layers and directions."""
+    if node.target is not aten.lstm.input:
+        return 0
+    x: Any = node.args[0]
+    num_layers, is_bidirectional, is_batch_first = (node.args[index] for index in (4, 7, 8))
+    length = x.meta["val"].shape[1 if is_batch_first else 0]
+    return int(length * num_layers * (2 if is_bidirectional else 1))
 
 
 def _pattern(value: torch.Tensor, num_turns: int) -> torch.Tensor:

@@ -10,7 +10,7 @@ import logging
 import math
 import threading
 import time
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -228,14 +228,14 @@ def _compile_all(session: _Session, contestants: Sequence[_Contestant], *, advan
     """Compile the candidates that need it, a few at a time, until the time for it is up."""
     deadline = session.began + session.limits.seconds * (1 - _MEASURING_SHARE)
     pool = ThreadPoolExecutor(session.limits.processes, thread_name_prefix="porting-compile")
-    waiting: Dict[Future[None], _Contestant] = {}
+    running: List[Any] = []
     try:
         for contestant in contestants:
             if contestant.folder is None or contestant.problem:
                 advance()
             else:
-                waiting[pool.submit(_compile_one, session, contestant, deadline)] = contestant
-        pending = set(waiting)
+                running.append(pool.submit(_compile_one, session, contestant, deadline))
+        pending = set(running)
         while pending:
             # a wait without an end would keep Ctrl-C waiting on some systems
             done, pending = wait(pending, timeout=0.5)

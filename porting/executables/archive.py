@@ -201,7 +201,8 @@ def _require_room(store: ExecutableStore, path: AnyPath, manifests: Sequence[Man
 def _import_all(store: ExecutableStore, archive: zipfile.ZipFile, manifests: Sequence[Manifest]) -> Imported:
     store.programs.mkdir(parents=True, exist_ok=True)
     store.sweep()
-    kept, known = [], []
+    kept: List[Manifest] = []
+    known: List[Manifest] = []
     with ExitStack() as stack:
         folders = [stack.enter_context(new_folder(store.programs)) for _manifest in manifests]
         for folder, manifest in zip(folders, manifests):

@@ -143,7 +143,7 @@ def _constants(old: Components, new: Components) -> Iterator[Difference]:
             continue
         values = [plain_text(of[index]) if index < len(of) and of[index] is not None else "" for of in shown]
         if all(values) and values[0] != values[1]:
-            yield Difference("constant", f"constant {index}", *values)
+            yield Difference("constant", f"constant {index}", values[0], values[1])
         else:
             yield Difference("constant", f"constant {index} has other values, {_described(after[1:])}")
     if len(old["constants"]) != len(new["constants"]):
@@ -180,21 +180,23 @@ def _inputs(old: Components, new: Components) -> Iterator[Difference]:
         yield Difference("input", "number of inputs", str(len(before)), str(len(after)))
 
 
+_TYPE_WORDS = ("precision", "dtype", "half", "bfloat16", "float16")
+
+
 def _state(old: Components, new: Components) -> Iterator[Difference]:
     """Compare types, trainability, memory layouts and names of parameters and buffers."""
     for kind in ("parameters", "buffers"):
         before, after = ({item[0]: item for item in components["tensors"][kind]} for components in (old, new))
         both = [(before[name], after[name]) for name in after if name in before]
         for (left, right), names in _grouped(both, lambda item: item[3]).items():
-            words = ("precision", "dtype", "half", "bfloat16", "float16")
-            yield Difference("dtype", f"dtype of {kind}", left, right, words=words, detail=_named(names))
+            yield Difference("dtype", f"dtype of {kind}", left, right, words=_TYPE_WORDS, detail=_named(names))
         for (_left, right), names in _grouped(both, lambda item: item[4]).items():
             verb = "trained" if right == "True" else "frozen"
-            words = ("requires_grad", "requires_grad_", "freeze", *words_of(*names[:_MAX_NAMED]))
+            words = words_of("requires_grad", "requires_grad_", "freeze", *names[:_MAX_NAMED])
             yield Difference("frozen", f"{kind} now {verb}", words=words, detail=_named(names))
         same_shape = [(a, b) for a, b in both if a[1] == b[1]]
         for names in _grouped(same_shape, lambda item: item[2]).values():
-            words = ("channels_last", "memory_format")
+            words = words_of("channels_last", "memory_format")
             yield Difference("tensor", f"other memory layout of {kind}", words=words, detail=_named(names))
         yield from _renamed(kind, list(before), list(after))
 

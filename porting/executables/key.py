@@ -240,13 +240,17 @@ def _layout(value: torch.Tensor) -> List[Any]:
 
 def _hash(value: torch.Tensor) -> str:
     flat = value.detach().resolve_conj().resolve_neg().contiguous().reshape(-1)
-    return hashlib.sha256(flat.view(torch.uint8).numpy()).hexdigest()[:32]
+    content: Any = flat.view(torch.uint8).numpy()
+    return hashlib.sha256(content).hexdigest()[:32]
 
 
 def _shown(value: torch.Tensor) -> Any:
     if value.numel() > _MAX_SHOWN or value.is_complex():
         return None
-    return value.tolist()
+    numbers = value.flatten().tolist()
+    if value.dtype.is_floating_point and value.dtype != torch.float64:
+        numbers = [float(f"{number:.6g}") for number in numbers]  # as it was written: 0.1, not 0.10000000149
+    return numbers if value.dim() else numbers[0]
 
 
 def _name(value: Any) -> str:

@@ -20,6 +20,7 @@ __all__ = ["MissReport", "explain_miss"]
 # So many earlier executables are looked at in detail, of all that there are.
 _MAX_COMPARED = 6
 _LEAST_LIKENESS = 0.5
+_SAME_CLASS = 0.25
 _MAX_NOTES = 12
 
 
@@ -72,7 +73,7 @@ def explain_miss(
         folder = store.programs / manifest.digest
         try:
             explanation = read_explanation(folder, manifest)
-            if _likeness(explanation["components"], key.components) + _is_same_model(manifest, key) < _LEAST_LIKENESS:
+            if _likeness(explanation["components"], key.components) + _of_class(manifest, key) < _LEAST_LIKENESS:
                 continue
             changes = explain(explanation, {"components": key.components, "sources": own})
         except (DamagedEntryError, AttributeError, IndexError, KeyError, TypeError, ValueError, RecursionError):
@@ -111,8 +112,8 @@ def _likeness(old: Mapping[str, Any], new: Mapping[str, Any]) -> float:
     return (_share(*operators) + (_share(*parameters) + _share(*names)) / 2) / 2
 
 
-def _is_same_model(manifest: Manifest, key: ExecutableKey) -> bool:
-    return bool(key.model) and manifest.model.get("name") == key.model
+def _of_class(manifest: Manifest, key: ExecutableKey) -> float:
+    return _SAME_CLASS if key.model and manifest.model.get("name") == key.model else 0.0
 
 
 def _share(left: Counter[Any], right: Counter[Any]) -> float:

@@ -105,7 +105,7 @@ class Placing:
     def _lines(self) -> List[_Line]:
         """The lines that are others than before, without comments."""
         old, new = _dictionary(self._old.get("files")), _dictionary(self._new.get("files"))
-        found = []
+        found: List[_Line] = []
         for file, text in new.items():
             before = old.get(file) or _moved_file(file, old, new)
             if before is not None and before != text:

@@ -45,10 +45,9 @@ def export(
     Raises what `to_ipu` and compiling would, and ExecutableError E027 for a step that no file can hold.
 
     >>> import tempfile
-    >>> folder = tempfile.TemporaryDirectory()
     >>> batch = torch.ones(8, 4), torch.zeros(8, dtype=torch.int64)
-    >>> step = export(nn.Linear(4, 2), nn.CrossEntropyLoss(), batch, f"{folder.name}/linear.step")
-    >>> print(step.batch)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     print(export(nn.Linear(4, 2), nn.CrossEntropyLoss(), batch, f"{folder}/linear.step").batch)
     batch 8
     """
     step = capture(model, loss, batch, optimizer=optimizer, options=options, mode=mode)

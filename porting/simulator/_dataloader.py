@@ -13,8 +13,9 @@ from . import trouble
 from ._loading.async_accessor import AsynchronousDataAccessor
 from ._loading.batch_combining import combine_batches
 from ._loading.batch_memory import BatchMemory
-from ._loading.batch_reading import batch_reader, row_batches
+from ._loading.batch_reading import batch_reader
 from ._loading.sub_dataset import _SubDataset
+from ._loading.waiting import TimedBatches, WaitingTime
 from ._logging import logger
 from .enums import DataLoaderMode
 from .errors import createPoptorchError
@@ -54,7 +55,7 @@ class DataLoader(torch.utils.data.DataLoader):
         **kwargs: Any,
     ) -> None:
         self._accessor: Optional[AsynchronousDataAccessor] = None
-        self._memory = BatchMemory()
+        self._memory, self._waiting = BatchMemory(), WaitingTime()
         self._is_user_batch_sampler_set = batch_sampler is not None
         self.batch_sampler_drop_last: Optional[bool] = None
         self.rebatched_drop_last = True
@@ -111,6 +112,11 @@ class DataLoader(torch.utils.data.DataLoader):
         """The very options given, frozen; as in PopTorch 3.4 there are none without batching (AttributeError)."""
         return self._options
 
+    @property
+    def waiting_seconds(self) -> float:
+        """How long, in all, programs have waited for batches of this loader; PopTorch has no such figure."""
+        return self._waiting.seconds
+
     def terminate(self) -> None:
         """End the loading process of an asynchronous mode; in the synchronous mode nothing happens."""
         accessor = self.__dict__.get("_accessor")
@@ -139,7 +145,7 @@ class DataLoader(torch.utils.data.DataLoader):
         if self._accessor is not None:
             # an iterator may be all that is left of the loader
             self._accessor._epoch_owner = self
-            return iter(self._accessor)
+            return TimedBatches(iter(self._accessor), self._waiting)
         if self._shuffles_globally:
             share: Any = self.dataset
             share.shuffle_global_indices()
@@ -147,17 +153,15 @@ class DataLoader(torch.utils.data.DataLoader):
         batches = trouble.watched(super().__iter__())
         count = self._num_batches_to_combine
         if self._is_user_batch_sampler_set and not self._is_rebatched and count is not None and count != 1:
-            return combine_batches(batches, count, drop_last=bool(self.batch_sampler_drop_last))
-        return batches
+            batches = combine_batches(batches, count, drop_last=bool(self.batch_sampler_drop_last))
+        return TimedBatches(batches, self._waiting)
 
     def _get_iterator(self) -> Any:
         iterator: Any = super()._get_iterator()
         reader = batch_reader(self, iterator._dataset_fetcher, self._memory) if self.num_workers == 0 else None
         if reader is not None:
             iterator._dataset_fetcher = reader
-            rows = row_batches(self.batch_sampler)
-            if rows is not None:
-                iterator._sampler_iter, reader.gets_rows = rows, True
+            iterator._sampler_iter = reader.list_rows(self.batch_sampler) or iterator._sampler_iter
         return iterator
 
     def _warn_about_short_last_batch(self, dataset: Any, batch_sampler: Any, *, drop_last: bool) -> None:

@@ -93,7 +93,7 @@ def test_the_examples_of_a_page_do_what_it_says(code, tmp_path, monkeypatch):
         assert shown["warns"] == ([block.warns] if block.warns else []), block.source
 
 
-@pytest.mark.parametrize("code", ["R001", "R002"])
+@pytest.mark.parametrize("code", ["E010", "R001", "R002"])
 def test_the_commands_on_a_page_print_what_it_shows(code, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (session, *_others) = re.findall(r"^```console\n(.*?)^```$", read_page(code), re.DOTALL | re.MULTILINE)

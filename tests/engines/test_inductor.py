@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -43,15 +44,26 @@ def folder(tmp_path_factory):
     return place / "step"
 
 
+@pytest.fixture
+def compiler_calls(tmp_path, monkeypatch):
+    """Put a compiler before the real one that writes down how it is called, and give the file."""
+    calls, place = tmp_path / "calls", tmp_path / "bin"
+    place.mkdir()
+    name = "g++"
+    (place / name).write_text(f'#!/bin/sh\necho "$@" >> {calls}\nexec {shutil.which(name)} "$@"\n')
+    (place / name).chmod(0o755)
+    calls.touch()
+    monkeypatch.setenv("PATH", str(place), prepend=os.pathsep)
+    return calls
+
+
 @pytest.mark.slow
-def test_a_program_is_loaded_in_another_process_without_a_compiler(folder, tmp_path):
+def test_a_program_is_loaded_in_another_process_and_nothing_is_compiled(folder, tmp_path, compiler_calls):
     before = sorted(folder.rglob("*"))
-    environment = {**os.environ, "PATH": "", "PYTHONWARNINGS": "ignore"}
 
     finished = subprocess.run(
-        [sys.executable, "-c", LOAD, str(folder), str(tmp_path / "results")],
+        [sys.executable, "-W", "ignore", "-c", LOAD, str(folder), str(tmp_path / "results")],
         cwd=REPOSITORY,
-        env=environment,
         capture_output=True,
         text=True,
         check=False,
@@ -63,6 +75,7 @@ def test_a_program_is_loaded_in_another_process_without_a_compiler(folder, tmp_p
     expected = [*module(*arguments), *arguments]
     torch.testing.assert_close(torch.load(tmp_path / "results"), expected)
     assert sorted(folder.rglob("*")) == before
+    assert " -o " not in compiler_calls.read_text()
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")

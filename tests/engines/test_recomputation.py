@@ -198,7 +198,19 @@ def test_the_order_of_the_graph_does_not_depend_on_the_process():
 
 @pytest.mark.parametrize(
     "text",
-    ["sqrt", "", "chen:", "chen:much", "gttime:-1", "none:5", "dummy2:5", "custom_", "custom_XY1", "custom_CB3", "chen:nan"],
+    [
+        "sqrt",
+        "",
+        "chen:",
+        "chen:much",
+        "gttime:-1",
+        "none:5",
+        "dummy2:5",
+        "custom_",
+        "custom_XY1",
+        "custom_CB3",
+        "chen:nan",
+    ],
 )
 def test_an_unknown_order_is_an_error_that_lists_the_known_ones(text):
     with pytest.raises(ExecutableError) as raised:
@@ -216,7 +228,9 @@ def test_a_custom_order_names_units_that_there_are():
 def test_a_ported_model_trains_the_same_in_another_order():
     def losses(order):
         torch.manual_seed(0)
-        model = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Dropout(0.3), nn.Linear(16, 16), nn.GELU(), nn.Linear(16, 3))
+        model = nn.Sequential(
+            nn.Linear(8, 16), nn.GELU(), nn.Dropout(0.3), nn.Linear(16, 16), nn.GELU(), nn.Linear(16, 3)
+        )
         options = PortOptions(micro_batch=4, accumulation=2, device_iterations=2, seed=3, computation_order=order)
         optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
         ported = to_ipu(model, nn.CrossEntropyLoss(), optimizer=optimizer, device="sim", options=options)

@@ -179,6 +179,15 @@ def test_a_layout_travels_as_text(settings, accumulation, monkeypatch):
     assert CallLayout.from_dict(json.loads(json.dumps(layout.to_dict()))) == layout
 
 
+@pytest.mark.parametrize(("length", "is_written_out"), [(4, True), (100, False)])
+def test_a_short_recurrence_consists_of_its_cells(length, is_written_out):
+    graph = capture_step(nn.LSTM(3, 2), [torch.ones(length, 1, 3)], mode="inference")
+
+    (program,) = build_programs(graph, BuildRequest(CallPlan())).by_role.values()
+
+    assert (torch.ops.aten.tanh.default in targets(program)) is is_written_out
+
+
 # -- loops and branches ------------------------------------------------------------------------------------------------
 
 

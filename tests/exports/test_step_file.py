@@ -44,7 +44,9 @@ def test_values_and_tensors_come_back(tmp_path):
 
     header, found = read_step_file(tmp_path / "file")
     assert header == {"number": 1}
-    assert all(torch.equal(found[name], tensor) and found[name].dtype == tensor.dtype for name, tensor in tensors.items())
+    assert all(
+        torch.equal(found[name], tensor) and found[name].dtype == tensor.dtype for name, tensor in tensors.items()
+    )
 
 
 def test_a_failed_write_leaves_the_file_that_was_there(tmp_path):
@@ -102,7 +104,9 @@ def test_every_flipped_bit_is_noticed(step_file):
     assert codes == {"E023", "E024"}
 
 
-@pytest.mark.parametrize("value", [None, -1, 2**70, "x", [], {}, {"node": "no"}, {"body": []}, "op:aten.nothing.default"])
+@pytest.mark.parametrize(
+    "value", [None, -1, 2**70, "x", [], {}, {"node": "no"}, {"body": []}, "op:aten.nothing.default"]
+)
 def test_a_header_with_another_value_anywhere_is_refused_or_harmless(step_file, value):
     content = step_file.read_bytes()
     (length,) = struct.unpack("<Q", content[HEAD - 8 : HEAD])

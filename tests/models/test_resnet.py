@@ -31,6 +31,4 @@ def test_the_example_batch_trains():
 def test_a_seed_always_gives_the_same_batch():
     config = ResNetConfig(image_size=8)
 
-    assert torch.equal(
-        example_batch(config, batch_size=2, seed=5)[0], example_batch(config, batch_size=2, seed=5)[0]
-    )
+    assert torch.equal(example_batch(config, batch_size=2, seed=5)[0], example_batch(config, batch_size=2, seed=5)[0])

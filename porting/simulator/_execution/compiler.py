@@ -161,7 +161,7 @@ def _compile(
         inputs=bound.tensors(),
         groups=groups,
         observer=None if anchors is None else anchors.observer,
-        model=type(model).__name__,
+        model=getattr(model, "_porting_model_name", type(model).__name__),
     )
     if exchange is not None:
         exchange.watch(state.parameters)

@@ -63,12 +63,12 @@ class _Slot:
 
     def is_free(self) -> bool:
         """Tell whether nothing outside of this object refers to the memory."""
-        storage = self._storage
+        # no variable may refer to the storage while the references are counted
         return (
             _storage_use_count is not None
             and self._num_references() == self._num_references_when_free
-            and (storage.data_ptr(), storage.nbytes()) == self._form
-            and not storage.is_shared()
+            and (self._storage.data_ptr(), self._storage.nbytes()) == self._form
+            and not self._storage.is_shared()
         )
 
     def handle(self) -> torch.Tensor:

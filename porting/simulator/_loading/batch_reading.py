@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any, Iterator, List, Optional, Union
+from typing import Any, Iterator, List, Optional
 
 import torch
 import torch.utils.data
@@ -12,29 +12,31 @@ from torch.utils.data import BatchSampler, RandomSampler, SequentialSampler
 from .batch_memory import BatchMemory
 from .row_sources import Rows, RowSource, row_source
 
-__all__ = ["BatchReader", "batch_reader", "row_batches"]
-
-Batch = Union[torch.Tensor, List[torch.Tensor]]
+__all__ = ["BatchReader", "batch_reader"]
 
 
 class BatchReader:
     """Reads batches from `source` in the place of torch's fetcher `ordinary`, which gets what is no list of its rows.
 
-    `gets_rows` says that `row_batches` lists the batches, and not the loader's own sampler.
+    Once `list_rows` was called, it gets what that listed.
     """
-
-    gets_rows = False
 
     def __init__(self, source: RowSource, ordinary: Any, memory: BatchMemory, *, is_one_tensor: bool) -> None:
         self._source, self._ordinary, self._memory = source, ordinary, memory
-        self._is_one_tensor = is_one_tensor
+        self._is_one_tensor, self._gets_rows = is_one_tensor, False
+
+    def list_rows(self, batch_sampler: Any) -> Optional[Iterator[Rows]]:
+        """List the batches of the sampler as rows, and read those from now on; None where its order is not known."""
+        rows = _row_batches(batch_sampler, self._source.num_rows)
+        self._gets_rows = rows is not None
+        return rows
 
     def fetch(self, indices: Any) -> Any:
         """Return what `default_collate([dataset[i] for i in indices])` does, in memory that nothing else refers to."""
-        rows = _as_rows(indices, self._source.num_rows)
+        rows = indices if self._gets_rows else _as_rows(indices, self._source.num_rows)
         if rows is None:
             # whatever torch makes of such indices, and says of those that are out of range
-            return self._ordinary.fetch(list(map(int, indices)) if self.gets_rows else indices)
+            return self._ordinary.fetch(indices)
         batch = [
             self._memory.take(column, (len(rows), *shape), dtype)
             for column, (shape, dtype) in enumerate(self._source.columns)
@@ -53,17 +55,19 @@ def batch_reader(loader: Any, ordinary: Any, memory: BatchMemory) -> Optional[Ba
     return BatchReader(source, ordinary, memory, is_one_tensor=isinstance(loader.dataset, torch.Tensor))
 
 
-def row_batches(batch_sampler: Any) -> Optional[Iterator[Rows]]:
+def _row_batches(batch_sampler: Any, num_rows: int) -> Optional[Iterator[Rows]]:
     """Return the rows of the batches that `batch_sampler` would list, drawn when it would draw them; None if unknown.
 
-    Only torch's own samplers are known, and only if they do what they are known to do.
+    Only torch's own samplers of at most `num_rows` are known, and only if they do what they are known to do.
     """
-    if type(batch_sampler) is not BatchSampler:
+    if type(batch_sampler) is not BatchSampler or type(batch_sampler.sampler) not in (SequentialSampler, RandomSampler):
         return None
-    sampler = batch_sampler.sampler
+    sampler: Any = batch_sampler.sampler
+    if len(sampler.data_source) > num_rows:
+        return None
     if type(sampler) is SequentialSampler:
         return _ranges(sampler, batch_sampler.batch_size, drop_last=batch_sampler.drop_last)
-    if type(sampler) is RandomSampler and not sampler.replacement and _draws_as_known():
+    if not sampler.replacement and _draws_as_known():
         return _joined(_permutations(sampler), batch_sampler.batch_size, drop_last=batch_sampler.drop_last)
     return None
 

@@ -58,7 +58,7 @@ class _TensorRows:
     def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
         self._tensors = tensors
         self.num_rows = len(tensors[0])
-        self.columns = [(tuple(tensor.shape[1:]), tensor.dtype) for tensor in tensors]
+        self.columns: Sequence[Column] = [(tuple(tensor.shape[1:]), tensor.dtype) for tensor in tensors]
 
     def fill(self, rows: Rows, batch: Sequence[torch.Tensor]) -> None:
         for tensor, target in zip(self._tensors, batch):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch.utils.data import Dataset, Subset, TensorDataset, random_split
+from torch.utils.data import Dataset, RandomSampler, SequentialSampler, Subset, TensorDataset, random_split
 
 from porting.simulator._dataloader import DataLoader
+from porting.simulator._loading import batch_reading
 
 from ..counting_datasets import numbers, options_for, seen
 
@@ -150,3 +151,145 @@ def test_a_share_of_a_tensor_dataset_is_not_asked_for_single_samples(monkeypatch
 
 def test_indices_of_a_subset_may_count_from_the_end():
     assert seen(DataLoader(options_for(), Subset(numbers(9), [-1, 0]), 2)) == [[8, 0]]
+
+
+def reading_one_by_one(monkeypatch):
+    """Let loaders read samples as torch does."""
+    monkeypatch.setattr("porting.simulator._dataloader.batch_reader", lambda *_args: None)
+
+
+def epochs(loader, count=2):
+    return [[[column.clone() for column in batch] for batch in loader] for _ in range(count)]
+
+
+def same(ours, theirs):
+    return all(
+        len(one) == len(other) and all(torch.equal(a, b) for x, y in zip(one, other) for a, b in zip(x, y))
+        for one, other in zip(ours, theirs)
+    )
+
+
+SAMPLERS = {
+    "in order": lambda data, drop_last: {"batch_size": 2, "drop_last": drop_last},
+    "shuffled": lambda data, drop_last: {"batch_size": 2, "shuffle": True, "drop_last": drop_last},
+    "a part of a shuffle": lambda data, drop_last: {
+        "batch_size": 2,
+        "sampler": RandomSampler(data, num_samples=9),
+        "drop_last": drop_last,
+    },
+    "several shuffles": lambda data, drop_last: {
+        "batch_size": 2,
+        "sampler": RandomSampler(data, num_samples=25),
+        "drop_last": drop_last,
+    },
+    "with replacement": lambda data, drop_last: {
+        "batch_size": 2,
+        "sampler": RandomSampler(data, replacement=True),
+        "drop_last": drop_last,
+    },
+    "by weight": lambda data, drop_last: {
+        "batch_size": 2,
+        "sampler": torch.utils.data.WeightedRandomSampler([1.0] * 11, 11),
+        "drop_last": drop_last,
+    },
+    "a list": lambda data, drop_last: {"batch_size": 2, "sampler": [3, 1, 10, 0, 0], "drop_last": drop_last},
+    "a list of batches": lambda data, drop_last: {"batch_sampler": [[3, 1], [10], [0, 0, 2]], "drop_last": drop_last},
+    "batches as tensors": lambda data, drop_last: {
+        "batch_sampler": list(torch.randperm(10).split(3)),
+        "drop_last": drop_last,
+    },
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("drop_last", [True, False])
+@pytest.mark.parametrize("with_generator", [True, False], ids=["own generator", "torch's generator"])
+@pytest.mark.parametrize("settings", SAMPLERS.values(), ids=SAMPLERS.keys())
+def test_batches_order_and_random_streams_are_those_of_torch(settings, with_generator, drop_last, monkeypatch):
+    data = awkward_tensors(11)
+
+    def loaded():
+        torch.manual_seed(5)
+        given = {"generator": torch.Generator().manual_seed(1)} if with_generator else {}
+        loader = DataLoader(options_for(iterations=2), data, **settings(data, drop_last), **given)
+        found = epochs(loader)
+        return found, [torch.rand(1, generator=generator) for generator in (given.get("generator"), None)]
+
+    ours, our_streams = loaded()
+    reading_one_by_one(monkeypatch)
+    theirs, their_streams = loaded()
+
+    assert same(ours, theirs)
+    assert our_streams == their_streams
+
+
+def test_the_random_stream_is_drawn_from_when_torch_draws_from_it(monkeypatch):
+    def drawn():
+        generator = torch.Generator().manual_seed(1)
+        loader = DataLoader(options_for(), numbers(10), 4, shuffle=True, drop_last=False, generator=generator)
+        return [(batch.tolist(), int(torch.randint(1 << 20, (), generator=generator))) for (batch,) in loader]
+
+    ours = drawn()
+    reading_one_by_one(monkeypatch)
+
+    assert ours == drawn()
+
+
+def test_memory_of_batches_is_used_again():
+    loader = DataLoader(options_for(), numbers(100), 4, shuffle=True)
+
+    places = {batch.data_ptr() for _ in range(2) for (batch,) in loader}
+
+    assert len(places) == 2
+
+
+def test_batches_that_a_user_keeps_never_change():
+    loader = DataLoader(options_for(), numbers(40), 4)
+
+    kept = [batch for _ in range(3) for batch in loader]
+    views = [batch[0][1:3].numpy() for batch in loader]
+
+    assert [batch.tolist() for (batch,) in kept] == [list(range(i, i + 4)) for _ in range(3) for i in range(0, 40, 4)]
+    assert [view.tolist() for view in views] == [[i + 1, i + 2] for i in range(0, 40, 4)]
+
+
+def test_two_iterations_at_once_do_not_share_memory():
+    loader = DataLoader(options_for(), numbers(12), 4)
+
+    pairs = [(one[0].tolist(), other[0].tolist()) for one, other in zip(loader, loader)]
+
+    assert all(one == other for one, other in pairs)
+
+
+def test_a_tensor_is_a_dataset():
+    batches = list(DataLoader(options_for(), torch.arange(8).reshape(4, 2), 2))
+
+    assert [batch.tolist() for batch in batches] == [[[0, 1], [2, 3]], [[4, 5], [6, 7]]]
+
+
+def test_indices_out_of_range_are_torchs_errors():
+    with pytest.raises(IndexError, match="index 9 is out of bounds"):
+        next(iter(DataLoader(options_for(), numbers(4), 2, sampler=[0, 9])))
+
+
+def test_samples_without_batches_are_left_to_torch():
+    assert [sample[0].tolist() for sample in DataLoader(options_for(), numbers(3), None)] == [0, 1, 2]
+
+
+def test_a_sampler_of_another_dataset_may_be_given():
+    loader = DataLoader(options_for(), numbers(9), 2, sampler=SequentialSampler(range(4)))
+
+    assert seen(loader) == [[0, 1], [2, 3]]
+
+
+def test_a_version_of_torch_that_draws_otherwise_is_followed(monkeypatch):
+    monkeypatch.setattr("porting.simulator._loading.batch_reading._draws_as_known", lambda: False)
+    generator, other = torch.Generator().manual_seed(1), torch.Generator().manual_seed(1)
+
+    ours = seen(DataLoader(options_for(), numbers(8), 2, shuffle=True, generator=generator))
+
+    assert ours == seen(torch.utils.data.DataLoader(numbers(8), 2, shuffle=True, generator=other))
+
+
+def test_this_version_of_torch_draws_as_known():
+    assert batch_reading._draws_as_known()

@@ -1,0 +1,41 @@
+"""What the tests of benchmarks share: a tiny workload, quick settings, and records as result files have them."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from porting import PortOptions
+from porting.bench.cells import Cell
+from porting.bench.choices import Choices
+from porting.bench.measure import measure
+from porting.bench.settings import BenchSettings
+from porting.bench.workloads import Workload
+
+
+def make_workload(options=None, *, rows: int = 8, optimizer=None) -> Workload:
+    """Make a perceptron with its batch; the same one every time."""
+    generator = torch.Generator().manual_seed(1)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        model = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 3))
+    batch = torch.randn(rows, 4, generator=generator), torch.randint(3, (rows,), generator=generator)
+    made = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9) if optimizer is None else optimizer
+    return Workload(model, nn.CrossEntropyLoss(), batch, made, options or PortOptions(engine="replay"), "tiny")
+
+
+QUICK = BenchSettings(rounds=2, calls_per_turn=2, memory=False, data=False)
+
+
+def make_record(*, name: str = "tiny", report=None, **changes) -> dict:
+    """Make the record of a cell, done if there is a report."""
+    cell = Cell(name=name, target=name, loader="a:b", arguments={}, choices=Choices(engine="replay"))
+    result = None if report is None else {**report.to_dict(), "settings": QUICK.to_dict()}
+    return {**cell.record("done" if report else "not_run", result=result), **changes}
+
+
+@pytest.fixture(scope="session")
+def report():
+    """Give one real report, measured once."""
+    return measure(make_workload(), settings=QUICK)

@@ -1,0 +1,110 @@
+"""A cell runs in a process of its own, and whatever becomes of it, there is a record."""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+
+from porting.bench.cells import Cell, run_cell
+from porting.bench.choices import Choices, expand
+from porting.bench.processes import describe_exit
+
+from .conftest import QUICK
+
+PROGRAM = """
+import os
+import signal
+import time
+
+import torch
+
+
+def make():
+    model = torch.nn.Linear(3, 2)
+    return model, torch.nn.CrossEntropyLoss(), (torch.ones(4, 3), torch.tensor([0, 1, 0, 1]))
+
+
+def raises():
+    raise ValueError("no data here")
+
+
+def dies():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def hangs():
+    time.sleep(600)
+
+
+def hungry():
+    raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes")
+"""
+
+
+@pytest.fixture
+def run_one(tmp_path):
+    """Run the cell of one function of a program."""
+    (tmp_path / "cell_program.py").write_text(textwrap.dedent(PROGRAM))
+
+    def run(function: str, **settings):
+        choices = Choices(engine="replay")
+        target = f"{tmp_path / 'cell_program.py'}:{function}"
+        cell = Cell(
+            name=function,
+            target=target,
+            loader="porting.cli.bench_targets:load",
+            arguments={"target": target, "choices": choices.to_dict()},
+            choices=choices,
+            settings=QUICK,
+        )
+        return run_cell(cell, cache_dir=None, **{"timeout": 120.0, **settings})
+
+    return run
+
+
+def test_a_cell_is_measured(run_one):
+    said = []
+
+    record = run_one("make", progress=lambda text, share: said.append(text))
+
+    assert (record["status"], record["reason"]) == ("done", "")
+    assert record["result"]["parity"]["verdict"] == "pass"
+
+
+@pytest.mark.parametrize(
+    ("function", "status", "reason"),
+    [
+        ("raises", "failed", "E021"),
+        ("missing", "failed", "E020"),
+        ("dies", "out_of_memory", "signal 9"),
+        ("hungry", "out_of_memory", "can't allocate memory"),
+    ],
+)
+def test_a_cell_that_ends_badly_says_why(run_one, function, status, reason):
+    record = run_one(function)
+
+    assert (record["status"], record["result"]) == (status, None)
+    assert reason in record["reason"]
+
+
+def test_a_cell_that_hangs_is_given_up(run_one):
+    record = run_one("hangs", timeout=3.0)
+
+    assert (record["status"], record["reason"]) == ("timeout", "it ran longer than 3 s")
+
+
+def test_a_matrix_is_all_combinations_the_last_key_fastest():
+    cells = list(expand({"batch": [8, 16], "precision": ["float32", "mixed"]}, Choices(engine="replay")))
+
+    assert [(cell.batch, cell.precision, cell.engine) for cell in cells] == [
+        (8, "float32", "replay"),
+        (8, "mixed", "replay"),
+        (16, "float32", "replay"),
+        (16, "mixed", "replay"),
+    ]
+
+
+def test_the_end_of_a_process_is_told_with_its_last_words():
+    assert describe_exit(3, "one\ntwo\n\nthree\nfour\n") == "exit status 3: two; three; four"
+    assert describe_exit(-11, "") == "signal 11"

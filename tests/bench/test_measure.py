@@ -1,0 +1,176 @@
+"""Both sides train the same on the same batches, and the report has every figure; no time is asserted here."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+
+import porting
+from porting import PortOptions
+from porting.bench import BenchSettings
+from porting.bench.measure import measure
+from porting.bench.report import break_even_steps
+
+from .conftest import QUICK, make_workload
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"device_iterations": 4},
+        {"accumulation": 2, "output_mode": "all"},
+        {"replicas": 2, "accumulation": 2},
+        {"device_iterations": 2, "accumulation": 2, "output_mode": "sum"},
+        {"device_iterations": 4, "output_mode": "every_n", "output_every": 2},
+        {"accumulation": 2, "reduction": "sum"},
+    ],
+    ids=str,
+)
+def test_both_sides_have_the_same_losses(options):
+    workload = make_workload(PortOptions(engine="replay", **options))
+
+    report = measure(workload, settings=QUICK)
+
+    assert report.parity.verdict == "pass"
+    assert report.parity.num_steps >= 20
+
+
+def test_at_least_three_calls_are_compared():
+    report = measure(make_workload(PortOptions(engine="replay", device_iterations=8), rows=64), settings=QUICK)
+
+    assert (len(report.parity.eager_losses), report.parity.num_steps) == (3, 24)
+
+
+def test_the_device_counts_every_call(report):
+    assert report.device.is_proven
+    assert report.device.calls_made == report.device.calls_counted == report.parity.num_steps + 2 * 2
+
+
+def test_every_round_has_its_ratio(report):
+    assert len(report.speed_up.rounds) == len(report.eager.round_seconds) == QUICK.rounds
+
+
+def test_two_different_models_are_found_out(monkeypatch):
+    from porting.bench import measure as module
+
+    class Careless(module.PortedSide):
+        def __init__(self, workload, **settings) -> None:
+            super().__init__(workload, **settings)
+            with torch.no_grad():
+                self.model[0].weight.mul_(1.1)
+
+    monkeypatch.setattr(module, "PortedSide", Careless)
+
+    assert measure(make_workload(), settings=QUICK).parity.verdict == "fail"
+
+
+def test_the_model_and_its_optimizer_stay_as_they_were():
+    workload = make_workload()
+    before = {name: value.clone() for name, value in workload.model.state_dict().items()}
+
+    measure(workload, settings=QUICK)
+
+    assert all(torch.equal(value, before[name]) for name, value in workload.model.state_dict().items())
+    assert not workload.optimizer.state
+
+
+def test_the_generator_goes_on_as_if_nothing_had_been_measured():
+    before = torch.random.get_rng_state()
+
+    measure(make_workload(), settings=QUICK)
+
+    assert torch.equal(torch.random.get_rng_state(), before)
+
+
+def test_a_dataset_is_what_the_data_path_is_measured_with():
+    dataset = TensorDataset(torch.randn(40, 4), torch.zeros(40, dtype=torch.int64))
+    settings = BenchSettings(rounds=1, calls_per_turn=1, turn_seconds=0.01, memory=False)
+
+    report = measure(make_workload(), settings=settings, dataset=dataset)
+
+    assert report.eager.data.source == report.ported.data.source == "the given data"
+
+
+def test_objects_are_measured_as_well():
+    report = porting.bench(
+        nn.Linear(4, 3),
+        nn.CrossEntropyLoss(),
+        (torch.ones(6, 4), torch.zeros(6, dtype=torch.int64)),
+        optimizer=lambda parameters: torch.optim.Adam(parameters, lr=0.01),
+        engine="replay",
+        rounds=1,
+        calls_per_turn=1,
+        memory=False,
+    )
+
+    assert (report.name, report.engine, report.parity.verdict) == ("Linear", "replay", "pass")
+    assert report.is_valid
+
+
+def test_a_label_can_be_named():
+    report = porting.bench(
+        nn.Linear(4, 3),
+        nn.CrossEntropyLoss(),
+        {"input": torch.ones(6, 4), "target": torch.zeros(6, dtype=torch.int64)},
+        loss_settings={"label": "target"},
+        engine="replay",
+        settings=QUICK,
+    )
+
+    assert report.parity.verdict == "pass"
+
+
+def test_what_cannot_be_pickled_has_no_memory_figure_but_a_reason():
+    report = porting.bench(
+        nn.Linear(4, 3),
+        lambda output, label: nn.functional.cross_entropy(output, label),
+        (torch.ones(6, 4), torch.zeros(6, dtype=torch.int64)),
+        engine="replay",
+        settings=BenchSettings(rounds=1, calls_per_turn=1, data=False),
+    )
+
+    assert report.memory.eager_bytes is None
+    assert "cannot be pickled" in report.memory.reason
+
+
+@pytest.mark.slow
+def test_memory_and_start_up_are_those_of_processes_of_their_own():
+    report = porting.bench(
+        nn.Linear(4, 3),
+        nn.CrossEntropyLoss(),
+        (torch.ones(6, 4), torch.zeros(6, dtype=torch.int64)),
+        engine="replay",
+        settings=BenchSettings(rounds=1, calls_per_turn=1, data=False, start_up_runs=1),
+    )
+
+    assert report.memory.eager_bytes > 0
+    assert report.memory.ported_bytes > 0
+    assert report.start_up.num_runs == 1
+    assert report.start_up.eager_cpu_seconds > 0
+
+
+def test_the_plain_form_is_json(report):
+    assert json.loads(json.dumps(report.to_dict()))["device"]["is_proven"] is True
+
+
+def test_the_page_has_the_figures_that_decide(report):
+    page = str(report)
+
+    assert [word for word in ("speed-up", "break-even", "same losses", "ran on", "compiling") if word not in page] == []
+    assert max(map(len, page.splitlines())) <= 130
+
+
+@pytest.mark.parametrize(("ported", "expected"), [(0.5, 20), (1.0, None), (2.0, None)])
+def test_compiling_pays_after_what_it_took_over_what_a_step_saves(ported, expected):
+    assert break_even_steps(10.0, eager_seconds=1.0, ported_seconds=ported) == expected
+
+
+def test_the_package_and_its_function_are_the_same_call():
+    assert callable(porting.bench)
+    with pytest.raises(TypeError, match="model"):
+        porting.bench()

@@ -1,0 +1,120 @@
+"""Tables fit a terminal, say what cells have in common once, and nothing of a user's text acts on a page."""
+
+from __future__ import annotations
+
+import re
+import sys
+import xml.etree.ElementTree as ElementTree
+
+import pytest
+
+from porting.bench.cells import Cell
+from porting.bench.charts import write_png
+from porting.bench.html_page import html_page
+from porting.bench.pages import cell_titles, failures, seconds, table_lines
+from porting.bench.results import ResultFile
+from porting.diagnostics import PortingError
+
+from .conftest import make_record
+
+CELL = Cell(name="tiny", target="tiny", loader="a:b", arguments={})
+HOSTILE = "<script>alert('x')</script>&\"'"
+
+
+def results_of(*records) -> dict:
+    return {**ResultFile([CELL]).content, "cells": list(records)}
+
+
+@pytest.mark.parametrize("width", [80, 100, 120])
+def test_a_table_is_no_wider_than_asked(report, width):
+    records = [make_record(name="a_rather_long_name_of_a_model" * 3, report=report, demanded=1.5)]
+
+    assert max(map(len, table_lines(records, width=max(width, 112)))) <= max(width, 112)
+
+
+def test_what_was_asked_stands_beside_what_was_reached(report):
+    lines = list(table_lines([make_record(report=report, demanded=1e-6), make_record(report=report, demanded=1e6)]))
+
+    assert (" ok" in lines[3], " no" in lines[4]) == (True, True)
+
+
+def test_a_failed_cell_says_why_below(report):
+    failed = make_record(name="bad", status="failed", reason="ValueError: no data")
+
+    assert "bad: failed: ValueError: no data" in list(table_lines([make_record(report=report), failed]))
+
+
+def test_titles_have_only_the_choices_that_vary():
+    records = [make_record(), make_record()]
+    records[1]["choices"] = {**records[1]["choices"], "batch": 8, "accumulation": 2}
+
+    assert cell_titles(records) == ("replay", ["tiny", "tiny batch 8 2 accumulated"])
+
+
+def test_losses_that_differ_are_a_failure(report):
+    plain = report.to_dict()
+    plain["parity"] = {**plain["parity"], "verdict": "fail", "difference": 0.25}
+
+    (finding,) = failures(plain)
+    assert (finding.code, finding.message) == ("T003", "the losses differ by 2.5e-01, more than 1e-05 allows")
+
+
+def test_calls_that_the_device_did_not_count_are_a_failure(report):
+    plain = report.to_dict()
+    plain["device"] = {**plain["device"], "calls_counted": 1, "is_proven": False}
+
+    assert [finding.code for finding in failures(plain)] == ["T004"]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(9.996e-4, "1.00 ms"), (0.9999, "1.00 s"), (123.4, "123 s"), (1.5e-5, "15.0 us")]
+)
+def test_durations_have_three_digits(value, text):
+    assert seconds(value) == text
+
+
+def test_a_page_needs_nothing_else(report):
+    page = html_page(results_of(make_record(report=report, demanded=2.0), make_record(name="other")))
+
+    assert not re.search(r"(src|href)=", page)
+    assert "tiny" in page
+
+
+def test_a_page_shows_users_text_and_does_not_run_it(report):
+    records = [
+        make_record(name=HOSTILE, report=report),
+        make_record(name=HOSTILE, status="failed", reason=HOSTILE),
+    ]
+
+    page = html_page(results_of(*records), comparison=[HOSTILE])
+
+    assert "<script>" not in page
+    assert "&lt;script&gt;" in page
+
+
+def test_the_picture_in_a_page_is_well_formed(report):
+    page = html_page(results_of(make_record(name=HOSTILE, report=report, demanded=2.0)))
+
+    picture = ElementTree.fromstring(re.search(r"<svg.*?</svg>", page, re.DOTALL)[0])
+    assert len(picture.findall("g")) == 1
+
+
+def test_a_run_without_any_result_is_a_page_too():
+    assert "No cell has a result" in html_page(results_of(make_record()))
+
+
+def test_a_picture_is_a_png(report, tmp_path):
+    pytest.importorskip("matplotlib")
+    records = [make_record(report=report, demanded=2.0), make_record(name="not run")]
+
+    write_png(results_of(*records), tmp_path / "picture.png")
+
+    assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_without_matplotlib_the_extra_is_named(report, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.backends.backend_agg", None)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+
+    with pytest.raises(PortingError, match=r"ipu-porting\[bench\]"):
+        write_png(results_of(make_record(report=report)), tmp_path / "picture.png")

@@ -1,0 +1,65 @@
+"""Losses are the same, differ by rounding, or differ."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from porting.bench.parity import compare_losses, weight_difference
+
+
+def compared(eager, ported, *, precision="float32", exact=None):
+    def reference():
+        assert exact is not None, "float64 is run although nothing asks for it"
+        return exact
+
+    return compare_losses(eager, ported, precision=precision, num_steps=len(eager), reference=reference)
+
+
+def test_equal_losses_pass_without_a_float64_run():
+    assert compared([1.0, 0.5], [1.0, 0.5]).verdict == "pass"
+
+
+@pytest.mark.parametrize(("precision", "passes"), [("float32", False), ("bfloat16", True), ("mixed", True)])
+def test_a_percent_passes_in_half_precision_only(precision, passes):
+    parity = compared([1.0, 0.5], [1.0, 0.505], precision=precision, exact=[1.0, 0.5])
+
+    assert parity.is_met is passes
+
+
+def test_a_difference_that_eager_has_from_float64_as_well_is_rounding():
+    parity = compared([1.0001], [0.9999], exact=[1.0])
+
+    assert parity.verdict == "rounding"
+    assert (parity.reference_eager, parity.reference_ported) == (pytest.approx(1e-4), pytest.approx(1e-4))
+
+
+def test_a_difference_that_eager_does_not_have_from_float64_fails():
+    assert compared([1.0], [0.999], exact=[1.0]).verdict == "fail"
+
+
+def test_float64_excuses_nothing_where_it_is_far_from_both():
+    # random numbers are others in float64, so that it says nothing about rounding
+    assert compared([1.0], [1.5], exact=[2.0]).verdict == "fail"
+
+
+@pytest.mark.parametrize("odd", [math.nan, math.inf])
+def test_what_is_not_finite_fails(odd):
+    parity = compared([1.0, 1.0], [1.0, odd])
+
+    assert (parity.verdict, parity.difference) == ("fail", None)
+
+
+def test_a_loss_that_was_learnt_away_counts_by_the_size_it_had():
+    assert compared([1.0, 1e-9], [1.0, 2e-9]).verdict == "pass"
+
+
+def test_weights_are_compared_by_their_size():
+    one, other = nn.Linear(2, 2, bias=False), nn.Linear(2, 2, bias=False)
+    with torch.no_grad():
+        other.weight.copy_(one.weight * 1.5)
+
+    assert weight_difference(one, other) == pytest.approx(0.5)

@@ -1,0 +1,94 @@
+"""A result file follows its schema at every moment, and one that does not is refused with reasons."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+
+from porting.bench.cells import Cell
+from porting.bench.results import ResultFile, read_results
+from porting.bench.schema import check, load_schema
+from porting.diagnostics import PortingError
+
+from .conftest import make_record
+
+CELL = Cell(name="tiny", target="tiny", loader="a:b", arguments={})
+
+
+def test_a_file_follows_the_schema_before_anything_ran(tmp_path):
+    ResultFile([CELL, CELL], tmp_path / "results.json")
+
+    content = read_results(tmp_path / "results.json")
+
+    assert [cell["status"] for cell in content["cells"]] == ["not_run", "not_run"]
+    assert content["complete"] is False
+
+
+def test_a_measured_report_follows_the_schema(tmp_path, report):
+    results = ResultFile([CELL], tmp_path / "results.json")
+
+    results.put(0, make_record(report=report))
+    results.finish()
+
+    content = read_results(tmp_path / "results.json")
+    assert content["complete"] is True
+    assert content["cells"][0]["result"]["parity"]["verdict"] == "pass"
+
+
+def test_a_loss_that_is_not_a_number_is_null(tmp_path, report):
+    record = make_record(report=report)
+    record["result"]["parity"]["ported_losses"] = (math.nan, 1.0)
+
+    results = ResultFile([CELL], tmp_path / "results.json")
+    results.put(0, record)
+
+    assert read_results(tmp_path / "results.json")["cells"][0]["result"]["parity"]["ported_losses"] == [None, 1.0]
+
+
+def test_every_definition_of_the_schema_is_closed():
+    schema = load_schema()
+
+    assert [name for name, kind in schema["definitions"].items() if kind["additionalProperties"] is not False] == []
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ("{", "JSONDecodeError"),
+        ("[]", "not of type object"),
+        ('{"schema": "porting-bench", "version": 7}', "its version is 7, this porting reads 1"),
+        ('{"schema": "other"}', "$: `version` is missing"),
+    ],
+)
+def test_what_is_no_result_file_is_refused(tmp_path, content, problem):
+    path = tmp_path / "results.json"
+    path.write_text(content)
+
+    with pytest.raises(PortingError) as caught:
+        read_results(path)
+
+    assert caught.value.code == "T005"
+    assert problem in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"status": "great"}, "$.cells[0].status: 'great' is none of"),
+        ({"repeat": "1"}, "$.cells[0].repeat: '1' is not of type integer"),
+        ({"more": 1}, "$.cells[0]: unknown key `more`"),
+        ({"demanded": True}, "$.cells[0].demanded: True is not of type number or null"),
+    ],
+)
+def test_the_check_names_the_place_of_a_problem(change, problem):
+    content = {**ResultFile([CELL]).content, "cells": [make_record(**change)]}
+
+    (found,) = check(content, load_schema())
+
+    assert found.startswith(problem)
+
+
+def test_the_schema_is_json_schema_for_other_tools():
+    assert json.loads(json.dumps(load_schema()))["$schema"] == "http://json-schema.org/draft-07/schema#"

@@ -1,0 +1,44 @@
+"""Turns time every call; no time is asserted here."""
+
+from __future__ import annotations
+
+import pytest
+
+from porting.bench.turns import Turns, ratios_of, take_turns
+
+
+def test_who_begins_changes_from_round_to_round():
+    calls, rounds = [], []
+
+    take_turns(
+        {"a": lambda: calls.append("a"), "b": lambda: calls.append("b")},
+        rounds=2,
+        calls_per_turn=2,
+        after_round=rounds.append,
+    )
+
+    assert "".join(calls) == "aabb" + "bbaa"
+    assert rounds == [1, 2]
+
+
+def test_every_call_has_a_time():
+    turns = take_turns({"a": lambda: None}, rounds=3, calls_per_turn=4, after_round=lambda _number: None)["a"]
+
+    assert [len(turn) for turn in turns.call_seconds] == [4, 4, 4]
+    assert len(turns.cpu_seconds) == 3
+
+
+def test_a_step_is_a_part_of_its_call():
+    turns = Turns(call_seconds=((2.0, 4.0, 6.0),), cpu_seconds=(4.0,))
+
+    assert turns.spread(steps_per_call=2).median == 2.0
+
+
+def test_a_ratio_is_made_round_by_round():
+    slow = Turns(call_seconds=((2.0,), (20.0,)), cpu_seconds=(3.0, 30.0))
+    quick = Turns(call_seconds=((1.0,), (10.0,)), cpu_seconds=(1.0, 10.0))
+
+    ratios = ratios_of(slow, quick)
+
+    assert (ratios.wall.median, ratios.cpu.median) == (2.0, pytest.approx(3.0))
+    assert ratios.rounds == (2.0, 2.0)

@@ -1,0 +1,252 @@
+"""`porting bench` measures targets, writes what was asked for, and refuses what it cannot measure before it begins."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import pytest
+
+from porting.bench.cells import Cell, run_cell
+from porting.bench.results import read_results
+from porting.bench.suite import SUITE
+from porting.cli import bench
+from porting.cli.main import main
+
+PROGRAM = """
+import torch
+
+
+def make(batch_size=4):
+    torch.manual_seed(0)
+    model = torch.nn.Linear(3, 2)
+    labels = torch.arange(batch_size) % 2
+    return model, torch.nn.CrossEntropyLoss(), (torch.randn(batch_size, 3), labels)
+
+
+def data():
+    return torch.utils.data.TensorDataset(torch.ones(32, 3), torch.zeros(32, dtype=torch.int64))
+
+
+def broken():
+    raise ValueError("no data here")
+"""
+QUICK = ["--engine", "replay", "--quick", "--rounds", "2", "--steps", "1"]
+
+
+@pytest.fixture
+def program(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train_bench.py").write_text(textwrap.dedent(PROGRAM))
+    return "train_bench.py"
+
+
+@pytest.fixture
+def measured(monkeypatch):
+    """Note the cells instead of measuring them; they fail."""
+    cells = []
+
+    def run_none(cell: Cell, **_settings):
+        cells.append(cell)
+        return cell.record("failed", reason="not measured here")
+
+    monkeypatch.setattr(bench, "run_cell", run_none)
+    return cells
+
+
+def test_a_target_is_measured_and_told_as_a_page(program, capsys):
+    assert main(["bench", f"{program}:make", *QUICK]) == 0
+
+    output = capsys.readouterr()
+    assert "train_bench.py:make: 4 samples a step" in output.out
+    assert "same losses   pass" in output.out
+    assert "[1/1] train_bench.py:make replay: x" in output.err
+
+
+def test_everything_that_is_asked_for_is_written(program, tmp_path, capsys):
+    pytest.importorskip("matplotlib")
+    files = [f"--{kind}={tmp_path / kind}" for kind in ("json", "html", "png")]
+
+    status = main(
+        ["bench", f"{program}:make", "--matrix", "batch=2,6", "device_iterations=2", *QUICK, *files]
+        + ["--loader", f"{program}:data"]
+    )
+
+    assert status == 0
+    content = read_results(tmp_path / "json")
+    assert [cell["result"]["samples_per_step"] for cell in content["cells"]] == [2, 6]
+    assert content["complete"] is True
+    assert (tmp_path / "html").read_text().startswith("<!DOCTYPE html>")
+    assert (tmp_path / "png").read_bytes().startswith(b"\x89PNG")
+    assert "all: replay, 2 steps a call" in capsys.readouterr().out
+
+
+def test_an_earlier_run_is_compared_with(program, tmp_path, capsys):
+    main(["bench", f"{program}:make", *QUICK, "--json", str(tmp_path / "earlier.json")])
+
+    main(["bench", f"{program}:make", *QUICK, "--compare", str(tmp_path / "earlier.json")])
+
+    assert "speed-up now / then" in capsys.readouterr().out
+
+
+def test_a_cell_that_fails_is_told_and_is_exit_status_1(program, capsys):
+    assert main(["bench", f"{program}:broken", *QUICK]) == 1
+
+    assert "ValueError: no data here" in capsys.readouterr().out
+
+
+def test_a_failed_cell_does_not_stop_the_others(program, tmp_path, monkeypatch):
+    def run_second(cell: Cell, **settings):
+        if cell.choices.batch == 2:
+            return cell.record("failed", reason="on purpose")
+        return run_cell(cell, **settings)
+
+    monkeypatch.setattr(bench, "run_cell", run_second)
+
+    status = main(
+        ["bench", f"{program}:make", "--matrix", "batch=2,4", *QUICK, "--json", str(tmp_path / "results.json")]
+    )
+
+    assert status == 1
+    assert [cell["status"] for cell in read_results(tmp_path / "results.json")["cells"]] == ["failed", "done"]
+
+
+def test_an_interrupt_leaves_a_valid_file(program, tmp_path, monkeypatch, capsys):
+    def interrupt(cell: Cell, **_settings):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(bench, "run_cell", interrupt)
+
+    status = main(["bench", f"{program}:make", "--matrix", "batch=2,4", "--json", str(tmp_path / "results.json")])
+
+    content = read_results(tmp_path / "results.json")
+    assert status == 130
+    assert [cell["status"] for cell in content["cells"]] == ["interrupted", "not_run"]
+    assert content["complete"] is False
+    assert "interrupted" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals")
+def test_ended_from_outside_it_ends_its_cell(tmp_path):
+    marker = tmp_path / "pid"
+    (tmp_path / "slow_target.py").write_text(
+        "import os, pathlib, time\n\n\ndef make():\n"
+        f"    pathlib.Path({str(marker)!r}).write_text(str(os.getpid()))\n    time.sleep(600)\n"
+    )
+    command = [sys.executable, "-m", "porting", "bench", "slow_target.py:make", "--quick"]
+    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while not (marker.exists() and marker.read_text()):
+        time.sleep(0.1)
+
+    process.send_signal(signal.SIGTERM)
+
+    assert process.wait(60) == 128 + signal.SIGTERM
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(marker.read_text()), 0)
+
+
+def test_the_suite_is_every_workload_in_every_precision_that_is_asked_of_it(measured):
+    main(["bench", "suite", "--engine", "replay"])
+
+    expected = [(name, precision) for name, entry in SUITE.items() for precision in entry.demanded]
+    assert [(cell.name, cell.choices.precision) for cell in measured] == expected
+    assert all(cell.demanded == SUITE[cell.name].demanded[cell.choices.precision] for cell in measured)
+
+
+def test_the_engine_is_chosen_by_measuring_unless_another_is_named(measured):
+    main(["bench", "lstm"])
+
+    assert measured[0].choices.engine == "auto"
+
+
+def test_the_command_line_goes_before_the_file(program, tmp_path, measured):
+    content = {
+        "settings": {"rounds": 3},
+        "benchmarks": {
+            "mine": {
+                "target": f"{program}:make",
+                "matrix": {"batch": [1, 2], "engine": "replay"},
+                "demand": {"mixed": 1.5},
+                "repeats": 2,
+                "loader": f"{program}:data",
+            }
+        },
+    }
+    (tmp_path / "benchmarks.json").write_text(json.dumps(content))
+
+    main(["bench", "benchmarks.json", "--batch", "8", "--precision", "mixed", "--rounds", "7"])
+
+    assert [(cell.choices.batch, cell.choices.engine, cell.repeat) for cell in measured] == [
+        (8, "replay", 1),
+        (8, "replay", 2),
+    ]
+    assert (measured[0].settings.rounds, measured[0].demanded) == (7, 1.5)
+    assert measured[0].dataset_arguments["target"].endswith("train_bench.py:data")
+
+
+def test_findings_of_a_file_are_told_all_at_once_and_nothing_runs(tmp_path, measured, capsys):
+    (tmp_path / "b.json").write_text('{"benchmarks": {"cnn": {"repeat": 3, "matrx": {}}}}')
+
+    assert main(["bench", str(tmp_path / "b.json")]) == 1
+
+    assert capsys.readouterr().err.count("error[T001]") == 2
+    assert measured == []
+
+
+@pytest.mark.parametrize(
+    ("target", "advice"),
+    [("mushroom", "did you mean `mushrooms`?"), ("train_bench.py", "`train_bench.py:NAME`"), ("b.yml", "no file")],
+)
+def test_an_unknown_target_is_answered_with_what_was_meant(program, measured, capsys, target, advice):
+    assert main(["bench", target]) == 1
+
+    error = capsys.readouterr().err
+    assert "error[T002]" in error
+    assert advice in error
+
+
+def test_an_unreadable_earlier_run_is_refused_before_anything_runs(program, tmp_path, measured, capsys):
+    (tmp_path / "earlier.json").write_text("{}")
+
+    assert main(["bench", f"{program}:make", "--compare", str(tmp_path / "earlier.json")]) == 1
+
+    assert "error[T005]" in capsys.readouterr().err
+    assert measured == []
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "what is to be measured?"),
+        (["cnn", "--matrix", "batches=3"], "write KEY=A,B with one of batch,"),
+        (["cnn", "--matrix", "batch=few"], "batch takes numbers from 1 on"),
+        (["cnn", "--matrix", "precision=double"], "'double' is no precision"),
+        (["cnn", "--matrix", "batch=1", "--batch", "2"], "say it twice"),
+        (["cnn", "--seconds", "-1"], "must be a number above 0"),
+    ],
+)
+def test_wrong_usage_is_exit_status_2(words, message, measured, capsys):
+    with pytest.raises(SystemExit) as caught:
+        main(["bench", *words])
+
+    assert caught.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_the_list_names_every_workload(capsys):
+    assert main(["bench", "--list"]) == 0
+
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == list(SUITE)
+
+
+def test_help_starts_without_torch():
+    program = "import sys, porting.cli.bench; print('torch' in sys.modules)"
+
+    output = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+
+    assert output.strip() == "False"

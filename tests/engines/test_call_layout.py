@@ -1,0 +1,50 @@
+"""What a loaded program needs to know of its calls, as plain data."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+from porting.engines.call_layout import TensorSpec, argument_name, plan_facts, read_argument_name, replay_only
+from porting.engines.call_plan import CallPlan
+from porting.engines.replica_groups import ReplicaGroups
+
+
+@pytest.mark.parametrize("name", ["layer.weight", "odd:name", ""])
+def test_the_name_of_an_argument_is_read_as_it_was_written(name):
+    assert read_argument_name(argument_name("slot", detail="Accl1", name=name)) == ("slot", "Accl1", name)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.int32, torch.bool])
+def test_a_spec_travels_as_text(dtype):
+    spec = TensorSpec.of(torch.zeros(2, 3, dtype=dtype).t(), name="input:0:")
+
+    assert TensorSpec.from_dict(json.loads(json.dumps(spec.to_dict()))) == spec
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"iterations": 2},
+        {"accumulation": 2},
+        {"replicas": 2},
+        {"output_mode": "all"},
+        {"input_groups": ReplicaGroups(replicas=2, size=2)},
+    ],
+)
+def test_other_micro_batches_or_results_are_other_facts(changed):
+    assert plan_facts(CallPlan(**changed)) != plan_facts(CallPlan())
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"mean_reduction": False}, {"divides_last": True}, {"output_period": 3}, {"input_groups": ReplicaGroups(1)}],
+)
+def test_what_is_a_number_or_without_effect_is_no_fact(changed):
+    assert plan_facts(CallPlan(**changed)) == plan_facts(CallPlan())
+
+
+def test_an_ordinary_plan_needs_no_replay():
+    assert replay_only(CallPlan(iterations=2, accumulation=3, replicas=4)) == ""
