@@ -63,7 +63,9 @@ class InterpretedEngine:
         layout = CallLayout.from_dict(json.loads((folder / "call.json").read_text()))
         by_role = {role: read_program(folder / f"{role}.program") for role in layout.arguments}
         runners = interpreted(Programs(by_role, layout))
-        return CompiledExecutable(graph, request, layout, runners, lambda: ReplayExecutable(graph), name="interpreted")
+        return CompiledExecutable(
+            graph, request, layout, runners, lambda: ReplayExecutable(graph), name="interpreted", report=request.report
+        )
 
 
 @pytest.fixture

@@ -13,6 +13,9 @@ __all__ = ["EAGER_COLOUR", "PORTED_COLOUR", "write_png"]
 
 EAGER_COLOUR, PORTED_COLOUR = "#8a8f98", "#2463a8"
 
+# of the axis: how wide a mark and a figure are
+_MARK_SHARE, _LABEL_SHARE = 0.015, 0.08
+
 Plain = Mapping[str, Any]
 
 
@@ -59,13 +62,15 @@ def _draw_speed_ups(axes: Any, cells: Sequence[Plain]) -> None:
         axes.plot(*zip(*((value, place) for place, value in asked)), "D", color="#c0392b", markersize=6, label="asked")
         axes.legend(loc="lower right", fontsize=8)
     axes.axvline(1.0, color="black", linewidth=0.8)
-    for place, cell, interval in zip(places, cells, intervals):
-        # behind whatever reaches furthest to the right
-        edge = max(interval["high"], cell["demanded"] or 0.0)
-        axes.annotate(f"{interval['median']:.2f}", (edge, place), (8, 0), textcoords="offset points", va="center")
     axes.set_yticks(places, cell_titles(cells)[1], fontsize=9)
     axes.set_ylim(len(cells) - 0.4, -0.6)
-    axes.set_xlim(0, 1.15 * max([1.0, *(interval["high"] for interval in intervals), *(value for _, value in asked)]))
+    limit = 1.15 * max([1.0, *(interval["high"] for interval in intervals), *(value for _, value in asked)])
+    axes.set_xlim(0, limit)
+    for place, cell, interval in zip(places, cells, intervals):
+        # the figure stands at its bar, unless the mark is in the way
+        gap = (cell["demanded"] or 0.0) - interval["high"]
+        edge = cell["demanded"] if -_MARK_SHARE * limit < gap < _LABEL_SHARE * limit else interval["high"]
+        axes.annotate(f"{interval['median']:.2f}", (edge, place), (8, 0), textcoords="offset points", va="center")
     axes.set_xlabel("speed-up over eager (median of rounds, 95 % interval)")
 
 

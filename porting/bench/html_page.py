@@ -24,7 +24,7 @@ svg { max-width: 100%; height: auto; } svg text { font: 13px system-ui, sans-ser
 summary { cursor: pointer; padding: .2rem 0; }
 """
 
-_ROW, _LEFT, _PLOT, _WIDTH = 30, 290, 560, 960
+_ROW, _LEFT, _PLOT, _LABEL, _WIDTH = 30, 290, 560, 50, 960
 
 
 def html_page(results: Plain, *, comparison: Sequence[str] = ()) -> str:
@@ -103,7 +103,8 @@ def _bar(cell: Plain, title: str, y: float, x: Callable[[float], float]) -> Iter
     edge = high
     if cell["demanded"] is not None:
         asked = x(cell["demanded"])
-        edge = max(edge, asked + 5)
+        # the figure stands at its bar, unless the mark is in the way
+        edge = asked + 6 if high - 14 < asked < high + _LABEL else high
         yield f'<path d="M{asked} {y - 6}l6 6l-6 6l-6 -6z" fill="#b3261e"/>'
     yield f'<text x="{round(edge + 8, 1)}" y="{y + 4}">{interval["median"]:.2f}</text></g>'
 

@@ -5,11 +5,12 @@ B = samples, C = channels, F = features, S = spatial dimensions.
 
 from __future__ import annotations
 
+import math
 from typing import Any, Callable, Dict, List, Optional, Sequence
 
 import torch
 
-from .plain_shapes import UNKNOWN, are_plain, is_contiguous, new_tensor
+from .plain_shapes import UNKNOWN, are_plain, is_contiguous, is_in_order, new_tensor
 
 __all__ = ["LAYERS"]
 
@@ -19,7 +20,11 @@ _INTEGERS = frozenset([torch.int64, torch.int32])
 
 
 def _linear(x_BF: torch.Tensor, weight: torch.Tensor, bias: Optional[torch.Tensor] = None) -> Any:  # noqa: N803
-    if not are_plain(x_BF, weight, bias) or weight.dim() != 2 or x_BF.dim() < 1 or x_BF.shape[-1] != weight.shape[1]:
+    # a matrix may lie in memory as it likes
+    layout = is_in_order if x_BF.dim() == 2 else is_contiguous
+    if not are_plain(x_BF, layout=layout) or not are_plain(weight, bias) or weight.dtype != x_BF.dtype:
+        return UNKNOWN
+    if weight.dim() != 2 or x_BF.dim() < 1 or x_BF.shape[-1] != weight.shape[1]:
         return UNKNOWN
     if bias is not None and tuple(bias.shape) != (weight.shape[0],):
         return UNKNOWN
@@ -196,12 +201,58 @@ def _attention(
 def _ordered_like(tensor: torch.Tensor) -> Any:
     """Return a new tensor with its dimensions in memory in the order that they have in that of `tensor`."""
     shape, strides, step = tuple(tensor.shape), [1] * tensor.dim(), 1
+    if is_contiguous(tensor):
+        return torch.empty_strided(shape, tensor.stride(), dtype=tensor.dtype, device="meta")
     if 1 in shape:
-        return UNKNOWN if not is_contiguous(tensor) else new_tensor(shape, tensor)
+        return UNKNOWN
     for dim in sorted(range(tensor.dim()), key=tensor.stride):
         strides[dim] = step
         step *= shape[dim]
     return torch.empty_strided(shape, strides, dtype=tensor.dtype, device="meta")
+
+
+def _lstm(
+    x_TBF: torch.Tensor,  # noqa: N803
+    states: Sequence[torch.Tensor],
+    weights: Sequence[torch.Tensor],
+    has_biases: bool,
+    num_layers: int,
+    p: float,
+    _train: bool,
+    is_bidirectional: bool,
+    batch_first: bool,
+) -> Any:
+    num_cells = num_layers * (2 if is_bidirectional else 1)
+    if x_TBF.dim() != 3 or not are_plain(x_TBF, *states, *weights) or len(states) != 2 or not 0 <= p <= 1:
+        return UNKNOWN
+    samples, length = x_TBF.shape[:2] if batch_first else (x_TBF.shape[1], x_TBF.shape[0])
+    # other counts mean that the outputs are projected
+    if states[0].dim() != 3 or len(weights) != num_cells * (4 if has_biases else 2):
+        return UNKNOWN
+    state_shape = (num_cells, samples, states[0].shape[2])
+    if any(tuple(state.shape) != state_shape for state in states) or not _fit_cells(x_TBF, states[0], weights[:2]):
+        return UNKNOWN
+    output = new_tensor((length, samples, num_cells // num_layers * state_shape[2]), x_TBF)
+    return (output.transpose(0, 1) if batch_first else output, *(new_tensor(state_shape, x_TBF) for _ in states))
+
+
+def _fit_cells(x_TBF: torch.Tensor, state: torch.Tensor, weights: Sequence[torch.Tensor]) -> bool:  # noqa: N803
+    """Tell whether the first layer's weights are those of four gates for these features and this state."""
+    gates = 4 * state.shape[2]
+    return [tuple(weight.shape) for weight in weights] == [(gates, x_TBF.shape[2]), (gates, state.shape[2])]
+
+
+def _upsample(num_settings: int) -> Callable[..., Any]:
+    """Make the rule of an interpolation of images; it has `num_settings` between output size and scales."""
+
+    def upsample(x_BCS: torch.Tensor, output_size: Any, *settings: Any) -> Any:  # noqa: N803
+        scales = settings[num_settings] if len(settings) > num_settings else None
+        if x_BCS.dim() != 4 or not are_plain(x_BCS) or (output_size is None) == (scales is None):
+            return UNKNOWN
+        sizes = output_size or [math.floor(size * scale) for size, scale in zip(x_BCS.shape[2:], scales)]
+        return UNKNOWN if len(sizes) != 2 or min(sizes) < 1 else new_tensor((*x_BCS.shape[:2], *sizes), x_BCS)
+
+    return upsample
 
 
 LAYERS: Dict[Any, Callable[..., Any]] = {
@@ -215,7 +266,10 @@ LAYERS: Dict[Any, Callable[..., Any]] = {
     aten.group_norm.default: _group_norm,
     aten.layer_norm.default: _layer_norm,
     aten.linear.default: _linear,
+    aten.lstm.input: _lstm,
     aten.max_pool1d.default: _max_pool(1),
     aten.max_pool2d.default: _max_pool(2),
     aten.scaled_dot_product_attention.default: _attention,
+    aten.upsample_bilinear2d.vec: _upsample(1),
+    aten.upsample_nearest2d.vec: _upsample(0),
 }

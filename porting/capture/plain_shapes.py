@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Optional, Sequence
 
 import torch
 
-__all__ = ["UNKNOWN", "are_numbers", "are_plain", "fits", "is_contiguous", "new_tensor"]
+__all__ = ["UNKNOWN", "are_numbers", "are_plain", "fits", "is_contiguous", "is_in_order", "new_tensor"]
 
 UNKNOWN: Any = object()
 """What a rule answers where only torch's own can tell."""
@@ -20,26 +20,26 @@ def new_tensor(shape: Sequence[int], like: torch.Tensor, dtype: Optional[torch.d
 
 
 def is_contiguous(tensor: torch.Tensor) -> bool:
-    """Tell whether `tensor` is not empty and has the strides that a new one gets, also where a size is 1."""
-    return tensor.layout == torch.strided and 0 not in tensor.shape and tensor.stride() == _strides(tensor.shape)
+    """Tell whether `tensor` is not empty and lies in memory as a new one does; strides of sizes 1 do not matter."""
+    return tensor.layout == torch.strided and 0 not in tensor.shape and tensor.is_contiguous()
 
 
-def _strides(shape: Sequence[int]) -> Tuple[int, ...]:
-    strides: List[int] = []
-    step = 1
-    for size in reversed(shape):
-        strides.append(step)
-        step *= size
-    return tuple(reversed(strides))
+def is_in_order(tensor: torch.Tensor) -> bool:
+    """Tell whether the dimensions of `tensor` follow each other in memory as those of a new one, perhaps with gaps."""
+    if is_contiguous(tensor):
+        return True
+    shape, strides = tensor.shape, tensor.stride()
+    is_full = tensor.layout == torch.strided and 0 not in shape and 1 not in shape and strides[-1] > 0
+    return is_full and all(outer > inner for outer, inner in zip(strides, strides[1:]))
 
 
-def are_plain(*tensors: Any) -> bool:
-    """Tell whether the given tensors, None left out, are contiguous and of one floating-point type."""
+def are_plain(*tensors: Any, layout: Callable[[torch.Tensor], bool] = is_contiguous) -> bool:
+    """Tell whether the given tensors, None left out, are of one floating-point type and of that `layout`."""
     given = [tensor for tensor in tensors if tensor is not None]
     if not all(isinstance(tensor, torch.Tensor) for tensor in given):
         return False
     dtype = given[0].dtype
-    return dtype in _FLOATS and all(tensor.dtype == dtype and is_contiguous(tensor) for tensor in given)
+    return dtype in _FLOATS and all(tensor.dtype == dtype and layout(tensor) for tensor in given)
 
 
 def are_numbers(*values: Any) -> bool:

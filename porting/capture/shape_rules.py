@@ -12,7 +12,7 @@ import torch
 
 from .device_operators import device_operator
 from .layer_shapes import LAYERS
-from .plain_shapes import UNKNOWN, are_numbers, are_plain, fits, is_contiguous, new_tensor
+from .plain_shapes import UNKNOWN, are_numbers, are_plain, fits, is_contiguous, is_in_order, new_tensor
 
 __all__ = ["rule_for"]
 
@@ -32,11 +32,12 @@ _COUNTS = frozenset([torch.int64, torch.int32])
 
 
 def _same(tensor: torch.Tensor, *numbers: Any) -> Any:
-    return new_tensor(tensor.shape, tensor) if are_plain(tensor) and are_numbers(*numbers) else UNKNOWN
+    is_known = are_plain(tensor, layout=is_in_order) and are_numbers(*numbers)
+    return new_tensor(tensor.shape, tensor) if is_known else UNKNOWN
 
 
 def _same_in_place(tensor: torch.Tensor, *numbers: Any) -> Any:
-    return tensor if are_plain(tensor) and are_numbers(*numbers) else UNKNOWN
+    return tensor if are_plain(tensor, layout=is_in_order) and are_numbers(*numbers) else UNKNOWN
 
 
 def _gelu(tensor: torch.Tensor, *, approximate: str = "none") -> Any:
@@ -48,8 +49,8 @@ def _broadcast(one: torch.Tensor, other: Any) -> Optional[Tuple[int, ...]]:
     if type(other) is int and one.dtype in _COUNTS:
         return tuple(one.shape) if is_contiguous(one) else None
     if type(other) in (int, float):
-        return tuple(one.shape) if are_plain(one) else None
-    if not isinstance(other, torch.Tensor) or not are_plain(one, other):
+        return tuple(one.shape) if are_plain(one, layout=is_in_order) else None
+    if not isinstance(other, torch.Tensor) or not are_plain(one, other, layout=is_in_order):
         return None
     if one.dim() == 0 or other.dim() == 0:
         return tuple(one.shape if other.dim() == 0 else other.shape)
@@ -88,21 +89,40 @@ def _power(tensor: torch.Tensor, exponent: Any) -> Any:
 
 
 def _dropout(tensor: torch.Tensor, p: float, train: bool) -> Any:
-    return _same(tensor) if train and 0 < p < 1 else UNKNOWN
+    return _same(tensor) if 0 <= p <= 1 and isinstance(train, bool) else UNKNOWN
 
 
 def _clone(tensor: torch.Tensor) -> Any:
-    return new_tensor(tensor.shape, tensor) if is_contiguous(tensor) else UNKNOWN
+    return _with_same_strides(tensor, tensor.dtype)
+
+
+def _with_same_strides(tensor: torch.Tensor, dtype: torch.dtype) -> Any:
+    """Copy as torch does, which keeps the strides of sizes 1."""
+    if not is_contiguous(tensor):
+        return UNKNOWN
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=dtype, device="meta")
 
 
 def _contiguous(tensor: torch.Tensor) -> Any:
     return tensor if is_contiguous(tensor) else new_tensor(tensor.shape, tensor) if 0 not in tensor.shape else UNKNOWN
 
 
+def _filled(shape: Sequence[int], *, dtype: Optional[torch.dtype] = None) -> Any:
+    return torch.empty(tuple(shape), dtype=dtype or torch.get_default_dtype(), device="meta")
+
+
+def _filled_like(tensor: torch.Tensor, *, dtype: Optional[torch.dtype] = None) -> Any:
+    return _with_same_strides(tensor, dtype or tensor.dtype)
+
+
+def _filled_of_type(tensor: torch.Tensor, shape: Sequence[int], *, dtype: Optional[torch.dtype] = None) -> Any:
+    return _filled(shape, dtype=dtype or tensor.dtype)
+
+
 def _to_dtype(tensor: torch.Tensor, dtype: torch.dtype, non_blocking: bool = False, copy: bool = False) -> Any:
     if dtype == tensor.dtype and not copy:
         return tensor
-    return new_tensor(tensor.shape, tensor, dtype) if is_contiguous(tensor) else UNKNOWN
+    return _with_same_strides(tensor, dtype)
 
 
 def _softmax(tensor: torch.Tensor, dim: int, dtype: Optional[torch.dtype] = None) -> Any:
@@ -149,6 +169,15 @@ def _cat(tensors: Sequence[torch.Tensor], dim: int = 0) -> Any:
     if len(rests) != 1 or any(tensor.dim() != first.dim() for tensor in tensors):
         return UNKNOWN
     return new_tensor((*first.shape[:axis], sum(t.shape[axis] for t in tensors), *first.shape[axis + 1 :]), first)
+
+
+def _stack(tensors: Sequence[torch.Tensor], dim: int = 0) -> Any:
+    first = tensors[0]
+    is_known = are_plain(*tensors) and len({tensor.shape for tensor in tensors}) == 1
+    if not is_known or not -first.dim() - 1 <= dim <= first.dim():
+        return UNKNOWN
+    axis = dim % (first.dim() + 1)
+    return new_tensor((*first.shape[:axis], len(tensors), *first.shape[axis:]), first)
 
 
 def _reduced(shape: Sequence[int], like: torch.Tensor, reduction: int) -> Any:
@@ -219,7 +248,7 @@ _RULES: Dict[Any, Callable[..., Any]] = {
     **dict.fromkeys(_UNARY, _same),
     **dict.fromkeys(_overloads("elu_ hardtanh_ leaky_relu_ relu_ sigmoid_ silu_ tanh_ zero_"), _same_in_place),
     **dict.fromkeys(_overloads("add mul sub", "Tensor"), _binary),
-    **dict.fromkeys(_overloads("add mul sub", "Scalar"), _binary),
+    **dict.fromkeys(_overloads("add mul rsub sub", "Scalar"), _binary),
     **dict.fromkeys(_overloads("add_ mul_ sub_", "Tensor"), _binary_in_place),
     aten.div.Tensor: _quotient,
     aten.div.Scalar: _quotient,
@@ -228,6 +257,9 @@ _RULES: Dict[Any, Callable[..., Any]] = {
     **dict.fromkeys(_overloads("eq ge gt le lt ne", "Scalar"), _comparison),
     **dict.fromkeys(_overloads("log_softmax softmax", "int"), _softmax),
     **dict.fromkeys(_overloads("mean sum"), _sum),
+    **dict.fromkeys(_overloads("new_empty new_ones new_zeros"), _filled_of_type),
+    **dict.fromkeys(_overloads("ones zeros"), _filled),
+    **dict.fromkeys(_overloads("ones_like zeros_like"), _filled_like),
     **dict.fromkeys(_overloads("cross_entropy_loss nll_loss_nd"), _class_loss),
     **dict.fromkeys(_overloads("l1_loss mse_loss"), _difference_loss),
     **dict.fromkeys(_overloads("huber_loss smooth_l1_loss"), _threshold_loss),
@@ -243,6 +275,7 @@ _RULES: Dict[Any, Callable[..., Any]] = {
     aten.matmul.default: _matmul,
     aten.mean.dim: _sum_over,
     aten.mm.default: _square_matmul(2),
+    aten.stack.default: _stack,
     aten.pow.Tensor_Scalar: _power,
     aten.sum.dim_IntList: _sum_over,
     aten.to.dtype: _to_dtype,

@@ -11,11 +11,12 @@ tenth of the speed of small steps. Stack allocation, memory planning and fused m
 from __future__ import annotations
 
 import json
+import logging
 import os
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Any, Callable, Dict, List
 
 import torch
 import torch._inductor
@@ -30,7 +31,9 @@ from .matmul_kernels import use_faster_products
 from .program_file import read_program
 from .programs import Program
 
-__all__ = ["common_options", "compile_here", "example_arguments", "prepare_inductor"]
+__all__ = ["common_options", "compile_here", "example_arguments", "prepare_inductor", "try_out"]
+
+_logger = logging.getLogger("porting")
 
 _NO_CHECKS = """
 static inline bool _check_aoti_runtime_check_inputs_env() { return false; }
@@ -62,7 +65,7 @@ def compile_here(program_file: Path, folder: Path, *, settings: CompileSettings)
         "arguments": [spec.to_dict() for spec in program.arguments],
     }
     (folder / RUNNER).write_text(json.dumps(facts), encoding="utf-8")
-    load_program(folder)  # a library that cannot be loaded is a failure of the compiler
+    try_out(load_program(folder), program)
 
 
 def common_options(program: Program, settings: CompileSettings) -> Dict[str, Any]:
@@ -103,6 +106,18 @@ def _has_instructions(isa: Any, _code: str) -> bool:
     """Ask the C++ compiler whether it knows the flags of an instruction set, which torch says the processor has."""
     command = [get_cpp_compiler(), *isa.build_arch_flags().split(), "-x", "c++", "-E", os.devnull]
     return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+def try_out(run: Callable[[List[torch.Tensor]], Any], program: Program, *, device: str = "cpu") -> None:
+    """Run what was compiled once, on zeros, so that what ends or hangs a process does so to this one.
+
+    Exceptions say nothing: there are steps that zeros do not suit.
+    """
+    arguments = [argument.zero_() for argument in example_arguments(program, device=device)]
+    try:
+        run(arguments)
+    except Exception as error:
+        _logger.info("the program does not run on zeros: %s", error)
 
 
 def example_arguments(program: Program, *, device: str = "cpu") -> List[Any]:

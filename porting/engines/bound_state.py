@@ -53,7 +53,7 @@ class BoundState:
         self._counted = [
             [state.slots[part] for part in group.trained]
             for group in layout.groups
-            if "Step" in group.structure["slots"]
+            if "Step" in group.structure["slots"] and not layout.fused_update  # which counts for itself
         ]
         self._bind_counts()
 
@@ -117,9 +117,20 @@ class BoundState:
         return self._arguments[key]
 
     def empty_accumulators(self) -> None:
-        """Forget the gradients of a step that was not finished."""
+        """Begin the next step's gradients, or forget those of a step that was not finished."""
         for accumulator in self._accumulators.values():
             accumulator.zero_()
+
+    def accumulated(self) -> Dict[str, torch.Tensor]:
+        """Return the accumulators of a step by the parts of parameters."""
+        return dict(self._accumulators)
+
+    def gradients(self, results: Sequence[torch.Tensor]) -> Dict[str, torch.Tensor]:
+        """Return gradients that a program has returned by the parts of parameters, in the memory format of those."""
+        return {
+            part: _in_format_of(self.state.parameters[part], gradient)
+            for part, gradient in zip(self._layout.trained, results)
+        }
 
     def _tensor(self, spec: TensorSpec, replica: int) -> Optional[torch.Tensor]:
         kind, detail, name = read_argument_name(spec.name)
@@ -144,3 +155,10 @@ class BoundState:
                 self._accumulators[part] = torch.empty_strided(spec.shape, spec.stride, dtype=spec.dtype).zero_()
             return self._accumulators[part]
         return state.parameters[part]
+
+
+def _in_format_of(weight: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
+    if gradient.stride() == weight.stride():
+        return gradient
+    with torch.no_grad():
+        return torch.empty_like(weight, dtype=gradient.dtype, requires_grad=False).copy_(gradient)

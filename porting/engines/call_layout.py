@@ -155,6 +155,10 @@ class CallLayout:
     `plan_facts` gives them. `arguments` are those of each program. `results` says how those of several runs become the
     results of the call: "last" (only the last run's count), "join", "sum", or "turns", where the program returns those
     of each of its micro-batches.
+
+    With `fused_update` no program updates: torch's fused kernels do, after each step. A run of the kind "steps" is then
+    one step of the program "gradients", which returns the gradients of `trained` parts after its results; one of the
+    kind "turns" leaves them in the accumulators.
     """
 
     kind: str
@@ -171,6 +175,21 @@ class CallLayout:
     constant_outputs: FrozenSet[int] = frozenset()
     scalar_results: FrozenSet[int] = frozenset()
     parts: Mapping[str, Tuple[str, ...]] = field(default_factory=dict)
+    fused_update: bool = False
+
+    @property
+    def role_of_runs(self) -> str:
+        """The role of the program that runs on the rows of inputs."""
+        if not self.trains:
+            return "forward"
+        if self.kind == "turns":
+            return "accumulate"
+        return "gradients" if self.fused_update else "step"
+
+    @property
+    def trained(self) -> Tuple[str, ...]:
+        """All parts of parameters that have a gradient, group by group."""
+        return tuple(part for group in self.groups for part in group.trained)
 
     def to_dict(self) -> Dict[str, Any]:
         """Return plain values, fit for JSON."""
@@ -189,6 +208,7 @@ class CallLayout:
             "constant_outputs": sorted(self.constant_outputs),
             "scalar_results": sorted(self.scalar_results),
             "parts": {name: list(parts) for name, parts in self.parts.items()},
+            "fused_update": self.fused_update,
         }
 
     @classmethod

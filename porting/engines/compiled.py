@@ -6,7 +6,7 @@ import copy
 import dataclasses
 import logging
 from contextlib import nullcontext
-from typing import Any, Callable, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import torch
 
@@ -21,6 +21,7 @@ from .executable import BuildRequest, Executable
 from .programs import Runner
 from .synthetic_inputs import synthetic_inputs
 from .traced_updates import depends_on_count, group_numbers, step_numbers, update_structure
+from .updates import apply_update
 
 __all__ = ["CompiledExecutable"]
 
@@ -65,8 +66,9 @@ class CompiledExecutable:
         self._group_names: Optional[List[List[str]]] = None
         self._numbers: Optional[torch.Tensor] = None
         self._synthetic: Optional[Inputs] = None
-        self._counts_matter = any(depends_on_count(group.structure) for group in layout.groups)
-        self._role = "forward" if not layout.trains else "step" if layout.kind == "steps" else "accumulate"
+        self._numbered = () if layout.fused_update else layout.groups
+        self._counts_matter = any(depends_on_count(group.structure) for group in self._numbered)
+        self._role = layout.role_of_runs
 
     @property
     def is_replaying(self) -> bool:
@@ -163,7 +165,7 @@ class CompiledExecutable:
         """Return the hyper-parameters of all steps of a call, [step, field]."""
         if not self.layout.trains:
             return None
-        counts = bound.counts()
+        counts = bound.counts() if self._numbered else []
         if self._numbers is None or self._counts_matter:
             common = step_numbers(groups, backward_scale=plan.backward_scale, update_scale=plan.update_scale)
             self._numbers = torch.tensor(
@@ -173,7 +175,7 @@ class CompiledExecutable:
 
     def _group_fields(self, groups: Sequence[Any], counts: Sequence[int], step: int) -> List[float]:
         fields: List[float] = []
-        for settings, layout, count in zip(groups, self.layout.groups, counts):
+        for settings, layout, count in zip(groups, self._numbered, counts):
             fields += group_numbers(settings, layout.structure, count=count + step)
         return fields
 
@@ -211,6 +213,10 @@ class CompiledExecutable:
                 if arguments.numbers is not None:
                     tensors[arguments.numbers] = rows[number]
                 found = runner(tensors)
+                if layout.fused_update:
+                    num_results = len(found) - len(layout.trained)
+                    self._update(bound, plan, bound.gradients(found[num_results:]))
+                    found = found[:num_results]
                 num_done += 1
                 results.add(found)
         except Exception:
@@ -248,6 +254,19 @@ class CompiledExecutable:
             return by_group.split(by_group.shape[1] // num_runs, dim=1)
         return (tensor,) if num_runs == 1 else tensor.split(tensor.shape[0] // num_runs)
 
+    def _update(self, bound: BoundState, plan: CallPlan, gradients: Dict[str, torch.Tensor]) -> None:
+        """End a step whose programs do not update."""
+        state = bound.state
+        apply_update(
+            self._groups,
+            self._group_names or (),
+            state.parameters,
+            state.slots,
+            accumulated=gradients,
+            scale=plan.update_scale,
+            is_fused=True,
+        )
+
     # -- programs of single runs ---------------------------------------------------------------------------------------
 
     def _run_turns(self, bound: BoundState, inputs: Inputs, plan: CallPlan, numbers: Optional[torch.Tensor]) -> Results:
@@ -259,7 +278,10 @@ class CompiledExecutable:
                 row = None if numbers is None else numbers[number : number + 1]
                 for first in range(0, len(turns), layout.turns_at_once):
                     self._run_at_once(bound, inputs, turns[first : first + layout.turns_at_once], row, collector)
-                if layout.trains:
+                if layout.fused_update:
+                    self._update(bound, plan, bound.accumulated())
+                    bound.empty_accumulators()
+                elif layout.trains:
                     self._run_program("update", bound.arguments("update"), row)
                 num_done += 1
         except BaseException as error:

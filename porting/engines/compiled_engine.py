@@ -26,7 +26,7 @@ from .compile_settings import CompileLimits, CompileSettings
 from .compiled import CompiledExecutable
 from .executable import BuildRequest
 from .program_file import write_program
-from .replay import ReplayExecutable
+from .replay import build_replay
 from .step_program import build_programs
 
 __all__ = ["AOT", "INDUCTOR", "CompiledEngine"]
@@ -87,7 +87,9 @@ class CompiledEngine:
         """Make the executable of the programs in `folder`; nothing is traced, and no compiler is imported for aot."""
         layout = CallLayout.from_dict(json.loads((folder / _LAYOUT).read_bytes()))
         runners = {role: self._module.load_program(folder / role) for role in layout.arguments}
-        return CompiledExecutable(graph, request, layout, runners, lambda: ReplayExecutable(graph), name=self.name)
+        return CompiledExecutable(
+            graph, request, layout, runners, lambda: build_replay(graph, request), name=self.name, report=request.report
+        )
 
 
 AOT = CompiledEngine("aot", aot)

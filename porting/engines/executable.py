@@ -10,6 +10,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Protocol, Seque
 import torch
 
 from ..capture import StepGraph
+from ..diagnostics import Finding
 from .call_plan import CallPlan
 from .compile_settings import CompileLimits
 from .device_state import DeviceState
@@ -68,7 +69,7 @@ class BuildRequest:
     `groups` are the settings of the optimizer's parameter groups and `group_names` the parameters of each, both empty
     in inference; numbers such as the learning rate may be others in each call. `replica_groups` names the parameters
     that differ between groups of replicas. `observer` looks at single training steps, which only the replay engine can
-    show it.
+    show it. `report` gets what an executable finds out in its calls; without it that goes to the log.
     """
 
     plan: CallPlan
@@ -77,6 +78,7 @@ class BuildRequest:
     variant: Variant = Variant()
     replica_groups: Mapping[str, ReplicaGroups] = field(default_factory=dict)
     observer: Optional[StepObserver] = None
+    report: Optional[Callable[[Finding], None]] = field(default=None, compare=False)
 
 
 class Executable(Protocol):

@@ -6,13 +6,18 @@ from typing import Any, Callable, Dict, List, Optional, Sequence
 
 import torch
 
-__all__ = ["fused_arithmetic"]
+__all__ = ["fused_arithmetic", "has_fused_arithmetic"]
 
 Tensors = List[torch.Tensor]
 Arithmetic = Callable[[Any, Tensors, Tensors, Dict[str, Tensors]], None]
 
 # The kernels go through memory element by element, whatever the strides say.
 _IN_STEP = ("Accl1", "Accl2")
+
+
+def has_fused_arithmetic(settings: Any) -> bool:
+    """Tell whether torch has a fused form of the update of `settings`, for tensors that are laid out alike."""
+    return _family(settings.kind.name) in _ARITHMETIC
 
 
 def fused_arithmetic(

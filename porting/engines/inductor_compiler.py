@@ -12,7 +12,7 @@ import torch
 import torch._inductor
 
 from .aot import RUNNER
-from .aot_compiler import common_options, example_arguments, prepare_inductor
+from .aot_compiler import common_options, example_arguments, prepare_inductor, try_out
 from .compile_settings import CompileSettings
 from .inductor import ARTIFACT
 from .program_file import read_program
@@ -36,6 +36,7 @@ def compile_here(program_file: Path, folder: Path, *, settings: CompileSettings)
         dynamic_shapes="from_example_inputs",
         options={"config_patches": options},
     )
+    try_out(lambda tensors: artifact(*tensors), program, device=settings.device)
     artifact.save(path=str(folder / ARTIFACT), format="unpacked")
     # with the compiled kernels a process that loads it compiles nothing
     shutil.copytree(

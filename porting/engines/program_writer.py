@@ -29,10 +29,12 @@ _NUMBERS = argument_name("numbers")
 def write_steps(step: TracedStep, plan: CallPlan, chunks: Sequence[Sequence[Turns]]) -> Program:
     """Write the program of a call of `plan`, whose steps consist of `chunks` of micro-batches that run at once.
 
-    `plan` has as many iterations as the program does at a time. The program returns the results combined.
+    `plan` has as many iterations as the program does at a time. The program returns the results combined; where it does
+    not update, it is of one step, and the sums of its gradients follow.
     """
     windows = {name: _window(step, row, plan) for name, row in zip(step.input_names, step.rows)}
     arguments = {**_parts(step), **_buffers(step), **_slots(step), **_numbers(step, len(chunks)), **_constants(step)}
+    returned: List[torch.fx.Node] = []
     program = ProgramGraph({**arguments, **windows})
     collected = _Collected(plan, step)
     for number, runs in enumerate(chunks):
@@ -46,9 +48,12 @@ def write_steps(step: TracedStep, plan: CallPlan, chunks: Sequence[Sequence[Turn
             for part, gradient in step.gradients(run, outputs, replica=replica).items():
                 gradient = _converted(program, step, part, gradient)
                 sums[part] = program.call(aten.add.Tensor, sums[part], gradient) if part in sums else gradient
-        if step.trains:
+        if step.fused_update:
+            returned = [sums[part] for layout in step.layouts for part in layout.trained]
+        elif step.trains:
             step.update.write(program, sums, step.gradient_types, numbers)
-    return _finish(program, step, "step" if step.trains else "forward", collected.combine(program))
+    role = "forward" if not step.trains else "gradients" if step.fused_update else "step"
+    return _finish(program, step, role, [*collected.combine(program), *returned])
 
 
 def _window(step: TracedStep, row: torch.Tensor, plan: CallPlan) -> torch.Tensor:

@@ -36,7 +36,8 @@ def build_programs(graph: StepGraph, request: BuildRequest) -> Programs:
 
     A program does `steps_per_run` optimizer steps of the request's variant, or the largest number below that divides
     the iterations of a call. Where a single step has too many operators to write out, there are programs for a run of
-    micro-batches and for the update. Raises NotCompilable with the reason.
+    micro-batches and for the update. With the variant's `fused_update` there are no programs of the update, and those
+    of a step return or add up the gradients. Raises NotCompilable with the reason.
     """
     if request.observer is not None:
         raise NotCompilable("anchors look at single training steps, which only the replay engine can show")
@@ -52,11 +53,12 @@ def build_programs(graph: StepGraph, request: BuildRequest) -> Programs:
 
 
 def _steps_per_run(step: TracedStep, *, wanted: int) -> Optional[int]:
-    """Return how many steps one program does; None where even a single one has too many operators."""
+    """Return how many steps one program does; None where it cannot do even a single one."""
     plan = step.plan
     if not step.trains:
         wanted = max(wanted, step.most_at_once // len(plan.steps[0]))
-    possible = [size for size in _divisors(plan.iterations) if _is_regular(plan, size)]
+    sizes = [1] if step.fused_update else _divisors(plan.iterations)
+    possible = [size for size in sizes if _is_regular(plan, size)]
     larger = [size for size in possible if size > wanted]
     for size in [*(size for size in reversed(possible) if size <= wanted), *larger]:
         num_runs = sum(map(len, _chunks(step, dataclasses.replace(plan, iterations=size))))
@@ -94,7 +96,7 @@ def _of_steps(step: TracedStep, size: int) -> Programs:
 def _of_turns(step: TracedStep) -> Programs:
     at_once = max(size for size in _divisors(len(step.plan.steps[0])) if size <= step.most_at_once)
     programs = [write_turns(step, at_once)]
-    if step.trains:
+    if step.trains and not step.fused_update:
         programs.append(write_update(step))
     return _programs(step, programs, kind="turns", results="turns", turns_at_once=at_once)
 
@@ -131,6 +133,7 @@ def _programs(
         constant_outputs=step.constant_outputs,
         scalar_results=scalars,
         parts=step.state.parts,
+        fused_update=step.fused_update,
     )
     return Programs({program.role: program for program in programs}, layout)
 

@@ -174,13 +174,15 @@ def trace_run(
     *,
     trained: Sequence[int] = (),
     num_turns: int = 1,
+    owns_gradients: bool = False,
 ) -> TracedRun:
     """Trace `function`, which computes `graph`, on `arguments` without values, and its backward pass.
 
     `arguments` are the parameters, buffers, rows and constants; with several turns the rows have them as a leading
-    dimension. `trained` are the indices of the parameters to differentiate by. Raises NotCompilable.
+    dimension. `trained` are the indices of the parameters to differentiate by. With `owns_gradients` each gradient has
+    the memory format of its parameter and shares memory with nothing. Raises NotCompilable.
     """
-    run = _Run(graph, function, trained, num_turns)
+    run = _Run(graph, function, trained, num_turns, owns_gradients)
     seed = [torch.empty(())] if trained else []
     with _recurrence_written_out(graph.graph):
         traced = trace(run, [*arguments, *seed])
@@ -229,7 +231,15 @@ def _pattern(value: torch.Tensor, num_turns: int) -> torch.Tensor:
 class _Run:
     """The function that is traced: as the replay engine's micro-batch, on other tensors."""
 
-    def __init__(self, graph: StepGraph, function: GraphFunction, trained: Sequence[int], num_turns: int) -> None:
+    def __init__(
+        self,
+        graph: StepGraph,
+        function: GraphFunction,
+        trained: Sequence[int],
+        num_turns: int,
+        owns_gradients: bool,
+    ) -> None:
+        self._owns_gradients = owns_gradients
         self._graph = graph
         self._function = function
         self._trained = trained
@@ -255,6 +265,9 @@ class _Run:
         results = [*outputs[: len(graph.outputs)], *(rows[index] for index in sorted(graph.mutated_inputs))]
         shared = {_memory(value) for value in given}
         self.results = [_own(result.detach(), shared) for result in results]
+        if self._owns_gradients:
+            trained = [values[index] for index in self.with_gradient]
+            gradients = _own_gradients(gradients, trained, shared | {_memory(result) for result in self.results})
         return (*self.results, *gradients)
 
     def _outputs(self, values: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
@@ -289,6 +302,20 @@ class _Run:
 def _materialised(gradient: torch.Tensor) -> torch.Tensor:
     # autograd has a shorthand for a gradient that is zero everywhere
     return torch.zeros_like(gradient) if gradient._is_zerotensor() else gradient
+
+
+def _own_gradients(
+    gradients: Sequence[torch.Tensor], parameters: Sequence[torch.Tensor], shared: Set[int]
+) -> List[torch.Tensor]:
+    found: List[torch.Tensor] = []
+    for gradient, parameter in zip(gradients, parameters):
+        if gradient.stride() != parameter.stride():
+            gradient = torch.empty_like(parameter, requires_grad=False).copy_(gradient)
+        elif _memory(gradient) in shared:
+            gradient = gradient.clone()
+        shared = shared | {_memory(gradient)}
+        found.append(gradient.detach())
+    return found
 
 
 def _memory(tensor: torch.Tensor) -> int:

@@ -12,12 +12,13 @@ from .batched_turns import may_run_at_once, turns_at_once
 from .call_layout import GroupLayout, argument_name
 from .device_state import DeviceState
 from .executable import BuildRequest
+from .fused_updates import has_fused_arithmetic
 from .graph_function import GraphFunction
 from .program_updates import UpdateWriter
 from .programs import NotCompilable, num_operators
 from .step_tracing import TracedRun, trace_run, without_branches
 from .traced_updates import update_structure
-from .updates import ensure_slots, slot_names
+from .updates import ensure_slots, optimizer_family, slot_names
 
 __all__ = ["TracedStep"]
 
@@ -39,6 +40,7 @@ class TracedStep:
         self._groups = tuple(zip(request.groups, request.group_names)) if self.trains else ()
         self._replica_groups = request.replica_groups
         self._turns_at_once = request.variant.turns_at_once
+        self.fused_update = request.variant.fused_update
         self._function = GraphFunction(without_branches(graph.graph))
         self._runs: Dict[int, TracedRun] = {}
 
@@ -58,7 +60,9 @@ class TracedStep:
         self.layouts = tuple(self._group_layout(settings, names, first) for settings, names in self._groups)
         self.trains = any(layout.trained for layout in self.layouts)
         self.layouts = self.layouts if self.trains else ()
-        self.update = UpdateWriter(self.layouts, self.state)
+        if self.fused_update:
+            self._require_fused_update()
+        self.update = UpdateWriter(() if self.fused_update else self.layouts, self.state)
         self.gradient_types = self._gradient_types()
 
     @property
@@ -73,7 +77,12 @@ class TracedStep:
             rows = [torch.empty((*turns, *row.shape), dtype=row.dtype) if row.dim() else row for row in self.rows]
             arguments = [*self.state.arguments(0), *rows, *self.constants]
             self._runs[num_turns] = trace_run(
-                self.graph, self._function, arguments, trained=self._trained(), num_turns=num_turns
+                self.graph,
+                self._function,
+                arguments,
+                trained=self._trained(),
+                num_turns=num_turns,
+                owns_gradients=self.fused_update,
             )
         return self._runs[num_turns]
 
@@ -82,6 +91,13 @@ class TracedStep:
         names = (self.graph.parameters[index].name for index in run.with_gradient)
         found = dict(zip((self.state.part(name, replica) for name in names), outputs[run.num_results :]))
         return {part: gradient for part, gradient in found.items() if part in self.gradient_types}
+
+    def _require_fused_update(self) -> None:
+        if not self.trains:
+            raise NotCompilable("nothing is trained, so that there is no update for torch's fused kernels")
+        for settings, _names in self._groups:
+            if not has_fused_arithmetic(settings):
+                raise NotCompilable(f"torch has no fused kernel for the update of {optimizer_family(settings)}")
 
     def _most_at_once(self) -> int:
         if self._replica_groups or self.plan.num_slices == 1 or not may_run_at_once(self.graph):

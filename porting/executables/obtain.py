@@ -106,7 +106,7 @@ class _Search:
         report: Callable[[Finding], None],
     ) -> None:
         self._graph = graph
-        self._request = replace(request, variant=Variant())
+        self._request = replace(request, variant=Variant(), report=report)
         self._engine = engine
         self._cache_dir = cache_dir
         self._make_trial = make_trial

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -19,6 +20,7 @@ from porting.engines.step_anchors import StepObserver
 from porting.engines.step_program import NotCompilable, build_programs, interpreted
 
 DEFAULT = Variant()
+FUSED = Variant(fused_update=True)
 
 
 def mlp():
@@ -84,6 +86,23 @@ def test_a_single_micro_batch_is_never_too_large(settings, monkeypatch):
     programs = build_programs(*training(settings("ADAM")))
 
     assert list(programs.by_role) == ["step"]
+
+
+def test_with_a_fused_update_the_program_ends_in_the_gradients(settings):
+    programs = build_programs(*training(settings("ADAM"), variant=FUSED, accumulation=4))
+
+    (program,) = programs.by_role.values()
+    assert program.role == programs.layout.role_of_runs == "gradients"
+    assert program.num_results == programs.layout.num_results + 4
+    assert program.written == ()
+
+
+def test_a_large_step_with_a_fused_update_adds_up_its_gradients(settings, monkeypatch):
+    monkeypatch.setattr(step_program, "_MAX_OPERATORS", 10)
+
+    programs = build_programs(*training(settings("ADAM"), variant=replace(FUSED, turns_at_once=1), accumulation=4))
+
+    assert list(programs.by_role) == ["accumulate"]
 
 
 @pytest.mark.parametrize(
@@ -171,9 +190,10 @@ def test_a_program_says_whether_it_rounds_to_halves(dtype, expected):
 
 
 @pytest.mark.parametrize("accumulation", [1, 4])
-def test_a_layout_travels_as_text(settings, accumulation, monkeypatch):
+@pytest.mark.parametrize("fused_update", [False, True])
+def test_a_layout_travels_as_text(settings, accumulation, fused_update, monkeypatch):
     monkeypatch.setattr(step_program, "_MAX_OPERATORS", 10)
-    variant = Variant(turns_at_once=1)
+    variant = Variant(turns_at_once=1, fused_update=fused_update)
     layout = build_programs(*training(settings("ADAM"), accumulation=accumulation, variant=variant)).layout
 
     assert CallLayout.from_dict(json.loads(json.dumps(layout.to_dict()))) == layout
@@ -259,6 +279,16 @@ def test_steps_that_are_watched_need_replay(settings):
     graph, _request = training(settings())
 
     assert "anchors" in reason(graph, BuildRequest(CallPlan(), observer=StepObserver([])))
+
+
+def test_an_update_that_torch_has_no_fused_kernel_for_is_not_fused(settings):
+    assert reason(*training(settings("LAMB"), variant=FUSED)) == "torch has no fused kernel for the update of LAMB"
+
+
+def test_there_is_no_update_to_fuse_in_inference():
+    graph, request = inference(lambda module, x: x * module.weight)
+
+    assert reason(graph, replace(request, variant=FUSED)).startswith("nothing is trained")
 
 
 def test_a_graph_that_prints_needs_replay():

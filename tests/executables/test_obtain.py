@@ -59,11 +59,12 @@ class Step:
             self.graph, request, engine=engine, cache_dir=folder, make_trial=self.make_trial, **options
         )
 
-    def trained(self, obtained):
+    def trained(self, obtained, groups=None):
         state = DeviceState.for_graph(obtained.graph)
         state.upload(self.weights)
         request = self.request
-        groups = {"groups": list(request.groups), "group_names": [list(names) for names in request.group_names]}
+        names = [list(names) for names in request.group_names]
+        groups = {"groups": list(groups or request.groups), "group_names": names}
         for _ in range(3):
             obtained.executable.run(state, INPUTS, request.plan, **groups)
         return {name: weight.detach() for name, weight in state.parameters.items()}
@@ -317,3 +318,21 @@ def test_temporary_folders_go_with_their_executables(step, tmp_path, interpreted
     gc.collect()
 
     assert (num_before, os.listdir(tmp_path)) == (2, ["cache"])
+
+
+# -- what comes out later ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("engine", ["auto", "interpreted", "ready"])
+def test_what_an_executable_finds_out_in_a_call_is_reported(
+    step, tmp_path, interpreted_engine, always_fastest, engine
+):
+    if engine == "ready":
+        step.obtain("interpreted", tmp_path)
+    found = []
+    obtained = step.obtain(engine, tmp_path, report=found.append)
+    settings = replace(step.request.groups[0], nesterov=True)
+
+    step.trained(obtained, groups=[settings])
+
+    assert [finding.code for finding in found] == ["E008"]

@@ -97,5 +97,4 @@ def _samples(inputs: Sequence[torch.Tensor]) -> List[torch.Tensor]:
 def _log(finding: Finding) -> None:
     helps = "".join(f". {text[:1].upper()}{text[1:]}" for text in finding.help)
     notes = "".join(f" ({text})" for text in finding.notes)
-    log = logger.info if finding.code == "E006" else logger.warning
-    log("%s: %s%s%s", finding.code, finding.message, notes, helps)
+    logger.warning("%s: %s%s%s", finding.code, finding.message, notes, helps)
