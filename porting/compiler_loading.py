@@ -1,7 +1,8 @@
 """torch's compiler is loaded when something is compiled with it, not when an optimizer is made.
 
-torch keeps its compiler away from some functions of its own, those of optimizers among them, and loads it for that:
-a second of work at the start of each program that makes an optimizer, also of those that never compile.
+torch keeps its compiler away from some functions of its own, those of optimizers among them, and loads it for that: a
+second of work at the start of each program that makes an optimizer. A ported program never calls such an optimizer's
+`step`, which would load the compiler in any case.
 """
 
 from __future__ import annotations
@@ -47,6 +48,6 @@ def load_compiler_late(wrapper: Any) -> bool:
 
 
 def optimizers_load_compiler_late() -> None:
-    """Let programs that never compile with torch make and use optimizers without loading its compiler."""
+    """Let optimizers be made, and their state be read and loaded, without loading torch's compiler."""
     for function in vars(torch.optim.Optimizer).values():
         load_compiler_late(function)

@@ -121,7 +121,8 @@ class PortedSide:
         """List the messages of what the port has to say."""
         obtained = _obtained(self.ported)
         found = [*self.ported.report().findings, *(() if obtained is None else obtained.findings)]
-        return [f"{finding.code}: {finding.message}" for finding in found]
+        # the port's report may have those of the executable as well
+        return list(dict.fromkeys(f"{finding.code}: {finding.message}" for finding in found))
 
     def candidates(self) -> List[Dict[str, Any]]:
         """List what was tried where an engine was chosen by measuring, with what became of it."""

@@ -246,7 +246,7 @@ def _upsample(num_settings: int) -> Callable[..., Any]:
     """Make the rule of an interpolation of images; it has `num_settings` between output size and scales."""
 
     def upsample(x_BCS: torch.Tensor, output_size: Any, *settings: Any) -> Any:  # noqa: N803
-        scales = settings[num_settings] if len(settings) > num_settings else None
+        scales: Any = settings[num_settings] if len(settings) > num_settings else None
         if x_BCS.dim() != 4 or not are_plain(x_BCS) or (output_size is None) == (scales is None):
             return UNKNOWN
         sizes = output_size or [math.floor(size * scale) for size, scale in zip(x_BCS.shape[2:], scales)]

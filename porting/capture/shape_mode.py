@@ -75,7 +75,7 @@ class ShapeMode(FakeTensorMode):
         if result is UNKNOWN:
             with self:
                 return tensor.to(dtype)
-        return result  # type: ignore[no-any-return]
+        return result
 
     def result_of(self, operator: Any, args: Sequence[Any], kwargs: Dict[str, Any]) -> Any:
         """Return what `operator` makes of tensors of this mode, or `UNKNOWN` where only torch's own rules can tell.

@@ -35,6 +35,9 @@ __all__ = ["common_options", "compile_here", "example_arguments", "prepare_induc
 
 _logger = logging.getLogger("porting")
 
+# What calls the kernels of so many operators costs nothing beside them, however it is compiled.
+_MANY_OPERATORS = 1000
+
 _NO_CHECKS = """
 static inline bool _check_aoti_runtime_check_inputs_env() { return false; }
 static inline void __check_inputs_outputs(AtenTensorHandle*, AtenTensorHandle*) {}
@@ -52,6 +55,7 @@ def compile_here(program_file: Path, folder: Path, *, settings: CompileSettings)
     build = Path("build").resolve()
     options = {
         **common_options(program, settings),
+        "aot_inductor.compile_wrapper_opt_level": "O0" if program.num_operators >= _MANY_OPERATORS else "O1",
         "aot_inductor.output_path": str(build / LIBRARY),
         **settings.inductor_options,
     }

@@ -12,7 +12,7 @@ The name of an argument says which tensor it is, `kind:detail:name`:
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Dict, FrozenSet, List, Mapping, NamedTuple, Tuple
+from typing import Any, Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Tuple
 
 import torch
 
@@ -159,6 +159,8 @@ class CallLayout:
     With `fused_update` no program updates: torch's fused kernels do, after each step. A run of the kind "steps" is then
     one step of the program "gradients", which returns the gradients of `trained` parts after its results; one of the
     kind "turns" leaves them in the accumulators.
+
+    `bounds` are those of inputs that are indices; a program would meet a bad one when it has begun to update.
     """
 
     kind: str
@@ -176,6 +178,7 @@ class CallLayout:
     scalar_results: FrozenSet[int] = frozenset()
     parts: Mapping[str, Tuple[str, ...]] = field(default_factory=dict)
     fused_update: bool = False
+    bounds: Tuple[Tuple[int, int, int, Optional[int]], ...] = ()
 
     @property
     def role_of_runs(self) -> str:
@@ -209,6 +212,7 @@ class CallLayout:
             "scalar_results": sorted(self.scalar_results),
             "parts": {name: list(parts) for name, parts in self.parts.items()},
             "fused_update": self.fused_update,
+            "bounds": [list(bounds) for bounds in self.bounds],
         }
 
     @classmethod
@@ -222,6 +226,7 @@ class CallLayout:
             "constant_outputs": frozenset(values["constant_outputs"]),
             "scalar_results": frozenset(values["scalar_results"]),
             "parts": {name: tuple(parts) for name, parts in values["parts"].items()},
+            "bounds": tuple(tuple(bounds) for bounds in values.get("bounds", ())),
         }
         return cls(**{**values, **converted})
 

@@ -12,7 +12,9 @@ from ..capture.graph_flow import tensor_memory
 from . import ENGINES, engine_names
 from .batched_turns import may_run_at_once, turns_at_once
 from .executable import BuildRequest, Variant
+from .fused_updates import has_fused_arithmetic
 from .memory_format import LayoutError, in_channels_last
+from .updates import slot_names
 
 __all__ = ["PLAIN", "list_candidates", "replay_only_reason", "tuned_engines"]
 
@@ -23,7 +25,10 @@ PLAIN = Variant()
 _TINY_BYTES = 1 << 20
 # An unrolled program of more operators takes the compiler too long.
 _MAX_OPERATORS = 2000
-_FUSED_KINDS = ("SGD", "ADAM")
+# A single step of more operators does, too.
+_MAX_OPERATORS_OF_STEP = 3000
+# The compiler spends more on the update of so many tensors than it can save there.
+_MANY_TRAINED = 60
 
 
 def tuned_engines() -> List[str]:
@@ -49,12 +54,21 @@ def list_candidates(graph: StepGraph, request: BuildRequest, *, engines: Sequenc
     found = [PLAIN]
     found += [variant for variant in _replay_variants(request, layouts) if variant not in found]
     found += [replace(PLAIN, turns_at_once=number) for number in _numbers_at_once(graph, request)]
+    # a compiler that lays values out as it likes gains most from the layout that convolutions like
     for engine in engines:
-        # a compiler that lays values out as it likes gains most from the layout that convolutions like
-        found += [Variant(engine, channels_last=layout) for layout in reversed(layouts)]
+        for fused in _fused_updates(graph, request):
+            found += [Variant(engine, channels_last=layout, fused_update=fused) for layout in reversed(layouts)]
         found += [Variant(engine, steps_per_run=steps) for steps in _steps_per_run(graph, request)]
         found += [Variant(engine, num_threads=1)] if _is_tiny(graph) and torch.get_num_threads() > 1 else []
     return found
+
+
+def _fused_updates(graph: StepGraph, request: BuildRequest) -> List[bool]:
+    """Return whether compiled programs leave the update to torch's fused kernels, what compiles sooner first."""
+    num_trained = sum(map(len, request.group_names))
+    if num_trained <= _MANY_TRAINED or not all(map(has_fused_arithmetic, request.groups)):
+        return [False]
+    return [True, False] if _operators_of_step(graph, request) <= _MAX_OPERATORS_OF_STEP else [True]
 
 
 def _has_other_layout(graph: StepGraph) -> bool:
@@ -66,7 +80,7 @@ def _has_other_layout(graph: StepGraph) -> bool:
 
 
 def _replay_variants(request: BuildRequest, layouts: Sequence[bool]) -> Iterator[Variant]:
-    can_fuse = any(group.kind.name.startswith(_FUSED_KINDS) for group in request.groups)
+    can_fuse = any(map(has_fused_arithmetic, request.groups))
     for layout in layouts:
         yield replace(PLAIN, channels_last=layout)
         if can_fuse:
@@ -86,12 +100,19 @@ def _numbers_at_once(graph: StepGraph, request: BuildRequest) -> List[int]:
 def _steps_per_run(graph: StepGraph, request: BuildRequest) -> List[int]:
     """Return how many device iterations one program could hold besides a single one: as many as can be unrolled."""
     iterations = request.plan.iterations
-    # backward has about twice as many operators as forward, and the update a few for each parameter
-    of_turn = len(graph.operators) * (3 if graph.has_loss else 1)
-    of_step = of_turn * request.plan.accumulation * request.plan.replicas + 4 * len(graph.parameters)
-    most = max(1, _MAX_OPERATORS // max(1, of_step))
+    most = max(1, _MAX_OPERATORS // max(1, _operators_of_step(graph, request)))
     found = max(number for number in range(1, min(most, iterations) + 1) if iterations % number == 0)
     return [found] if found > 1 else []
+
+
+def _operators_of_step(graph: StepGraph, request: BuildRequest) -> int:
+    """Return about how many operators the program of a whole step has."""
+    # backward has about twice as many operators as forward, and the update a few for each tensor that it writes
+    of_turn = len(graph.operators) * (3 if graph.has_loss else 1)
+    of_update = sum(
+        len(names) * (4 + 4 * len(slot_names(settings))) for settings, names in zip(request.groups, request.group_names)
+    )
+    return of_turn * request.plan.accumulation * request.plan.replicas + of_update
 
 
 def _is_tiny(graph: StepGraph) -> bool:

@@ -18,6 +18,7 @@ from .call_layout import CallLayout, plan_facts, replay_only
 from .call_plan import CallPlan, OutputCollector, Turn
 from .device_state import DeviceState
 from .executable import BuildRequest, Executable
+from .index_bounds import has_bad_index
 from .programs import Runner
 from .synthetic_inputs import synthetic_inputs
 from .traced_updates import depends_on_count, group_numbers, step_numbers, update_structure
@@ -95,6 +96,8 @@ class CompiledExecutable:
             except Mismatch as mismatch:
                 self._say(mismatch.reason)
             else:
+                if has_bad_index(given, self.layout.bounds):
+                    return self._replay().run(state, inputs, plan, groups=groups, group_names=group_names)
                 with stream:
                     run = self._run_steps if self.layout.kind == "steps" else self._run_turns
                     results = run(bound, given, plan, numbers)
@@ -169,7 +172,8 @@ class CompiledExecutable:
         if self._numbers is None or self._counts_matter:
             common = step_numbers(groups, backward_scale=plan.backward_scale, update_scale=plan.update_scale)
             self._numbers = torch.tensor(
-                [[*common, *self._group_fields(groups, counts, step)] for step in range(1, plan.iterations + 1)]
+                [[*common, *self._group_fields(groups, counts, step)] for step in range(1, plan.iterations + 1)],
+                dtype=torch.float32,
             )
         return self._numbers
 

@@ -14,7 +14,8 @@ import time
 import weakref
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Callable, Optional
+from types import MappingProxyType
+from typing import Any, Callable, Mapping, Optional
 
 import torch
 
@@ -26,6 +27,7 @@ from .compile_settings import CompileLimits, CompileSettings
 from .compiled import CompiledExecutable
 from .executable import BuildRequest
 from .program_file import write_program
+from .programs import NotCompilable, Programs
 from .replay import build_replay
 from .step_program import build_programs
 
@@ -39,10 +41,11 @@ _one_trace_at_a_time = threading.Lock()
 class CompiledEngine:
     """Whole optimizer steps as programs of torch's compiler, which `module` makes and loads one by one."""
 
-    def __init__(self, name: str, module: Any) -> None:
-        """Nothing is compiled."""
+    def __init__(self, name: str, module: Any, *, lacks: Mapping[str, str] = MappingProxyType({})) -> None:
+        """Nothing is compiled; `lacks` tells of operators that the programs cannot call, by name, what needs them."""
         self.name = name
         self._module = module
+        self._lacks = lacks
 
     def __call__(self, graph: StepGraph, request: BuildRequest) -> CompiledExecutable:
         """Compile into a folder that goes with the executable."""
@@ -72,6 +75,7 @@ class CompiledEngine:
         deadline = time.monotonic() + limits.seconds
         with _one_trace_at_a_time:
             programs = build_programs(graph, request)
+        self._require_callable(programs)
         settings = CompileSettings(
             num_threads=request.variant.num_threads or torch.get_num_threads(),
             is_deterministic=torch.are_deterministic_algorithms_enabled(),
@@ -83,6 +87,13 @@ class CompiledEngine:
             self._module.compile_program(file, folder / role, settings=settings, limits=left, progress=progress)
         write_atomically(folder / _LAYOUT, json.dumps(programs.layout.to_dict()).encode())
 
+    def _require_callable(self, programs: Programs) -> None:
+        for program in programs.by_role.values():
+            for node in program.module.graph.nodes:
+                reason = self._lacks.get(getattr(getattr(node.target, "_schema", None), "name", ""))
+                if reason is not None:
+                    raise NotCompilable(f"{reason}, which the engine `{self.name}` cannot call")
+
     def load(self, graph: StepGraph, request: BuildRequest, folder: Path) -> CompiledExecutable:
         """Make the executable of the programs in `folder`; nothing is traced, and no compiler is imported for aot."""
         layout = CallLayout.from_dict(json.loads((folder / _LAYOUT).read_bytes()))
@@ -92,5 +103,9 @@ class CompiledEngine:
         )
 
 
-AOT = CompiledEngine("aot", aot)
+AOT = CompiledEngine(
+    "aot",
+    aot,
+    lacks={"aten::mkldnn_rnn_layer_backward": "a long LSTM is trained by a kernel of oneDNN for all its cells"},
+)
 INDUCTOR = CompiledEngine("inductor", inductor)

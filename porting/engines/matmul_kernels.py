@@ -106,11 +106,11 @@ def choose_matmul_kernels(
 
 
 def _replace(graph: torch.fx.Graph, node: torch.fx.Node) -> None:
-    bias, left, right = node.args if node.target is aten.addmm.default else (None, *node.args)
+    bias, left, right = node.args if node.target is aten.addmm.default else (None, node.args[0], node.args[1])
     with graph.inserting_before(node):
         transposed = graph.call_function(aten.t.default, (right,))
         transposed.meta["val"] = _value(right).t()
-        arguments = (left, transposed, bias, "none", [], "")
+        arguments: Tuple[Any, ...] = (left, transposed, bias, "none", [], "")
         replaced = graph.call_function(torch.ops.mkldnn._linear_pointwise.default, arguments)
     replaced.meta.update(node.meta)
     node.replace_all_uses_with(replaced)

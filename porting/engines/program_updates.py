@@ -116,15 +116,16 @@ def _traced_update(layout: GroupLayout, types: Tuple[torch.dtype, ...]) -> torch
         return (new_weight, *(new_slots[slot] for slot in layout.slots))
 
     weight, *slots = (torch.empty((2, 2), dtype=dtype) for dtype in types)
-    numbers = [torch.empty(()) for _ in names]
+    numbers = [torch.empty((), dtype=torch.float32) for _ in names]
     with torch.no_grad():
-        return trace(update, [weight, torch.empty((2, 2)), *slots, *numbers])
+        return trace(update, [weight, torch.empty((2, 2), dtype=torch.float32), *slots, *numbers])
 
 
 def _clipped(
     program: ProgramGraph, gradients: Mapping[str, torch.fx.Node], max_norm: torch.fx.Node
 ) -> Dict[str, torch.fx.Node]:
     norms = [program.call(aten.linalg_vector_norm.default, gradient) for gradient in gradients.values()]
-    factor_of = trace(lambda *given: (clip_factor(*given),), [torch.empty(len(norms)), torch.empty(())])
+    like = [torch.empty(shape, dtype=torch.float32) for shape in ((len(norms),), ())]
+    factor_of = trace(lambda *given: (clip_factor(*given),), like)
     (factor,) = program.inline(factor_of, [program.call(aten.stack.default, norms), max_norm])
     return {part: program.call(aten.mul.Tensor, gradient, factor) for part, gradient in gradients.items()}

@@ -266,7 +266,7 @@ def _slots(step: TracedStep) -> Dict[str, torch.Tensor]:
 
 
 def _numbers(step: TracedStep, num_steps: int) -> Dict[str, torch.Tensor]:
-    return {_NUMBERS: torch.empty((num_steps, step.update.num_numbers))}
+    return {_NUMBERS: torch.empty((num_steps, step.update.num_numbers), dtype=torch.float32)}
 
 
 def _constants(step: TracedStep) -> Dict[str, torch.Tensor]:

@@ -11,6 +11,7 @@ from ..capture import StepGraph
 from .call_layout import CallLayout, TensorSpec, plan_facts, replay_only
 from .call_plan import CallPlan, Turn
 from .executable import BuildRequest
+from .index_bounds import index_bounds
 from .program_writer import write_steps, write_turns, write_update
 from .programs import NotCompilable, Program, Programs, Runner, interpreted
 from .step_tracing import fake_tensors, require_traceable
@@ -134,6 +135,7 @@ def _programs(
         scalar_results=scalars,
         parts=step.state.parts,
         fused_update=step.fused_update,
+        bounds=index_bounds(graph) if step.trains else (),
     )
     return Programs({program.role: program for program in programs}, layout)
 

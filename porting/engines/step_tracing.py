@@ -183,7 +183,7 @@ def trace_run(
     the memory format of its parameter and shares memory with nothing. Raises NotCompilable.
     """
     run = _Run(graph, function, trained, num_turns, owns_gradients)
-    seed = [torch.empty(())] if trained else []
+    seed = [torch.empty((), dtype=torch.float32)] if trained else []
     with _recurrence_written_out(graph.graph):
         traced = trace(run, [*arguments, *seed])
     patterns = tuple(_pattern(value, num_turns) for value in run.results)

@@ -67,6 +67,7 @@ class _Contestant:
     worst: Optional[float] = None
     problem: str = ""
     error: Optional[Exception] = None
+    lacked_time: bool = False
     timing: Optional[Timing] = None
 
     @property
@@ -153,7 +154,10 @@ def tune(
     seconds = time.perf_counter() - session.began
     winner = next(contestant for contestant in contestants if contestant.variant == chosen)
     assert winner.executable is not None
-    return Tuned(winner.executable, winner.graph, TuningReport(chosen, tuple(candidates), seconds), winner.folder)
+    lacked_time = any(contestant.lacked_time for contestant in contestants)
+    limit_seconds = session.limits.seconds if lacked_time else None
+    report_of_all = TuningReport(chosen, tuple(candidates), seconds, limit_seconds=limit_seconds)
+    return Tuned(winner.executable, winner.graph, report_of_all, winner.folder)
 
 
 def choose(timings: Mapping[Variant, Timing]) -> Variant:
@@ -253,7 +257,7 @@ def _compile_one(session: _Session, contestant: _Contestant, deadline: float) ->
     """Compile one candidate; what goes wrong is its problem."""
     began = time.perf_counter()
     if session.cancelled.is_set() or began >= deadline:
-        contestant.problem = "the time for tuning was up before it was compiled"
+        contestant.problem, contestant.lacked_time = "the time for tuning was up before it was compiled", True
         return
     folder = contestant.folder
     assert folder is not None
@@ -276,16 +280,15 @@ def _compile_one(session: _Session, contestant: _Contestant, deadline: float) ->
 def _give_up(session: _Session, contestant: _Contestant, error: Exception) -> None:
     contestant.executable, contestant.error = None, error
     contestant.problem = failure_reason(error)
+    contestant.lacked_time = getattr(error, "kind", "") == "timeout"
     _logger.debug("the candidate %s is out: %s", contestant.variant.label, contestant.problem, exc_info=error)
-    if _is_lasting(error, session.limits):
+    if not contestant.lacked_time and _is_lasting(error):
         session.note_failure(contestant.variant.label, contestant.problem)
 
 
-def _is_lasting(error: Exception, limits: TuningLimits) -> bool:
-    """Tell whether the next attempt would end the same way: not where this one had too little time or memory."""
-    is_short_of_memory = isinstance(error, MemoryError) or "allocate memory" in str(error)
-    is_short_of_time = getattr(error, "kind", "") == "timeout" and limits.seconds < TuningLimits().seconds
-    return not is_short_of_memory and not is_short_of_time
+def _is_lasting(error: Exception) -> bool:
+    """Tell whether the next attempt would end the same way: not where this one had too little memory."""
+    return not isinstance(error, MemoryError) and "allocate memory" not in str(error)
 
 
 def _tell_of_failures(session: _Session, contestants: Sequence[_Contestant]) -> None:

@@ -57,12 +57,16 @@ class Candidate:
 
 @dataclass(frozen=True)
 class TuningReport:
-    """Which variant was chosen among which candidates, in how many seconds; as a string it is a table."""
+    """Which variant was chosen among which candidates, in how many seconds; as a string it is a table.
+
+    `limit_seconds` is the limit of tuning where candidates are out only because of it.
+    """
 
     chosen: Variant
     candidates: Tuple[Candidate, ...] = ()
     seconds: float = 0.0
     notes: Tuple[str, ...] = field(default=())
+    limit_seconds: Optional[float] = None
 
     @property
     def speed_up(self) -> Optional[float]:
@@ -85,6 +89,7 @@ class TuningReport:
             "candidates": [candidate.to_dict() for candidate in self.candidates],
             "seconds": self.seconds,
             "notes": list(self.notes),
+            "limit_seconds": self.limit_seconds,
         }
 
     @classmethod
@@ -95,6 +100,7 @@ class TuningReport:
             candidates=tuple(map(Candidate.from_dict, values["candidates"])),
             seconds=values["seconds"],
             notes=tuple(values["notes"]),
+            limit_seconds=values.get("limit_seconds"),
         )
 
     def __str__(self) -> str:

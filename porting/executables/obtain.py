@@ -25,6 +25,7 @@ from ..engines.engine_findings import failure_finding, failure_reason, not_compi
 from ..engines.executable import BuildRequest, Executable, Variant, is_compiling
 from ..engines.memory_format import laid_out
 from ..engines.parity import Trial, compare_with_replay
+from ..engines.programs import NotCompilable
 from ..engines.replay import build_replay
 from ..engines.tuner import tune
 from ..engines.tuning_report import TuningLimits, TuningReport
@@ -118,6 +119,7 @@ class _Search:
         self._cache = "off"
         self._sources: Dict[str, Any] = {}
         self._because: List[Dict[str, Any]] = []
+        self._replaces = False
 
     def run(self) -> Obtained:
         """Go the way that the engine's name asks for."""
@@ -159,8 +161,11 @@ class _Search:
         self._add_seconds("find", began)
         return key
 
-    def _loaded(self, store: ExecutableStore, key: ExecutableKey) -> Optional[Obtained]:
-        """Load what the store has for `key`; what cannot be loaded is removed and counts as missing."""
+    def _loaded(self, store: ExecutableStore, key: ExecutableKey, *, is_final: bool = True) -> Optional[Obtained]:
+        """Load what the store has for `key`; what cannot be loaded is removed and counts as missing.
+
+        Unless `is_final`, so does a choice for which candidates lacked time if there is more time now.
+        """
         began = time.perf_counter()
         self._cache = "miss"
         entry = store.find(key)
@@ -172,6 +177,9 @@ class _Search:
             try:
                 variant = Variant.from_dict(entry.manifest.content["choice"])
                 tuning = _tuning_of(entry)
+                if not is_final and self._has_more_time(tuning):
+                    self._replaces = True
+                    return None
                 graph = laid_out(self._graph, variant)
                 executable = self._built(variant, graph, entry.folder)
             except Exception as error:
@@ -182,6 +190,10 @@ class _Search:
         self._add_seconds("load", began)
         self._cache = "hit"
         return self._obtained(executable, graph, variant=variant, origin="hit", tuning=tuning)
+
+    def _has_more_time(self, tuning: Optional[TuningReport]) -> bool:
+        limit = None if tuning is None else tuning.limit_seconds
+        return limit is not None and self._limits.seconds > limit
 
     def _built(self, variant: Variant, graph: StepGraph, folder: Path) -> Executable:
         request = replace(self._request, variant=variant)
@@ -196,12 +208,12 @@ class _Search:
         key = self._key(self._engine)
         if self._engine != "auto" and not is_compiling(load_engine(self._engine)):
             return self._made_by_name(None, key)
-        found = self._loaded(store, key)
+        found = self._loaded(store, key, is_final=False)
         if found is not None:
             return found
         with store.lock(key, timeout_seconds=2 * self._limits.seconds + 300.0):
             # another process may have been quicker
-            found = self._loaded(store, key)
+            found = self._loaded(store, key, is_final=False)
             if found is not None:
                 return found
             self._explain_miss(store, key)
@@ -287,7 +299,8 @@ class _Search:
     def _fail(self, store: Optional[ExecutableStore], key: ExecutableKey, variant: Variant, error: Exception) -> None:
         _logger.debug("the engine %s failed", variant.engine, exc_info=error)
         self._note(failure_finding(variant, error))
-        if hasattr(error, "kind"):
+        # to find out that a step needs replay takes no time, and there may be memory tomorrow
+        if not isinstance(error, (NotCompilable, MemoryError)) and "allocate memory" not in str(error):
             self._note_failure(store, key, variant, failure_reason(error))
 
     def _note_failure(
@@ -312,7 +325,7 @@ class _Search:
         }
         with tempfile.TemporaryDirectory(prefix="porting-") as empty:
             files = Path(empty) if folder is None else folder
-            store.keep(key, files, content, sources=self._sources, because=self._because)
+            store.keep(key, files, content, sources=self._sources, because=self._because, replace=self._replaces)
 
     # -- results -----------------------------------------------------------------------------------------------------
 

@@ -225,3 +225,19 @@ def test_a_program_file_that_is_damaged_is_a_failure_of_the_compiler(tmp_path):
 
     with pytest.raises(CompileFailure, match="it is no program file"):
         compile_program(tmp_path / "step.program", tmp_path / "step", settings=CompileSettings())
+
+
+@pytest.mark.slow
+def test_a_step_that_does_not_suit_zeros_is_compiled_all_the_same():
+    from porting.engines.aot_compiler import try_out
+
+    given = []
+
+    def refuse(tensors):
+        given.extend(tensors)
+        raise RuntimeError("the matrix is singular")
+
+    try_out(refuse, step_program())
+
+    assert [tensor.shape for tensor in given] == [tensor.shape for tensor in step_arguments()]
+    assert not any(tensor.any() for tensor in given)

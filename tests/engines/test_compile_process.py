@@ -234,3 +234,18 @@ def test_a_compiler_ends_with_the_process_that_wanted_it_and_clears_away(compile
 
     assert_ends(sleeper_of(tmp_path))
     assert left_behind(tmp_path) == ["step"]
+
+
+@pytest.mark.slow
+def test_what_was_compiled_is_run_where_a_crash_does_no_harm(compiler, tmp_path):
+    with pytest.raises(CompileFailure, match="was ended by SIGSEGV"):
+        compiler(
+            """
+import os, signal
+from types import SimpleNamespace
+from porting.engines.aot_compiler import try_out
+try_out(lambda tensors: os.kill(os.getpid(), signal.SIGSEGV), SimpleNamespace(arguments=()))
+"""
+        )
+
+    assert left_behind(tmp_path) == []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import hypothesis
 import pytest
 import torch
@@ -521,11 +523,48 @@ def test_a_value_that_an_operator_refuses_is_the_error_of_replay(twins, settings
     x, labels = batch(model, 16)
     labels[0] = 9
     pair.compiled._runners = dict.fromkeys(pair.compiled._runners, fail)
+    pair.compiled.layout = replace(pair.compiled.layout, bounds=())
 
     with pytest.raises(IndexError, match="Target 9 is out of bounds"):
         pair.compiled.run(pair.states[1], [x, labels.int()], pair.plan, groups=pair.settings, group_names=pair.names)
 
     torch.testing.assert_close(pair.states[1].parameters, before, rtol=0, atol=0)
+
+
+def test_a_label_out_of_bounds_leaves_the_weights_that_replay_leaves(twins, settings):
+    model = mlp()
+    pair = twins(model, *batch(model, 4), loss=F.cross_entropy, settings=settings("ADAM"), iterations=2)
+    x, labels = batch(model, 8)
+    labels[7] = 9
+    pair.compiled._runners = {"step": fail}
+
+    for executable, state in zip((pair.replay, pair.compiled), pair.states):
+        with pytest.raises(IndexError, match="Target 9 is out of bounds"):
+            executable.run(state, [x, labels.int()], pair.plan, groups=pair.settings, group_names=pair.names)
+
+    before, after = pair.states
+    torch.testing.assert_close(after.parameters, before.parameters, rtol=0, atol=0)
+    torch.testing.assert_close(after.slots, before.slots, rtol=0, atol=0)
+    assert before.slots["0.bias"]["Step"] == 1.0
+
+
+def test_the_default_type_of_a_caller_changes_nothing(twins, settings):
+    model = mlp()
+    pair = twins(model, *batch(model, 4), loss=F.cross_entropy, settings=settings("ADAM"))
+    given = [batch(model, 4, seed) for seed in range(2)]
+    dtypes = []
+    step = pair.compiled._runners["step"]
+    pair.compiled._runners = {"step": lambda tensors: dtypes.append([t.dtype for t in tensors]) or step(tensors)}
+
+    pair.assert_same(*given[0])
+    pair.compiled._numbers = None
+    torch.set_default_dtype(torch.float64)
+    try:
+        pair.assert_same(*given[1])
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+    assert dtypes[0] == dtypes[1]
 
 
 def test_a_fault_that_replay_does_not_have_is_an_error_of_its_own(twins, settings):

@@ -1,4 +1,4 @@
-"""Programs that stop at the gradients: torch's fused kernels end the step, and all is as the replay engine leaves it."""
+"""Programs that stop at the gradients: torch's fused kernels end the step, and all is as replay leaves it."""
 
 from __future__ import annotations
 
@@ -58,9 +58,9 @@ def batch(model, rows, seed=0):
     return torch.randn(rows, *((1, 5, 5) if len(model) == 6 else (3,)), generator=generator), labels
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def fused(twins):
-    """Give a function that makes twins of a classifier, the second of which has its weights updated by fused kernels."""
+    """Give a function that makes twins of a classifier; the weights of the second are updated by fused kernels."""
 
     def fused(model, settings, *, rows=4, **arguments):
         arguments.setdefault("variant", FUSED)
@@ -141,9 +141,7 @@ def test_half_precision_weights_are_updated_in_single_precision(fused, settings,
     model = mlp().half()
     x, y = batch(model, 4)
     optimizer = settings("ADAM", eps=1e-3, first_order_type=torch.float16, loss_scaling=128.0)
-    pair = twins(
-        model, x.half(), y, loss=F.cross_entropy, settings=optimizer, variant=FUSED, accumulation=accumulation
-    )
+    pair = twins(model, x.half(), y, loss=F.cross_entropy, settings=optimizer, variant=FUSED, accumulation=accumulation)
 
     x, y = batch(model, 4 * accumulation)
     pair.assert_same(x.half(), y, tolerance=2e-3)
@@ -163,12 +161,12 @@ SHARED = {
 @pytest.mark.parametrize("function", SHARED.values(), ids=SHARED.keys())
 @pytest.mark.parametrize("bound", [0.1, float("inf")])
 def test_gradients_have_memory_of_their_own(twins, settings, function, bound):
-    x = torch.tensor([[1.0, 2.0, 3.0], [4.0, -5.0, 6.0]])
+    inputs = (torch.tensor([[1.0, 2.0, 3.0], [4.0, -5.0, 6.0]]), torch.zeros(2))
     optimizer = settings("SGD2", momentum=0.9, loss_scaling=8.0, max_grad_norm=bound)
-    pair = twins(Function(function), x, loss=lambda out: out, settings=optimizer, variant=FUSED)
+    pair = twins(Function(function), *inputs, loss=lambda out, _label: out, settings=optimizer, variant=FUSED)
 
     for _call in range(2):
-        pair.assert_same(x)
+        pair.assert_same(*inputs)
 
 
 def test_gradients_come_in_the_memory_format_of_their_weights(fused, settings):

@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from porting.capture import capture_step
+from porting.engines import direct_calls
 from porting.engines.direct_calls import direct_call
 
 
@@ -103,3 +104,23 @@ def test_a_call_gives_what_its_operator_gives(function):
     results = [values[node] for node in graph.graph.output_node().args[0]]
     expected = torch.utils._pytree.tree_leaves(function(x))
     torch.testing.assert_close(results, expected, rtol=0, atol=0, check_dtype=False)
+
+
+def test_a_binding_is_tried_out_once_for_each_kind_of_arguments(monkeypatch):
+    tried = []
+    original = direct_calls._is_same_call
+    monkeypatch.setattr(direct_calls, "_chosen", {})
+    monkeypatch.setattr(direct_calls, "_is_same_call", lambda call, node: tried.append(node) or original(call, node))
+
+    calls_of(lambda x: x.transpose(0, 1).sum(0), torch.ones(2, 3))
+    first = len(tried)
+    calls_of(lambda x: x.transpose(1, 0).sum(1), torch.ones(4, 5))
+
+    assert first > 0
+    assert len(tried) == first
+
+
+def test_a_number_is_not_taken_for_a_tensor_of_the_same_kind():
+    calls = [calls_of(lambda x, y=y: x + y, torch.ones(2))["aten.add.Tensor"] for y in (2, 2.0, True)]
+
+    assert [type(call.args[1]) for call in calls] == [int, float, bool]

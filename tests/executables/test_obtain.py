@@ -324,9 +324,7 @@ def test_temporary_folders_go_with_their_executables(step, tmp_path, interpreted
 
 
 @pytest.mark.parametrize("engine", ["auto", "interpreted", "ready"])
-def test_what_an_executable_finds_out_in_a_call_is_reported(
-    step, tmp_path, interpreted_engine, always_fastest, engine
-):
+def test_what_an_executable_finds_out_in_a_call_is_reported(step, tmp_path, interpreted_engine, always_fastest, engine):
     if engine == "ready":
         step.obtain("interpreted", tmp_path)
     found = []
@@ -336,3 +334,38 @@ def test_what_an_executable_finds_out_in_a_call_is_reported(
     step.trained(obtained, groups=[settings])
 
     assert [finding.code for finding in found] == ["E008"]
+
+
+def test_a_choice_that_lacked_time_is_made_again_by_who_has_more(step, tmp_path, interpreted_engine, monkeypatch):
+    compile_ = interpreted_engine.compile
+
+    def compile_within(*args, limits, **kwargs):
+        if limits.seconds < 20.0:
+            raise CompileFailure("timeout", "the compiler was not done")
+        compile_(*args, limits=limits, **kwargs)
+
+    monkeypatch.setattr(interpreted_engine, "compile", compile_within)
+    hasty, patient = {"limits": TuningLimits(seconds=20.0)}, {"limits": TuningLimits(seconds=100.0)}
+
+    origins = [step.obtain("auto", tmp_path, **limits).origin for limits in (hasty, hasty)]
+    remade = step.obtain("auto", tmp_path, **patient)
+    found = step.obtain("auto", tmp_path, **patient)
+
+    assert origins == ["replay", "hit"]
+    assert (remade.cache, found.cache) == ("miss", "hit")
+    assert found.tuning == remade.tuning
+    assert not any(candidate.problem for candidate in found.tuning.candidates)
+
+
+def test_a_program_that_fails_when_it_runs_is_remembered(step, tmp_path, interpreted_engine, monkeypatch):
+    class Failing(ReplayExecutable):
+        def run(self, *args, **kwargs):
+            raise RuntimeError("isIntList() INTERNAL ASSERT FAILED")
+
+    monkeypatch.setattr(interpreted_engine, "load", lambda graph, request, folder: Failing(graph))
+
+    reasons = [step.obtain("interpreted", tmp_path).findings[0].message for _ in range(2)]
+
+    assert "remembered from an earlier attempt" not in reasons[0]
+    assert "remembered from an earlier attempt" in reasons[1]
+    assert interpreted_engine.calls == ["compile"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import pytest
 import torch
 from torch import nn
@@ -263,3 +265,17 @@ def test_compiled_programs_lie_beside_the_executable_file(tmp_path):
 
     assert sorted(path.suffix for path in tmp_path.iterdir()) == ["", ".popef"]
     assert len(list(tmp_path.glob("programs/[0-9a-f]*/step.program"))) == 1
+
+
+def test_users_see_why_a_step_is_compiled_again_and_what_comes_out_later(caplog):
+    model, executor = make_executor("interpreted")
+    executor.compile(X, Y)
+    executor.destroy()
+    model, executor = make_executor("interpreted", lambda parameters: poptorch.optim.SGD(parameters, lr=0.1))
+
+    executor(X, Y)
+    executor.setOptimizer(poptorch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, use_combined_accum=False))
+    executor(X, Y)
+
+    told = [record.getMessage()[:4] for record in caplog.records if record.levelno >= logging.WARNING]
+    assert [code for code in told if code in ("E006", "E008")] == ["E006", "E008"]

@@ -1,0 +1,136 @@
+"""What a program loads from its start to its first trained step: nothing that only compiling needs."""
+
+from __future__ import annotations
+
+import functools
+import json
+import subprocess
+import sys
+
+import pytest
+
+# Packages that take long to import, and that neither importing nor training a usual model calls for.
+HEAVY = {"matplotlib", "mpmath", "networkx", "onnx", "pandas", "scipy", "setuptools", "sklearn", "sympy", "triton"}
+HEAVY_PARTS = {"torch._dynamo", "torch._export", "torch._inductor", "torch.distributed.tensor", "torch.onnx"}
+
+
+def heavy_modules_after(program: str, *, than: str = "import torch") -> list:
+    """Return the heavy packages that a fresh process has loaded after `program`, and has not after `than`."""
+    return sorted(_loaded_by(program) - _loaded_by(than))
+
+
+@functools.lru_cache(maxsize=None)
+def _loaded_by(program: str) -> frozenset:
+    tell = "\nimport sys, json; print(json.dumps(sorted(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", program + tell], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    names = json.loads(done.stdout.splitlines()[-1])
+    return frozenset({name.partition(".")[0] for name in names} & HEAVY | set(names) & HEAVY_PARTS)
+
+
+def test_importing_porting_loads_no_torch():
+    done = subprocess.run(
+        [sys.executable, "-c", "import porting, sys; print('torch' in sys.modules)"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert done.stdout.strip() == "False"
+
+
+@pytest.mark.parametrize(
+    "program", ["import torch, porting", "from porting import to_ipu", "import porting.simulator as poptorch"]
+)
+def test_imports_load_nothing_heavy_beyond_torch(program):
+    assert heavy_modules_after(program) == []
+
+
+MODELS = {
+    "perceptron": "nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Dropout(0.1), nn.Linear(8, 3))",
+    "convolutions": "nn.Sequential(View(1, 2, 2), nn.Conv2d(1, 4, 3, padding=1), nn.BatchNorm2d(4), "
+    "nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(4, 3))",
+    "attention": "nn.Sequential(View(2, 2), Attention(), nn.LayerNorm(2), nn.GELU(), nn.Flatten(), nn.Linear(4, 3))",
+}
+
+PROGRAM = """
+import torch
+from torch import nn
+from porting import to_ipu
+
+class View(nn.Module):
+    def __init__(self, *shape):
+        super().__init__()
+        self.shape = shape
+
+    def forward(self, x):
+        return x.view(x.shape[0], *self.shape)
+
+class Attention(nn.Module):
+    def forward(self, x):
+        heads = x.view(2, 2, 1, 2).transpose(1, 2)
+        return nn.functional.scaled_dot_product_attention(heads, heads, heads).transpose(1, 2).reshape(2, 2, 2)
+
+model = {model}
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+ported = to_ipu(model, nn.CrossEntropyLoss(), optimizer=optimizer, device="sim")
+ported(torch.ones(2, 4), torch.tensor([0, 1]))
+"""
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_the_first_trained_step_loads_nothing_heavy(model):
+    assert heavy_modules_after(PROGRAM.format(model=MODELS[model])) == []
+
+
+POPTORCH = """
+import torch
+import porting.simulator as poptorch
+
+class WithLoss(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 2)
+
+    def forward(self, x, y):
+        out = self.layer(x)
+        return out, poptorch.identity_loss((out - y) ** 2, reduction="mean")
+
+model = WithLoss()
+training = poptorch.trainingModel(model, optimizer=poptorch.optim.SGD(model.parameters(), lr=0.1))
+training(torch.ones(2, 4), torch.zeros(2, 2))
+"""
+
+
+def test_a_poptorch_program_loads_nothing_heavy():
+    assert heavy_modules_after(POPTORCH) == []
+
+
+ON_DISK = """
+import sys, torch
+from torch import nn
+from porting import PortOptions, to_ipu
+from porting.engines import graph_function
+
+written = []
+write = graph_function.GraphFunction.__init__
+graph_function.GraphFunction.__init__ = lambda self, graph: written.append(graph) or write(self, graph)
+model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+options = PortOptions(engine="{engine}", cache_dir="{folder}")
+ported = to_ipu(model, nn.CrossEntropyLoss(), optimizer=optimizer, options=options, device="sim")
+ported(torch.ones(2, 4), torch.tensor([0, 1]))
+print("graph functions:", len(written), file=sys.stderr)
+"""
+
+
+@pytest.mark.slow
+def test_a_compiled_executable_on_disk_is_run_without_compiler_and_without_replay(tmp_path):
+    def run(engine):
+        program = ON_DISK.format(engine=engine, folder=tmp_path)
+        return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stderr
+
+    run("aot")
+
+    assert "graph functions: 0" in run("ready")
+    assert heavy_modules_after(ON_DISK.format(engine="ready", folder=tmp_path)) == []
