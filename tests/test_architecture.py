@@ -130,6 +130,6 @@ def test_the_wheel_holds_the_package_with_its_pages_and_recipes_and_nothing_else
 
     (wheel,) = tmp_path.glob("*.whl")
     names = zipfile.ZipFile(wheel).namelist()
-    data = [path for path in PACKAGE.rglob("*") if path.suffix in (".py", ".md", ".typed") and path.is_file()]
+    data = [path for path in PACKAGE.rglob("*") if path.suffix in (".py", ".md", ".typed", ".json") and path.is_file()]
     assert {name.split("/")[0] for name in names} == {"porting", f"ipu_porting-{porting.__version__}.dist-info"}
     assert {name_of(path) for path in data} == {name for name in names if name.startswith("porting/")}
