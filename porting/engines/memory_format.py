@@ -36,6 +36,7 @@ _OTHERWISE_COPIED = {
 _VIEW_OR_COPY = frozenset("reshape reshape_as flatten ravel contiguous to view view_as _unsafe_view".split())
 # They read the memory as it lies.
 _READ_MEMORY = frozenset("as_strided as_strided_copy as_strided_scatter view_as_real view_as_complex".split())
+_CASTS = (aten.to.dtype, aten._to_copy.default)
 _CHANGE_MEMORY = frozenset("resize_ resize_as_ set_ as_strided_".split())
 
 
@@ -98,13 +99,20 @@ def _weight_of(node: torch.fx.Node) -> Optional[torch.fx.Node]:
 def _move_weights(graph: torch.fx.Graph, step: StepGraph) -> Set[torch.fx.Node]:
     """Let the placeholders of convolution weights say that their channels are innermost; return them."""
     trained = set(list(graph.nodes)[: len(step.parameters)])
-    weights = {weight for weight in map(_weight_of, graph.nodes) if weight is not None} & trained
+    weights = {_stored(weight) for weight in map(_weight_of, graph.nodes) if weight is not None} & trained
     for weight in weights:
         value = weight.meta["val"]
         pattern = torch.empty(value.shape, device="meta", memory_format=_FORMATS[value.dim()])
         # the same memory, so that views of it are still known as such
         weight.meta = {**weight.meta, "val": value.as_strided(value.shape, pattern.stride())}
     return weights
+
+
+def _stored(weight: torch.fx.Node) -> torch.fx.Node:
+    """Return what a weight is before it is cast to the type of the activations; casts keep the order of elements."""
+    while weight.target in _CASTS and isinstance(weight.args[0], torch.fx.Node):
+        weight = weight.args[0]
+    return weight
 
 
 def _convert_inputs(graph: torch.fx.Graph, step: StepGraph) -> Set[torch.fx.Node]:

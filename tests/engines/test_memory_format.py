@@ -33,11 +33,11 @@ class Pooled(nn.Module):
         return self.last(self.flatten(nn.functional.max_pool2d(features, 2)))
 
 
-def captured(model, *example, loss=None, mode="training"):
+def captured(model, *example, mode="training", **settings):
     torch.manual_seed(0)
     for parameter in model.parameters():
         nn.init.normal_(parameter, std=0.1)
-    return capture_step(model, example, loss=loss, mode=mode)
+    return capture_step(model, example, mode=mode, **settings)
 
 
 def run(graph, model, inputs, settings=None, **plan):
@@ -198,3 +198,20 @@ def test_the_graph_itself_stays_as_it_was():
 
     assert str(graph) == before
     assert graph.placeholders[0].meta["val"].is_contiguous()
+
+
+def test_a_weight_that_is_cast_for_its_convolution_has_its_channels_innermost_too():
+    graph = captured(Pooled(nn.Flatten()), IMAGES, mode="inference", autocast=torch.bfloat16)
+
+    (weight,) = [node for node in in_channels_last(graph).placeholders if node.name == "conv_weight"]
+    assert weight.meta["val"].is_contiguous(memory_format=torch.channels_last)
+
+
+def test_a_network_in_bfloat16_computes_alike():
+    model = Pooled(nn.Flatten())
+    graph = captured(model, IMAGES, mode="inference", autocast=torch.bfloat16)
+
+    (expected,), _state = run(graph, model, [IMAGES])
+    (found,), _state = run(in_channels_last(graph), model, [IMAGES])
+
+    torch.testing.assert_close(found, expected, rtol=0.05, atol=0.05)
