@@ -13,9 +13,9 @@ from __future__ import annotations
 from typing import Any, Callable
 
 import torch
+from torch._inductor import virtualized
 from torch._inductor.codegen.common import CSEProxy
 from torch._inductor.codegen.cpp import CppKernel, CppVecKernel, KernelGroup
-from torch._inductor.virtualized import ops
 from torch.utils._sympy.value_ranges import ValueRanges
 
 __all__ = ["install_index_guards"]
@@ -74,9 +74,9 @@ def _within_bounds(original: Callable[..., Any]) -> Callable[..., Any]:
         if index.bounds in ValueRanges(0, last):
             return symbol
         dtype: Any = index.dtype
-        inside = ops.maximum(index, ops.constant(0, dtype))
+        inside = virtualized.ops.maximum(index, ops.constant(0, dtype))
         if last < torch.iinfo(dtype).max:
-            inside = ops.minimum(inside, ops.constant(last, dtype))
+            inside = virtualized.ops.minimum(inside, ops.constant(last, dtype))
         return self.parent_handler.indirect_indexing(_value(inside), size, False)
 
     return indirect_indexing
