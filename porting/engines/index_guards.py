@@ -74,9 +74,9 @@ def _within_bounds(original: Callable[..., Any]) -> Callable[..., Any]:
         if index.bounds in ValueRanges(0, last):
             return symbol
         dtype: Any = index.dtype
-        inside = virtualized.ops.maximum(index, ops.constant(0, dtype))
+        inside = virtualized.ops.maximum(index, virtualized.ops.constant(0, dtype))
         if last < torch.iinfo(dtype).max:
-            inside = virtualized.ops.minimum(inside, ops.constant(last, dtype))
+            inside = virtualized.ops.minimum(inside, virtualized.ops.constant(last, dtype))
         return self.parent_handler.indirect_indexing(_value(inside), size, False)
 
     return indirect_indexing
