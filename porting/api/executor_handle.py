@@ -122,8 +122,9 @@ class ExecutorHandle:
         if executor is None:
             seconds = self.compile(args, kwargs)
             logger.warning(
-                "the %s graph was compiled in %.2f s within its first call (`%s.compile(*batch)` does it beforehand)",
+                "the %s graph was %s in %.2f s within its first call (`%s.compile(*batch)` does it beforehand)",
                 record.name,
+                "loaded from the cache" if record.cache == "hit" else "compiled",
                 seconds,
                 self._owner,
             )

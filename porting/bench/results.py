@@ -68,7 +68,9 @@ def read_results(path: Union[str, Path]) -> Dict[str, Any]:
     """Read a result file; raises PortingError T005 for what is none, or one of another version."""
     try:
         content = json.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, ValueError) as error:
+    except OSError as error:
+        raise _unreadable(path, [f"it cannot be read: {error.strerror or error}"]) from error
+    except (UnicodeDecodeError, ValueError) as error:
         raise _unreadable(path, [f"{type(error).__name__}: {error}"]) from error
     if isinstance(content, dict) and content.get("version", SCHEMA_VERSION) != SCHEMA_VERSION:
         raise _unreadable(path, [f"its version is {content['version']!r}, this porting reads {SCHEMA_VERSION}"])

@@ -123,6 +123,9 @@ def run(arguments: argparse.Namespace) -> int:
         signal.signal(signal.SIGTERM, before)
     _write(results.content, earlier, arguments)
     _print(results, earlier)
+    for file in (arguments.json, arguments.html, arguments.png):
+        if file is not None:
+            print(f"wrote {file}", file=sys.stderr)
     if interrupted:
         print("interrupted", file=sys.stderr)
         return EXIT_INTERRUPTED

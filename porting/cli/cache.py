@@ -236,7 +236,7 @@ def _why(store: ExecutableStore, arguments: argparse.Namespace) -> int:
     else:
         usable = [entry.manifest for entry in entries.values() if entry.manifest is not None]
         if not usable:
-            raise _unknown(store, "the last one", [])
+            raise _unknown(store, None, [])
         digest = max(usable, key=lambda manifest: manifest.created).digest
     manifest = entries[digest].manifest if digest in entries else None
     if digest in entries and manifest is None:
@@ -244,7 +244,7 @@ def _why(store: ExecutableStore, arguments: argparse.Namespace) -> int:
     if manifest is not None:
         _print_reason(manifest)
     for name, failure in failures.get(digest, {}).get("failures", {}).items():
-        print(f"could not be compiled: {_plain(name)}: {failure['reason']}")
+        print(f"could not be compiled: {_plain(name)}: {_plain_line(failure['reason'])}")
     return EXIT_DONE
 
 
@@ -273,7 +273,7 @@ def _compare(old: StoredEntry, new: StoredEntry) -> int:
         raise ExecutableError.of("E010", message="the two cannot be compared: their records are incomplete") from None
     print(f"from {old.digest[:_SHORT]} to {new.digest[:_SHORT]}:")
     for change in changes:
-        print(f"  {change.text}")
+        print(f"  {_plain_line(change.text)}")
     if not changes:
         print("  nothing that is written down")
     return EXIT_DONE
@@ -293,8 +293,10 @@ def _chosen(store: ExecutableStore, key: str, known: Mapping[str, Any]) -> str:
     return found[0]
 
 
-def _unknown(store: ExecutableStore, key: str, found: Sequence[str]) -> ExecutableError:
-    message = f"`{key}` is the beginning of {len(found)} executables" if found else f"there is no executable `{key}`"
+def _unknown(store: ExecutableStore, key: Optional[str], found: Sequence[str]) -> ExecutableError:
+    """Make the error for a `key` that is not the one of an executable; None stands for any."""
+    missing = "there are no executables" if key is None else f"there is no executable `{key}`"
+    message = f"`{key}` is the beginning of {len(found)} executables" if found else missing
     return ExecutableError.of(
         "E010",
         message=message,
@@ -349,7 +351,7 @@ def _export(store: ExecutableStore, arguments: argparse.Namespace) -> int:
     entries = {entry.digest: entry for entry in store.entries()}
     digests = [_chosen(store, key, entries) for key in arguments.keys] or list(entries)
     if not digests:
-        raise _unknown(store, "to export", [])
+        raise _unknown(store, None, [])
     written = export_archive(store, arguments.file, digests, with_sources=arguments.with_sources)
     size = format_bytes(Path(arguments.file).stat().st_size)
     print(f"wrote {len(written)} executable{'' if len(written) == 1 else 's'} to {arguments.file}, {size}")

@@ -249,9 +249,9 @@ def _functions_of(module: ModuleType) -> List[str]:
 
 def _similar_files(path: Path) -> str:
     folder = path.parent
-    names = [file.name for file in folder.glob("*.py")] if folder.is_dir() else []
-    near = difflib.get_close_matches(path.name, names, n=1)
-    return f"did you mean `{folder / near[0]}`?" if near else f"give a target as `{_FORM}`"
+    names = [file.stem for file in folder.glob("*.py")] if folder.is_dir() else []
+    near = difflib.get_close_matches(path.stem, names, n=1)
+    return f"did you mean `{folder / near[0]}.py`?" if near else f"give a target as `{_FORM}`"
 
 
 def _refuse_form(text: str) -> NoReturn:
@@ -337,5 +337,10 @@ def _refuse_parts(text: str, what: str, place: Optional[Place]) -> NoReturn:
 
 
 def _place_of(found: Any) -> Optional[Place]:
+    if inspect.isclass(found):
+        try:
+            return Place(inspect.getfile(found), inspect.findsource(found)[1] + 1)
+        except (OSError, TypeError):  # a class without a source, written in C
+            return None
     code = getattr(inspect.unwrap(found) if callable(found) else found, "__code__", None)
     return Place(code.co_filename, code.co_firstlineno) if code is not None else None

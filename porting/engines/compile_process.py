@@ -233,7 +233,7 @@ def _refusal(error: str, log: str) -> CompileFailure:
     if _OUT_OF_MEMORY.search(text):
         return CompileFailure("memory", "the compiler ran out of memory", log=log)
     if _NO_SPACE.search(text):
-        return CompileFailure("error", "there is no room on the disk to compile in", log=log)
+        return CompileFailure("space", "there is no room on the disk to compile in", log=log)
     complaint = _CXX_ERROR.search(text)
     if complaint is not None:
         return CompileFailure("error", f"the C++ compiler refuses the program: {complaint[1][:300]}", log=log)

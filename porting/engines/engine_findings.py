@@ -7,7 +7,7 @@ from typing import Sequence, Tuple
 from ..diagnostics import Finding
 from .executable import Variant
 
-__all__ = ["failure_finding", "failure_reason", "not_compilable", "parity_finding"]
+__all__ = ["failure_finding", "failure_reason", "is_lasting", "not_compilable", "parity_finding"]
 
 _CODES = {"timeout": "E002"}
 
@@ -37,6 +37,17 @@ def failure_reason(error: BaseException) -> str:
     if reason and lines:
         return lines[0]
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+
+
+def is_lasting(error: BaseException) -> bool:
+    """Tell whether the next attempt would fail the same way: not where this one lacked memory or room on the disk.
+
+    >>> is_lasting(ValueError("no such operator")), is_lasting(MemoryError())
+    (True, False)
+    """
+    if isinstance(error, (MemoryError, OSError)) or getattr(error, "kind", "") in ("memory", "space"):
+        return False
+    return "allocate memory" not in str(error)
 
 
 def not_compilable(reason: str) -> Finding:

@@ -25,7 +25,7 @@ from . import load_engine
 from .candidates import PLAIN, list_candidates, tuned_engines
 from .compile_settings import CompileLimits
 from .device_state import DeviceState
-from .engine_findings import failure_finding, failure_reason, parity_finding
+from .engine_findings import failure_finding, failure_reason, is_lasting, parity_finding
 from .executable import BuildRequest, Executable, Variant
 from .memory_format import laid_out
 from .parity import Trial, compare_with_replay, empty_state
@@ -68,6 +68,7 @@ class _Contestant:
     problem: str = ""
     error: Optional[Exception] = None
     lacked_time: bool = False
+    lacked_room: bool = False
     timing: Optional[Timing] = None
 
     @property
@@ -156,8 +157,13 @@ def tune(
     assert winner.executable is not None
     lacked_time = any(contestant.lacked_time for contestant in contestants)
     limit_seconds = session.limits.seconds if lacked_time else None
-    report_of_all = TuningReport(chosen, tuple(candidates), seconds, limit_seconds=limit_seconds)
+    lacked_room = any(contestant.lacked_room for contestant in contestants)
+    notes = (_LACKED_ROOM,) if lacked_room and chosen.engine == PLAIN.engine else ()
+    report_of_all = TuningReport(chosen, tuple(candidates), seconds, notes=notes, limit_seconds=limit_seconds)
     return Tuned(winner.executable, winner.graph, report_of_all, winner.folder)
+
+
+_LACKED_ROOM = "candidates lacked memory or room on the disk: the choice is not kept, and made again next time"
 
 
 def choose(timings: Mapping[Variant, Timing]) -> Variant:
@@ -281,14 +287,10 @@ def _give_up(session: _Session, contestant: _Contestant, error: Exception) -> No
     contestant.executable, contestant.error = None, error
     contestant.problem = failure_reason(error)
     contestant.lacked_time = getattr(error, "kind", "") == "timeout"
+    contestant.lacked_room = not is_lasting(error)
     _logger.debug("the candidate %s is out: %s", contestant.variant.label, contestant.problem, exc_info=error)
-    if not contestant.lacked_time and _is_lasting(error):
+    if not contestant.lacked_time and not contestant.lacked_room:
         session.note_failure(contestant.variant.label, contestant.problem)
-
-
-def _is_lasting(error: Exception) -> bool:
-    """Tell whether the next attempt would end the same way: not where this one had too little memory."""
-    return not isinstance(error, MemoryError) and "allocate memory" not in str(error)
 
 
 def _tell_of_failures(session: _Session, contestants: Sequence[_Contestant]) -> None:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import shutil
+import tempfile
 import time
+import weakref
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Iterator, Optional
+from typing import Any, Iterator, Optional
 
 from .entry import MANIFEST
 from .locks import LockUnsupportedError, is_free, try_lock
 
-__all__ = ["STALE_SECONDS", "new_folder", "remove_folder", "sweep"]
+__all__ = ["STALE_SECONDS", "TemporaryFolder", "new_folder", "remove_folder", "sweep"]
 
 STALE_SECONDS = 10.0
 """What nobody holds and nobody changed for so long was left by a process that died."""
@@ -40,6 +42,29 @@ def new_folder(parent: Path) -> Iterator[Path]:
             os.close(descriptor)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+class TemporaryFolder:
+    """A folder for what is compiled; an executable that was loaded from it keeps it as long as it lives."""
+
+    def __init__(self) -> None:
+        """Make the folder where the system keeps temporary files; OSError if that fails."""
+        self.path = Path(tempfile.mkdtemp(prefix="porting-"))
+        self._is_left = False
+
+    def leave_to(self, executable: Any) -> None:
+        """Let the folder go with `executable`."""
+        weakref.finalize(executable, shutil.rmtree, self.path, True)
+        self._is_left = True
+
+    def __enter__(self) -> TemporaryFolder:
+        """Return itself; the block's end removes the folder, unless an executable has it."""
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        """Remove the folder, unless an executable has it."""
+        if not self._is_left:
+            shutil.rmtree(self.path, ignore_errors=True)
 
 
 def remove_folder(folder: Path, *, patience_seconds: float = 0.0, is_forced: bool = False) -> bool:

@@ -74,7 +74,7 @@ def executable_key(
         "versions": versions(),
         "processor": {**processor(), "capability": torch.backends.cpu.get_cpu_capability()},
         "precision": {
-            "matmul": torch.get_float32_matmul_precision(),
+            "matmul": _matmul_precision(),
             "deterministic": torch.are_deterministic_algorithms_enabled(),
         },
         "threads": request.variant.num_threads or torch.get_num_threads(),
@@ -269,6 +269,13 @@ def _plan_value(value: Any) -> Any:
         return value
     # what adds up gradients over processes runs between programs: that it is there is what matters
     return dataclasses.asdict(value) if isinstance(value, ReplicaGroups) else True
+
+
+def _matmul_precision() -> str:
+    try:
+        return torch.get_float32_matmul_precision()
+    except RuntimeError:  # so torch answers where it was set by `torch.backends`' newer attributes
+        return str(torch.backends.mkldnn.matmul.fp32_precision)  # type: ignore[attr-defined]
 
 
 def _optimizer(request: BuildRequest) -> List[Dict[str, Any]]:

@@ -53,8 +53,10 @@ def versions() -> Dict[str, str]:
 def _hash_of_engines() -> str:
     """Hash the part of this package that makes programs: between two versions it may change as well."""
     digest = hashlib.sha256()
-    for file in sorted(Path(porting.__file__).with_name("engines").glob("*.py")):
-        digest.update(f"{file.name}\n{_text_of(file)}".encode())
+    package = Path(porting.__file__).parent
+    for folder in ("engines", "capture", "simulator/_operators"):
+        for file in sorted((package / folder).glob("*.py")):
+            digest.update(f"{file.name}\n{_text_of(file)}".encode())
     return digest.hexdigest()[:8]
 
 

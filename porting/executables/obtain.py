@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
 import tempfile
 import time
-import weakref
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple, Union
@@ -21,7 +19,13 @@ from ..diagnostics import Finding
 from ..engines import engine_names, load_engine, require_engine
 from ..engines.candidates import replay_only_reason
 from ..engines.compile_settings import CompileLimits
-from ..engines.engine_findings import failure_finding, failure_reason, not_compilable, parity_finding
+from ..engines.engine_findings import (
+    failure_finding,
+    failure_reason,
+    is_lasting,
+    not_compilable,
+    parity_finding,
+)
 from ..engines.executable import BuildRequest, Executable, Variant, is_compiling
 from ..engines.memory_format import laid_out
 from ..engines.parity import Trial, compare_with_replay
@@ -30,6 +34,7 @@ from ..engines.replay import build_replay
 from ..engines.tuner import tune
 from ..engines.tuning_report import TuningLimits, TuningReport
 from .entry import Entry
+from .folders import TemporaryFolder
 from .identity import ExecutableKey
 from .key import executable_key
 from .misses import explain_miss
@@ -183,9 +188,12 @@ class _Search:
                 graph = laid_out(self._graph, variant)
                 executable = self._built(variant, graph, entry.folder)
             except Exception as error:
-                self._note(_damaged(entry, error))
                 entry.close()
-                store.remove(key.digest)
+                if is_lasting(error):
+                    self._note(_damaged(entry, error))
+                    store.remove(key.digest)
+                else:  # it is not the executable's fault, and others may be running it
+                    self._note(failure_finding(Variant(self._engine), error))
                 return None
         self._add_seconds("load", began)
         self._cache = "hit"
@@ -217,7 +225,13 @@ class _Search:
             if found is not None:
                 return found
             self._explain_miss(store, key)
-            return self._made_by_tuning(store, key) if self._engine == "auto" else self._made_by_name(store, key)
+            if self._engine != "auto":
+                return self._made_by_name(store, key)
+            try:
+                return self._made_by_tuning(store, key)
+            except Exception as error:  # such as too little memory for what all candidates share
+                self._note(failure_finding(Variant("auto"), error))
+                return self._replay()
 
     def _explain_miss(self, store: ExecutableStore, key: ExecutableKey) -> None:
         """Note what has changed since an executable of the same model was kept, if there is one."""
@@ -230,8 +244,7 @@ class _Search:
 
     def _made_by_tuning(self, store: ExecutableStore, key: ExecutableKey) -> Obtained:
         began = time.perf_counter()
-        folder = _TemporaryFolder()
-        try:
+        with TemporaryFolder() as folder:
             tuned = tune(
                 self._graph,
                 self._request,
@@ -248,8 +261,6 @@ class _Search:
             if not tuned.report.notes:
                 self._keep(store, key, variant, tuned.folder, tuned.report)
             folder.leave_to(tuned.executable)
-        finally:
-            folder.remove_unless_left()
         origin = "replay" if variant.engine == "replay" else "compiled"
         return self._obtained(tuned.executable, tuned.graph, variant=variant, origin=origin, tuning=tuned.report)
 
@@ -262,25 +273,23 @@ class _Search:
             self._note(failure_finding(variant, error))
             return self._replay()
         began = time.perf_counter()
-        folder = _TemporaryFolder()
         try:
-            executable = self._compiled(variant, folder.path)
-            parity = compare_with_replay(
-                executable, self._graph, graph=self._graph, request=self._request, trial=self._make_trial()
-            )
-            if not parity.holds:
-                self._note(parity_finding(variant, parity.difference))
-                self._note_failure(store, key, variant, f"it computes something else: {parity.difference}")
-                return self._replay()
-            self._add_seconds("compile", began)
-            if store is not None:
-                self._keep(store, key, variant, folder.path / "programs", None)
-            folder.leave_to(executable)
+            with TemporaryFolder() as folder:
+                executable = self._compiled(variant, folder.path)
+                parity = compare_with_replay(
+                    executable, self._graph, graph=self._graph, request=self._request, trial=self._make_trial()
+                )
+                if not parity.holds:
+                    self._note(parity_finding(variant, parity.difference))
+                    self._note_failure(store, key, variant, f"it computes something else: {parity.difference}")
+                    return self._replay()
+                self._add_seconds("compile", began)
+                if store is not None:
+                    self._keep(store, key, variant, folder.path / "programs", None)
+                folder.leave_to(executable)
         except Exception as error:
             self._fail(store, key, variant, error)
             return self._replay()
-        finally:
-            folder.remove_unless_left()
         return self._obtained(executable, self._graph, variant=variant, origin="compiled", tuning=None)
 
     def _compiled(self, variant: Variant, folder: Path) -> Executable:
@@ -299,8 +308,8 @@ class _Search:
     def _fail(self, store: Optional[ExecutableStore], key: ExecutableKey, variant: Variant, error: Exception) -> None:
         _logger.debug("the engine %s failed", variant.engine, exc_info=error)
         self._note(failure_finding(variant, error))
-        # to find out that a step needs replay takes no time, and there may be memory tomorrow
-        if not isinstance(error, (NotCompilable, MemoryError)) and "allocate memory" not in str(error):
+        # to find out that a step needs replay takes no time, and there may be memory and room tomorrow
+        if not isinstance(error, NotCompilable) and is_lasting(error):
             self._note_failure(store, key, variant, failure_reason(error))
 
     def _note_failure(
@@ -356,24 +365,6 @@ class _Search:
 
     def _add_seconds(self, what: str, began: float) -> None:
         self._seconds[what] = self._seconds.get(what, 0.0) + time.perf_counter() - began
-
-
-class _TemporaryFolder:
-    """A folder for what is compiled; an executable that was loaded from it keeps it as long as it lives."""
-
-    def __init__(self) -> None:
-        self.path = Path(tempfile.mkdtemp(prefix="porting-"))
-        self._is_left = False
-
-    def leave_to(self, executable: Any) -> None:
-        """Let the folder go with `executable`."""
-        weakref.finalize(executable, shutil.rmtree, self.path, True)
-        self._is_left = True
-
-    def remove_unless_left(self) -> None:
-        """Remove the folder, unless an executable has it."""
-        if not self._is_left:
-            shutil.rmtree(self.path, ignore_errors=True)
 
 
 class _RememberedError(Exception):

@@ -42,11 +42,18 @@ def record_sources(first: Iterable[str] = ()) -> Dict[str, Any]:
     texts = _texts([*modules[:1], *paths, *modules[1:], *_named_files(sys.argv)])
     return {
         "program": modules[0] if modules and _main_file() == modules[0] else "",
-        "folder": os.getcwd(),
+        "folder": _folder(),
         "arguments": words,
         "environment": _environment(os.environ),
         "files": texts,
     }
+
+
+def _folder() -> str:
+    try:
+        return os.getcwd()
+    except OSError:
+        return ""  # it was removed under the running program
 
 
 def user_files(modules: Mapping[str, Any]) -> List[str]:
@@ -55,7 +62,10 @@ def user_files(modules: Mapping[str, Any]) -> List[str]:
     found = {}
     for name, module in list(modules.items()):
         file = getattr(module, "__file__", None)
-        if isinstance(file, str) and file.endswith(".py") and name != "__main__" and _is_own(file):
+        if not isinstance(file, str) or not file.endswith(".py") or name == "__main__":
+            continue
+        # some modules that torch makes up call themselves a file of no folder
+        if (os.path.isabs(file) or os.path.isfile(file)) and _is_own(file):
             found[os.path.abspath(file)] = name
     found.pop(main, None)
     others = sorted(found, key=lambda path: (found[path], path))

@@ -30,7 +30,7 @@ VERSION = 1
 _HEAD = struct.Struct("<12sI32sQ")
 _START_OF_CHECKED = 12 + 4 + 32
 _CHUNK = 1 << 22
-_MAX_HEADER_BYTES = 1 << 30
+_MAX_HEADER_BYTES = 1 << 27
 
 
 def write_step_file(path: Path, header: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]) -> None:

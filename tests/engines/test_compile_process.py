@@ -124,7 +124,7 @@ def test_progress_is_told_while_the_compiler_works(compiler):
     [
         ("raise NotImplementedError('no such operator')", "error", "NotImplementedError: no such operator"),
         ("print('x.cpp:3:1: error: no match for f()'); raise RuntimeError", "error", "refuses .*: no match for f()"),
-        ("raise OSError(28, 'No space left on device')", "error", "no room on the disk"),
+        ("raise OSError(28, 'No space left on device')", "space", "no room on the disk"),
         ("raise MemoryError", "memory", "ran out of memory"),
         ("import os; os.abort()", "crash", "ended by SIGABRT"),
         ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "crash", "ended by SIGKILL, as the system does"),

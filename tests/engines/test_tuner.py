@@ -160,6 +160,14 @@ def test_being_out_of_memory_is_not_remembered(clock, engines, tuned):
     assert failures == {"bad": "the compiler crashed"}
 
 
+def test_a_choice_for_which_candidates_lacked_memory_says_that_it_is_to_be_made_again(clock, engines, tuned):
+    engines(big=PretendedEngine(clock, fail=MemoryError()))
+
+    (note,) = tuned().report.notes
+
+    assert "lacked memory" in note
+
+
 def test_a_known_failure_is_not_tried_again(clock, engines, tuned):
     engine = PretendedEngine(clock)
     engines(fast=engine)

@@ -205,3 +205,20 @@ def test_a_call_of_the_host_is_for_this_process_only():
 def test_what_is_no_plain_value_cannot_be_extra():
     with pytest.raises(TypeError, match="plain values, not of object"):
         key_of(extra={"thing": object()})
+
+
+def test_a_precision_that_was_set_in_the_newer_way_is_no_error():
+    program = """
+        import torch
+        from tests.executables.test_key import key_of
+
+        before = key_of().digest
+        torch.backends.mkldnn.matmul.fp32_precision = "bf16"
+        after = key_of().digest
+        assert before != after
+    """
+    newer = getattr(torch.backends.mkldnn, "matmul", None)
+    if not hasattr(newer, "fp32_precision"):
+        pytest.skip("this version of torch has no such setting")
+
+    subprocess.run([sys.executable, "-c", textwrap.dedent(program)], check=True)

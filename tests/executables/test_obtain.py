@@ -179,6 +179,65 @@ def test_a_compiler_that_fails_is_told_and_remembered(step, tmp_path, interprete
     assert interpreted_engine.calls == ["compile"]
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        OSError(28, "No space left on device"),
+        CompileFailure("memory", "the compiler ran out of memory"),
+        CompileFailure("space", "there is no room on the disk to compile in"),
+    ],
+)
+def test_what_may_be_better_tomorrow_is_not_remembered(step, tmp_path, interpreted_engine, monkeypatch, error):
+    def fail(*args, **kwargs):
+        interpreted_engine.calls.append("compile")
+        raise error
+
+    monkeypatch.setattr(interpreted_engine, "compile", fail)
+
+    found = [step.obtain("interpreted", tmp_path) for _ in range(2)]
+
+    assert [(obtained.origin, codes(obtained)) for obtained in found] == [("replay", ["E001"])] * 2
+    assert interpreted_engine.calls == ["compile", "compile"]
+
+
+@pytest.mark.parametrize("engine", ["auto", "interpreted"])
+def test_no_room_for_temporary_files_ends_in_replay(step, tmp_path, interpreted_engine, monkeypatch, engine):
+    def full(*args, **kwargs):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("porting.executables.folders.tempfile.mkdtemp", full)
+
+    obtained = step.obtain(engine, tmp_path)
+
+    assert (obtained.origin, codes(obtained)) == ("replay", ["E001"])
+
+
+def test_an_example_that_cannot_be_made_ends_tuning_in_replay(step, tmp_path, interpreted_engine, monkeypatch):
+    def fail():
+        raise MemoryError
+
+    monkeypatch.setattr(step, "make_trial", fail)
+
+    obtained = step.obtain("auto", tmp_path)
+
+    assert (obtained.origin, codes(obtained)) == ("replay", ["E001"])
+
+
+def test_an_executable_is_spared_where_memory_lacks_to_load_it(step, tmp_path, interpreted_engine, monkeypatch):
+    step.obtain("interpreted", tmp_path)
+
+    def load(graph, request, folder):
+        raise MemoryError
+
+    with monkeypatch.context() as lacking:
+        lacking.setattr(interpreted_engine, "load", load)
+        refused = step.obtain("ready", tmp_path)
+
+    assert (refused.origin, codes(refused)) == ("replay", ["E001"])
+    assert step.obtain("ready", tmp_path).origin == "hit"
+
+
 def test_a_program_that_computes_something_else_is_not_used(step, tmp_path, interpreted_engine, monkeypatch):
     class Wrong(ReplayExecutable):
         def run(self, *args, **kwargs):

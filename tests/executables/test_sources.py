@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import types
 
 import pytest
 
@@ -43,6 +44,21 @@ def test_files_are_those_of_the_user_the_main_program_s_first(recorded, tmp_path
     assert names == ["train.py", "settings.py", "conf.yaml"]
     assert recorded["program"] == str(tmp_path / "train.py")
     assert recorded["files"][str(tmp_path / "settings.py")] == "dropout = 0.1\n"
+
+
+def test_a_folder_that_was_removed_under_the_program_is_no_error(tmp_path, monkeypatch):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+
+    assert record_sources()["folder"] == ""
+
+
+def test_a_module_that_was_made_up_is_no_file_of_the_user():
+    made_up = types.ModuleType("made_up")
+    made_up.__file__ = "_made_up.py"
+
+    assert not [path for path in user_files({"made_up": made_up}) if path.endswith("_made_up.py")]
 
 
 def test_secrets_are_left_out(recorded):
