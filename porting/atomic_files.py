@@ -32,6 +32,10 @@ def replacing_file(path: Union[str, os.PathLike[str]]) -> Iterator[BinaryIO]:
             file.flush()
             os.fsync(file.fileno())
         os.replace(unfinished, destination)
+    except OSError as error:
+        if error.filename == str(unfinished):  # nobody knows that name
+            error.filename = str(destination)
+        raise
     finally:
         if unfinished.exists():
             unfinished.unlink()

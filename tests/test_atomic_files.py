@@ -34,6 +34,15 @@ def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
     assert (tmp_path / "file").read_bytes() == b"old"
 
 
+def test_a_folder_that_is_not_there_is_said_with_the_name_that_was_given(tmp_path):
+    path = tmp_path / "absent" / "file"
+
+    with pytest.raises(FileNotFoundError) as caught, replacing_file(path):
+        pass
+
+    assert caught.value.filename == str(path)
+
+
 def test_a_link_to_a_file_stays_a_link(tmp_path):
     (tmp_path / "folder").mkdir()
     (tmp_path / "link").symlink_to(Path("folder", "file"))

@@ -175,7 +175,7 @@ def _row(record: ExecutorRecord) -> Tuple[str, ...]:
     rate = f"{record.num_samples / record.call_seconds:,.0f}" if record.call_seconds and record.num_calls else "-"
     return (
         record.name,
-        "not compiled" if record.compiled_at is None else _clock(record.compiled_at),
+        "not compiled" if record.compiled_at is None else _clock(record.compiled_at)[:16].replace("T", " "),
         "-" if record.compile_seconds is None else f"{record.compile_seconds:.2f}",
         record.engine or "-",
         record.cache,

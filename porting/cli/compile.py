@@ -21,11 +21,12 @@ it there if the model, the batch and the options are the same.
 a session:
   $ porting compile model.step
   model.step: training step of train.py:make, batch 100
-  aot, compiled in 14.2 s
   ...
+  aot: 1.6x replay (chosen of 3, 0 of them out, in 14 s): compiled and kept in the cache (...)
   $ python train.py
 
 exit status: 0 when there is an executable, 1 when the step has to be replayed
+although another engine was asked for
 """
 
 
@@ -61,7 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
     if obtained.tuning is not None:
         print(obtained.tuning)
     seconds = ", ".join(f"{what} {time:.2f} s" for what, time in obtained.seconds.items())
-    print(f"{obtained.summary}: {_ORIGINS[obtained.origin]} ({seconds})")
+    print(f"{obtained.summary}: {_ORIGINS[obtained.origin]}" + (f" ({seconds})" if seconds else ""))
     return 0 if obtained.origin != "replay" or obtained.tuning is not None or arguments.engine == "replay" else 1
 
 

@@ -83,7 +83,9 @@ def test_everything_that_is_asked_for_is_written(program, tmp_path, capsys):
     assert content["complete"] is True
     assert (tmp_path / "html").read_text().startswith("<!DOCTYPE html>")
     assert (tmp_path / "png").read_bytes().startswith(b"\x89PNG")
-    assert "all: replay, 2 steps a call" in capsys.readouterr().out
+    output = capsys.readouterr()
+    assert "all: replay, 2 steps a call" in output.out
+    assert output.err.endswith(f"wrote {tmp_path / 'json'}\nwrote {tmp_path / 'html'}\nwrote {tmp_path / 'png'}\n")
 
 
 def test_an_earlier_run_is_compared_with(program, tmp_path, capsys):

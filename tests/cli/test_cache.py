@@ -135,7 +135,7 @@ def test_a_key_that_there_is_not_is_a_finding(words, store, capsys):
 
 def test_without_executables_there_is_no_last_one(tmp_path, capsys):
     assert main(["cache", "why", "--dir", str(tmp_path)]) == 1
-    assert "E010" in capsys.readouterr().err
+    assert "error[E010]: there are no executables" in capsys.readouterr().err
 
 
 # -- clear -------------------------------------------------------------------------------------------------------------

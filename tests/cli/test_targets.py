@@ -52,6 +52,10 @@ class Parts:
     model, loss, batch = make()[:3]
 
 
+class Empty:
+    pass
+
+
 parts, ready, model, number, short = Parts(), make(), Net(4, 3), 5, (1, 2)
 wrong_model, wrong_loss = (5, None, (torch.ones(1),)), (Net(4, 3), 5, (torch.ones(1),))
 no_batch, bad_optimizer = {"model": Net(4, 3)}, (Net(4, 3), None, torch.ones(2, 4), 0.1)
@@ -111,6 +115,7 @@ def test_a_text_of_another_form_is_refused(folder, text):
     ("text", "said"),
     [
         ("train_of_tests.py:make", "did you mean `train_of_test.py`"),
+        ("no.py:make", "give a target as"),
         ("train_of_test.py:mak", "did you mean `make`"),
         ("train_of_test.py:zzz", "name one of its functions: make, fixed"),
         ("no_such_module_at_all:make", "there is no module"),
@@ -123,6 +128,12 @@ def test_what_is_not_there_is_named_with_what_is(folder, text, said):
 
     assert error.code == "E020"
     assert said in str(error)
+
+
+def test_a_class_that_is_no_target_is_shown_at_its_line(folder):
+    error = error_of("train_of_test.py:Empty")
+
+    assert (error.code, error.finding.place.line) == ("E022", 1 + TRAIN[: TRAIN.index("class Empty")].count("\n"))
 
 
 @pytest.mark.parametrize(("name", "line"), [("fails", 32), ("stops", 36)])

@@ -95,7 +95,7 @@ def run(block: Block, names: Dict[str, Any]) -> Tuple[str, Optional[str]]:
 
 def without_measures(text: str) -> List[str]:
     """Leave out of a text what differs from run to run and from machine to machine: times, rates, folders, spacing."""
-    text = re.sub(r"\d{4}-\d\d-\d\dT\S+|\d[\d,]*\.\d+|\d+,\d+|\b\d+(?=$)", "N", text, flags=re.MULTILINE)
+    text = re.sub(r"\d{4}-\d\d-\d\d[T ]\S+|\d[\d,]*\.\d+|\d+,\d+|\b\d+(?=$)", "N", text, flags=re.MULTILINE)
     return [" ".join(line.split()) for line in text.strip().splitlines()]
 
 
