@@ -90,10 +90,11 @@ class ExecutableStore:
 
     def _opened(self, digest: str, sections: Optional[Mapping[str, str]]) -> Optional[Entry]:
         folder = self.programs / digest
+        was_there = folder.is_dir()
         try:
-            held = os.open(folder / MANIFEST, os.O_RDONLY)
+            held = _open_manifest(folder)
         except FileNotFoundError:
-            if folder.is_dir():
+            if was_there and folder.is_dir():
                 self._report_damaged(digest, "the manifest is missing")
             return None
         except OSError as error:
@@ -326,6 +327,16 @@ def _is_at(descriptor: int, path: Path) -> bool:
         return os.path.samestat(os.fstat(descriptor), os.stat(path))
     except OSError:
         return False
+
+
+def _open_manifest(folder: Path) -> int:
+    try:
+        return os.open(folder / MANIFEST, os.O_RDONLY)
+    except FileNotFoundError:
+        if not folder.is_dir():
+            raise
+        # another process may have put the whole entry there in the meantime
+        return os.open(folder / MANIFEST, os.O_RDONLY)
 
 
 def _touch(path: Path) -> None:

@@ -112,6 +112,7 @@ def commands_of(page: Path) -> Iterator[str]:
 def test_the_programs_of_a_page_do_what_it_shows(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("PORTING_DEVICE")
+    monkeypatch.setenv("PORTING_CACHE_DIR", str(tmp_path / "none"))  # what other tests keep is not shown
     names: Dict[str, Any] = {"__name__": "__main__"}
 
     for block in blocks_of(page):
