@@ -11,7 +11,7 @@ from typing import Any, Dict, List, Mapping, Optional
 import porting
 from porting.process import usable_cores
 
-__all__ = ["describe_machine", "machine_differences"]
+__all__ = ["describe_machine", "machine_differences", "processor_name"]
 
 _COMPARED = ("processor", "num_cores", "system", "python", "torch", "porting", "omp_num_threads")
 
@@ -19,7 +19,7 @@ _COMPARED = ("processor", "num_cores", "system", "python", "torch", "porting", "
 def describe_machine() -> Dict[str, Any]:
     """Return what this machine is and how busy it is, as plain values; None where it does not tell."""
     return {
-        "processor": _processor(),
+        "processor": processor_name(),
         "num_cores": usable_cores(),
         "memory_bytes": _memory_bytes(),
         "system": f"{platform.system()} {platform.machine()}",
@@ -44,7 +44,7 @@ def machine_differences(earlier: Mapping[str, Any], later: Mapping[str, Any]) ->
     ]
 
 
-def _processor() -> str:
+def processor_name() -> str:
     """Name the processor; Linux knows it better than Python does."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()

@@ -24,6 +24,7 @@ from torch import nn
 
 import porting.simulator as poptorch
 from porting.adapters import LossInForward, to_backend_optimizer
+from porting.bench.machine import processor_name
 from porting.command_line import count
 from porting.interleaved import Interval, Timing, ratio, time_interleaved
 from porting.models import make_cnn, make_mlp
@@ -257,7 +258,7 @@ def _machinery(results: Sequence[Result]) -> str:
 def _conditions() -> Dict[str, Any]:
     return {
         "schema": 2,
-        "machine": _processor(),
+        "machine": processor_name(),
         "num_cores": os.cpu_count(),
         "python": platform.python_version(),
         "torch": torch.__version__,
@@ -265,16 +266,6 @@ def _conditions() -> Dict[str, Any]:
         "dtype": "float32",
         "load_average": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
     }
-
-
-def _processor() -> str:
-    """Name the processor; Linux knows it better than Python does."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        lines = []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
 
 
 def _timing_dict(timing: Timing) -> Dict[str, Any]:

@@ -178,11 +178,7 @@ class DeviceFunctions(TorchFunctionMode):
         if not isinstance(dtype, torch.dtype):
             name = dtype if isinstance(dtype, str) else f"{dtype.__module__}.{dtype.__name__}"
             name = re.sub(r"torch\.(ipu|cuda)\.", "torch.", name)
-            dtype = (
-                torch.tensor([], device="cpu")
-                .type(name.replace("torch.ipu.", "torch.").replace("torch.cuda.", "torch."))
-                .dtype
-            )
+            dtype = torch.tensor([], device="cpu").type(name).dtype
         return tensor.to(dtype)
 
     def _print(self, tensor: DeviceTensor, **_kwargs: Any) -> str:

@@ -19,6 +19,7 @@ import torch
 from ..capture import StepGraph
 from ..capture.device_operators import device_operator
 from ..capture.graph_flow import is_half, output_nodes, tensor_memory
+from .call_guards import to_work_on
 from .call_plan import CallPlan, Turn
 from .device_state import DeviceState
 
@@ -154,8 +155,7 @@ class BatchedTurns:
         first = turns[0].position
         if all(turn.position == first + number for number, turn in enumerate(turns)):
             rows = slices.narrow(0, first, len(turns))
-            is_shared = index in self._written_inputs or (self._trains and tensor.is_inference())
-            return rows.clone() if is_shared else rows
+            return to_work_on(rows, is_written=index in self._written_inputs, trains=self._trains)
         return slices[[turn.position for turn in turns]]
 
 

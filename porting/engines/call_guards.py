@@ -10,7 +10,7 @@ import torch
 
 from .device_state import DeviceState
 
-__all__ = ["narrow", "own", "own_random_stream", "undisturbed"]
+__all__ = ["narrow", "own", "own_random_stream", "to_work_on", "undisturbed"]
 
 
 def narrow(tensor: torch.Tensor, position: int, num_slices: int) -> torch.Tensor:
@@ -19,6 +19,12 @@ def narrow(tensor: torch.Tensor, position: int, num_slices: int) -> torch.Tensor
         return tensor
     rows = tensor.shape[0] // num_slices
     return tensor.narrow(0, position * rows, rows)
+
+
+def to_work_on(rows: torch.Tensor, *, is_written: bool, trains: bool) -> torch.Tensor:
+    """Return rows of an input as a graph may use them: a copy where it writes to them or autograd cannot keep them."""
+    # autograd keeps no tensor that was made under `torch.inference_mode`
+    return rows.clone() if is_written or (trains and rows.is_inference()) else rows
 
 
 def own(result: torch.Tensor, shared: AbstractSet[int]) -> torch.Tensor:

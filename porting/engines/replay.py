@@ -12,7 +12,7 @@ from ..capture import StepGraph
 from ..capture.graph_flow import constant_outputs, is_half
 from ..diagnostics import Place
 from .batched_turns import BatchedTurns
-from .call_guards import narrow, own, own_random_stream, undisturbed
+from .call_guards import narrow, own, own_random_stream, to_work_on, undisturbed
 from .call_plan import CallPlan, OutputCollector, Turn
 from .device_state import DeviceState
 from .executable import BuildRequest
@@ -191,12 +191,11 @@ class ReplayExecutable:
 
     def _rows(self, inputs: Sequence[torch.Tensor], turn: Turn, plan: CallPlan) -> List[torch.Tensor]:
         """Cut the rows of one micro-batch out of `inputs`, and copy what the graph writes to."""
-        batch = [narrow(tensor, turn.position, plan.num_slices) for tensor in inputs]
-        for index, tensor in enumerate(batch):
-            # autograd keeps no tensor that was made under `torch.inference_mode`
-            if index in self._written_inputs or (self._trains and tensor.is_inference()):
-                batch[index] = tensor.clone()
-        return batch
+        rows = (narrow(tensor, turn.position, plan.num_slices) for tensor in inputs)
+        return [
+            to_work_on(tensor, is_written=index in self._written_inputs, trains=self._trains)
+            for index, tensor in enumerate(rows)
+        ]
 
     def _micro_batch(
         self, state: DeviceState, turn: Turn, batch: Sequence[torch.Tensor], scaling: float
