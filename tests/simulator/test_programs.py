@@ -41,8 +41,15 @@ def lines_of(*words, **variables):
 
 
 def records_of(*words, **variables):
-    """Read the JSON record that each instance of a program prints, in the order of the instances."""
-    records = [json.loads(line) for line in lines_of(*words, **variables)]
+    """Read the JSON record that each instance of a program prints, in the order of the instances.
+
+    Instances share the output: the end of a line may come after another instance's record.
+    """
+    text, records = porting_run(*words, **variables).stdout.strip(), []
+    while text:
+        record, end = json.JSONDecoder().raw_decode(text)
+        records.append(record)
+        text = text[end:].lstrip()
     return sorted(records, key=lambda record: record["index"])
 
 
