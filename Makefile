@@ -54,5 +54,5 @@ clean: ## remove what was built, but not .venv
 $(READY): setup.cfg pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet "$$(grep '^torch==' constraints.txt)"
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[bench,recipes,dev]'
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[bench,recipes,hf,dev]'
 	touch $@

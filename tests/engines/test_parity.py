@@ -161,3 +161,25 @@ def test_the_coarsest_type_of_the_graph_counts(dtype, working):
             return x.to(dtype) * 2
 
     assert working_type(capture_step(Model(), [torch.ones(2)], mode="inference")) == working
+
+
+def test_an_optimizer_that_makes_steps_of_noise_may_make_them_to_the_other_side(compare):
+    def turn_round(state, results, call):
+        moved = 1e-3 * state.slots["conv.bias"]["Accl1"].sign()
+        state.parameters["conv.bias"].add_(2 * moved if call == 1 else 0.0)
+
+    assert compare(lambda graph: Changed(graph, turn_round), kind="ADAM", learning_rate=1e-3).holds
+
+
+def test_a_weight_of_noise_that_moves_further_than_a_step_is_found_out(compare):
+    def move_far(state, results, call):
+        state.parameters["conv.bias"].add_(0.1)
+
+    assert not compare(lambda graph: Changed(graph, move_far), kind="ADAM", learning_rate=1e-3).holds
+
+
+def test_a_step_of_adam_to_the_wrong_side_is_found_out(compare):
+    def turn_round(state, results, call):
+        state.parameters["last.weight"].add_(-2e-3 * state.slots["last.weight"]["Accl1"].sign())
+
+    assert not compare(lambda graph: Changed(graph, turn_round), kind="ADAM", learning_rate=1e-3).holds
