@@ -9,12 +9,23 @@ import importlib
 from typing import TYPE_CHECKING, Any, List
 
 if TYPE_CHECKING:
-    from porting.adapters import FixedBatchDataset, LossInForward, SchedulerBridge
+    from porting.adapters import (
+        FixedBatchDataset,
+        LossInForward,
+        SchedulerBridge,
+        load_chainer_npz,
+        masked_accuracy,
+        partition,
+        sum_over_instances,
+    )
     from porting.api import PortedModel, to_ipu
     from porting.capture import StepGraph, capture_step
     from porting.compute_mode import ComputeMode
     from porting.diagnostics import Finding, PortingError, render
+    from porting.exports import export
     from porting.options import PortOptions
+    from porting.planning import memory_report
+    from porting.process import Instance, this_instance
     from porting.training_loop import fit
 
 __version__ = "0.1.0"
@@ -23,6 +34,7 @@ __all__ = [
     "ComputeMode",
     "Finding",
     "FixedBatchDataset",
+    "Instance",
     "LossInForward",
     "PortOptions",
     "PortedModel",
@@ -30,8 +42,15 @@ __all__ = [
     "SchedulerBridge",
     "StepGraph",
     "capture_step",
+    "export",
     "fit",
+    "load_chainer_npz",
+    "masked_accuracy",
+    "memory_report",
+    "partition",
     "render",
+    "sum_over_instances",
+    "this_instance",
     "to_ipu",
 ]
 
@@ -39,6 +58,7 @@ _MODULES = {
     "ComputeMode": "porting.compute_mode",
     "Finding": "porting.diagnostics",
     "FixedBatchDataset": "porting.adapters",
+    "Instance": "porting.process",
     "LossInForward": "porting.adapters",
     "PortOptions": "porting.options",
     "PortedModel": "porting.api",
@@ -46,8 +66,15 @@ _MODULES = {
     "SchedulerBridge": "porting.adapters",
     "StepGraph": "porting.capture",
     "capture_step": "porting.capture",
+    "export": "porting.exports",
     "fit": "porting.training_loop",
+    "load_chainer_npz": "porting.adapters",
+    "masked_accuracy": "porting.adapters",
+    "memory_report": "porting.planning",
+    "partition": "porting.adapters",
     "render": "porting.diagnostics",
+    "sum_over_instances": "porting.adapters",
+    "this_instance": "porting.process",
     "to_ipu": "porting.api",
 }
 

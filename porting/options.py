@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import importlib
 import math
 import os
 from dataclasses import dataclass, field
-from typing import Any, Iterator, List, NamedTuple, Optional, Union
+from types import MappingProxyType
+from typing import Any, Callable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 import torch
 
 from porting.diagnostics import OptionError, caller_place
+from porting.process import this_instance
 
 __all__ = ["DEVICES", "PortOptions", "requested_device", "require_precision", "to_poptorch"]
 
@@ -27,6 +30,8 @@ _CHOICES = {
 }
 _COUNTS = ("micro_batch", "accumulation", "replicas", "device_iterations", "output_every")
 _MAX_SEED = 2**64 - 1
+# PopART's RecomputationType.RecomputeAll: keep what is marked; pipelines have a type of their own by default
+_RECOMPUTE_ALL = 4
 
 
 @dataclass(frozen=True)
@@ -44,7 +49,16 @@ class PortOptions:
     else replays the graph at once; "auto" measures which way is the fastest, for at most `tuning_seconds` when a graph
     is compiled for the first time, and keeps the result; or the name of an engine. The environment variable
     PORTING_ENGINE changes the default.
-    `computation_order` names what the simulator computes a second time instead of keeping it for the backward pass.
+
+    `stages` cuts the model into a pipeline: {"decoder": 1, "head": 0} begins a stage on IPU 1 where the module `decoder`
+    is called, and another on IPU 0 where `head` is; what comes before the first is on IPU 0. The names are those of
+    `model.named_modules()`, in the order in which the model runs. A pipeline of N stages trains with an accumulation of
+    at least 2 N - 1. Inference is pipelined where `device_iterations` fill it, and else runs stage after stage. Losses
+    and gradients are those without stages.
+    `recompute` names modules whose output an IPU keeps for the backward pass, which computes what lies between again;
+    with stages it keeps what enters a stage besides, and nothing else. It says so to the compiler of the device, and
+    changes no result. `computation_order` does the same for the memory of the simulator's own machine, chooses what to
+    keep by itself, and says nothing to a device.
 
     >>> options = PortOptions(micro_batch=4, accumulation=8, replicas=2, device_iterations=3)
     >>> options.samples_per_step, options.samples_per_call, options.micro_batches_per_call
@@ -65,12 +79,17 @@ class PortOptions:
     engine: str = field(default_factory=lambda: os.environ.get("PORTING_ENGINE") or "ready")
     tuning_seconds: float = 180.0
     computation_order: str = "none"
+    stages: Optional[Mapping[str, int]] = field(default=None, hash=False)
+    recompute: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         """Check every value and name all that are wrong at once."""
         problems = _problems(self) or _output_period_problems(self)
         if problems:
             raise _option_error(problems)
+        # copies, which nobody changes after they were checked
+        object.__setattr__(self, "stages", dict(self.stages) if self.stages else None)
+        object.__setattr__(self, "recompute", tuple(self.recompute))
 
     @property
     def samples_per_step(self) -> int:
@@ -92,6 +111,24 @@ class PortOptions:
         """Micro-batches that one training call is cut into."""
         return self.accumulation * self.replicas * self.device_iterations
 
+    @property
+    def stage_ipus(self) -> Tuple[int, ...]:
+        """The IPU of each stage of the pipeline, in order; modules that follow each other on one IPU are one stage.
+
+        >>> PortOptions(stages={"blocks.2": 1, "blocks.3": 1, "head": 0}).stage_ipus
+        (0, 1, 0)
+        """
+        ipus = [0]
+        for ipu in (self.stages or {}).values():
+            if ipu != ipus[-1]:
+                ipus.append(ipu)
+        return tuple(ipus)
+
+    @property
+    def num_ipus(self) -> int:
+        """IPUs that a replica is spread over."""
+        return max(self.stage_ipus) + 1
+
     def replace(self, **changes: Any) -> PortOptions:
         """Return a copy with some values changed, checked like any other.
 
@@ -101,16 +138,17 @@ class PortOptions:
         return dataclasses.replace(self, **changes)
 
 
-def to_poptorch(options: PortOptions, backend: Any, *, training: bool) -> Any:
+def to_poptorch(options: PortOptions, backend: Any, *, training: bool, popdist: str = "popdist") -> Any:
     """Make the `Options` object of `backend` (a module with PopTorch's API) that means the same as `options`.
 
-    An inference executor takes no accumulation and returns every row. Raises OptionError: P001 for a precision that no
-    such backend has, P004 for an engine choice that `backend` cannot take.
+    An inference executor takes no accumulation and returns every row. Where a launcher has started several instances of
+    the program, the options hold the place of this one, so that gradients are joined over all; `popdist` is the name of
+    the backend's module for them. Raises OptionError: P001 for a precision that no such backend has, P002 for another
+    number of replicas than the launcher's, P004 for an engine choice that `backend` cannot take.
     """
     require_precision(options, backend)
-    vendor = backend.Options()
+    vendor = _options_of_instance(options, backend, popdist)
     vendor.deviceIterations(options.device_iterations)
-    vendor.replicationFactor(options.replicas)
     vendor.broadcastBuffers(options.broadcast_buffers)
     if training:
         vendor.Training.gradientAccumulation(options.accumulation)
@@ -124,6 +162,7 @@ def to_poptorch(options: PortOptions, backend: Any, *, training: bool) -> Any:
         vendor.enableExecutableCaching(os.fspath(options.cache_dir))
     _set_engine(vendor, options, backend)
     _set_computation_order(vendor, options, backend)
+    _set_pipeline(vendor, options, backend, training=training)
     if options.precision == "bfloat16":
         vendor.useAutocast(torch.bfloat16)
     return vendor
@@ -180,6 +219,8 @@ def _problems(options: PortOptions) -> List[_Problem]:
     accepted["engine"] = "'ready', 'auto', or the name of an engine"
     accepted["tuning_seconds"] = "a number above 0"
     accepted["computation_order"] = "'none', 'chen', 'gttime', 'gtmem' or another policy"
+    accepted["stages"] = "None, or names of modules with their IPU: 0, 1, ... without a gap"
+    accepted["recompute"] = "a list of names of modules, each once"
     values = {name: getattr(options, name) for name in accepted}
     return [
         _Problem(f"`{name}` is {value!r}", f"{name}: {accepted[name]}")
@@ -199,8 +240,8 @@ def _is_acceptable(name: str, value: Any) -> bool:
         return value is None or (_is_integer(value) and 0 <= value <= _MAX_SEED)
     if name == "cache_dir":
         return value is None or (isinstance(value, (str, os.PathLike)) and bool(os.fspath(value)))
-    if name == "tuning_seconds":
-        return _is_seconds(value)
+    if name in _OTHER_CHECKS:
+        return _OTHER_CHECKS[name](value)
     return isinstance(value, str) and bool(value)
 
 
@@ -237,8 +278,59 @@ def _is_seconds(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < math.inf
 
 
+def _are_stages(value: Any) -> bool:
+    """Tell whether `value` is None or names modules with IPUs of which none up to the last is left out."""
+    if not isinstance(value, Mapping):
+        return value is None
+    are_names = all(isinstance(name, str) and name for name in value)
+    are_numbers = all(_is_integer(ipu) and ipu >= 0 for ipu in value.values())
+    return are_names and are_numbers and {0, *value.values()} == set(range(max([0, *value.values()]) + 1))
+
+
+def _are_names(value: Any) -> bool:
+    is_list = isinstance(value, (list, tuple))
+    return is_list and all(isinstance(name, str) and name for name in value) and len(set(value)) == len(value)
+
+
+_OTHER_CHECKS: Mapping[str, Callable[[Any], bool]] = MappingProxyType(
+    {"tuning_seconds": _is_seconds, "stages": _are_stages, "recompute": _are_names}
+)
+
+
 def _listed(names: Any) -> str:
     return ", ".join(repr(name) for name in names)
+
+
+def _options_of_instance(options: PortOptions, backend: Any, popdist: str) -> Any:
+    """Make the backend's `Options` with the replicas of this process and its place among those that train together.
+
+    poprun's instances get the options of popdist, which know their device, too. torchrun tells no more than the place.
+    """
+    if "POPDIST_NUM_TOTAL_REPLICAS" in os.environ:
+        launcher = importlib.import_module(popdist)
+        _check_replicas(options, launcher.getNumLocalReplicas())
+        launcher.init()
+        # a model that begins blocks by itself takes what the launcher gives it
+        return importlib.import_module(f"{popdist}.poptorch").Options(options.num_ipus if options.stages else None)
+    vendor = backend.Options()
+    vendor.replicationFactor(options.replicas)
+    instance = this_instance()
+    if instance.size > 1:
+        vendor.Distributed.configureProcessId(instance.index, instance.size)
+    return vendor
+
+
+def _check_replicas(options: PortOptions, num_launched: int) -> None:
+    if options.replicas != num_launched:
+        raise OptionError.of(
+            "P002",
+            message=f"`replicas` is {options.replicas}, but the launcher gives each instance {num_launched}",
+            place=caller_place(),
+            help=(
+                f"use `PortOptions(replicas={num_launched})`",
+                f"or start it with `--num-replicas` = {options.replicas} x the number of instances",
+            ),
+        )
 
 
 def _set_output_mode(vendor: Any, options: PortOptions, backend: Any, *, training: bool) -> None:
@@ -270,6 +362,20 @@ def _set_computation_order(vendor: Any, options: PortOptions, backend: Any) -> N
             message=f"`{_module_name(backend)}` has no `computation_order` {options.computation_order!r}",
             help="mark what it keeps with `poptorch.recomputationCheckpoint`, or run on the simulator",
         )
+
+
+def _set_pipeline(vendor: Any, options: PortOptions, backend: Any, *, training: bool) -> None:
+    """Let blocks be stages, and outside of a pipeline forget all but checkpoints where the options ask for that."""
+    ipus = options.stage_ipus
+    if len(ipus) > 1:
+        is_pipelined = training or options.device_iterations >= len(ipus)
+        strategy = backend.PipelinedExecution if is_pipelined else backend.ShardedExecution
+        # a stage is known by its IPU, unless the pipeline comes back to one
+        auto_stage = backend.AutoStage.SameAsIpu if len(set(ipus)) == len(ipus) else backend.AutoStage.AutoIncrement
+        vendor.setExecutionStrategy(strategy(auto_stage))
+        vendor.autoRoundNumIPUs(True)
+    elif options.recompute and training:
+        vendor._Popart.set("autoRecomputation", _RECOMPUTE_ALL)
 
 
 @contextlib.contextmanager

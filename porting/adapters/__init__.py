@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, List
 if TYPE_CHECKING:
     from porting.adapters.backends import Backend, find_backend
     from porting.adapters.batches import LoaderReport, to_ipu_dataloader
+    from porting.adapters.chainer_weights import load_chainer_npz
     from porting.adapters.checkpoints import (
         Checkpoint,
         load_checkpoint,
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
         save_checkpoint,
     )
     from porting.adapters.fixed_batch import FixedBatchDataset, count_real, masked_accuracy, masked_mean
+    from porting.adapters.instances import Share, partition, sum_over_instances
     from porting.adapters.loss import LossInForward
     from porting.adapters.loss_terms import LossTerm
     from porting.adapters.notices import PortingWarning, notify
@@ -39,20 +41,24 @@ _MODULES = {
     "PortingWarning": "notices",
     "PrecisionPlan": "precision",
     "SchedulerBridge": "schedules",
+    "Share": "instances",
     "apply_precision": "precision",
     "carry_state": "optimizer_state",
     "check_ignore_label": "padding_checks",
     "count_real": "fixed_batch",
     "default_optimizer": "optimizers",
     "find_backend": "backends",
+    "load_chainer_npz": "chainer_weights",
     "load_checkpoint": "checkpoints",
     "load_weights": "checkpoints",
     "masked_accuracy": "fixed_batch",
     "masked_mean": "fixed_batch",
     "note_batchnorm": "padding_checks",
     "notify": "notices",
+    "partition": "instances",
     "plain_state_dict": "checkpoints",
     "save_checkpoint": "checkpoints",
+    "sum_over_instances": "instances",
     "sync_hyper_parameters": "optimizers",
     "to_backend_optimizer": "optimizers",
     "to_ipu_dataloader": "batches",
@@ -69,20 +75,24 @@ __all__ = [
     "PortingWarning",
     "PrecisionPlan",
     "SchedulerBridge",
+    "Share",
     "apply_precision",
     "carry_state",
     "check_ignore_label",
     "count_real",
     "default_optimizer",
     "find_backend",
+    "load_chainer_npz",
     "load_checkpoint",
     "load_weights",
     "masked_accuracy",
     "masked_mean",
     "note_batchnorm",
     "notify",
+    "partition",
     "plain_state_dict",
     "save_checkpoint",
+    "sum_over_instances",
     "sync_hyper_parameters",
     "to_backend_optimizer",
     "to_ipu_dataloader",

@@ -26,12 +26,16 @@ _IMPORT_FAILURES = (ImportError, AssertionError, AttributeError, OSError, Runtim
 
 @dataclass(frozen=True)
 class Backend:
-    """A module with PopTorch's API and what runs behind it; `finding` is what its choice should tell the user."""
+    """A module with PopTorch's API and what runs behind it; `finding` is what its choice should tell the user.
+
+    `popdist` is the name of the module that tells a program's instances their places.
+    """
 
     module: Any
     name: str
     is_simulator: bool
     device_description: str
+    popdist: str = "popdist"
     finding: Optional[Finding] = None
 
 
@@ -101,6 +105,7 @@ def _simulator_backend(simulator: Union[ModuleType, Callable[[], Any]], finding:
         name=f"{_OWN_PACKAGE}.simulator",
         is_simulator=True,
         device_description="CPU simulator of an IPU",
+        popdist=f"{_OWN_PACKAGE}.simulator.companions.popdist",
         finding=finding,
     )
 

@@ -7,9 +7,10 @@ from typing import Any, Dict, List, Optional, Tuple
 
 import torch
 import torch.utils.data
-from torch.utils.data import BatchSampler, IterableDataset, RandomSampler, SequentialSampler
+from torch.utils.data import BatchSampler, DistributedSampler, IterableDataset, RandomSampler, SequentialSampler
 
 from porting.adapters.fixed_batch import FixedBatchDataset
+from porting.adapters.instances import is_shared_out
 from porting.adapters.notices import notify
 from porting.diagnostics import BatchError, Finding, OptionError, Severity, caller_place
 from porting.options import PortOptions
@@ -21,7 +22,8 @@ __all__ = ["LoaderReport", "to_ipu_dataloader"]
 class LoaderReport:
     """What one epoch of a converted loader covers; None where it cannot be known beforehand.
 
-    `samples` counts what the source yields, `padding_per_epoch` of them being padding of a `FixedBatchDataset`.
+    `samples` counts what the source yields, `padding_per_epoch` of them being padding of a `FixedBatchDataset`. Where
+    `instances` processes divide the source among themselves, samples and those lost are those of all of them.
     `ignored` says which settings of the source have no effect, and why.
 
     >>> LoaderReport(samples=10, samples_per_call=4, calls_per_epoch=2, samples_lost_per_epoch=2).percent_lost
@@ -35,6 +37,7 @@ class LoaderReport:
     padding_per_epoch: int = 0
     findings: Tuple[Finding, ...] = ()
     ignored: Tuple[str, ...] = ()
+    instances: int = 1
 
     @property
     def percent_lost(self) -> Optional[float]:
@@ -75,6 +78,10 @@ def to_ipu_dataloader(
     source loader's own `drop_last=True` agrees to what it drops itself, not to more. When the samples cannot be
     counted, the warning is B010.
 
+    **Instances.** Several processes that train together (`backend_options.Distributed`) divide the samples among
+    themselves, as the backend's DataLoader does, unless the dataset is a share of this process already (`partition`, or
+    torch's `DistributedSampler`).
+
     Raises BatchError: B005 when there are fewer samples than one call takes; B004 (or B010, not countable) for
     `drop_last=False` with samples that do not divide. Raises OptionError (P002) for arguments that contradict each
     other.
@@ -91,13 +98,16 @@ def to_ipu_dataloader(
     dataset, agreed_drop_last = settings.pop("dataset"), settings.pop("drop_last")
     sizes = _sizes(backend_options, _micro_batch(settings))
     samples = _num_samples(dataset, settings, sizes.micro_batch)
+    instances = _num_dividing(dataset, settings, backend_options)
+    samples_of_all = sizes.samples_per_call * instances
     report = LoaderReport(
         samples=samples,
         samples_per_call=sizes.samples_per_call,
-        calls_per_epoch=None if samples is None else samples // sizes.samples_per_call,
-        samples_lost_per_epoch=None if samples is None else samples % sizes.samples_per_call,
+        calls_per_epoch=None if samples is None else samples // samples_of_all,
+        samples_lost_per_epoch=None if samples is None else samples % samples_of_all,
         padding_per_epoch=dataset.num_padding if isinstance(dataset, FixedBatchDataset) else 0,
         ignored=tuple(ignored),
+        instances=instances,
     )
     _refuse_impossible(report, sizes, drop_last)
     if drop_last is None:
@@ -250,13 +260,24 @@ def _micro_batch(settings: Dict[str, Any]) -> int:
 
 
 def _sizes(backend_options: Any, micro_batch: int) -> PortOptions:
-    """Read from the vendor's options how samples are grouped; replicas that share their input count once."""
+    """Read from the vendor's options how samples are grouped; replicas that share their input count once.
+
+    Older SDKs know no replicas that share their input.
+    """
     return PortOptions(
         micro_batch=micro_batch,
         accumulation=backend_options.Training.gradient_accumulation,
-        replicas=backend_options.replication_factor // backend_options.input_group_size,
+        replicas=backend_options.replication_factor // getattr(backend_options, "input_group_size", 1),
         device_iterations=backend_options.device_iterations,
     )
+
+
+def _num_dividing(dataset: Any, settings: Dict[str, Any], backend_options: Any) -> int:
+    """Count the instances that the backend's loader divides `dataset` among; settle in `settings` whether it does."""
+    instances = int(backend_options.Distributed.numProcesses)
+    if instances > 1 and (is_shared_out(dataset) or isinstance(settings.get("sampler"), DistributedSampler)):
+        settings.setdefault("auto_distributed_partitioning", False)
+    return instances if settings.get("auto_distributed_partitioning", True) else 1
 
 
 def _num_samples(dataset: Any, settings: Dict[str, Any], micro_batch: int) -> Optional[int]:
@@ -279,12 +300,12 @@ def _length(sized: Any) -> Optional[int]:
 
 
 def _refuse_impossible(report: LoaderReport, sizes: PortOptions, drop_last: Optional[bool]) -> None:
-    if report.samples is not None and report.samples < report.samples_per_call:
+    if report.samples is not None and not report.calls_per_epoch:
         raise BatchError.of(
             "B005",
             message=f"the dataset has {report.samples} samples, but one call takes {report.samples_per_call}",
             place=caller_place(),
-            notes=_how_samples_are_grouped(sizes),
+            notes=(_how_samples_are_grouped(sizes), *_who_shares(report)),
             help=_ways_to_fill_a_call(report.samples, sizes),
         )
     if drop_last is False and report.samples_lost_per_epoch != 0:
@@ -312,6 +333,7 @@ def _note_dropped(report: LoaderReport, dataset: Any, agreed: int) -> Tuple[Find
     if lost <= agreed:
         return ()
     notes = [f"one call takes {report.samples_per_call} samples, and an epoch is {report.calls_per_epoch} calls"]
+    notes += _who_shares(report)
     if agreed:
         notes.append(f"with `drop_last=True` and its own batch size, the loader dropped {agreed}")
     if isinstance(dataset, FixedBatchDataset):
@@ -328,6 +350,10 @@ def _how_samples_are_grouped(sizes: PortOptions) -> str:
     )
 
 
+def _who_shares(report: LoaderReport) -> Tuple[str, ...]:
+    return (f"{report.instances} instances share the samples",) if report.instances > 1 else ()
+
+
 def _how_many_are_left(report: LoaderReport) -> str:
     if report.samples is None:
         return f"it is not known whether the samples fill calls of {report.samples_per_call}"
@@ -339,7 +365,7 @@ def _ways_to_lose_nothing(report: LoaderReport, *, countable: bool) -> Tuple[str
     if not countable:
         return ("load from a map-style dataset: `FixedBatchDataset` can pad its last batch",)
     return (
-        f"pad the last batch: `FixedBatchDataset(dataset, batch_size={report.samples_per_call})`",
+        f"pad the last batch: `FixedBatchDataset(dataset, batch_size={report.samples_per_call * report.instances})`",
         f"or choose sizes whose product divides {report.samples}",
     )
 

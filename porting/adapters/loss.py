@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import copy
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any, Callable, ContextManager, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import torch
 from torch import nn
@@ -16,6 +16,7 @@ from porting.adapters.loss_terms import Losses, LossTerm, as_terms, function_nam
 from porting.adapters.precision import cast_floats
 from porting.adapters.print_guard import PrintGuard
 from porting.adapters.returned_loss import as_scalar, find_loss, with_loss
+from porting.adapters.tracing_answer import tracing_announced
 from porting.diagnostics import OptionError, PortingError, caller_place
 
 __all__ = ["LossInForward"]
@@ -127,8 +128,7 @@ class LossInForward(nn.Module):
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Run the model and its loss; see the class."""
         plan = self._loss_plan
-        guard: ContextManager[Any] = PrintGuard() if plan.is_on_device() else nullcontext()
-        with guard:
+        with _tracing() if plan.is_on_device() else nullcontext():
             if plan.terms is None:
                 return _call_with_own_loss(plan, args, kwargs)
             return _call_with_added_loss(plan, args, kwargs)
@@ -170,6 +170,13 @@ class LossInForward(nn.Module):
         # torch 2.0 does not know `assign`
         extra = {"assign": True} if assign else {}
         return self._loss_plan.model.load_state_dict(state_dict, strict=strict, **extra)
+
+
+@contextmanager
+def _tracing() -> Iterator[None]:
+    """Run a `forward` that a device records: nothing may be printed, and who asks learns that it is traced."""
+    with PrintGuard(), tracing_announced():
+        yield
 
 
 def _share_state(wrapper: nn.Module, plan: _Plan) -> None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Mapping, Sequence, Tuple
+import math
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import torch
 from torch import nn
 
 from porting.adapters.notices import notify
 from porting.adapters.optimizer_state import carry_state, parameter_names
-from porting.diagnostics import Finding, Severity, UnsupportedOptimizerError, caller_place
+from porting.diagnostics import Finding, OptionError, Severity, UnsupportedOptimizerError, caller_place
 
 __all__ = ["SUPPORTED_OPTIMIZERS", "default_optimizer", "sync_hyper_parameters", "to_backend_optimizer"]
 
@@ -61,22 +62,28 @@ _NEAREST = {
 }
 
 
-def to_backend_optimizer(optimizer: torch.optim.Optimizer, model: nn.Module, *, backend: Any) -> Any:
+def to_backend_optimizer(
+    optimizer: torch.optim.Optimizer, model: nn.Module, *, backend: Any, max_grad_norm: Optional[float] = None
+) -> Any:
     """Make the optimizer of `backend` that does what `optimizer` would do to `model`.
 
     SGD, Adam, AdamW and RMSprop of torch.optim are converted with the settings of all parameter groups and with their
     state; learning rates and everything else that has an effect can change later. An optimizer of `backend.optim` is
     returned as it is. Arguments that only choose an implementation (`foreach`, `fused`, `capturable`,
-    `differentiable`) are dropped.
+    `differentiable`) are dropped. With `max_grad_norm` the gradients of all parameters together are scaled down to that
+    norm where it is larger, as `torch.nn.utils.clip_grad_norm_` does before a step.
 
     Raises UnsupportedOptimizerError: O001 for any other class, O002 for a setting or hook that the device does not
-    have, O003 for parameters that are not `model`'s, O005 for a state that does not fit them. Warns (O002) of
-    dampening with momentum, which the device applies to the first step too.
+    have, O003 for parameters that are not `model`'s, O005 for a state that does not fit them; OptionError P002 for a
+    norm that is none. Warns (O002) of dampening with momentum, which the device applies to the first step too.
     """
+    clipping = _clipping(max_grad_norm)
     is_the_devices = any(type(optimizer) is getattr(backend.optim, name) for name in _BACKEND_OPTIMIZERS)
     kind = "" if is_the_devices else _torch_kind(optimizer)
     parameter_names(optimizer, model)
     _refuse_hooks(optimizer)
+    if clipping and (is_the_devices or kind == "RMSprop"):
+        raise _no_clipping(optimizer, is_the_devices=is_the_devices)
     if is_the_devices:
         return optimizer
     groups = [_checked_settings(kind, group) for group in optimizer.param_groups]
@@ -86,6 +93,7 @@ def to_backend_optimizer(optimizer: torch.optim.Optimizer, model: nn.Module, *, 
     converted = getattr(backend.optim, kind)(
         [{"params": list(group["params"]), **settings} for group, settings in zip(optimizer.param_groups, groups)],
         **{name: defaults[name] for name in passed},
+        **clipping,
     )
     carry_state(optimizer, converted, model)
     return converted
@@ -123,6 +131,31 @@ def sync_hyper_parameters(source: torch.optim.Optimizer, target: Any, *, is_comp
     for group, name, value in changes:
         group[name] = value
     return bool(changes)
+
+
+def _clipping(max_grad_norm: Optional[float]) -> Dict[str, float]:
+    """Return the argument of the device's optimizer that clips gradients, if they are to be clipped."""
+    if max_grad_norm is None:
+        return {}
+    is_number = isinstance(max_grad_norm, (int, float)) and not isinstance(max_grad_norm, bool)
+    if is_number and 0 < max_grad_norm < math.inf:
+        return {"max_grad_norm": float(max_grad_norm)}
+    raise OptionError.of(
+        "P002",
+        message=f"`max_grad_norm` is {max_grad_norm!r}",
+        place=caller_place(),
+        help="give a positive number, or None for gradients of any size",
+    )
+
+
+def _no_clipping(optimizer: Any, *, is_the_devices: bool) -> UnsupportedOptimizerError:
+    name = type(optimizer).__name__
+    if is_the_devices:
+        remedy = f"give it to the optimizer itself: `{name}(..., max_grad_norm=...)`"
+        return _unsupported_setting(f"`max_grad_norm` with the device's own `{name}`", remedy)
+    return _unsupported_setting(
+        f"the device's {name} does not clip gradients", "clip with SGD, Adam or AdamW, or leave `max_grad_norm` out"
+    )
 
 
 def _torch_kind(optimizer: Any) -> str:
@@ -228,7 +261,7 @@ def _refuse_hooks(optimizer: torch.optim.Optimizer) -> None:
     if hooks:
         raise _unsupported_setting(
             "the optimizer has step hooks, which the device would not run",
-            "remove the hooks; clipping by norm is `max_grad_norm` of the backend's SGD, Adam and AdamW",
+            "remove the hooks; clipping by norm is `to_ipu(..., max_grad_norm=...)`",
         )
 
 

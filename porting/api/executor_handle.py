@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import logging
 import os
 import time
@@ -11,6 +12,7 @@ from typing import Any, Callable, ContextManager, Mapping, NoReturn, Optional, S
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
+from ..adapters.stages import marked_stages
 from ..capture.module_state import host_tensors, refuse_gradient_hooks
 from ..diagnostics import BatchError, DeviceError, caller_place
 from .batch_signature import BatchSignature
@@ -18,6 +20,7 @@ from .device_turns import DeviceTurns
 from .failures import explain_failure, find_foreign_device, refuse_loss_without_gradient
 from .host_writes import HostWrites
 from .parts import Parts
+from .placements import check_placement
 from .run_report import ExecutorRecord
 
 __all__ = ["ExecutorHandle", "destroy_unseen"]
@@ -85,9 +88,10 @@ class ExecutorHandle:
         start = time.perf_counter()
         executor: Any = None
         try:
-            with torch.inference_mode(False), self._compiling(self._parts):
+            with torch.inference_mode(False), self._compiling(self._parts), _marked(self._parts) as begun:
                 executor = self._make(self._parts, args, kwargs)
                 executor.compile(*args, **kwargs)
+                check_placement(self._parts, executor, begun)
                 if self.turns.trains:
                     refuse_loss_without_gradient(executor)
         except BaseException as error:
@@ -175,9 +179,13 @@ class ExecutorHandle:
             self.turns.leave()
 
     def unwrap(self) -> None:
-        """Give the model and its tensors the classes back that they had before a training executor took them over."""
-        implementation = importlib.import_module(f"{self._parts.backend.module.__name__}._impl")
-        implementation.unwrapModelIfNecessary(self._parts.wrapped)
+        """Give the model and its tensors the classes back that they had before a training executor took them over.
+
+        A backend without the vendor's private module does not take them over.
+        """
+        name = f"{self._parts.backend.module.__name__}._impl"
+        if importlib.util.find_spec(name) is not None:
+            importlib.import_module(name).unwrapModelIfNecessary(self._parts.wrapped)
 
     def _abandon(self, executor: Any) -> None:
         """Let go of an executor that failed to compile, and of its hold on the model.
@@ -226,6 +234,10 @@ def destroy_unseen(handles: Sequence[ExecutorHandle]) -> None:
     with _disable_current_modes(), torch._C.DisableTorchFunction():
         for handle in handles:
             handle.destroy()
+
+
+def _marked(parts: Parts) -> ContextManager[Sequence[str]]:
+    return marked_stages(parts.model, parts.options, backend=parts.backend.module)
 
 
 def _raise(error: Exception) -> NoReturn:

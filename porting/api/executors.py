@@ -6,6 +6,7 @@ import logging
 from typing import Any, Mapping, Sequence
 
 from ..adapters import default_optimizer, sync_hyper_parameters
+from ..adapters.stages import require_filled_pipeline
 from ..diagnostics import PortingError, caller_place
 from ..lazy_modules import materialise_lazy_modules
 from .modes import eval_modes
@@ -34,6 +35,7 @@ def make_training_executor(parts: Parts, args: Sequence[Any], kwargs: Mapping[st
             place=caller_place(),
             help="call `requires_grad_(True)` on what should train, or use `ported.inference()`",
         )
+    require_filled_pipeline(parts.options)
     optimizer = optimizer_of(parts)
     if parts.torch_optimizer is not None and parts.has_counterpart:
         sync_hyper_parameters(parts.torch_optimizer, optimizer, is_compiled=False)

@@ -109,8 +109,12 @@ def _first_line(text: str) -> str:
 
 
 def refuse_loss_without_gradient(executor: Any) -> None:
-    """Raise CaptureError L003 if no parameter of a compiled training `executor` gets a gradient."""
-    if not any(name.startswith("Gradient___") for name in executor.getTensorNames()):
+    """Raise CaptureError L003 if no parameter of a compiled training `executor` gets a gradient.
+
+    A backend that names no tensors cannot be asked.
+    """
+    names = executor.getTensorNames()
+    if names and not any(name.startswith("Gradient___") for name in names):
         raise CaptureError.of(
             "L003",
             message="the loss does not depend on any trainable parameter",

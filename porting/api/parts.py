@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, field
 from typing import Any, Dict, Optional, Tuple
 
@@ -36,9 +37,8 @@ class Parts:
     vendor_options: Dict[bool, Any] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.vendor_options = {
-            training: to_poptorch(self.options, self.backend.module, training=training) for training in (True, False)
-        }
+        make = functools.partial(to_poptorch, self.options, self.backend.module, popdist=self.backend.popdist)
+        self.vendor_options = {training: make(training=training) for training in (True, False)}
 
     @property
     def has_counterpart(self) -> bool:

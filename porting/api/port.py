@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from ..adapters import LossInForward, apply_precision, find_backend, notify, to_backend_optimizer
+from ..adapters.stages import require_filled_pipeline, require_modules
 from ..diagnostics import Finding, OptionError, caller_place, render
 from ..options import PortOptions
 from .host_optimizer import stop_watching
@@ -28,6 +29,7 @@ def to_ipu(
     loss: Any = None,
     *,
     optimizer: Optional[torch.optim.Optimizer] = None,
+    max_grad_norm: Optional[float] = None,
     options: Optional[PortOptions] = None,
     example: Any = None,
     device: str = "auto",
@@ -42,7 +44,8 @@ def to_ipu(
 
     `loss` is a module or function of output and label, a mapping of several, or None when the model returns its loss
     itself. `optimizer` is the torch optimizer of the model's parameters (SGD, Adam, AdamW, RMSprop) or one of the
-    backend's; without one the device's default, SGD with a learning rate of 0.01, is used. `example` is a combined
+    backend's; without one the device's default, SGD with a learning rate of 0.01, is used. `max_grad_norm` clips the
+    norm of all gradients before each step, as `clip_grad_norm_` does in a loop on the host. `example` is a combined
     batch: the training step is compiled with it at once. `device` is "ipu", "sim" (the simulator on the CPU), or
     "auto": an IPU if there is one, else the simulator, which is said once. The environment variable PORTING_DEVICE
     decides when `device` is "auto".
@@ -84,8 +87,11 @@ def to_ipu(
     )
     # what can be refused is refused before the precision changes the model
     wrapped = wrap()
+    require_modules(model, options)
+    if optimizer is not None:
+        require_filled_pipeline(options)
     stop_watching(optimizer)
-    converted = None if optimizer is None else to_backend_optimizer(optimizer, wrapped, backend=backend.module)
+    converted = _converted(optimizer, wrapped, backend.module, max_grad_norm)
     plan = apply_precision(model, options, backend.module)
     if (plan.input_dtype, plan.output_dtype) != (None, None):
         wrapped = wrap(input_dtype=plan.input_dtype, loss_dtype=plan.loss_dtype, output_dtype=plan.output_dtype)
@@ -101,6 +107,20 @@ def to_ipu(
         args, kwargs = _example_call(example)
         ported.compile(*args, **kwargs)
     return ported
+
+
+def _converted(optimizer: Any, wrapped: nn.Module, backend: Any, max_grad_norm: Optional[float]) -> Any:
+    """Make the device's optimizer; None without one, for which the device has a default that clips nothing."""
+    if optimizer is not None:
+        return to_backend_optimizer(optimizer, wrapped, backend=backend, max_grad_norm=max_grad_norm)
+    if max_grad_norm is None:
+        return None
+    raise OptionError.of(
+        "P002",
+        message="`max_grad_norm` is given without an optimizer",
+        place=caller_place(),
+        help="pass the optimizer whose gradients it clips: `to_ipu(model, loss, optimizer=optimizer, max_grad_norm=5.0)`",
+    )
 
 
 def _load_simulator() -> Any:

@@ -16,6 +16,9 @@ if TYPE_CHECKING:  # a machine with IPUs has no need of the simulator's engines,
 
 __all__ = ["ExecutorRecord", "RunReport", "report_of"]
 
+# more do not fit into a line of 80 columns
+_MOST_LISTED_STAGES = 8
+
 
 @dataclass
 class ExecutorRecord:
@@ -117,6 +120,10 @@ class RunReport:
             "accumulation": self.options.accumulation,
             "replicas": self.options.replicas,
             "device_iterations": self.options.device_iterations,
+            "num_ipus": self.num_ipus,
+            "num_stages": len(self.options.stage_ipus),
+            "stages": dict(self.options.stages or {}),
+            "recompute": list(self.options.recompute),
             "samples_per_step": self.samples_per_step,
             "precision": self.options.precision,
             "executors": [record.to_dict() for record in self.executors],
@@ -130,6 +137,7 @@ class RunReport:
             f"backend     {self.backend}",
             f"optimizer   {self.optimizer}",
             f"step        {self._described_step()}",
+            *([f"pipeline    {self._described_pipeline()}"] if self.options.stages else []),
             "",
         ]
         header = ("executor", "compiled at", "compile s", "engine", "cache", "calls", "samples", "samples/s")
@@ -139,6 +147,11 @@ class RunReport:
             lines.append("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip())
         lines.extend(f"{finding.to_dict()['severity']}[{finding.code}]: {finding.message}" for finding in self.findings)
         return "\n".join(lines)
+
+    @property
+    def num_ipus(self) -> int:
+        """IPUs that the options spread all replicas over."""
+        return self.options.num_ipus * self.options.replicas
 
     @property
     def _training(self) -> List[ExecutorRecord]:
@@ -154,6 +167,12 @@ class RunReport:
             samples += f" = {' x '.join(factors)}"
         steps = "1 step" if options.device_iterations == 1 else f"{options.device_iterations} steps"
         return f"{samples}; {steps} a call; {options.precision}"
+
+    def _described_pipeline(self) -> str:
+        ipus = self.options.stage_ipus
+        of_replicas = f" in each of {self.options.replicas} replicas" if self.options.replicas > 1 else ""
+        order = f": {', '.join(map(str, ipus))}" if len(ipus) <= _MOST_LISTED_STAGES else ""
+        return f"{len(ipus)} stages on {self.options.num_ipus} IPUs{of_replicas}{order}"
 
 
 def report_of(parts: Parts, records: Sequence[ExecutorRecord]) -> RunReport:

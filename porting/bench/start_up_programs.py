@@ -13,7 +13,7 @@ from typing import Any, Callable, Mapping, NamedTuple, Tuple, Type
 import torch
 from torch import nn
 
-from porting.models import classifiers, gpt, resnet
+from porting.models import cnn, gpt, mlp, resnet
 
 from .workloads import load_by_name
 
@@ -64,16 +64,14 @@ def run(side: str, model: str, engine: str = "", cache_dir: str = "") -> None:
 
 def _mlp() -> Program:
     """Make a perceptron 784-1000-1000-10 with SGD, batch 64."""
-    config = classifiers.MLPConfig()
-    batch = classifiers.example_batch(config, batch_size=64)
-    return Program(config.make(), classifiers.loss, batch, (torch.optim.SGD, {"lr": 0.01}))
+    batch = mlp.example_batch(mlp.MLPConfig(), batch_size=64)
+    return Program(mlp.build(), mlp.loss, batch, (torch.optim.SGD, {"lr": 0.01}))
 
 
 def _cnn() -> Program:
     """Make a convolutional network with BatchNorm for 28 x 28 pixels with SGD and momentum, batch 64."""
-    config = classifiers.CNNConfig()
-    batch = classifiers.example_batch(config, batch_size=64)
-    return Program(config.make(), classifiers.loss, batch, (torch.optim.SGD, {"lr": 0.01, "momentum": 0.9}))
+    batch = cnn.example_batch(cnn.CNNConfig(), batch_size=64)
+    return Program(cnn.build(), cnn.loss, batch, (torch.optim.SGD, {"lr": 0.01, "momentum": 0.9}))
 
 
 def _resnet18() -> Program:

@@ -9,7 +9,7 @@ from typing import Any, Callable, Mapping, Optional, Tuple
 import torch
 from torch import nn
 
-from porting.models import classifiers, gpt, recurrent, resnet, uresnet2d
+from porting.models import cnn, gpt, mlp, recurrent, resnet, uresnet2d
 from porting.options import PortOptions
 
 from .choices import with_choices
@@ -57,18 +57,17 @@ def _adam(learning_rate: float) -> Callable[[Any], torch.optim.Optimizer]:
 
 
 def _mushrooms(rows: int) -> Parts:
-    config = classifiers.MLPConfig((22, 44, 44, 1))
-    return config.make(), classifiers.loss, classifiers.example_batch(config, batch_size=rows), _sgd(0.01)
+    batch = mlp.example_batch(mlp.VARIANTS["mushrooms"], batch_size=rows)
+    return mlp.build("mushrooms"), mlp.loss, batch, _sgd(0.01)
 
 
 def _mnist_mlp(rows: int) -> Parts:
-    config = classifiers.MLPConfig((784, 1000, 1000, 10))
-    return config.make(), classifiers.loss, classifiers.example_batch(config, batch_size=rows), _adam(1e-3)
+    batch = mlp.example_batch(mlp.VARIANTS["mnist"], batch_size=rows)
+    return mlp.build("mnist"), mlp.loss, batch, _adam(1e-3)
 
 
 def _cnn(rows: int) -> Parts:
-    config = classifiers.CNNConfig()
-    return config.make(), classifiers.loss, classifiers.example_batch(config, batch_size=rows), _sgd(0.01, 0.9)
+    return cnn.build(), cnn.loss, cnn.example_batch(cnn.CNNConfig(), batch_size=rows), _sgd(0.01, 0.9)
 
 
 def _resnet18(rows: int) -> Parts:
@@ -84,8 +83,7 @@ def _uresnet2d(rows: int) -> Parts:
         blocks_deepest=2,
         blocks_final=1,
         bottleneck=64,
-        height=160,
-        width=256,
+        spatial_size=(160, 256),
     )
     return uresnet2d.UResNet2D(config), uresnet2d.loss, uresnet2d.example_batch(config, batch_size=rows), _adam(3e-4)
 

@@ -1,133 +1,41 @@
-"""`porting recipe`: list, show, run and copy the step-by-step ports, each a chain of small programs."""
+"""`porting recipe`: list, show, run, check, copy and begin the step-by-step ports, each a chain of small programs."""
 
 from __future__ import annotations
 
 import argparse
-import ast
-import difflib
 import importlib
 import json
 import os
-import re
-import shutil
 import sys
-import tempfile
 import traceback
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, Iterable, Iterator, List, Sequence, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence
 
 from porting.command_line import count
 from porting.diagnostics import FORMATS, PortingError
+from porting.recipe_chain.copying import copy_recipe, new_folder
+from porting.recipe_chain.recipe_files import Recipe, RecipeStep, find_recipe, read_recipes
 
-__all__ = ["Recipe", "RecipeStep", "add_arguments", "find_recipe", "read_recipes", "run"]
+__all__ = ["add_arguments", "run"]
 
-EXIT_DONE, EXIT_USAGE = 0, 2
+EXIT_DONE, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
+DEFAULT_NUM_STEPS = 10
 
-RECIPES_FOLDER = Path(__file__).parents[1] / "recipes"
-"""Where the recipes lie, each a folder of steps with a README."""
-
-_STEP_FILE = re.compile(r"step_(\d+)_(\w+)\.py")
-_EXTRA_MODULES = ("sklearn", "h5py", "matplotlib")
 _RED, _GREEN, _CYAN, _PLAIN = "\033[31m", "\033[32m", "\033[36m", "\033[0m"
+_CLEARED_LINE = "\r\033[K"
 
 _EPILOG = """\
 a session:
   $ porting recipe list
   $ porting recipe show first_port --step 1 --diff
-  $ porting recipe run first_port --steps 20
+  $ porting recipe run first_port --check
   $ porting recipe copy first_port my_port
   $ python my_port/step_0_plain.py
+  $ porting recipe new my_model --model train.py:make
+  $ porting recipe run ./my_model --check
+
+NAME is the name of a recipe or the path of a folder of steps.
 """
-
-
-@dataclass(frozen=True)
-class RecipeStep:
-    """One program of a chain: `step_1_loss_in_forward.py` has the number 1 and the name `loss_in_forward`."""
-
-    number: int
-    name: str
-    path: Path
-
-    @property
-    def module(self) -> str:
-        """The module to load when the step is run."""
-        return f"porting.recipes.{self.path.parent.name}.{self.path.stem}"
-
-    @property
-    def source(self) -> str:
-        """The program."""
-        return self.path.read_text(encoding="utf-8")
-
-    @property
-    def summary(self) -> str:
-        """The first line of its docstring, without the full stop."""
-        return _first_line_of_docstring(self.source)
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """A chain of steps, in order, in a folder of its own."""
-
-    folder: Path
-    steps: Tuple[RecipeStep, ...]
-
-    @property
-    def name(self) -> str:
-        """The folder's name, which is the recipe's."""
-        return self.folder.name
-
-    @property
-    def summary(self) -> str:
-        """What the recipe shows, in one line."""
-        return _first_line_of_docstring((self.folder / "__init__.py").read_text(encoding="utf-8"))
-
-    @property
-    def readme(self) -> Path:
-        """The story: what each step changes, and why."""
-        return self.folder / "README.md"
-
-    def diff_of(self, step: RecipeStep) -> List[str]:
-        """Return the lines of a unified diff from the step before; none for the first step."""
-        before = self.steps[self.steps.index(step) - 1]
-        if step is self.steps[0]:
-            return []
-        lines = difflib.unified_diff(
-            before.source.splitlines(), step.source.splitlines(), before.path.name, step.path.name, n=2, lineterm=""
-        )
-        return list(lines)
-
-
-def read_recipes() -> List[Recipe]:
-    """Read all recipes' names and steps from their folders; nothing of them is imported.
-
-    >>> [recipe.name for recipe in read_recipes()]
-    ['first_port']
-    """
-    found = []
-    for folder in sorted(RECIPES_FOLDER.iterdir()):
-        matches = {path: _STEP_FILE.fullmatch(path.name) for path in folder.glob("step_*.py")}
-        steps = [RecipeStep(int(match[1]), match[2], path) for path, match in matches.items() if match]
-        if steps:
-            found.append(Recipe(folder, tuple(sorted(steps, key=lambda step: step.number))))
-    return found
-
-
-def find_recipe(name: str) -> Recipe:
-    """Find a recipe by its name; PortingError R001 with the nearest names when there is none.
-
-    >>> find_recipe("first_port").steps[1].name
-    'loss_in_forward'
-    """
-    recipes = {recipe.name: recipe for recipe in read_recipes()}
-    if name in recipes:
-        return recipes[name]
-    close = difflib.get_close_matches(name, recipes)
-    raise PortingError.of(
-        "R001",
-        notes=f"asked for: `{name}`; there is: {', '.join(recipes)}",
-        help=f"did you mean `{close[0]}`?" if close else "`porting recipe list` says what each recipe shows",
-    )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -144,37 +52,60 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     run_parser = _add_action(actions, "run", "run a recipe, or one of its steps, and print the losses")
     run_parser.add_argument("name", metavar="NAME")
     run_parser.add_argument("--step", type=int, metavar="N", help="run step N only")
-    run_parser.add_argument(
-        "--steps", type=count, default=10, metavar="COUNT", help="optimizer steps to train (default: 10)"
+    what = run_parser.add_mutually_exclusive_group()
+    what.add_argument(
+        "--steps",
+        type=count,
+        default=DEFAULT_NUM_STEPS,
+        metavar="COUNT",
+        help=f"optimizer steps to train (default: {DEFAULT_NUM_STEPS})",
     )
+    what.add_argument("--check", action="store_true", help="check each step for what the recipe says of it")
 
-    copy = _add_action(actions, "copy", "copy a recipe's programs to a new folder, to change them")
+    copy = _add_action(actions, "copy", "copy a recipe to a new folder, to change it")
     copy.add_argument("name", metavar="NAME")
     copy.add_argument("destination", metavar="DEST", type=Path)
+
+    new = _add_action(actions, "new", "begin a recipe for a model of yours, in a new folder")
+    new.add_argument("destination", metavar="NAME", type=Path)
+    new.add_argument(
+        "--model",
+        metavar="TARGET",
+        help="`file.py:name` or `module:name` of a function that gives (model, loss, (inputs, labels)), and if need be "
+        "an optimizer",
+    )
+
+    pictures = _add_action(actions, "pictures", "draw a recipe's pictures again, into a new folder")
+    pictures.add_argument("name", metavar="NAME")
+    pictures.add_argument("destination", metavar="DEST", type=Path)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Do what is asked for.
 
     Raises PortingError: R001 for a recipe that there is not, R002 for a destination that exists, R003 for a step that
-    fails, X001 when a package of the extra `recipes` is missing.
+    fails, R004 for a part that the recipe lacks, X001 when a package of an extra is missing.
     """
+    as_json = arguments.format == "json"
     if arguments.action == "list":
-        return _list(as_json=arguments.format == "json")
+        return _list(as_json=as_json)
+    if arguments.action == "new":
+        return _begin(arguments.destination, arguments.model)
     recipe = find_recipe(arguments.name)
     if arguments.action == "copy":
         return _copy(recipe, arguments.destination)
+    if arguments.action == "pictures":
+        return _draw(recipe, arguments.destination)
     if arguments.step is not None and arguments.step not in [step.number for step in recipe.steps]:
         known = ", ".join(str(step.number) for step in recipe.steps)
         print(f"porting recipe: `{recipe.name}` has no step {arguments.step}; it has {known}", file=sys.stderr)
         return EXIT_USAGE
     steps = [step for step in recipe.steps if arguments.step in (None, step.number)]
-    if arguments.action == "run":
-        return _run(steps, num_steps=arguments.steps, as_json=arguments.format == "json")
-    if arguments.diff:
-        return _show_diffs(recipe, steps)
-    print((steps[0].source if arguments.step is not None else recipe.readme.read_text(encoding="utf-8")).rstrip())
-    return EXIT_DONE
+    if arguments.action == "show":
+        return _show(recipe, steps, diff=arguments.diff, is_one=arguments.step is not None)
+    if arguments.check:
+        return _check(recipe, steps, as_json=as_json)
+    return _run(recipe, steps, num_steps=arguments.steps, as_json=as_json)
 
 
 def _add_action(actions: Any, name: str, summary: str) -> argparse.ArgumentParser:
@@ -184,8 +115,9 @@ def _add_action(actions: Any, name: str, summary: str) -> argparse.ArgumentParse
     return parser
 
 
-def _first_line_of_docstring(source: str) -> str:
-    return (ast.get_docstring(ast.parse(source)) or "").split("\n", 1)[0].rstrip(".")
+def _load(module: str) -> Any:
+    """Import what needs torch, which listing and showing do not."""
+    return importlib.import_module(f"porting.recipe_chain.{module}")
 
 
 # -- list and show ---------------------------------------------------------------------------------------------------
@@ -207,6 +139,15 @@ def _list(*, as_json: bool) -> int:
 def _as_dict(recipe: Recipe) -> Dict[str, object]:
     steps = [{"number": step.number, "name": step.name, "summary": step.summary} for step in recipe.steps]
     return {"name": recipe.name, "summary": recipe.summary, "steps": steps}
+
+
+def _show(recipe: Recipe, steps: Sequence[RecipeStep], *, diff: bool, is_one: bool) -> int:
+    if diff:
+        return _show_diffs(recipe, steps)
+    if not is_one and not recipe.readme.exists():
+        raise _missing_part(recipe, "story, `README.md`", "`--step N` prints a program, `--diff` what steps change")
+    print((steps[0].source if is_one else recipe.readme.read_text(encoding="utf-8")).rstrip())
+    return EXIT_DONE
 
 
 def _show_diffs(recipe: Recipe, steps: Sequence[RecipeStep]) -> int:
@@ -232,13 +173,14 @@ def _painted(line: str) -> str:
 # -- run -------------------------------------------------------------------------------------------------------------
 
 
-def _run(steps: Sequence[RecipeStep], *, num_steps: int, as_json: bool) -> int:
+def _run(recipe: Recipe, steps: Sequence[RecipeStep], *, num_steps: int, as_json: bool) -> int:
     losses = {}
-    for step in steps:
-        # not a bar: each step shows the bar of its compilation
-        if sys.stderr.isatty():
-            print(f"step {step.number}: {step.summary}", file=sys.stderr)
-        losses[step.number] = _train(step, num_steps)
+    with _load("steps").Steps(recipe) as modules:
+        for step in steps:
+            # not a bar: each step shows the bar of its compilation
+            if sys.stderr.isatty():
+                print(f"step {step.number}: {step.summary}", file=sys.stderr)
+            losses[step.number] = _train(step, num_steps, modules)
     if as_json:
         print(json.dumps([{"number": number, "losses": values} for number, values in losses.items()], indent=2))
     else:
@@ -246,20 +188,14 @@ def _run(steps: Sequence[RecipeStep], *, num_steps: int, as_json: bool) -> int:
     return EXIT_DONE
 
 
-def _train(step: RecipeStep, num_steps: int) -> List[float]:
+def _train(step: RecipeStep, num_steps: int, modules: Any) -> List[float]:
     try:
-        return list(importlib.import_module(step.module).train(num_steps))
+        return list(modules.module(step.number).train(num_steps))
     except PortingError:
         raise
-    except ModuleNotFoundError as error:
-        if (error.name or "").split(".")[0] not in _EXTRA_MODULES:
-            raise
-        raise PortingError.of(
-            "X001",
-            notes=f"step {step.number} (`{step.name}`) imports `{error.name}`",
-            help='pip install "ipu-porting[recipes]"',
-        ) from error
     except Exception as error:
+        if isinstance(error, ModuleNotFoundError):
+            _load("running").raise_missing_extra(error, f"step {step.number} (`{step.name}`)")
         traceback.print_exc()
         fault = f"step {step.number} (`{step.name}`) raised {type(error).__name__}"
         folder = step.path.parent.name
@@ -287,27 +223,89 @@ def _largest_difference(before: Iterable[float], after: Iterable[float]) -> floa
     return max(abs(one - other) / max(abs(one), sys.float_info.min) for one, other in zip(before, after))
 
 
-# -- copy ------------------------------------------------------------------------------------------------------------
+# -- check -----------------------------------------------------------------------------------------------------------
+
+
+def _check(recipe: Recipe, steps: Sequence[RecipeStep], *, as_json: bool) -> int:
+    running, numbers = _load("running"), [step.number for step in steps]
+    outcomes = []
+    with _load("steps").Steps(recipe) as modules:
+        checks = [check for check in running.read_checks(recipe, modules) if check.step in numbers]
+        for check in checks:
+            _say_what_runs(f"step {check.step}: {check.text} ...")
+            outcomes.append(running.run_check(check, modules))
+            _say_what_runs("")
+            if not as_json:
+                print(_line(outcomes[-1]), flush=True)
+            if outcomes[-1].trouble:
+                print(outcomes[-1].trouble.rstrip(), file=sys.stderr)
+    num_failed = sum(not outcome.is_met for outcome in outcomes)
+    if as_json:
+        print(json.dumps([_outcome_as_dict(outcome) for outcome in outcomes], indent=2))
+    else:
+        print(f"{len(outcomes)} checks of {recipe.name}: {f'{num_failed} FAILED' if num_failed else 'all hold'}")
+    return EXIT_FAILED if num_failed else EXIT_DONE
+
+
+def _say_what_runs(text: str) -> None:
+    """Tell a terminal what is being checked, in a line that the outcome takes the place of."""
+    if sys.stderr.isatty():
+        print(f"{_CLEARED_LINE}{text}", end="", file=sys.stderr, flush=True)
+
+
+def _line(outcome: Any) -> str:
+    word, check = "ok    " if outcome.is_met else "FAILED", outcome.check
+    return f"{word} step {check.step}: {check.text}: {outcome.found} ({outcome.seconds:.1f} s)"
+
+
+def _outcome_as_dict(outcome: Any) -> Dict[str, object]:
+    return {
+        "step": outcome.check.step,
+        "text": outcome.check.text,
+        "is_met": outcome.is_met,
+        "found": outcome.found,
+        "seconds": round(outcome.seconds, 3),
+    }
+
+
+# -- copy and pictures -----------------------------------------------------------------------------------------------
 
 
 def _copy(recipe: Recipe, destination: Path) -> int:
-    """Copy programs and story beside the destination and rename them at the end: there is all of it, or nothing."""
-    if os.path.lexists(destination):
-        raise _destination_exists(destination)
-    parent = destination.absolute().parent
-    parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{recipe.name}-", dir=parent) as folder:
-        copied = Path(folder) / recipe.name
-        copied.mkdir()
-        for path in [recipe.readme, *(step.path for step in recipe.steps)]:
-            shutil.copyfile(path, copied / path.name)
-        copied.rename(destination)
-    print(f"{len(recipe.steps)} programs and README.md are in {destination}; run one:")
+    files = copy_recipe(recipe, destination)
+    print(
+        f"{len(recipe.steps)} programs and {len(files) - len(recipe.steps)} other files are in {destination}; run one:"
+    )
     print(f"  python {destination / recipe.steps[0].path.name}")
     return EXIT_DONE
 
 
-def _destination_exists(destination: Path) -> PortingError:
-    return PortingError.of(
-        "R002", notes=f"there is: {destination}", help="name a folder that does not exist yet, or move this one away"
+def _begin(destination: Path, target: Optional[str]) -> int:
+    user = importlib.import_module("porting.cli.recipe_targets").load_user_model(target) if target else None
+    _load("new_recipe").write_recipe(destination, user)
+    print(f"the steps are in {destination}; `recipe_model.py` in it is what is yours; try them:")
+    print(
+        f"  porting recipe run {destination if destination.is_absolute() else os.path.join('.', destination)} --check"
     )
+    return EXIT_DONE
+
+
+def _draw(recipe: Recipe, destination: Path) -> int:
+    if not (recipe.folder / "pictures.py").exists():
+        raise _missing_part(
+            recipe, "program `pictures.py`", "its `draw(folder)` draws into a folder, and lists the files"
+        )
+    with new_folder(destination) as folder, _load("steps").Steps(recipe) as modules:
+        try:
+            drawn = modules.load("pictures").draw(folder)
+        except ModuleNotFoundError as error:
+            _load("running").raise_missing_extra(error, "pictures.py")
+            raise
+    for picture in drawn:
+        print(destination / Path(picture).name)
+    return EXIT_DONE
+
+
+def _missing_part(recipe: Recipe, part: str, remedy: str) -> PortingError:
+    message = f"the recipe `{recipe.name}` has no {part}"
+    return PortingError.of("R004", message=message, notes=f"looked for in {recipe.folder}", help=remedy)

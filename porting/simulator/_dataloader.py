@@ -78,7 +78,7 @@ class DataLoader(torch.utils.data.DataLoader):
         if isinstance(dataset, torch.utils.data.IterableDataset):
             _check_iterable(num_workers, kwargs.get("worker_init_fn"), partitioned=partitioned)
         else:
-            self._warn_about_short_last_batch(dataset, batch_sampler, drop_last=drop_last)
+            self._warn_about_short_last_batch(dataset, batch_sampler, kwargs.get("sampler"), drop_last=drop_last)
             if partitioned:
                 dataset = self._share_of(dataset, options, shuffle=bool(shuffle), drop_last=drop_last)
             num_workers = _cap_num_workers(num_workers)
@@ -164,11 +164,14 @@ class DataLoader(torch.utils.data.DataLoader):
             iterator._sampler_iter = reader.list_rows(self.batch_sampler) or iterator._sampler_iter
         return iterator
 
-    def _warn_about_short_last_batch(self, dataset: Any, batch_sampler: Any, *, drop_last: bool) -> None:
+    def _warn_about_short_last_batch(self, dataset: Any, batch_sampler: Any, sampler: Any, *, drop_last: bool) -> None:
         num_batches, size = self._num_batches_to_combine, self._combined_batch_size
-        if drop_last and size and batch_sampler is None and hasattr(dataset, "__len__") and 0 < len(dataset) < size:
+        # a sampler may show samples more than once, or not all
+        read = dataset if sampler is None else sampler
+        if drop_last and size and batch_sampler is None and hasattr(read, "__len__") and 0 < len(read) < size:
+            name = "dataset" if sampler is None else "sampler"
             logger.warning(
-                f"The DataLoader has no batches: the dataset has {len(dataset)} elements, a call processes {size}, and"
+                f"The DataLoader has no batches: the {name} has {len(read)} elements, a call processes {size}, and"
                 " drop_last=True drops a batch that is not full"
             )
         if not drop_last and num_batches and size:

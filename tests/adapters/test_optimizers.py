@@ -18,7 +18,7 @@ from porting.adapters.optimizers import (
     sync_hyper_parameters,
     to_backend_optimizer,
 )
-from porting.diagnostics import UnsupportedOptimizerError
+from porting.diagnostics import OptionError, UnsupportedOptimizerError
 
 # name: class and arguments. Adding a line puts an optimizer through all tests of equality.
 OPTIMIZERS = {
@@ -353,3 +353,53 @@ def test_conversions_are_silent_otherwise(poptorch):
         _, target = pair(poptorch, momentum=0.9, weight_decay=0.1)
 
     assert target.param_groups[0]["weight_decay"] == 0.1
+
+
+@pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW])
+def test_clipping_on_the_device_equals_clipping_before_each_step_on_the_host(kind, poptorch):
+    plain, model = make_model(), make_model()
+    optimizer = kind(plain.parameters(), lr=0.5)
+    expected = []
+    for x, y in batches():
+        optimizer.zero_grad()
+        loss = F.cross_entropy(plain(x), y)
+        loss.backward()
+        norm = torch.nn.utils.clip_grad_norm_(plain.parameters(), 0.1)
+        assert norm > 0.1
+        optimizer.step()
+        expected.append(loss.detach())
+
+    wrapped = LossInForward(model, F.cross_entropy, backend=poptorch)
+    torch_optimizer = kind(model.parameters(), lr=0.5)
+    converted = to_backend_optimizer(torch_optimizer, wrapped, backend=poptorch, max_grad_norm=0.1)
+    executor = poptorch.trainingModel(wrapped, optimizer=converted)
+    losses = [executor(x, y)[1] for x, y in batches()]
+
+    torch.testing.assert_close(losses, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_an_optimizer_that_cannot_clip_is_refused(poptorch):
+    model = make_model()
+    optimizer = torch.optim.RMSprop(model.parameters(), lr=0.1)
+
+    with pytest.raises(UnsupportedOptimizerError, match="the device's RMSprop does not clip gradients") as info:
+        to_backend_optimizer(optimizer, model, backend=poptorch, max_grad_norm=1.0)
+
+    assert info.value.code == "O002"
+
+
+def test_the_devices_own_optimizer_is_told_to_clip_itself(poptorch):
+    model = make_model()
+    optimizer = poptorch.optim.SGD(model.parameters(), lr=0.1)
+
+    with pytest.raises(UnsupportedOptimizerError, match=r"SGD\(\.\.\., max_grad_norm=\.\.\.\)"):
+        to_backend_optimizer(optimizer, model, backend=poptorch, max_grad_norm=1.0)
+
+
+@pytest.mark.parametrize("norm", [0, -1.0, float("inf"), float("nan"), True, "5"])
+def test_a_norm_that_is_none_is_refused(norm, poptorch):
+    model = make_model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    with pytest.raises(OptionError, match="`max_grad_norm` is"):
+        to_backend_optimizer(optimizer, model, backend=poptorch, max_grad_norm=norm)

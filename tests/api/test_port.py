@@ -350,3 +350,26 @@ def test_a_dtype_that_no_ipu_has_is_an_error(make_model):
 
     with pytest.raises(CaptureError, match="C012"):
         ported(torch.randn(6, 4), torch.zeros(6, dtype=torch.int64))
+
+
+def test_gradients_are_clipped_as_before_a_step_on_the_host(make_model, batches):
+    plain, model = make_model(), make_model()
+    optimizer = torch.optim.SGD(plain.parameters(), lr=1.0)
+    expected = []
+    for x, y in batches:
+        optimizer.zero_grad()
+        loss = F.cross_entropy(plain(x), y)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(plain.parameters(), 0.05)
+        optimizer.step()
+        expected.append(loss.item())
+
+    ported = to_ipu(model, F.cross_entropy, optimizer=torch.optim.SGD(model.parameters(), lr=1.0), max_grad_norm=0.05)
+    losses = [ported(x, y)[1].item() for x, y in batches]
+
+    assert losses == pytest.approx(expected, rel=1e-5)
+
+
+def test_clipping_without_an_optimizer_is_refused(make_model):
+    with pytest.raises(OptionError, match="`max_grad_norm` is given without an optimizer"):
+        to_ipu(make_model(), F.cross_entropy, max_grad_norm=1.0)

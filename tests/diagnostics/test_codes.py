@@ -85,6 +85,7 @@ def test_only_a_few_codes_are_not_errors():
         "E006",
         "E007",
         "E008",
+        "M001",
         "O007",
         "P003",
         "P006",

@@ -1,28 +1,22 @@
 """README and docs show what happens: their programs and commands run, and their links lead somewhere.
 
-In a page's fenced blocks, ``python`` is run, in order and with names shared over the page; ``python raises=CODE`` must
-fail with that code; ``text output`` is what the block before it prints, the rendered error included. A first line
-``# file.py`` names the file that findings point at. Commands in ``bash`` and ``console`` blocks are run when they are
-quick, and otherwise looked up.
+`page_blocks.py` says what the blocks of a page can be. Commands are run when they are quick, and otherwise looked up.
 """
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
-import io
-import linecache
 import re
 import shlex
 import sys
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Dict, List
 
 import pytest
 
 from porting.aliases import COMPANIONS, VENDOR
 from porting.cli.main import VERBS, main
+from tests.docs.page_blocks import blocks_of, commands_of, run, without_measures
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -45,66 +39,6 @@ def _aliases_end_with_the_page(monkeypatch):
     for name in set(sys.modules) - before:
         if name.partition(".")[0] in {**VENDOR, **COMPANIONS}:
             del sys.modules[name]
-
-
-@dataclass(frozen=True)
-class Block:
-    """A fenced block: its language, the words after it, what it holds, and the output that the page shows for it."""
-
-    language: str
-    words: Tuple[str, ...]
-    source: str
-    output: Optional[str] = None
-
-    @property
-    def raises(self) -> Optional[str]:
-        return next((word.partition("=")[2] for word in self.words if word.startswith("raises=")), None)
-
-    @property
-    def file_name(self) -> str:
-        named = re.match(r"# (\w+\.py)\n", self.source)
-        return named[1] if named else "example.py"
-
-
-def blocks_of(page: Path) -> List[Block]:
-    blocks: List[Block] = []
-    for info, source in re.findall(r"^```(\w.*?)\n(.*?)^```$", page.read_text("utf-8"), re.DOTALL | re.MULTILINE):
-        language, *words = info.split()
-        if words == ["output"]:
-            before = blocks.pop()
-            blocks.append(Block(before.language, before.words, before.source, output=source))
-        else:
-            blocks.append(Block(language, tuple(words), source))
-    return blocks
-
-
-def run(block: Block, names: Dict[str, Any]) -> Tuple[str, Optional[str]]:
-    """Run a block of Python as a file of this folder; return what it printed, its error included, and its code."""
-    Path(block.file_name).write_text(block.source, encoding="utf-8")
-    linecache.checkcache()
-    printed = io.StringIO()
-    try:
-        with contextlib.redirect_stdout(printed):
-            exec(compile(block.source, block.file_name, "exec"), names)
-    except Exception as error:
-        if block.raises is None or not hasattr(error, "finding"):
-            raise
-        return f"{printed.getvalue()}{error}", error.finding.code
-    return printed.getvalue(), None
-
-
-def without_measures(text: str) -> List[str]:
-    """Leave out of a text what differs from run to run and from machine to machine: times, rates, folders, spacing."""
-    text = re.sub(r"\d{4}-\d\d-\d\d[T ]\S+|\d[\d,]*\.\d+|\d+,\d+|\b\d+(?=$)", "N", text, flags=re.MULTILINE)
-    return [" ".join(line.split()) for line in text.strip().splitlines()]
-
-
-def commands_of(page: Path) -> Iterator[str]:
-    for block in blocks_of(page):
-        lines = block.source.splitlines() if block.language in ("bash", "console") else []
-        for line in lines:
-            if block.language == "bash" or line.startswith("$ "):
-                yield line.partition("#")[0].replace("$ ", "", 1).strip()
 
 
 @without_vendor

@@ -261,3 +261,17 @@ def test_a_dataset_smaller_than_one_batch_is_warned_of(caplog):
 
     assert len(loader) == 0
     assert "has no batches: the dataset has 10 elements, a call processes 12" in caplog.text
+
+
+def test_a_sampler_that_shows_a_small_dataset_several_times_fills_batches(caplog):
+    loader = DataLoader(options_for(iterations=4), numbers(10), batch_size=3, sampler=[*range(10), *range(10)])
+
+    assert seen(loader) == [[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 1]]
+    assert "has no batches" not in caplog.text
+
+
+def test_a_sampler_that_shows_less_than_one_batch_is_warned_of(caplog):
+    loader = DataLoader(options_for(iterations=2), numbers(10), batch_size=3, sampler=[4, 5])
+
+    assert len(loader) == 0
+    assert "has no batches: the sampler has 2 elements, a call processes 6" in caplog.text

@@ -1,0 +1,3 @@
+"""Weights of Chainer's npz snapshots in torch modules."""
+__all__ = ["load_chainer_npz"]
+def load_chainer_npz(): ...

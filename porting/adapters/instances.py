@@ -1,0 +1,169 @@
+"""What instances of a program share out and add up: the samples of a dataset, and counts such as correct answers.
+
+An instance is one of several processes that train one model together; `this_instance` says which one this is.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from typing import Any, List, Optional, Sequence
+
+import torch
+import torch.utils.data
+
+from porting.diagnostics import BatchError, DeviceError, OptionError, caller_place
+from porting.process import this_instance
+
+__all__ = ["Share", "partition", "sum_over_instances"]
+
+
+class Share(torch.utils.data.Dataset):
+    """The samples of a dataset that belong to one of several instances; `partition` makes it.
+
+    `order` is the position in the dataset of each sample of all instances, from which instance `index` takes every
+    `size`-th. `num_repeated` counts the samples at the end that come a second time, to make all shares as long.
+    """
+
+    def __init__(
+        self, dataset: Any, *, index: int, size: int, shuffle: bool, seed: int, force_equal_length: bool
+    ) -> None:
+        self.dataset = dataset
+        self.index = index
+        self.size = size
+        self.num_repeated = -len(dataset) % size if force_equal_length else 0
+        self._seed = seed if shuffle else None
+        # in shared memory, so that loading processes that were started before see the order of each epoch
+        self._order = torch.empty(len(dataset) + self.num_repeated, dtype=torch.int64).share_memory_()
+        self.set_epoch(0)
+
+    @property
+    def order(self) -> torch.Tensor:
+        """Positions in the dataset in the order of this epoch, for all instances together."""
+        return self._order
+
+    def set_epoch(self, epoch: int) -> None:
+        """Draw the order of `epoch`, counted from 0; the same in all instances. Without shuffling nothing changes."""
+        num_samples = len(self._order) - self.num_repeated
+        if self._seed is None:
+            order = torch.arange(num_samples)
+        else:
+            order = torch.randperm(num_samples, generator=torch.Generator().manual_seed(self._seed + epoch))
+        repeats = -(-len(self._order) // num_samples)
+        self._order.copy_(order.repeat(repeats)[: len(self._order)])
+
+    def __len__(self) -> int:
+        """Count the samples of this instance."""
+        return len(range(self.index, len(self._order), self.size))
+
+    def __getitem__(self, index: int) -> Any:
+        """Return a sample of this instance; beyond its end an IndexError."""
+        return self.dataset[self._position(index)]
+
+    def __getitems__(self, indices: Sequence[int]) -> List[Any]:
+        """Return several samples, read at once where the dataset can."""
+        positions = [self._position(index) for index in indices]
+        read_at_once = getattr(self.dataset, "__getitems__", None)
+        return list(read_at_once(positions)) if read_at_once else [self.dataset[position] for position in positions]
+
+    def _position(self, index: int) -> int:
+        within = index + len(self) if index < 0 else index
+        if not 0 <= within < len(self):
+            raise IndexError(f"index {index} is out of range for the {len(self)} samples of instance {self.index}")
+        return int(self._order[self.index + within * self.size])
+
+
+def partition(
+    dataset: Any,
+    rank: Optional[int] = None,
+    size: Optional[int] = None,
+    *,
+    shuffle: bool = False,
+    seed: int = 0,
+    force_equal_length: bool = True,
+) -> Share:
+    """Take the share of `dataset` of instance `rank` of `size`; by default those of this process.
+
+    Instance i gets samples i, i + size, i + 2 size, ... of the dataset, or with `shuffle` of one order for all, drawn
+    from `seed`. So the k-th batches of all instances together are the k-th batch of a single process with batches
+    `size` times as large. `Share.set_epoch(n)` draws the order of another epoch.
+
+    All shares have to be of one length where a step waits for all instances. With `force_equal_length` the first
+    samples come again at the end until they are; without, lengths differ by one at most, and each sample comes once. To
+    count each sample once all the same, pad before: `partition(FixedBatchDataset(...))`.
+
+    Loaders of a ported model take a share as it is and do not divide it again. Raises BatchError B004 for a dataset
+    without length or samples, OptionError P002 for a `rank` that is not among `size`.
+
+    >>> [list(partition("abcdefg", rank, 2)) for rank in (0, 1)]
+    [['a', 'c', 'e', 'g'], ['b', 'd', 'f', 'a']]
+    """
+    instance = this_instance()
+    rank = instance.index if rank is None else rank
+    size = instance.size if size is None else size
+    if not 0 <= rank < size:
+        raise OptionError.of(
+            "P002",
+            message=f"`rank` is {rank} of a `size` of {size}",
+            place=caller_place(),
+            help="ranks count from 0 to size - 1; leave both out inside the instances themselves",
+        )
+    if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__") and len(dataset)):
+        raise BatchError.of(
+            "B004",
+            message=f"`{type(dataset).__name__}` has no samples by index to share out",
+            place=caller_place(),
+            help="pass a map-style dataset, with `__len__`, `__getitem__` and at least one sample",
+        )
+    return Share(dataset, index=rank, size=size, shuffle=shuffle, seed=seed, force_equal_length=force_equal_length)
+
+
+def is_shared_out(dataset: Any) -> bool:
+    """Tell whether `dataset` is, or is made from, one instance's share.
+
+    >>> is_shared_out(torch.utils.data.Subset(partition("abcd", 0, 2), [0])), is_shared_out("abcd")
+    (True, False)
+    """
+    while dataset is not None:
+        if isinstance(dataset, Share):
+            return True
+        dataset = getattr(dataset, "dataset", None)
+    return False
+
+
+def sum_over_instances(values: Any) -> torch.Tensor:
+    """Add up a tensor, or numbers, over all instances: each gets the sum, in float64 for numbers.
+
+    The instances meet through `torch.distributed` where it is initialised or torchrun says where, else through Horovod
+    (`horovod.torch`, part of the vendor's SDK). All of them have to come here. A process by itself gets its values
+    back. Raises DeviceError D008 when there is no way to the other instances.
+
+    >>> sum_over_instances([3, 4]).tolist()
+    [3.0, 4.0]
+    """
+    total = values.detach().clone() if isinstance(values, torch.Tensor) else torch.tensor(values, dtype=torch.float64)
+    if this_instance().size == 1:
+        return total
+    distributed = torch.distributed
+    if not distributed.is_initialized() and os.environ.get("MASTER_ADDR"):
+        distributed.init_process_group("gloo")
+    if distributed.is_initialized():
+        distributed.all_reduce(total)
+        return total
+    horovod = _load_horovod()
+    horovod.init()
+    reduced: torch.Tensor = horovod.allreduce(total, average=False)
+    return reduced
+
+
+def _load_horovod() -> Any:
+    try:
+        return importlib.import_module("horovod.torch")
+    except ImportError as error:
+        instance = this_instance()
+        raise DeviceError.of(
+            "D008",
+            message=f"instance {instance.index} of {instance.size} cannot reach the others",
+            notes=f"neither `torch.distributed` is initialised nor `horovod.torch` can be imported: {error}",
+            help="call `torch.distributed.init_process_group` first, or start it with torchrun or `porting run`",
+        ) from error

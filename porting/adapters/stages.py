@@ -1,0 +1,208 @@
+"""Stages and recomputation by the names of modules: blocks and checkpoints, there only while a step is traced."""
+
+from __future__ import annotations
+
+import difflib
+from contextlib import ExitStack, contextmanager
+from typing import Any, Dict, Iterator, List, Mapping, NoReturn, Sequence, Tuple
+
+import torch
+from torch import nn
+from torch.utils._pytree import tree_map
+
+from porting.diagnostics import OptionError, caller_place
+from porting.options import PortOptions
+
+__all__ = ["balanced_stages", "check_order", "marked_stages", "require_filled_pipeline", "require_modules"]
+
+
+def require_modules(model: nn.Module, options: PortOptions) -> None:
+    """Raise OptionError P007 if `options` name a module that `model` does not have."""
+    modules = _modules_of(model)
+    for option, names in (("stages", options.stages or {}), ("recompute", options.recompute)):
+        for name in names:
+            if name not in modules:
+                _refuse_name(option, name, list(modules))
+
+
+def require_filled_pipeline(options: PortOptions) -> None:
+    """Raise OptionError P008 if a training step of `options` has fewer micro-batches than its pipeline needs.
+
+    Forward and backward pass of N stages are 2 N - 1 steps of a pipeline, since the last stage goes from one to the
+    other at once. Each holds a micro-batch of the same optimizer step.
+    """
+    num_stages = len(options.stage_ipus)
+    needed = 2 * num_stages - 1
+    if options.accumulation < needed:
+        raise OptionError.of(
+            "P008",
+            message=f"an accumulation of {options.accumulation} does not fill a pipeline of {num_stages} stages",
+            place=caller_place(),
+            notes=f"{num_stages} stages forward and {num_stages - 1} more backward work on a micro-batch each",
+            help=f"use `accumulation={needed}` or more, and a smaller micro-batch for the same step; or fewer stages",
+        )
+
+
+@contextmanager
+def marked_stages(model: nn.Module, options: PortOptions, *, backend: Any) -> Iterator[List[str]]:
+    """Mark blocks and checkpoints of `options` in `model` while the context lasts.
+
+    Each module that `options.stages` name begins a block of `backend` on its IPU (`BeginBlock`), and the output of each
+    that `options.recompute` name passes `recomputationCheckpoint`. Both are hooks, which are taken away at the end: the
+    model's classes, its own hooks and its use without a device stay as they are. The list that the context gives
+    holds the names of the stages in the order in which the last run of `forward` began them.
+
+    Raises OptionError: P007 for a name that `model` does not have, P002 for a module that begins a block by itself.
+    """
+    require_modules(model, options)
+    modules = _modules_of(model)
+    begun: List[str] = []
+    with ExitStack() as undone:
+        if options.stages:
+            undone.callback(model.register_forward_pre_hook(lambda _module, _args: begun.clear()).remove)
+        for name, ipu in (options.stages or {}).items():
+            undone.callback(modules[name].register_forward_pre_hook(_noting(name, begun)).remove)
+            _begin_block(modules[name], name, ipu, backend, undone)
+        for name in options.recompute:
+            undone.callback(modules[name].register_forward_hook(_keeping_output(backend)).remove)
+        yield begun
+
+
+def check_order(options: PortOptions, begun: Sequence[str]) -> None:
+    """Raise OptionError P009 unless the stages that began, in their order, are those of `options`.
+
+    A module that is called again within its own stage changes nothing.
+    """
+    stages = options.stages or {}
+    missing = [name for name in stages if name not in begun]
+    if missing:
+        raise OptionError.of(
+            "P009",
+            message=f"`forward` does not call `{missing[0]}`, so that no stage begins there",
+            place=caller_place(),
+            notes=f"it began: {_listed(begun) or 'none'}",
+            help="name a module that is called itself: containers such as ModuleList are not, their items are",
+        )
+    called = list(dict.fromkeys(begun))
+    if called != list(stages) or _visited(stages, begun) != options.stage_ipus:
+        raise OptionError.of(
+            "P009",
+            message="the model runs its stages in another order than `stages` lists them",
+            place=caller_place(),
+            notes=(f"listed: {_listed(stages)}", f"begun: {_listed(begun)}"),
+            help="list them as they run; a module that is called from two stages needs a stage of its own each time",
+        )
+
+
+def balanced_stages(model: nn.Module, num_ipus: int, *, within: str = "") -> Dict[str, int]:
+    """Cut a sequence of modules into `num_ipus` stages whose largest number of parameter bytes is the least possible.
+
+    `within` is the name of the sequence, an `nn.Sequential` or `nn.ModuleList` whose items run one after another; by
+    default it is `model` itself. Only what lies inside counts: give modules around it, such as a head, stages of their
+    own. Raises ValueError for fewer items than IPUs.
+
+    >>> layers = [nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4), nn.Linear(4, 100)]
+    >>> balanced_stages(nn.Sequential(*layers), 2)
+    {'0': 0, '3': 1}
+    """
+    items = list(model.get_submodule(within).named_children())
+    if not 1 <= num_ipus <= len(items):
+        raise ValueError(f"{len(items)} modules in sequence cannot be {num_ipus} stages")
+    sizes = [sum(p.numel() * p.element_size() for p in item.parameters()) for _name, item in items]
+    prefix = f"{within}." if within else ""
+    return {f"{prefix}{items[first][0]}": ipu for ipu, first in enumerate(_least_maximum_cuts(sizes, num_ipus))}
+
+
+# -- marks -------------------------------------------------------------------------------------------------------------
+
+
+def _modules_of(model: nn.Module) -> Dict[str, nn.Module]:
+    """Return the modules inside `model` by all of their names: one that is shared has several."""
+    return {name: module for name, module in model.named_modules(remove_duplicate=False) if name}
+
+
+def _noting(name: str, begun: List[str]) -> Any:
+    def note(_module: nn.Module, _args: Any) -> None:
+        begun.append(name)
+
+    return note
+
+
+def _begin_block(module: nn.Module, name: str, ipu: int, backend: Any, undone: ExitStack) -> None:
+    """Let the backend mark `module`, and its mark alone be taken away: `removeBlocks` would take the user's, too."""
+    before = set(module._forward_pre_hooks)
+    try:
+        backend.BeginBlock(module, user_id=name, ipu_id=ipu)
+    except backend.Error as error:
+        raise OptionError.of(
+            "P002",
+            message=f"`stages` names `{name}`, which begins a block already",
+            place=caller_place(),
+            notes=str(error).splitlines()[0],
+            help="place the model by `stages` alone: `poptorch.removeBlocks(model)` takes its own blocks away",
+        ) from error
+    for number in set(module._forward_pre_hooks) - before:
+        undone.callback(module._forward_pre_hooks.pop, number, None)
+
+
+def _keeping_output(backend: Any) -> Any:
+    """Make the hook that marks the tensors of a module's output, wherever they are in it, while a device traces."""
+
+    def keep(_module: nn.Module, _args: Any, output: Any) -> Any:
+        if not backend.isRunningOnIpu():
+            return output
+        return tree_map(
+            lambda item: backend.recomputationCheckpoint(item) if isinstance(item, torch.Tensor) else item, output
+        )
+
+    return keep
+
+
+# -- names and order ---------------------------------------------------------------------------------------------------
+
+
+def _refuse_name(option: str, name: str, names: List[str]) -> NoReturn:
+    near = difflib.get_close_matches(name, names, n=3) or [known for known in names if known.endswith(f".{name}")][:3]
+    outermost = [known for known in names if "." not in known]
+    raise OptionError.of(
+        "P007",
+        message=f"`{option}` names `{name}`, but the model has no such module",
+        place=caller_place(),
+        notes=() if near else f"its outermost modules are {_listed(outermost[:8]) or 'none: it is a single module'}",
+        help=f"did you mean {_listed(near)}?" if near else "use names as `model.named_modules()` gives them",
+    )
+
+
+def _visited(stages: Mapping[str, int], begun: Sequence[str]) -> Tuple[int, ...]:
+    ipus = [0]
+    for name in begun:
+        if stages[name] != ipus[-1]:
+            ipus.append(stages[name])
+    return tuple(ipus)
+
+
+def _listed(names: Any) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def _least_maximum_cuts(sizes: Sequence[int], num_parts: int) -> List[int]:
+    """Return where each of `num_parts` runs of `sizes` begins so that the largest sum is the least possible.
+
+    Dynamic programming over (parts, items): the best of the first k items in p parts is the least, over the beginning
+    of the last part, of the larger of the best before it and its own sum.
+    """
+    count = len(sizes)
+    sums = [0]
+    for size in sizes:
+        sums.append(sums[-1] + size)
+    best: List[Tuple[int, List[int]]] = [(sums[end], [0]) for end in range(count + 1)]
+    for part in range(2, num_parts + 1):
+        best = [
+            min(
+                ((max(best[cut][0], sums[end] - sums[cut]), [*best[cut][1], cut]) for cut in range(part - 1, end)),
+                key=lambda found: found[0],
+                default=(sums[-1] + 1, []),
+            )
+            for end in range(count + 1)
+        ]
+    return best[count][1]

@@ -1,0 +1,111 @@
+"""Files of the IDX format, in which MNIST and its relatives come, plain or packed with gzip.
+
+B = samples, H and W = height and width in pixels.
+"""
+
+from __future__ import annotations
+
+import gzip
+import math
+import os
+import zlib
+from pathlib import Path
+from typing import BinaryIO, Tuple, Union, cast
+
+import numpy as np
+import torch
+
+from .files import damaged_file, existing_file
+
+__all__ = ["read_idx", "read_mnist"]
+
+# the third byte of a file names the type of its numbers, which have the highest byte first
+_TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
+
+_HELP = "the format is IDX: two zero bytes, the type, the number of sizes, the sizes, then the numbers"
+_PORTION_BYTES = 2**20
+
+
+def read_mnist(folder: Union[str, os.PathLike[str]], part: str = "train") -> Tuple[torch.Tensor, torch.Tensor]:
+    """Read the digits of MNIST, or clothes of Fashion-MNIST: images_B1HW, float32 from 0 to 1, and labels_B, int64.
+
+    `part` is "train" or "t10k", as in the names of the files `train-images-idx3-ubyte` and `train-labels-idx1-ubyte`,
+    with or without `.gz`. Files that are not there raise PortingError F002; those that are damaged, or do not fit
+    together, F001.
+    """
+    images_file, labels_file = (
+        _either(Path(folder) / f"{part}-{name}-ubyte") for name in ("images-idx3", "labels-idx1")
+    )
+    images, labels = read_idx(images_file), read_idx(labels_file)
+    if images.dim() != 3 or images.dtype != torch.uint8:
+        raise damaged_file(
+            images_file, "these are no images of whole numbers from 0 to 255", location="byte 2", help=_HELP
+        )
+    if labels.dim() != 1 or labels.dtype != torch.uint8:
+        raise damaged_file(labels_file, "these are no labels from 0 to 255", location="byte 2", help=_HELP)
+    if len(images) != len(labels):
+        what = f"{len(labels)} labels, but {len(images)} images in `{images_file.name}`"
+        raise damaged_file(labels_file, what, location="byte 4", help="take both files from the same source")
+    return images.unsqueeze(1).float() / 255, labels.long()
+
+
+def read_idx(path: Union[str, os.PathLike[str]]) -> torch.Tensor:
+    """Read a file of the IDX format, unpacking it if it is packed: a tensor of its sizes and type.
+
+    A file that is not there raises PortingError F002; one that is cut off, too long, or of another format F001, with
+    the byte. Memory is taken for what is in the file, whatever the sizes say.
+    """
+    file = existing_file(path)
+    with open(file, "rb") as plain:
+        is_packed = plain.read(2) == b"\x1f\x8b"
+        plain.seek(0)
+        content = cast(BinaryIO, gzip.GzipFile(fileobj=plain)) if is_packed else plain
+        try:
+            return _read(content, file)
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            # gzip reads ahead: this is where it stands, at most a portion behind the damage
+            where = f"byte {plain.tell()} of the packed file, or before"
+            raise damaged_file(file, f"gzip cannot unpack it ({error})", location=where) from None
+
+
+def _either(path: Path) -> Path:
+    packed = path.with_name(f"{path.name}.gz")
+    return existing_file(packed if packed.is_file() and not path.is_file() else path)
+
+
+def _read(content: BinaryIO, file: Path) -> torch.Tensor:
+    magic = content.read(4)
+    if len(magic) < 4 or magic[:2] != b"\0\0":
+        found = " ".join(f"{byte:02x}" for byte in magic[:2]) or "nothing"
+        raise damaged_file(
+            file, f"the two zero bytes of the format are missing: {found}", location="byte 0", help=_HELP
+        )
+    if magic[2] not in _TYPES:
+        raise damaged_file(file, f"type 0x{magic[2]:02x} is unknown", location="byte 2", help=_HELP)
+    header = content.read(4 * magic[3])
+    if len(header) < 4 * magic[3]:
+        what = f"the file ends, but {magic[3]} sizes of 4 bytes should stand here"
+        raise damaged_file(file, what, location=f"byte {4 + len(header)}", help=_HELP)
+    sizes = tuple(int(size) for size in np.frombuffer(header, dtype=">u4"))
+    numbers = np.frombuffer(
+        _numbers(content, file, sizes, start=4 + len(header), type_name=_TYPES[magic[2]]), _TYPES[magic[2]]
+    )
+    return torch.from_numpy(numbers.astype(numbers.dtype.newbyteorder("=")).reshape(sizes))
+
+
+def _numbers(content: BinaryIO, file: Path, sizes: Tuple[int, ...], *, start: int, type_name: str) -> bytes:
+    """Read exactly the numbers that the sizes announce, in portions, so that wrong sizes do not fill the memory."""
+    num_bytes = math.prod(sizes) * np.dtype(type_name).itemsize
+    portions, missing = [], num_bytes
+    while missing:
+        portion = content.read(min(missing, _PORTION_BYTES))
+        if not portion:
+            what = f"the file ends, {missing} of the {num_bytes} bytes that its sizes {sizes} announce are missing"
+            raise damaged_file(file, what, location=f"byte {start + num_bytes - missing}")
+        portions.append(portion)
+        missing -= len(portion)
+    # one more read also makes gzip compare its checksum
+    if content.read(1):
+        what = f"there is more than the {num_bytes} bytes that the sizes {sizes} announce"
+        raise damaged_file(file, what, location=f"byte {start + num_bytes}", help=_HELP)
+    return b"".join(portions)

@@ -1,0 +1,193 @@
+"""Mushrooms, edible or poisonous, by 22 traits with letters for values: the UCI data set's file, and one that is made.
+
+B = samples, F = features, the 22 traits.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Dict, Iterator, List, Sequence, Tuple, Union
+
+import numpy as np
+import torch
+from torch.utils.data import TensorDataset
+
+from ..atomic_files import write_atomically
+from ..diagnostics import PortingError
+from .files import damaged_file, existing_file
+
+__all__ = ["TRAITS", "make_mushrooms", "read_mushrooms", "split_at_random", "write_mushrooms"]
+
+TRAITS: Dict[str, str] = {
+    "cap-shape": "bcfksx",
+    "cap-surface": "fgsy",
+    "cap-color": "bcegnpruwy",
+    "bruises": "ft",
+    "odor": "acflmnpsy",
+    "gill-attachment": "adfn",
+    "gill-spacing": "cdw",
+    "gill-size": "bn",
+    "gill-color": "beghknopruwy",
+    "stalk-shape": "et",
+    "stalk-root": "?bceruz",
+    "stalk-surface-above-ring": "fksy",
+    "stalk-surface-below-ring": "fksy",
+    "stalk-color-above-ring": "bcegnopwy",
+    "stalk-color-below-ring": "bcegnopwy",
+    "veil-type": "pu",
+    "veil-color": "nowy",
+    "ring-number": "not",
+    "ring-type": "cefnlpsz",
+    "spore-print-color": "bhknoruwy",
+    "population": "acnsvy",
+    "habitat": "dglmpuw",
+}
+"""The traits in the order of the file's columns, with the letters that the data set's description allows."""
+
+_LABELS = "ep"
+_COLUMNS = {"class": _LABELS, **TRAITS}
+_HELP = "the format is that of UCI's `mushrooms.csv`: a line of names, then 23 letters a line, the label first"
+
+
+def read_mushrooms(path: Union[str, os.PathLike[str]]) -> Tuple[torch.Tensor, torch.Tensor]:
+    """Read `mushrooms.csv`: features_BF, and poisonous_B1 of 0.0 and 1.0, both float32.
+
+    A feature is the place of the letter among those that its column has, in the order of the alphabet. A file that is
+    not there raises PortingError F002; one that is damaged F001, with line and column. Rows that are missing at the end
+    as a whole cannot be noticed: the format does not say how many there are.
+    """
+    return _encoded(_read_letters(existing_file(path)))
+
+
+def make_mushrooms(num_samples: int = 8124, *, seed: int, noise: float = 0.015) -> Tuple[torch.Tensor, torch.Tensor]:
+    """Make mushrooms that can be learnt from: features_BF and poisonous_B1, as `read_mushrooms` gives them.
+
+    Poisonous is what smells badly, or has a green or chocolate spore print, or has narrow gills and a white one;
+    a share `noise` of the labels is wrong. So three traits tell, and no model can be right about more than 1 - `noise`.
+
+    >>> features, poisonous = make_mushrooms(100, seed=0)
+    >>> features.shape, poisonous.shape
+    (torch.Size([100, 22]), torch.Size([100, 1]))
+    """
+    return _encoded(_made_letters(num_samples, seed=seed, noise=noise))
+
+
+def write_mushrooms(
+    path: Union[str, os.PathLike[str]], num_samples: int = 8124, *, seed: int, noise: float = 0.015
+) -> None:
+    """Write those of `make_mushrooms` as a file of the format that `read_mushrooms` reads."""
+    lines = [",".join(_COLUMNS), *(",".join(row) for row in _made_letters(num_samples, seed=seed, noise=noise))]
+    write_atomically(path, "".join(f"{line}\n" for line in lines).encode("ascii"))
+
+
+def split_at_random(
+    samples: Sequence[torch.Tensor], *, share: float = 0.7, seed: int = 0
+) -> Tuple[TensorDataset, TensorDataset]:
+    """Divide samples, tensors of as many rows, into `share` to train with and the rest to test with, at random.
+
+    >>> train_set, test_set = split_at_random(make_mushrooms(10, seed=0))
+    >>> len(train_set), len(test_set)
+    (7, 3)
+    """
+    num_samples = len(samples[0])
+    order = torch.randperm(num_samples, generator=torch.Generator().manual_seed(seed))
+    train_rows, test_rows = order[: int(share * num_samples)], order[int(share * num_samples) :]
+    return TensorDataset(*(part[train_rows] for part in samples)), TensorDataset(*(part[test_rows] for part in samples))
+
+
+def _encoded(letters: np.ndarray) -> Tuple[torch.Tensor, torch.Tensor]:
+    codes = np.stack([np.unique(column, return_inverse=True)[1] for column in letters[:, 1:].T], axis=1)
+    poisonous = letters[:, :1] == "p"
+    return torch.from_numpy(codes.astype(np.float32)), torch.from_numpy(poisonous.astype(np.float32))
+
+
+# -- reading -----------------------------------------------------------------------------------------------------------
+
+
+def _read_letters(path: Path) -> np.ndarray:
+    lines = list(_lines(path))
+    if not lines or lines[0] != list(_COLUMNS):
+        raise _unfit_header(path, lines[0] if lines else [])
+    if len(lines) == 1:
+        raise damaged_file(path, "there is no mushroom below the line of names", line=1, help=_HELP)
+    for number, cells in enumerate(lines[1:], start=2):
+        _check_row(path, number, cells)
+    return np.array(lines[1:])
+
+
+def _lines(path: Path) -> Iterator[List[str]]:
+    content = path.read_bytes()
+    try:
+        text = content.decode("ascii")
+    except UnicodeDecodeError as error:
+        before = content[: error.start]
+        line, column = before.count(b"\n") + 1, error.start - before.rfind(b"\n")
+        what = f"byte 0x{content[error.start]:02x} is no letter"
+        raise damaged_file(path, what, line=line, column=column, help=_HELP) from None
+    # neither `splitlines` nor `strip`: they take more than the ends of lines for ends of lines
+    lines = text.replace("\r\n", "\n").split("\n")
+    return (line.split(",") for line in (lines[:-1] if not lines[-1] else lines))
+
+
+def _unfit_header(path: Path, cells: Sequence[str]) -> PortingError:
+    names = list(_COLUMNS)
+    index = next((i for i, (found, name) in enumerate(zip(cells, names)) if found != name), min(len(cells), len(names)))
+    found = f"`{cells[index][:40]}`" if index < len(cells) else "nothing"
+    expected = f"the name `{names[index]}`" if index < len(names) else "the end of the line"
+    what = f"{expected} should stand here, not {found}"
+    return damaged_file(path, what, line=1, column=_start_of_cell(cells, index), help=_HELP)
+
+
+def _check_row(path: Path, number: int, cells: Sequence[str]) -> None:
+    if len(cells) != len(_COLUMNS):
+        what = f"{len(cells)} cells in the line, not {len(_COLUMNS)}"
+        raise damaged_file(path, what, line=number, column=_start_of_cell(cells, len(_COLUMNS)), help=_HELP)
+    for index, (cell, (name, letters)) in enumerate(zip(cells, _COLUMNS.items())):
+        if len(cell) != 1 or cell not in letters:
+            found = f"`{cell[:40]}`" if cell else "an empty cell"
+            what = f"{found} is no value of `{name}`, which are {', '.join(letters)}"
+            raise damaged_file(path, what, line=number, column=_start_of_cell(cells, index), help=_HELP)
+
+
+def _start_of_cell(cells: Sequence[str], index: int) -> int:
+    """Return the column of the first character of a cell, or where the line ends when there is no such cell."""
+    return min(sum(len(cell) + 1 for cell in cells[:index]), len(",".join(cells))) + 1
+
+
+# -- making ------------------------------------------------------------------------------------------------------------
+
+_BAD_ODORS, _BAD_SPORES = "cfmpsy", "hr"
+
+# shares of the letters of the traits that tell, in %, close to those of the real mushrooms
+_SHARES: Dict[str, Sequence[float]] = {
+    "odor": (4, 3, 28, 4, 1, 42, 4, 7, 7),
+    "gill-size": (69, 31),
+    "spore-print-color": (1, 16, 24, 25, 1, 2, 1, 29, 1),
+}
+# so much rarer is the last letter of another trait than the first one if the mushroom is edible, and the reverse
+_LEAN = 6.0
+
+
+def _made_letters(num_samples: int, *, seed: int, noise: float) -> np.ndarray:
+    """Draw the traits that tell, the label by the rule, and the other traits, which lean a little towards the label."""
+    random = np.random.default_rng(seed)
+    odor, gills, spores = (_drawn(name, np.array([shares]), num_samples, random) for name, shares in _SHARES.items())
+    poisonous = (
+        np.isin(odor, list(_BAD_ODORS)) | np.isin(spores, list(_BAD_SPORES)) | ((gills == "n") & (spores == "w"))
+    )
+    columns = {"odor": odor, "gill-size": gills, "spore-print-color": spores}
+    for name in TRAITS:
+        if name not in columns:
+            rising = np.geomspace(1, _LEAN, len(TRAITS[name]))
+            columns[name] = _drawn(name, np.where(poisonous[:, None], rising, rising[::-1]), num_samples, random)
+    poisonous ^= random.random(num_samples) < noise
+    return np.stack([np.where(poisonous, "p", "e"), *(columns[name] for name in TRAITS)], axis=1)
+
+
+def _drawn(name: str, shares: np.ndarray, num_samples: int, random: np.random.Generator) -> np.ndarray:
+    """Draw letters of a trait; `shares` has a row for all samples, or one for each."""
+    limits = np.cumsum(shares / shares.sum(axis=1, keepdims=True), axis=1)
+    places = (random.random((num_samples, 1)) > limits[:, :-1]).sum(axis=1)
+    letters: np.ndarray = np.array(list(TRAITS[name]))[places]
+    return letters

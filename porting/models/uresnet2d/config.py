@@ -1,0 +1,133 @@
+"""What the network is made of, and the published configurations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any, Mapping, Tuple
+
+__all__ = [
+    "DEFAULT",
+    "FULL_SIZE",
+    "NUM_PLANES",
+    "VARIANTS",
+    "UResNet2DConfig",
+    "check_config",
+    "spatial_size_at",
+]
+
+NUM_PLANES = 3
+"""An event is seen by three planes of wires."""
+
+FULL_SIZE = (1280, 2048)
+"""Height and width of a plane's image as the detector gives it: ticks of time, and wires."""
+
+_CHOICES: Mapping[str, Tuple[str, ...]] = {
+    "growth": ("additive", "multiplicative"),
+    "downsampling": ("max_pooling", "strided"),
+    "upsampling": ("interpolation", "transposed"),
+    "connections": ("concat", "sum", "none"),
+}
+_KERNELS = ("kernel", "first_kernel", "deepest_kernel")
+
+
+@dataclass(frozen=True)
+class UResNet2DConfig:
+    """What the network is made of.
+
+    Each of the `depth` levels halves the image. `filters` is the number of channels of the first; every level adds as
+    many ("additive" growth), or doubles them ("multiplicative"). `blocks_per_level`, `blocks_deepest` and
+    `blocks_final` count blocks, which are residual ones of two convolutions unless `residual` is False.
+
+    A level is halved by "max_pooling" or by a "strided" convolution, and doubled by "interpolation" or by a
+    "transposed" convolution. `connections` ("concat", "sum" or "none") says how a level of the decoder gets what the
+    encoder had there.
+
+    The deepest level joins the planes and has `bottleneck` channels; with `block_concat` (the name is the original's,
+    and it means the contrary) each plane passes it by itself. `kernel`, `first_kernel` and `deepest_kernel` are widths
+    in pixels. `spatial_size` is height and width of the images.
+    """
+
+    filters: int = 16
+    growth: str = "additive"
+    depth: int = 6
+    blocks_per_level: int = 2
+    blocks_deepest: int = 5
+    blocks_final: int = 5
+    bottleneck: int = 256
+    kernel: int = 3
+    first_kernel: int = 5
+    deepest_kernel: int = 5
+    residual: bool = True
+    batch_norm: bool = True
+    bias: bool = True
+    downsampling: str = "max_pooling"
+    upsampling: str = "interpolation"
+    connections: str = "concat"
+    block_concat: bool = False
+    num_classes: int = 3
+    spatial_size: Tuple[int, int] = (640, 1024)
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be built; see `check_config`."""
+        check_config(self)
+
+    def at_downsample(self, downsample: int) -> UResNet2DConfig:
+        """Make this configuration for images whose sides were halved `downsample` times; see `spatial_size_at`.
+
+        >>> UResNet2DConfig().at_downsample(1).spatial_size
+        (640, 1024)
+        """
+        return replace(self, spatial_size=spatial_size_at(downsample, depth=self.depth))
+
+
+def check_config(config: Any) -> None:
+    """Raise ValueError for choices that do not exist, even kernels, and images that cannot be halved `depth` times."""
+    for name, choices in _CHOICES.items():
+        if getattr(config, name) not in choices:
+            raise ValueError(f"`{name}` is {getattr(config, name)!r}; it can be {', '.join(map(repr, choices))}")
+    for name in _KERNELS:
+        if getattr(config, name) % 2 == 0:
+            raise ValueError(f"`{name}` is {getattr(config, name)}; only odd kernels keep an image's size")
+    if config.depth < 1 or config.filters < 1:
+        raise ValueError(f"`depth` is {config.depth} and `filters` is {config.filters}; there is at least 1 of each")
+    height, width = config.spatial_size
+    if height % 2**config.depth or width % 2**config.depth or height < 1 or width < 1:
+        raise ValueError(f"{height} x {width} pixels cannot be halved {config.depth} times")
+
+
+def spatial_size_at(downsample: int, *, depth: int) -> Tuple[int, int]:
+    """Return height and width of an image whose sides were halved `downsample` times before the network sees it.
+
+    The deepest level must have something to look at: ValueError unless `depth + downsample < 8`.
+
+    >>> spatial_size_at(2, depth=5)
+    (320, 512)
+    """
+    if downsample < 0 or depth + downsample >= 8:
+        raise ValueError(f"a depth of {depth} and a downsampling of {downsample} are not less than 8 together")
+    height, width = FULL_SIZE
+    return height >> downsample, width >> downsample
+
+
+DEFAULT = "uresnet"
+
+VARIANTS: Mapping[str, UResNet2DConfig] = MappingProxyType(
+    {
+        "uresnet": UResNet2DConfig(),
+        "a21": UResNet2DConfig(filters=8, residual=False),
+        "a21_upstream": UResNet2DConfig(filters=8, residual=False, blocks_final=0, connections="sum"),
+        "scc21": UResNet2DConfig(batch_norm=False),
+        "polaris": UResNet2DConfig(
+            depth=7,
+            blocks_deepest=2,
+            blocks_final=2,
+            bottleneck=96,
+            residual=False,
+            connections="sum",
+            spatial_size=FULL_SIZE,
+        ),
+    }
+)
+"""By name: the full network, that of the A21 machine as ported to IPUs and as it is now, that of the student cluster
+competition of 2021 (without BatchNorm), and that of the Polaris machine."""

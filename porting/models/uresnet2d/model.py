@@ -1,0 +1,165 @@
+"""The network: levels within levels, each an encoder and a decoder around what lies below it.
+
+B = events, P = planes (3), H and W = height and width in pixels, C = classes, K = channels.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Tuple
+
+import torch
+from torch import nn
+
+from porting.models.variants import configure
+
+from .config import DEFAULT, NUM_PLANES, VARIANTS, UResNet2DConfig
+
+__all__ = ["UResNet2D", "build"]
+
+SLOPE = 0.01
+"""Of the leaky ReLUs below zero."""
+
+
+def build(variant: str = DEFAULT, **changes: Any) -> UResNet2D:
+    """Make the network of a variant; `changes` are fields of `UResNet2DConfig`.
+
+    >>> sum(parameter.numel() for parameter in build("a21").parameters())
+    8525699
+    """
+    return UResNet2D(configure(VARIANTS, variant, changes))
+
+
+class UResNet2D(nn.Module):
+    """images_BPHW -> logits_BPCHW: a score of each class for each pixel of each plane.
+
+    The original gives a tensor for each plane, which is what `as_planes` makes of the result.
+
+    >>> config = UResNet2DConfig(filters=2, depth=2, bottleneck=4, spatial_size=(8, 8))
+    >>> UResNet2D(config)(torch.zeros(1, 3, 8, 8)).shape
+    torch.Size([1, 3, 3, 8, 8])
+    """
+
+    def __init__(self, config: UResNet2DConfig) -> None:
+        """Make the network; convolutions get Xavier's uniform weights and biases of zero to begin with."""
+        super().__init__()
+        filters = config.filters
+        self.first = _Block(config, 1, filters, kernel=config.first_kernel)
+        self.core = _Level(config, filters, depth=config.depth)
+        self.final = _series(config, filters, num_blocks=config.blocks_final, kernel=config.kernel)
+        self.scores = nn.Conv2d(filters, config.num_classes, kernel_size=1, bias=config.bias)
+        for module in self.modules():
+            if isinstance(module, (nn.Conv2d, nn.ConvTranspose2d)):
+                nn.init.xavier_uniform_(module.weight)
+                if module.bias is not None:
+                    nn.init.zeros_(module.bias)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """Score the pixels of all planes."""
+        planes = tuple(self.first(plane) for plane in images.chunk(NUM_PLANES, dim=1))
+        planes = self.core(planes)
+        return torch.stack([self.scores(self.final(plane)) for plane in planes], dim=1)
+
+
+class _Block(nn.Module):
+    """A convolution, BatchNorm, and a leaky ReLU unless it is not `activated`; `stride` shrinks the image."""
+
+    def __init__(
+        self, config: UResNet2DConfig, before: int, after: int, *, kernel: int, stride: int = 1, activated: bool = True
+    ) -> None:
+        super().__init__()
+        padding = kernel // 2 if stride == 1 else 0
+        self.convolution = nn.Conv2d(
+            before, after, kernel_size=kernel, stride=stride, padding=padding, bias=config.bias
+        )
+        self.norm = nn.BatchNorm2d(after) if config.batch_norm else nn.Identity()
+        self.activation = nn.LeakyReLU(SLOPE) if activated else nn.Identity()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.activation(self.norm(self.convolution(x)))
+        return result
+
+
+class _ResidualBlock(nn.Module):
+    def __init__(self, config: UResNet2DConfig, channels: int, *, kernel: int) -> None:
+        super().__init__()
+        self.body = nn.Sequential(
+            _Block(config, channels, channels, kernel=kernel),
+            _Block(config, channels, channels, kernel=kernel, activated=False),
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.leaky_relu(self.body(x) + x, SLOPE)
+
+
+def _series(config: UResNet2DConfig, channels: int, *, num_blocks: int, kernel: int) -> nn.Sequential:
+    blocks = (
+        _ResidualBlock(config, channels, kernel=kernel)
+        if config.residual
+        else _Block(config, channels, channels, kernel=kernel)
+        for _ in range(num_blocks)
+    )
+    return nn.Sequential(*blocks)
+
+
+Planes = Tuple[torch.Tensor, ...]
+"""x_BKHW of each plane."""
+
+
+class _Level(nn.Module):
+    """One level of the encoder and decoder with all that lies below it; every plane passes by itself.
+
+    What is handed over to the decoder is the level's input, and it is joined before the decoder's blocks.
+    """
+
+    def __init__(self, config: UResNet2DConfig, channels: int, *, depth: int) -> None:
+        super().__init__()
+        below = channels + config.filters if config.growth == "additive" else 2 * channels
+        self.connections = config.connections
+        self.down = _series(config, channels, num_blocks=config.blocks_per_level, kernel=config.kernel)
+        self.shrink = _shrinking(config, channels, below)
+        self.below = _Level(config, below, depth=depth - 1) if depth > 1 else _Deepest(config, below)
+        self.grow = _growing(config, below, channels)
+        is_concat = config.connections == "concat"
+        self.join = _Block(config, 2 * channels, channels, kernel=1) if is_concat else nn.Identity()
+        self.up = _series(config, channels, num_blocks=config.blocks_per_level, kernel=config.kernel)
+
+    def forward(self, planes: Planes) -> Planes:
+        deeper = self.below(tuple(self.shrink(self.down(plane)) for plane in planes))
+        return tuple(self.up(self._joined(self.grow(low), plane)) for low, plane in zip(deeper, planes))
+
+    def _joined(self, x: torch.Tensor, beside: torch.Tensor) -> torch.Tensor:
+        if self.connections == "concat":
+            joined: torch.Tensor = self.join(torch.cat([x, beside], dim=1))
+            return joined
+        return x + beside if self.connections == "sum" else x
+
+
+def _shrinking(config: UResNet2DConfig, before: int, after: int) -> nn.Module:
+    if config.downsampling == "strided":
+        return _Block(config, before, after, kernel=2, stride=2)
+    return nn.Sequential(nn.MaxPool2d(2), _Block(config, before, after, kernel=1))
+
+
+def _growing(config: UResNet2DConfig, before: int, after: int) -> nn.Module:
+    if config.upsampling == "transposed":
+        return nn.ConvTranspose2d(before, after, kernel_size=2, stride=2, bias=config.bias)
+    return nn.Sequential(nn.Upsample(scale_factor=2, mode="bilinear"), _Block(config, before, after, kernel=1))
+
+
+class _Deepest(nn.Module):
+    """The bottleneck: the only place where the planes see each other, unless each passes it by itself."""
+
+    def __init__(self, config: UResNet2DConfig, channels: int) -> None:
+        super().__init__()
+        outside = channels if config.block_concat else NUM_PLANES * channels
+        self.is_joining = not config.block_concat
+        self.body = nn.Sequential(
+            _Block(config, outside, config.bottleneck, kernel=1),
+            _series(config, config.bottleneck, num_blocks=config.blocks_deepest, kernel=config.deepest_kernel),
+            _Block(config, config.bottleneck, outside, kernel=1),
+        )
+
+    def forward(self, planes: Planes) -> Planes:
+        if self.is_joining:
+            return tuple(self.body(torch.cat(planes, dim=1)).chunk(NUM_PLANES, dim=1))
+        return tuple(self.body(plane) for plane in planes)

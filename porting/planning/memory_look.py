@@ -1,0 +1,248 @@
+"""`memory_report`: will the step of a port fit into the memory of its device, IPU by IPU, and what helps if not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+
+import torch
+from torch.utils._pytree import tree_leaves, tree_map
+
+from ..diagnostics import BatchError, Finding, caller_place
+from ..lazy_modules import materialise_lazy_modules
+from ..options import PortOptions
+from ..targets import DEFAULT, Target, find_target
+from .memory_model import Layout, StageMemory, ipu_memories
+from .remedies import Remedy, remedies_for
+from .step_memory import StepMemory, look_at_step
+
+__all__ = ["MemoryReport", "memory_report"]
+
+_FITS, _TIGHT = 0.85, 0.97
+_UNCERTAINTY = 0.15
+_MEBI = 1 << 20
+_SLOTS: Mapping[str, int] = {"Adam": 2, "AdamW": 2, "LAMB": 2}
+_NAMES = {
+    "weight_bytes": "weights",
+    "buffer_bytes": "buffers",
+    "accumulator_bytes": "gradient accumulators",
+    "optimizer_bytes": "optimizer state",
+    "kept_bytes": "kept for the backward pass",
+    "recomputed_bytes": "computed again at one time",
+    "temporary_bytes": "temporaries",
+    "input_bytes": "inputs and outputs",
+    "code_bytes": "code",
+}
+
+
+@dataclass(frozen=True)
+class MemoryReport:
+    """An estimate of the memory that each IPU of a replica needs for a training step; as a string it is a table.
+
+    `ipus` has the bytes by what they are for. `remedies` are what would help, in the order to try it. The estimate is
+    uncertain by about 15 %, `low_bytes` to `high_bytes`; what is not in it is in `not_counted`.
+    """
+
+    target: Target
+    micro_batch: int
+    ipus: Tuple[StageMemory, ...]
+    remedies: Tuple[Remedy, ...]
+    options: PortOptions
+
+    not_counted = (
+        "gaps between variables and the unevenness of tiles: the fullest tile decides, not the sum",
+        "buffers of host streams, and of the exchange between replicas",
+        "what the compiler shares, rearranges or computes again by itself",
+    )
+
+    @property
+    def bytes_per_ipu(self) -> int:
+        """What the fullest IPU holds."""
+        return max(memory.total_bytes for memory in self.ipus)
+
+    @property
+    def low_bytes(self) -> int:
+        """The least that the fullest IPU may turn out to need."""
+        return int(self.bytes_per_ipu * (1 - _UNCERTAINTY))
+
+    @property
+    def high_bytes(self) -> int:
+        """The most that the fullest IPU may turn out to need."""
+        return int(self.bytes_per_ipu * (1 + _UNCERTAINTY))
+
+    @property
+    def share(self) -> float:
+        """What the fullest IPU holds of its memory: 1.0 is all of it."""
+        return self.bytes_per_ipu / self.target.memory_bytes
+
+    @property
+    def verdict(self) -> str:
+        """Say "fits" below 85 % of the memory, "tight" up to 97 %, where only trying tells, else "does not fit"."""
+        if self.share < _FITS:
+            return "fits"
+        return "tight" if self.share <= _TIGHT else "does not fit"
+
+    @property
+    def fits(self) -> bool:
+        """Whether the verdict is that it fits, or may."""
+        return self.verdict != "does not fit"
+
+    @property
+    def finding(self) -> Optional[Finding]:
+        """M001 with the remedies where it does not fit, else None."""
+        if self.fits:
+            return None
+        fullest = max(self.ipus, key=lambda memory: memory.total_bytes)
+        return Finding(
+            "M001",
+            message=f"IPU {fullest.ipu} would need {_mb(fullest.total_bytes)}, and has {_mb(self.target.memory_bytes)}",
+            notes=f"an estimate, {_mb(self.low_bytes)} to {_mb(self.high_bytes)}",
+            help=tuple(remedy.change for remedy in self.remedies),
+        )
+
+    def to_dict(self) -> Dict[str, Any]:
+        """Return the report as plain values, fit for JSON."""
+        return {
+            "target": self.target.name,
+            "memory_bytes": self.target.memory_bytes,
+            "micro_batch": self.micro_batch,
+            "verdict": self.verdict,
+            "bytes_per_ipu": self.bytes_per_ipu,
+            "low_bytes": self.low_bytes,
+            "high_bytes": self.high_bytes,
+            "ipus": [
+                {"ipu": memory.ipu, "stages": list(memory.stages), "total_bytes": memory.total_bytes, **memory.parts}
+                for memory in self.ipus
+            ],
+            "remedies": [dict(remedy.__dict__, options=dict(remedy.options)) for remedy in self.remedies],
+            "not_counted": list(self.not_counted),
+        }
+
+    def __str__(self) -> str:
+        """Lay the report out: a column for each IPU, the verdict, and the remedies where it is not clear."""
+        lines = [
+            f"memory of {self.target.name}: {_mb(self.target.memory_bytes)} an IPU; micro-batch {self.micro_batch}"
+        ]
+        header = ["MB", *(f"IPU {memory.ipu}" for memory in self.ipus)]
+        rows = [[_NAMES[name], *(_number(memory.parts[name]) for memory in self.ipus)] for name in _NAMES]
+        rows = [row for row in rows if any(cell != "0.0" for cell in row[1:])]
+        rows.append(["together", *(_number(memory.total_bytes) for memory in self.ipus)])
+        widths = [max(len(row[column]) for row in [header, *rows]) for column in range(len(header))]
+        for row in [header, *rows]:
+            cells = [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:]))]
+            lines.append("  ".join(cells).rstrip())
+        lines.append(
+            f"{self.verdict}: {self.share:.0%} of the fullest IPU, {self.low_bytes / self.target.memory_bytes:.0%} to "
+            f"{self.high_bytes / self.target.memory_bytes:.0%} by the uncertainty of the estimate"
+        )
+        if self.verdict != "fits":
+            lines += _remedy_lines(self.remedies)
+        return "\n".join(lines)
+
+
+def memory_report(ported: Any, batch: Any, *, target: str = DEFAULT) -> MemoryReport:
+    """Estimate the memory that the training step of `ported` needs on each IPU, without computing or compiling it.
+
+    `batch` is a combined batch, a tuple of positional arguments or a dictionary of named ones, as for a call; its
+    values do not matter. `target` is one of `porting.targets.TARGETS`. The step is captured once, on tensors without
+    values, and the terms are those of `porting.planning.memory_model`.
+
+    Raises OptionError P002 for an unknown target, P007 for stages of unknown modules, BatchError B004 for a batch that
+    cannot be cut, CaptureError for a model that no static graph can hold, PortingError M002 for one with a branch.
+
+    >>> import porting
+    >>> ported = porting.to_ipu(torch.nn.Linear(400, 2), torch.nn.CrossEntropyLoss(), device="sim")
+    >>> report = porting.memory_report(ported, (torch.ones(8, 400), torch.zeros(8, dtype=torch.int64)))
+    >>> report.verdict, report.ipus[0].weight_bytes
+    ('fits', 3208)
+    """
+    found = find_target(target)
+    parts, options = ported._parts, ported.options
+    args, kwargs = _micro_batch(batch, options.micro_batches_per_call)
+    materialise_lazy_modules(parts.wrapped, args, kwargs)
+    step = look_at_step(parts.model, parts.wrapped, args, kwargs, options)
+    layout = _layout(step, options, ported.optimizer, found)
+    return MemoryReport(
+        target=found,
+        micro_batch=step.micro_batch,
+        ipus=ipu_memories(step, layout),
+        remedies=remedies_for(step, layout, options, limit=int(_FITS * found.memory_bytes)),
+        options=options,
+    )
+
+
+def _micro_batch(batch: Any, num_parts: int) -> Tuple[Sequence[Any], Mapping[str, Any]]:
+    """Return the arguments of one run of `forward`."""
+    args: Sequence[Any] = ()
+    kwargs: Mapping[str, Any] = {}
+    if isinstance(batch, Mapping):
+        kwargs = batch
+    else:
+        args = tuple(batch) if isinstance(batch, (tuple, list)) else (batch,)
+    rows = next((t.shape[0] for t in tree_leaves((args, dict(kwargs))) if isinstance(t, torch.Tensor) and t.dim()), 1)
+    if rows % num_parts:
+        raise BatchError.of(
+            "B004",
+            message=f"{rows} rows cannot be cut into {num_parts} micro-batches",
+            place=caller_place(),
+            help="pass a combined batch, as a call takes it: micro-batch x accumulation x replicas x device iterations",
+        )
+
+    def cut(item: Any) -> Any:
+        if not isinstance(item, torch.Tensor) or not item.dim() or item.shape[0] != rows:
+            return item
+        return item[: rows // num_parts].detach()
+
+    micro = tree_map(cut, (list(args), dict(kwargs)))
+    return micro[0], micro[1]
+
+
+def _layout(step: StepMemory, options: PortOptions, optimizer: Any, target: Target) -> Layout:
+    begins: List[int] = []
+    for number in range(len(options.stage_ipus)):
+        default = begins[-1] if begins else 0
+        found = (position for position, operation in enumerate(step.operations) if operation.stage == number)
+        begins.append(next(found, default))
+    is_pipeline = len(begins) > 1
+    return Layout(
+        begins=(0, *begins[1:]),
+        ipus=options.stage_ipus,
+        marks=tuple(position for position, op in enumerate(step.operations) if op.is_checkpoint),
+        recomputes=is_pipeline or bool(options.recompute),
+        accumulates=is_pipeline or options.accumulation > 1,
+        num_slots=_num_slots(optimizer),
+        accumulator_bytes=_width(optimizer, "accum_type"),
+        slot_bytes=_width(optimizer, "second_order_momentum_accum_type"),
+        capacity=target.memory_bytes,
+    )
+
+
+def _num_slots(optimizer: Any) -> int:
+    """Return how many numbers the optimizer keeps for each weight, apart from the accumulated gradient."""
+    name = type(optimizer).__name__
+    if name in _SLOTS:
+        return _SLOTS[name]
+    has_momentum = any(float(group.get("momentum", 0.0)) for group in optimizer.param_groups)
+    if name == "RMSprop":
+        return 1 + has_momentum + any(group.get("centered", False) for group in optimizer.param_groups)
+    return int(has_momentum)
+
+
+def _width(optimizer: Any, name: str) -> int:
+    return 2 if getattr(optimizer, name, None) == torch.float16 else 4
+
+
+def _remedy_lines(remedies: Sequence[Remedy]) -> List[str]:
+    lines = ["what helps, in this order:       alone MB  with those before"]
+    for remedy in remedies:
+        lines.append(f"  {remedy.name:28} {_number(remedy.alone_bytes):>10} {_number(remedy.together_bytes):>14}")
+        lines.append(f"    {remedy.change}")
+    return lines
+
+
+def _number(num_bytes: int) -> str:
+    return f"{num_bytes / _MEBI:,.1f}"
+
+
+def _mb(num_bytes: int) -> str:
+    return f"{num_bytes / _MEBI:,.0f} MB"

@@ -1,0 +1,267 @@
+"""What to do about a step that does not fit: the remedies in the order to try them, each with what it would bring.
+
+First what costs nothing or little (a smaller micro-batch, half precision), then what costs time (recomputation), then
+what costs more IPUs (a pipeline), and last what costs transfers in every step (state off the chip).
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, replace
+from typing import Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+from ..options import PortOptions
+from .memory_model import Layout, StageMemory, ipu_memories
+from .step_memory import StepMemory
+
+__all__ = ["Remedy", "remedies_for"]
+
+_PIPELINES = (2, 4, 8, 16)
+_MOST_BOUNDARIES = 48
+_MOST_NAMES = 6
+
+
+@dataclass(frozen=True)
+class Remedy:
+    """A change and what comes of it: the bytes of the fullest IPU with it alone, and with those before it as well.
+
+    `change` says what to write, `num_ipus` how many IPUs a replica has then. `options` are the changes of `PortOptions`;
+    what they do not have is in the words of `change` alone.
+    """
+
+    name: str
+    change: str
+    alone_bytes: int
+    together_bytes: int
+    num_ipus: int
+    options: Mapping[str, object]
+
+
+class _Change(NamedTuple):
+    name: str
+    words: str
+    options: Dict[str, object]
+    apply: Callable[[Layout], Layout]
+
+
+def remedies_for(step: StepMemory, layout: Layout, options: PortOptions, *, limit: int) -> Tuple[Remedy, ...]:
+    """Return the remedies that there are for a step whose fullest IPU may hold `limit` bytes.
+
+    Each is chosen on top of those before it; the pipeline is the shortest with which it fits, or else the longest.
+    """
+    found: List[Remedy] = []
+    together = layout
+    for propose in (_smaller_micro_batch, _half_precision, _recomputation, _pipeline, _state_off_chip):
+        change = propose(step, together, options, limit)
+        if change is None:
+            continue
+        together = change.apply(together)
+        alone = change.apply(layout)
+        found.append(
+            Remedy(
+                name=change.name,
+                change=change.words,
+                alone_bytes=_fullest(step, alone),
+                together_bytes=_fullest(step, together),
+                num_ipus=together.num_ipus,
+                options=change.options,
+            )
+        )
+    return tuple(found)
+
+
+def _fullest(step: StepMemory, layout: Layout) -> int:
+    return max(memory.total_bytes for memory in ipu_memories(step, layout))
+
+
+# -- one by one --------------------------------------------------------------------------------------------------------
+
+
+def _smaller_micro_batch(step: StepMemory, layout: Layout, options: PortOptions, _limit: int) -> Optional[_Change]:
+    if step.micro_batch == 1:
+        return None
+    changes: Dict[str, object] = {"micro_batch": 1, "accumulation": options.accumulation * step.micro_batch}
+    words = f"`micro_batch=1, accumulation={changes['accumulation']}`: the same step, statistics of BatchNorm change"
+    return _Change(
+        "micro-batch 1",
+        words,
+        changes,
+        lambda layout: replace(layout, scale=1.0 / step.micro_batch, accumulates=True),
+    )
+
+
+def _half_precision(step: StepMemory, layout: Layout, options: PortOptions, _limit: int) -> Optional[_Change]:
+    if options.precision == "float16":
+        return None
+    words = '`precision="float16"`: weights and activations in half, accumulators and optimizer state stay float32'
+    return _Change("float16", words, {"precision": "float16"}, lambda layout: replace(layout, halves=True))
+
+
+def _recomputation(step: StepMemory, layout: Layout, options: PortOptions, _limit: int) -> Optional[_Change]:
+    if options.recompute or step.mode != "training":
+        return None
+    trials = []
+    for names in _chains(step):
+        marks = tuple(_last(step, name) for name in names)
+        trial = replace(layout, marks=marks, recomputes=True)
+        trials.append((_fullest(step, trial), names, marks))
+    if not trials or min(trials)[0] >= _fullest(step, layout):
+        return None
+    _bytes, names, marks = min(trials)
+    words = f"`recompute=[{_listed(names)}]`: the forward pass is computed a second time, about a third more work"
+    return _Change(
+        "recomputation", words, {"recompute": list(names)}, lambda layout: replace(layout, marks=marks, recomputes=True)
+    )
+
+
+def _pipeline(step: StepMemory, layout: Layout, options: PortOptions, limit: int) -> Optional[_Change]:
+    if len(layout.begins) > 1 or step.mode != "training":
+        return None
+    best: Optional[_Change] = None
+    for num_ipus in _PIPELINES:
+        trial = _cut(step, layout, num_ipus)
+        if trial is None:
+            break
+        begins, ipus, stages = trial
+        needed = 2 * len(begins) - 1
+        listed = ", ".join(f'"{name}": {ipu}' for name, ipu in stages.items())
+        words = f"`stages={{{listed}}}`: {num_ipus} IPUs, an accumulation of at least {needed}"
+
+        def apply(layout: Layout, begins: Tuple[int, ...] = begins, ipus: Tuple[int, ...] = ipus) -> Layout:
+            return replace(layout, begins=begins, ipus=ipus, recomputes=True, accumulates=True)
+
+        best = _Change(f"pipeline of {num_ipus} IPUs", words, {"stages": stages}, apply)
+        if _fullest(step, apply(layout)) <= limit:
+            break
+    return best
+
+
+def _state_off_chip(step: StepMemory, layout: Layout, options: PortOptions, _limit: int) -> Optional[_Change]:
+    if not layout.num_slots or step.mode != "training":
+        return None
+    sharded = f", and over {options.replicas} replicas" if options.replicas > 1 else ""
+    words = (
+        f"optimizer state off the chip{sharded}: PopTorch's `TensorLocations.setOptimizerLocation`, "
+        "which PortOptions does not have"
+    )
+    return _Change(
+        "state off chip",
+        words,
+        {},
+        lambda layout: replace(layout, state_off_chip=True, state_shards=max(1, options.replicas)),
+    )
+
+
+# -- where a step can be cut -------------------------------------------------------------------------------------------
+
+
+def _chains(step: StepMemory) -> Iterator[List[str]]:
+    """List modules that run one after another, at each depth of the model."""
+    deepest = max((name.count(".") for name in step.called), default=0)
+    for depth in range(deepest + 1):
+        names = [name for name in step.called if name.count(".") == depth and _first(step, name) >= 0]
+        if 1 < len(names) <= _MOST_BOUNDARIES:
+            yield names
+
+
+def _is_in(step: StepMemory, position: int, name: str) -> bool:
+    path = step.operations[position].module_path
+    return path == name or path.startswith(f"{name}.")
+
+
+def _first(step: StepMemory, name: str) -> int:
+    return step.begins.get(name, -1)
+
+
+def _last(step: StepMemory, name: str) -> int:
+    return next(position for position in reversed(range(len(step.operations))) if _is_in(step, position, name))
+
+
+def _cut(
+    step: StepMemory, layout: Layout, num_ipus: int
+) -> Optional[Tuple[Tuple[int, ...], Tuple[int, ...], Dict[str, int]]]:
+    """Cut the step into stages on `num_ipus` IPUs whose fullest holds the least; None where it has too few modules.
+
+    A module at the end that uses a weight of the first stage again begins a stage more, on IPU 0.
+    """
+    found = []
+    for names in _chains(step):
+        boundaries = {_first(step, name): name for name in names if _first(step, name) > 0}
+        tail = _tail(step, names)
+        places = sorted(place for place in boundaries if tail is None or place < tail[0])
+        begins = _best_begins(step, layout, places, num_ipus, tail)
+        if begins is not None:
+            ipus = (*range(num_ipus), *([0] if tail is not None else []))
+            stages = {boundaries[begin]: ipu for begin, ipu in zip(begins[1:], ipus[1:]) if begin in boundaries}
+            if tail is not None:
+                stages[tail[1]] = 0
+            trial = replace(layout, begins=begins, ipus=ipus, recomputes=True, accumulates=True)
+            if _are_weights_at_home(step, trial):
+                found.append((_fullest(step, trial), begins, ipus, stages))
+    if not found:
+        return None
+    _bytes, begins, ipus, stages = min(found, key=lambda item: item[0])
+    return begins, ipus, stages
+
+
+def _tail(step: StepMemory, names: Sequence[str]) -> Optional[Tuple[int, str]]:
+    """Return where a module begins that uses a weight of the step's beginning again, and nothing but the loss follows."""
+    first_use: Dict[str, int] = {}
+    for position, operation in enumerate(step.operations):
+        for name in operation.parameters:
+            first_use.setdefault(name, position)
+    middle = _first(step, names[len(names) // 2])
+    for module in reversed(step.called):
+        begin = _first(step, module)
+        uses = {
+            name
+            for position in range(max(begin, 0), len(step.operations))
+            if _is_in(step, position, module)
+            for name in step.operations[position].parameters
+        }
+        if begin > middle and any(first_use[name] < middle for name in uses):
+            return begin, module
+    return None
+
+
+def _are_weights_at_home(step: StepMemory, layout: Layout) -> bool:
+    homes: Dict[str, int] = {}
+    begins = (*layout.begins, len(step.operations))
+    for stage, (first, end) in enumerate(zip(begins, begins[1:])):
+        for operation in step.operations[first:end]:
+            for name in operation.parameters:
+                if homes.setdefault(name, layout.ipus[stage]) != layout.ipus[stage]:
+                    return False
+    return True
+
+
+def _best_begins(
+    step: StepMemory, layout: Layout, places: Sequence[int], num_ipus: int, tail: Optional[Tuple[int, str]]
+) -> Optional[Tuple[int, ...]]:
+    """Choose where stages begin: by moving one at a time from an even cut, as long as the fullest IPU holds less."""
+    if len(places) < num_ipus - 1:
+        return None
+    ipus = (*range(num_ipus), *([0] if tail is not None else []))
+    last = (tail[0],) if tail is not None else ()
+
+    def measure(chosen: Tuple[int, ...]) -> int:
+        trial = replace(layout, begins=(0, *chosen, *last), ipus=ipus, recomputes=True, accumulates=True)
+        return _fullest(step, trial)
+
+    chosen = tuple(places[len(places) * number // num_ipus] for number in range(1, num_ipus))
+    chosen = chosen if len(set(chosen)) == len(chosen) else tuple(places[: num_ipus - 1])
+    least = measure(chosen)
+    for _round, number in itertools.product(range(3), range(num_ipus - 1)):
+        low = chosen[number - 1] if number else 0
+        high = chosen[number + 1] if number < num_ipus - 2 else len(step.operations)
+        for place in (place for place in places if low < place < high):
+            trial = (*chosen[:number], place, *chosen[number + 1 :])
+            size = measure(trial)
+            if size < least:
+                least, chosen = size, trial
+    return (0, *chosen, *last)
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = [f'"{name}"' for name in names[:_MOST_NAMES]]
+    return ", ".join(shown + (["..."] if len(names) > _MOST_NAMES else []))

@@ -1,0 +1,389 @@
+"""What one micro-batch leaves in memory: each value of the forward pass, who makes it, who reads it, who keeps it.
+
+The step is captured once and its operators run once on tensors without values, under autograd: what autograd saves is
+what the backward pass will need. Attention is taken apart into its products, because an IPU has the matrix of scores in
+memory, where kernels of a CPU compute it bit by bit.
+"""
+
+from __future__ import annotations
+
+import bisect
+import functools
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
+
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.node import map_arg
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._pytree import tree_leaves, tree_map
+
+from ..capture import StepGraph, TensorInfo, capture_step
+from ..capture.device_tensor import DeviceTensor
+from ..capture.subgraphs import Body
+from ..diagnostics import PortingError, caller_place
+from ..engines.direct_calls import direct_call
+from ..engines.graph_function import GraphFunction
+from ..options import PortOptions
+from ..simulator._graph.values_for_backward import keep_values_for_backward
+
+__all__ = ["Operation", "StepMemory", "Value", "look_at_step"]
+
+_PRODUCTS = frozenset(
+    "linear matmul mm addmm bmm baddbmm einsum conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d "
+    "convolution _convolution scaled_dot_product_attention bilinear lstm gru rnn_tanh rnn_relu".split()
+)
+# 64-bit types are for the host's kernels alone: the device has 32 bits
+_NARROWED = frozenset([torch.int64, torch.float64])
+
+
+@dataclass(frozen=True)
+class Value:
+    """The memory of a value: its bytes on the device, and the positions of the operators that have to do with it.
+
+    `made_at` is -1 for inputs of the step. `is_of_batch` tells whether it grows with the micro-batch, `is_float`
+    whether half precision halves it.
+    """
+
+    num_bytes: int
+    made_at: int
+    read_at: Tuple[int, ...]
+    kept_at: Tuple[int, ...]
+    is_of_batch: bool
+    is_float: bool
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One operator of the forward pass: where it is, the bytes it makes and reads, and the parameters it uses.
+
+    `results` are the numbers of its values; several operators have the same where one is a view of another's.
+    """
+
+    module_path: str
+    stage: int
+    result_bytes: int
+    operand_bytes: int
+    is_product: bool
+    is_float: bool
+    is_checkpoint: bool
+    parameters: Tuple[str, ...]
+    results: Tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class StepMemory:
+    """A step as a planner sees it: operators in their order, values, parameters and buffers.
+
+    `called` names the modules that `forward` calls once, in their order: where stages can begin.
+    """
+
+    mode: str
+    micro_batch: int
+    operations: Tuple[Operation, ...]
+    values: Tuple[Value, ...]
+    parameters: Tuple[TensorInfo, ...]
+    buffers: Tuple[TensorInfo, ...]
+    buffer_uses: Mapping[str, int]
+    input_bytes: int
+    output_bytes: int
+    called: Tuple[str, ...]
+
+    @property
+    def kept_bytes(self) -> int:
+        """The bytes of all values that the backward pass needs."""
+        return sum(value.num_bytes for value in self.values if value.kept_at)
+
+    def kept_in(self, first: int, end: int) -> Set[int]:
+        """Return the numbers of the values that operators from `first` to `end` keep for the backward pass."""
+        return _in_range(self._keeping, first, end)
+
+    def read_in(self, first: int, end: int) -> Set[int]:
+        """Return the numbers of the values that operators from `first` to `end` read."""
+        return _in_range(self._reading, first, end)
+
+    @functools.cached_property
+    def begins(self) -> Dict[str, int]:
+        """The position of the first operator inside each module, by the module's name."""
+        found: Dict[str, int] = {}
+        for position, operation in enumerate(self.operations):
+            parts = operation.module_path.split(".")
+            for length in range(1, len(parts) + 1):
+                found.setdefault(".".join(parts[:length]), position)
+        return found
+
+    @functools.cached_property
+    def _keeping(self) -> List[Tuple[int, int]]:
+        return sorted((at, number) for number, value in enumerate(self.values) for at in value.kept_at)
+
+    @functools.cached_property
+    def _reading(self) -> List[Tuple[int, int]]:
+        return sorted((at, number) for number, value in enumerate(self.values) for at in value.read_at)
+
+
+def look_at_step(
+    model: nn.Module, forward: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], options: PortOptions
+) -> StepMemory:
+    """Capture the training step of `forward`, which is `model` with its loss, and see what it leaves in memory.
+
+    `args` and `kwargs` are one micro-batch. Nothing is computed and nothing changes. Raises what capturing raises, and
+    PortingError M002 for a step with a branch, which reads a value.
+    """
+    calls: List[str] = []
+    graph = _captured(model, forward, args, kwargs, options, calls)
+    called = tuple(name for name in dict.fromkeys(calls) if calls.count(name) == 1)
+    try:
+        return _Walk(keep_values_for_backward(graph)).run(_rows(args, kwargs), called)
+    except (RuntimeError, NotImplementedError, TypeError, ValueError) as error:
+        raise PortingError.of(
+            "M002",
+            place=caller_place(),
+            notes=f"an operator cannot run without values: {str(error).splitlines()[0]}",
+            help="look at the step without its branches (`poptorch.cond`)",
+        ) from error
+
+
+def _in_range(events: List[Tuple[int, int]], first: int, end: int) -> Set[int]:
+    begin, finish = bisect.bisect_left(events, (first, -1)), bisect.bisect_left(events, (end, -1))
+    return {number for _at, number in events[begin:finish]}
+
+
+# -- capture -----------------------------------------------------------------------------------------------------------
+
+
+def _captured(
+    model: nn.Module,
+    forward: nn.Module,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    options: PortOptions,
+    calls: List[str],
+) -> StepGraph:
+    """Capture with notes of which stage each operator is in, which values are checkpoints, and what is called."""
+    place = {"stage": 0}
+    modules = dict(model.named_modules(remove_duplicate=False))
+    with ExitStack() as undone:
+        for name, module in model.named_modules():
+            if name:
+                undone.callback(module.register_forward_pre_hook(_noting(name, calls)).remove)
+        for number, name in _stage_begins(options):
+            undone.callback(modules[name].register_forward_pre_hook(_beginning(place, number)).remove)
+        for name in options.recompute:
+            undone.callback(modules[name].register_forward_hook(_mark_checkpoint).remove)
+        with _training_modes(forward):
+            return capture_step(
+                forward,
+                args,
+                kwargs,
+                prints="unavailable",
+                host_features="ignored",
+                node_facts=lambda: {"pipeline_stage": place["stage"]},
+            )
+
+
+def _stage_begins(options: PortOptions) -> Iterator[Tuple[int, str]]:
+    """Number the stages as `PortOptions.stage_ipus` does, and name the modules where they begin."""
+    number, before = 0, 0
+    for name, ipu in (options.stages or {}).items():
+        number += ipu != before
+        before = ipu
+        yield number, name
+
+
+def _noting(name: str, calls: List[str]) -> Any:
+    def note(_module: nn.Module, _args: Any) -> None:
+        calls.append(name)
+
+    return note
+
+
+def _beginning(place: Dict[str, int], number: int) -> Any:
+    def begin(_module: nn.Module, _args: Any) -> None:
+        place["stage"] = number
+
+    return begin
+
+
+def _mark_checkpoint(_module: nn.Module, _args: Any, output: Any) -> None:
+    for tensor in tree_leaves(output):
+        if isinstance(tensor, DeviceTensor):
+            tensor.node.meta["is_checkpoint"] = True
+
+
+@contextmanager
+def _training_modes(forward: nn.Module) -> Iterator[None]:
+    """Look at the step as it would train, whatever mode the modules are in now; those set to eval apart stay so."""
+    modes = [(module, module.training) for module in forward.modules()]
+    if not forward.training:
+        forward.train()
+    try:
+        yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
+
+
+def _rows(args: Sequence[Any], kwargs: Mapping[str, Any]) -> int:
+    tensors = [item for item in tree_leaves((tuple(args), dict(kwargs))) if isinstance(item, torch.Tensor)]
+    return next((tensor.shape[0] for tensor in tensors if tensor.dim()), 1)
+
+
+# -- the walk ----------------------------------------------------------------------------------------------------------
+
+
+class _Walk:
+    """Runs the operators of a graph one by one on tensors without values and notes what becomes of their memory."""
+
+    def __init__(self, graph: StepGraph) -> None:
+        self._graph = graph
+        self._position = -1
+        self._state: Set[int] = set()
+        self._made: Dict[int, Tuple[int, int, bool]] = {}
+        self._numbers: Dict[int, int] = {}
+        self._read: Dict[int, List[int]] = {}
+        self._kept: Dict[int, List[int]] = {}
+        self._of_batch: Set[int] = set()
+        self._results: Dict[torch.fx.Node, Any] = {}
+        self._held: List[torch.Tensor] = []  # so that no two memories have the same name
+        self._operations: List[Operation] = []
+        self._uses: Dict[str, int] = {}
+
+    def run(self, micro_batch: int, called: Tuple[str, ...]) -> StepMemory:
+        """Walk through the forward pass and return what was seen."""
+        graph = self._graph
+        with FakeTensorMode(allow_non_fake_inputs=True), torch.enable_grad(), torch._C.DisableTorchFunction():
+            with sdpa_kernel([SDPBackend.MATH]), torch.autograd.graph.saved_tensors_hooks(self._keep, _as_it_is):
+                self._place_entering()
+                for node in graph.graph.nodes:
+                    if node.op == "call_function":
+                        self._step(node)
+        entering = [_num_bytes(self._results[node]) for node in graph.placeholders]
+        first = len(graph.parameters) + len(graph.buffers)
+        return StepMemory(
+            mode=graph.mode,
+            micro_batch=micro_batch,
+            operations=tuple(self._operations),
+            values=tuple(self._value(memory) for memory in self._made),
+            parameters=graph.parameters,
+            buffers=graph.buffers,
+            buffer_uses=dict(self._uses),
+            input_bytes=sum(entering[first : first + len(graph.inputs)]),
+            output_bytes=sum(_bytes_of(info) for info in graph.outputs),
+            called=called,
+        )
+
+    def _value(self, memory: int) -> Value:
+        num_bytes, made_at, is_float = self._made[memory]
+        return Value(
+            num_bytes=num_bytes,
+            made_at=made_at,
+            read_at=tuple(self._read.get(memory, ())),
+            kept_at=tuple(self._kept.get(memory, ())),
+            is_of_batch=memory in self._of_batch,
+            is_float=is_float,
+        )
+
+    def _place_entering(self) -> None:
+        graph = self._graph
+        trained = {info.name for info in graph.parameters if info.requires_grad and graph.mode == "training"}
+        for node in graph.placeholders:
+            pattern = node.meta["val"]
+            tensor = torch.empty_strided(pattern.shape, pattern.stride(), dtype=pattern.dtype)
+            is_trained = node.meta["kind"] == "parameter" and node.meta.get("state_name") in trained
+            self._results[node] = tensor.requires_grad_(is_trained)
+            self._held.append(tensor)
+            if node.meta["kind"] == "input":
+                self._note_new(tensor, is_of_batch=True)
+            else:
+                self._state.add(_memory(tensor))
+
+    def _step(self, node: torch.fx.Node) -> None:
+        self._position = len(self._operations)
+        operands = [self._results[used] for used in node.all_input_nodes]
+        tensors = [item for item in tree_leaves(operands) if isinstance(item, torch.Tensor)]
+        is_of_batch = any(_memory(tensor) in self._of_batch for tensor in tensors)
+        for tensor in tensors:
+            self._read.setdefault(_memory(tensor), []).append(self._position)
+        call = direct_call(node)
+        args, kwargs = map_arg((call.args, call.kwargs), self._results.__getitem__)
+        args = tree_map(lambda item: GraphFunction(item.graph).call if isinstance(item, Body) else item, args)
+        kept_before = set(self._kept)
+        result = call.function(*args, **kwargs)
+        self._results[node] = result
+        made = [item for item in tree_leaves(result) if isinstance(item, torch.Tensor)]
+        self._held.extend(made)
+        fresh = sum(self._note_new(tensor, is_of_batch=is_of_batch) for tensor in made)
+        if is_of_batch:
+            self._of_batch.update(memory for memory in self._kept if memory not in kept_before)
+            self._of_batch.update(_memory(tensor) for tensor in made if _memory(tensor) not in self._state)
+        self._note_operation(node, tensors, made, fresh)
+
+    def _note_operation(
+        self, node: torch.fx.Node, operands: List[torch.Tensor], made: List[torch.Tensor], fresh_bytes: int
+    ) -> None:
+        names = [used.meta.get("state_name") for used in node.all_input_nodes if used.op == "placeholder"]
+        kinds = [used.meta.get("kind") for used in node.all_input_nodes if used.op == "placeholder"]
+        for name, kind in zip(names, kinds):
+            if kind == "buffer":
+                self._uses.setdefault(str(name), node.meta.get("pipeline_stage", 0))
+        operator = getattr(getattr(node.target, "overloadpacket", None), "__name__", "")
+        self._operations.append(
+            Operation(
+                module_path=str(node.meta.get("module_path", "")),
+                stage=node.meta.get("pipeline_stage", 0),
+                result_bytes=fresh_bytes,
+                operand_bytes=sum(map(_num_bytes, operands)),
+                is_product=operator in _PRODUCTS,
+                is_float=any(tensor.is_floating_point() for tensor in made),
+                is_checkpoint=bool(node.meta.get("is_checkpoint")),
+                parameters=tuple(str(name) for name, kind in zip(names, kinds) if kind == "parameter"),
+                results=tuple(self._numbers[_memory(item)] for item in made if _memory(item) in self._numbers),
+            )
+        )
+
+    def _note_new(self, tensor: torch.Tensor, *, is_of_batch: bool) -> int:
+        """Note the memory of a value that was not there before, and return its bytes."""
+        memory = _memory(tensor)
+        if memory in self._state or memory in self._made:
+            return 0
+        num_bytes = _storage_bytes(tensor)
+        self._made[memory] = (num_bytes, self._position, tensor.is_floating_point())
+        self._numbers[memory] = len(self._numbers)
+        if is_of_batch:
+            self._of_batch.add(memory)
+        return num_bytes
+
+    def _keep(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Note that autograd keeps `tensor`, also one that an operator makes for itself."""
+        memory = _memory(tensor)
+        if memory not in self._state:
+            self._held.append(tensor.detach())
+            self._note_new(tensor, is_of_batch=False)
+            self._kept.setdefault(memory, []).append(self._position)
+        return tensor
+
+
+def _as_it_is(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor
+
+
+def _memory(tensor: torch.Tensor) -> int:
+    return int(tensor.untyped_storage()._cdata)
+
+
+def _storage_bytes(tensor: torch.Tensor) -> int:
+    size = int(tensor.untyped_storage().nbytes())
+    return size // 2 if tensor.dtype in _NARROWED else size
+
+
+def _num_bytes(tensor: Optional[torch.Tensor]) -> int:
+    if tensor is None:
+        return 0
+    size = tensor.numel() * tensor.element_size()
+    return size // 2 if tensor.dtype in _NARROWED else size
+
+
+def _bytes_of(info: TensorInfo) -> int:
+    return int(torch.Size(info.shape).numel()) * info.dtype.itemsize

@@ -1,0 +1,142 @@
+"""What the steps of a recipe are checked for, as a table that `checks.py` of the recipe holds."""
+
+from __future__ import annotations
+
+import math
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Callable, Optional, Sequence
+
+if TYPE_CHECKING:
+    from porting.recipe_chain.steps import Steps
+
+__all__ = ["Check", "CheckFailed", "Outcome", "close_losses", "equal_losses", "holds", "reaches"]
+
+EQUAL = 1e-5
+"""How far losses that are equal may be from each other, relative to the larger one: rounding in float32."""
+
+
+class CheckFailed(Exception):  # noqa: N818 - it is how a check says no, not an error of the program
+    """A step is not what its check says; the text is what was found instead."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that a step is checked for: `look` returns what was found, or raises CheckFailed with it.
+
+    `step` is its number, `text` a demand as in "losses equal step 0's". What is `slow` is left out of quick tests.
+    """
+
+    step: int
+    text: str
+    look: Callable[[Steps], str]
+    slow: bool = False
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a check: whether it holds, what was found, the text of an error, and how long it took."""
+
+    check: Check
+    is_met: bool
+    found: str
+    seconds: float
+    trouble: str = ""
+
+
+def equal_losses(
+    step: int, *, like: int, relative: float = EQUAL, num_steps: Optional[int] = None, slow: bool = False
+) -> Check:
+    """Demand that the losses of `step` are those of the step `like`, up to rounding.
+
+    Trained are `num_steps` optimizer steps, by default the recipe's NUM_STEPS.
+
+    >>> equal_losses(1, like=0).text
+    "losses equal step 0's"
+    """
+
+    def look(steps: Steps) -> str:
+        return _compare(steps, step, like, num_steps, relative)
+
+    return Check(step, f"losses equal step {like}'s", look, slow)
+
+
+def close_losses(
+    step: int, *, like: int, relative: float, because: str, num_steps: Optional[int] = None, slow: bool = False
+) -> Check:
+    """Demand that the losses of `step` are near those of the step `like`, and say why they are not equal.
+
+    >>> close_losses(5, like=4, relative=0.05, because="BatchNorm sees 8 images").text
+    "losses within 5% of step 4's (BatchNorm sees 8 images)"
+    """
+
+    def look(steps: Steps) -> str:
+        return _compare(steps, step, like, num_steps, relative)
+
+    return Check(step, f"losses within {relative * 100:g}% of step {like}'s ({because})", look, slow)
+
+
+def reaches(
+    step: int,
+    what: str,
+    *,
+    measure: Callable[[Any], float],
+    at_least: Optional[float] = None,
+    at_most: Optional[float] = None,
+    slow: bool = False,
+) -> Check:
+    """Demand that a number which `measure` takes of the step's module is within bounds.
+
+    >>> reaches(0, "test accuracy", at_least=0.95, measure=lambda step: step.accuracy()).text
+    'test accuracy at least 0.95'
+    """
+    bounds = [f"at least {at_least:g}"] if at_least is not None else []
+    bounds += [f"at most {at_most:g}"] if at_most is not None else []
+    if not bounds:
+        raise ValueError("`reaches` needs `at_least=` or `at_most=`")
+
+    def look(steps: Steps) -> str:
+        value = float(steps.call(step, measure))
+        low = -math.inf if at_least is None else at_least
+        high = math.inf if at_most is None else at_most
+        # not a number is within no bounds
+        return _met(low <= value <= high, f"{value:.4g}")
+
+    return Check(step, f"{what} {' and '.join(bounds)}", look, slow)
+
+
+def holds(step: int, text: str, look: Callable[[Any], str], *, slow: bool = False) -> Check:
+    """Demand what `look` finds out about the step's module: it returns what was found, or raises CheckFailed."""
+
+    def look_at(steps: Steps) -> str:
+        return str(steps.call(step, look))
+
+    return Check(step, text, look_at, slow)
+
+
+def _compare(steps: Steps, step: int, like: int, num_steps: Optional[int], relative: float) -> str:
+    expected, found = steps.losses(like, num_steps), steps.losses(step, num_steps)
+    if len(found) != len(expected):
+        raise CheckFailed(f"{len(found)} losses, and {len(expected)} of step {like}")
+    worst, at = _worst_difference(expected, found)
+    text = f"{len(found)} losses, largest relative difference {worst:.1e}"
+    return _met(worst <= relative, text if worst <= relative else f"{text} in optimizer step {at + 1}")
+
+
+def _worst_difference(expected: Sequence[float], found: Sequence[float]) -> Any:
+    """Return the largest relative difference, which is infinite where one is not a number, and where it is."""
+    differences = [_relative_difference(one, other) for one, other in zip(expected, found)]
+    worst = max(differences)
+    return worst, differences.index(worst)
+
+
+def _relative_difference(one: float, other: float) -> float:
+    if not (math.isfinite(one) and math.isfinite(other)):
+        return math.inf
+    return abs(one - other) / max(abs(one), abs(other), sys.float_info.min)
+
+
+def _met(is_met: bool, found: str) -> str:
+    if not is_met:
+        raise CheckFailed(found)
+    return found

@@ -1,0 +1,75 @@
+"""Copies of recipes that belong to the user: all files of the folder, which then need nothing of it any more."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Iterator, List
+
+from porting.diagnostics import PortingError
+from porting.recipe_chain.recipe_files import Recipe
+
+__all__ = ["copy_recipe", "new_folder"]
+
+
+def copy_recipe(recipe: Recipe, destination: Path) -> List[Path]:
+    """Copy a recipe to a new folder and return its files, relative to it: all of them, or nothing is there.
+
+    Programs that import modules of the recipe import those of the copy. Raises PortingError R002 if `destination`
+    exists.
+    """
+    with new_folder(destination) as folder:
+        return [_copy_file(recipe, path, folder) for path in sorted(recipe.folder.rglob("*")) if _belongs(recipe, path)]
+
+
+@contextmanager
+def new_folder(destination: Path) -> Iterator[Path]:
+    """Give a folder beside `destination` that takes its name when the block ends well; R002 if that exists."""
+    if os.path.lexists(destination):
+        raise PortingError.of(
+            "R002",
+            notes=f"there is: {destination}",
+            help="name a folder that does not exist yet, or move this one away",
+        )
+    parent = destination.absolute().parent
+    parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{destination.name}-", dir=parent) as unfinished:
+        folder = Path(unfinished) / destination.name
+        folder.mkdir()
+        yield folder
+        folder.rename(destination)
+
+
+def _belongs(recipe: Recipe, path: Path) -> bool:
+    """Tell whether a file is for the reader: the package's own and what is hidden or made by Python is not."""
+    parts = path.relative_to(recipe.folder).parts
+    is_hidden = any(part.startswith(".") or part == "__pycache__" for part in parts)
+    return path.is_file() and not is_hidden and parts != ("__init__.py",)
+
+
+def _copy_file(recipe: Recipe, path: Path, folder: Path) -> Path:
+    relative = path.relative_to(recipe.folder)
+    copied = folder / relative
+    copied.parent.mkdir(parents=True, exist_ok=True)
+    if path.suffix == ".py" and recipe.package is not None:
+        copied.write_text(_without_package(path.read_text(encoding="utf-8"), recipe.package), encoding="utf-8")
+    else:
+        shutil.copyfile(path, copied)
+    return relative
+
+
+def _without_package(source: str, package: str) -> str:
+    """Let a program import its neighbours by their bare names.
+
+    >>> _without_package("from porting.recipes.a.planes import Plane", "porting.recipes.a")
+    'from planes import Plane'
+    >>> _without_package("from porting.recipes.a import planes", "porting.recipes.a")
+    'import planes'
+    """
+    name = re.escape(package)
+    source = re.sub(rf"^(\s*)from {name} import ", r"\1import ", source, flags=re.MULTILINE)
+    return re.sub(rf"\b{name}\.(?=\w)", "", source)

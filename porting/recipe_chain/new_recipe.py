@@ -1,0 +1,170 @@
+"""A new chain for a model of the user's: six steps, their checks and a story, which run at once."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from string import Template
+from typing import Any, Dict, Optional
+
+import torch
+from torch import nn
+
+from porting.diagnostics import ExecutableError
+from porting.recipe_chain.copying import new_folder
+
+__all__ = ["UserModel", "write_recipe"]
+
+SKELETON = Path(__file__).parent / "skeleton"
+
+_NORMALISED_BY_BATCH = (nn.modules.batchnorm._BatchNorm, nn.modules.dropout._DropoutNd)
+
+
+@dataclass(frozen=True)
+class UserModel:
+    """What is known of the user's model: the target's parts, and the words that import and make it.
+
+    `module` and `attribute` are those of `from module import attribute`, `folder` is where the module lies, `made` what
+    the attribute gave: a tuple, a mapping or an object of the parts. `is_called` tells a function from a value.
+    """
+
+    text: str
+    module: str
+    attribute: str
+    folder: Path
+    made: Any
+    is_called: bool
+    model: nn.Module
+    loss: Any
+    batch: Any
+    has_optimizer: bool
+
+
+def write_recipe(destination: Path, user: Optional[UserModel] = None) -> None:
+    """Write a chain of steps into a new folder, for `user` or for a small model in the place of the user's.
+
+    Raises PortingError R002 if `destination` exists, ExecutableError E022 for a batch whose rows cannot be counted.
+    """
+    words = _words_of_placeholder() if user is None else _words_of(user)
+    words["name"] = destination.name
+    with new_folder(destination) as folder:
+        for path in sorted(SKELETON.glob("*.txt")):
+            written = folder / path.stem
+            written.write_text(Template(path.read_text(encoding="utf-8")).substitute(words), encoding="utf-8")
+
+
+# -- words of the skeleton -------------------------------------------------------------------------------------------
+
+
+def _words_of_placeholder() -> Dict[str, str]:
+    return {
+        "summary": "Your model goes here: a small network and random data stand in for it.",
+        "what": "a small network in the place of yours",
+        "imports": _IMPORTS,
+        "batch_size": "16",
+        "parts": _PLACEHOLDER,
+        "loss": "    *inputs, labels = batch\n    return criterion(model(*inputs), labels)",
+        "inputs": "[:-1]",
+        **_words_of_accumulation(is_exact=True),
+    }
+
+
+def _words_of(user: UserModel) -> Dict[str, str]:
+    rows = _rows_of(user)
+    first = f"import sys\n{_IMPORTS}" if user.is_called else f"import copy\nimport sys\n{_IMPORTS}"
+    found = (
+        f"sys.path.insert(0, {json.dumps(str(user.folder))})\nfrom {user.module} import {_root_of(user)}  # noqa: E402"
+    )
+    # an even number, because step 5 halves it
+    return {
+        "summary": f"Your model, as `{user.text}` gives it.",
+        "what": f"the model of `{user.text}`",
+        "imports": f"{first}{found}\n",
+        "batch_size": str(max(2, rows - rows % 2)),
+        "parts": "\n".join(f"    {line}" for line in _lines_of_parts(user)),
+        "loss": "\n".join(f"    {line}" for line in _lines_of_loss(user)),
+        "inputs": "" if user.loss is None else "[:-1]",
+        **_words_of_accumulation(is_exact=not _depends_on_micro_batch(user.model)),
+    }
+
+
+_IMPORTS = """\
+from typing import Any, Sequence, Tuple
+
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+
+"""
+_PLACEHOLDER = """\
+    model = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 4))
+    criterion = nn.CrossEntropyLoss()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    inputs = torch.rand(64, 8, generator=torch.Generator().manual_seed(0))
+    batch = (inputs, inputs[:, :4].argmax(dim=1))
+"""
+
+
+def _root_of(user: UserModel) -> str:
+    return user.attribute.partition(".")[0]
+
+
+def _rows_of(user: UserModel) -> int:
+    tensors = all(isinstance(value, torch.Tensor) and value.dim() > 0 for value in user.batch)
+    rows = {len(value) for value in user.batch} if tensors else set()
+    if len(rows) != 1:
+        raise ExecutableError.of(
+            "E022",
+            message=f"the batch of `{user.text}` is not a row of tensors with as many samples each",
+            notes="the steps' data set takes samples out of it, one by one",
+            help="give tensors alone, `(inputs, labels)`, or begin without `--model` and put your data set in",
+        )
+    return rows.pop()
+
+
+def _lines_of_parts(user: UserModel) -> Any:
+    made = f"{user.attribute}()" if user.is_called else f"copy.deepcopy({user.attribute})"
+    yield f"made = {made}"
+    if isinstance(user.made, dict):
+        yield 'model, criterion, batch = made["model"], made.get("loss"), made["batch"]'
+        own = 'made["optimizer"]'
+    elif isinstance(user.made, (tuple, list)) and not hasattr(user.made, "_fields"):
+        yield "model, criterion, batch = made[:3]"
+        own = "made[3]"
+    else:
+        yield 'model, criterion, batch = made.model, getattr(made, "loss", None), made.batch'
+        own = "made.optimizer"
+    yield f"optimizer = {own if user.has_optimizer else 'torch.optim.SGD(model.parameters(), lr=0.01)'}"
+
+
+def _lines_of_loss(user: UserModel) -> Any:
+    if user.loss is None:
+        yield "returned = model(*batch)"
+        yield "# where the loss is in what your model returns"
+        yield "if isinstance(returned, torch.Tensor):"
+        yield "    return returned"
+        yield 'return returned.loss if hasattr(returned, "loss") else returned[-1]'
+        return
+    yield "*inputs, labels = batch"
+    if callable(user.loss):
+        yield "return criterion(model(*inputs), labels)"
+    else:
+        yield "output = model(*inputs)"
+        yield "return sum(part(output, labels) for part in criterion.values())"
+
+
+def _depends_on_micro_batch(model: nn.Module) -> bool:
+    """Tell whether half a batch computes something else: by its statistics, or with other random numbers."""
+    return any(isinstance(module, _NORMALISED_BY_BATCH) for module in model.modules())
+
+
+def _words_of_accumulation(*, is_exact: bool) -> Dict[str, str]:
+    if is_exact:
+        return {"constructors": "equal_losses", "accumulation": "    equal_losses(5, like=4),", "difference": ""}
+    because = "BatchNorm and Dropout see half a batch"
+    return {
+        "constructors": "close_losses, equal_losses",
+        "accumulation": f'    close_losses(5, like=4, relative=0.5, because="{because}"),',
+        "difference": f"\nThe losses change here: {because}.",
+    }

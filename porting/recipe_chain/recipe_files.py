@@ -1,0 +1,150 @@
+"""A recipe is a folder: its steps are found by their files' names, and nothing of them is imported."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import List, Optional, Tuple
+
+from porting.diagnostics import PortingError
+
+__all__ = ["RECIPES_FOLDER", "Recipe", "RecipeStep", "find_recipe", "read_recipes"]
+
+RECIPES_FOLDER = Path(__file__).parents[1] / "recipes"
+"""Where the recipes of this package lie, each a folder of steps with a README."""
+
+_PACKAGE = "porting.recipes"
+_STEP_FILE = re.compile(r"step_(\d+)_(\w+)\.py")
+
+
+@dataclass(frozen=True)
+class RecipeStep:
+    """One program of a chain: `step_1_loss_in_forward.py` has the number 1 and the name `loss_in_forward`."""
+
+    number: int
+    name: str
+    path: Path
+
+    @property
+    def source(self) -> str:
+        """The program."""
+        return self.path.read_text(encoding="utf-8")
+
+    @property
+    def summary(self) -> str:
+        """The first line of its docstring, without the full stop."""
+        return _first_line_of_docstring(self.source)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A chain of steps, in order, in a folder of its own.
+
+    `package` is the name that its modules are imported under; None for a folder of the user's, whose modules are
+    imported by their bare names, as by a script that lies there.
+    """
+
+    folder: Path
+    steps: Tuple[RecipeStep, ...]
+    package: Optional[str] = None
+
+    @property
+    def name(self) -> str:
+        """The folder's name, which is the recipe's."""
+        return self.folder.name
+
+    @property
+    def summary(self) -> str:
+        """What the recipe shows, in one line."""
+        described = self.folder / "__init__.py"
+        return _first_line_of_docstring(described.read_text(encoding="utf-8")) if described.exists() else ""
+
+    @property
+    def readme(self) -> Path:
+        """The story: what each step changes, and why."""
+        return self.folder / "README.md"
+
+    def step(self, number: int) -> RecipeStep:
+        """Return the step of this number; KeyError when there is none."""
+        return {step.number: step for step in self.steps}[number]
+
+    def module_name(self, stem: str) -> str:
+        """Name the module to import for a file of the folder: `step_0_plain`, `checks`, `pictures`."""
+        return stem if self.package is None else f"{self.package}.{stem}"
+
+    def diff_of(self, step: RecipeStep) -> List[str]:
+        """Return the lines of a unified diff from the step before; none for the first step."""
+        before = self.steps[self.steps.index(step) - 1]
+        if step is self.steps[0]:
+            return []
+        lines = difflib.unified_diff(
+            before.source.splitlines(), step.source.splitlines(), before.path.name, step.path.name, n=2, lineterm=""
+        )
+        return list(lines)
+
+
+def read_recipes() -> List[Recipe]:
+    """Read the names and steps of this package's recipes from their folders; nothing of them is imported.
+
+    >>> "first_port" in [recipe.name for recipe in read_recipes()]
+    True
+    """
+    found = []
+    for folder in sorted(RECIPES_FOLDER.iterdir()):
+        steps = _read_steps(folder)
+        if steps:
+            found.append(Recipe(folder, steps, package=f"{_PACKAGE}.{folder.name}"))
+    return found
+
+
+def find_recipe(name: str) -> Recipe:
+    """Find a recipe by its name, or by the path of a folder of steps, such as a copy.
+
+    What has no separator is a name first, and a folder only when no recipe has it. PortingError R001 with the nearest
+    names when there is none.
+
+    >>> find_recipe("first_port").step(1).name
+    'loss_in_forward'
+    """
+    recipes = {recipe.name: recipe for recipe in read_recipes()}
+    if name in recipes:
+        return recipes[name]
+    folder = Path(name)
+    if folder.is_dir():
+        return _recipe_in(folder)
+    close = difflib.get_close_matches(name, recipes)
+    raise PortingError.of(
+        "R001",
+        notes=f"asked for: `{name}`; there is: {', '.join(recipes)}",
+        help=f"did you mean `{close[0]}`?" if close else "`porting recipe list` says what each recipe shows",
+    )
+
+
+def _recipe_in(folder: Path) -> Recipe:
+    folder = folder.resolve()
+    steps = _read_steps(folder)
+    if not steps:
+        raise PortingError.of(
+            "R001",
+            message=f"no recipe is in the folder `{folder}`",
+            notes="a recipe has files such as `step_0_plain.py` and `step_1_loss_in_forward.py`",
+            help="`porting recipe new NAME` writes one for a model of yours",
+        )
+    return Recipe(folder, steps, package=_package_of(folder))
+
+
+def _package_of(folder: Path) -> Optional[str]:
+    return f"{_PACKAGE}.{folder.name}" if folder.parent == RECIPES_FOLDER.resolve() else None
+
+
+def _read_steps(folder: Path) -> Tuple[RecipeStep, ...]:
+    matches = {path: _STEP_FILE.fullmatch(path.name) for path in folder.glob("step_*.py")}
+    steps = [RecipeStep(int(match[1]), match[2], path) for path, match in matches.items() if match]
+    return tuple(sorted(steps, key=lambda step: step.number))
+
+
+def _first_line_of_docstring(source: str) -> str:
+    return (ast.get_docstring(ast.parse(source)) or "").split("\n", 1)[0].rstrip(".")

@@ -1,0 +1,95 @@
+"""Run a recipe's checks: each gives an outcome, whatever the step does."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import time
+import traceback
+from typing import Any, NoReturn, Sequence, Tuple
+
+from porting.diagnostics import PortingError, render
+from porting.recipe_chain.checks import Check, CheckFailed, Outcome
+from porting.recipe_chain.recipe_files import Recipe
+from porting.recipe_chain.steps import DEFAULT_NUM_STEPS, Steps
+
+__all__ = ["EXTRA_OF_MODULE", "raise_missing_extra", "read_checks", "run_check"]
+
+EXTRA_OF_MODULE = {"sklearn": "recipes", "h5py": "recipes", "matplotlib": "recipes", "transformers": "hf"}
+"""Modules that recipes may import beyond the core's, and the extra of this package that brings each."""
+
+
+def read_checks(recipe: Recipe, steps: Steps) -> Tuple[Check, ...]:
+    """Import `checks.py` of a recipe, tell `steps` its NUM_STEPS, and return its CHECKS.
+
+    Raises PortingError: R004 when there are none or one is for a step that there is not, X001 when a package is missing
+    that they need.
+    """
+    if not (recipe.folder / "checks.py").exists():
+        _refuse(recipe, "there is no `checks.py`")
+    try:
+        module = steps.load("checks")
+    except ModuleNotFoundError as error:
+        raise_missing_extra(error, "checks.py")
+        raise
+    steps.num_steps = getattr(module, "NUM_STEPS", DEFAULT_NUM_STEPS)
+    checks: Sequence[Any] = tuple(getattr(module, "CHECKS", ()))
+    if not checks:
+        _refuse(recipe, "`checks.py` has no table `CHECKS`")
+    numbers = [step.number for step in recipe.steps]
+    for check in checks:
+        if not isinstance(check, Check):
+            _refuse(recipe, f"`CHECKS` holds a {type(check).__name__} in the place of a check")
+        if check.step not in numbers:
+            _refuse(recipe, f"a check is for step {check.step}, and the steps are {', '.join(map(str, numbers))}")
+    return tuple(checks)
+
+
+def run_check(check: Check, steps: Steps) -> Outcome:
+    """Run one check; an error of the step is an outcome as well, with its text.
+
+    What a step prints, bars and notes included, is kept for the outcome of a check that fails. Raises PortingError X001
+    when a package is missing that the step imports.
+    """
+    start, printed = time.perf_counter(), io.StringIO()
+
+    def outcome(is_met: bool, found: str, trouble: str = "") -> Outcome:
+        seconds = time.perf_counter() - start
+        return Outcome(check, is_met, found, seconds, "" if is_met else f"{printed.getvalue()}{trouble}")
+
+    try:
+        with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
+            found = check.look(steps)
+        return outcome(True, found)
+    except CheckFailed as failure:
+        return outcome(False, str(failure))
+    except PortingError as error:
+        if error.finding.code == "X001":
+            raise
+        return outcome(False, f"error {error.finding.code}", render(error.finding))
+    except Exception as error:
+        if isinstance(error, ModuleNotFoundError):
+            raise_missing_extra(error, f"step {check.step}")
+        return outcome(False, f"raised {type(error).__name__}: {_first_line(error)}", traceback.format_exc())
+
+
+def raise_missing_extra(error: ModuleNotFoundError, importer: str) -> None:
+    """Raise X001 if the module that `importer` did not find is of an extra; else do nothing."""
+    extra = EXTRA_OF_MODULE.get((error.name or "").split(".")[0])
+    if extra is not None:
+        raise PortingError.of(
+            "X001", notes=f"{importer} imports `{error.name}`", help=f'pip install "ipu-porting[{extra}]"'
+        ) from error
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).split("\n", 1)[0]
+
+
+def _refuse(recipe: Recipe, fault: str) -> NoReturn:
+    raise PortingError.of(
+        "R004",
+        message=f"the recipe `{recipe.name}` cannot be checked: {fault}",
+        notes=f"looked for in {recipe.folder}",
+        help="write `CHECKS = (equal_losses(1, like=0), ...)` with the constructors of `porting.recipe_chain`",
+    )

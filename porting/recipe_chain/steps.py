@@ -1,0 +1,117 @@
+"""The steps of a recipe as modules that train: loaded as a user's script is, seeded, and trained once."""
+
+from __future__ import annotations
+
+import importlib
+import random
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType, TracebackType
+from typing import Any, Callable, Dict, Iterator, List, Optional, Type
+
+import numpy as np
+import torch
+
+from porting.recipe_chain.recipe_files import Recipe
+
+__all__ = ["Steps"]
+
+DEFAULT_NUM_STEPS = 20
+
+
+class Steps:
+    """The steps of `recipe`, for checks: modules by number, and losses that are computed once.
+
+    Whatever a step does runs with one thread and leaves threads and random streams as they were. A context manager
+    for folders of the user's, whose modules have bare names: they can be imported within it only.
+
+    >>> from porting.recipe_chain.recipe_files import find_recipe
+    >>> Steps(find_recipe("first_port")).recipe.name
+    'first_port'
+    """
+
+    def __init__(self, recipe: Recipe, *, num_steps: int = DEFAULT_NUM_STEPS) -> None:
+        """Train `num_steps` optimizer steps where nothing else is asked for; nothing is imported yet."""
+        self.recipe = recipe
+        self.num_steps = num_steps
+        self._losses: Dict[int, List[float]] = {}
+        self._is_on_path = False
+
+    def __enter__(self) -> Steps:
+        if self.recipe.package is None and not self._is_on_path:
+            _forget_modules_of_others(self.recipe.folder)
+            sys.path.insert(0, str(self.recipe.folder))
+            importlib.invalidate_caches()
+            self._is_on_path = True
+        return self
+
+    def __exit__(
+        self,
+        _kind: Optional[Type[BaseException]] = None,
+        _error: Optional[BaseException] = None,
+        _traceback: Optional[TracebackType] = None,
+    ) -> None:
+        if self._is_on_path:
+            sys.path.remove(str(self.recipe.folder))
+            _forget_modules_in(self.recipe.folder)
+            self._is_on_path = False
+
+    def load(self, stem: str) -> ModuleType:
+        """Import a module of the recipe by its file's name: `step_0_plain`, `checks`, `pictures`."""
+        with _left_as_it_was():
+            return importlib.import_module(self.recipe.module_name(stem))
+
+    def module(self, number: int) -> ModuleType:
+        """Import a step."""
+        return self.load(self.recipe.step(number).path.stem)
+
+    def call(self, number: int, function: Callable[[Any], Any]) -> Any:
+        """Call `function` with the module of a step."""
+        module = self.module(number)
+        with _left_as_it_was():
+            return function(module)
+
+    def losses(self, number: int, num_steps: Optional[int] = None) -> List[float]:
+        """Return the losses of the first `num_steps` optimizer steps, of the longest training so far if it has them."""
+        wanted = self.num_steps if num_steps is None else num_steps
+        if len(self._losses.get(number, ())) < wanted:
+            self._losses[number] = self.call(number, lambda step: [float(loss) for loss in step.train(wanted)])
+        return self._losses[number][:wanted]
+
+
+@contextmanager
+def _left_as_it_was() -> Iterator[None]:
+    """Run with one thread, for sums in one order, and give threads and random streams back as they were."""
+    num_threads, of_python, of_numpy = torch.get_num_threads(), random.getstate(), np.random.get_state()
+    torch.set_num_threads(1)
+    try:
+        with torch.random.fork_rng(devices=[]):
+            yield
+    finally:
+        torch.set_num_threads(num_threads)
+        random.setstate(of_python)
+        np.random.set_state(of_numpy)
+
+
+def _forget_modules_of_others(folder: Path) -> None:
+    """Take modules of the names of the folder's files out of `sys.modules`, which another folder has brought in."""
+    for path in folder.glob("*.py"):
+        loaded = sys.modules.get(path.stem)
+        if loaded is not None and not _lies_in(loaded, folder) and _is_recipe_file(path.stem):
+            del sys.modules[path.stem]
+
+
+def _is_recipe_file(stem: str) -> bool:
+    return stem in ("checks", "pictures") or stem.startswith("step_")
+
+
+def _forget_modules_in(folder: Path) -> None:
+    for name, module in list(sys.modules.items()):
+        if _lies_in(module, folder):
+            del sys.modules[name]
+
+
+def _lies_in(module: ModuleType, folder: Path) -> bool:
+    file = getattr(module, "__file__", None)
+    return file is not None and Path(file).parent == folder

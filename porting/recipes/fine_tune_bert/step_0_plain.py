@@ -1,0 +1,93 @@
+"""Plain PyTorch: a BERT of Hugging Face with frozen embeddings, AdamW with warm-up."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, Tuple
+
+import torch
+from torch.utils.data import DataLoader, Dataset
+from transformers import BertConfig, BertForSequenceClassification, get_linear_schedule_with_warmup
+
+from porting.data.sentences import VOCABULARY, make_sentences
+
+
+# with pretrained weights, lower layers as well: "bert.encoder.layer.0"
+FROZEN = ("bert.embeddings",)
+
+
+class Sentences(Dataset):
+    """Sentences as the dictionaries that the model takes by keyword."""
+
+    def __init__(self, num_samples: int, *, seed: int) -> None:
+        self.tokens, self.masks, self.labels = make_sentences(num_samples, seed=seed)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, index: int) -> Dict[str, torch.Tensor]:
+        names = ("input_ids", "attention_mask", "labels")
+        return dict(zip(names, (self.tokens[index], self.masks[index], self.labels[index])))
+
+
+def make_model() -> BertForSequenceClassification:
+    """Make a small BERT with random weights (a real one: `from_pretrained`) and freeze what is not to be trained."""
+    config = BertConfig(
+        vocab_size=len(VOCABULARY),
+        hidden_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=128,
+        max_position_embeddings=32,
+        initializer_range=0.1,
+        num_labels=2,
+    )
+    model = BertForSequenceClassification(config)
+    for name in FROZEN:
+        model.get_submodule(name).requires_grad_(False)
+    return model
+
+
+def make_optimizer(model: torch.nn.Module) -> torch.optim.AdamW:
+    """Make an AdamW of what is trained; biases and LayerNorms do not decay."""
+    trained = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
+    exempt = {name for name in trained if name.endswith("bias") or "LayerNorm" in name}
+    groups: List[Dict[str, Any]] = [
+        {"params": [trained[name] for name in trained if name not in exempt], "weight_decay": 0.01},
+        {"params": [trained[name] for name in trained if name in exempt], "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(groups, lr=0.002)
+
+
+def train(num_steps: int) -> List[float]:
+    """Train for whole epochs and return the losses of the first `num_steps` optimizer steps."""
+    return train_and_test(num_steps)[0]
+
+
+def train_and_test(num_steps: int) -> Tuple[List[float], float]:
+    """Train as `train` does; return its losses and the share of other sentences that are understood afterwards."""
+    torch.manual_seed(0)
+    train_set, test_set = Sentences(3200, seed=0), Sentences(400, seed=1)
+    # a generator of its own, so that the order does not depend on how many random numbers Dropout has drawn
+    loader = DataLoader(train_set, batch_size=16, shuffle=True, generator=torch.Generator().manual_seed(0))
+    model = make_model().train()
+    optimizer = make_optimizer(model)
+    scheduler = get_linear_schedule_with_warmup(optimizer, num_warmup_steps=20, num_training_steps=300)
+    losses: List[float] = []
+    while len(losses) < num_steps:
+        for batch in loader:
+            optimizer.zero_grad()
+            loss = model(**batch).loss
+            loss.backward()
+            optimizer.step()
+            scheduler.step()
+            losses.append(loss.item())
+
+    model.eval()
+    with torch.no_grad():
+        logits = model(input_ids=test_set.tokens, attention_mask=test_set.masks).logits
+    return losses[:num_steps], (logits.argmax(dim=1) == test_set.labels).float().mean().item()
+
+
+if __name__ == "__main__":
+    losses, accuracy = train_and_test(num_steps=300)
+    print(f"loss {losses[0]:.4f} -> {losses[-1]:.4f}, test accuracy {accuracy:.3f}")

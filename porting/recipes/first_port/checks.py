@@ -1,0 +1,33 @@
+"""Every step has the losses of the one before, save where BatchNorm sees smaller batches, and recognises digits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from porting.recipe_chain import close_losses, equal_losses, reaches
+
+# two epochs, so that the second one's order and random numbers are compared as well
+NUM_STEPS = 90
+
+MAX_CHANGED_LINES = 10
+
+
+def accuracy(step: Any) -> float:
+    """Train for two epochs and return the share of test images recognised."""
+    return float(step.train_and_test(NUM_STEPS)[1])
+
+
+CHECKS = (
+    reaches(0, "test accuracy", at_least=0.95, measure=accuracy),
+    equal_losses(1, like=0),
+    reaches(1, "test accuracy", at_least=0.95, measure=accuracy),
+    equal_losses(2, like=1),
+    reaches(2, "test accuracy", at_least=0.95, measure=accuracy),
+    equal_losses(3, like=2),
+    reaches(3, "test accuracy", at_least=0.95, measure=accuracy),
+    equal_losses(4, like=3),
+    reaches(4, "test accuracy", at_least=0.95, measure=accuracy),
+    # 0.018 in the first epoch when it was written
+    close_losses(5, like=4, relative=0.05, num_steps=45, because="BatchNorm normalises micro-batches of 8"),
+    reaches(5, "test accuracy", at_least=0.95, measure=accuracy),
+)

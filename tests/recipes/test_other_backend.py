@@ -1,0 +1,37 @@
+"""The steps of recipes train on another implementation of PopTorch's API as they do on the simulator."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+
+import pytest
+
+from porting.recipe_chain import find_recipe, read_recipes
+
+RECIPES = [recipe.name for recipe in read_recipes()]
+NUM_STEPS = 3
+
+
+@pytest.fixture
+def literal_poptorch(monkeypatch):
+    """Put the literal implementation in the place of the vendor's module."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "literal_poptorch"))
+    for name in [name for name in sys.modules if name.split(".")[0] == "poptorch"]:
+        monkeypatch.delitem(sys.modules, name)
+    yield
+    for name in [name for name in sys.modules if name.split(".")[0] == "poptorch"]:
+        del sys.modules[name]
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_the_last_step_trains_alike_on_another_implementation(name, literal_poptorch, monkeypatch):
+    recipe = find_recipe(name)
+    step = importlib.import_module(recipe.module_name(recipe.steps[-1].path.stem))
+    expected = step.train(NUM_STEPS)
+
+    monkeypatch.setenv("PORTING_DEVICE", "ipu")
+
+    assert step.train(NUM_STEPS) == pytest.approx(expected, rel=1e-4)
+    assert sys.modules["poptorch"].num_calls > 0
