@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from porting.planning import memory_report
     from porting.process import Instance, this_instance
     from porting.training_loop import fit
+    from porting.verify import PlainTraining, TrainingComparison, compare_training
 
 __version__ = "0.1.0"
 
@@ -36,12 +37,15 @@ __all__ = [
     "FixedBatchDataset",
     "Instance",
     "LossInForward",
+    "PlainTraining",
     "PortOptions",
     "PortedModel",
     "PortingError",
     "SchedulerBridge",
     "StepGraph",
+    "TrainingComparison",
     "capture_step",
+    "compare_training",
     "export",
     "fit",
     "load_chainer_npz",
@@ -60,12 +64,15 @@ _MODULES = {
     "FixedBatchDataset": "porting.adapters",
     "Instance": "porting.process",
     "LossInForward": "porting.adapters",
+    "PlainTraining": "porting.verify",
     "PortOptions": "porting.options",
     "PortedModel": "porting.api",
     "PortingError": "porting.diagnostics",
     "SchedulerBridge": "porting.adapters",
     "StepGraph": "porting.capture",
+    "TrainingComparison": "porting.verify",
     "capture_step": "porting.capture",
+    "compare_training": "porting.verify",
     "export": "porting.exports",
     "fit": "porting.training_loop",
     "load_chainer_npz": "porting.adapters",

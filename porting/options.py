@@ -44,17 +44,19 @@ class PortOptions:
     `reduction` joins the gradients of accumulation and replicas. `broadcast_buffers=False` is needed for replicas of a
     model that writes to its buffers, as BatchNorm does. `precision="bfloat16"` is for the simulator alone. `seed` fixes
     the device's random stream and leaves the host's alone. `cache_dir` keeps compiled executables.
+    `keep_gradients` brings the gradients of each call to the host, for `ported.gradients()`; it compiles twice, and
+    with several micro-batches a call it needs `output_mode="all"`.
 
     `engine` chooses how the simulator runs a graph: "ready" takes a compiled executable that is on disk already, or
     else replays the graph at once; "auto" measures which way is the fastest, for at most `tuning_seconds` when a graph
     is compiled for the first time, and keeps the result; or the name of an engine. The environment variable
     PORTING_ENGINE changes the default.
 
-    `stages` cuts the model into a pipeline: {"decoder": 1, "head": 0} begins a stage on IPU 1 where the module `decoder`
-    is called, and another on IPU 0 where `head` is; what comes before the first is on IPU 0. The names are those of
-    `model.named_modules()`, in the order in which the model runs. A pipeline of N stages trains with an accumulation of
-    at least 2 N - 1. Inference is pipelined where `device_iterations` fill it, and else runs stage after stage. Losses
-    and gradients are those without stages.
+    `stages` cuts the model into a pipeline: {"decoder": 1, "head": 0} begins a stage on IPU 1 where the module
+    `decoder` is called, and another on IPU 0 where `head` is; what comes before the first is on IPU 0. The names are
+    those of `model.named_modules()`, in the order in which the model runs. A pipeline of N stages trains with an
+    accumulation of at least 2 N - 1. Inference is pipelined where `device_iterations` fill it, and else runs stage
+    after stage. Losses and gradients are those without stages.
     `recompute` names modules whose output an IPU keeps for the backward pass, which computes what lies between again;
     with stages it keeps what enters a stage besides, and nothing else. It says so to the compiler of the device, and
     changes no result. `computation_order` does the same for the memory of the simulator's own machine, chooses what to
@@ -74,6 +76,7 @@ class PortOptions:
     reduction: str = "mean"
     precision: str = "float32"
     broadcast_buffers: bool = True
+    keep_gradients: bool = False
     seed: Optional[int] = None
     cache_dir: Optional[Union[str, os.PathLike[str]]] = None
     engine: str = field(default_factory=lambda: os.environ.get("PORTING_ENGINE") or "ready")
@@ -213,7 +216,7 @@ class _Problem(NamedTuple):
 def _problems(options: PortOptions) -> List[_Problem]:
     accepted = {name: "an integer of at least 1" for name in _COUNTS}
     accepted.update({name: f"one of {_listed(values)}" for name, values in _CHOICES.items()})
-    accepted["broadcast_buffers"] = "True or False"
+    accepted["broadcast_buffers"] = accepted["keep_gradients"] = "True or False"
     accepted["seed"] = "None, or an integer from 0 to 2**64 - 1"
     accepted["cache_dir"] = "None, or the path of a folder"
     accepted["engine"] = "'ready', 'auto', or the name of an engine"
@@ -234,7 +237,7 @@ def _is_acceptable(name: str, value: Any) -> bool:
         return _is_integer(value) and value >= 1
     if name in _CHOICES:
         return isinstance(value, str) and value in _CHOICES[name]
-    if name == "broadcast_buffers":
+    if name in ("broadcast_buffers", "keep_gradients"):
         return isinstance(value, bool)
     if name == "seed":
         return value is None or (_is_integer(value) and 0 <= value <= _MAX_SEED)
@@ -247,6 +250,9 @@ def _is_acceptable(name: str, value: Any) -> bool:
 
 def _output_period_problems(options: PortOptions) -> List[_Problem]:
     """Check the options that depend on each other, once each is right by itself."""
+    if options.keep_gradients and options.output_mode != "all" and options.micro_batches_per_call > 1:
+        fault = f"`keep_gradients` with `output_mode` {options.output_mode!r}, which returns some of them only"
+        return [_Problem(fault, "output_mode: 'all'")]
     every, per_replica = options.output_every, options.accumulation * options.device_iterations
     if options.output_mode != "every_n" and every != 1:
         fault = f"`output_every` is {every} with `output_mode` {options.output_mode!r}"

@@ -13,7 +13,7 @@ from torch import nn
 
 from porting.adapters.labels import NO_LABELS, Key, LabelKeys, check_label_keys, split_labels
 from porting.adapters.loss_terms import Losses, LossTerm, as_terms, function_name, term_values
-from porting.adapters.precision import cast_floats
+from porting.adapters.precision import cast_floats, embeddings_cast
 from porting.adapters.print_guard import PrintGuard
 from porting.adapters.returned_loss import as_scalar, find_loss, with_loss
 from porting.adapters.tracing_answer import tracing_announced
@@ -231,9 +231,12 @@ def _call_with_added_loss(plan: _Plan, args: Sequence[Any], kwargs: Mapping[str,
 
 
 def _call_model(plan: _Plan, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    if plan.input_dtype is not None:
+    if plan.input_dtype is None:
+        output = plan.model(*args, **kwargs)
+    else:
         args, kwargs = cast_floats((tuple(args), dict(kwargs)), plan.input_dtype)
-    output = plan.model(*args, **kwargs)
+        with embeddings_cast(plan.model, plan.input_dtype):
+            output = plan.model(*args, **kwargs)
     return output if plan.output_dtype is None else cast_floats(output, plan.output_dtype)
 
 

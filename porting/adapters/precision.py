@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, MutableMapping, Optional, Tuple
+from typing import Any, Iterator, MutableMapping, Optional, Tuple
 
 import torch
 from torch import nn
@@ -13,7 +14,7 @@ from torch.nn.parameter import is_lazy
 from porting.diagnostics import Finding
 from porting.options import PortOptions, require_precision
 
-__all__ = ["PrecisionPlan", "apply_precision", "cast_floats"]
+__all__ = ["PrecisionPlan", "apply_precision", "cast_floats", "embeddings_cast"]
 
 
 @dataclass(frozen=True)
@@ -30,8 +31,8 @@ def apply_precision(model: nn.Module, options: PortOptions, backend: Any) -> Pre
     """Bring `model` into the precision of `options` and return the casts that belong to it.
 
     float32 changes nothing. float16 converts the model's own floating-point parameters and buffers in place: they
-    stay the same objects, so that an optimizer still holds them. mixed keeps float32 weights: the inputs become half,
-    and the device casts each weight to the type of the activation that it meets. bfloat16 keeps float32 weights and
+    stay the same objects, so that an optimizer still holds them. mixed keeps float32 weights: the inputs and what
+    embeddings look up become half, and the device casts each weight to the type of the activation that it meets. bfloat16 keeps float32 weights and
     inputs too: the backend computes matrix products and convolutions in bfloat16, and the outputs become float32
     again. The loss is computed in float32 in any case. Raises OptionError P001 for a precision that `backend` does not
     have, before anything changes.
@@ -70,6 +71,30 @@ def _convert_to_half(model: nn.Module) -> Tuple[Finding, ...]:
 
 
 _KEEP_WEIGHTS = "use `precision='mixed'` to keep them in float32; `model.float()` converts them back, less precise"
+
+
+@contextmanager
+def embeddings_cast(model: nn.Module, dtype: torch.dtype) -> Iterator[None]:
+    """Cast what the embeddings of `model` look up to `dtype` while the context lasts.
+
+    Tokens are integers, which no cast of the inputs reaches: the first numbers of a language model are its embeddings.
+
+    >>> model = nn.Embedding(3, 2)
+    >>> with embeddings_cast(model, torch.float16):
+    ...     model(torch.tensor([1])).dtype
+    torch.float16
+    """
+
+    def cast(_module: nn.Module, _inputs: Any, output: Any) -> Any:
+        return cast_floats(output, dtype)
+
+    embeddings = [module for module in model.modules() if isinstance(module, (nn.Embedding, nn.EmbeddingBag))]
+    hooks = [module.register_forward_hook(cast) for module in embeddings]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
 def cast_floats(value: Any, dtype: torch.dtype) -> Any:

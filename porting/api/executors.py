@@ -9,6 +9,7 @@ from ..adapters import default_optimizer, sync_hyper_parameters
 from ..adapters.stages import require_filled_pipeline
 from ..diagnostics import PortingError, caller_place
 from ..lazy_modules import materialise_lazy_modules
+from .gradients import anchor_gradients
 from .modes import eval_modes
 from .parts import Parts
 
@@ -40,6 +41,8 @@ def make_training_executor(parts: Parts, args: Sequence[Any], kwargs: Mapping[st
     if parts.torch_optimizer is not None and parts.has_counterpart:
         sync_hyper_parameters(parts.torch_optimizer, optimizer, is_compiled=False)
     options = parts.vendor_options[True].clone()
+    if parts.options.keep_gradients:
+        anchor_gradients(parts, options, optimizer, args, kwargs)
     return parts.backend.module.trainingModel(parts.wrapped, options, optimizer=optimizer)
 
 

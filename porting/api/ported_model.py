@@ -21,6 +21,7 @@ from ..options import PortOptions
 from .batch_checks import check_first_batch, check_labels, has_labels
 from .executor_handle import ExecutorHandle, destroy_unseen
 from .executors import make_inference_executor, make_training_executor, optimizer_of
+from .gradients import gradients_of_step
 from .host_optimizer import (
     note_device_step,
     refuse_backward,
@@ -223,6 +224,14 @@ class PortedModel:
             is_compiled=self._train_handle.has_executable,
             has_trained=lambda: self._train_handle.record.num_calls > 0,
         )
+
+    def gradients(self, iteration: int = -1) -> Dict[str, torch.Tensor]:
+        """Return the gradients that an optimizer step of the last call used, by parameter; the last one's by default.
+
+        They are those of the loss, joined over micro-batches as the options say and without loss scaling, as `.grad` is
+        in plain PyTorch. DeviceError D009 unless the port was made with `PortOptions(keep_gradients=True)` and called.
+        """
+        return gradients_of_step(self._parts, self._train_handle.executor, iteration)
 
     def zero_grad(self, *_args: Any, **_kwargs: Any) -> None:
         """Do nothing but say (O007) that a training call needs no `zero_grad()`."""

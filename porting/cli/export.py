@@ -19,6 +19,7 @@ __all__ = [
     "capture_target",
     "dump_files",
     "run",
+    "step_changes",
     "write_dumps",
     "writing",
 ]
@@ -100,7 +101,7 @@ def capture_target(arguments: argparse.Namespace) -> Any:
     from porting.options import PortOptions
 
     target = load_target(arguments.target, batch_size=arguments.batch)
-    options = (target.options or PortOptions()).replace(**_changes(arguments, target.rows))
+    options = (target.options or PortOptions()).replace(**step_changes(arguments, target.rows))
     is_training = arguments.mode != "inference"
     rows = options.samples_per_call if is_training else options.samples_per_inference_call
     return capture(
@@ -114,7 +115,8 @@ def capture_target(arguments: argparse.Namespace) -> Any:
     )
 
 
-def _changes(arguments: argparse.Namespace, rows: int) -> Dict[str, Any]:
+def step_changes(arguments: argparse.Namespace, rows: int) -> Dict[str, Any]:
+    """Return the changes of `PortOptions` that `arguments` ask for; `rows` is the target's own micro-batch."""
     changes = {
         "micro_batch": arguments.batch if arguments.batch is not None else rows,
         "accumulation": arguments.accumulation,

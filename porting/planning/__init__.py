@@ -9,8 +9,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .memory_model import StageMemory
     from .memory_look import MemoryReport, memory_report
+    from .memory_model import StageMemory
     from .remedies import Remedy
 
 __all__ = ["MemoryReport", "Remedy", "StageMemory", "memory_report"]

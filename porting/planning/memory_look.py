@@ -8,7 +8,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
-from ..diagnostics import BatchError, Finding, caller_place
+from ..diagnostics import BatchError, Finding, OptionError, caller_place
 from ..lazy_modules import materialise_lazy_modules
 from ..options import PortOptions
 from ..targets import DEFAULT, Target, find_target
@@ -21,7 +21,7 @@ __all__ = ["MemoryReport", "memory_report"]
 _FITS, _TIGHT = 0.85, 0.97
 _UNCERTAINTY = 0.15
 _MEBI = 1 << 20
-_SLOTS: Mapping[str, int] = {"Adam": 2, "AdamW": 2, "LAMB": 2}
+_WITH_TWO_MOMENTS = ("Adam", "AdamW", "LAMB")
 _NAMES = {
     "weight_bytes": "weights",
     "buffer_bytes": "buffers",
@@ -140,12 +140,13 @@ class MemoryReport:
         return "\n".join(lines)
 
 
-def memory_report(ported: Any, batch: Any, *, target: str = DEFAULT) -> MemoryReport:
+def memory_report(ported: Any, batch: Any, *, target: str = DEFAULT, mode: str = "training") -> MemoryReport:
     """Estimate the memory that the training step of `ported` needs on each IPU, without computing or compiling it.
 
     `batch` is a combined batch, a tuple of positional arguments or a dictionary of named ones, as for a call; its
-    values do not matter. `target` is one of `porting.targets.TARGETS`. The step is captured once, on tensors without
-    values, and the terms are those of `porting.planning.memory_model`.
+    values do not matter. With `mode="inference"` it is that of `ported.inference()`, without labels. `target` is one
+    of `porting.targets.TARGETS`. The step is captured once, on tensors without values, and the terms are those of
+    `porting.planning.memory_model`.
 
     Raises OptionError P002 for an unknown target, P007 for stages of unknown modules, BatchError B004 for a batch that
     cannot be cut, CaptureError for a model that no static graph can hold, PortingError M002 for one with a branch.
@@ -157,11 +158,16 @@ def memory_report(ported: Any, batch: Any, *, target: str = DEFAULT) -> MemoryRe
     ('fits', 3208)
     """
     found = find_target(target)
+    if mode not in ("training", "inference"):
+        raise OptionError.of("P002", message=f"`mode` is {mode!r}", help="use 'training' or 'inference'")
     parts, options = ported._parts, ported.options
-    args, kwargs = _micro_batch(batch, options.micro_batches_per_call)
-    materialise_lazy_modules(parts.wrapped, args, kwargs)
-    step = look_at_step(parts.model, parts.wrapped, args, kwargs, options)
-    layout = _layout(step, options, ported.optimizer, found)
+    is_training = mode == "training"
+    rows = options.samples_per_call if is_training else options.samples_per_inference_call
+    args, kwargs = _micro_batch(batch, rows // options.micro_batch)
+    forward = parts.wrapped if is_training else parts.wrapped.for_inference()
+    materialise_lazy_modules(forward, args, kwargs)
+    step = look_at_step(parts.model, forward, args, kwargs, options, mode=mode)
+    layout = _layout(step, options, parts.optimizer, found)
     return MemoryReport(
         target=found,
         micro_batch=step.micro_batch,
@@ -203,29 +209,35 @@ def _layout(step: StepMemory, options: PortOptions, optimizer: Any, target: Targ
         default = begins[-1] if begins else 0
         found = (position for position, operation in enumerate(step.operations) if operation.stage == number)
         begins.append(next(found, default))
-    is_pipeline = len(begins) > 1
+    is_pipeline = len(begins) > 1 and step.mode == "training"
     return Layout(
         begins=(0, *begins[1:]),
         ipus=options.stage_ipus,
         marks=tuple(position for position, op in enumerate(step.operations) if op.is_checkpoint),
         recomputes=is_pipeline or bool(options.recompute),
         accumulates=is_pipeline or options.accumulation > 1,
-        num_slots=_num_slots(optimizer),
+        state_bytes=_state_bytes(optimizer),
         accumulator_bytes=_width(optimizer, "accum_type"),
-        slot_bytes=_width(optimizer, "second_order_momentum_accum_type"),
         capacity=target.memory_bytes,
     )
 
 
-def _num_slots(optimizer: Any) -> int:
-    """Return how many numbers the optimizer keeps for each weight, apart from the accumulated gradient."""
+def _state_bytes(optimizer: Any) -> int:
+    """Return the bytes that the optimizer keeps for each weight, apart from the accumulated gradient."""
+    if optimizer is None:
+        return 0
     name = type(optimizer).__name__
-    if name in _SLOTS:
-        return _SLOTS[name]
-    has_momentum = any(float(group.get("momentum", 0.0)) for group in optimizer.param_groups)
-    if name == "RMSprop":
-        return 1 + has_momentum + any(group.get("centered", False) for group in optimizer.param_groups)
-    return int(has_momentum)
+    if name in _WITH_TWO_MOMENTS:
+        return _width(optimizer, "first_order_momentum_accum_type") + _width(
+            optimizer, "second_order_momentum_accum_type"
+        )
+    velocity = _width(optimizer, "velocity_accum_type") * any(
+        float(group.get("momentum", 0.0)) for group in optimizer.param_groups
+    )
+    if name != "RMSprop":
+        return velocity
+    is_centered = any(group.get("centered", False) for group in optimizer.param_groups)
+    return velocity + (1 + is_centered) * _width(optimizer, "second_order_momentum_accum_type")
 
 
 def _width(optimizer: Any, name: str) -> int:

@@ -21,7 +21,6 @@ formulae of this kind; the worst tile of the vendor's own planner within 17 %.
 
 from __future__ import annotations
 
-import bisect
 from dataclasses import dataclass, replace
 from typing import Dict, List, Sequence, Tuple
 
@@ -42,9 +41,10 @@ _PRODUCT_PROPORTION = 0.6
 class Layout:
     """How a step is laid out: what of `PortOptions` and the optimizer has to do with memory.
 
-    `begins` are the positions of the operators with which stages begin, the first of them 0, and `ipus` the IPU of each;
-    `marks` are the positions of operators whose results are kept where others are computed again. `scale` is the
-    micro-batch for each of the one that was looked at; `halves` says that floats take half of what they took then.
+    `begins` are the positions of the operators with which stages begin, the first of them 0, and `ipus` the IPU of
+    each; `marks` are the positions of operators whose results are kept where others are computed again. `scale` is
+    the micro-batch for each of the one that was looked at; `halves` says that floats take half of what they took then.
+    `accumulator_bytes` and `state_bytes` are those of the gradient and of the optimizer's state for each weight.
     """
 
     begins: Tuple[int, ...]
@@ -52,9 +52,8 @@ class Layout:
     marks: Tuple[int, ...]
     recomputes: bool
     accumulates: bool
-    num_slots: int
+    state_bytes: int
     accumulator_bytes: int = _FLOAT32_BYTES
-    slot_bytes: int = _FLOAT32_BYTES
     scale: float = 1.0
     halves: bool = False
     state_off_chip: bool = False
@@ -104,22 +103,18 @@ def ipu_memories(step: StepMemory, layout: Layout) -> Tuple[StageMemory, ...]:
 
 def stage_memories(step: StepMemory, layout: Layout) -> List[StageMemory]:
     """Return what each stage of the pipeline holds."""
-    homes = _homes(step, layout)
     ends = (*layout.begins[1:], len(step.operations))
-    return [
-        _stage(step, layout, number, first, end, homes) for number, (first, end) in enumerate(zip(layout.begins, ends))
-    ]
+    return [_stage(step, layout, number, first, end) for number, (first, end) in enumerate(zip(layout.begins, ends))]
 
 
-def _stage(step: StepMemory, layout: Layout, number: int, first: int, end: int, homes: Dict[str, int]) -> StageMemory:
-    own = [info for info in step.parameters if homes.get(info.name, 0) == number]
-    buffers = [info for info in step.buffers if _stage_of_buffer(step, layout, info.name) == number]
+def _stage(step: StepMemory, layout: Layout, number: int, first: int, end: int) -> StageMemory:
+    own = [info for info in step.parameters if first <= step.first_uses.get(info.name, 0) < end]
+    buffers = [info for info in step.buffers if first <= step.first_uses.get(info.name, 0) < end]
     trained = [info for info in own if info.requires_grad and step.mode == "training"]
     num_trained = sum(map(_num_elements, trained))
     kept, recomputed = _waiting(step, layout, number, first, end)
     num_products = sum(operation.is_product for operation in step.operations[first:end])
-    slots = layout.num_slots * layout.slot_bytes
-    resident = 0 if layout.state_off_chip else num_trained * slots // layout.state_shards
+    resident = 0 if layout.state_off_chip else num_trained * layout.state_bytes // layout.state_shards
     is_first, is_last = number == 0, number == len(layout.begins) - 1
     inputs = step.input_bytes * is_first + step.output_bytes * is_last
     return StageMemory(
@@ -131,7 +126,7 @@ def _stage(step: StepMemory, layout: Layout, number: int, first: int, end: int, 
         optimizer_bytes=resident,
         kept_bytes=kept,
         recomputed_bytes=recomputed,
-        temporary_bytes=_temporaries(step, layout, first, end, trained, slots),
+        temporary_bytes=_temporaries(step, layout, first, end, trained),
         input_bytes=int(inputs * layout.scale),
         code_bytes=int(_CODE_BYTES + _CODE_BYTES_PER_LAYER * num_products / _PRODUCTS_PER_LAYER),
     )
@@ -147,23 +142,6 @@ def _together(one: StageMemory, other: StageMemory) -> StageMemory:
 
 
 # -- state -------------------------------------------------------------------------------------------------------------
-
-
-def _homes(step: StepMemory, layout: Layout) -> Dict[str, int]:
-    """Return the stage that first uses each parameter."""
-    homes: Dict[str, int] = {}
-    for position, operation in enumerate(step.operations):
-        for name in operation.parameters:
-            homes.setdefault(name, _stage_at(layout, position))
-    return homes
-
-
-def _stage_at(layout: Layout, position: int) -> int:
-    return bisect.bisect_right(layout.begins, position) - 1
-
-
-def _stage_of_buffer(step: StepMemory, layout: Layout, name: str) -> int:
-    return _stage_at(layout, step.buffer_uses.get(name, 0))
 
 
 def _num_elements(info: TensorInfo) -> int:
@@ -208,9 +186,7 @@ def _bytes(value: Value, layout: Layout) -> int:
 # -- temporaries -------------------------------------------------------------------------------------------------------
 
 
-def _temporaries(
-    step: StepMemory, layout: Layout, first: int, end: int, trained: Sequence[TensorInfo], slots: int
-) -> int:
+def _temporaries(step: StepMemory, layout: Layout, first: int, end: int, trained: Sequence[TensorInfo]) -> int:
     operations = step.operations[first:end]
     largest_result = max((_scaled(op.result_bytes, op, layout) for op in operations), default=0)
     products = [_product_bytes(op, layout) for op in operations if op.is_product]
@@ -221,7 +197,7 @@ def _temporaries(
     update = 0
     if layout.state_off_chip:
         # the state of one tensor at a time comes to the chip for its update
-        update = max((_num_elements(info) * slots // layout.state_shards for info in trained), default=0)
+        update = max((_num_elements(info) * layout.state_bytes // layout.state_shards for info in trained), default=0)
     return max(max(2 * largest_result, product) + gradient, update + gradient)
 
 

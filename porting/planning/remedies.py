@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from ..options import PortOptions
-from .memory_model import Layout, StageMemory, ipu_memories
+from .memory_model import Layout, ipu_memories
 from .step_memory import StepMemory
 
 __all__ = ["Remedy", "remedies_for"]
@@ -25,8 +25,8 @@ _MOST_NAMES = 6
 class Remedy:
     """A change and what comes of it: the bytes of the fullest IPU with it alone, and with those before it as well.
 
-    `change` says what to write, `num_ipus` how many IPUs a replica has then. `options` are the changes of `PortOptions`;
-    what they do not have is in the words of `change` alone.
+    `change` says what to write, `num_ipus` how many IPUs a replica has then. `options` are the changes of
+    `PortOptions`; what they do not have is in the words of `change` alone.
     """
 
     name: str
@@ -137,7 +137,7 @@ def _pipeline(step: StepMemory, layout: Layout, options: PortOptions, limit: int
 
 
 def _state_off_chip(step: StepMemory, layout: Layout, options: PortOptions, _limit: int) -> Optional[_Change]:
-    if not layout.num_slots or step.mode != "training":
+    if not layout.state_bytes or step.mode != "training":
         return None
     sharded = f", and over {options.replicas} replicas" if options.replicas > 1 else ""
     words = (
@@ -205,11 +205,7 @@ def _cut(
 
 
 def _tail(step: StepMemory, names: Sequence[str]) -> Optional[Tuple[int, str]]:
-    """Return where a module begins that uses a weight of the step's beginning again, and nothing but the loss follows."""
-    first_use: Dict[str, int] = {}
-    for position, operation in enumerate(step.operations):
-        for name in operation.parameters:
-            first_use.setdefault(name, position)
+    """Return the last module that uses a weight of the step's first half again, and where it begins."""
     middle = _first(step, names[len(names) // 2])
     for module in reversed(step.called):
         begin = _first(step, module)
@@ -219,7 +215,7 @@ def _tail(step: StepMemory, names: Sequence[str]) -> Optional[Tuple[int, str]]:
             if _is_in(step, position, module)
             for name in step.operations[position].parameters
         }
-        if begin > middle and any(first_use[name] < middle for name in uses):
+        if begin > middle and any(step.first_uses[name] < middle for name in uses):
             return begin, module
     return None
 

@@ -75,7 +75,7 @@ class Operation:
 
 @dataclass(frozen=True)
 class StepMemory:
-    """A step as a planner sees it: operators in their order, values, parameters and buffers.
+    """A step as a planner sees it: operators in their order, values, parameters and buffers, and where it uses them.
 
     `called` names the modules that `forward` calls once, in their order: where stages can begin.
     """
@@ -86,7 +86,7 @@ class StepMemory:
     values: Tuple[Value, ...]
     parameters: Tuple[TensorInfo, ...]
     buffers: Tuple[TensorInfo, ...]
-    buffer_uses: Mapping[str, int]
+    first_uses: Mapping[str, int]
     input_bytes: int
     output_bytes: int
     called: Tuple[str, ...]
@@ -124,15 +124,21 @@ class StepMemory:
 
 
 def look_at_step(
-    model: nn.Module, forward: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], options: PortOptions
+    model: nn.Module,
+    forward: nn.Module,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    options: PortOptions,
+    *,
+    mode: str = "training",
 ) -> StepMemory:
-    """Capture the training step of `forward`, which is `model` with its loss, and see what it leaves in memory.
+    """Capture the step of `forward`, which is `model` and in training its loss, and see what it leaves in memory.
 
     `args` and `kwargs` are one micro-batch. Nothing is computed and nothing changes. Raises what capturing raises, and
     PortingError M002 for a step with a branch, which reads a value.
     """
     calls: List[str] = []
-    graph = _captured(model, forward, args, kwargs, options, calls)
+    graph = _captured(model, forward, (args, kwargs), options, calls, mode)
     called = tuple(name for name in dict.fromkeys(calls) if calls.count(name) == 1)
     try:
         return _Walk(keep_values_for_backward(graph)).run(_rows(args, kwargs), called)
@@ -156,10 +162,10 @@ def _in_range(events: List[Tuple[int, int]], first: int, end: int) -> Set[int]:
 def _captured(
     model: nn.Module,
     forward: nn.Module,
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any],
+    micro_batch: Tuple[Sequence[Any], Mapping[str, Any]],
     options: PortOptions,
     calls: List[str],
+    mode: str,
 ) -> StepGraph:
     """Capture with notes of which stage each operator is in, which values are checkpoints, and what is called."""
     place = {"stage": 0}
@@ -172,11 +178,11 @@ def _captured(
             undone.callback(modules[name].register_forward_pre_hook(_beginning(place, number)).remove)
         for name in options.recompute:
             undone.callback(modules[name].register_forward_hook(_mark_checkpoint).remove)
-        with _training_modes(forward):
+        with _modes(forward, mode):
             return capture_step(
                 forward,
-                args,
-                kwargs,
+                *micro_batch,
+                mode=mode,
                 prints="unavailable",
                 host_features="ignored",
                 node_facts=lambda: {"pipeline_stage": place["stage"]},
@@ -213,16 +219,16 @@ def _mark_checkpoint(_module: nn.Module, _args: Any, output: Any) -> None:
 
 
 @contextmanager
-def _training_modes(forward: nn.Module) -> Iterator[None]:
-    """Look at the step as it would train, whatever mode the modules are in now; those set to eval apart stay so."""
-    modes = [(module, module.training) for module in forward.modules()]
-    if not forward.training:
-        forward.train()
+def _modes(forward: nn.Module, mode: str) -> Iterator[None]:
+    """Look at the step in its mode, whatever the modules are in now; in training those set to eval apart stay so."""
+    before = [(module, module.training) for module in forward.modules()]
+    if mode == "inference" or not forward.training:
+        forward.train(mode == "training")
     try:
         yield
     finally:
-        for module, mode in modes:
-            module.training = mode
+        for module, was_training in before:
+            module.training = was_training
 
 
 def _rows(args: Sequence[Any], kwargs: Mapping[str, Any]) -> int:
@@ -268,7 +274,7 @@ class _Walk:
             values=tuple(self._value(memory) for memory in self._made),
             parameters=graph.parameters,
             buffers=graph.buffers,
-            buffer_uses=dict(self._uses),
+            first_uses=dict(self._uses),
             input_bytes=sum(entering[first : first + len(graph.inputs)]),
             output_bytes=sum(_bytes_of(info) for info in graph.outputs),
             called=called,
@@ -323,11 +329,9 @@ class _Walk:
     def _note_operation(
         self, node: torch.fx.Node, operands: List[torch.Tensor], made: List[torch.Tensor], fresh_bytes: int
     ) -> None:
-        names = [used.meta.get("state_name") for used in node.all_input_nodes if used.op == "placeholder"]
-        kinds = [used.meta.get("kind") for used in node.all_input_nodes if used.op == "placeholder"]
-        for name, kind in zip(names, kinds):
-            if kind == "buffer":
-                self._uses.setdefault(str(name), node.meta.get("pipeline_stage", 0))
+        state = [used for used in node.all_input_nodes if used.meta.get("kind") in ("parameter", "buffer")]
+        for used in state:
+            self._uses.setdefault(str(used.meta["state_name"]), self._position)
         operator = getattr(getattr(node.target, "overloadpacket", None), "__name__", "")
         self._operations.append(
             Operation(
@@ -338,7 +342,7 @@ class _Walk:
                 is_product=operator in _PRODUCTS,
                 is_float=any(tensor.is_floating_point() for tensor in made),
                 is_checkpoint=bool(node.meta.get("is_checkpoint")),
-                parameters=tuple(str(name) for name, kind in zip(names, kinds) if kind == "parameter"),
+                parameters=tuple(used.meta["state_name"] for used in state if used.meta["kind"] == "parameter"),
                 results=tuple(self._numbers[_memory(item)] for item in made if _memory(item) in self._numbers),
             )
         )

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from porting.adapters.loss import LossInForward
-from porting.adapters.precision import apply_precision, cast_floats
+from porting.adapters.precision import apply_precision, cast_floats, embeddings_cast
 from porting.diagnostics import OptionError, Severity
 from porting.options import PortOptions
 
@@ -119,3 +119,40 @@ def test_dictionaries_keep_their_kind(value):
 
     assert type(cast) is type(value)
     assert cast["a"].dtype == torch.float16
+
+
+class Words(nn.Module):
+    """A model whose inputs are integers, as those of language models."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding = nn.Embedding(5, 4)
+        self.linear = nn.Linear(4, 3)
+
+    def forward(self, tokens):
+        return self.linear(self.embedding(tokens))
+
+
+def test_a_mixed_step_computes_in_half_from_the_embeddings_on(poptorch):
+    torch.manual_seed(0)
+    model, tokens = Words(), torch.tensor([0, 4, 2, 2])
+    plan = apply_precision(model, PortOptions(precision="mixed"), poptorch)
+    wrapped = LossInForward(
+        model, nn.CrossEntropyLoss(), backend=poptorch, input_dtype=plan.input_dtype, loss_dtype=plan.loss_dtype
+    )
+    executor = poptorch.trainingModel(wrapped, optimizer=poptorch.optim.SGD(wrapped.parameters(), lr=0.1))
+
+    output, loss = executor(tokens, torch.tensor([0, 1, 2, 1]))
+
+    executor.destroy()
+    assert (output.dtype, loss.dtype) == (torch.float16, torch.float32)
+    assert model.embedding.weight.dtype == torch.float32
+
+
+def test_embeddings_give_floats_again_when_the_context_ends():
+    model = Words()
+
+    with embeddings_cast(model, torch.float16):
+        assert model.embedding(torch.tensor([1])).dtype == torch.float16
+
+    assert model.embedding(torch.tensor([1])).dtype == torch.float32

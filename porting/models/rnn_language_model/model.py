@@ -68,5 +68,5 @@ class RNNLanguageModel(nn.Module):
             x, state = layer(self.dropout(x), (before.unsqueeze(0), kept.unsqueeze(0)))
             states.append(state)
         logits = self.output(self.dropout(x))
-        last_hidden, last_cell = (torch.cat(parts).transpose(0, 1) for parts in zip(*states))
+        last_hidden, last_cell = (torch.cat([part.transpose(0, 1) for part in parts], dim=1) for parts in zip(*states))
         return logits, last_hidden, last_cell

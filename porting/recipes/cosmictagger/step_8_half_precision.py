@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import dataclass
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from itertools import islice
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 import torch
 from torch import nn
@@ -33,11 +34,10 @@ class Settings:
 
 
 class Training(NamedTuple):
-    """The loss and the learning rate of each optimizer step, the scores afterwards, and what was trained."""
+    """The loss and the learning rate of each optimizer step, and what was trained."""
 
     losses: List[float]
     rates: List[float]
-    scores: Dict[str, float]
     model: Any
 
 
@@ -54,7 +54,9 @@ def make_model(settings: Settings, spatial_size: Tuple[int, int]) -> nn.Module:
     """Make a variant of the network; by default a small one that has all parts of the others."""
     if settings.variant is None:
         return uresnet2d.build("a21", spatial_size=spatial_size, **SMALL)
-    return uresnet2d.build(settings.variant, spatial_size=spatial_size)
+    # what is halved too often to be halved as often again loses levels
+    depth = min(uresnet2d.VARIANTS[settings.variant].depth, 7 - settings.downsample)
+    return uresnet2d.build(settings.variant, depth=depth, spatial_size=spatial_size)
 
 
 def make_optimizer(settings: Settings, model: nn.Module) -> torch.optim.Optimizer:
@@ -65,14 +67,14 @@ def make_optimizer(settings: Settings, model: nn.Module) -> torch.optim.Optimize
 
 
 def train(num_steps: int) -> List[float]:
-    """Train for whole epochs and return the losses of the first `num_steps` optimizer steps."""
+    """Train for `num_steps` optimizer steps and return their losses."""
     return run(num_steps).losses
 
 
 def run(num_steps: int, settings: Settings = Settings()) -> Training:
-    """Train as `train` does, then validate."""
+    """Train as `train` does, on what the settings say, and save the weights."""
     torch.manual_seed(0)
-    train_set, validation_set = load_events(settings)
+    train_set, _validation_set = load_events(settings)
     model = make_model(settings, spatial_size=tuple(train_set[0][0].shape[1:]))
     optimizer = make_optimizer(settings, model)
     ported = porting.to_ipu(
@@ -89,16 +91,20 @@ def run(num_steps: int, settings: Settings = Settings()) -> Training:
     print(f"compiled in {ported.compile(*next(iter(loader))):.1f} s")
     losses: List[float] = []
     rates: List[float] = []
-    while len(losses) < num_steps:
-        for images, labels in loader:
-            rates.append(ported.optimizer.param_groups[0]["lr"])
-            _logits, loss, _metrics = ported(images, labels)
-            losses.append(loss.mean().item())
-            scheduler.step()
-    scores = validate(ported, validation_set)
+    for images, labels in islice(batches_of(loader), num_steps):
+        rates.append(ported.optimizer.param_groups[0]["lr"])
+        _logits, loss, _metrics = ported(images, labels)
+        losses.append(loss.mean().item())
+        scheduler.step()
     if settings.checkpoint is not None:
         torch.save(model.state_dict(), settings.checkpoint)
-    return Training(losses[:num_steps], rates[:num_steps], scores, model)
+    return Training(losses, rates, ported)
+
+
+def batches_of(loader: Any) -> Iterator[Any]:
+    """Give the batches of one epoch after the other, without end."""
+    while True:
+        yield from loader
 
 
 def validate(ported: porting.PortedModel, events: Any) -> Dict[str, float]:
@@ -138,9 +144,11 @@ def main() -> None:
     parser.add_argument("--optimizer", choices=("adam", "rmsprop"), default="adam")
     parser.add_argument("--checkpoint", help="file to save the weights in")
     arguments = vars(parser.parse_args())
-    training = run(arguments.pop("steps"), Settings(**arguments))
+    num_steps, settings = arguments.pop("steps"), Settings(**arguments)
+    training = run(num_steps, settings)
+    scores = validate(training.model, load_events(settings)[1])
     print(f"loss {training.losses[0]:.3f} -> {training.losses[-1]:.3f}")
-    print(", ".join(f"{name} {score:.3f}" for name, score in training.scores.items()))
+    print(", ".join(f"{name} {score:.3f}" for name, score in scores.items()))
 
 
 if __name__ == "__main__":

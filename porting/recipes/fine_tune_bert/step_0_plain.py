@@ -59,33 +59,32 @@ def make_optimizer(model: torch.nn.Module) -> torch.optim.AdamW:
 
 
 def train(num_steps: int) -> List[float]:
-    """Train for whole epochs and return the losses of the first `num_steps` optimizer steps."""
+    """Train on 16 new sentences in each of `num_steps` optimizer steps and return the losses."""
     return train_and_test(num_steps)[0]
 
 
 def train_and_test(num_steps: int) -> Tuple[List[float], float]:
     """Train as `train` does; return its losses and the share of other sentences that are understood afterwards."""
     torch.manual_seed(0)
-    train_set, test_set = Sentences(3200, seed=0), Sentences(400, seed=1)
-    # a generator of its own, so that the order does not depend on how many random numbers Dropout has drawn
-    loader = DataLoader(train_set, batch_size=16, shuffle=True, generator=torch.Generator().manual_seed(0))
+    train_set, test_set = Sentences(16 * num_steps, seed=0), Sentences(400, seed=1)
+    # a generator of its own, so that the loader takes no random numbers from Dropout
+    loader = DataLoader(train_set, batch_size=16, generator=torch.Generator().manual_seed(0))
     model = make_model().train()
     optimizer = make_optimizer(model)
     scheduler = get_linear_schedule_with_warmup(optimizer, num_warmup_steps=20, num_training_steps=300)
     losses: List[float] = []
-    while len(losses) < num_steps:
-        for batch in loader:
-            optimizer.zero_grad()
-            loss = model(**batch).loss
-            loss.backward()
-            optimizer.step()
-            scheduler.step()
-            losses.append(loss.item())
+    for batch in loader:
+        optimizer.zero_grad()
+        loss = model(**batch).loss
+        loss.backward()
+        optimizer.step()
+        scheduler.step()
+        losses.append(loss.item())
 
     model.eval()
     with torch.no_grad():
         logits = model(input_ids=test_set.tokens, attention_mask=test_set.masks).logits
-    return losses[:num_steps], (logits.argmax(dim=1) == test_set.labels).float().mean().item()
+    return losses, (logits.argmax(dim=1) == test_set.labels).float().mean().item()
 
 
 if __name__ == "__main__":

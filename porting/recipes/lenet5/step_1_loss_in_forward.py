@@ -1,4 +1,4 @@
-"""The loss moves into `forward`, where the model is in training mode: it gets the logits."""
+"""The loss moves into `forward`, which runs in training mode: it gets the logits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Probabilities from the device: a second graph, in eval mode, with the same weights."""
+"""Probabilities from the device: a second graph, in eval mode, the same weights."""
 
 from __future__ import annotations
 

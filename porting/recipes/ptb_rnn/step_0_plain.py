@@ -16,6 +16,7 @@ from porting.models import rnn_language_model
 NUM_TEXTS = 20
 NUM_TEST_TEXTS = 5
 LENGTH = 35
+DROPOUT = 0.1
 
 
 def load_text(path: Optional[str] = None) -> Tuple[torch.Tensor, int, float]:
@@ -61,9 +62,10 @@ def train_and_test(num_steps: int, path: Optional[str] = None) -> Tuple[List[flo
     """Train as `train` does; return its losses, the mean loss on the text to test with, and the least possible one."""
     torch.manual_seed(0)
     train_set, test_set, num_words, entropy = make_windows(path)
-    loader = DataLoader(train_set, batch_size=NUM_TEXTS)
+    # a generator of its own: each epoch draws from it, and Dropout from the one that all share
+    loader = DataLoader(train_set, batch_size=NUM_TEXTS, generator=torch.Generator().manual_seed(0))
     test_loader = DataLoader(test_set, batch_size=NUM_TEST_TEXTS)
-    model = rnn_language_model.build("small", vocabulary=num_words, width=64, dropout=0.1)
+    model = rnn_language_model.build("small", vocabulary=num_words, width=64, dropout=DROPOUT)
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
     scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, gamma=0.7)
     losses: List[float] = []

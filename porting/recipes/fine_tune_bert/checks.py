@@ -1,0 +1,73 @@
+"""The losses of the real classes are those of eager PyTorch, and what is frozen neither moves nor has a state."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+import porting
+from porting.recipe_chain import CheckFailed, close_losses, equal_losses, holds, reaches
+
+NUM_STEPS = 20
+
+
+def accuracy(step: Any) -> float:
+    """Train for one and a half epochs and return the share of other sentences that are understood."""
+    return float(step.train_and_test(300)[1])
+
+
+def frozen_stay(step: Any) -> str:
+    """Train a model on its device and look at what was frozen, in the model and in the optimizer."""
+    torch.manual_seed(0)
+    model = step.make_model()
+    optimizer = step.make_optimizer(model)
+    before = {name: weight.detach().clone() for name, weight in model.named_parameters()}
+    ported = porting.to_ipu(model, optimizer=optimizer)
+    data = step.Sentences(32, seed=0)
+    for _step in range(3):
+        ported(input_ids=data.tokens, attention_mask=data.masks, labels=data.labels)
+    moved = {name for name, weight in model.named_parameters() if not torch.equal(weight, before[name])}
+    trained = {name for name, weight in model.named_parameters() if weight.requires_grad}
+    if moved != trained:
+        raise CheckFailed(f"moved although frozen, or not moved: {sorted(moved ^ trained)}")
+    num_states = sum(len(group["params"]) for group in optimizer.param_groups)
+    if num_states != len(trained):
+        raise CheckFailed(f"the optimizer has {num_states} parameters, {len(trained)} are trained")
+    return f"{len(before) - len(trained)} parameters stay, {len(trained)} move"
+
+
+def schedule_arrives(step: Any) -> str:
+    """Compare the device's learning rate with the schedule's after each step of the warm-up."""
+    model = step.make_model()
+    optimizer = step.make_optimizer(model)
+    ported = porting.to_ipu(model, optimizer=optimizer)
+    plain = step.get_linear_schedule_with_warmup(optimizer, num_warmup_steps=3, num_training_steps=6)
+    scheduler = ported.scheduler(plain)
+    data = step.Sentences(8, seed=0)
+    rates, moved = [], []
+    for _step in range(6):
+        before = model.classifier.weight.detach().clone()
+        ported(input_ids=data.tokens, attention_mask=data.masks, labels=data.labels)
+        rates.append(plain.get_last_lr()[0])
+        moved.append(float((model.classifier.weight - before).abs().max()))
+        scheduler.step()
+    # the steps of Adam are as long as the learning rate, at first
+    if moved[0] != 0 or not moved[1] < moved[2] < moved[3] or not moved[3] > moved[5]:
+        raise CheckFailed(f"learning rates {rates}, but the weights moved by {moved}")
+    return "learning rate 0 moves nothing, a larger one more: " + ", ".join(f"{rate:.4f}" for rate in rates)
+
+
+CHECKS = (
+    reaches(0, "test accuracy", at_least=0.9, measure=accuracy),
+    equal_losses(1, like=0),
+    holds(1, "frozen parameters stay, all others move", frozen_stay),
+    holds(1, "the schedule reaches the device", schedule_arrives),
+    equal_losses(2, like=1),
+    equal_losses(3, like=2),
+    reaches(3, "test accuracy", at_least=0.9, measure=accuracy, slow=True),
+    close_losses(4, like=3, relative=0.4, because="Dropout draws its numbers for 8 sentences at a time"),
+    reaches(4, "test accuracy", at_least=0.9, measure=accuracy, slow=True),
+    close_losses(5, like=4, relative=0.02, because="halves have 11 bits"),
+    reaches(5, "test accuracy", at_least=0.9, measure=accuracy, slow=True),
+)

@@ -1,0 +1,51 @@
+"""Every step has the losses of the one before; digits are recognised, and the device gives probabilities."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+from typing import Any
+
+from porting.recipe_chain import CheckFailed, equal_losses, holds, reaches
+
+# two epochs, so that the second one's order is compared as well
+NUM_STEPS = 100
+
+
+def accuracy(step: Any) -> float:
+    """Train for six epochs and return the share of test images recognised."""
+    _losses, probabilities, labels = step.train_and_test(300)
+    return float(step.accuracy(probabilities, labels))
+
+
+def gives_probabilities(step: Any) -> str:
+    """Look whether the classes' numbers of each test image add up to 1."""
+    _losses, probabilities, _labels = step.train_and_test(1)
+    error = float((probabilities.sum(dim=1) - 1).abs().max())
+    if error > 1e-5 or float(probabilities.min()) < 0:
+        raise CheckFailed(f"the numbers of an image add up to 1 up to {error:.1e} only")
+    return f"{len(probabilities)} images, sums are 1 up to {error:.0e}"
+
+
+def validation_loss_falls(step: Any) -> str:
+    """Read the validation losses that the step prints, and look whether the last is far below the first."""
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        step.train(300)
+    losses = [float(number) for number in re.findall(r"validation loss is ([\d.]+)", printed.getvalue())]
+    if len(losses) != 6 or not losses[-1] < 0.25 < 2 < losses[0]:
+        raise CheckFailed(f"validation losses {losses}")
+    return f"{losses[0]:.2f} -> {losses[-1]:.2f}"
+
+
+CHECKS = (
+    reaches(0, "test accuracy", at_least=0.95, measure=accuracy),
+    equal_losses(1, like=0),
+    equal_losses(2, like=1),
+    equal_losses(3, like=2),
+    holds(3, "inference gives probabilities", gives_probabilities),
+    reaches(3, "test accuracy", at_least=0.95, measure=accuracy),
+    equal_losses(4, like=3),
+    holds(4, "the validation loss falls from 2.3 to less than 0.25", validation_loss_falls),
+)

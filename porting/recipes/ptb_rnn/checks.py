@@ -1,0 +1,51 @@
+"""The losses of all steps are equal until accumulation, which changes Dropout's portions, and the text is learnt."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any, List
+
+from porting.recipe_chain import CheckFailed, close_losses, equal_losses, holds, reaches
+
+# beyond the first epoch, so that a new learning rate and a new first state are compared as well
+NUM_STEPS = 60
+
+# eight lines of the loop go with step 1, and its other lines come
+MAX_CHANGED_LINES = {1: 14}
+
+
+def test_loss(step: Any) -> float:
+    """Train for six epochs and return the mean loss on the text to test with."""
+    return float(step.train_and_test(300)[1])
+
+
+def losses_without_dropout(step: Any) -> List[float]:
+    """Train for a moment without Dropout."""
+    before, step.DROPOUT = step.DROPOUT, 0.0
+    try:
+        return [float(loss) for loss in step.train(10)]
+    finally:
+        step.DROPOUT = before
+
+
+def accumulation_alone_changes_nothing(step: Any) -> str:
+    """Compare with step 3, both without Dropout."""
+    other = importlib.import_module(step.__name__.replace("step_4_accumulation", "step_3_compile_and_test"))
+    pairs = zip(losses_without_dropout(other), losses_without_dropout(step))
+    worst = max(abs(one - another) / abs(one) for one, another in pairs)
+    if worst > 1e-5:
+        raise CheckFailed(f"the largest relative difference is {worst:.1e}")
+    return f"10 losses, largest relative difference {worst:.1e}"
+
+
+# the source's entropy is 0.7245 nats, without context the loss is 2.0
+CHECKS = (
+    reaches(0, "mean test loss", at_least=0.71, at_most=0.85, measure=test_loss),
+    equal_losses(1, like=0),
+    equal_losses(2, like=1),
+    equal_losses(3, like=2),
+    reaches(3, "mean test loss", at_least=0.71, at_most=0.85, measure=test_loss, slow=True),
+    close_losses(4, like=3, relative=0.2, num_steps=20, because="Dropout draws for five texts at a time"),
+    holds(4, "losses equal step 3's without Dropout", accumulation_alone_changes_nothing),
+    reaches(4, "mean test loss", at_least=0.71, at_most=0.85, measure=test_loss, slow=True),
+)

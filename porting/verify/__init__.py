@@ -1,0 +1,9 @@
+"""Proof that a port trains what plain PyTorch trains: both, step by step, with every gradient."""
+
+from __future__ import annotations
+
+from porting.verify.compare import compare_training
+from porting.verify.plain_training import PlainTraining
+from porting.verify.training_comparison import KINDS, Difference, KindDifferences, TrainingComparison
+
+__all__ = ["KINDS", "Difference", "KindDifferences", "PlainTraining", "TrainingComparison", "compare_training"]

@@ -1,0 +1,202 @@
+"""`compare_training`: the same batches train a plain model and its port, and every number is compared in every step."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Iterable, Mapping, NoReturn, Tuple
+
+import torch
+from torch import nn
+
+from porting.diagnostics import PortingError, caller_place
+from porting.verify.plain_training import PlainRun, PlainTraining, cut
+from porting.verify.training_comparison import Differences, Tolerance, TrainingComparison
+
+__all__ = ["compare_training"]
+
+# of a weight, in units of its last place: what rounds when an update is the difference of two weights
+_ROUNDINGS = 4
+
+_Tensors = Dict[str, torch.Tensor]
+
+
+def compare_training(
+    plain: PlainTraining,
+    ported: Any,
+    steps: Iterable[Any],
+    *,
+    scheduler: Any = None,
+    relative: float = 1e-4,
+    absolute: float = 1e-6,
+    gradients: bool = True,
+) -> TrainingComparison:
+    """Train `plain` and `ported` with the same batches and compare losses, gradients, updates, weights and states.
+
+    `steps` are combined batches as calls of `ported` take them, such as those of `ported.dataloader(loader)`: tuples of
+    arguments, or dictionaries of keywords. The plain training makes each optimizer step of the same micro-batches, one
+    after the other. Losses and gradients are compared for every optimizer step; weights, what a call changed of them
+    ("update"), buffers and the optimizer's state after every call. A schedule of the port (`ported.scheduler(...)`) is
+    stepped after each call, with that of `plain`.
+
+    The models must be two, with equal weights: `copy.deepcopy` before the port is made. The port has to bring its
+    gradients to the host, `PortOptions(keep_gradients=True)`; with `gradients=False` they are not compared. Two tensors
+    are equal when their largest difference is at most `relative` of their largest element, or `absolute`; an update has
+    the rounding of its weight in the place of `absolute`. Random numbers (Dropout) are equal on the simulator if the
+    port is not compiled before.
+
+    Both models are trained afterwards. The result says what differs; its `check()` raises PortingError V001. Raises
+    PortingError V002 for what cannot be compared.
+
+    >>> import copy, porting
+    >>> model = nn.Linear(4, 2)
+    >>> twin = copy.deepcopy(model)
+    >>> ported = porting.to_ipu(
+    ...     model,
+    ...     nn.MSELoss(),
+    ...     optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
+    ...     options=porting.PortOptions(keep_gradients=True),
+    ...     device="sim",
+    ... )
+    >>> plain = PlainTraining(twin, nn.MSELoss(), torch.optim.SGD(twin.parameters(), lr=0.1))
+    >>> compare_training(plain, ported, [(torch.ones(3, 4), torch.zeros(3, 2))]).holds
+    True
+    """
+    _check_pair(plain, ported, gradients=gradients)
+    options = ported.options
+    run = PlainRun(plain, options.replicas, options.reduction == "mean", torch.get_rng_state())
+    differences = Differences(Tolerance(relative, absolute))
+    num_calls = 0
+    for batch in steps:
+        args, kwargs = _arguments(batch)
+        first_step = num_calls * options.device_iterations + 1
+        before = _parameters(plain.model), _parameters(ported.model)
+        losses = ported.loss_of(ported(*args, **kwargs)).detach().flatten()
+        _compare_steps(differences, run, ported, (args, kwargs), first_step, losses, gradients=gradients)
+        _compare_state(differences, plain, ported, before, first_step + options.device_iterations - 1)
+        for schedule in (plain.scheduler, scheduler):
+            if schedule is not None:
+                schedule.step()
+        num_calls += 1
+    if not num_calls:
+        _refuse("there is no batch to train with", "give batches as a call takes them, `[(inputs, labels), ...]`")
+    return differences.result(num_calls=num_calls, num_steps=num_calls * options.device_iterations)
+
+
+def _compare_steps(
+    differences: Differences,
+    run: PlainRun,
+    ported: Any,
+    batch: Tuple[Tuple[Any, ...], Dict[str, Any]],
+    first_step: int,
+    losses: torch.Tensor,
+    *,
+    gradients: bool,
+) -> None:
+    """Make the plain steps of one call, and compare losses and gradients of each."""
+    options = ported.options
+    size = options.accumulation * options.replicas
+    micro_batches = cut(*batch, options.micro_batches_per_call)
+    for iteration in range(options.device_iterations):
+        plain = run.step(micro_batches[iteration * size : (iteration + 1) * size])
+        own = losses[iteration * size : (iteration + 1) * size]
+        differences.compare("loss", first_step + iteration, {"loss": torch.stack(plain.losses)}, {"loss": own})
+        if gradients:
+            found = ported.gradients(iteration)
+            differences.compare("gradient", first_step + iteration, plain.gradients, found)
+
+
+def _compare_state(
+    differences: Differences, plain: PlainTraining, ported: Any, before: Tuple[_Tensors, _Tensors], step: int
+) -> None:
+    """Compare what a call has left behind; `before` are the parameters before it."""
+    after = _parameters(plain.model), _parameters(ported.model)
+    updates = _changes(before[0], after[0]), _changes(before[1], after[1])
+    floors = {name: _rounding_of(value) for name, value in after[0].items()}
+    differences.compare("update", step, updates[0], updates[1], floors)
+    differences.compare("parameter", step, after[0], after[1])
+    buffers = dict(plain.model.named_buffers()), dict(ported.model.named_buffers())
+    if any(buffers):
+        differences.compare("buffer", step, buffers[0], buffers[1])
+    states = _state_by_name(plain.optimizer.state_dict(), plain), _state_by_name(ported.optimizer_state_dict(), plain)
+    if any(states):
+        differences.compare("optimizer state", step, states[0], states[1])
+
+
+def _changes(before: _Tensors, after: _Tensors) -> _Tensors:
+    return {name: after[name] - value for name, value in before.items()}
+
+
+def _parameters(model: nn.Module) -> _Tensors:
+    return {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+
+
+def _rounding_of(weight: torch.Tensor) -> float:
+    largest = float(weight.abs().max()) if weight.numel() else 0.0
+    return _ROUNDINGS * torch.finfo(weight.dtype).eps * largest
+
+
+def _state_by_name(state: Mapping[str, Any], plain: PlainTraining) -> _Tensors:
+    """Name the tensors of an optimizer's state after the plain model's parameters, whose order both have."""
+    names = {id(parameter): name for name, parameter in plain.model.named_parameters()}
+    order = [names[id(parameter)] for group in plain.optimizer.param_groups for parameter in group["params"]]
+    found = {}
+    for index, slots in state.get("state", {}).items():
+        name = order[index] if index < len(order) else f"parameter {index}"
+        for slot, value in slots.items():
+            if isinstance(value, torch.Tensor):
+                found[f"{slot} of {name}"] = value
+    return found
+
+
+def _arguments(batch: Any) -> Tuple[Tuple[Any, ...], Dict[str, Any]]:
+    if isinstance(batch, Mapping):
+        return (), dict(batch)
+    return (tuple(batch), {}) if isinstance(batch, (tuple, list)) else ((batch,), {})
+
+
+# -- what cannot be compared -----------------------------------------------------------------------------------------
+
+
+def _check_pair(plain: PlainTraining, ported: Any, *, gradients: bool) -> None:
+    if plain.model is ported.model:
+        _refuse(
+            "both trainings have the same model", "take a `copy.deepcopy(model)` for one of them, with an optimizer"
+        )
+    if not ported.training:
+        _refuse("the port is in eval mode", "call `ported.train()`")
+    if gradients and not ported.options.keep_gradients:
+        _refuse(
+            "the port keeps its gradients on the device",
+            'use `PortOptions(keep_gradients=True, output_mode="all")`, or leave them out: `gradients=False`',
+        )
+    own = {id(parameter) for parameter in plain.model.parameters()}
+    if any(id(parameter) not in own for group in plain.optimizer.param_groups for parameter in group["params"]):
+        _refuse(
+            "the plain optimizer has parameters that are not the plain model's", "make it from `model.parameters()`"
+        )
+    if ported.options.output_mode != "all" and ported.options.micro_batches_per_call > 1:
+        _refuse("the port returns the losses of some micro-batches only", 'use `PortOptions(output_mode="all")`')
+    _check_same_start(plain.model.state_dict(), ported.model.state_dict())
+
+
+def _check_same_start(plain: Mapping[str, Any], ported: Mapping[str, Any]) -> None:
+    other = [name for name in {**plain, **ported} if name not in plain or name not in ported]
+    if other:
+        _refuse(f"the models are different: only one has {_listed(other)}", "take copies of one model")
+    other = [name for name in plain if plain[name].shape != ported[name].shape]
+    if other:
+        _refuse(f"the models are different: other shapes of {_listed(other)}", "take copies of one model")
+    other = [name for name in plain if not torch.equal(plain[name], ported[name])]
+    if other:
+        _refuse(
+            f"the models have other weights at the start: {_listed(other)}",
+            "take a `copy.deepcopy(model)` before either is trained",
+        )
+
+
+def _listed(names: Any) -> str:
+    shown = ", ".join(f"`{name}`" for name in names[:3])
+    return shown if len(names) <= 3 else f"{shown} and {len(names) - 3} more"
+
+
+def _refuse(fault: str, remedy: str) -> NoReturn:
+    raise PortingError.of("V002", message=fault, place=caller_place(), help=remedy)

@@ -1,0 +1,265 @@
+"""What a comparison of two trainings has found: for each kind of number the worst difference, its name and step."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
+
+import torch
+
+from porting.diagnostics import PortingError, caller_place
+
+__all__ = ["KINDS", "Difference", "KindDifferences", "Tolerance", "TrainingComparison"]
+
+KINDS: Mapping[str, str] = MappingProxyType(
+    {
+        "loss": "forward or the loss differ: labels, the loss's reduction, train or eval mode, the order of samples",
+        "gradient": "what is differentiated differs: a frozen layer, `reduction=` of the options, the loss of a part",
+        "update": "the optimizers differ: learning rate, weight decay, momentum, parameter groups, clipping",
+        "parameter": "the optimizers differ: learning rate, weight decay, momentum, parameter groups, clipping",
+        "buffer": "statistics differ: BatchNorm's momentum, its mode, the size of micro-batches",
+        "optimizer state": "the optimizers differ: momentum, betas, parameter groups",
+    }
+)
+"""What is compared, in the order in which a fault spreads, and where a fault lies that begins there."""
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """How far two tensors may be from each other: relative to the largest element of both, or absolutely."""
+
+    relative: float
+    absolute: float
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How far something of the port is from plain PyTorch's, in one optimizer step (counted from 1).
+
+    `largest` is that of the elements' differences, `scale` the largest element, `allowed` what `largest` may be. Where
+    only one side has something, `largest` is infinite and `note` says which side.
+    """
+
+    kind: str
+    name: str
+    step: int
+    largest: float
+    scale: float
+    allowed: float
+    note: str = ""
+
+    @property
+    def relative(self) -> float:
+        """The largest difference as a part of the largest element."""
+        return self.largest / self.scale if self.scale else (math.inf if self.largest else 0.0)
+
+    @property
+    def holds(self) -> bool:
+        """Whether it is allowed; what is not a number is not."""
+        return self.largest <= self.allowed
+
+    @property
+    def severity(self) -> float:
+        """How many times the allowed difference it is."""
+        if math.isnan(self.largest):
+            return math.inf
+        return self.largest / self.allowed if self.allowed else (math.inf if self.largest else 0.0)
+
+
+@dataclass(frozen=True)
+class KindDifferences:
+    """All comparisons of one kind: how many, the worst one, and the first one that is not allowed."""
+
+    kind: str
+    num_compared: int
+    worst: Optional[Difference]
+    first: Optional[Difference]
+
+    @property
+    def holds(self) -> bool:
+        """Whether all of them are allowed."""
+        return self.first is None
+
+
+@dataclass(frozen=True)
+class TrainingComparison:
+    """Whether a port trains as plain PyTorch does; `str()` is a table, `check()` raises where it does not."""
+
+    num_calls: int
+    num_steps: int
+    relative: float
+    absolute: float
+    kinds: Tuple[KindDifferences, ...]
+
+    @property
+    def holds(self) -> bool:
+        """Whether everything that was compared is equal within the tolerance."""
+        return self.first is None
+
+    @property
+    def first(self) -> Optional[Difference]:
+        """The difference where it begins: that of the earliest step, and there of the first kind of `KINDS`."""
+        found = [kind.first for kind in self.kinds if kind.first is not None]
+        return min(found, key=lambda difference: difference.step) if found else None
+
+    def check(self) -> TrainingComparison:
+        """Return this comparison if it holds; raise PortingError V001 with the worst differences otherwise."""
+        first = self.first
+        if first is None:
+            return self
+        others = [kind.worst for kind in self.kinds if kind.worst is not None and not kind.worst.holds]
+        raise PortingError.of(
+            "V001",
+            message=f"in step {first.step} the {first.kind} `{first.name}` is not that of plain PyTorch",
+            place=caller_place(),
+            notes=(
+                f"there {_described(first)}",
+                *(f"worst {other.kind}: {_described(other, True)}" for other in others),
+            ),
+            help=KINDS[first.kind],
+        )
+
+    def to_dict(self) -> Dict[str, Any]:
+        """Return all of it as plain values."""
+        return {
+            "holds": self.holds,
+            "num_calls": self.num_calls,
+            "num_steps": self.num_steps,
+            "relative": self.relative,
+            "absolute": self.absolute,
+            "kinds": [
+                {
+                    "kind": kind.kind,
+                    "num_compared": kind.num_compared,
+                    "holds": kind.holds,
+                    "worst": _as_dict(kind.worst),
+                    "first": _as_dict(kind.first),
+                }
+                for kind in self.kinds
+            ],
+        }
+
+    def __str__(self) -> str:
+        return "\n".join(self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        word = "equal" if self.holds else "DIFFERENT"
+        steps = f"{self.num_steps} optimizer step{'s' if self.num_steps != 1 else ''}"
+        yield f"plain PyTorch and the port: {word} in {steps} (relative {self.relative:g}, absolute {self.absolute:g})"
+        yield ""
+        yield f"        {'':<16}{'compared':>8}  {'worst':>8}  in step  of"
+        for kind in self.kinds:
+            yield f"{'ok    ' if kind.holds else 'FAILED'}  {kind.kind:<16}{kind.num_compared:>8}  {_worst(kind.worst)}"
+        if self.first is not None:
+            yield ""
+            yield f"it begins in step {self.first.step} with the {self.first.kind} `{self.first.name}`:"
+            yield f"{KINDS[self.first.kind]}"
+
+
+class Differences:
+    """Collects differences while two trainings run: of each kind the worst, and the first that is not allowed."""
+
+    def __init__(self, tolerance: Tolerance) -> None:
+        """Begin with nothing compared."""
+        self.tolerance = tolerance
+        self._counts: Dict[str, int] = {}
+        self._worst: Dict[str, Difference] = {}
+        self._first: Dict[str, Difference] = {}
+
+    def compare(
+        self,
+        kind: str,
+        step: int,
+        plain: Mapping[str, torch.Tensor],
+        ported: Mapping[str, torch.Tensor],
+        floors: Mapping[str, float] = MappingProxyType({}),
+    ) -> None:
+        """Compare tensors by name; `floors` are differences that are rounding, whatever the tolerance says.
+
+        What only one side has is a difference, unless it is zero there.
+        """
+        for name in {**plain, **ported}:
+            one, other = plain.get(name), ported.get(name)
+            if one is None or other is None:
+                self._add(_one_sided(kind, name, step, one, other))
+            else:
+                self._add(self._difference(kind, name, step, (one, other), floors.get(name)))
+
+    def result(self, *, num_calls: int, num_steps: int) -> TrainingComparison:
+        """Return what was found."""
+        kinds: List[KindDifferences] = [
+            KindDifferences(kind, self._counts[kind], self._worst.get(kind), self._first.get(kind))
+            for kind in KINDS
+            if kind in self._counts
+        ]
+        return TrainingComparison(num_calls, num_steps, self.tolerance.relative, self.tolerance.absolute, tuple(kinds))
+
+    def _difference(
+        self, kind: str, name: str, step: int, pair: Tuple[torch.Tensor, torch.Tensor], floor: Optional[float]
+    ) -> Difference:
+        one, other = (tensor.detach().double() for tensor in pair)
+        if one.shape != other.shape:
+            note = f"shape {list(other.shape)} in the port, {list(one.shape)} in plain PyTorch"
+            return Difference(kind, name, step, math.inf, 1.0, 0.0, note)
+        # equal infinities are no difference
+        apart = torch.where(one == other, torch.zeros_like(one), (one - other).abs())
+        scale = max(_largest(one), _largest(other))
+        allowed = max(self.tolerance.relative * scale, self.tolerance.absolute if floor is None else floor)
+        return Difference(kind, name, step, _largest(apart), scale, allowed if math.isfinite(allowed) else 0.0)
+
+    def _add(self, difference: Difference) -> None:
+        kind = difference.kind
+        self._counts[kind] = self._counts.get(kind, 0) + 1
+        if kind not in self._worst or difference.severity > self._worst[kind].severity:
+            self._worst[kind] = difference
+        if not difference.holds:
+            self._first.setdefault(kind, difference)
+
+
+def _one_sided(
+    kind: str, name: str, step: int, plain: Optional[torch.Tensor], ported: Optional[torch.Tensor]
+) -> Difference:
+    present = plain if ported is None else ported
+    assert present is not None
+    if not present.any():
+        return Difference(kind, name, step, 0.0, 0.0, 0.0)
+    note = f"only {'plain PyTorch' if ported is None else 'the port'} has it"
+    return Difference(kind, name, step, math.inf, _largest(present.detach().double()), 0.0, note)
+
+
+def _largest(tensor: torch.Tensor) -> float:
+    return float(tensor.abs().max()) if tensor.numel() else 0.0
+
+
+def _described(difference: Difference, with_name: bool = False) -> str:
+    subject = f"`{difference.name}` in step {difference.step}, " if with_name else ""
+    if difference.note:
+        return f"{subject}{difference.note}"
+    return (
+        f"{subject}largest difference {difference.largest:.1e} of {difference.scale:.1e} "
+        f"(relative {difference.relative:.1e}, allowed {difference.allowed:.1e})"
+    )
+
+
+def _worst(difference: Optional[Difference]) -> str:
+    if difference is None:
+        return ""
+    note = f" ({difference.note})" if difference.note else ""
+    value = "missing" if difference.note.startswith("only") else f"{difference.relative:.1e}"
+    return f"{value:>8}  {difference.step:>7}  {difference.name}{note}"
+
+
+def _as_dict(difference: Optional[Difference]) -> Optional[Dict[str, Any]]:
+    if difference is None:
+        return None
+    return {
+        "name": difference.name,
+        "step": difference.step,
+        "largest": difference.largest,
+        "scale": difference.scale,
+        "relative": difference.relative,
+        "allowed": difference.allowed,
+        "note": difference.note,
+    }
