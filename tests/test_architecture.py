@@ -22,8 +22,15 @@ PACKAGE = ROOT / "porting"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 MAX_LINES = 500
 
-# Modules that recipes may use besides the public names: the device API by itself, the reference models, each other.
-OPEN_TO_RECIPES = {"porting", "porting.simulator", "porting.models", "porting.recipes"}
+# Modules that recipes may use besides the public names: models, data, the tables of checks, each other, the device API.
+OPEN_TO_RECIPES = {
+    "porting",
+    "porting.data",
+    "porting.models",
+    "porting.recipe_chain",
+    "porting.recipes",
+    "porting.simulator",
+}
 
 
 def name_of(path: Path) -> str:
@@ -120,6 +127,9 @@ def test_every_direct_dependency_is_pinned_for_ci():
     assert {re.split("[<>=]", name)[0] for name in wanted} <= pinned
 
 
+PACKED = (".py", ".md", ".typed", ".json", ".png", ".txt")
+
+
 @pytest.mark.slow
 def test_the_wheel_holds_the_package_with_its_pages_and_recipes_and_nothing_else(tmp_path):
     # a copy, because setuptools leaves a build folder behind and packs what an earlier build left there
@@ -130,6 +140,6 @@ def test_the_wheel_holds_the_package_with_its_pages_and_recipes_and_nothing_else
 
     (wheel,) = tmp_path.glob("*.whl")
     names = zipfile.ZipFile(wheel).namelist()
-    data = [path for path in PACKAGE.rglob("*") if path.suffix in (".py", ".md", ".typed", ".json") and path.is_file()]
+    data = [path for path in PACKAGE.rglob("*") if path.suffix in PACKED and path.is_file()]
     assert {name.split("/")[0] for name in names} == {"porting", f"ipu_porting-{porting.__version__}.dist-info"}
     assert {name_of(path) for path in data} == {name for name in names if name.startswith("porting/")}

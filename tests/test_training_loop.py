@@ -110,3 +110,35 @@ def test_ctrl_c_keeps_what_was_learnt(samples):
 
     assert ported.report().num_training_calls == 1
     assert not torch.equal(ported.state_dict()["0.weight"], make_model().state_dict()["0.weight"])
+
+
+def test_what_each_call_returns_is_handed_on(samples):
+    ported, losses = port(make_model()), []
+
+    history = fit(
+        ported,
+        ported.dataloader(samples, batch_size=6),
+        epochs=2,
+        progress=False,
+        after_call=lambda returned: losses.append(returned[1].item()),
+    )
+
+    assert len(losses) == 8
+    assert history == pytest.approx([sum(losses[:4]) / 4, sum(losses[4:]) / 4])
+
+
+def test_a_test_after_each_epoch_does_not_change_the_training(samples):
+    plain, tested, seen = port(make_model()), port(make_model()), []
+
+    def evaluate(epoch, mean_loss):
+        tested.eval()
+        _output, loss = tested(*samples[:6])
+        seen.append((epoch, mean_loss, loss.item()))
+
+    expected = fit(plain, plain.dataloader(samples, batch_size=6), epochs=2, progress=False)
+    history = fit(tested, tested.dataloader(samples, batch_size=6), epochs=2, progress=False, after_epoch=evaluate)
+
+    assert history == expected
+    assert [row[:2] for row in seen] == [(1, history[0]), (2, history[1])]
+    assert seen[1][2] < seen[0][2]
+    assert tested.training is False

@@ -48,7 +48,7 @@ VERBS: Mapping[str, Verb] = MappingProxyType(
         "export": Verb("porting.cli.export:run", "capture a step into a file, without compiling"),
         "graph": Verb("porting.cli.graph:run", "show the captured graph of a step"),
         "memory": Verb("porting.cli.memory:run", "say whether a step fits into an IPU's memory, and what helps"),
-        "recipe": Verb("porting.cli.recipe:run", "list, show, run and copy step-by-step ports"),
+        "recipe": Verb("porting.cli.recipe:run", "list, show, run, check, copy and begin step-by-step ports"),
         "run": Verb("porting.cli.run:run", "run a program written for PopTorch, on IPUs or on the simulator"),
     }
 )

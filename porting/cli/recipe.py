@@ -193,9 +193,10 @@ def _train(step: RecipeStep, num_steps: int, modules: Any) -> List[float]:
         return list(modules.module(step.number).train(num_steps))
     except PortingError:
         raise
+    except ModuleNotFoundError as error:
+        _load("running").raise_missing_extra(error, f"step {step.number} (`{step.name}`)")
+        raise
     except Exception as error:
-        if isinstance(error, ModuleNotFoundError):
-            _load("running").raise_missing_extra(error, f"step {step.number} (`{step.name}`)")
         traceback.print_exc()
         fault = f"step {step.number} (`{step.name}`) raised {type(error).__name__}"
         folder = step.path.parent.name

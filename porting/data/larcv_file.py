@@ -218,7 +218,12 @@ class LarcvFile:
         process = os.getpid()
         if process not in self._opened:
             # a file that a process opened before it forked is not this one's to close
-            self._opened[process] = load_h5py().File(self.path, "r")
+            try:
+                self._opened[process] = load_h5py().File(self.path, "r")
+            except PermissionError:
+                raise
+            except _FAILURES as error:
+                raise damaged_file(self.path, _text(error), location="the HDF5 header", help=_HELP) from error
         return self._opened[process]
 
     @contextmanager
@@ -229,7 +234,7 @@ class LarcvFile:
         except PermissionError:
             raise
         except _FAILURES as error:
-            raise self._damage(name, " ".join(str(error).split()) or type(error).__name__, **where) from error
+            raise self._damage(name, _text(error), **where) from error
 
     def _fail(self, name: str, what: str, **where: int) -> NoReturn:
         raise self._damage(name, what, **where)
@@ -237,3 +242,7 @@ class LarcvFile:
     def _damage(self, name: str, what: str, **where: int) -> PortingError:
         location = ", ".join([f"dataset `{name}`", *(f"{word} {number}" for word, number in where.items())])
         return damaged_file(self.path, what, location=location, help=_HELP)
+
+
+def _text(error: BaseException) -> str:
+    return " ".join(str(error).split()) or type(error).__name__

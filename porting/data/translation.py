@@ -96,9 +96,9 @@ def make_pairs(
     """Make sentences and their translations: a task is "copy", "reverse", "sort" or "grammar".
 
     The first three have sentences of `min_length` to `max_length` of `num_words` made-up words, all lengths equally
-    likely. "grammar" has sentences of 4 to 9 words in a toy language, which are translated into another: the verb goes
-    to the end, adjectives go behind their nouns, and articles agree with them. A longer series begins with the shorter
-    one.
+    likely. "grammar" has sentences of 5 to 17 words in a toy language, which are translated into another: the verb goes
+    to the end of its clause, adjectives go behind their nouns, and articles agree with them. A longer series begins with
+    the shorter one.
 
     >>> pairs = make_pairs(1, task="grammar", seed=3)
     >>> pairs.source_vocabulary.text(pairs.sources[0])
@@ -164,6 +164,7 @@ _ADJECTIVES = {"small": "pit", "red": "ruv", "old": "vet", "wise": "mutr"}
 _VERBS = {"sees": "vedet", "follows": "seket", "likes": "amet", "hears": "udet"}
 _ADVERBS = {"often": "ofte", "never": "nune"}
 _ARTICLES = {"the": "l", "a": "t"}
+_AND = ("and", "e")
 
 
 def _ending(noun: str) -> str:
@@ -176,12 +177,21 @@ def _endings() -> List[str]:
     return [form + ending for form in forms for ending in ("a", "o")]
 
 
-_SOURCE_WORDS = (*_ARTICLES, *_ADJECTIVES, *_NOUNS, *_VERBS, *_ADVERBS)
-_TARGET_WORDS = (*_endings(), *_NOUNS.values(), *_VERBS.values(), *_ADVERBS.values())
+_SOURCE_WORDS = (*_ARTICLES, *_ADJECTIVES, *_NOUNS, *_VERBS, *_ADVERBS, _AND[0])
+_TARGET_WORDS = (*_endings(), *_NOUNS.values(), *_VERBS.values(), *_ADVERBS.values(), _AND[1])
 
 
 def _sentence(generator: np.random.Generator) -> Tuple[Words, Words]:
-    """Draw a sentence and translate it: subject, verb, object, adverb becomes subject, object, adverb, verb."""
+    """Draw a sentence of one clause or two, and translate it clause by clause."""
+    source, target = _clause(generator)
+    if generator.random() < 0.3:
+        second, of_second = _clause(generator)
+        return [*source, _AND[0], *second], [*target, _AND[1], *of_second]
+    return source, target
+
+
+def _clause(generator: np.random.Generator) -> Tuple[Words, Words]:
+    """Draw subject, verb, object and adverb, which becomes subject, object, adverb, verb."""
     subject, of_subject = _noun_phrase(generator)
     verb = _draw(generator, _VERBS)
     thing, of_thing = _noun_phrase(generator)

@@ -213,7 +213,7 @@ def _layout(step: StepMemory, options: PortOptions, optimizer: Any, target: Targ
     return Layout(
         begins=(0, *begins[1:]),
         ipus=options.stage_ipus,
-        marks=tuple(position for position, op in enumerate(step.operations) if op.is_checkpoint),
+        marks=step.ends_of(options.recompute),
         recomputes=is_pipeline or bool(options.recompute),
         accumulates=is_pipeline or options.accumulation > 1,
         state_bytes=_state_bytes(optimizer),

@@ -19,6 +19,8 @@ __all__ = ["Remedy", "remedies_for"]
 _PIPELINES = (2, 4, 8, 16)
 _MOST_BOUNDARIES = 48
 _MOST_NAMES = 6
+# more IPUs are to bring at least 5 % each time
+_WORTH_IT = 0.95
 
 
 @dataclass(frozen=True)
@@ -101,8 +103,8 @@ def _recomputation(step: StepMemory, layout: Layout, options: PortOptions, _limi
     if options.recompute or step.mode != "training":
         return None
     trials = []
-    for names in _chains(step):
-        marks = tuple(_last(step, name) for name in names)
+    for names in (*_chains(step, list(step.called)), *_alike(step)):
+        marks = step.ends_of(names)
         trial = replace(layout, marks=marks, recomputes=True)
         trials.append((_fullest(step, trial), names, marks))
     if not trials or min(trials)[0] >= _fullest(step, layout):
@@ -118,6 +120,7 @@ def _pipeline(step: StepMemory, layout: Layout, options: PortOptions, limit: int
     if len(layout.begins) > 1 or step.mode != "training":
         return None
     best: Optional[_Change] = None
+    least = _fullest(step, layout)
     for num_ipus in _PIPELINES:
         trial = _cut(step, layout, num_ipus)
         if trial is None:
@@ -130,8 +133,10 @@ def _pipeline(step: StepMemory, layout: Layout, options: PortOptions, limit: int
         def apply(layout: Layout, begins: Tuple[int, ...] = begins, ipus: Tuple[int, ...] = ipus) -> Layout:
             return replace(layout, begins=begins, ipus=ipus, recomputes=True, accumulates=True)
 
-        best = _Change(f"pipeline of {num_ipus} IPUs", words, {"stages": stages}, apply)
-        if _fullest(step, apply(layout)) <= limit:
+        size = _fullest(step, apply(layout))
+        if size < _WORTH_IT * least:
+            best, least = _Change(f"pipeline of {num_ipus} IPUs", words, {"stages": stages}, apply), size
+        if size <= limit:
             break
     return best
 
@@ -155,13 +160,35 @@ def _state_off_chip(step: StepMemory, layout: Layout, options: PortOptions, _lim
 # -- where a step can be cut -------------------------------------------------------------------------------------------
 
 
-def _chains(step: StepMemory) -> Iterator[List[str]]:
-    """List modules that run one after another, at each depth of the model."""
-    deepest = max((name.count(".") for name in step.called), default=0)
-    for depth in range(deepest + 1):
-        names = [name for name in step.called if name.count(".") == depth and _first(step, name) >= 0]
+def _chains(step: StepMemory, called: Sequence[str]) -> Iterator[List[str]]:
+    """List those of the modules `called` that are at one depth of the model, for each depth."""
+    for depth in range(1 + max((name.count(".") for name in called), default=0)):
+        names = [name for name in called if name.count(".") == depth and name in step.begins]
         if 1 < len(names) <= _MOST_BOUNDARIES:
             yield names
+
+
+def _alike(step: StepMemory) -> Iterator[List[str]]:
+    """List the modules of one class that contain others and are in none of their own class: blocks, layers."""
+    for kind in dict.fromkeys(step.called.values()):
+        names = [name for name, own in step.called.items() if own == kind]
+        outer = [name for name in names if not any(name.startswith(f"{other}.") for other in names)]
+        inner = [name for name in outer if any(other.startswith(f"{name}.") for other in step.called)]
+        if 1 < len(inner) <= _MOST_BOUNDARIES:
+            yield inner
+
+
+def _anywhere(step: StepMemory) -> Iterator[List[str]]:
+    """List modules at all depths, of those that begin at the same operator the outermost, as many as can be tried."""
+    by_place: Dict[int, str] = {}
+    for name in step.called_once:
+        place = step.begins.get(name, 0)
+        if place not in by_place or name.count(".") < by_place[place].count("."):
+            by_place[place] = name
+    names = [by_place[place] for place in sorted(by_place)]
+    stride = -(-len(names) // _MOST_BOUNDARIES)
+    if len(names) > 1:
+        yield names[::stride]
 
 
 def _is_in(step: StepMemory, position: int, name: str) -> bool:
@@ -173,10 +200,6 @@ def _first(step: StepMemory, name: str) -> int:
     return step.begins.get(name, -1)
 
 
-def _last(step: StepMemory, name: str) -> int:
-    return next(position for position in reversed(range(len(step.operations))) if _is_in(step, position, name))
-
-
 def _cut(
     step: StepMemory, layout: Layout, num_ipus: int
 ) -> Optional[Tuple[Tuple[int, ...], Tuple[int, ...], Dict[str, int]]]:
@@ -185,7 +208,8 @@ def _cut(
     A module at the end that uses a weight of the first stage again begins a stage more, on IPU 0.
     """
     found = []
-    for names in _chains(step):
+    chains = [names for names in _chains(step, step.called_once) if len(names) > num_ipus]
+    for names in chains or _anywhere(step):
         boundaries = {_first(step, name): name for name in names if _first(step, name) > 0}
         tail = _tail(step, names)
         places = sorted(place for place in boundaries if tail is None or place < tail[0])
@@ -207,7 +231,7 @@ def _cut(
 def _tail(step: StepMemory, names: Sequence[str]) -> Optional[Tuple[int, str]]:
     """Return the last module that uses a weight of the step's first half again, and where it begins."""
     middle = _first(step, names[len(names) // 2])
-    for module in reversed(step.called):
+    for module in reversed(step.called_once):
         begin = _first(step, module)
         uses = {
             name

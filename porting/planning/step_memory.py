@@ -11,7 +11,7 @@ import bisect
 import functools
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
 
 import torch
 from torch import nn
@@ -59,7 +59,8 @@ class Value:
 class Operation:
     """One operator of the forward pass: where it is, the bytes it makes and reads, and the parameters it uses.
 
-    `results` are the numbers of its values; several operators have the same where one is a view of another's.
+    `results` are the numbers of its values; several operators have the same where one is a view of another's. `ends`
+    names the modules whose output it makes.
     """
 
     module_path: str
@@ -68,7 +69,7 @@ class Operation:
     operand_bytes: int
     is_product: bool
     is_float: bool
-    is_checkpoint: bool
+    ends: Tuple[str, ...]
     parameters: Tuple[str, ...]
     results: Tuple[int, ...]
 
@@ -77,7 +78,8 @@ class Operation:
 class StepMemory:
     """A step as a planner sees it: operators in their order, values, parameters and buffers, and where it uses them.
 
-    `called` names the modules that `forward` calls once, in their order: where stages can begin.
+    `called` are the modules in the order of their first call, each with the name of its class, and `called_once` those
+    where a stage can begin.
     """
 
     mode: str
@@ -89,7 +91,8 @@ class StepMemory:
     first_uses: Mapping[str, int]
     input_bytes: int
     output_bytes: int
-    called: Tuple[str, ...]
+    called: Mapping[str, str]
+    called_once: Tuple[str, ...]
 
     @property
     def kept_bytes(self) -> int:
@@ -103,6 +106,11 @@ class StepMemory:
     def read_in(self, first: int, end: int) -> Set[int]:
         """Return the numbers of the values that operators from `first` to `end` read."""
         return _in_range(self._reading, first, end)
+
+    def ends_of(self, names: Iterable[str]) -> Tuple[int, ...]:
+        """Return the positions of the operators that make the outputs of modules."""
+        wanted = frozenset(names)
+        return tuple(position for position, op in enumerate(self.operations) if wanted.intersection(op.ends))
 
     @functools.cached_property
     def begins(self) -> Dict[str, int]:
@@ -139,9 +147,11 @@ def look_at_step(
     """
     calls: List[str] = []
     graph = _captured(model, forward, (args, kwargs), options, calls, mode)
-    called = tuple(name for name in dict.fromkeys(calls) if calls.count(name) == 1)
+    classes = {name: type(module).__name__ for name, module in model.named_modules()}
+    called = {name: classes[name] for name in dict.fromkeys(calls)}
+    once = tuple(name for name in called if calls.count(name) == 1)
     try:
-        return _Walk(keep_values_for_backward(graph)).run(_rows(args, kwargs), called)
+        return _Walk(keep_values_for_backward(graph)).run(_rows(args, kwargs), called, once)
     except (RuntimeError, NotImplementedError, TypeError, ValueError) as error:
         raise PortingError.of(
             "M002",
@@ -167,17 +177,16 @@ def _captured(
     calls: List[str],
     mode: str,
 ) -> StepGraph:
-    """Capture with notes of which stage each operator is in, which values are checkpoints, and what is called."""
+    """Capture with notes of which stage each operator is in, what modules return, and which are called."""
     place = {"stage": 0}
     modules = dict(model.named_modules(remove_duplicate=False))
     with ExitStack() as undone:
         for name, module in model.named_modules():
             if name:
                 undone.callback(module.register_forward_pre_hook(_noting(name, calls)).remove)
+                undone.callback(module.register_forward_hook(_noting_output(name)).remove)
         for number, name in _stage_begins(options):
             undone.callback(modules[name].register_forward_pre_hook(_beginning(place, number)).remove)
-        for name in options.recompute:
-            undone.callback(modules[name].register_forward_hook(_mark_checkpoint).remove)
         with _modes(forward, mode):
             return capture_step(
                 forward,
@@ -212,10 +221,13 @@ def _beginning(place: Dict[str, int], number: int) -> Any:
     return begin
 
 
-def _mark_checkpoint(_module: nn.Module, _args: Any, output: Any) -> None:
-    for tensor in tree_leaves(output):
-        if isinstance(tensor, DeviceTensor):
-            tensor.node.meta["is_checkpoint"] = True
+def _noting_output(name: str) -> Any:
+    def note(_module: nn.Module, _args: Any, output: Any) -> None:
+        for tensor in tree_leaves(output):
+            if isinstance(tensor, DeviceTensor):
+                tensor.node.meta["ends"] = (*tensor.node.meta.get("ends", ()), name)
+
+    return note
 
 
 @contextmanager
@@ -256,7 +268,7 @@ class _Walk:
         self._operations: List[Operation] = []
         self._uses: Dict[str, int] = {}
 
-    def run(self, micro_batch: int, called: Tuple[str, ...]) -> StepMemory:
+    def run(self, micro_batch: int, called: Mapping[str, str], called_once: Tuple[str, ...]) -> StepMemory:
         """Walk through the forward pass and return what was seen."""
         graph = self._graph
         with FakeTensorMode(allow_non_fake_inputs=True), torch.enable_grad(), torch._C.DisableTorchFunction():
@@ -278,6 +290,7 @@ class _Walk:
             input_bytes=sum(entering[first : first + len(graph.inputs)]),
             output_bytes=sum(_bytes_of(info) for info in graph.outputs),
             called=called,
+            called_once=called_once,
         )
 
     def _value(self, memory: int) -> Value:
@@ -341,7 +354,7 @@ class _Walk:
                 operand_bytes=sum(map(_num_bytes, operands)),
                 is_product=operator in _PRODUCTS,
                 is_float=any(tensor.is_floating_point() for tensor in made),
-                is_checkpoint=bool(node.meta.get("is_checkpoint")),
+                ends=tuple(node.meta.get("ends", ())),
                 parameters=tuple(used.meta["state_name"] for used in state if used.meta["kind"] == "parameter"),
                 results=tuple(self._numbers[_memory(item)] for item in made if _memory(item) in self._numbers),
             )

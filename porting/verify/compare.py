@@ -62,7 +62,7 @@ def compare_training(
     """
     _check_pair(plain, ported, gradients=gradients)
     options = ported.options
-    run = PlainRun(plain, options.replicas, options.reduction == "mean", torch.get_rng_state())
+    run = PlainRun(plain, options.replicas, torch.get_rng_state())
     differences = Differences(Tolerance(relative, absolute))
     num_calls = 0
     for batch in steps:
@@ -168,6 +168,8 @@ def _check_pair(plain: PlainTraining, ported: Any, *, gradients: bool) -> None:
             "the port keeps its gradients on the device",
             'use `PortOptions(keep_gradients=True, output_mode="all")`, or leave them out: `gradients=False`',
         )
+    if plain.accumulated not in ("mean", "sum"):
+        _refuse(f"`accumulated` is {plain.accumulated!r}", "use 'mean' or 'sum'")
     own = {id(parameter) for parameter in plain.model.parameters()}
     if any(id(parameter) not in own for group in plain.optimizer.param_groups for parameter in group["params"]):
         _refuse(

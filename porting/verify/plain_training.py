@@ -24,7 +24,8 @@ class PlainTraining:
 
     `loss`, `label`, `label_transform`, `loss_output` and `reduction` mean what they mean for `to_ipu`. `compute_loss`
     takes the place of all of them: a function of the model and a batch's arguments that returns the loss, as in one's
-    own script. `scheduler` is stepped after every call, as that of the port is.
+    own script. `accumulated` says how the gradients of a step's micro-batches are joined, whatever the port's options
+    say: "mean", as if the step were one batch, or "sum". `scheduler` is stepped after every call, as the port's is.
 
     >>> model = nn.Linear(2, 1)
     >>> PlainTraining(model, nn.MSELoss(), torch.optim.SGD(model.parameters(), lr=0.1)).label
@@ -39,6 +40,7 @@ class PlainTraining:
     label_transform: Optional[Callable[[Any], Any]] = None
     loss_output: Any = None
     reduction: Optional[str] = None
+    accumulated: str = "mean"
     compute_loss: Optional[Callable[..., torch.Tensor]] = None
 
 
@@ -55,7 +57,6 @@ class PlainRun:
 
     training: PlainTraining
     num_replicas: int
-    takes_mean: bool
     random_state: torch.Tensor
     _loss_of: Callable[..., torch.Tensor] = field(init=False)
     _buffers: List[Dict[str, torch.Tensor]] = field(init=False)
@@ -78,7 +79,7 @@ class PlainRun:
 
     def _step(self, micro_batches: Sequence[MicroBatch]) -> PlainStep:
         training, losses = self.training, []
-        scale = 1.0 / len(micro_batches) if self.takes_mean else 1.0
+        scale = 1.0 / len(micro_batches) if training.accumulated == "mean" else 1.0
         training.optimizer.zero_grad(set_to_none=True)
         for number, (args, kwargs) in enumerate(micro_batches):
             with _ReplicaBuffers(training.model, self._buffers, number % self.num_replicas):
@@ -114,7 +115,6 @@ def cut(args: Sequence[Any], kwargs: Mapping[str, Any], num_parts: int) -> List[
     >>> [args for args, _kwargs in cut([torch.arange(4), 7], {}, 2)]
     [(tensor([0, 1]), 7), (tensor([2, 3]), 7)]
     """
-
     return [_part(args, kwargs, number, num_parts) for number in range(num_parts)]
 
 

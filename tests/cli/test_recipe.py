@@ -12,9 +12,8 @@ import textwrap
 import pytest
 import torch
 
-from porting.cli import recipe as verb
 from porting.cli.main import main
-from porting.cli.recipe import find_recipe, read_recipes
+from porting.recipe_chain import find_recipe, read_recipes, recipe_files
 
 SOURCE = '''
 """{summary}."""
@@ -33,8 +32,8 @@ def chain(tmp_path, monkeypatch):
     (folder / "README.md").write_text("# Halving\n")
     (folder / "step_0_plain.py").write_text(SOURCE.format(summary="The beginning", first=1.0).lstrip())
     (folder / "step_1_more.py").write_text(SOURCE.format(summary="A bit more", first=1.5).lstrip())
-    monkeypatch.setattr(verb, "RECIPES_FOLDER", folder.parent)
-    monkeypatch.setattr(verb.RecipeStep, "module", property(lambda step: f"halving.{step.path.stem}"))
+    monkeypatch.setattr(recipe_files, "RECIPES_FOLDER", folder.parent)
+    monkeypatch.setattr(recipe_files.Recipe, "module_name", lambda recipe, stem: f"halving.{stem}")
     monkeypatch.syspath_prepend(str(folder.parent))
     yield folder
     for name in [name for name in sys.modules if name.split(".")[0] == "halving"]:
@@ -250,15 +249,18 @@ def test_a_finding_of_a_step_is_shown_as_it_is(chain, capsys):
     assert capsys.readouterr().err.startswith("error[D001]: no IPU was found")
 
 
-def test_a_missing_extra_is_named_with_the_command_that_installs_it(chain, capsys, monkeypatch):
-    monkeypatch.setitem(sys.modules, "sklearn", None)
-    (chain / "step_0_plain.py").write_text("import sklearn.datasets\n")
+@pytest.mark.parametrize("words", [[], ["--check"]], ids=["run", "check"])
+@pytest.mark.parametrize(("module", "extra"), [("sklearn", "recipes"), ("h5py", "recipes"), ("transformers", "hf")])
+def test_a_missing_extra_is_named_with_the_command_that_installs_it(chain, capsys, monkeypatch, module, extra, words):
+    monkeypatch.setitem(sys.modules, module, None)
+    (chain / "step_0_plain.py").write_text(f"import {module}.datasets\n")
+    (chain / "checks.py").write_text(CHECKS)
 
-    assert main(["recipe", "run", "halving"]) == 1
+    assert main(["recipe", "run", "halving", *words]) == 1
 
     errors = capsys.readouterr().err
     assert errors.startswith("error[X001]: an optional dependency is not installed")
-    assert '= help: pip install "ipu-porting[recipes]"' in errors
+    assert f'= help: pip install "ipu-porting[{extra}]"' in errors
 
 
 def test_another_missing_module_is_not_taken_for_an_extra(chain):
@@ -272,6 +274,281 @@ def test_another_missing_module_is_not_taken_for_an_extra(chain):
 def test_the_number_of_steps_is_at_least_one(chain, count):
     with pytest.raises(SystemExit, match="2"):
         main(["recipe", "run", "halving", "--steps", count])
+
+
+# -- check -----------------------------------------------------------------------------------------------------------
+
+CHECKS = """
+from porting.recipe_chain import equal_losses, reaches
+
+NUM_STEPS = 3
+CHECKS = (
+    reaches(0, "last loss", at_most=0.4, measure=lambda step: step.train(3)[-1]),
+    equal_losses(1, like=0),
+)
+"""
+
+
+def test_check_has_a_line_for_each_check_and_fails_with_one_of_them(chain, capsys):
+    (chain / "checks.py").write_text(CHECKS)
+    (chain / "step_1_more.py").write_text("def train(num_steps):\n    return [2.0, 0.5, 1 / 3][:num_steps]\n")
+
+    assert main(["recipe", "run", "halving", "--check"]) == 1
+
+    output, errors = capsys.readouterr()
+    assert re.sub(r"\d+\.\d s", "N s", output).splitlines() == [
+        "ok     step 0: last loss at most 0.4: 0.3333 (N s)",
+        "FAILED step 1: losses equal step 0's: 3 losses, largest relative difference 5.0e-01 in optimizer step 1 (N s)",
+        "2 checks of halving: 1 FAILED",
+    ]
+    assert errors == ""
+
+
+def test_check_with_a_step_has_its_checks_only(chain, capsys):
+    (chain / "checks.py").write_text(CHECKS)
+
+    assert main(["recipe", "run", "halving", "--check", "--step", "0"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "1 checks of halving: all hold"
+
+
+def test_check_as_json_has_the_same(chain, capsys):
+    (chain / "checks.py").write_text(CHECKS)
+
+    assert main(["recipe", "run", "halving", "--check", "--format", "json"]) == 1
+
+    first, second = json.loads(capsys.readouterr().out)
+    assert (first["step"], first["text"], first["is_met"], first["found"]) == (
+        0,
+        "last loss at most 0.4",
+        True,
+        "0.3333",
+    )
+    assert (second["step"], second["is_met"]) == (1, False)
+
+
+def test_a_step_that_raises_fails_its_check_and_the_others_run(chain, capsys):
+    (chain / "checks.py").write_text(CHECKS)
+    (chain / "step_0_plain.py").write_text('def train(num_steps):\n    print("here")\n    return 1 / 0\n')
+
+    assert main(["recipe", "run", "halving", "--check"]) == 1
+
+    output, errors = capsys.readouterr()
+    assert output.startswith("FAILED step 0: last loss at most 0.4: raised ZeroDivisionError: division by zero")
+    assert output.endswith("2 checks of halving: 2 FAILED\n")
+    assert errors.startswith("here\nTraceback")
+
+
+def test_what_steps_print_is_not_shown_where_checks_hold(chain, capsys):
+    (chain / "checks.py").write_text(CHECKS)
+    (chain / "step_0_plain.py").write_text('def train(num_steps):\n    print("here")\n    return [0.1] * num_steps\n')
+
+    main(["recipe", "run", "halving", "--check", "--step", "0"])
+
+    assert "here" not in "".join(capsys.readouterr())
+
+
+def test_a_terminal_is_told_what_is_being_checked(chain, capsys, monkeypatch):
+    (chain / "checks.py").write_text(CHECKS)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+
+    main(["recipe", "run", "halving", "--check", "--step", "0"])
+
+    assert "step 0: last loss at most 0.4 ..." in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        (None, "there is no `checks.py`"),
+        ("", "`checks.py` has no table `CHECKS`"),
+        ("CHECKS = (1,)", "`CHECKS` holds a int in the place of a check"),
+        (
+            "from porting.recipe_chain import equal_losses\nCHECKS = (equal_losses(4, like=0),)",
+            "a check is for step 4, and the steps are 0, 1",
+        ),
+    ],
+)
+def test_a_recipe_without_right_checks_cannot_be_checked(chain, capsys, text, fault):
+    if text is not None:
+        (chain / "checks.py").write_text(text)
+
+    assert main(["recipe", "run", "halving", "--check"]) == 1
+    assert f"error[R004]: the recipe `halving` cannot be checked: {fault}" in capsys.readouterr().err
+
+
+# -- folders in the place of names -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def copied(tmp_path):
+    """Copy the first recipe beside nothing else, and leave no module of the copy behind."""
+    main(["recipe", "copy", "first_port", str(tmp_path / "mine")])
+    return tmp_path / "mine"
+
+
+def test_a_copy_can_be_shown_run_and_checked_by_its_path(copied, one_thread, capsys):
+    (copied / "checks.py").write_text(
+        "from porting.recipe_chain import equal_losses\nNUM_STEPS = 2\nCHECKS = (equal_losses(1, like=0),)\n"
+    )
+    before = list(sys.path)
+
+    assert main(["recipe", "show", str(copied), "--diff"]) == 0
+    assert main(["recipe", "run", str(copied), "--step", "0", "--steps", "2"]) == 0
+    assert main(["recipe", "run", str(copied), "--check"]) == 0
+
+    assert capsys.readouterr().out.endswith("1 checks of mine: all hold\n")
+    assert sys.path == before
+    assert "step_0_plain" not in sys.modules
+
+
+def test_two_copies_do_not_share_modules(copied, one_thread, tmp_path, capsys):
+    main(["recipe", "copy", str(copied), str(tmp_path / "other")])
+    step = tmp_path / "other" / "step_1_loss_in_forward.py"
+    step.write_text("def train(num_steps):\n    return [7.0] * num_steps\n")
+    main(["recipe", "run", str(copied), "--step", "1", "--steps", "1"])
+    capsys.readouterr()
+
+    main(["recipe", "run", str(tmp_path / "other"), "--step", "1", "--steps", "1"])
+
+    assert capsys.readouterr().out.split()[-1] == "7.000000"
+
+
+def test_a_folder_without_steps_is_no_recipe(tmp_path, capsys):
+    assert main(["recipe", "show", str(tmp_path)]) == 1
+    assert capsys.readouterr().err.startswith(f"error[R001]: no recipe is in the folder `{tmp_path}`")
+
+
+# -- new -------------------------------------------------------------------------------------------------------------
+
+TARGET = """
+import torch
+from torch import nn
+
+
+def make():
+    torch.manual_seed(3)
+    net = nn.Sequential(nn.Linear(6, 12, bias=False), nn.BatchNorm1d(12), nn.ReLU(), nn.Linear(12, 3))
+    batch = torch.rand(9, 6), torch.randint(0, 3, (9,))
+    return net, nn.CrossEntropyLoss(), batch, torch.optim.Adam(net.parameters(), lr=0.01)
+
+
+VALUE = {"model": nn.Linear(3, 1), "loss": nn.MSELoss(), "batch": (torch.rand(4, 3), torch.rand(4, 1))}
+
+
+class Parts:
+    def __init__(self):
+        self.model, self.batch = OwnLoss(), (torch.rand(4, 3), torch.rand(4, 1))
+
+
+class OwnLoss(nn.Linear):
+    def __init__(self):
+        super().__init__(3, 1)
+
+    def forward(self, x, y):
+        output = super().forward(x)
+        return output, nn.functional.mse_loss(output, y)
+
+
+def with_text():
+    return nn.Linear(3, 1), nn.MSELoss(), (torch.rand(4, 3), "words")
+"""
+
+
+@pytest.fixture
+def own_program(tmp_path, monkeypatch):
+    """Write the user's program, and forget it and the paths that it brings."""
+    (tmp_path / "own_program.py").write_text(TARGET)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    yield tmp_path
+    for name in ("own_program", "recipe_model"):
+        sys.modules.pop(name, None)
+
+
+NEW_FILES = [
+    "README.md",
+    "checks.py",
+    "recipe_model.py",
+    "step_0_plain.py",
+    "step_1_loss_in_forward.py",
+    "step_2_device_loader.py",
+    "step_3_compile_and_infer.py",
+    "step_4_device_iterations.py",
+    "step_5_accumulation.py",
+]
+
+
+@pytest.mark.parametrize("model", [[], *(["--model", f"own_program.py:{n}"] for n in ("make", "VALUE", "Parts"))])
+def test_a_new_recipe_passes_its_checks_at_once(own_program, capsys, model):
+    assert main(["recipe", "new", "mine", *model]) == 0
+    assert sorted(path.name for path in (own_program / "mine").iterdir()) == NEW_FILES
+    command = capsys.readouterr().out.splitlines()[-1].split()
+
+    assert command[:3] == ["porting", "recipe", "run"]
+    assert main(command[1:]) == 0
+
+    assert capsys.readouterr().out.endswith("7 checks of mine: all hold\n")
+
+
+def test_a_new_recipe_from_a_module_finds_it_wherever_it_is_run(own_program):
+    main(["recipe", "new", "mine", "--model", "own_program:make"])
+
+    result = run_program(str(own_program / "mine" / "step_5_accumulation.py"), cwd="/")
+
+    assert re.fullmatch(r"loss \d\.\d+ -> \d\.\d+\n", result.stdout), result.stderr
+
+
+def test_new_overwrites_nothing(own_program, capsys):
+    (own_program / "mine").mkdir()
+
+    assert main(["recipe", "new", "mine"]) == 1
+
+    assert capsys.readouterr().err.startswith("error[R002]")
+    assert list((own_program / "mine").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("target", "code"),
+    [("nowhere.py:make", "E020"), ("own_program.py:other", "E020"), ("own_program.py:with_text", "E022")],
+)
+def test_a_target_that_does_not_serve_leaves_nothing_behind(own_program, capsys, target, code):
+    assert main(["recipe", "new", "mine", "--model", target]) == 1
+
+    assert capsys.readouterr().err.startswith(f"error[{code}]")
+    assert not (own_program / "mine").exists()
+
+
+def test_the_checks_of_a_new_recipe_find_what_is_not_portable(own_program, capsys):
+    main(["recipe", "new", "mine"])
+    step = own_program / "mine" / "step_1_loss_in_forward.py"
+    step.write_text(
+        step.read_text()
+        .replace("porting.to_ipu(model, ", "porting.to_ipu(model.eval().float(), ")
+        .replace("optimizer=optimizer", "optimizer=torch.optim.SGD(model.parameters(), lr=0.3)")
+    )
+
+    assert main(["recipe", "run", "./mine", "--check", "--step", "1"]) == 1
+    assert "FAILED step 1: losses equal step 0's" in capsys.readouterr().out
+
+
+# -- pictures --------------------------------------------------------------------------------------------------------
+
+
+def test_pictures_are_drawn_into_a_new_folder(chain, tmp_path, capsys):
+    (chain / "pictures.py").write_text(
+        'def draw(folder):\n    (folder / "a.png").write_text("")\n    return [folder / "a.png"]\n'
+    )
+
+    assert main(["recipe", "pictures", "halving", str(tmp_path / "drawn")]) == 0
+
+    assert capsys.readouterr().out == f"{tmp_path / 'drawn' / 'a.png'}\n"
+    assert main(["recipe", "pictures", "halving", str(tmp_path / "drawn")]) == 1
+    assert capsys.readouterr().err.startswith("error[R002]")
+
+
+def test_a_recipe_without_pictures_says_so(chain, tmp_path, capsys):
+    assert main(["recipe", "pictures", "halving", str(tmp_path / "drawn")]) == 1
+    assert "error[R004]: the recipe `halving` has no program `pictures.py`" in capsys.readouterr().err
 
 
 # -- copy ------------------------------------------------------------------------------------------------------------
@@ -307,9 +584,9 @@ def test_copy_overwrites_nothing(chain, tmp_path, capsys, there_is):
 def test_a_copy_that_fails_leaves_nothing_behind(chain, tmp_path, monkeypatch):
     folder = tmp_path / "empty"
     folder.mkdir()
-    (chain / "README.md").unlink()
+    monkeypatch.setattr("shutil.copyfile", lambda *_paths: 1 / 0)
 
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(ZeroDivisionError):
         main(["recipe", "copy", "halving", str(folder / "mine")])
 
     assert list(folder.iterdir()) == []
@@ -333,8 +610,18 @@ def test_a_copied_program_runs_as_a_script(tmp_path):
     assert re.fullmatch(r"loss 2\.\d+ -> 0\.\d+, test accuracy 0\.9[5-9]\d\n", result.stdout), result.stderr
 
 
-@pytest.mark.parametrize("recipe", read_recipes(), ids=lambda recipe: recipe.name)
-def test_programs_import_nothing_of_this_package_but_its_public_names(recipe):
-    imports = {line for step in recipe.steps for line in re.findall(r"^.*\bimport\b.*$", step.source, re.MULTILINE)}
+def test_a_copy_has_all_that_a_reader_needs_and_nothing_of_the_package(chain, tmp_path):
+    (chain / "pictures").mkdir()
+    (chain / "pictures" / "a.png").write_text("")
+    (chain / "planes.py").write_text("WIDTH = 3\n")
+    (chain / "__pycache__").mkdir()
+    (chain / "__pycache__" / "planes.pyc").write_text("")
+    (chain / "step_1_more.py").write_text("from porting.recipes.halving.planes import WIDTH\n")
 
-    assert {line for line in imports if "porting" in line or line.startswith("from .")} == {"import porting"}
+    main(["recipe", "copy", "halving", str(tmp_path / "mine")])
+
+    files = sorted(
+        str(path.relative_to(tmp_path / "mine")) for path in (tmp_path / "mine").rglob("*") if path.is_file()
+    )
+    assert files == ["README.md", "pictures/a.png", "planes.py", "step_0_plain.py", "step_1_more.py"]
+    assert (tmp_path / "mine" / "step_1_more.py").read_text() == "from planes import WIDTH\n"

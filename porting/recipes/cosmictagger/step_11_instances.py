@@ -21,7 +21,7 @@ from porting.models import uresnet2d
 
 BATCH_SIZE = 4
 SMALL = dict(filters=4, depth=3, blocks_per_level=1, blocks_deepest=2, blocks_final=1, bottleneck=16)
-STAGES = {"first": 0, "core.below": 1}
+STAGES = {"core.grow": 1}
 OPTIONS = porting.PortOptions(
     micro_batch=1, accumulation=BATCH_SIZE, output_mode="all", precision="mixed", stages=STAGES
 )

@@ -72,7 +72,7 @@ def train_and_test(num_steps: int) -> Tuple[List[float], float]:
     loader = DataLoader(train_set, batch_size=16, generator=torch.Generator().manual_seed(0))
     model = make_model().train()
     optimizer = make_optimizer(model)
-    scheduler = get_linear_schedule_with_warmup(optimizer, num_warmup_steps=20, num_training_steps=300)
+    scheduler = get_linear_schedule_with_warmup(optimizer, num_warmup_steps=20, num_training_steps=240)
     options = porting.PortOptions(micro_batch=8, accumulation=2, output_mode="all")
     ported = porting.to_ipu(model, optimizer=optimizer, options=options)
     scheduler = ported.scheduler(scheduler)
@@ -89,5 +89,5 @@ def train_and_test(num_steps: int) -> Tuple[List[float], float]:
 
 
 if __name__ == "__main__":
-    losses, accuracy = train_and_test(num_steps=300)
+    losses, accuracy = train_and_test(num_steps=240)
     print(f"loss {losses[0]:.4f} -> {losses[-1]:.4f}, test accuracy {accuracy:.3f}")

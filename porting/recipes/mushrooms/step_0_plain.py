@@ -55,7 +55,7 @@ def train(num_steps: int) -> List[float]:
 
 def train_and_test(num_steps: int = NUM_EPOCHS * 56, data: Optional[str] = None) -> History:
     """Train as `train` does, on the file `data` or on mushrooms that are made, and test after each epoch."""
-    torch.manual_seed(0)
+    torch.manual_seed(2)
     samples = mushrooms.read_mushrooms(data) if data else mushrooms.make_mushrooms(seed=0)
     train_set, test_set = mushrooms.split_at_random(samples, share=0.7, seed=0)
     order = RandomSampler(train_set, generator=torch.Generator().manual_seed(0))

@@ -1,0 +1,177 @@
+"""Every step has the losses of the one before, save for batch size 1 and half precision, and what it adds is there."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any, List
+
+import torch
+
+import porting
+from porting.models import uresnet2d
+from porting.recipe_chain import CheckFailed, close_losses, equal_losses, holds, reaches
+
+NUM_STEPS = 5
+
+MAX_CHANGED_LINES = {
+    2: 13,  # the model's call, its options and the import of the package come in one step
+    5: 17,  # validation changes from a loop over the model to one over the port
+    6: 14,  # two functions that the command `porting memory` calls
+    11: 15,  # what every instance does for itself, and what only one does
+}
+
+
+def device_rates(step: Any) -> str:
+    """Compare the device's learning rate with the schedule's in each step, for both optimizers."""
+    for optimizer in ("adam", "rmsprop"):
+        training = step.run(3, step.Settings(optimizer=optimizer))
+        schedule = uresnet2d.Schedule(steps_per_epoch=8, peak_rate=0.01)
+        _demand(training.rates == [schedule(number) for number in range(3)], f"{optimizer}: {training.rates}")
+    return "1e-05, 0.001259, 0.002507 of Adam and RMSprop"
+
+
+def batches_of_the_device(step: Any) -> str:
+    """Look at what the device's loader gives."""
+    events, _validation_set = step.load_events(step.Settings())
+    loader = step.run(1).model.dataloader(events)
+    shapes = {tuple(images.shape) for images, _labels in loader}
+    _demand(shapes == {(4, 3, 64, 96)}, f"batches of {shapes}")
+    return f"{len(loader)} batches of 4 events, {loader.report.samples_lost_per_epoch} events left over"
+
+
+def validation_changes_nothing(step: Any) -> str:
+    """Validate in the midst of training and compare everything that a step could change."""
+    ported = step.run(2).model
+    before = copy.deepcopy((ported.state_dict(), ported.optimizer_state_dict()["state"]))
+    scores = step.validate(ported, step.load_events(step.Settings())[1])
+    after = ported.state_dict(), ported.optimizer_state_dict()["state"]
+    _demand(all(torch.equal(before[0][name], value) for name, value in after[0].items()), "a weight has changed")
+    for number, state in after[1].items():
+        same = [torch.equal(torch.as_tensor(before[1][number][name]), torch.as_tensor(state[name])) for name in state]
+        _demand(all(same), "the optimizer's state has changed")
+    return f"{len(after[0])} weights and buffers as before; mean IoU {scores['Average/mIoU']:.3f}"
+
+
+def memory(step: Any) -> str:
+    """Look at the memory of the small network, and at that of a large one."""
+    small, large = (_memory_of(parts) for parts in (step.small(), _quarter_of_a21(step)))
+    _demand(small.fits and large.bytes_per_ipu > 5 * small.bytes_per_ipu, f"{small.verdict}, {large.verdict}")
+    return f"{small.bytes_per_ipu / 1e6:.0f} MB, {small.verdict}; a21 at 160 x 256: {large.bytes_per_ipu / 1e6:.0f} MB"
+
+
+def compiling_changes_nothing(step: Any) -> str:
+    """Compare the weights before and after the warm-up; the first step compiles nothing any more."""
+    torch.manual_seed(0)
+    fresh = step.make_model(step.Settings(), spatial_size=(64, 96)).state_dict()
+    ported = step.run(0).model
+    changed = [name for name, value in ported.state_dict().items() if not torch.equal(value, fresh[name])]
+    _demand(not changed, f"{len(changed)} weights have changed")
+    _demand(ported.report().num_training_calls == 0, "the warm-up was a call")
+    return f"{len(fresh)} weights and buffers as before, no call made"
+
+
+def half_activations(step: Any) -> str:
+    """Look at the types of what a call gives."""
+    ported = step.run(1).model
+    logits, loss, _metrics = ported(*next(iter(ported.dataloader(step.load_events(step.Settings())[0]))))
+    _demand((logits.dtype, loss.dtype) == (torch.float16, torch.float32), f"{logits.dtype}, {loss.dtype}")
+    weights = {value.dtype for value in ported.state_dict().values() if value.is_floating_point()}
+    _demand(weights == {torch.float32}, f"weights of {weights}")
+    return "logits float16, loss float32, weights float32"
+
+
+def two_stages(step: Any) -> str:
+    """Compare the memory of the fullest IPU with what one IPU would need."""
+    model, loss, batch, optimizer, options = _quarter_of_a21(step)
+    together = _memory_of((model, loss, batch, optimizer, options.replace(stages=None)))
+    piped = _memory_of((model, loss, batch, optimizer, options))
+    _demand(len(piped.ipus) == 2 and piped.bytes_per_ipu < 0.75 * together.bytes_per_ipu, str(piped))
+    each = " and ".join(f"{ipu.total_bytes / 1e6:.0f}" for ipu in piped.ipus)
+    return f"a21 at 160 x 256: {each} MB, {together.bytes_per_ipu / 1e6:.0f} MB on one IPU"
+
+
+def bench_compares(step: Any) -> str:
+    """Let `porting bench` compare the step with plain PyTorch."""
+    target = f"{inspect.getfile(step)}:small"
+    words = ["bench", target, "--engine", "replay", "--quick", "--steps", "1"]
+    run = subprocess.run([sys.executable, "-m", "porting", *words], capture_output=True, text=True, timeout=300)
+    _demand(run.returncode == 0, run.stdout + run.stderr)
+    return next((line.strip() for line in run.stdout.splitlines() if "small" in line and "x" in line), "done")
+
+
+def instances_train_as_one(step: Any) -> str:
+    """Train in two processes, and in one with two replicas; compare what both save."""
+    with tempfile.TemporaryDirectory() as folder:
+        program = [inspect.getfile(step), "--steps", "3", "--checkpoint"]
+        together = [sys.executable, "-m", "porting", "run", "--num-instances", "2"]
+        said = _say([*together, *program, f"{folder}/two"])
+        _say([sys.executable, *program, f"{folder}/one", "--replicas", "2"])
+        first, second, alone = (torch.load(f"{folder}/{name}") for name in ("two-0", "two-1", "one-0"))
+        _demand(sorted(path.name for path in Path(folder).iterdir()) == ["one-0", "two-0", "two-1"], "other files")
+    _demand(said.count("loss ") == 1, said)
+    names = [name for name in first if "running_" not in name and "num_batches" not in name]
+    _demand(all(torch.equal(first[name], second[name]) for name in names), "the instances have different weights")
+    worst = max(_distance(first[name], alone[name]) for name in names)
+    _demand(worst < 1e-3, f"one process has other weights: {worst:.1e}")
+    return f"2 instances have equal weights, {worst:.0e} from those of 2 replicas; one of them tells"
+
+
+def _say(command: List[str]) -> str:
+    run = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    _demand(run.returncode == 0, run.stderr)
+    return run.stdout
+
+
+def _distance(one: torch.Tensor, other: torch.Tensor) -> float:
+    return float((one - other).norm() / other.norm().clamp_min(1e-6))
+
+
+def _quarter_of_a21(step: Any) -> Any:
+    config = uresnet2d.UResNet2DConfig(filters=8, residual=False, depth=4, spatial_size=(160, 256))
+    model = uresnet2d.UResNet2D(config)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.001)
+    return model, uresnet2d.loss, uresnet2d.example_batch(config, batch_size=1), optimizer, step.OPTIONS
+
+
+def _memory_of(parts: Any) -> Any:
+    model, loss, batch, optimizer, options = parts
+    ported = porting.to_ipu(model, loss, optimizer=optimizer, options=options)
+    whole = tuple(tensor.repeat(options.samples_per_call, 1, 1, 1) for tensor in batch)
+    return porting.memory_report(ported, whole)
+
+
+def _demand(is_met: bool, found: str) -> None:
+    if not is_met:
+        raise CheckFailed(found)
+
+
+CHECKS = (
+    reaches(0, "loss of the 5th step", at_most=3.6, measure=lambda step: step.train(5)[-1]),
+    # 0.011 when it was written
+    close_losses(1, like=0, relative=0.03, because="BatchNorm and the loss average over single events"),
+    equal_losses(2, like=1),
+    equal_losses(3, like=2),
+    holds(3, "the device's learning rate is the schedule's", device_rates),
+    equal_losses(4, like=3),
+    holds(4, "the device's loader leaves no event out", batches_of_the_device),
+    equal_losses(5, like=4),
+    holds(5, "validation changes no weight", validation_changes_nothing),
+    equal_losses(6, like=5),
+    holds(6, "what an IPU has to hold is known before compiling", memory),
+    equal_losses(7, like=6),
+    holds(7, "compiling changes no weight", compiling_changes_nothing),
+    # 0.001 when it was written
+    close_losses(8, like=7, relative=0.01, because="activations have 11 bits"),
+    holds(8, "activations are half, the loss is not", half_activations),
+    equal_losses(9, like=8),
+    holds(9, "two IPUs hold less each", two_stages),
+    equal_losses(10, like=9),
+    holds(10, "`porting bench` measures the step", bench_compares, slow=True),
+    equal_losses(11, like=10),
+    holds(11, "instances train as replicas do", instances_train_as_one, slow=True),
+)

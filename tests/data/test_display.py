@@ -1,0 +1,40 @@
+"""Pictures of events."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from porting.data.display import draw_event
+from porting.data.events import NeutrinoEvents
+from porting.diagnostics import PortingError
+
+
+@pytest.mark.parametrize("with_prediction", [False, True])
+def test_a_picture_is_small_and_a_png(tmp_path, with_prediction):
+    pytest.importorskip("matplotlib", reason="the extra `recipes` is not installed")
+    image, labels = NeutrinoEvents(1, height=64, width=96)[0]
+
+    path = draw_event(tmp_path / "event.png", image, labels, labels if with_prediction else None, title="one")
+
+    content = path.read_bytes()
+    assert content.startswith(b"\x89PNG")
+    assert 5_000 < len(content) < 60_000
+
+
+def test_an_empty_event_can_be_drawn(tmp_path):
+    pytest.importorskip("matplotlib", reason="the extra `recipes` is not installed")
+    image, labels = NeutrinoEvents(1, height=64, width=96)[0]
+
+    assert draw_event(tmp_path / "event.png", image * 0, labels * 0).exists()
+
+
+def test_without_matplotlib_the_extra_is_named(tmp_path, monkeypatch):
+    image, labels = NeutrinoEvents(1, height=16, width=16)[0]
+    monkeypatch.setitem(sys.modules, "matplotlib.backends.backend_agg", None)
+
+    with pytest.raises(PortingError, match="X001") as caught:
+        draw_event(tmp_path / "event.png", image, labels)
+
+    assert caught.value.finding.help == ('pip install "ipu-porting[recipes]"',)

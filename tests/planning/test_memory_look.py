@@ -1,0 +1,214 @@
+"""The memory look: the estimate of a port, its verdict, and what it says would help."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from torch import nn
+
+from porting import PortingError, PortOptions, memory_report, to_ipu
+from porting.models import bert, gpt
+
+MEBI = 2**20
+
+
+def ported_gpt(*, batch=4, optimizer=torch.optim.Adam, layers=4, width=64, length=32, vocabulary=256, **options):
+    model = gpt.build("small", num_layers=layers, width=width, num_heads=4, length=length, vocabulary=vocabulary)
+    options = PortOptions(micro_batch=batch, **options)
+    ported = to_ipu(
+        model, gpt.loss, optimizer=optimizer(model.parameters(), lr=0.01), options=options, device="sim", returns=["loss"]
+    )
+    tokens = torch.zeros(options.samples_per_call, length, dtype=torch.int64)
+    return ported, (tokens, tokens)
+
+
+def total(ported_and_batch, **how):
+    return memory_report(*ported_and_batch, **how)
+
+
+def codes_of(call):
+    with pytest.raises(PortingError) as caught:
+        call()
+    return caught.value.code
+
+
+def test_weights_and_state_are_counted_exactly():
+    ported, batch = ported_gpt(accumulation=2)
+    num_weights = sum(parameter.numel() for parameter in ported.model.parameters())
+
+    (memory,) = memory_report(ported, batch).ipus
+
+    assert memory.weight_bytes == memory.accumulator_bytes == 4 * num_weights
+    assert memory.optimizer_bytes == 8 * num_weights
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "width"),
+    [
+        (lambda parameters, lr: torch.optim.SGD(parameters, lr=lr), 0),
+        (lambda parameters, lr: torch.optim.SGD(parameters, lr=lr, momentum=0.9), 4),
+        (torch.optim.AdamW, 8),
+        (lambda parameters, lr: torch.optim.RMSprop(parameters, lr=lr, momentum=0.9, centered=True), 12),
+    ],
+)
+def test_each_optimizer_has_its_state(optimizer, width):
+    ported, batch = ported_gpt(optimizer=optimizer)
+    num_weights = sum(parameter.numel() for parameter in ported.model.parameters())
+
+    assert memory_report(ported, batch).ipus[0].optimizer_bytes == width * num_weights
+
+
+def test_state_in_half_precision_takes_half(poptorch):
+    def make(parameters, lr):
+        return poptorch.optim.AdamW(
+            parameters, lr=lr, accum_type=torch.float16, first_order_momentum_accum_type=torch.float16
+        )
+
+    ported, batch = ported_gpt(optimizer=make, accumulation=2)
+    num_weights = sum(parameter.numel() for parameter in ported.model.parameters())
+    (memory,) = memory_report(ported, batch).ipus
+
+    assert (memory.accumulator_bytes, memory.optimizer_bytes) == (2 * num_weights, 6 * num_weights)
+
+
+def test_a_smaller_micro_batch_recomputation_and_half_precision_each_take_less():
+    plain = total(ported_gpt()).bytes_per_ipu
+    recompute = [f"blocks.{number}" for number in range(4)]
+
+    assert total(ported_gpt(batch=1)).bytes_per_ipu < plain
+    assert total(ported_gpt(recompute=recompute)).bytes_per_ipu < plain
+    assert total(ported_gpt(precision="float16")).bytes_per_ipu < plain
+
+
+def test_a_pipeline_shares_weights_out():
+    report = total(ported_gpt(accumulation=5, stages={"blocks.2": 1, "head": 0}))
+
+    assert [memory.stages for memory in report.ipus] == [(0, 2), (1,)]
+    assert all(memory.weight_bytes > 0 for memory in report.ipus)
+
+
+def test_replicas_and_iterations_do_not_change_an_ipus_memory():
+    assert total(ported_gpt(replicas=2, device_iterations=3)).bytes_per_ipu == total(ported_gpt()).bytes_per_ipu
+
+
+def test_the_look_changes_nothing_and_may_come_while_training():
+    ported, batch = ported_gpt()
+    first = ported(*batch)[0].item() if isinstance(ported(*batch), tuple) else ported(*batch).item()
+    before = {name: value.clone() for name, value in ported.state_dict().items()}
+
+    memory_report(ported, batch)
+
+    assert all(torch.equal(before[name], value) for name, value in ported.state_dict().items())
+    assert first > 0
+    assert not any(module._forward_hooks for module in ported.model.modules())
+
+
+def test_what_does_not_fit_says_so_and_what_helps_in_order():
+    report = total(ported_gpt(batch=64, layers=8, width=512, length=256))
+
+    assert (report.verdict, report.fits) == ("does not fit", False)
+    assert [remedy.name for remedy in report.remedies][:3] == ["micro-batch 1", "float16", "recomputation"]
+    assert [remedy.name for remedy in report.remedies][-1] == "state off chip"
+    assert report.finding.code == "M001"
+    together = [remedy.together_bytes for remedy in report.remedies]
+    assert together == sorted(together, reverse=True)
+
+
+def test_a_remedy_brings_what_it_promises():
+    wanted = {"batch": 32, "layers": 6, "width": 128, "length": 64}
+    remedies = {remedy.name.split()[0]: remedy for remedy in total(ported_gpt(**wanted)).remedies}
+
+    recomputed = total(ported_gpt(**wanted, recompute=remedies["recomputation"].options["recompute"])).bytes_per_ipu
+    in_one = total(ported_gpt(**dict(wanted, batch=1), accumulation=32)).bytes_per_ipu
+
+    assert recomputed == pytest.approx(remedies["recomputation"].alone_bytes, rel=0.01)
+    assert in_one == pytest.approx(remedies["micro-batch"].alone_bytes, rel=0.01)
+
+
+def test_the_proposed_pipeline_can_be_ported_and_needs_what_was_said():
+    wanted = {"batch": 16, "layers": 6, "width": 128, "length": 64}
+    (pipeline,) = (r for r in total(ported_gpt(**wanted), target="gc2").remedies if r.name.startswith("pipeline"))
+    ported, batch = ported_gpt(**wanted, accumulation=9, stages=pipeline.options["stages"])
+
+    ported(*batch)
+
+    assert memory_report(ported, batch).bytes_per_ipu == pytest.approx(pipeline.alone_bytes, rel=0.01)
+
+
+def test_inference_takes_less_than_training():
+    ported, (tokens, _labels) = ported_gpt()
+    inference = memory_report(ported, (tokens[:4],), mode="inference")
+
+    assert inference.ipus[0].kept_bytes == inference.ipus[0].optimizer_bytes == 0
+
+
+def test_the_report_is_a_table_and_plain_values():
+    report = total(ported_gpt(accumulation=3, stages={"blocks.2": 1}, recompute=["blocks.0"]), target="gc2")
+
+    assert "memory of gc2: 304 MB" in str(report)
+    assert json.loads(json.dumps(report.to_dict()))["ipus"][1]["stages"] == [1]
+    assert report.low_bytes < report.bytes_per_ipu < report.high_bytes
+
+
+def test_a_batch_that_cannot_be_cut_is_refused():
+    ported, (tokens, labels) = ported_gpt(accumulation=3)
+
+    assert codes_of(lambda: memory_report(ported, (tokens[:-1], labels[:-1]))) == "B004"
+
+
+def test_an_unknown_target_mode_or_module_is_refused():
+    ported, batch = ported_gpt()
+
+    assert codes_of(lambda: memory_report(ported, batch, target="gpu")) == "P002"
+    assert codes_of(lambda: memory_report(ported, batch, mode="both")) == "P002"
+
+
+# -- published figures: released configurations of the vendor, and figures that were measured ------------------------------
+
+
+def ported_bert(*, batch, length, layers=12, width=768, heads=12, optimizer=None, **options):
+    with torch.device("meta"):
+        model = bert.build(
+            "base",
+            num_layers=layers,
+            width=width,
+            num_heads=heads,
+            inner_width=4 * width,
+            length=length,
+            head="classification",
+        )
+    model.half()
+    optimizer = None if optimizer is None else optimizer(model.parameters())
+    options = PortOptions(micro_batch=batch, precision="float16", **options)
+    ported = to_ipu(model, nn.CrossEntropyLoss(), optimizer=optimizer, options=options, device="sim")
+    rows = options.samples_per_call
+    return ported, torch.zeros(rows, length, dtype=torch.int64), torch.zeros(rows, dtype=torch.int64)
+
+
+LARGE = {"layers": 24, "width": 1024, "heads": 16}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("config", [{**LARGE, "batch": 3, "length": 128}, {"batch": 80, "length": 128}])
+def test_published_inference_on_one_ipu_fits(config):
+    ported, tokens, _labels = ported_bert(**config)
+
+    assert memory_report(ported, (tokens,), mode="inference").fits
+
+
+@pytest.mark.slow
+def test_inference_that_was_measured_is_within_the_error():
+    measured = 470_821_068 + 403_195_814  # BERT large, 128 tokens, on one IPU: graphcore/popliner, popliner/tests
+    ported, tokens, _labels = ported_bert(**LARGE, batch=1, length=128)
+    report = memory_report(ported, (tokens,), mode="inference")
+
+    assert report.low_bytes < measured < report.high_bytes
+
+
+@pytest.mark.slow
+def test_published_training_that_is_out_of_memory_does_not_fit():
+    ported, tokens, labels = ported_bert(batch=32, length=128, optimizer=torch.optim.AdamW)
+
+    assert not memory_report(ported, (tokens, labels)).fits

@@ -1,0 +1,130 @@
+"""The arithmetic of memory on a step that is small enough to count by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from porting.capture import TensorInfo
+from porting.planning.memory_model import Layout, ipu_memories, stage_memories
+from porting.planning.step_memory import Operation, StepMemory, Value
+
+PLAIN = Layout(begins=(0,), ipus=(0,), marks=(), recomputes=False, accumulates=False, state_bytes=8)
+
+
+def weight(name):
+    return TensorInfo(name, "parameter", (10, 10), torch.float32, torch.float32, requires_grad=True)
+
+
+def operation(number):
+    """Make operator `number` of a chain, which uses a weight of its own and makes 100 bytes."""
+    return Operation(
+        module_path=f"layer{number}",
+        stage=0,
+        result_bytes=100,
+        operand_bytes=500,
+        is_product=True,
+        is_float=True,
+        ends=(f"layer{number}",),
+        parameters=(f"weight{number}",),
+        results=(number + 1,),
+    )
+
+
+def chain(length=4):
+    """Make a step of operators that read what the one before has made, and keep it; value 0 is the input."""
+    values = [
+        Value(100, made_at=number - 1, read_at=(number,), kept_at=(number,), is_of_batch=True, is_float=True)
+        for number in range(length)
+    ]
+    values.append(Value(100, made_at=length - 1, read_at=(), kept_at=(), is_of_batch=True, is_float=True))
+    return StepMemory(
+        mode="training",
+        micro_batch=2,
+        operations=tuple(map(operation, range(length))),
+        values=tuple(values),
+        parameters=tuple(weight(f"weight{number}") for number in range(length)),
+        buffers=(),
+        first_uses={f"weight{number}": number for number in range(length)},
+        input_bytes=100,
+        output_bytes=40,
+        called={f"layer{number}": "Layer" for number in range(length)},
+        called_once=tuple(f"layer{number}" for number in range(length)),
+    )
+
+
+def only(memories):
+    (one,) = memories
+    return one
+
+
+def test_one_ipu_keeps_all_that_the_backward_pass_needs():
+    memory = only(ipu_memories(chain(), PLAIN))
+
+    assert (memory.weight_bytes, memory.optimizer_bytes, memory.accumulator_bytes) == (1600, 3200, 0)
+    assert (memory.kept_bytes, memory.recomputed_bytes, memory.input_bytes) == (400, 0, 140)
+    assert memory.total_bytes == sum(memory.parts.values())
+
+
+def test_temporaries_are_a_product_and_a_weights_gradient():
+    assert only(ipu_memories(chain(), PLAIN)).temporary_bytes == 500 + 100 + 400
+
+
+def test_accumulation_keeps_the_gradient_of_every_weight():
+    memory = only(ipu_memories(chain(), replace(PLAIN, accumulates=True, accumulator_bytes=2)))
+
+    assert memory.accumulator_bytes == 800
+
+
+def test_marks_keep_themselves_and_what_enters_and_one_stretch_is_computed_again():
+    memory = only(ipu_memories(chain(), replace(PLAIN, marks=(1,), recomputes=True)))
+
+    # the input and the result of operator 1 wait; of each half one value between is needed
+    assert (memory.kept_bytes, memory.recomputed_bytes) == (200, 100)
+
+
+@pytest.mark.parametrize(("num_stages", "copies"), [(2, [3, 1]), (4, [7, 5, 3, 1])])
+def test_a_stage_keeps_what_enters_it_for_every_micro_batch_under_way(num_stages, copies):
+    length = 4 // num_stages
+    begins, ipus = tuple(range(0, 4, length)), tuple(range(num_stages))
+    stages = stage_memories(chain(), replace(PLAIN, begins=begins, ipus=ipus, recomputes=True))
+
+    assert [stage.kept_bytes for stage in stages] == [100 * number for number in copies]
+
+
+def test_each_weight_is_where_it_is_used_first():
+    layout = replace(PLAIN, begins=(0, 1), ipus=(0, 1), recomputes=True)
+
+    assert [memory.weight_bytes for memory in ipu_memories(chain(), layout)] == [400, 1200]
+
+
+def test_stages_on_one_ipu_add_up_and_share_temporaries():
+    layout = replace(PLAIN, begins=(0, 1, 3), ipus=(0, 1, 0), recomputes=True)
+    stages, (first, _second) = stage_memories(chain(), layout), ipu_memories(chain(), layout)
+
+    assert first.stages == (0, 2)
+    assert first.weight_bytes == stages[0].weight_bytes + stages[2].weight_bytes
+    assert first.temporary_bytes == max(stages[0].temporary_bytes, stages[2].temporary_bytes)
+
+
+def test_half_of_the_micro_batch_and_half_precision_each_halve_what_is_kept():
+    halved = only(ipu_memories(chain(), replace(PLAIN, scale=0.5)))
+    in_half = only(ipu_memories(chain(), replace(PLAIN, halves=True)))
+
+    assert (halved.kept_bytes, in_half.kept_bytes) == (200, 200)
+    assert (halved.weight_bytes, in_half.weight_bytes) == (1600, 800)
+
+
+def test_state_off_the_chip_comes_for_one_weight_at_a_time():
+    memory = only(ipu_memories(chain(), replace(PLAIN, state_off_chip=True, state_shards=2)))
+
+    assert memory.optimizer_bytes == 0
+    assert memory.temporary_bytes >= 100 * 8 // 2 + 400
+
+
+def test_inference_keeps_nothing():
+    memory = only(ipu_memories(replace(chain(), mode="inference"), PLAIN))
+
+    assert (memory.kept_bytes, memory.accumulator_bytes, memory.optimizer_bytes) == (0, 0, 0)

@@ -1,0 +1,42 @@
+"""Recipes are found by name or folder, and read without importing anything."""
+
+from __future__ import annotations
+
+import pytest
+
+from porting.diagnostics import PortingError
+from porting.recipe_chain import find_recipe, read_recipes
+from porting.recipe_chain.recipe_files import RECIPES_FOLDER
+
+
+def test_a_folder_of_the_package_is_the_recipe_itself():
+    assert find_recipe(str(RECIPES_FOLDER / "first_port")) == find_recipe("first_port")
+
+
+def test_a_name_comes_before_a_folder_of_that_name(tmp_path, monkeypatch):
+    (tmp_path / "first_port").mkdir()
+    (tmp_path / "first_port" / "step_0_own.py").write_text("")
+    monkeypatch.chdir(tmp_path)
+
+    assert find_recipe("first_port").package == "porting.recipes.first_port"
+    assert [step.name for step in find_recipe("./first_port").steps] == ["own"]
+
+
+def test_a_folder_of_the_users_has_bare_module_names(tmp_path):
+    (tmp_path / "step_0_own.py").write_text("raise SystemExit\n")
+
+    recipe = find_recipe(str(tmp_path))
+
+    assert (recipe.package, recipe.module_name("checks"), recipe.summary) == (None, "checks", "")
+
+
+def test_a_step_that_there_is_not_is_a_key_error():
+    with pytest.raises(KeyError):
+        find_recipe("first_port").step(99)
+
+
+def test_an_unknown_name_is_an_error_with_all_names():
+    with pytest.raises(PortingError) as caught:
+        find_recipe("nothing")
+
+    assert all(recipe.name in caught.value.finding.notes[0] for recipe in read_recipes())

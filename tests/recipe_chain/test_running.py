@@ -1,0 +1,69 @@
+"""A check gives an outcome whatever its step does."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from porting.diagnostics import PortingError
+from porting.recipe_chain import CheckFailed, Steps, find_recipe, holds, run_check
+
+STEPS = Steps(find_recipe("first_port"))
+
+
+def outcome_of(look):
+    return run_check(holds(0, "it holds", lambda _step: look()), STEPS)
+
+
+def failing(error):
+    def look():
+        sys.stdout.write("seen\n")
+        raise error
+
+    return look
+
+
+def test_what_holds_is_met_and_says_what_was_found():
+    outcome = outcome_of(lambda: "fine")
+
+    assert (outcome.is_met, outcome.found, outcome.trouble) == (True, "fine", "")
+    assert outcome.seconds >= 0
+
+
+def test_what_fails_says_what_was_found_and_printed():
+    outcome = outcome_of(failing(CheckFailed("0.3")))
+
+    assert (outcome.is_met, outcome.found, outcome.trouble) == (False, "0.3", "seen\n")
+
+
+def test_an_exception_is_an_outcome_with_its_traceback():
+    outcome = outcome_of(failing(ValueError("first\nsecond")))
+
+    assert (outcome.is_met, outcome.found) == (False, "raised ValueError: first")
+    assert "Traceback" in outcome.trouble
+
+
+def test_a_finding_is_an_outcome_with_its_text():
+    outcome = outcome_of(failing(PortingError.of("B001")))
+
+    assert (outcome.is_met, outcome.found) == (False, "error B001")
+    assert "error[B001]" in outcome.trouble
+
+
+@pytest.mark.parametrize(("module", "extra"), [("h5py", "recipes"), ("transformers.models", "hf")])
+def test_a_missing_package_of_an_extra_is_no_outcome(module, extra):
+    with pytest.raises(PortingError) as caught:
+        outcome_of(failing(ModuleNotFoundError("none", name=module)))
+
+    assert caught.value.code == "X001"
+    assert extra in caught.value.finding.help[0]
+
+
+def test_another_missing_module_is_an_outcome():
+    assert outcome_of(failing(ModuleNotFoundError("No module named 'x'", name="x"))).found.startswith("raised Module")
+
+
+def test_an_interrupt_is_not_held_back():
+    with pytest.raises(KeyboardInterrupt):
+        outcome_of(failing(KeyboardInterrupt()))

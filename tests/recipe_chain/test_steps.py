@@ -1,0 +1,77 @@
+"""Steps train once, leave threads and random streams as they were, and give folders' modules back."""
+
+from __future__ import annotations
+
+import random
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from porting.recipe_chain import Steps, find_recipe
+
+STEP = """
+import random
+import numpy
+import torch
+import shared
+
+CALLS = []
+
+
+def train(num_steps):
+    CALLS.append(num_steps)
+    torch.manual_seed(7), random.seed(7), numpy.random.seed(7)
+    return [shared.FIRST * index for index in range(num_steps)]
+
+
+def num_threads():
+    return torch.get_num_threads()
+"""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "step_0_plain.py").write_text(STEP)
+    (tmp_path / "shared.py").write_text("FIRST = 2.0\n")
+    return tmp_path
+
+
+def test_a_longer_training_serves_for_a_shorter_one(folder):
+    with Steps(find_recipe(str(folder)), num_steps=3) as steps:
+        assert steps.losses(0) == [0.0, 2.0, 4.0]
+        assert steps.losses(0, 2) == [0.0, 2.0]
+        assert steps.losses(0, 4) == [0.0, 2.0, 4.0, 6.0]
+        assert steps.module(0).CALLS == [3, 4]
+
+
+def test_random_streams_and_threads_are_left_as_they_were(folder):
+    torch.manual_seed(1), random.seed(1), np.random.seed(1)
+    expected = torch.rand(1), random.random(), np.random.rand()
+    torch.manual_seed(1), random.seed(1), np.random.seed(1)
+    before = torch.get_num_threads()
+
+    with Steps(find_recipe(str(folder))) as steps:
+        steps.losses(0)
+        assert steps.call(0, lambda step: step.num_threads()) == 1
+
+    assert (torch.rand(1), random.random(), np.random.rand()) == expected
+    assert torch.get_num_threads() == before
+
+
+def test_modules_of_a_folder_are_gone_afterwards(folder):
+    before = list(sys.path)
+
+    with Steps(find_recipe(str(folder))) as steps:
+        steps.losses(0)
+        assert "shared" in sys.modules
+
+    assert not {"shared", "step_0_plain"} & set(sys.modules)
+    assert sys.path == before
+
+
+def test_a_step_of_the_package_is_the_packages_module():
+    steps = Steps(find_recipe("first_port"))
+
+    assert steps.recipe.module_name("step_0_plain") == "porting.recipes.first_port.step_0_plain"
