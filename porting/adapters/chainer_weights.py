@@ -1,3 +1,225 @@
-"""Weights of Chainer's npz snapshots in torch modules."""
+"""Weights of Chainer in a torch model: every entry of an npz snapshot finds its tensor, or is named.
+
+U = units of an LSTM, I = its inputs, R = rows of all four gates (4 U).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Set, Tuple, Union
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from porting.adapters.chainer_files import Arrays, read_arrays
+from porting.diagnostics import CheckpointError, caller_place
+
 __all__ = ["load_chainer_npz"]
-def load_chainer_npz(): ...
+
+
+def load_chainer_npz(
+    path: Union[str, os.PathLike[str]],
+    model: nn.Module,
+    *,
+    names: Optional[Mapping[str, Optional[str]]] = None,
+    prefix: Optional[str] = None,
+) -> Dict[str, str]:
+    """Copy the weights that `chainer.serializers.save_npz` wrote into `model`; return where each tensor came from.
+
+    `names` says which module a link is, `{"predictor/l1": "layers.0"}`; a link that it does not name is the module of
+    the same path, with dots. None for a link leaves it out on purpose. Entries are those below `prefix`, by default the
+    model of a trainer's snapshot (`updater/model:main/`), and the predictor of a Classifier.
+
+    Known links are those of linear layers, convolutions and their transposes, embeddings, PReLU, LayerNorm,
+    BatchNormalization with its statistics, LSTM (gates a, i, f, o in turns, one bias) and NStepLSTM (eight matrices a
+    layer). What is no part of a snapshot has to be set in the model: `eps=2e-5` of BatchNormalization, pooling
+    windows (`ceil_mode=True` for Chainer's default `cover_all`), activations.
+
+    Every entry has to find its tensor and every tensor of the model its entry, with the same shape. Otherwise
+    CheckpointError K002 names all that do not, and nothing is changed; an entry without a value, of a lazy
+    parameter that never saw a batch, is one of them. PortingError F001 names a damaged entry, F002 a missing file.
+
+    >>> import tempfile
+    >>> model = nn.Sequential(nn.Linear(2, 1))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     np.savez(f"{folder}/linear.npz", **{"l1/W": np.array([[3.0, 4.0]]), "l1/b": np.array([5.0])})
+    ...     load_chainer_npz(f"{folder}/linear.npz", model, names={"l1": "0"})
+    {'0.weight': 'l1/W', '0.bias': 'l1/b'}
+    >>> model(torch.ones(1, 2)).item()
+    12.0
+    """
+    found_prefix, arrays = read_arrays(path, prefix=prefix)
+    plan = _plan(arrays, model, names or {})
+    tensors = dict(_tensors_of(model))
+    problems = [*plan.problems, *_gaps(plan, arrays, tensors, found_prefix)]
+    values: Dict[str, np.ndarray] = {}
+    for name, source in plan.sources.items():
+        parts = [arrays[entry] for entry in source.entries]
+        if any(part is None for part in parts):
+            entries = ", ".join(f"`{entry}`" for entry, part in zip(source.entries, parts) if part is None)
+            problems.append(f"{entries} has no value: the link was saved before its first batch")
+            continue
+        values[name] = source.convert(*parts)
+        if values[name].shape != tuple(tensors[name].shape):
+            shapes = f"{list(values[name].shape)}, `{name}` {list(tensors[name].shape)}"
+            problems.append(f"`{source.entries[0]}` has the shape {shapes}")
+    if problems:
+        raise _foreign(path, model, problems)
+    with torch.no_grad():
+        for name, value in values.items():
+            tensors[name].copy_(torch.from_numpy(np.array(value)))
+    return {name: ", ".join(source.entries) for name, source in plan.sources.items()}
+
+
+class _Source(NamedTuple):
+    """What a tensor is made from: entries of the snapshot, and how they become its value."""
+
+    entries: Tuple[str, ...]
+    convert: Callable[..., np.ndarray]
+
+
+class _Plan(NamedTuple):
+    """Which tensor is made from what, which entries are left out on purpose, and what does not fit."""
+
+    sources: Dict[str, _Source]
+    skipped: Set[str]
+    problems: List[str]
+
+
+# -- links and modules -------------------------------------------------------------------------------------------------
+
+
+def _plan(arrays: Arrays, model: nn.Module, names: Mapping[str, Optional[str]]) -> _Plan:
+    modules = dict(model.named_modules())
+    plan = _Plan({}, set(), [])
+    links = _links_of(arrays)
+    plan.problems.extend(f"`names` has `{link}`, but there is no such link" for link in names if link not in links)
+    for link, entries in links.items():
+        target = names.get(link, link.replace("/", "."))
+        if target is None:
+            plan.skipped.update(f"{link}/{entry}".lstrip("/") for entry in entries)
+        elif target not in modules:
+            plan.problems.append(f"link `{link}` has no module `{target}` in the model; say which with `names=`")
+            plan.skipped.update(f"{link}/{entry}".lstrip("/") for entry in entries)
+        else:
+            for parameter, source in _sources(modules[target], set(entries)).items():
+                tensor = f"{target}.{parameter}".lstrip(".")
+                found = tuple(f"{link}/{entry}".lstrip("/") for entry in source.entries)
+                plan.sources[tensor] = _Source(found, source.convert)
+    return plan
+
+
+def _links_of(arrays: Arrays) -> Dict[str, List[str]]:
+    """Name the links and the entries of each; those inside an LSTM, or the layers of an NStepLSTM, are one link's.
+
+    >>> _links_of({"l/W": None, "rnn/upward/W": None, "rnn/lateral/W": None, "deep/0/w0": None})
+    {'l': ['W'], 'rnn': ['upward/W', 'lateral/W'], 'deep': ['0/w0']}
+    """
+    links: Dict[str, List[str]] = {}
+    for path in arrays:
+        match = re.fullmatch(r"(.*?)/?((?:upward|lateral)/[Wb]|\d+/[wb]\d|[^/]+)", path)
+        link, entry = match.groups() if match else ("", path)
+        links.setdefault(link, []).append(entry)
+    return links
+
+
+def _same(value: np.ndarray) -> np.ndarray:
+    return value
+
+
+def _sources(module: nn.Module, entries: Set[str]) -> Dict[str, _Source]:
+    """Say how the parameters and statistics of `module` follow from a link's entries."""
+    if isinstance(module, nn.LSTM) and any("w0" in entry for entry in entries):
+        return dict(_stacked_lstm(module))
+    if isinstance(module, (nn.LSTM, nn.LSTMCell)):
+        return _lstm(module)
+    if isinstance(module, _BatchNorm):
+        table = {"weight": "gamma", "bias": "beta", "running_mean": "avg_mean", "running_var": "avg_var"}
+        table["num_batches_tracked"] = "N"
+    elif isinstance(module, nn.LayerNorm):
+        table = {"weight": "gamma", "bias": "beta"}
+    else:
+        table = {"weight": "W", "bias": "b"}
+    own = {name for name, _tensor in (*module.named_parameters(recurse=False), *module.named_buffers(recurse=False))}
+    return {name: _Source((entry,), _same) for name, entry in table.items() if name in own and entry in entries}
+
+
+def _lstm(module: nn.Module) -> Dict[str, _Source]:
+    """L.LSTM: one product of the input with a bias (`upward`), one of the state without (`lateral`)."""
+    end = "" if isinstance(module, nn.LSTMCell) else "_l0"
+    return {
+        f"weight_ih{end}": _Source(("upward/W",), _gates_in_blocks),
+        f"bias_ih{end}": _Source(("upward/b",), _gates_in_blocks),
+        f"weight_hh{end}": _Source(("lateral/W",), _gates_in_blocks),
+        f"bias_hh{end}": _Source(("upward/b",), np.zeros_like),
+    }
+
+
+def _gates_in_blocks(rows: np.ndarray) -> np.ndarray:
+    """Bring rows a, i, f, o of unit 0, then of unit 1, ... into torch's blocks i, f, g (= a), o.
+
+    >>> _gates_in_blocks(np.array(["a0", "i0", "f0", "o0", "a1", "i1", "f1", "o1"])).tolist()
+    ['i0', 'i1', 'f0', 'f1', 'a0', 'a1', 'o0', 'o1']
+    """
+    if rows.shape[0] % 4:
+        return rows  # of no LSTM; its shape is what will be named
+    gates = rows.reshape(-1, 4, *rows.shape[1:])
+    return np.concatenate([gates[:, gate] for gate in (1, 2, 0, 3)])
+
+
+def _stacked_lstm(module: nn.LSTM) -> Iterator[Tuple[str, _Source]]:
+    """L.NStepLSTM: for each layer matrices of i, f, o, a for the input (0 to 3) and for the state (4 to 7)."""
+    for layer in range(module.num_layers):
+        for kind, first in (("ih", 0), ("hh", 4)):
+            order = [first + gate for gate in (0, 1, 3, 2)]
+            for name, letter in (("weight", "w"), ("bias", "b")):
+                entries = tuple(f"{layer}/{letter}{number}" for number in order)
+                yield f"{name}_{kind}_l{layer}", _Source(entries, lambda *parts: np.concatenate(parts))
+
+
+# -- what does not fit -------------------------------------------------------------------------------------------------
+
+
+def _tensors_of(model: nn.Module) -> Iterator[Tuple[str, torch.Tensor]]:
+    yield from model.named_parameters()
+    yield from model.named_buffers()
+
+
+def _gaps(plan: _Plan, arrays: Arrays, tensors: Mapping[str, Any], prefix: str) -> Iterator[str]:
+    """Name entries that nothing is made from, sources that are not in the file, and tensors that get nothing."""
+    if not arrays:
+        yield f"there are no entries below `{prefix}`" if prefix else "the file has no entries"
+    used = {entry for source in plan.sources.values() for entry in source.entries}
+    for entry in arrays:
+        if entry not in used and entry not in plan.skipped:
+            yield f"`{entry}` is in the file, and nothing in the model takes it"
+    planned = set(plan.sources)
+    for name, source in list(plan.sources.items()):
+        missing = [entry for entry in source.entries if entry not in arrays]
+        if missing:
+            yield f"`{name}` needs `{missing[0]}`, which the file does not have"
+            del plan.sources[name]
+    for name in tensors:
+        if name not in planned and not _is_optional(name, tensors[name]):
+            yield f"`{name}` of the model gets nothing from the file"
+
+
+def _is_optional(name: str, tensor: torch.Tensor) -> bool:
+    """A count of batches is not needed by anything, and Chainer before version 2 did not save it."""
+    return name.endswith("num_batches_tracked") and tensor.dim() == 0
+
+
+def _foreign(path: Any, model: nn.Module, problems: List[str]) -> CheckpointError:
+    return CheckpointError.of(
+        "K002",
+        message=f"`{os.fspath(path)}` does not fit `{type(model).__name__}`; nothing was loaded",
+        place=caller_place(),
+        notes=tuple(dict.fromkeys(problems)),
+        help=(
+            "name the module of each link: `names={'link': 'module'}`, and `names={'link': None}` to leave one out",
+            "build the model with the sizes that it was trained with",
+        ),
+    )

@@ -32,10 +32,10 @@ def apply_precision(model: nn.Module, options: PortOptions, backend: Any) -> Pre
 
     float32 changes nothing. float16 converts the model's own floating-point parameters and buffers in place: they
     stay the same objects, so that an optimizer still holds them. mixed keeps float32 weights: the inputs and what
-    embeddings look up become half, and the device casts each weight to the type of the activation that it meets. bfloat16 keeps float32 weights and
-    inputs too: the backend computes matrix products and convolutions in bfloat16, and the outputs become float32
-    again. The loss is computed in float32 in any case. Raises OptionError P001 for a precision that `backend` does not
-    have, before anything changes.
+    embeddings look up become half, and the device casts each weight to the type of the activation that it meets.
+    bfloat16 keeps float32 weights and inputs too: the backend computes matrix products and convolutions in
+    bfloat16, and the outputs become float32 again. The loss is computed in float32 in any case. Raises OptionError
+    P001 for a precision that `backend` does not have, before anything changes.
     """
     require_precision(options, backend)
     if options.precision == "float32":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import contextmanager
-from typing import Iterator
+from typing import Any, Iterator
 
 import torch
 
@@ -25,14 +25,15 @@ def tracing_announced() -> Iterator[None]:
     >>> torch.jit.is_tracing()
     False
     """
-    original = torch.jit.is_tracing
+    jit: Any = torch.jit
+    original = jit.is_tracing
 
     def is_tracing() -> bool:
         asking = str(sys._getframe(1).f_globals.get("__name__", ""))
         return bool(original()) if asking.partition(".")[0] == "torch" else True
 
-    torch.jit.is_tracing = is_tracing
+    jit.is_tracing = is_tracing
     try:
         yield
     finally:
-        torch.jit.is_tracing = original
+        jit.is_tracing = original

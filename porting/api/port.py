@@ -119,7 +119,7 @@ def _converted(optimizer: Any, wrapped: nn.Module, backend: Any, max_grad_norm: 
         "P002",
         message="`max_grad_norm` is given without an optimizer",
         place=caller_place(),
-        help="pass the optimizer whose gradients it clips: `to_ipu(model, loss, optimizer=optimizer, max_grad_norm=5.0)`",
+        help="pass the optimizer whose gradients it clips: `to_ipu(..., optimizer=optimizer, max_grad_norm=5.0)`",
     )
 
 

@@ -74,7 +74,8 @@ def refuse_shared_memory(hosts: Sequence[HostTensor], changes: Callable[[HostTen
     """
     by_storage: Dict[int, List[HostTensor]] = {}
     for host in hosts:
-        if host.tensor.numel() and host.tensor.layout == torch.strided:
+        # tensors without values have no memory to share
+        if host.tensor.numel() and host.tensor.layout == torch.strided and not host.tensor.is_meta:
             by_storage.setdefault(host.tensor.untyped_storage().data_ptr(), []).append(host)
     for sharing in by_storage.values():
         for one, other in combinations(sharing, 2):

@@ -6,7 +6,9 @@ import argparse
 import importlib
 import json
 import os
+import shutil
 import sys
+import textwrap
 import traceback
 from pathlib import Path
 from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence
@@ -22,6 +24,7 @@ EXIT_DONE, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
 DEFAULT_NUM_STEPS = 10
 
 _RED, _GREEN, _CYAN, _PLAIN = "\033[31m", "\033[32m", "\033[36m", "\033[0m"
+_MIN_TEXT_WIDTH = 20
 _CLEARED_LINE = "\r\033[K"
 
 _EPILOG = """\
@@ -132,8 +135,16 @@ def _list(*, as_json: bool) -> int:
         print(f"{recipe.name}\n  {recipe.summary}")
         width = max(len(step.name) for step in recipe.steps)
         for step in recipe.steps:
-            print(f"  {step.number}  {step.name:<{width}}  {step.summary}")
+            print(_in_terminal(f"  {step.number:<2} {step.name:<{width}}  ", step.summary))
     return EXIT_DONE
+
+
+def _in_terminal(name: str, text: str) -> str:
+    """Put `text` behind `name`, in several lines where a terminal has no room for it in one."""
+    if not sys.stdout.isatty():
+        return name + text
+    width = max(shutil.get_terminal_size().columns, len(name) + _MIN_TEXT_WIDTH)
+    return textwrap.fill(text, width, initial_indent=name, subsequent_indent=" " * len(name))
 
 
 def _as_dict(recipe: Recipe) -> Dict[str, object]:

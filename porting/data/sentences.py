@@ -30,9 +30,7 @@ _MAX_CLAUSES = 2
 _CLAUSE_LENGTH = 6
 
 
-def make_sentences(
-    num_samples: int, *, seed: int, length: int = 16
-) -> Tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def make_sentences(num_samples: int, *, seed: int, length: int = 16) -> Tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Write sentences: tokens_BT and masks_BT (1 for a token, 0 for padding), int64, and labels_B, 1 for praise.
 
     A sentence has one or two clauses such as "the plot was not very good", which are of one opinion. A quarter of the

@@ -97,8 +97,8 @@ def make_pairs(
 
     The first three have sentences of `min_length` to `max_length` of `num_words` made-up words, all lengths equally
     likely. "grammar" has sentences of 5 to 17 words in a toy language, which are translated into another: the verb goes
-    to the end of its clause, adjectives go behind their nouns, and articles agree with them. A longer series begins with
-    the shorter one.
+    to the end of its clause, adjectives go behind their nouns, and articles agree with them. A longer series begins
+    with the shorter one.
 
     >>> pairs = make_pairs(1, task="grammar", seed=3)
     >>> pairs.source_vocabulary.text(pairs.sources[0])

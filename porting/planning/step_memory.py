@@ -187,7 +187,7 @@ def _captured(
                 undone.callback(module.register_forward_hook(_noting_output(name)).remove)
         for number, name in _stage_begins(options):
             undone.callback(modules[name].register_forward_pre_hook(_beginning(place, number)).remove)
-        with _modes(forward, mode):
+        with _modes(model, forward, mode):
             return capture_step(
                 forward,
                 *micro_batch,
@@ -231,9 +231,9 @@ def _noting_output(name: str) -> Any:
 
 
 @contextmanager
-def _modes(forward: nn.Module, mode: str) -> Iterator[None]:
+def _modes(model: nn.Module, forward: nn.Module, mode: str) -> Iterator[None]:
     """Look at the step in its mode, whatever the modules are in now; in training those set to eval apart stay so."""
-    before = [(module, module.training) for module in forward.modules()]
+    before = [(module, module.training) for module in (*model.modules(), *forward.modules())]
     if mode == "inference" or not forward.training:
         forward.train(mode == "training")
     try:

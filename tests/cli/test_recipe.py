@@ -68,6 +68,19 @@ def test_list_has_a_line_for_each_recipe_and_step(chain, capsys):
     ]
 
 
+def test_a_long_summary_is_wrapped_in_a_terminal(chain, capsys, monkeypatch):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "40")
+    (chain / "step_1_more.py").write_text('"""A bit more than what there is room for in one line."""\n')
+
+    main(["recipe", "list"])
+
+    assert capsys.readouterr().out.splitlines()[-2:] == [
+        "  1  more   A bit more than what there is",
+        "            room for in one line",
+    ]
+
+
 @pytest.mark.parametrize("words", [["--format", "json", "recipe", "list"], ["recipe", "list", "--format", "json"]])
 def test_list_as_json_has_the_same(chain, capsys, words):
     assert main(words) == 0

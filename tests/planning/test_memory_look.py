@@ -17,6 +17,8 @@ MEBI = 2**20
 def ported_gpt(*, batch=4, optimizer=torch.optim.Adam, layers=4, width=64, length=32, vocabulary=256, **options):
     model = gpt.build("small", num_layers=layers, width=width, num_heads=4, length=length, vocabulary=vocabulary)
     options = PortOptions(micro_batch=batch, **options)
+    if options.precision == "float16":
+        model.half()  # without the note that it was converted
     ported = to_ipu(
         model, gpt.loss, optimizer=optimizer(model.parameters(), lr=0.01), options=options, device="sim", returns=["loss"]
     )

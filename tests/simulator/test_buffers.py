@@ -6,6 +6,8 @@ import pytest
 import torch
 from torch import nn
 
+from porting import PortingError, PortOptions, to_ipu
+
 REASSIGNED = (
     "Buffer y is reassigned within the model when calling the forward method. This is not supported. Consider using "
     "self.y.copy_(src) to copy data from a source tensor, where src is the name of the source tensor."
@@ -176,6 +178,14 @@ def test_written_buffers_cannot_be_broadcast_to_replicas(poptorch):
 
     with pytest.raises(poptorch.Error, match=r"PopTorch does not support broadcasting buffers\. If your model is able"):
         executor(torch.zeros(4))
+
+
+def test_of_many_written_buffers_a_few_are_named_and_the_others_counted():
+    model = nn.Sequential(nn.BatchNorm1d(2), nn.BatchNorm1d(2))
+    ported = to_ipu(model, nn.MSELoss(), options=PortOptions(micro_batch=2, replicas=2))
+
+    with pytest.raises(PortingError, match=r"\(modified: 0.num_batches_tracked, 0.running_mean, \S+ and 3 more\)"):
+        ported(torch.ones(4, 2), torch.ones(4, 2))
 
 
 def test_constant_buffers_are_broadcast_to_replicas(poptorch):

@@ -31,10 +31,12 @@ def as_planes(values: Planes) -> Tuple[torch.Tensor, ...]:
 def chunk_planes(labels: torch.Tensor) -> Tuple[torch.Tensor, ...]:
     """Give each plane's labels as classes that a cross-entropy takes: labels_BPHW -> three labels_BHW of int64.
 
-    The `label_transform` of a port, so that it happens on the device.
+    The `label_transform` of a port, so that it happens on the device. ValueError for labels of another shape.
 
     >>> [plane.shape for plane in chunk_planes(torch.zeros(2, 3, 8, 9, dtype=torch.int32))][0]
     torch.Size([2, 8, 9])
     """
+    if labels.dim() != 4 or labels.shape[1] != NUM_PLANES:
+        raise ValueError(f"labels of the shape {list(labels.shape)} are not labels_BPHW: [B, {NUM_PLANES}, H, W]")
     batch, _planes, height, width = labels.shape
     return tuple(plane.reshape(batch, height, width) for plane in labels.long().chunk(NUM_PLANES, dim=1))

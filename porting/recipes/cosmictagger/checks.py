@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import os
 import subprocess
 import sys
 import tempfile
@@ -35,15 +36,6 @@ def device_rates(step: Any) -> str:
     return "1e-05, 0.001259, 0.002507 of Adam and RMSprop"
 
 
-def batches_of_the_device(step: Any) -> str:
-    """Look at what the device's loader gives."""
-    events, _validation_set = step.load_events(step.Settings())
-    loader = step.run(1).model.dataloader(events)
-    shapes = {tuple(images.shape) for images, _labels in loader}
-    _demand(shapes == {(4, 3, 64, 96)}, f"batches of {shapes}")
-    return f"{len(loader)} batches of 4 events, {loader.report.samples_lost_per_epoch} events left over"
-
-
 def validation_changes_nothing(step: Any) -> str:
     """Validate in the midst of training and compare everything that a step could change."""
     ported = step.run(2).model
@@ -59,9 +51,10 @@ def validation_changes_nothing(step: Any) -> str:
 
 def memory(step: Any) -> str:
     """Look at the memory of the small network, and at that of a large one."""
-    small, large = (_memory_of(parts) for parts in (step.small(), _quarter_of_a21(step)))
-    _demand(small.fits and large.bytes_per_ipu > 5 * small.bytes_per_ipu, f"{small.verdict}, {large.verdict}")
-    return f"{small.bytes_per_ipu / 1e6:.0f} MB, {small.verdict}; a21 at 160 x 256: {large.bytes_per_ipu / 1e6:.0f} MB"
+    small, large = (_memory_of(parts) for parts in (step.small(), _large(step)))
+    _demand(small.fits and not large.fits, f"{small.verdict}, {large.verdict}")
+    needed = [f"{report.bytes_per_ipu / 1e6:.0f} MB" for report in (small, large)]
+    return f"{needed[0]}, which fits; 4 levels at 640 x 1024: {needed[1]}"
 
 
 def compiling_changes_nothing(step: Any) -> str:
@@ -87,21 +80,20 @@ def half_activations(step: Any) -> str:
 
 def two_stages(step: Any) -> str:
     """Compare the memory of the fullest IPU with what one IPU would need."""
-    model, loss, batch, optimizer, options = _quarter_of_a21(step)
+    model, loss, batch, optimizer, options = _large(step)
     together = _memory_of((model, loss, batch, optimizer, options.replace(stages=None)))
     piped = _memory_of((model, loss, batch, optimizer, options))
     _demand(len(piped.ipus) == 2 and piped.bytes_per_ipu < 0.75 * together.bytes_per_ipu, str(piped))
     each = " and ".join(f"{ipu.total_bytes / 1e6:.0f}" for ipu in piped.ipus)
-    return f"a21 at 160 x 256: {each} MB, {together.bytes_per_ipu / 1e6:.0f} MB on one IPU"
+    return f"4 levels at 640 x 1024: {each} MB, {together.bytes_per_ipu / 1e6:.0f} MB on one IPU"
 
 
 def bench_compares(step: Any) -> str:
     """Let `porting bench` compare the step with plain PyTorch."""
     target = f"{inspect.getfile(step)}:small"
     words = ["bench", target, "--engine", "replay", "--quick", "--steps", "1"]
-    run = subprocess.run([sys.executable, "-m", "porting", *words], capture_output=True, text=True, timeout=300)
-    _demand(run.returncode == 0, run.stdout + run.stderr)
-    return next((line.strip() for line in run.stdout.splitlines() if "small" in line and "x" in line), "done")
+    said = _say([sys.executable, "-m", "porting", *words])
+    return next(" ".join(line.split()) for line in said.splitlines() if "same losses" in line)
 
 
 def instances_train_as_one(step: Any) -> str:
@@ -114,7 +106,8 @@ def instances_train_as_one(step: Any) -> str:
         first, second, alone = (torch.load(f"{folder}/{name}") for name in ("two-0", "two-1", "one-0"))
         _demand(sorted(path.name for path in Path(folder).iterdir()) == ["one-0", "two-0", "two-1"], "other files")
     _demand(said.count("loss ") == 1, said)
-    names = [name for name in first if "running_" not in name and "num_batches" not in name]
+    # statistics of BatchNorm are each instance's own, and a bias before it has a gradient of rounding noise
+    names = [name for name in first if name.endswith(("weight", "norm.bias"))]
     _demand(all(torch.equal(first[name], second[name]) for name in names), "the instances have different weights")
     worst = max(_distance(first[name], alone[name]) for name in names)
     _demand(worst < 1e-3, f"one process has other weights: {worst:.1e}")
@@ -122,8 +115,9 @@ def instances_train_as_one(step: Any) -> str:
 
 
 def _say(command: List[str]) -> str:
-    run = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    _demand(run.returncode == 0, run.stderr)
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    _demand(run.returncode == 0, run.stdout + run.stderr)
     return run.stdout
 
 
@@ -131,8 +125,8 @@ def _distance(one: torch.Tensor, other: torch.Tensor) -> float:
     return float((one - other).norm() / other.norm().clamp_min(1e-6))
 
 
-def _quarter_of_a21(step: Any) -> Any:
-    config = uresnet2d.UResNet2DConfig(filters=8, residual=False, depth=4, spatial_size=(160, 256))
+def _large(step: Any) -> Any:
+    config = uresnet2d.UResNet2DConfig(filters=8, residual=False, depth=4)
     model = uresnet2d.UResNet2D(config)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.001)
     return model, uresnet2d.loss, uresnet2d.example_batch(config, batch_size=1), optimizer, step.OPTIONS
@@ -158,7 +152,6 @@ CHECKS = (
     equal_losses(3, like=2),
     holds(3, "the device's learning rate is the schedule's", device_rates),
     equal_losses(4, like=3),
-    holds(4, "the device's loader leaves no event out", batches_of_the_device),
     equal_losses(5, like=4),
     holds(5, "validation changes no weight", validation_changes_nothing),
     equal_losses(6, like=5),

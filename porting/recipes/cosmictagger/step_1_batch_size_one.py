@@ -17,7 +17,7 @@ from porting.data.larcv import LarcvEvents
 from porting.models import uresnet2d
 
 BATCH_SIZE = 4
-SMALL = dict(filters=4, depth=3, blocks_per_level=1, blocks_deepest=2, blocks_final=1, bottleneck=16)
+SMALL = dict(filters=6, depth=3, blocks_per_level=1, blocks_deepest=2, blocks_final=1, bottleneck=16)
 
 
 @dataclass(frozen=True)

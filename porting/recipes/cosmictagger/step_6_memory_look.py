@@ -18,7 +18,7 @@ from porting.data.larcv import LarcvEvents
 from porting.models import uresnet2d
 
 BATCH_SIZE = 4
-SMALL = dict(filters=4, depth=3, blocks_per_level=1, blocks_deepest=2, blocks_final=1, bottleneck=16)
+SMALL = dict(filters=6, depth=3, blocks_per_level=1, blocks_deepest=2, blocks_final=1, bottleneck=16)
 OPTIONS = porting.PortOptions(micro_batch=1, accumulation=BATCH_SIZE, output_mode="all")
 
 
@@ -113,7 +113,7 @@ def validate(ported: porting.PortedModel, events: Any) -> Dict[str, float]:
     for images, labels in ported.dataloader(events, training=False):
         _logits, _loss, metrics = ported(images, labels)
         for name in uresnet2d.METRICS:
-            totals[name] += metrics[name].item() / len(events)
+            totals[name] += metrics[name].sum().item() / len(events)
     ported.train()
     return totals
 

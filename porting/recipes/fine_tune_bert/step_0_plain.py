@@ -10,7 +10,6 @@ from transformers import BertConfig, BertForSequenceClassification, get_linear_s
 
 from porting.data.sentences import VOCABULARY, make_sentences
 
-
 # with pretrained weights, lower layers as well: "bert.encoder.layer.0"
 FROZEN = ("bert.embeddings",)
 
@@ -39,7 +38,6 @@ def make_model() -> BertForSequenceClassification:
         intermediate_size=128,
         max_position_embeddings=32,
         initializer_range=0.1,
-        num_labels=2,
     )
     model = BertForSequenceClassification(config)
     for name in FROZEN:

@@ -11,7 +11,6 @@ from transformers import BertConfig, BertForSequenceClassification, get_linear_s
 import porting
 from porting.data.sentences import VOCABULARY, make_sentences
 
-
 # with pretrained weights, lower layers as well: "bert.encoder.layer.0"
 FROZEN = ("bert.embeddings",)
 
@@ -40,7 +39,6 @@ def make_model() -> BertForSequenceClassification:
         intermediate_size=128,
         max_position_embeddings=32,
         initializer_range=0.1,
-        num_labels=2,
     )
     model = BertForSequenceClassification(config)
     for name in FROZEN:

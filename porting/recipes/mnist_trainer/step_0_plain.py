@@ -65,7 +65,9 @@ def train(num_steps: int) -> List[float]:
     return train_and_log(num_epochs=-(-num_steps // 48))[0][:num_steps]
 
 
-def train_and_log(num_epochs: int = NUM_EPOCHS, data: Optional[str] = None) -> Tuple[List[float], List[Sequence[float]]]:
+def train_and_log(
+    num_epochs: int = NUM_EPOCHS, data: Optional[str] = None
+) -> Tuple[List[float], List[Sequence[float]]]:
     """Train; return the losses of all steps, and the log: a row for each epoch, as in the header."""
     torch.manual_seed(0)
     train_set, test_set = load_digits(data)

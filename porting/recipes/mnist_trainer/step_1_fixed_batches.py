@@ -40,7 +40,7 @@ def make_model() -> nn.Sequential:
 
 def weighted_means(rows: Sequence[Tuple[int, float, float]]) -> Tuple[float, ...]:
     """Average losses and accuracies of batches by their number of samples: rows of (number, loss, accuracy)."""
-    counts, *columns = zip(*rows)
+    counts, *columns = zip(*(row for row in rows if row[0]))
     return tuple(sum(n * value for n, value in zip(counts, column)) / sum(counts) for column in columns)
 
 
@@ -62,7 +62,9 @@ def train(num_steps: int) -> List[float]:
     return train_and_log(num_epochs=-(-num_steps // 48))[0][:num_steps]
 
 
-def train_and_log(num_epochs: int = NUM_EPOCHS, data: Optional[str] = None) -> Tuple[List[float], List[Sequence[float]]]:
+def train_and_log(
+    num_epochs: int = NUM_EPOCHS, data: Optional[str] = None
+) -> Tuple[List[float], List[Sequence[float]]]:
     """Train; return the losses of all steps, and the log: a row for each epoch, as in the header."""
     torch.manual_seed(0)
     train_set, test_set = load_digits(data)

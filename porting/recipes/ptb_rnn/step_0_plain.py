@@ -67,7 +67,7 @@ def train_and_test(num_steps: int, path: Optional[str] = None) -> Tuple[List[flo
     test_loader = DataLoader(test_set, batch_size=NUM_TEST_TEXTS)
     model = rnn_language_model.build("small", vocabulary=num_words, width=64, dropout=DROPOUT)
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
-    scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, gamma=0.7)
+    scheduler: Any = torch.optim.lr_scheduler.ExponentialLR(optimizer, gamma=0.7)
     losses: List[float] = []
     while len(losses) < num_steps:
         hidden, cell = model.first_state(NUM_TEXTS)

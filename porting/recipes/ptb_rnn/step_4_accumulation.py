@@ -67,7 +67,7 @@ def train_and_test(num_steps: int, path: Optional[str] = None) -> Tuple[List[flo
     test_loader = DataLoader(test_set, batch_size=NUM_TEST_TEXTS)
     model = rnn_language_model.build("small", vocabulary=num_words, width=64, dropout=DROPOUT)
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
-    scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, gamma=0.7)
+    scheduler: Any = torch.optim.lr_scheduler.ExponentialLR(optimizer, gamma=0.7)
     options = porting.PortOptions(micro_batch=5, accumulation=4, output_mode="all")
     ported = porting.to_ipu(model, window_loss, optimizer=optimizer, max_grad_norm=5.0, options=options)
     scheduler = ported.scheduler(scheduler)

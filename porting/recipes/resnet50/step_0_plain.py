@@ -29,7 +29,7 @@ class Setup:
     base_rate: float = 0.4  # for a batch of 256
 
 
-REAL = Setup(64, image_size=224, num_classes=1000, num_images=2048, batch_size=256, num_epochs=90, base_rate=0.1)
+REAL = Setup(width=64, image_size=224, num_classes=1000, batch_size=256, num_epochs=90, base_rate=0.1)
 
 
 @dataclass
@@ -107,10 +107,12 @@ if __name__ == "__main__":
         "--real", action="store_true", help="the full network: width 64, 224 x 224 pixels, 1000 classes"
     )
     parser.add_argument("--images", type=int, help="how many images to train with")
+    parser.add_argument("--batch", type=int, help="how many images a batch has; the learning rate goes along")
     parser.add_argument("--steps", type=int, default=288, help="how many optimizer steps to train; 9 epochs by default")
     arguments = parser.parse_args()
     setup = REAL if arguments.real else Setup()
     setup = replace(setup, num_images=arguments.images or setup.num_images)
+    setup = replace(setup, batch_size=arguments.batch or setup.batch_size)
     history = train_and_test(arguments.steps, setup)
     first, last, highest = history.losses[0], history.losses[-1], max(history.rates)
     print(f"loss {first:.4f} -> {last:.4f}, learning rate up to {highest:.4f}, test accuracy {history.accuracy:.3f}")

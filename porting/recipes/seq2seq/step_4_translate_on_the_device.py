@@ -87,7 +87,7 @@ def train_and_test(num_steps: int, path: Optional[str] = None) -> Tuple[List[flo
 if __name__ == "__main__":
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--data", help="a file with a pair of sentences a line, a tabulator between; else made")
-    arguments.add_argument("--steps", type=int, default=300)
+    arguments.add_argument("--steps", type=int, default=400)
     parsed = arguments.parse_args()
     losses, score = train_and_test(parsed.steps, parsed.data)
     print(f"loss {losses[0]:.4f} -> {losses[-1]:.4f}, BLEU {score:.3f}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import warnings
 from dataclasses import dataclass
-from typing import Callable, Optional
+from typing import Callable, Optional, Sequence
 
 import torch
 from torch import nn
@@ -221,11 +221,17 @@ def _check_graph(graph: StepGraph, options: Options) -> None:
         raise native_error(
             "PopTorch does not support broadcasting buffers. If your model is able to tolerate buffers becoming out of "
             "sync between replicas, you can disable buffer broadcasting using poptorch.Options.broadcastBuffers(False)."
-            f" (modified: {', '.join(sorted(graph.mutated_buffers))})"
+            f" (modified: {_some_of(sorted(graph.mutated_buffers))})"
         )
     trainable = any(info.requires_grad for info in graph.parameters)
     if graph.has_loss and trainable and not graph.loss_has_gradient:
         logger.warning("The loss does not depend on any trainable parameter: no parameter will be updated")
+
+
+def _some_of(names: Sequence[str]) -> str:
+    """Name three, and count the others: every BatchNorm of a deep network has three buffers."""
+    rest = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return f"{', '.join(names[:3])}{rest}"
 
 
 def _log_finding(finding: Finding) -> None:

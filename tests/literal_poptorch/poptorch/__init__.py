@@ -13,7 +13,8 @@ from typing import Any, Iterator, List
 import torch
 
 from . import optim
-from .options import Options, OutputMode, PipelinedExecution, ReductionType, Stage
+from .half_casts import HalfCasts
+from .options import Options, OutputMode, PipelinedExecution, ReductionType, ShardedExecution, Stage
 from .tensors import cut, flatten, join, map_tensors
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "OutputMode",
     "PipelinedExecution",
     "ReductionType",
+    "ShardedExecution",
     "Stage",
     "identity_loss",
     "inferenceModel",
@@ -194,7 +196,7 @@ class _Executor:
 
     def _run(self, args: Any, kwargs: Any, *, per_step: int) -> Any:
         _marked_losses.clear()
-        with contextlib.nullcontext() if self._trains else torch.no_grad():
+        with HalfCasts(), torch.set_grad_enabled(self._trains):
             output = self._model(*args, **kwargs)
         if self._trains:
             loss = _marked_losses[-1].sum()

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Set
+from typing import Any, Iterable
 
 import torch
 
 
 class VariableAttributes:
-    """Which settings may change after compiling."""
+    """Which settings may change after compiling: those that were passed."""
 
-    def __init__(self) -> None:
-        self._variable: Set[str] = set()
+    def __init__(self, passed: Iterable[str]) -> None:
+        self._variable = set(passed)
 
     def markAsVariable(self, name: str) -> None:
         self._variable.add(name)
@@ -26,9 +26,11 @@ class VariableAttributes:
 class Optimizer(torch.optim.Optimizer):
     """What all of them are."""
 
-    def _add_vendor_settings(self, *, loss_scaling: float = 1.0, max_grad_norm: Any = None, **types: Any) -> None:
+    def _add_vendor_settings(
+        self, passed: Iterable[str], *, loss_scaling: float = 1.0, max_grad_norm: Any = None, **types: Any
+    ) -> None:
         self.loss_scaling, self.max_grad_norm = loss_scaling, max_grad_norm
-        self.variable_attrs = VariableAttributes()
+        self.variable_attrs = VariableAttributes(passed)
 
 
 _VENDORS = (
@@ -50,7 +52,7 @@ def _counterpart(name: str) -> type:
     def make(self: Any, params: Any, *args: Any, **settings: Any) -> None:
         vendors = {key: settings.pop(key) for key in _VENDORS if key in settings}
         theirs.__init__(self, params, *args, **settings)
-        self._add_vendor_settings(**vendors)
+        self._add_vendor_settings(["lr", *settings], **vendors)
 
     return type(name, (theirs, Optimizer), {"__init__": make})
 

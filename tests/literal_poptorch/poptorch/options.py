@@ -43,6 +43,10 @@ class PipelinedExecution:
         self.stages = stages
 
 
+class ShardedExecution(PipelinedExecution):
+    """The same, one micro-batch after the other."""
+
+
 class _Noted:
     """Methods that write down what they are given."""
 

@@ -1,0 +1,90 @@
+"""The pictures of the story: losses of plain and ported training, an event as it is seen, and what an IPU would hold."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, List, Mapping, Sequence
+
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+import porting
+from porting.data.display import draw_event
+from porting.recipes.cosmictagger import step_0_plain, step_6_memory_look, step_7_warm_up
+
+NUM_STEPS = 160
+PARTS = {
+    "weights, gradients, optimizer": ("weight_bytes", "gradient_bytes", "optimizer_bytes"),
+    "kept for the backward pass": ("kept_bytes", "recomputed_bytes"),
+    "the rest": ("temporary_bytes", "input_bytes", "code_bytes"),
+}
+COLOURS = ("#8a8f98", "#2463a8", "#d9a441")
+FOUR_STAGES = {"core.below": 1, "core.grow": 2, "final": 3}
+CONFIGURATIONS: Mapping[str, Mapping[str, Any]] = {
+    "2 events": {"micro_batch": 2},
+    "1 event": {},
+    "half": {"precision": "mixed"},
+    "2 IPUs": {"precision": "mixed", "accumulation": 4, "stages": {"core.grow": 1}},
+    "4 IPUs": {"precision": "mixed", "accumulation": 8, "stages": FOUR_STAGES},
+}
+
+
+def draw(folder: Path) -> List[Path]:
+    """Train steps 0 and 7 and look at the memory of the A21 network; draw into `folder` and return the files."""
+    plain, ported = step_0_plain.run(NUM_STEPS), step_7_warm_up.run(NUM_STEPS)
+    images, labels = step_7_warm_up.load_events(step_7_warm_up.Settings())[1][0]
+    predicted = ported.model.inference()(images.unsqueeze(0)).argmax(2)[0]
+    return [
+        _draw_losses(folder / "losses.png", plain.losses, ported.losses),
+        draw_event(folder / "event.png", images, labels, predicted, title="an event that was not trained with"),
+        _draw_memory(folder / "memory.png"),
+    ]
+
+
+def _draw_losses(path: Path, plain: Sequence[float], ported: Sequence[float]) -> Path:
+    figure, axes = _figure()
+    steps = range(1, NUM_STEPS + 1)
+    axes.plot(steps, plain, color="#8a8f98", linewidth=2, label="step 0: plain PyTorch, batches of 4")
+    axes.plot(steps, ported, color="#2463a8", linewidth=1, label="step 7: ported, batch size 1, four to a step")
+    axes.set_xlabel("optimizer step")
+    axes.set_ylabel("focal loss, sum of three planes")
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize=8)
+    return _saved(figure, path)
+
+
+def _draw_memory(path: Path) -> Path:
+    figure, axes = _figure()
+    bars: List[Any] = []
+    for name, changes in CONFIGURATIONS.items():
+        memory = _memory_of_a21(porting.PortOptions(**changes))
+        bars += [(name if len(memory.ipus) == 1 else f"{name}:\nIPU {ipu.ipu}", ipu) for ipu in memory.ipus]
+    bottoms = [0.0] * len(bars)
+    for (label, names), colour in zip(PARTS.items(), COLOURS):
+        heights = [sum(ipu.parts[name] for name in names) / 1e6 for _name, ipu in bars]
+        axes.bar(range(len(bars)), heights, bottom=bottoms, color=colour, label=label)
+        bottoms = [bottom + height for bottom, height in zip(bottoms, heights)]
+    axes.axhline(memory.target.memory_bytes / 1e6, color="#b0352b", label="memory of an IPU")
+    axes.set_xticks(range(len(bars)), [name for name, _ipu in bars], fontsize=7)
+    axes.set_ylabel("MB, estimated")
+    axes.legend(fontsize=8)
+    return _saved(figure, path)
+
+
+def _memory_of_a21(options: porting.PortOptions) -> Any:
+    model, loss, batch, optimizer, _options = step_6_memory_look.a21()
+    ported = porting.to_ipu(model, loss, optimizer=optimizer, options=options)
+    return porting.memory_report(ported, tuple(part.repeat(options.samples_per_call, 1, 1, 1) for part in batch))
+
+
+def _figure() -> Any:
+    figure = Figure(figsize=(8, 4), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure, figure.subplots()
+
+
+def _saved(figure: Figure, path: Path) -> Path:
+    figure.savefig(path, dpi=80, pil_kwargs={"optimize": True})
+    return path
+
+

@@ -1,0 +1,73 @@
+"""Loaded weights compute what Chainer's definitions say, training goes on from there, and the device changes nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+import porting
+from porting.data.digits import make_digits
+from porting.recipe_chain import CheckFailed, equal_losses, holds, reaches
+from porting.recipes.from_chainer.chainer_model import PREFIX, logits_of, make_snapshot, snapshot_file
+
+NUM_STEPS = 20
+MAX_DIFFERENCE = 1e-4
+
+
+def accuracy(step: Any) -> float:
+    """Train for 60 steps and return the share of other digits that are recognised."""
+    return float(step.train_and_test(60)[1])
+
+
+def features_have_chainers_size(step: Any) -> str:
+    """Compare the size of the first linear layer with that of the snapshot."""
+    expected = make_snapshot()[f"{PREFIX}fc3/W"].shape
+    found = tuple(step.make_model()[8].weight.shape)
+    if found != expected:
+        raise CheckFailed(f"the layer has the shape {found}, Chainer's {expected}")
+    return f"{found[1]} features, as in the snapshot"
+
+
+def every_entry_arrives(step: Any) -> str:
+    """Load the snapshot and count what came from where."""
+    sources = porting.load_chainer_npz(snapshot_file(), step.make_model(), names=step.MODULES)
+    entries = {name[len(PREFIX) :] for name in make_snapshot() if name.startswith(PREFIX)}
+    if set(sources.values()) != entries:
+        raise CheckFailed(f"not used: {sorted(entries - set(sources.values()))}")
+    return f"{len(sources)} tensors from {len(entries)} entries"
+
+
+def logits_are_equal(step: Any) -> str:
+    """Compare the logits of other digits with those of NumPy."""
+    model, images = step.make_model().eval(), make_digits(100, seed=7)[0]
+    porting.load_chainer_npz(snapshot_file(), model, names=step.MODULES)
+    with torch.no_grad():
+        difference = float((model(images) - logits_of(images, snapshot_file())).abs().max())
+    if not difference <= MAX_DIFFERENCE:
+        raise CheckFailed(f"largest difference {difference:.1e}")
+    return f"largest difference {difference:.1e}"
+
+
+def logits_are_equal_on_the_device(step: Any) -> str:
+    """Compare the logits of the device's inference with those of NumPy."""
+    model, images = step.make_model(), make_digits(100, seed=7)[0]
+    porting.load_chainer_npz(snapshot_file(), model, names=step.MODULES)
+    logits = porting.to_ipu(model, torch.nn.CrossEntropyLoss()).inference()(images)
+    difference = float((logits - logits_of(images, snapshot_file())).abs().max())
+    if not difference <= MAX_DIFFERENCE:
+        raise CheckFailed(f"largest difference {difference:.1e}")
+    return f"largest difference {difference:.1e}"
+
+
+CHECKS = (
+    reaches(0, "test accuracy from random weights", at_least=0.5, measure=accuracy),
+    holds(1, "pooling leaves as many features as Chainer's", features_have_chainers_size),
+    holds(2, "every entry of the model arrives", every_entry_arrives),
+    reaches(2, "test accuracy after as many steps", at_least=0.9, measure=accuracy),
+    equal_losses(3, like=2),
+    holds(3, "logits equal those of Chainer's definitions", logits_are_equal),
+    equal_losses(4, like=3),
+    holds(4, "so do those of the device", logits_are_equal_on_the_device),
+    reaches(4, "test accuracy after as many steps", at_least=0.9, measure=accuracy),
+)

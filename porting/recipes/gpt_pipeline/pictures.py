@@ -1,0 +1,120 @@
+"""The pictures of the story: losses, the memory of each IPU, and what the IPUs of a pipeline do when."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Dict, List, Sequence, Tuple
+
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from porting.recipes.gpt_pipeline import step_0_plain, step_4_four_ipus, step_6_memory_look, step_8_half_precision
+
+NUM_STEPS = 120
+FORWARD, BACKWARD, BOTH = "#2463a8", "#c8553d", "#7a4f9e"
+_STAGES = {"blocks.0": 1, "blocks.4": 2, "blocks.8": 3, "head": 0}
+_BLOCKS = [f"blocks.{number}" for number in range(12)]
+_PARTS = (
+    ("weights and buffers", ("weight_bytes", "buffer_bytes"), "#2463a8"),
+    ("accumulators, optimizer", ("accumulator_bytes", "optimizer_bytes"), "#6fa8dc"),
+    ("waits for backward", ("kept_bytes",), "#c8553d"),
+    ("computed again", ("recomputed_bytes",), "#e8a598"),
+    ("temporaries, in and out", ("temporary_bytes", "input_bytes"), "#b9a44c"),
+    ("code", ("code_bytes",), "#8a8f98"),
+)
+
+
+def draw(folder: Path) -> List[Path]:
+    """Train steps 0, 4 and 8, look at the memory of GPT-2, draw it all into `folder` and return the files."""
+    return [
+        _save(_draw_losses, folder / "losses.png"),
+        _save(_draw_memory, folder / "memory.png"),
+        _save(_draw_schedule, folder / "schedule.png"),
+    ]
+
+
+def _save(fill: Any, path: Path) -> Path:
+    figure = Figure(figsize=(8, 4), layout="constrained")
+    FigureCanvasAgg(figure)
+    fill(figure)
+    figure.savefig(path, dpi=80, pil_kwargs={"optimize": True})
+    return path
+
+
+def _draw_losses(figure: Figure) -> None:
+    axes = figure.subplots()
+    lines: Dict[str, Tuple[Any, str, float]] = {
+        "step 0: plain PyTorch": (step_0_plain, "#8a8f98", 4),
+        "step 4: five stages on four IPUs": (step_4_four_ipus, "#2463a8", 1.5),
+        "step 8: float16": (step_8_half_precision, "#c8553d", 0.8),
+    }
+    for label, (step, colour, width) in lines.items():
+        axes.plot(range(1, NUM_STEPS + 1), step.train(NUM_STEPS), color=colour, linewidth=width, label=label)
+    entropy = step_0_plain.load_text()[2]
+    axes.axhline(entropy, color="black", linestyle=":", label="the least possible: the entropy of the text")
+    axes.set(xlabel="optimizer step", ylabel="loss (nats per word)", ylim=(0.5, None))
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize=8)
+
+
+def _draw_memory(figure: Figure) -> None:
+    """Draw bars of each IPU for a GPT-2 on one IPU, in a pipeline, and in a pipeline that keeps outputs of blocks."""
+    pipeline = {"accumulation": 16, "stages": _STAGES}
+    reports = {
+        "one IPU": step_6_memory_look.look_at_gpt2(),
+        "4 IPUs": step_6_memory_look.look_at_gpt2(**pipeline),
+        "4 IPUs, blocks kept": step_6_memory_look.look_at_gpt2(**pipeline, recompute=_BLOCKS),
+    }
+    axes = figure.subplots()
+    places, labels = _bars(axes, reports)
+    capacity = next(iter(reports.values())).target.memory_bytes / 2**20
+    axes.axhline(capacity, color="black", linestyle="--", linewidth=1)
+    axes.text(places[-1] + 0.4, capacity + 30, "memory of an IPU", ha="right", fontsize=8)
+    axes.set_xticks(places, labels, fontsize=8)
+    axes.set_ylabel("MB for each IPU")
+    axes.legend(fontsize=8)
+
+
+def _bars(axes: Any, reports: Dict[str, Any]) -> Tuple[List[float], List[str]]:
+    places: List[float] = []
+    labels: List[str] = []
+    place = 0.0
+    for title, report in reports.items():
+        for memory in report.ipus:
+            bottom = 0.0
+            for name, parts, colour in _PARTS:
+                size = sum(memory.parts[part] for part in parts) / 2**20
+                label = name if not places else None
+                axes.bar(place, size, bottom=bottom, color=colour, width=0.8, label=label)
+                bottom += size
+            places.append(place)
+            is_middle = memory.ipu == len(report.ipus) // 2
+            labels.append(f"IPU {memory.ipu}" + (f"\n{title}" if is_middle else ""))
+            place += 1
+        place += 0.7
+    return places, labels
+
+
+def _draw_schedule(figure: Figure) -> None:
+    """Draw which micro-batch each stage works on, for the three stages of step 3 and an accumulation of 10."""
+    axes = figure.subplots()
+    rows = [("blocks 0, 1 (IPU 0)", FORWARD), ("blocks 2, 3 (IPU 1)", FORWARD), ("head (IPU 0)", BOTH)]
+    rows += [("blocks 2, 3 (IPU 1)", BACKWARD), ("blocks 0, 1 (IPU 0)", BACKWARD)]
+    for row, (_label, colour) in enumerate(rows):
+        for micro_batch in range(10):
+            axes.barh(row, 0.94, left=row + micro_batch, color=colour, height=0.86)
+            axes.text(row + micro_batch + 0.47, row, str(micro_batch), color="white", ha="center", va="center")
+    _note_phases(axes, rows)
+
+
+def _note_phases(axes: Any, rows: Sequence[Tuple[str, str]]) -> None:
+    fill, end = len(rows) - 1, len(rows) - 1 + 10
+    for place in (fill, end - fill):
+        axes.axvline(place, color="black", linestyle=":", linewidth=1)
+    for middle, text in ((fill / 2, "fill"), (end / 2, "all stages work"), (end - fill / 2, "drain, then update")):
+        axes.text(middle, -0.75, text, ha="center", fontsize=9)
+    for colour, text in ((FORWARD, "forward"), (BOTH, "forward and backward"), (BACKWARD, "backward")):
+        axes.barh(0, 0, color=colour, label=text)
+    axes.set_yticks(range(len(rows)), [label for label, _colour in rows])
+    axes.set(xlabel="time", ylim=(len(rows) - 0.4, -1.1), xlim=(0, end))
+    axes.legend(fontsize=8, loc="lower left")

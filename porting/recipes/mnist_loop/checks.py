@@ -1,0 +1,42 @@
+"""What the steps are checked for: equal losses, epochs that get better, and nearly all digits recognised."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from porting.recipe_chain import CheckFailed, equal_losses, holds, reaches
+
+NUM_STEPS = 2 * 48
+ALL_STEPS = 10 * 48
+MIN_ACCURACY = 0.92
+
+# the class that puts the padding last is most of it
+MAX_CHANGED_LINES = {1: 18}
+
+
+def last_accuracy(step: Any) -> float:
+    """Train 10 epochs and return the accuracy of the last test."""
+    _losses, accuracies = step.train_and_test()
+    return float(accuracies[-1])
+
+
+def epochs_get_better(step: Any) -> str:
+    """Demand that the mean loss of each epoch is below that of the one before."""
+    losses = step.train(ALL_STEPS)
+    means = [sum(losses[start : start + 48]) / 48 for start in range(0, ALL_STEPS, 48)]
+    found = f"{means[0]:.3f} to {means[-1]:.3f}"
+    if any(after >= before for before, after in zip(means, means[1:])):
+        raise CheckFailed(", ".join(f"{mean:.3f}" for mean in means))
+    return found
+
+
+CHECKS = (
+    reaches(0, "test accuracy", at_least=MIN_ACCURACY, measure=last_accuracy),
+    holds(0, "mean losses of 10 epochs fall", epochs_get_better),
+    equal_losses(1, like=0),
+    equal_losses(2, like=1),
+    equal_losses(3, like=2),
+    equal_losses(4, like=3),
+    equal_losses(5, like=0, num_steps=ALL_STEPS),
+    reaches(5, "test accuracy", at_least=MIN_ACCURACY, measure=last_accuracy),
+)

@@ -1,0 +1,49 @@
+"""What the steps are checked for: equal losses, equal logs, epochs that get better, nearly all digits recognised."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from porting.recipe_chain import CheckFailed, equal_losses, holds, reaches
+
+NUM_STEPS = 2 * 48
+ALL_STEPS = 10 * 48
+MIN_ACCURACY = 0.92
+
+# a loop becomes two functions that `fit` calls
+MAX_CHANGED_LINES = {2: 16, 3: 14}
+
+
+def last_accuracy(step: Any) -> float:
+    """Train 10 epochs and return the accuracy of the last test."""
+    _losses, log = step.train_and_log()
+    return float(log[-1][-1])
+
+
+def epochs_get_better(step: Any) -> str:
+    """Demand that the mean loss of each epoch is below that of the one before."""
+    _losses, log = step.train_and_log()
+    means = [row[1] for row in log]
+    if any(after >= before for before, after in zip(means, means[1:])):
+        raise CheckFailed(", ".join(f"{mean:.3f}" for mean in means))
+    return f"{means[0]:.3f} to {means[-1]:.3f}"
+
+
+def padding_does_not_count(step: Any) -> str:
+    """Demand that the test's loss and accuracy are those of its 1000 digits, whatever fills up the last batch."""
+    rows = [(128, 1.0, 0.5)] * 7 + [(104, 2.0, 0.25), (0, float("nan"), float("nan"))]
+    found = step.weighted_means(rows)
+    if any(abs(one - other) > 1e-9 for one, other in zip(found, (1.104, 0.474))):
+        raise CheckFailed(str(found))
+    return "means are over 1000 samples"
+
+
+CHECKS = (
+    holds(0, "mean losses of 10 epochs fall", epochs_get_better),
+    equal_losses(1, like=0),
+    holds(1, "what fills up a batch does not count", padding_does_not_count),
+    equal_losses(2, like=1),
+    equal_losses(3, like=2),
+    equal_losses(4, like=0, num_steps=ALL_STEPS),
+    reaches(4, "test accuracy", at_least=MIN_ACCURACY, measure=last_accuracy),
+)

@@ -1,0 +1,34 @@
+"""The picture of the story: the log of the first and of the last step."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import List
+
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from porting.recipes.mnist_trainer import step_0_plain, step_4_device_iterations
+
+__all__ = ["draw"]
+
+
+def draw(folder: Path) -> List[Path]:
+    """Train steps 0 and 4 and draw their logs into `folder`; return the file."""
+    figure = Figure(figsize=(8, 4), layout="constrained")
+    FigureCanvasAgg(figure)
+    panels = figure.subplots(1, 2)
+    looks = (("step 0", 4.0, 0.35), ("step 4", 1.2, 1.0))
+    for step, (name, width, alpha) in zip((step_0_plain, step_4_device_iterations), looks):
+        _losses, log = step.train_and_log()
+        epochs, *columns = zip(*log)
+        for index, (title, color) in enumerate((("main", "#2463a8"), ("test", "#d95f02")) * 2):
+            axes = panels[index // 2]
+            axes.plot(epochs, columns[index], color=color, linewidth=width, alpha=alpha, label=f"{title}, {name}")
+    for axes, quantity in zip(panels, ("loss", "accuracy")):
+        axes.set(xlabel="epoch", ylabel=quantity, ylim=(0, None))
+        axes.grid(alpha=0.3)
+        axes.legend(fontsize=8)
+    path = Path(folder) / "log.png"
+    figure.savefig(path, dpi=80, pil_kwargs={"optimize": True})
+    return [path]

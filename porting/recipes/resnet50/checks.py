@@ -1,0 +1,89 @@
+"""Neighbours have equal losses until BatchNorm sees smaller batches; rates and groups are those that were planned."""
+
+from __future__ import annotations
+
+from typing import Any, List
+
+from torch import nn
+
+from porting.models import resnet
+from porting.recipe_chain import CheckFailed, close_losses, equal_losses, holds, reaches
+
+# 50 layers take their time
+NUM_STEPS = 6
+
+# few, small images in batches of 16: what is learnt does not matter where rates are looked at
+SMALL = {"width": 2, "num_images": 64, "batch_size": 16}
+
+
+def last_losses(step: Any) -> float:
+    """Train for an epoch and a half and return the mean of the last eight losses."""
+    return float(sum(step.train(48)[-8:])) / 8
+
+
+def accuracy(step: Any, num_steps: int) -> float:
+    """Train and return the share of test images recognised."""
+    return float(step.train_and_test(num_steps).accuracy)
+
+
+def groups_are_right(step: Any) -> str:
+    """Look whether weights of convolutions and linear layers decay, and nothing else does."""
+    model = resnet.build("resnet50", width=2)
+    layers = [module for module in model.modules() if isinstance(module, (nn.Conv2d, nn.Linear))]
+    decayed, others = ({id(parameter) for parameter in group["params"]} for group in step.make_groups(model))
+    decays = [group["weight_decay"] for group in step.make_groups(model)]
+    if decayed != {id(layer.weight) for layer in layers} or not decays[0] > decays[1] == 0.0:
+        raise CheckFailed(f"{len(decayed)} parameters decay, and {len(layers)} layers have weights; decays {decays}")
+    if decayed | others != {id(parameter) for parameter in model.parameters()}:
+        raise CheckFailed("a parameter is in no group")
+    return f"{len(decayed)} weights decay, {len(others)} biases and parameters of BatchNorm do not"
+
+
+def rate_follows_the_plan(step: Any) -> str:
+    """Look at the factor at the ends of warm-up and of each part of the schedule."""
+    epochs = (0, 2.5, 5, 29.9, 30, 60, 80)
+    found = [round(step.rate_factor(epoch), 6) for epoch in epochs]
+    if found != [0.1, 0.55, 1.0, 1.0, 0.1, 0.01, 0.001]:
+        raise CheckFailed(f"factors {found} at epochs {epochs}")
+    if step.REAL.base_rate != 0.1 or step.REAL.num_epochs != 90:
+        raise CheckFailed("the real network has a base rate of 0.1 and 90 epochs")
+    return "0.1 -> 1 in 5 epochs, a tenth after 30, 60 and 80 of 90"
+
+
+def rates_of_a_training(step: Any, num_steps: int) -> List[float]:
+    """Train with the small setup and return the learning rate of each step."""
+    rates: List[float] = step.train_and_test(num_steps, step.Setup(**SMALL)).rates
+    return rates
+
+
+def the_device_has_the_planned_rates(step: Any) -> str:
+    """Compare the device's learning rate in each step of nine epochs with the plan."""
+    found = rates_of_a_training(step, 36)
+    planned = [0.4 * 16 / 256 * step.rate_factor(number * 10 / 4) for number in range(36)]
+    worst = max(abs(one - other) for one, other in zip(found, planned))
+    if len(found) != 36 or worst > 1e-9:
+        raise CheckFailed(f"{len(found)} rates, which differ by up to {worst:.1e} from the plan")
+    return f"36 steps, from {found[0]:g} over {max(found):g} to {found[-1]:g}"
+
+
+def the_rate_is_scaled(step: Any) -> str:
+    """Look whether two replicas train with twice the learning rate."""
+    found, planned = max(rates_of_a_training(step, 4)), 0.4 * 32 / 256
+    if abs(found - planned) > 1e-9:
+        raise CheckFailed(f"the highest learning rate is {found:g} instead of {planned:g}")
+    return f"{found:g} for steps of 32 images, 0.4 for 256"
+
+
+CHECKS = (
+    holds(0, "biases and BatchNorm have no weight decay", groups_are_right),
+    holds(0, "the learning rate has a warm-up and three falls", rate_follows_the_plan),
+    reaches(0, "loss after 48 steps", at_most=2.1, measure=last_losses),
+    equal_losses(1, like=0),
+    holds(1, "the device's learning rate follows the plan", the_device_has_the_planned_rates),
+    equal_losses(2, like=1),
+    equal_losses(3, like=2),
+    reaches(3, "test accuracy", at_least=0.9, measure=lambda step: accuracy(step, 288), slow=True),
+    close_losses(4, like=3, relative=0.2, because="BatchNorm normalises micro-batches of 16"),
+    holds(5, "the learning rate grows with the batch", the_rate_is_scaled),
+    reaches(5, "test accuracy", at_least=0.8, measure=lambda step: accuracy(step, 144), slow=True),
+)

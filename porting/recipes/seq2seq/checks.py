@@ -1,0 +1,59 @@
+"""Padding and a port for each length change no loss; staying with a length changes the order, and all learn."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Any
+
+from porting.data.buckets import choose_buckets
+from porting.recipe_chain import CheckFailed, equal_losses, holds, reaches
+
+NUM_STEPS = 24
+
+# the lines that sort batches into runs
+MAX_CHANGED_LINES = {3: 14}
+
+
+def score_at_once(step: Any) -> float:
+    """Train for a moment and return BLEU."""
+    return float(step.train_and_test(120)[1])
+
+
+def score(step: Any) -> float:
+    """Train as the script does and return BLEU."""
+    return float(step.train_and_test(400)[1])
+
+
+def half_is_padding_with_one_length(step: Any) -> str:
+    """Count the padding for one length and for two."""
+    pairs = step.load_pairs()[0]
+    lengths = step.lengths_of(pairs)
+    one, two = (choose_buckets(lengths, number).report(lengths).padding_share for number in (1, 2))
+    found = f"padding is {one:.0%} of all places with one length, {two:.0%} with two"
+    if not (two < 0.25 and one > 0.4):
+        raise CheckFailed(found)
+    return found
+
+
+def few_changes_of_program(step: Any) -> str:
+    """Count in 200 batches how often the length is another one than before."""
+    pairs, _test_pairs, buckets = step.load_pairs()
+    batches = islice(step.make_batches(pairs, buckets), 200)
+    lengths = [buckets.bucket_of(max(step.lengths_of(batch))) for batch in batches]
+    num_changes = sum(one != another for one, another in zip(lengths, lengths[1:]))
+    if num_changes > 30:
+        raise CheckFailed(f"{num_changes} changes in 200 steps")
+    return f"{num_changes} changes in 200 steps"
+
+
+CHECKS = (
+    reaches(0, "BLEU soon", at_least=0.2, measure=score_at_once),
+    reaches(0, "BLEU", at_least=0.65, measure=score, slow=True),
+    equal_losses(1, like=0),
+    holds(1, "two lengths save most of the padding", half_is_padding_with_one_length),
+    equal_losses(2, like=1),
+    holds(3, "the program seldom changes", few_changes_of_program),
+    reaches(3, "last loss of 60", at_most=2.0, measure=lambda step: step.train(60)[-1], slow=True),
+    equal_losses(4, like=3),
+    reaches(4, "BLEU", at_least=0.55, measure=score, slow=True),
+)
