@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from porting.capture import StepGraph, capture_step
     from porting.compute_mode import ComputeMode
     from porting.diagnostics import Finding, PortingError, render
-    from porting.exports import export
+    from porting.exports import export, load_step
+    from porting.exports.compiling import compile_step
+    from porting.exports.dumps import dump_graph
     from porting.options import PortOptions
     from porting.planning import memory_report
     from porting.process import Instance, this_instance
@@ -46,9 +48,12 @@ __all__ = [
     "TrainingComparison",
     "capture_step",
     "compare_training",
+    "compile_step",
+    "dump_graph",
     "export",
     "fit",
     "load_chainer_npz",
+    "load_step",
     "masked_accuracy",
     "memory_report",
     "partition",
@@ -73,9 +78,12 @@ _MODULES = {
     "TrainingComparison": "porting.verify",
     "capture_step": "porting.capture",
     "compare_training": "porting.verify",
+    "compile_step": "porting.exports.compiling",
+    "dump_graph": "porting.exports.dumps",
     "export": "porting.exports",
     "fit": "porting.training_loop",
     "load_chainer_npz": "porting.adapters",
+    "load_step": "porting.exports",
     "masked_accuracy": "porting.adapters",
     "memory_report": "porting.planning",
     "partition": "porting.adapters",

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, NoReturn, Optional, Tuple
 
 import torch
 import torch.utils.data
 from torch.utils.data import BatchSampler, DistributedSampler, IterableDataset, RandomSampler, SequentialSampler
 
 from porting.adapters.fixed_batch import FixedBatchDataset
-from porting.adapters.instances import is_shared_out
+from porting.adapters.instances import Share, is_shared_out
 from porting.adapters.notices import notify
 from porting.diagnostics import BatchError, Finding, OptionError, Severity, caller_place
 from porting.options import PortOptions
@@ -84,7 +84,7 @@ def to_ipu_dataloader(
 
     Raises BatchError: B005 when there are fewer samples than one call takes; B004 (or B010, not countable) for
     `drop_last=False` with samples that do not divide. Raises OptionError (P002) for arguments that contradict each
-    other.
+    other, and for an order that instances which divide the samples would not agree on.
     """
     settings, ignored = _read_source(source, backend)
     own_batch_size = settings.get("batch_size")
@@ -109,7 +109,7 @@ def to_ipu_dataloader(
         ignored=tuple(ignored),
         instances=instances,
     )
-    _refuse_impossible(report, sizes, drop_last)
+    _refuse_impossible(report, sizes, dataset, drop_last)
     if drop_last is None:
         agreed = samples % own_batch_size if agreed_drop_last and own_batch_size and samples is not None else 0
         report = replace(report, findings=_note_dropped(report, dataset, agreed))
@@ -277,7 +277,20 @@ def _num_dividing(dataset: Any, settings: Dict[str, Any], backend_options: Any) 
     instances = int(backend_options.Distributed.numProcesses)
     if instances > 1 and (is_shared_out(dataset) or isinstance(settings.get("sampler"), DistributedSampler)):
         settings.setdefault("auto_distributed_partitioning", False)
-    return instances if settings.get("auto_distributed_partitioning", True) else 1
+    if instances == 1 or not settings.get("auto_distributed_partitioning", True):
+        return 1
+    if settings.get("shuffle") and not backend_options.exists("random_seed"):
+        _refuse_own_order(f"each of the {instances} instances would shuffle the samples in an order of its own", True)
+    if settings.get("sampler") is not None:
+        name = type(settings["sampler"]).__name__
+        _refuse_own_order(f"a `{name}` orders all samples, and each of the {instances} instances has a share", False)
+    return instances
+
+
+def _refuse_own_order(message: str, seed_helps: bool) -> NoReturn:
+    help = ["share the samples out in an order that all draw: `porting.partition(dataset, shuffle=True)`"]
+    help += ["or give all the same `PortOptions(seed=...)`"] if seed_helps else []
+    raise OptionError.of("P002", message=message, place=caller_place(), help=help)
 
 
 def _num_samples(dataset: Any, settings: Dict[str, Any], micro_batch: int) -> Optional[int]:
@@ -299,7 +312,7 @@ def _length(sized: Any) -> Optional[int]:
         return None
 
 
-def _refuse_impossible(report: LoaderReport, sizes: PortOptions, drop_last: Optional[bool]) -> None:
+def _refuse_impossible(report: LoaderReport, sizes: PortOptions, dataset: Any, drop_last: Optional[bool]) -> None:
     if report.samples is not None and not report.calls_per_epoch:
         raise BatchError.of(
             "B005",
@@ -315,7 +328,7 @@ def _refuse_impossible(report: LoaderReport, sizes: PortOptions, drop_last: Opti
             message=f"`drop_last=False`, but {_how_many_are_left(report)}",
             place=caller_place(),
             notes=("a static graph takes full batches only", _how_samples_are_grouped(sizes)),
-            help=_ways_to_lose_nothing(report, countable=countable),
+            help=_ways_to_lose_nothing(report, dataset, countable=countable),
         )
 
 
@@ -338,7 +351,7 @@ def _note_dropped(report: LoaderReport, dataset: Any, agreed: int) -> Tuple[Find
         notes.append(f"with `drop_last=True` and its own batch size, the loader dropped {agreed}")
     if isinstance(dataset, FixedBatchDataset):
         notes.append(f"the `FixedBatchDataset` was padded to batches of {dataset.batch_size}")
-    help = (*_ways_to_lose_nothing(report, countable=True), "or say `drop_last=True` if the loss is meant")
+    help = (*_ways_to_lose_nothing(report, dataset, countable=True), "or say `drop_last=True` if the loss is meant")
     message = f"{lost} of {report.samples} samples ({report.percent_lost:.3g} %) are dropped in every epoch"
     return (Finding("B006", message, place=caller_place(), notes=notes, help=help),)
 
@@ -361,11 +374,14 @@ def _how_many_are_left(report: LoaderReport) -> str:
     return f"{lost} of {report.samples} samples are left over when one call takes {size}"
 
 
-def _ways_to_lose_nothing(report: LoaderReport, *, countable: bool) -> Tuple[str, ...]:
+def _ways_to_lose_nothing(report: LoaderReport, dataset: Any, *, countable: bool) -> Tuple[str, ...]:
     if not countable:
         return ("load from a map-style dataset: `FixedBatchDataset` can pad its last batch",)
+    is_share = isinstance(dataset, Share)
+    batch_size = report.samples_per_call * (dataset.size if is_share else report.instances)
+    padded = f"FixedBatchDataset(dataset, batch_size={batch_size})"
     return (
-        f"pad the last batch: `FixedBatchDataset(dataset, batch_size={report.samples_per_call * report.instances})`",
+        f"pad the last batch: `{f'partition({padded})' if is_share else padded}`",
         f"or choose sizes whose product divides {report.samples}",
     )
 

@@ -125,6 +125,11 @@ class LossInForward(nn.Module):
         """What reports call the model: the name of its own class."""
         return type(self._loss_plan.model).__name__
 
+    @property
+    def _porting_model(self) -> nn.Module:
+        """The user's own module, which runs although it is no part of this one."""
+        return self._loss_plan.model
+
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Run the model and its loss; see the class."""
         plan = self._loss_plan
@@ -137,6 +142,14 @@ class LossInForward(nn.Module):
         """Make a view for inference: it shares everything and lets a model that has its own loss return without one."""
         view = copy.copy(self)
         view._loss_plan = replace(self._loss_plan, is_for_training=False)
+        return view
+
+    def for_backend(self, backend: Any) -> LossInForward:
+        """Make a view for another backend: it shares everything, and marks the loss as that one wants it."""
+        view = copy.copy(self)
+        view._loss_plan = replace(
+            self._loss_plan, identity_loss=backend.identity_loss, is_on_device=backend.isRunningOnIpu
+        )
         return view
 
     def loss_of(self, returned: Any) -> Any:

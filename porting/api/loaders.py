@@ -7,6 +7,7 @@ from typing import Any, Optional
 import torch
 
 from ..adapters import FixedBatchDataset, check_ignore_label, note_batchnorm, notify, to_ipu_dataloader
+from ..adapters.instances import Share
 from .parts import Parts
 
 __all__ = ["make_dataloader"]
@@ -17,6 +18,8 @@ def make_dataloader(parts: Parts, source: Any, *, training: bool, batch_size: Op
     if batch_size is None and (parts.options.micro_batch > 1 or not hasattr(source, "batch_size")):
         batch_size = parts.options.micro_batch
     dataset = source.dataset if isinstance(source, torch.utils.data.DataLoader) else source
+    if isinstance(dataset, Share):
+        dataset = dataset.dataset
     if isinstance(dataset, FixedBatchDataset) and dataset.num_padding and training:
         for finding in (check_ignore_label(parts.loss, dataset.ignore_label), note_batchnorm(parts.model)):
             if finding is not None:

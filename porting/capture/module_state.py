@@ -8,6 +8,7 @@ from typing import (
     Any,
     Callable,
     Dict,
+    Iterable,
     Iterator,
     List,
     Mapping,
@@ -149,6 +150,8 @@ def state_replaced(
     """
     modules = [(prefix, m) for prefix, m in _modules(model) if not isinstance(m, torch.jit.ScriptModule)]
     saved = [_Saved(prefix, m, _registries(m), dict(m.__dict__)) for prefix, m in modules]
+    # its parameters and buffers are the wrapper's
+    saved += [_Saved("", behind, {}, dict(behind.__dict__)) for behind in _modules_behind(model)]
     try:
         for entry in saved:
             for registry, originals in entry.registries.values():
@@ -160,6 +163,12 @@ def state_replaced(
     finally:
         for entry in saved:
             _restore(entry)
+
+
+def _modules_behind(model: nn.Module) -> List[nn.Module]:
+    """Return the module that a wrapper runs without having it as a part: its attributes are the user's, too."""
+    behind = getattr(model, "_porting_model", None)
+    return [behind] if isinstance(behind, nn.Module) and not isinstance(behind, torch.jit.ScriptModule) else []
 
 
 def _registries(module: nn.Module) -> Dict[str, Tuple[MutableMapping[str, Any], Dict[str, torch.Tensor]]]:
@@ -181,8 +190,27 @@ def _restore(entry: _Saved) -> None:
             del entry.module.__dict__[name]
 
 
-def _leftovers(entry: _Saved) -> Dict[str, DeviceTensor]:
-    return {name: value for name, value in entry.module.__dict__.items() if isinstance(value, DeviceTensor)}
+def _leftovers(entry: _Saved) -> Dict[str, object]:
+    """Return the attributes that `forward` has bound to a device tensor, or to a tuple, list or dictionary with one."""
+    # torch's recurrent layers list their own parameters anew in each `forward`
+    is_torchs = "_flat_weights" if isinstance(entry.module, nn.RNNBase) else None
+    return {
+        name: value
+        for name, value in entry.module.__dict__.items()
+        if name != is_torchs and value is not entry.attributes.get(name) and _device_tensor_in(value) is not None
+    }
+
+
+def _device_tensor_in(value: object) -> Optional[DeviceTensor]:
+    """Return the first device tensor in `value`, which may be nested: an LSTM's state is a tuple of two tensors."""
+    if isinstance(value, DeviceTensor):
+        return value
+    items: Iterable[object] = ()
+    if isinstance(value, Mapping):
+        items = value.values()
+    elif isinstance(value, (tuple, list)):
+        items = value
+    return next((tensor for tensor in map(_device_tensor_in, items) if tensor is not None), None)
 
 
 def _refuse_changes(entry: _Saved, replacements: Mapping[int, DeviceTensor]) -> None:
@@ -215,7 +243,7 @@ def _state_error(kind: str, name: str, current: object) -> CaptureError:
 
 
 def _report_leftovers(entry: _Saved, report: Callable[[Finding], None]) -> None:
-    leftovers: Dict[str, object] = dict(_leftovers(entry))
+    leftovers = _leftovers(entry)
     for registry, originals in entry.registries.values():
         leftovers.update((name, value) for name, value in registry.items() if name not in originals)
     computed_by_hooks = _attributes_of_hooks(entry.module)
@@ -243,4 +271,5 @@ def _leftover_finding(name: str, value: object) -> Finding:
 
 
 def _place_of(value: object) -> Optional[Place]:
-    return value.node.meta.get("place") if isinstance(value, DeviceTensor) else None
+    tensor = _device_tensor_in(value)
+    return tensor.node.meta.get("place") if tensor is not None else None

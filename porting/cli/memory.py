@@ -17,7 +17,7 @@ it gets the batch size if it has a parameter `batch_size`. Nothing is computed.
   $ porting memory train.py:make --batch 8
   memory of bow: 897 MB an IPU; micro-batch 8
   ...
-  fits: 21% of the fullest IPU, 18% to 25% by the uncertainty of the estimate
+  fits: 20% of the fullest IPU's memory (17% to 23%)
 
 exit status: 0 when it fits or may, 1 when it does not
 """

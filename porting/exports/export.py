@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from typing import Any, Dict, Optional, Tuple
 
 import torch
@@ -11,18 +12,23 @@ from torch import nn
 from ..adapters.labels import split_labels
 from ..api import to_ipu
 from ..api.batch_signature import BatchSignature
+from ..atomic_files import write_atomically
 from ..capture.dtypes import device_dtype
 from ..diagnostics import OptionError, caller_place
 from ..engines.executable import BuildRequest
 from ..options import PortOptions
 from ..simulator._graph.values_for_backward import keep_values_for_backward
+from .dumps import dump_graph
 from .exported_step import BatchRecord, ExportedStep
 from .step_file import Path
 
-__all__ = ["MODES", "capture", "export"]
+__all__ = ["MODES", "TRANSLATORS", "capture", "export"]
 
 MODES = ("training", "inference")
 """What a step can be exported for."""
+
+TRANSLATORS = ("capture", "onnx")
+"""What `export` can write."""
 
 
 def export(
@@ -35,12 +41,15 @@ def export(
     options: Optional[PortOptions] = None,
     mode: str = "training",
     weights: bool = True,
+    translator: str = "capture",
 ) -> ExportedStep:
     """Capture the step that `to_ipu(model, loss, optimizer=..., options=...)` would compile for `batch`, as a file.
 
     `batch` is a combined batch: the arguments of one call, with micro-batch x accumulation x replicas x iterations
     samples. Nothing is computed, compiled or trained; lazy modules get their parameters. As with `to_ipu`, a precision
     in which weights are halves converts the model's. Without `weights` the file holds their shapes only.
+    `translator` says what is written: "capture" the step, for `compile_step` and `porting compile`; "onnx" its forward
+    pass for other tools (extra `onnx`). Another is a NotImplementedError.
 
     Raises what `to_ipu` and compiling would, and ExecutableError E027 for a step that no file can hold.
 
@@ -50,8 +59,13 @@ def export(
     ...     print(export(nn.Linear(4, 2), nn.CrossEntropyLoss(), batch, f"{folder}/linear.step").batch)
     batch 8
     """
+    if translator not in TRANSLATORS:
+        raise NotImplementedError(f"Unsupported translator: {translator} (there are {', '.join(TRANSLATORS)})")
     step = capture(model, loss, batch, optimizer=optimizer, options=options, mode=mode)
-    step.save(path, weights=weights)
+    if translator == "onnx":
+        write_atomically(os.fspath(path), dump_graph(step, "onnx"))
+    else:
+        step.save(path, weights=weights)
     return step
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import textwrap
 from dataclasses import dataclass
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
+from .. import simulator
 from ..diagnostics import BatchError, Finding, OptionError, caller_place
 from ..lazy_modules import materialise_lazy_modules
 from ..options import PortOptions
@@ -131,10 +133,8 @@ class MemoryReport:
         for row in [header, *rows]:
             cells = [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:]))]
             lines.append("  ".join(cells).rstrip())
-        lines.append(
-            f"{self.verdict}: {self.share:.0%} of the fullest IPU, {self.low_bytes / self.target.memory_bytes:.0%} to "
-            f"{self.high_bytes / self.target.memory_bytes:.0%} by the uncertainty of the estimate"
-        )
+        low, high = (size / self.target.memory_bytes for size in (self.low_bytes, self.high_bytes))
+        lines.append(f"{self.verdict}: {self.share:.0%} of the fullest IPU's memory ({low:.0%} to {high:.0%})")
         if self.verdict != "fits":
             lines += _remedy_lines(self.remedies)
         return "\n".join(lines)
@@ -164,7 +164,9 @@ def memory_report(ported: Any, batch: Any, *, target: str = DEFAULT, mode: str =
     is_training = mode == "training"
     rows = options.samples_per_call if is_training else options.samples_per_inference_call
     args, kwargs = _micro_batch(batch, rows // options.micro_batch)
-    forward = parts.wrapped if is_training else parts.wrapped.for_inference()
+    # captured by the simulator's rules, whatever the backend of the port is
+    wrapped = parts.wrapped.for_backend(simulator)
+    forward = wrapped if is_training else wrapped.for_inference()
     materialise_lazy_modules(forward, args, kwargs)
     step = look_at_step(parts.model, forward, args, kwargs, options, mode=mode)
     layout = _layout(step, options, parts.optimizer, found)
@@ -248,7 +250,7 @@ def _remedy_lines(remedies: Sequence[Remedy]) -> List[str]:
     lines = ["what helps, in this order:       alone MB  with those before"]
     for remedy in remedies:
         lines.append(f"  {remedy.name:28} {_number(remedy.alone_bytes):>10} {_number(remedy.together_bytes):>14}")
-        lines.append(f"    {remedy.change}")
+        lines += textwrap.wrap(remedy.change, 76, initial_indent="    ", subsequent_indent="      ")
     return lines
 
 

@@ -28,6 +28,7 @@ from ..engines.direct_calls import direct_call
 from ..engines.graph_function import GraphFunction
 from ..options import PortOptions
 from ..simulator._graph.values_for_backward import keep_values_for_backward
+from ..simulator._tracing_state import tracing
 
 __all__ = ["Operation", "StepMemory", "Value", "look_at_step"]
 
@@ -193,6 +194,7 @@ def _captured(
                 *micro_batch,
                 mode=mode,
                 prints="unavailable",
+                around_forward=tracing,
                 host_features="ignored",
                 node_facts=lambda: {"pipeline_stage": place["stage"]},
             )

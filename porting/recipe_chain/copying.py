@@ -63,13 +63,20 @@ def _copy_file(recipe: Recipe, path: Path, folder: Path) -> Path:
 
 
 def _without_package(source: str, package: str) -> str:
-    """Let a program import its neighbours by their bare names.
+    r"""Let a program import its neighbours by their bare names.
 
     >>> _without_package("from porting.recipes.a.planes import Plane", "porting.recipes.a")
     'from planes import Plane'
-    >>> _without_package("from porting.recipes.a import planes", "porting.recipes.a")
-    'import planes'
+    >>> _without_package("from porting.recipes.a import (\n    planes,\n    tracks,\n)", "porting.recipes.a")
+    'import planes, tracks'
     """
-    name = re.escape(package)
-    source = re.sub(rf"^(\s*)from {name} import ", r"\1import ", source, flags=re.MULTILINE)
-    return re.sub(rf"\b{name}\.(?=\w)", "", source)
+    folder = rf"(?:{re.escape(package)}|\.)"
+    source = re.sub(rf"^(\s*)from {folder} import \(([^)]*)\)", _as_one_line, source, flags=re.MULTILINE)
+    source = re.sub(rf"^(\s*)from {folder} import ", r"\1import ", source, flags=re.MULTILINE)
+    source = re.sub(r"^(\s*)from \.(?=\w)", r"\1from ", source, flags=re.MULTILINE)
+    return re.sub(rf"\b{re.escape(package)}\.(?=\w)", "", source)
+
+
+def _as_one_line(match: re.Match[str]) -> str:
+    names = [name.strip() for name in match[2].split(",")]
+    return f"{match[1]}import {', '.join(filter(None, names))}"

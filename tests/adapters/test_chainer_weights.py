@@ -78,7 +78,13 @@ def test_the_model_is_found_in_the_snapshot_of_a_trainer(random, file):
 
 
 def test_lenet5_computes_what_it_did(random, file):
-    shapes = {"conv1": (6, 1, 5, 5), "conv2": (16, 6, 5, 5), "conv3": (120, 16, 4, 4), "fc4": (84, 120), "fc5": (10, 84)}
+    shapes = {
+        "conv1": (6, 1, 5, 5),
+        "conv2": (16, 6, 5, 5),
+        "conv3": (120, 16, 4, 4),
+        "fc4": (84, 120),
+        "fc5": (10, 84),
+    }
     arrays = {f"{link}/W": 0.2 * float32(random, *shape) for link, shape in shapes.items()}
     arrays.update({f"{link}/b": float32(random, shape[0]) for link, shape in shapes.items()})
     chainer.save_npz(file, arrays)
@@ -282,8 +288,9 @@ def test_a_damaged_file_gives_an_error_or_the_right_weights(tmp_path_factory, da
 
     try:
         load_chainer_npz(file, model, names=MUSHROOM_NAMES)
+        code = ""
     except PortingError as error:
-        assert error.finding.code in ("F001", "K002")
-    else:
-        assert np.array_equal(model[0].weight.detach().numpy(), arrays["l1/W"])
-        assert np.array_equal(model[4].bias.detach().numpy(), arrays["l3/b"])
+        code = error.finding.code
+
+    is_loaded = np.array_equal(model[0].weight.detach().numpy(), arrays["l1/W"])
+    assert code in ("F001", "K002") if not is_loaded else code == ""

@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+from torch.utils.data import DataLoader, DistributedSampler, RandomSampler, TensorDataset
 
 import porting.simulator as simulator
 from porting import FixedBatchDataset, PortingError, partition, sum_over_instances
@@ -149,6 +149,29 @@ def test_the_report_counts_the_samples_of_all_instances():
 
     assert (loader.report.calls_per_epoch, loader.report.samples_lost_per_epoch) == (2, 3)
     assert len(list(loader)) == loader.report.calls_per_epoch
+
+
+def test_a_share_is_told_to_be_padded_before_it_is_taken():
+    with pytest.warns(UserWarning, match=r"`partition\(FixedBatchDataset\(dataset, batch_size=4\)\)`"):
+        to_ipu_dataloader(partition(range(5), 0, 2), options_of(0, 2), backend=simulator, batch_size=2)
+
+
+def test_instances_that_shuffle_need_a_seed_that_makes_them_agree():
+    dataset, options = TensorDataset(torch.arange(8)), options_of(0, 2)
+
+    with pytest.raises(PortingError, match="an order of its own"):
+        to_ipu_dataloader(dataset, options, backend=simulator, batch_size=2, shuffle=True)
+    loader = to_ipu_dataloader(dataset, options.randomSeed(0), backend=simulator, batch_size=2, shuffle=True)
+
+    assert len(loader) == 2
+
+
+def test_a_sampler_of_all_samples_is_refused_where_instances_have_a_share_each():
+    dataset = TensorDataset(torch.arange(8))
+    source = DataLoader(dataset, batch_size=2, sampler=RandomSampler(dataset))
+
+    with pytest.raises(PortingError, match="a `RandomSampler` orders all samples"):
+        to_ipu_dataloader(source, options_of(0, 2), backend=simulator)
 
 
 def test_too_few_samples_for_all_instances_are_refused():

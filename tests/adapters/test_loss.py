@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 from collections import namedtuple
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -584,3 +585,20 @@ def test_a_model_wrapped_for_the_device_already_is_refused(net, wrap, poptorch):
 
     with pytest.raises(OptionError, match="wrapped for training on a device already"):
         wrap(net, F.cross_entropy)
+
+
+def test_a_view_for_another_backend_marks_the_loss_as_that_one_does(poptorch):
+    seen = []
+
+    def identity_loss(loss, reduction):
+        seen.append(reduction)
+        return loss
+
+    other = SimpleNamespace(identity_loss=identity_loss, isRunningOnIpu=lambda: False)
+    wrapped = LossInForward(Net(), nn.CrossEntropyLoss(), backend=poptorch)
+
+    view = wrapped.for_backend(other)
+
+    assert torch.equal(view(X, Y)[1], wrapped(X, Y)[1])
+    assert seen == ["none"]
+    assert view.state_dict().keys() == wrapped.state_dict().keys()

@@ -6,7 +6,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import porting.simulator as poptorch
-from porting import FixedBatchDataset, PortOptions, to_ipu
+from porting import FixedBatchDataset, PortOptions, partition, to_ipu
 from porting.adapters import PortingWarning
 from porting.diagnostics import BatchError
 
@@ -133,6 +133,13 @@ def test_padding_that_the_loss_does_not_ignore_is_an_error(port, samples):
 
     with pytest.raises(BatchError, match="B007"):
         ported.dataloader(FixedBatchDataset(samples, 50), batch_size=50)
+
+
+def test_padding_is_looked_at_within_the_share_of_an_instance(port, samples):
+    ported = port(loss=nn.CrossEntropyLoss(ignore_index=-1))
+
+    with pytest.raises(BatchError, match="B007"):
+        ported.dataloader(partition(FixedBatchDataset(samples, 50), 0, 2), batch_size=25)
 
 
 def test_padding_in_front_of_batchnorm_is_reported(port, samples):

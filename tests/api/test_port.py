@@ -373,3 +373,22 @@ def test_gradients_are_clipped_as_before_a_step_on_the_host(make_model, batches)
 def test_clipping_without_an_optimizer_is_refused(make_model):
     with pytest.raises(OptionError, match="`max_grad_norm` is given without an optimizer"):
         to_ipu(make_model(), F.cross_entropy, max_grad_norm=1.0)
+
+
+def test_state_that_a_model_keeps_for_its_next_call_is_warned_of(caplog):
+    class Stateful(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.LSTM(4, 4, batch_first=True)
+            self.state = None
+
+        def forward(self, x):
+            output, self.state = self.layer(x, self.state)
+            return output
+
+    model, x = Stateful(), torch.rand(2, 3, 4)
+
+    to_ipu(model, nn.MSELoss())(x, x)
+
+    assert "C014: `forward` keeps a tensor in `self.state`, where it does not stay" in caplog.text
+    assert model.state is None

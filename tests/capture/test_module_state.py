@@ -237,3 +237,33 @@ def test_hooks_that_compute_a_weight_leave_no_warning():
     graph = capture_step(model, [torch.ones(1, 4)], mode="inference")
 
     assert graph.findings == ()
+
+
+class Stateful(nn.Module):
+    """Keeps the state of its LSTM, a tuple of two tensors, for the next call."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.LSTM(4, 4, batch_first=True)
+        self.state = None
+
+    def forward(self, x):
+        output, self.state = self.layer(x, self.state)
+        return output
+
+
+def test_a_tuple_of_tensors_left_on_the_module_is_warned_of_and_removed():
+    model = Stateful()
+
+    graph = capture_step(model, [torch.ones(2, 3, 4)], mode="inference")
+
+    (finding,) = graph.findings
+    assert finding.code == "C014"
+    assert "self.state" in finding.message
+    assert model.state is None
+
+
+def test_the_own_list_of_weights_of_a_recurrent_layer_is_no_leftover():
+    graph = capture_step(nn.LSTM(4, 4, batch_first=True), [torch.ones(2, 3, 4)], mode="inference")
+
+    assert graph.findings == ()

@@ -44,7 +44,18 @@ def test_a_step_that_does_not_fit_has_status_1_and_remedies(target, capsys):
 
 
 def test_stages_and_recomputation_are_taken_from_the_line(target, capsys):
-    line = ["memory", f"{target}:make", "--stages", "2=1", "--accumulation", "3", "--recompute", "0", "--format", "json"]
+    line = [
+        "memory",
+        f"{target}:make",
+        "--stages",
+        "2=1",
+        "--accumulation",
+        "3",
+        "--recompute",
+        "0",
+        "--format",
+        "json",
+    ]
 
     assert main(line) == 0
 

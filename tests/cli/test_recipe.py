@@ -76,8 +76,8 @@ def test_a_long_summary_is_wrapped_in_a_terminal(chain, capsys, monkeypatch):
     main(["recipe", "list"])
 
     assert capsys.readouterr().out.splitlines()[-2:] == [
-        "  1  more   A bit more than what there is",
-        "            room for in one line",
+        "  1  more   A bit more than what there",
+        "            is room for in one line",
     ]
 
 

@@ -14,6 +14,7 @@ from porting import PortOptions, to_ipu
 from porting.diagnostics import ExecutableError, OptionError
 from porting.executables.key import executable_key
 from porting.exports import capture, export, load_step
+from porting.exports.dumps import dump_graph
 
 
 def digest(step):
@@ -162,3 +163,21 @@ def test_the_key_is_that_of_a_ported_model(parts, monkeypatch):
 
     ordered = order_computation(step.graph, ComputationOrder.of("chen"))
     assert keys == [executable_key(ordered, step.request, engine="auto").digest]
+
+
+def test_an_unknown_translator_is_said_to_be_unsupported(parts, tmp_path):
+    model, loss, batch, _optimizer = parts
+
+    with pytest.raises(NotImplementedError, match="Unsupported translator: ch2o"):
+        export(model, loss, batch, tmp_path / "model.step", translator="ch2o")
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_onnx_translator_writes_what_the_dump_is(parts, tmp_path):
+    pytest.importorskip("onnx")
+    model, loss, batch, _optimizer = parts
+
+    step = export(model, loss, batch, tmp_path / "model.onnx", translator="onnx")
+
+    assert (tmp_path / "model.onnx").read_bytes() == dump_graph(step, "onnx")

@@ -18,6 +18,7 @@ from porting.models import FAMILIES, Family, build, load
 SMALL: Mapping[str, Tuple[str, Mapping[str, Any]]] = {
     "bert": ("toy", {}),
     "cnn": ("digits", {}),
+    "dcgan": ("small", {"hidden": 5, "bottom": 1, "channels": 16}),
     "fashion_cnn": ("small", {}),
     "gpt": ("small", {"num_layers": 1, "width": 8, "num_heads": 2, "length": 6, "vocabulary": 11}),
     "lenet5": ("mnist", {}),

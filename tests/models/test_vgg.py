@@ -90,7 +90,7 @@ def test_dropout_acts_before_the_last_two_layers_and_in_training_only():
 def test_an_untrained_network_keeps_the_size_of_its_signals():
     found = outputs_of_parts(build("vgg16", **{**NARROW, "channels": (16, 32, 64, 64, 64)}), torch.randn(4, 3, 64, 64))
 
-    assert all(0.1 < float(output.square().mean().sqrt()) < 10 for output in found)
+    assert all(0.1 < output.square().mean().sqrt().item() < 10 for output in found)
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,12 @@ def ported_gpt(*, batch=4, optimizer=torch.optim.Adam, layers=4, width=64, lengt
     if options.precision == "float16":
         model.half()  # without the note that it was converted
     ported = to_ipu(
-        model, gpt.loss, optimizer=optimizer(model.parameters(), lr=0.01), options=options, device="sim", returns=["loss"]
+        model,
+        gpt.loss,
+        optimizer=optimizer(model.parameters(), lr=0.01),
+        options=options,
+        device="sim",
+        returns=["loss"],
     )
     tokens = torch.zeros(options.samples_per_call, length, dtype=torch.int64)
     return ported, (tokens, tokens)
@@ -167,7 +172,7 @@ def test_an_unknown_target_mode_or_module_is_refused():
     assert codes_of(lambda: memory_report(ported, batch, mode="both")) == "P002"
 
 
-# -- published figures: released configurations of the vendor, and figures that were measured ------------------------------
+# -- published figures: released configurations of the vendor, and what was measured ----------------------------------
 
 
 def ported_bert(*, batch, length, layers=12, width=768, heads=12, optimizer=None, **options):

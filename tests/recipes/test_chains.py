@@ -14,6 +14,7 @@ import pytest
 from porting.cli.main import _build_parser
 from porting.diagnostics import PortingError
 from porting.recipe_chain import Check, Recipe, RecipeStep, Steps, read_checks, read_recipes, run_check
+from porting.recipe_chain.copying import copy_recipe
 from porting.recipe_chain.running import EXTRA_OF_MODULE
 from tests.docs.page_blocks import blocks_of, commands_of, run, without_measures
 
@@ -164,6 +165,16 @@ def test_a_step_says_in_a_line_what_it_changes(recipe, step):
 @each_recipe
 def test_the_recipe_says_in_a_line_what_it_shows(recipe):
     assert 10 < len(recipe.summary) <= 110
+
+
+@each_recipe
+def test_a_copy_imports_its_own_files_only(recipe, tmp_path):
+    files = copy_recipe(recipe, tmp_path / "copy")
+
+    programs = [(tmp_path / "copy" / file).read_text(encoding="utf-8") for file in files if file.suffix == ".py"]
+    assert [text for text in programs if re.search(rf"porting\.recipes\.{recipe.name}\b|from \.", text)] == []
+    for text in programs:
+        compile(text, "<copy>", "exec")
 
 
 # -- the story -------------------------------------------------------------------------------------------------------

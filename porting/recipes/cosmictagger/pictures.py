@@ -1,4 +1,4 @@
-"""The pictures of the story: losses of plain and ported training, an event as it is seen, and what an IPU would hold."""
+"""The pictures of the story: losses of plain and ported training, an event, and what an IPU would have to hold."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from porting.recipes.cosmictagger import step_0_plain, step_6_memory_look, step_
 
 NUM_STEPS = 160
 PARTS = {
-    "weights, gradients, optimizer": ("weight_bytes", "gradient_bytes", "optimizer_bytes"),
+    "weights, gradients, optimizer": ("weight_bytes", "buffer_bytes", "accumulator_bytes", "optimizer_bytes"),
     "kept for the backward pass": ("kept_bytes", "recomputed_bytes"),
     "the rest": ("temporary_bytes", "input_bytes", "code_bytes"),
 }

@@ -70,7 +70,7 @@ def make_snapshot(seed: int = 0) -> Arrays:
     arrays["updater/optimizer:main/predictor/fc4/W/m"] = np.zeros((10, 64), np.float32)
     features = np.c_[_features(images.numpy(), arrays), np.ones(len(images))]
     wanted = 6.0 * np.eye(10)[labels.numpy()]
-    fitted = np.linalg.solve(features.T @ features + 0.1 * np.eye(features.shape[1]), features.T @ wanted)
+    fitted = np.linalg.solve(features.T @ features + 30.0 * np.eye(features.shape[1]), features.T @ wanted)
     arrays[f"{PREFIX}fc4/W"] = fitted[:-1].T.astype(np.float32)
     arrays[f"{PREFIX}fc4/b"] = fitted[-1].astype(np.float32)
     return arrays

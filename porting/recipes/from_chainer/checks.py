@@ -1,4 +1,4 @@
-"""Loaded weights compute what Chainer's definitions say, training goes on from there, and the device changes nothing."""
+"""Loaded weights compute what Chainer's definitions say, on the host and on the device, and training goes on."""
 
 from __future__ import annotations
 

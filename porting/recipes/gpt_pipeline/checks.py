@@ -60,9 +60,8 @@ def small_model_fits(step: Any) -> str:
 
 def half_takes_less(step: Any) -> str:
     """Check that weights in half precision take half of what they took."""
-    model = step.make_model()
-    full = step.look(model, step.OPTIONS.replace(precision="float32"))
-    half = step.look(model.half(), step.OPTIONS)
+    full = step.look(step.make_model().float(), step.OPTIONS.replace(precision="float32"))
+    half = step.look(step.make_model(), step.OPTIONS)
     share = half.ipus[0].weight_bytes / full.ipus[0].weight_bytes
     if share != 0.5:
         raise CheckFailed(f"{share:.2f} of it")

@@ -16,8 +16,9 @@ NUM_WORDS = 8
 LENGTH = 16
 STAGES = {"blocks.1": 1, "blocks.2": 2, "blocks.3": 3, "head": 0}
 KEPT = [f"blocks.{number}" for number in range(4)]
-BATCHES = {"micro_batch": 4, "accumulation": 10, "output_mode": "all"}
-OPTIONS = porting.PortOptions(**BATCHES, stages=STAGES, recompute=KEPT, precision="float16")
+OPTIONS = porting.PortOptions(
+    micro_batch=4, accumulation=10, output_mode="all", stages=STAGES, recompute=KEPT, precision="float16"
+)
 
 
 def load_text() -> Tuple[TensorDataset, TensorDataset, float]:
@@ -30,7 +31,7 @@ def load_text() -> Tuple[TensorDataset, TensorDataset, float]:
 
 def make_model() -> gpt.GPT:
     """Make a transformer of four blocks, whose head uses the weight of the embedding again."""
-    return gpt.build("small", num_layers=4, width=32, num_heads=4, length=LENGTH, vocabulary=NUM_WORDS)
+    return gpt.build("small", num_layers=4, width=32, num_heads=4, length=LENGTH, vocabulary=NUM_WORDS).half()
 
 
 def look(model: gpt.GPT, options: porting.PortOptions) -> Any:

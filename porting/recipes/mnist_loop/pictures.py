@@ -25,7 +25,7 @@ def _draw_digits(path: Path, *, num_rows: int = 3, num_columns: int = 12) -> Pat
     figure = Figure(figsize=(num_columns / 2, num_rows / 2))
     FigureCanvasAgg(figure)
     axes = figure.add_axes((0, 0, 1, 1))
-    axes.imshow(sheet, cmap="gray_r", interpolation="nearest")
+    axes.imshow(sheet.numpy(), cmap="gray_r", interpolation="nearest")
     axes.axis("off")
     figure.savefig(path, dpi=60, pil_kwargs={"optimize": True})
     return path

@@ -10,8 +10,8 @@ NUM_STEPS = 2 * 48
 ALL_STEPS = 10 * 48
 MIN_ACCURACY = 0.92
 
-# a loop becomes two functions that `fit` calls
-MAX_CHANGED_LINES = {2: 16, 3: 14}
+# training and test become calls; a loop becomes two functions that `fit` calls
+MAX_CHANGED_LINES = {2: 18, 3: 14}
 
 
 def last_accuracy(step: Any) -> float:

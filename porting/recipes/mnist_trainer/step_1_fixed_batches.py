@@ -15,6 +15,7 @@ from porting.models import mlp
 
 BATCH_SIZE = 128
 NUM_EPOCHS = 10
+Row = Tuple[float, ...]
 HEADER = "epoch   main/loss   test/loss   main/accuracy   test/accuracy"
 
 
@@ -62,9 +63,7 @@ def train(num_steps: int) -> List[float]:
     return train_and_log(num_epochs=-(-num_steps // 48))[0][:num_steps]
 
 
-def train_and_log(
-    num_epochs: int = NUM_EPOCHS, data: Optional[str] = None
-) -> Tuple[List[float], List[Sequence[float]]]:
+def train_and_log(num_epochs: int = NUM_EPOCHS, data: Optional[str] = None) -> Tuple[List[float], List[Row]]:
     """Train; return the losses of all steps, and the log: a row for each epoch, as in the header."""
     torch.manual_seed(0)
     train_set, test_set = load_digits(data)
@@ -74,7 +73,7 @@ def train_and_log(
     model, criterion = make_model(), nn.CrossEntropyLoss()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
     rows: List[Tuple[int, float, float]] = []
-    log: List[Sequence[float]] = []
+    log: List[Row] = []
 
     for epoch in range(1, num_epochs + 1):
         first = len(rows)

@@ -15,6 +15,7 @@ from porting.models import mlp
 
 BATCH_SIZE = 128
 NUM_EPOCHS = 10
+Row = Tuple[float, ...]
 HEADER = "epoch   main/loss   test/loss   main/accuracy   test/accuracy"
 
 
@@ -61,9 +62,7 @@ def train(num_steps: int) -> List[float]:
     return train_and_log(num_epochs=-(-num_steps // 48))[0][:num_steps]
 
 
-def train_and_log(
-    num_epochs: int = NUM_EPOCHS, data: Optional[str] = None
-) -> Tuple[List[float], List[Sequence[float]]]:
+def train_and_log(num_epochs: int = NUM_EPOCHS, data: Optional[str] = None) -> Tuple[List[float], List[Row]]:
     """Train; return the losses of all steps, and the log: a row for each epoch, as in the header."""
     torch.manual_seed(0)
     train_set, test_set = load_digits(data)
@@ -75,7 +74,7 @@ def train_and_log(
     metrics = {"accuracy": porting.masked_accuracy}
     ported = porting.to_ipu(model, criterion, optimizer=optimizer, metrics=metrics)
     rows: List[Tuple[int, float, float]] = []
-    log: List[Sequence[float]] = []
+    log: List[Row] = []
 
     def keep(returned: Any) -> None:
         _logits, loss, values = returned

@@ -15,6 +15,7 @@ from porting.models import mlp
 
 BATCH_SIZE = 128
 NUM_EPOCHS = 10
+Row = Tuple[float, ...]
 HEADER = "epoch   main/loss   test/loss   main/accuracy   test/accuracy"
 
 
@@ -61,9 +62,7 @@ def train(num_steps: int) -> List[float]:
     return train_and_log(num_epochs=-(-num_steps // 48))[0][:num_steps]
 
 
-def train_and_log(
-    num_epochs: int = NUM_EPOCHS, data: Optional[str] = None
-) -> Tuple[List[float], List[Sequence[float]]]:
+def train_and_log(num_epochs: int = NUM_EPOCHS, data: Optional[str] = None) -> Tuple[List[float], List[Row]]:
     """Train; return the losses of all steps, and the log: a row for each epoch, as in the header."""
     torch.manual_seed(0)
     train_set, test_set = load_digits(data)
@@ -78,7 +77,7 @@ def train_and_log(
     loader, test_loader = ported.dataloader(loader), ported.dataloader(padded)
     ported.compile(torch.zeros(options.samples_per_call, 784), torch.zeros(options.samples_per_call, dtype=torch.int64))
     rows: List[Tuple[int, float, float]] = []
-    log: List[Sequence[float]] = []
+    log: List[Row] = []
 
     def keep(returned: Any) -> None:
         _logits, loss, values = returned

@@ -91,4 +91,5 @@ if __name__ == "__main__":
     parsed = arguments.parse_args()
     losses, test_loss, entropy = train_and_test(parsed.steps, parsed.data)
     print(f"loss {losses[0]:.4f} -> {losses[-1]:.4f}")
-    print(f"test perplexity {math.exp(test_loss):.3f}, the least possible {math.exp(entropy):.3f}")
+    least = "" if math.isnan(entropy) else f", the least possible {math.exp(entropy):.3f}"
+    print(f"test perplexity {math.exp(test_loss):.3f}{least}")

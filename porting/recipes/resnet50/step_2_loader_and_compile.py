@@ -94,7 +94,7 @@ def train_and_test(num_steps: int, setup: Setup = Setup()) -> History:
         history.rates.append(ported.optimizer.param_groups[0]["lr"])
         scheduler.step()
 
-    images, labels = load_images(setup, num_images=256, seed=1).tensors
+    images, labels = load_images(setup, num_images=min(256, setup.num_images), seed=1).tensors
     model.eval()
     with torch.no_grad():
         logits = model(images)

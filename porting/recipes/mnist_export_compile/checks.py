@@ -1,0 +1,130 @@
+"""Padding changes no loss, nor do the device and a computation order; and three processes hand over the executable."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any, List, Tuple
+
+import torch
+
+import porting
+from porting.models import mlp
+from porting.recipe_chain import CheckFailed, equal_losses, holds, reaches
+
+# two sweeps of 13 batches, so that the padded one at the end is in it
+NUM_STEPS = 26
+
+MAX_CHANGED_LINES = {4: 60}  # the flags, and what they do
+
+QUICK = ("--unit", "100", "--iterations", "26", "--noplot")
+MOST_DIFFERENT = 1e-4
+
+
+def accuracy(step: Any) -> float:
+    """Train a small network for the twenty sweeps and return the share of test digits recognised."""
+    return float(step.train_and_test(step.parse_arguments(["--unit", "100"]))[1])
+
+
+def run(step: Any, folder: Path, *flags: str) -> Tuple[str, str]:
+    """Run the program as a process of its own; return what it printed and what it said."""
+    command = [sys.executable, step.__file__, *QUICK, *flags]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=500)
+    if done.returncode:
+        raise CheckFailed(f"{' '.join(flags)} ended with {done.returncode}: {done.stderr.strip().splitlines()[-1:]}")
+    return done.stdout, done.stderr
+
+
+def losses_in(folder: Path) -> List[float]:
+    """Read the losses that the program has written."""
+    return [float(line) for line in (folder / "result" / "log.txt").read_text(encoding="utf-8").split()]
+
+
+def flags_work(step: Any) -> str:
+    """Train on random numbers, and go on from the weights."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        run(step, folder, "--use-fake-data")
+        first = losses_in(folder)
+        run(step, folder, "--use-fake-data", "--resume", "result/model.pt")
+        if not losses_in(folder)[0] < first[0]:
+            raise CheckFailed("training does not go on from the weights")
+    return f"loss {first[0]:.2f} -> {first[-1]:.2f}, then it goes on"
+
+
+def padding_is_ignored(step: Any) -> str:
+    """Compare the loss of a padded batch with that of its real samples, and their gradients."""
+    torch.manual_seed(0)
+    model, images = mlp.build(sizes=(784, 20, 10)), torch.rand(50, 784)
+    labels = torch.randint(10, (50,))
+    padded = torch.cat([images, images[:1].expand(50, -1)])
+    ignored = torch.cat([labels, torch.full((50,), step.IGNORED)])
+    gradients = []
+    for inputs, targets in ((images, labels), (padded, ignored)):
+        model.zero_grad()
+        torch.nn.CrossEntropyLoss(ignore_index=step.IGNORED)(model(inputs), targets).backward()
+        gradients.append(torch.cat([weight.grad.flatten() for weight in model.parameters() if weight.grad is not None]))
+    difference = float((gradients[0] - gradients[1]).abs().max())
+    if difference > MOST_DIFFERENT:
+        raise CheckFailed(f"gradients differ by {difference:.1e}")
+    return f"gradients differ by {difference:.1e}"
+
+
+def batch_is_recorded(step: Any) -> str:
+    """Export a step and read the file."""
+    with tempfile.TemporaryDirectory() as name:
+        path = str(Path(name) / "mlp.step")
+        step.main([*QUICK, "--batchsize", "50", "--export", path])
+        batch = porting.load_step(path).batch
+    if batch.micro != 50:
+        raise CheckFailed(f"the file says {batch}")
+    return str(batch)
+
+
+def batch_is_checked(step: Any) -> str:
+    """Export a step as a process of its own, and ask for another batch than it was exported for."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        printed, _said = run(step, folder, "--export", "mlp.step")
+        command = [sys.executable, "-m", "porting", "compile", "mlp.step", "--batch", "64", "--engine", "replay"]
+        refused = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=200)
+        exported = porting.load_step(folder / "mlp.step")
+    if "E025" not in refused.stderr or refused.returncode == 0:
+        raise CheckFailed(f"another batch is not refused: {refused.stderr}")
+    return f"{printed.strip()}; another batch is E025; {len(exported.graph.graph.nodes)} operators"
+
+
+def three_processes(step: Any) -> str:
+    """Export, compile and train in processes of their own; compare the losses with those of this process."""
+    expected = step.train(NUM_STEPS)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        run(step, folder, "--export", "mlp.step")
+        printed, _said = run(step, folder, "--compile", "mlp.step")
+        _printed, said = run(step, folder)
+        losses = losses_in(folder)
+    if "loaded from the cache" not in said:
+        raise CheckFailed(f"the third process did not find the executable: {printed} {said}")
+    difference = max(abs(one - other) / abs(one) for one, other in zip(expected, losses))
+    if difference > MOST_DIFFERENT:
+        raise CheckFailed(f"losses differ by {difference:.1e}")
+    return f"{printed.strip()}; loaded from the cache; losses differ by {difference:.1e}"
+
+
+CHECKS = (
+    reaches(0, "test accuracy", at_least=0.9, measure=accuracy),
+    holds(0, "the flags work", flags_work, slow=True),
+    equal_losses(1, like=0),
+    holds(1, "padding has no gradient", padding_is_ignored),
+    equal_losses(2, like=1),
+    reaches(2, "test accuracy", at_least=0.9, measure=accuracy),
+    equal_losses(3, like=2),
+    equal_losses(4, like=3),
+    holds(4, "the exported batch is recorded", batch_is_recorded),
+    holds(4, "another batch is refused", batch_is_checked, slow=True),
+    holds(4, "the third process trains with the executable of the second", three_processes, slow=True),
+)

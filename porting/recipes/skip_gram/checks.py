@@ -1,0 +1,26 @@
+"""All steps have equal losses, and their word vectors recover the planted topics."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from porting.models import skip_gram
+from porting.recipe_chain import equal_losses, reaches
+
+# the programs train whole epochs: what is computed anyway is compared
+NUM_STEPS = 200
+
+
+def recovery(step: Any) -> float:
+    """Train an epoch and return how many of the nearest words have the same topic."""
+    _losses, vectors = step.train_and_look(1)
+    return skip_gram.topic_recovery(vectors, step.load_text()[2])
+
+
+CHECKS = (
+    reaches(0, "share of nearest words with the same topic", at_least=0.95, measure=recovery),
+    equal_losses(1, like=0),
+    equal_losses(2, like=1),
+    equal_losses(3, like=2),
+    reaches(3, "share of nearest words with the same topic", at_least=0.95, measure=recovery),
+)
