@@ -22,9 +22,10 @@ if TYPE_CHECKING:
     from porting.capture import StepGraph, capture_step
     from porting.compute_mode import ComputeMode
     from porting.diagnostics import Finding, PortingError, render
-    from porting.exports import export, load_step
+    from porting.exports import load_step
     from porting.exports.compiling import compile_step
     from porting.exports.dumps import dump_graph
+    from porting.exports.export import export
     from porting.options import PortOptions
     from porting.planning import memory_report
     from porting.process import Instance, this_instance

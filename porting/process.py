@@ -1,11 +1,12 @@
-"""What this process knows of its surroundings: which of several processes it is, and how many cores it may use."""
+"""What a process knows of its surroundings: which of several it is, how many cores it may use; and how it leaves."""
 
 from __future__ import annotations
 
+import atexit
 import os
 from dataclasses import dataclass
 
-__all__ = ["Instance", "this_instance", "usable_cores"]
+__all__ = ["Instance", "leave_group_at_exit", "this_instance", "usable_cores"]
 
 # who starts processes tells each which one it is and how many there are, altogether and on its machine
 _LAUNCHERS = (
@@ -47,3 +48,18 @@ def usable_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def leave_group_at_exit() -> None:
+    """Let the process leave torch's process group when it ends, unless it has by then.
+
+    Gloo's threads are still at work otherwise while the interpreter goes, and now and then that ends in an abort.
+    """
+    atexit.register(_leave_group)
+
+
+def _leave_group() -> None:
+    from torch import distributed
+
+    if distributed.is_initialized():
+        distributed.destroy_process_group()

@@ -280,17 +280,17 @@ def _num_dividing(dataset: Any, settings: Dict[str, Any], backend_options: Any) 
     if instances == 1 or not settings.get("auto_distributed_partitioning", True):
         return 1
     if settings.get("shuffle") and not backend_options.exists("random_seed"):
-        _refuse_own_order(f"each of the {instances} instances would shuffle the samples in an order of its own", True)
+        message = f"each of the {instances} instances would shuffle the samples in an order of its own"
+        _refuse_own_order(message, "or give all the same `PortOptions(seed=...)`")
     if settings.get("sampler") is not None:
         name = type(settings["sampler"]).__name__
-        _refuse_own_order(f"a `{name}` orders all samples, and each of the {instances} instances has a share", False)
+        _refuse_own_order(f"a `{name}` orders all samples, and each of the {instances} instances has a share of them")
     return instances
 
 
-def _refuse_own_order(message: str, seed_helps: bool) -> NoReturn:
-    help = ["share the samples out in an order that all draw: `porting.partition(dataset, shuffle=True)`"]
-    help += ["or give all the same `PortOptions(seed=...)`"] if seed_helps else []
-    raise OptionError.of("P002", message=message, place=caller_place(), help=help)
+def _refuse_own_order(message: str, *other_ways: str) -> NoReturn:
+    way = "share the samples out in an order that all draw: `porting.partition(dataset, shuffle=True)`"
+    raise OptionError.of("P002", message=message, place=caller_place(), help=(way, *other_ways))
 
 
 def _num_samples(dataset: Any, settings: Dict[str, Any], micro_batch: int) -> Optional[int]:

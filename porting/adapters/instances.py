@@ -13,7 +13,7 @@ import torch
 import torch.utils.data
 
 from porting.diagnostics import BatchError, DeviceError, OptionError, caller_place
-from porting.process import this_instance
+from porting.process import leave_group_at_exit, this_instance
 
 __all__ = ["Share", "partition", "sum_over_instances"]
 
@@ -147,6 +147,7 @@ def sum_over_instances(values: Any) -> torch.Tensor:
     distributed = torch.distributed
     if not distributed.is_initialized() and os.environ.get("MASTER_ADDR"):
         distributed.init_process_group("gloo")
+        leave_group_at_exit()
     if distributed.is_initialized():
         distributed.all_reduce(total)
         return total

@@ -168,7 +168,7 @@ def test_instances_that_shuffle_need_a_seed_that_makes_them_agree():
 
 def test_a_sampler_of_all_samples_is_refused_where_instances_have_a_share_each():
     dataset = TensorDataset(torch.arange(8))
-    source = DataLoader(dataset, batch_size=2, sampler=RandomSampler(dataset))
+    source = DataLoader(dataset, batch_size=2, sampler=RandomSampler(dataset, replacement=True))
 
     with pytest.raises(PortingError, match="a `RandomSampler` orders all samples"):
         to_ipu_dataloader(source, options_of(0, 2), backend=simulator)

@@ -12,8 +12,9 @@ from porting.recipe_chain import find_recipe, read_recipes
 
 RECIPES = [recipe.name for recipe in read_recipes()]
 NUM_STEPS = 3
-# in half precision sums are rounded after each term or at their end, as an implementation likes
-TOLERANCES = {"cosmictagger": 2e-2, "fine_tune_bert": 2e-2, "gpt_pipeline": 2e-2}
+# In half precision sums are rounded after each term or at their end, as an implementation likes. The noise of two
+# executors comes from two streams, or from one.
+TOLERANCES = {"cosmictagger": 2e-2, "dcgan": 0.2, "fine_tune_bert": 2e-2, "gpt_pipeline": 2e-2}
 
 
 @pytest.fixture

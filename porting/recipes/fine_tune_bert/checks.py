@@ -50,7 +50,7 @@ def schedule_arrives(step: Any) -> str:
         before = model.classifier.weight.detach().clone()
         ported(input_ids=data.tokens, attention_mask=data.masks, labels=data.labels)
         rates.append(plain.get_last_lr()[0])
-        moved.append(float((model.classifier.weight - before).abs().max()))
+        moved.append(float((model.classifier.weight.detach() - before).abs().max()))
         scheduler.step()
     # the steps of Adam are as long as the learning rate, at first
     if moved[0] != 0 or not moved[1] < moved[2] < moved[3] or not moved[3] > moved[5]:

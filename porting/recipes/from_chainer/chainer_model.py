@@ -17,7 +17,7 @@ import shutil
 import tempfile
 import zipfile
 from pathlib import Path
-from typing import Dict, Optional
+from typing import Any, Dict, Optional
 
 import numpy as np
 import torch
@@ -102,8 +102,12 @@ def _features(images: np.ndarray, snapshot: Arrays) -> np.ndarray:
     return features
 
 
+# every window of an array, as a view; its type is known to few versions of NumPy
+_windows: Any = np.lib.stride_tricks.sliding_window_view
+
+
 def _convolution_2d(inputs: np.ndarray, weight: np.ndarray, bias: np.ndarray) -> np.ndarray:
-    windows = np.lib.stride_tricks.sliding_window_view(inputs, weight.shape[2:], axis=(2, 3))
+    windows = _windows(inputs, weight.shape[2:], axis=(2, 3))
     sums: np.ndarray = np.einsum("bchwij,ocij->bohw", windows, weight, optimize=True)
     return sums + bias[:, None, None]
 
@@ -123,6 +127,6 @@ def _max_pooling_2d(inputs: np.ndarray) -> np.ndarray:
     rows, columns = ((size - 3 + 1) // 2 + 1 for size in (height, width))
     padding = ((0, 0), (0, 0), (0, 2 * rows + 1 - height), (0, 2 * columns + 1 - width))
     padded = np.pad(inputs, padding, constant_values=-np.inf)
-    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(2, 3))[:, :, ::2, ::2]
+    windows = _windows(padded, (3, 3), axis=(2, 3))[:, :, ::2, ::2]
     pooled: np.ndarray = windows.max(axis=(4, 5))
     return pooled

@@ -10,6 +10,7 @@ import torch
 from torch import distributed
 
 from ...engines.gradient_exchange import sum_over_processes
+from ...process import leave_group_at_exit
 from .._logging import logger
 from ..errors import createPoptorchError, native_error
 
@@ -35,6 +36,7 @@ def connect(index: int, size: int) -> None:
     timeout = datetime.timedelta(seconds=_timeout_seconds())
     try:
         distributed.init_process_group("gloo", init_method=address, rank=index, world_size=size, timeout=timeout)
+        leave_group_at_exit()
     except RuntimeError as error:
         raise native_error(f"process {index} of {size} could not reach the others: {error}", kind=_KIND) from error
 

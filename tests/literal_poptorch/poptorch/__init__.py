@@ -7,6 +7,7 @@ for hardware in tests: what trains here and on the simulator alike depends on no
 from __future__ import annotations
 
 import contextlib
+import copy
 import enum
 from typing import Any, Iterator, List
 
@@ -173,8 +174,21 @@ class _Executor:
         self._optimizer = optimizer
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
+        """Run `forward` once on a micro-batch, as tracing does, and leave weights and random stream as they were."""
+        some_args, some_kwargs = self._cut(args, kwargs)[0]
+        state = copy.deepcopy(self._model.state_dict())
+        with _running(), torch.random.fork_rng(devices=[]), HalfCasts(), torch.no_grad():
+            self._model(*some_args, **some_kwargs)
+        self._model.load_state_dict(state)
         self._signature = _signature((args, kwargs))
         self._is_attached = True
+
+    @property
+    def _per_step(self) -> int:
+        return self.options.replication_factor * (self.options.Training.gradient_accumulation if self._trains else 1)
+
+    def _cut(self, args: Any, kwargs: Any) -> List[Any]:
+        return cut((args, kwargs), num_slices=self._per_step * self.options.device_iterations)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         global num_calls
@@ -183,33 +197,38 @@ class _Executor:
             self.compile(*args, **kwargs)
         if _signature((args, kwargs)) != self._signature:
             raise ValueError("the model was compiled for tensors of other shapes or types")
-        options = self.options
-        per_step = options.replication_factor * (options.Training.gradient_accumulation if self._trains else 1)
-        slices = cut((args, kwargs), num_slices=per_step * options.device_iterations)
         outputs = []
         with _running():
-            for index, (some_args, some_kwargs) in enumerate(slices):
-                outputs.append(self._run(some_args, some_kwargs, per_step=per_step))
-                if self._trains and (index + 1) % per_step == 0:
+            for index, (some_args, some_kwargs) in enumerate(self._cut(args, kwargs)):
+                outputs.append(self._run(some_args, some_kwargs))
+                if self._trains and (index + 1) % self._per_step == 0:
                     self._update()
         return self._returned(outputs)
 
-    def _run(self, args: Any, kwargs: Any, *, per_step: int) -> Any:
+    def _run(self, args: Any, kwargs: Any) -> Any:
         _marked_losses.clear()
         with HalfCasts(), torch.set_grad_enabled(self._trains):
             output = self._model(*args, **kwargs)
         if self._trains:
             loss = _marked_losses[-1].sum()
-            (loss / per_step if self.options.Training.averages else loss).backward()
+            (loss / self._per_step if self.options.Training.averages else loss).backward()
         return map_tensors(output, lambda tensor: tensor.detach())
 
     def _update(self) -> None:
         parameters = [parameter for group in self._optimizer.param_groups for parameter in group["params"]]
         if self._optimizer.max_grad_norm:
             torch.nn.utils.clip_grad_norm_(parameters, self._optimizer.max_grad_norm)
+        # the optimizer's state and arithmetic are of single precision, whatever the weights are
+        halves = [parameter for parameter in parameters if parameter.dtype == torch.float16]
+        for parameter in halves:
+            gradient, parameter.grad = parameter.grad, None
+            parameter.data = parameter.data.float()
+            parameter.grad = None if gradient is None else gradient.float()
         self._optimizer.step()
         for parameter in self._model.parameters():
             parameter.grad = None
+        for parameter in halves:
+            parameter.data = parameter.data.half()
 
     def _returned(self, outputs: List[Any]) -> Any:
         mode = OutputMode(self.options.output_mode)

@@ -1,0 +1,42 @@
+"""What the steps are checked for: the losses that must be equal are, and what is made gets like what is real."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from porting.recipe_chain import CheckFailed, close_losses, equal_losses, holds, reaches
+from porting.recipes.dcgan import step_0_plain
+
+NUM_STEPS = 16
+MAX_DISTANCE = 0.35
+
+# two optimizers become one; one executor becomes two
+MAX_CHANGED_LINES = {1: 16, 5: 32}
+
+
+def distance(step: Any) -> float:
+    """Train for 104 steps and return how far 64 images are from real ones; before training it is 0.45."""
+    _losses, made = step.train_and_make(104)
+    return float(step.distance_from_real(made))
+
+
+def equal_without_noise(step: Any) -> str:
+    """Demand the losses of step 0 where no noise is drawn: each executor draws its own."""
+    expected, _made = step_0_plain.train_and_make(NUM_STEPS, noise=0.0)
+    losses, _made = step.train_and_make(NUM_STEPS, noise=0.0)
+    worst = max(abs(one - other) / other for one, other in zip(losses, expected))
+    found = f"{len(losses)} losses, largest relative difference {worst:.1e}"
+    if len(losses) != len(expected) or not worst <= 1e-5:
+        raise CheckFailed(found)
+    return found
+
+
+CHECKS = (
+    reaches(0, "distance from real pictures", at_most=MAX_DISTANCE, measure=distance),
+    close_losses(1, like=0, relative=0.05, because="the generator meets the discriminator before its step"),
+    equal_losses(2, like=1),
+    equal_losses(3, like=2),
+    equal_losses(4, like=3),
+    reaches(4, "distance from real pictures", at_most=MAX_DISTANCE, measure=distance),
+    holds(5, "losses equal step 0's, noise aside", equal_without_noise),
+)

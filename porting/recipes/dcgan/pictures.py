@@ -1,0 +1,52 @@
+"""The pictures of the story: losses of both ways, and what the generator makes next to real pictures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import List, Sequence
+
+import torch
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from porting.data import images as real_pictures
+from porting.recipes.dcgan import step_0_plain, step_4_device_iterations
+
+__all__ = ["draw"]
+
+
+def draw(folder: Path) -> List[Path]:
+    """Train steps 0 and 4, and draw losses and images into `folder`; return the files."""
+    turns, _made = step_0_plain.train_and_make()
+    at_once, made = step_4_device_iterations.train_and_make()
+    return [
+        _draw_losses(Path(folder) / "losses.png", turns, at_once),
+        _draw_images(Path(folder) / "images.png", made),
+    ]
+
+
+def _draw_losses(path: Path, turns: Sequence[float], at_once: Sequence[float]) -> Path:
+    figure = Figure(figsize=(8, 4), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    axes.plot(turns, color="#d95f02", linewidth=0.8, label="step 0: taking turns")
+    axes.plot(at_once, color="#2463a8", linewidth=0.8, label="step 4: both at once, eight steps a call")
+    axes.set(xlabel="optimizer step", ylabel="discriminator's and generator's loss", ylim=(0, None))
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize=8)
+    figure.savefig(path, dpi=80, pil_kwargs={"optimize": True})
+    return path
+
+
+def _draw_images(path: Path, made: torch.Tensor, *, num_rows: int = 2, num_columns: int = 16) -> Path:
+    figure = Figure(figsize=(8, 2.4), layout="constrained")
+    FigureCanvasAgg(figure)
+    count = num_rows * num_columns
+    rows = (("real", real_pictures.make_unlabelled_images(count, seed=1)), ("made", made[:count]))
+    for axes, (title, images) in zip(figure.subplots(2, 1), rows):
+        grid = images.view(num_rows, num_columns, 3, 32, 32).permute(0, 3, 1, 4, 2)
+        axes.imshow(grid.reshape(num_rows * 32, num_columns * 32, 3).numpy())
+        axes.set_title(title, fontsize=8, loc="left")
+        axes.axis("off")
+    figure.savefig(path, dpi=60, pil_kwargs={"optimize": True})
+    return path
