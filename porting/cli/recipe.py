@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import math
 import os
 import shutil
 import sys
@@ -207,7 +208,7 @@ def _train(step: RecipeStep, num_steps: int, modules: Any) -> List[float]:
     except ModuleNotFoundError as error:
         _load("running").raise_missing_extra(error, f"step {step.number} (`{step.name}`)")
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a program that ends itself has not trained
         traceback.print_exc()
         fault = f"step {step.number} (`{step.name}`) raised {type(error).__name__}"
         folder = step.path.parent.name
@@ -232,7 +233,11 @@ def _table(losses: Dict[int, List[float]]) -> Iterator[str]:
 
 
 def _largest_difference(before: Iterable[float], after: Iterable[float]) -> float:
-    return max(abs(one - other) / max(abs(one), sys.float_info.min) for one, other in zip(before, after))
+    pairs = list(zip(before, after))
+    # `max` would pass over what is not a number
+    if not all(math.isfinite(one) and math.isfinite(other) for one, other in pairs):
+        return math.inf
+    return max((abs(one - other) / max(abs(one), sys.float_info.min) for one, other in pairs), default=0.0)
 
 
 # -- check -----------------------------------------------------------------------------------------------------------
@@ -243,6 +248,9 @@ def _check(recipe: Recipe, steps: Sequence[RecipeStep], *, as_json: bool) -> int
     outcomes = []
     with _load("steps").Steps(recipe) as modules:
         checks = [check for check in running.read_checks(recipe, modules) if check.step in numbers]
+        if not checks:
+            listed = ", ".join(map(str, numbers))
+            raise _missing_part(recipe, f"check for step {listed}", "add one to `CHECKS` in its `checks.py`")
         for check in checks:
             _say_what_runs(f"step {check.step}: {check.text} ...")
             outcomes.append(running.run_check(check, modules))

@@ -90,7 +90,12 @@ def _read(content: BinaryIO, file: Path) -> torch.Tensor:
     numbers = np.frombuffer(
         _numbers(content, file, sizes, start=4 + len(header), type_name=_TYPES[magic[2]]), _TYPES[magic[2]]
     )
-    return torch.from_numpy(numbers.astype(numbers.dtype.newbyteorder("=")).reshape(sizes))
+    try:
+        return torch.from_numpy(numbers.astype(numbers.dtype.newbyteorder("=")).reshape(sizes))
+    except ValueError as error:
+        # of too many sizes, or of huge ones beside a zero
+        what = f"{len(sizes)} sizes that no array can have ({error})"
+        raise damaged_file(file, what, location="byte 3", help=_HELP) from None
 
 
 def _numbers(content: BinaryIO, file: Path, sizes: Tuple[int, ...], *, start: int, type_name: str) -> bytes:

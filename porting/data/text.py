@@ -66,6 +66,8 @@ def read_lines(path: AnyPath) -> List[str]:
         raise damaged_file(
             path, f"byte {data[error.start]:#04x} at position {error.start} is no UTF-8", line=line, column=column
         ) from None
+    # editors of Windows put a mark of the byte order before the first word
+    text = text[text.startswith("\ufeff") :]
     lines = text.replace("\r\n", "\n").split("\n")
     for number, line_text in enumerate(lines, start=1):
         for column, character in enumerate(line_text, start=1):
@@ -197,13 +199,14 @@ class MarkovSource:
 
     def _stationary(self) -> np.ndarray:
         """Return how often each context occurs in the long run, (V, ..., V) with `order` dimensions."""
+        # half of it stays, so that it settles in a chain that goes round in turns as well
         share = np.full(self.transitions.shape[:-1], self.num_words ** -float(self.order))
         for _round in range(10_000):
             # the oldest token of the context is forgotten, the new one joins it
             after = (share[..., None] * self.transitions).sum(axis=0)
             if np.abs(after - share).sum() < 1e-13:
                 return after
-            share = after
+            share = (share + after) / 2
         return share
 
 

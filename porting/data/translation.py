@@ -100,11 +100,11 @@ def make_pairs(
     to the end of its clause, adjectives go behind their nouns, and articles agree with them. A longer series begins
     with the shorter one.
 
-    >>> pairs = make_pairs(1, task="grammar", seed=3)
+    >>> pairs = make_pairs(1, task="grammar", seed=0)
     >>> pairs.source_vocabulary.text(pairs.sources[0])
-    'a small cat hears a red fish'
+    'a red fish sees the cat'
     >>> pairs.target_vocabulary.text(pairs.targets[0])
-    'to miro pito to pesno ruvo udet'
+    'to pesno ruvo lo miro vedet'
     """
     if task not in TASKS:
         raise ValueError(f"there is no task {task!r}; there are {', '.join(map(repr, TASKS))}")

@@ -163,7 +163,7 @@ def memory_report(ported: Any, batch: Any, *, target: str = DEFAULT, mode: str =
     parts, options = ported._parts, ported.options
     is_training = mode == "training"
     rows = options.samples_per_call if is_training else options.samples_per_inference_call
-    args, kwargs = _micro_batch(batch, rows // options.micro_batch)
+    args, kwargs = _micro_batch(batch, rows // options.micro_batch, options.micro_batch)
     # captured by the simulator's rules, whatever the backend of the port is
     wrapped = parts.wrapped.for_backend(simulator)
     forward = wrapped if is_training else wrapped.for_inference()
@@ -179,8 +179,8 @@ def memory_report(ported: Any, batch: Any, *, target: str = DEFAULT, mode: str =
     )
 
 
-def _micro_batch(batch: Any, num_parts: int) -> Tuple[Sequence[Any], Mapping[str, Any]]:
-    """Return the arguments of one run of `forward`."""
+def _micro_batch(batch: Any, num_parts: int, micro_batch: int) -> Tuple[Sequence[Any], Mapping[str, Any]]:
+    """Return the arguments of one run of `forward`; a `micro_batch` of 1 leaves its rows to the batch, as in calls."""
     args: Sequence[Any] = ()
     kwargs: Mapping[str, Any] = {}
     if isinstance(batch, Mapping):
@@ -188,10 +188,11 @@ def _micro_batch(batch: Any, num_parts: int) -> Tuple[Sequence[Any], Mapping[str
     else:
         args = tuple(batch) if isinstance(batch, (tuple, list)) else (batch,)
     rows = next((t.shape[0] for t in tree_leaves((args, dict(kwargs))) if isinstance(t, torch.Tensor) and t.dim()), 1)
-    if rows % num_parts:
+    if rows % num_parts or (micro_batch > 1 and rows != num_parts * micro_batch):
         raise BatchError.of(
             "B004",
-            message=f"{rows} rows cannot be cut into {num_parts} micro-batches",
+            message=f"{rows} rows cannot be cut into {num_parts} micro-batches"
+            + (f" of {micro_batch}" if micro_batch > 1 else ""),
             place=caller_place(),
             help="pass a combined batch, as a call takes it: micro-batch x accumulation x replicas x device iterations",
         )

@@ -73,9 +73,8 @@ def _words_of_placeholder() -> Dict[str, str]:
 def _words_of(user: UserModel) -> Dict[str, str]:
     rows = _rows_of(user)
     first = f"import sys\n{_IMPORTS}" if user.is_called else f"import copy\nimport sys\n{_IMPORTS}"
-    found = (
-        f"sys.path.insert(0, {json.dumps(str(user.folder))})\nfrom {user.module} import {_root_of(user)}  # noqa: E402"
-    )
+    folder = json.dumps(str(user.folder), ensure_ascii=False)
+    found = f"sys.path.insert(0, {folder})\nfrom {user.module} import {_root_of(user)}  # noqa: E402"
     # an even number, because step 5 halves it
     return {
         "summary": f"Your model, as `{user.text}` gives it.",

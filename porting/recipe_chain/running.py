@@ -67,7 +67,7 @@ def run_check(check: Check, steps: Steps) -> Outcome:
         if error.finding.code == "X001":
             raise
         return outcome(False, f"error {error.finding.code}", render(error.finding))
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a program that ends itself has not been checked
         if isinstance(error, ModuleNotFoundError):
             raise_missing_extra(error, f"step {check.step}")
         return outcome(False, f"raised {type(error).__name__}: {_first_line(error)}", traceback.format_exc())
@@ -82,7 +82,7 @@ def raise_missing_extra(error: ModuleNotFoundError, importer: str) -> None:
         ) from error
 
 
-def _first_line(error: Exception) -> str:
+def _first_line(error: BaseException) -> str:
     return str(error).split("\n", 1)[0]
 
 

@@ -13,6 +13,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Type
 import numpy as np
 import torch
 
+from porting.recipe_chain.checks import CheckFailed
 from porting.recipe_chain.recipe_files import Recipe
 
 __all__ = ["Steps"]
@@ -73,11 +74,17 @@ class Steps:
             return function(module)
 
     def losses(self, number: int, num_steps: Optional[int] = None) -> List[float]:
-        """Return the losses of the first `num_steps` optimizer steps, of the longest training so far if it has them."""
+        """Return the losses of the first `num_steps` optimizer steps, of the longest training so far if it has them.
+
+        Raises CheckFailed for a step that gives fewer: what was not trained is not compared.
+        """
         wanted = self.num_steps if num_steps is None else num_steps
         if len(self._losses.get(number, ())) < wanted:
             self._losses[number] = self.call(number, lambda step: [float(loss) for loss in step.train(wanted)])
-        return self._losses[number][:wanted]
+        found = self._losses[number][:wanted]
+        if len(found) < wanted:
+            raise CheckFailed(f"{len(found)} losses of step {number}, and {wanted} were asked for")
+        return found
 
 
 @contextmanager

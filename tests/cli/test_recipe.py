@@ -253,6 +253,20 @@ def test_a_step_that_fails_is_named_below_its_own_error(chain, capsys):
     assert "= note: step 1 (`more`) raised ZeroDivisionError" in errors
 
 
+def test_a_step_that_ends_itself_is_no_success(chain, capsys):
+    (chain / "step_1_more.py").write_text("import sys\n\nsys.exit(0)\n")
+
+    assert main(["recipe", "run", "halving"]) == 1
+    assert "step 1 (`more`) raised SystemExit" in capsys.readouterr().err
+
+
+def test_losses_that_are_no_number_are_infinitely_far(chain, capsys):
+    (chain / "step_1_more.py").write_text("def train(num_steps):\n    return [1.0, *[float('nan')] * (num_steps - 1)]\n")
+
+    assert main(["recipe", "run", "halving", "--steps", "3"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].split() == ["inf"]
+
+
 def test_a_finding_of_a_step_is_shown_as_it_is(chain, capsys):
     (chain / "step_0_plain.py").write_text(
         'from porting.diagnostics import PortingError\n\ndef train(num_steps):\n    raise PortingError.of("D001")\n'
@@ -322,6 +336,13 @@ def test_check_with_a_step_has_its_checks_only(chain, capsys):
 
     assert main(["recipe", "run", "halving", "--check", "--step", "0"]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == "1 checks of halving: all hold"
+
+
+def test_a_step_without_a_check_is_not_said_to_hold(chain, capsys):
+    (chain / "checks.py").write_text(CHECKS.replace("    equal_losses(1, like=0),\n", ""))
+
+    assert main(["recipe", "run", "halving", "--check", "--step", "1"]) == 1
+    assert "has no check for step 1" in capsys.readouterr().err
 
 
 def test_check_as_json_has_the_same(chain, capsys):
@@ -529,6 +550,23 @@ def test_a_target_that_does_not_serve_leaves_nothing_behind(own_program, capsys,
 
     assert capsys.readouterr().err.startswith(f"error[{code}]")
     assert not (own_program / "mine").exists()
+
+
+@pytest.mark.parametrize("name", ["my-program.py", "random.py"])
+def test_a_file_that_no_program_can_import_is_refused(own_program, capsys, name):
+    (own_program / name).write_text(TARGET)
+
+    assert main(["recipe", "new", "mine", "--model", f"{name}:make"]) == 1
+    assert "error[E022]: a program cannot import" in capsys.readouterr().err
+    assert not (own_program / "mine").exists()
+
+
+def test_a_new_recipe_finds_a_folder_of_any_name(own_program, capsys):
+    (own_program / "\U0001f344").mkdir()
+    (own_program / "\U0001f344" / "grown.py").write_text(TARGET)
+
+    assert main(["recipe", "new", "mine", "--model", "\U0001f344/grown.py:make"]) == 0
+    assert run_program(str(own_program / "mine" / "step_0_plain.py")).returncode == 0
 
 
 def test_the_checks_of_a_new_recipe_find_what_is_not_portable(own_program, capsys):

@@ -76,6 +76,8 @@ def test_what_is_written_is_read(tmp_path_factory, pack, array):
         ),
         (idx_bytes(SMALL) + b"x", "byte 40", "there is more than the 24 bytes"),
         (b"\0\0\x0e\x03" + b"\xff" * 12, "byte 16", "are missing"),
+        (b"\0\0\x08\x64" + b"\0\0\0\x01" * 100 + b"x", "byte 3", "100 sizes"),
+        (b"\0\0\x08\x03" + b"\0" * 4 + b"\xff" * 8, "byte 3", "3 sizes"),
         (gzip.compress(idx_bytes(SMALL))[:-9], "of the packed file", "gzip cannot unpack it"),
         (gzip.compress(idx_bytes(SMALL)[:-5]), "byte 35", "5 of the 24 bytes"),
     ],

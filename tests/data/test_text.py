@@ -46,6 +46,10 @@ def test_lines_of_windows_are_lines(text_file):
     assert read_lines(text_file(b"one\r\ntwo\r\n")) == ["one", "two"]
 
 
+def test_a_mark_of_the_byte_order_is_no_part_of_the_first_word(text_file):
+    assert read_words(text_file(b"\xef\xbb\xbfthe cat\n")) == ["the", "cat", END_OF_SENTENCE]
+
+
 def test_a_file_without_a_last_line_end_is_read(text_file):
     assert read_lines(text_file("één\ntwee".encode())) == ["één", "twee"]
 
@@ -123,6 +127,12 @@ def test_the_entropy_of_a_chain_of_two_states_is_that_of_the_formula():
 
     share_0 = leave_1 / (leave_0 + leave_1)
     assert source.entropy == pytest.approx(share_0 * binary(leave_0) + (1 - share_0) * binary(leave_1))
+
+
+def test_the_entropy_of_a_chain_that_goes_round_in_turns_is_that_of_its_middle():
+    source = MarkovSource(np.array([[0.0, 1.0, 0.0], [0.5, 0.0, 0.5], [0.0, 1.0, 0.0]]))
+
+    assert source.entropy == pytest.approx(math.log(2) / 2)
 
 
 @pytest.mark.parametrize("order", [1, 2, 3])

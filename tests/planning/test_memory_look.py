@@ -165,6 +165,13 @@ def test_a_batch_that_cannot_be_cut_is_refused():
     assert codes_of(lambda: memory_report(ported, (tokens[:-1], labels[:-1]))) == "B004"
 
 
+def test_a_batch_of_other_rows_than_the_micro_batch_says_is_refused():
+    ported = to_ipu(nn.Linear(4, 2), nn.CrossEntropyLoss(), options=PortOptions(micro_batch=8, accumulation=4))
+
+    # four micro-batches of 2 could be cut of it, and the step would look four times as small
+    assert codes_of(lambda: memory_report(ported, (torch.ones(8, 4), torch.zeros(8, dtype=torch.int64)))) == "B004"
+
+
 def test_an_unknown_target_mode_or_module_is_refused():
     ported, batch = ported_gpt()
 

@@ -64,6 +64,12 @@ def test_another_missing_module_is_an_outcome():
     assert outcome_of(failing(ModuleNotFoundError("No module named 'x'", name="x"))).found.startswith("raised Module")
 
 
+def test_a_program_that_ends_itself_is_an_outcome():
+    outcome = outcome_of(failing(SystemExit(0)))
+
+    assert (outcome.is_met, outcome.found) == (False, "raised SystemExit: 0")
+
+
 def test_an_interrupt_is_not_held_back():
     with pytest.raises(KeyboardInterrupt):
         outcome_of(failing(KeyboardInterrupt()))

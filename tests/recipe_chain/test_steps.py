@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from porting.recipe_chain import Steps, find_recipe
+from porting.recipe_chain import CheckFailed, Steps, find_recipe
 
 STEP = """
 import random
@@ -44,6 +44,13 @@ def test_a_longer_training_serves_for_a_shorter_one(folder):
         assert steps.losses(0, 2) == [0.0, 2.0]
         assert steps.losses(0, 4) == [0.0, 2.0, 4.0, 6.0]
         assert steps.module(0).CALLS == [3, 4]
+
+
+def test_fewer_losses_than_asked_for_are_not_compared(folder):
+    (folder / "step_0_plain.py").write_text("def train(num_steps):\n    return [1.0, 2.0]\n")
+
+    with Steps(find_recipe(str(folder))) as steps, pytest.raises(CheckFailed, match="2 losses of step 0, and 3 were"):
+        steps.losses(0, 3)
 
 
 def test_random_streams_and_threads_are_left_as_they_were(folder):

@@ -166,13 +166,13 @@ CHECKS = (
     holds(6, "what an IPU has to hold is known before compiling", memory),
     equal_losses(7, like=6),
     holds(7, "compiling changes no weight", compiling_changes_nothing),
-    # 0.001 when it was written
-    close_losses(8, like=7, relative=0.01, because="activations have 11 bits"),
+    # 0.001 when it was written; half precision is slow on a CPU
+    close_losses(8, like=7, relative=0.01, num_steps=3, because="activations have 11 bits"),
     holds(8, "activations are half, the loss is not", half_activations),
-    equal_losses(9, like=8),
+    equal_losses(9, like=8, num_steps=3),
     holds(9, "two IPUs hold less each", two_stages),
-    equal_losses(10, like=9),
+    equal_losses(10, like=9, num_steps=3),
     holds(10, "`porting bench` measures the step", bench_compares, slow=True),
-    equal_losses(11, like=10),
+    equal_losses(11, like=10, num_steps=3),
     holds(11, "instances train as replicas do", instances_train_as_one, slow=True),
 )

@@ -34,12 +34,12 @@ def _draw_losses(path: Path, turns: Sequence[float], at_once: Sequence[float]) -
     axes.set(xlabel="optimizer step", ylabel="discriminator's and generator's loss", ylim=(0, None))
     axes.grid(alpha=0.3)
     axes.legend(fontsize=8)
-    figure.savefig(path, dpi=80, pil_kwargs={"optimize": True})
+    figure.savefig(path, dpi=64, pil_kwargs={"optimize": True})
     return path
 
 
-def _draw_images(path: Path, made: torch.Tensor, *, num_rows: int = 2, num_columns: int = 16) -> Path:
-    figure = Figure(figsize=(8, 2.4), layout="constrained")
+def _draw_images(path: Path, made: torch.Tensor, *, num_rows: int = 2, num_columns: int = 12) -> Path:
+    figure = Figure(figsize=(6, 2.4), layout="constrained")
     FigureCanvasAgg(figure)
     count = num_rows * num_columns
     rows = (("real", real_pictures.make_unlabelled_images(count, seed=1)), ("made", made[:count]))
@@ -48,5 +48,5 @@ def _draw_images(path: Path, made: torch.Tensor, *, num_rows: int = 2, num_colum
         axes.imshow(grid.reshape(num_rows * 32, num_columns * 32, 3).numpy())
         axes.set_title(title, fontsize=8, loc="left")
         axes.axis("off")
-    figure.savefig(path, dpi=60, pil_kwargs={"optimize": True})
+    figure.savefig(path, dpi=48, pil_kwargs={"optimize": True})
     return path

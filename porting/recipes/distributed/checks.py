@@ -42,7 +42,7 @@ def shares_are_one_batch(step: Any) -> str:
 
 
 def instances_train_as_one(step: Any) -> str:
-    """Train in two processes of each launcher; compare losses and weights with those of a large batch, and what is said."""
+    """Train in two processes of each launcher and compare losses and weights with those of a large batch."""
     with tempfile.TemporaryDirectory() as folder:
         plain = str(Path(step.__file__).with_name("step_0_plain.py"))
         alone = _train([plain], f"{folder}/alone")
