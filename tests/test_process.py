@@ -1,8 +1,10 @@
-"""What a process knows of its surroundings: its place among others, and the cores it may use."""
+"""What a process knows of its surroundings: its place among others, the cores it may use; and how it leaves."""
 
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 
 import pytest
 
@@ -61,3 +63,18 @@ def test_words_in_place_of_numbers_are_no_launchers(monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "none")
 
     assert this_instance() == Instance(index=0, size=1, local_index=0, local_size=1)
+
+
+def test_at_its_end_a_process_leaves_the_group_that_it_is_still_in(tmp_path):
+    program = (
+        "import atexit\n"
+        "from torch import distributed\n"
+        "from porting.process import leave_group_at_exit\n"
+        "atexit.register(lambda: print('in a group:', distributed.is_initialized()))\n"
+        f"distributed.init_process_group('gloo', init_method='file://{tmp_path}/place', rank=0, world_size=1)\n"
+        "leave_group_at_exit()\n"
+    )
+
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+
+    assert (done.returncode, done.stdout) == (0, "in a group: False\n"), done.stderr

@@ -16,7 +16,8 @@ from ..options import PortOptions
 from ..targets import DEFAULT, Target, find_target
 from .memory_model import Layout, StageMemory, ipu_memories
 from .remedies import Remedy, remedies_for
-from .step_memory import StepMemory, look_at_step
+from .step_memory import StepMemory
+from .step_walk import look_at_step
 
 __all__ = ["MemoryReport", "memory_report"]
 

@@ -82,6 +82,11 @@ def _fullest(step: StepMemory, layout: Layout) -> int:
 def _smaller_micro_batch(step: StepMemory, layout: Layout, options: PortOptions, _limit: int) -> Optional[_Change]:
     if step.micro_batch == 1:
         return None
+    if step.mode != "training":
+        smaller: Dict[str, object] = {"micro_batch": 1}
+        return _Change(
+            "micro-batch 1", "`micro_batch=1`", smaller, lambda layout: replace(layout, scale=1.0 / step.micro_batch)
+        )
     changes: Dict[str, object] = {"micro_batch": 1, "accumulation": options.accumulation * step.micro_batch}
     words = f"`micro_batch=1, accumulation={changes['accumulation']}`: the same step, statistics of BatchNorm change"
     return _Change(

@@ -133,6 +133,15 @@ def _recipe_in(folder: Path) -> Recipe:
             notes="a recipe has files such as `step_0_plain.py` and `step_1_loss_in_forward.py`",
             help="`porting recipe new NAME` writes one for a model of yours",
         )
+    numbers = [step.number for step in steps]
+    twice = [step.path.name for step in steps if numbers.count(step.number) > 1]
+    if twice:
+        raise PortingError.of(
+            "R001",
+            message=f"two steps of the folder `{folder}` have one number",
+            notes=", ".join(f"`{name}`" for name in twice),
+            help="number each step, or name a file that is none without `step_` in front",
+        )
     return Recipe(folder, steps, package=_package_of(folder))
 
 

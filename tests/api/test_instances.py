@@ -94,7 +94,9 @@ def test_options_of_instances_are_popdists(monkeypatch, launched):
     vendor = SimpleNamespace(deviceIterations=lambda count: asked.append(count), broadcastBuffers=lambda keep: None)
     vendor.outputMode = lambda mode: None
     monkeypatch.setitem(sys.modules, "popdist_of_the_machine", popdist)
-    monkeypatch.setitem(sys.modules, "popdist_of_the_machine.poptorch", SimpleNamespace(Options=lambda _num_ipus: vendor))
+    monkeypatch.setitem(
+        sys.modules, "popdist_of_the_machine.poptorch", SimpleNamespace(Options=lambda _num_ipus: vendor)
+    )
     backend = SimpleNamespace(Options=None, OutputMode=SimpleNamespace(All=2), __name__="vendor")
 
     made = to_poptorch(

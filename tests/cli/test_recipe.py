@@ -261,7 +261,9 @@ def test_a_step_that_ends_itself_is_no_success(chain, capsys):
 
 
 def test_losses_that_are_no_number_are_infinitely_far(chain, capsys):
-    (chain / "step_1_more.py").write_text("def train(num_steps):\n    return [1.0, *[float('nan')] * (num_steps - 1)]\n")
+    (chain / "step_1_more.py").write_text(
+        "def train(num_steps):\n    return [1.0, *[float('nan')] * (num_steps - 1)]\n"
+    )
 
     assert main(["recipe", "run", "halving", "--steps", "3"]) == 0
     assert capsys.readouterr().out.splitlines()[-1].split() == ["inf"]

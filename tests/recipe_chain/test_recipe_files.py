@@ -30,6 +30,16 @@ def test_a_folder_of_the_users_has_bare_module_names(tmp_path):
     assert (recipe.package, recipe.module_name("checks"), recipe.summary) == (None, "checks", "")
 
 
+def test_two_steps_of_one_number_are_refused_by_name(tmp_path):
+    for name in ("step_0_plain", "step_1_a", "step_1_b"):
+        (tmp_path / f"{name}.py").write_text("")
+
+    with pytest.raises(PortingError, match="R001") as caught:
+        find_recipe(str(tmp_path))
+
+    assert sorted(caught.value.finding.notes[0].split(", ")) == ["`step_1_a.py`", "`step_1_b.py`"]
+
+
 def test_a_step_that_there_is_not_is_a_key_error():
     with pytest.raises(KeyError):
         find_recipe("first_port").step(99)

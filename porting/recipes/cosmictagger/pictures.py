@@ -86,5 +86,3 @@ def _figure() -> Any:
 def _saved(figure: Figure, path: Path) -> Path:
     figure.savefig(path, dpi=80, pil_kwargs={"optimize": True})
     return path
-
-

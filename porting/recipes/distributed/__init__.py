@@ -1,1 +1,1 @@
-"""Training in several processes: replicas, instances of torchrun and poprun, shares of the data, the learning rate."""
+"""Training in several processes: replicas, instances, shares of the data, the learning rate."""

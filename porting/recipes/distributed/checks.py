@@ -32,8 +32,8 @@ def shares_are_one_batch(step: Any) -> str:
     """Put the shares of two instances together and compare them with the batches of one process."""
     images = range(11)
     for epoch in (0, 1):
-        shares = [porting.partition(images, index, 2, shuffle=True) for index in (0, 1)]
-        one = porting.partition(images, 0, 1, shuffle=True)
+        shares: Any = [porting.partition(images, index, 2, shuffle=True) for index in (0, 1)]
+        one: Any = porting.partition(images, 0, 1, shuffle=True)
         for share in (*shares, one):
             share.set_epoch(epoch)
         together = [image for pair in zip(*shares) for image in pair]

@@ -51,7 +51,7 @@ def train_and_test(num_steps: int) -> Training:
     torch.manual_seed(0)
     train_set, test_set = load_images(2048, seed=0), load_images(500, seed=1)
     # the order of an epoch follows from its number: everybody who knows that can draw it
-    order = DistributedSampler(train_set, num_replicas=1, rank=0)
+    order: Any = DistributedSampler(train_set, num_replicas=1, rank=0)
     loader = DataLoader(train_set, BATCH_SIZE, sampler=order)
     model, criterion = mlp.build("mnist_small"), nn.CrossEntropyLoss()
     optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE, momentum=0.9)

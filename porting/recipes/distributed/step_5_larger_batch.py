@@ -78,11 +78,10 @@ if __name__ == "__main__":
     parser.add_argument("--steps", type=int, default=40, help="how many optimizer steps to train; 5 epochs by default")
     parser.add_argument("--checkpoint", help="file to save losses and weights in; each instance adds its number")
     arguments = parser.parse_args()
-    index = porting.this_instance().index
     training = train_and_test(arguments.steps)
     if arguments.checkpoint:
-        torch.save(training._asdict(), f"{arguments.checkpoint}-{index}")
+        torch.save(training._asdict(), f"{arguments.checkpoint}-{porting.this_instance().index}")
     first, last = training.losses[0], training.losses[-1]
     share = training.num_recognised / training.num_tested
-    if index == 0:
+    if porting.this_instance().index == 0:
         print(f"loss {first:.4f} -> {last:.4f}, test accuracy {share:.3f} of {training.num_tested} images")

@@ -9,7 +9,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from porting import PortingError, PortOptions, memory_report, to_ipu
 from porting.models import gpt
-from porting.planning.step_memory import look_at_step
+from porting.planning.step_walk import look_at_step
 
 
 def saved_in_eager(model, loss, x, y):

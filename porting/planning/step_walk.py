@@ -1,0 +1,308 @@
+"""How a planner gets to know a step: captured once, and run once on tensors without values, under autograd.
+
+What autograd saves is what the backward pass will need. Attention is taken apart into its products, because an IPU has
+the matrix of scores in memory, where kernels of a CPU compute it bit by bit.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, contextmanager
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
+
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.node import map_arg
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._pytree import tree_leaves, tree_map
+
+from ..capture import StepGraph, TensorInfo, capture_step
+from ..capture.device_tensor import DeviceTensor
+from ..capture.subgraphs import Body
+from ..diagnostics import PortingError, caller_place
+from ..engines.direct_calls import direct_call
+from ..engines.graph_function import GraphFunction
+from ..options import PortOptions
+from ..simulator._graph.values_for_backward import keep_values_for_backward
+from ..simulator._tracing_state import tracing
+from .step_memory import Operation, StepMemory, Value
+
+__all__ = ["look_at_step"]
+
+_PRODUCTS = frozenset(
+    "linear matmul mm addmm bmm baddbmm einsum conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d "
+    "convolution _convolution scaled_dot_product_attention bilinear lstm gru rnn_tanh rnn_relu".split()
+)
+# 64-bit types are for the host's kernels alone: the device has 32 bits
+_NARROWED = frozenset([torch.int64, torch.float64])
+
+
+def look_at_step(
+    model: nn.Module,
+    forward: nn.Module,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    options: PortOptions,
+    *,
+    mode: str = "training",
+) -> StepMemory:
+    """Capture the step of `forward`, which is `model` and in training its loss, and see what it leaves in memory.
+
+    `args` and `kwargs` are one micro-batch. Nothing is computed and nothing changes. Raises what capturing raises, and
+    PortingError M002 for a step with a branch, which reads a value.
+    """
+    calls: List[str] = []
+    graph = _captured(model, forward, (args, kwargs), options, calls, mode)
+    classes = {name: type(module).__name__ for name, module in model.named_modules()}
+    called = {name: classes[name] for name in dict.fromkeys(calls)}
+    once = tuple(name for name in called if calls.count(name) == 1)
+    try:
+        return _Walk(keep_values_for_backward(graph)).run(_rows(args, kwargs), called, once)
+    except (RuntimeError, NotImplementedError, TypeError, ValueError) as error:
+        raise PortingError.of(
+            "M002",
+            place=caller_place(),
+            notes=f"an operator cannot run without values: {str(error).splitlines()[0]}",
+            help="look at the step without its branches (`poptorch.cond`)",
+        ) from error
+
+
+# -- capture -----------------------------------------------------------------------------------------------------------
+
+
+def _captured(
+    model: nn.Module,
+    forward: nn.Module,
+    micro_batch: Tuple[Sequence[Any], Mapping[str, Any]],
+    options: PortOptions,
+    calls: List[str],
+    mode: str,
+) -> StepGraph:
+    """Capture with notes of which stage each operator is in, what modules return, and which are called."""
+    place = {"stage": 0}
+    modules = dict(model.named_modules(remove_duplicate=False))
+    with ExitStack() as undone:
+        for name, module in model.named_modules():
+            if name:
+                undone.callback(module.register_forward_pre_hook(_noting(name, calls)).remove)
+                undone.callback(module.register_forward_hook(_noting_output(name)).remove)
+        for number, name in _stage_begins(options):
+            undone.callback(modules[name].register_forward_pre_hook(_beginning(place, number)).remove)
+        with _modes(model, forward, mode):
+            return capture_step(
+                forward,
+                *micro_batch,
+                mode=mode,
+                prints="unavailable",
+                around_forward=tracing,
+                host_features="ignored",
+                node_facts=lambda: {"pipeline_stage": place["stage"]},
+            )
+
+
+def _stage_begins(options: PortOptions) -> Iterator[Tuple[int, str]]:
+    """Number the stages as `PortOptions.stage_ipus` does, and name the modules where they begin."""
+    number, before = 0, 0
+    for name, ipu in (options.stages or {}).items():
+        number += ipu != before
+        before = ipu
+        yield number, name
+
+
+def _noting(name: str, calls: List[str]) -> Any:
+    def note(_module: nn.Module, _args: Any) -> None:
+        calls.append(name)
+
+    return note
+
+
+def _beginning(place: Dict[str, int], number: int) -> Any:
+    def begin(_module: nn.Module, _args: Any) -> None:
+        place["stage"] = number
+
+    return begin
+
+
+def _noting_output(name: str) -> Any:
+    def note(_module: nn.Module, _args: Any, output: Any) -> None:
+        for tensor in tree_leaves(output):
+            if isinstance(tensor, DeviceTensor):
+                tensor.node.meta["ends"] = (*tensor.node.meta.get("ends", ()), name)
+
+    return note
+
+
+@contextmanager
+def _modes(model: nn.Module, forward: nn.Module, mode: str) -> Iterator[None]:
+    """Look at the step in its mode, whatever the modules are in now; in training those set to eval apart stay so."""
+    before = [(module, module.training) for module in (*model.modules(), *forward.modules())]
+    if mode == "inference" or not forward.training:
+        forward.train(mode == "training")
+    try:
+        yield
+    finally:
+        for module, was_training in before:
+            module.training = was_training
+
+
+def _rows(args: Sequence[Any], kwargs: Mapping[str, Any]) -> int:
+    tensors = [item for item in tree_leaves((tuple(args), dict(kwargs))) if isinstance(item, torch.Tensor)]
+    return next((tensor.shape[0] for tensor in tensors if tensor.dim()), 1)
+
+
+# -- the walk ----------------------------------------------------------------------------------------------------------
+
+
+class _Walk:
+    """Runs the operators of a graph one by one on tensors without values and notes what becomes of their memory."""
+
+    def __init__(self, graph: StepGraph) -> None:
+        self._graph = graph
+        self._position = -1
+        self._state: Set[int] = set()
+        self._made: Dict[int, Tuple[int, int, bool]] = {}
+        self._numbers: Dict[int, int] = {}
+        self._read: Dict[int, List[int]] = {}
+        self._kept: Dict[int, List[int]] = {}
+        self._of_batch: Set[int] = set()
+        self._results: Dict[torch.fx.Node, Any] = {}
+        self._held: List[torch.Tensor] = []  # so that no two memories have the same name
+        self._operations: List[Operation] = []
+        self._uses: Dict[str, int] = {}
+
+    def run(self, micro_batch: int, called: Mapping[str, str], called_once: Tuple[str, ...]) -> StepMemory:
+        """Walk through the forward pass and return what was seen."""
+        graph = self._graph
+        with FakeTensorMode(allow_non_fake_inputs=True), torch.enable_grad(), torch._C.DisableTorchFunction():
+            with sdpa_kernel([SDPBackend.MATH]), torch.autograd.graph.saved_tensors_hooks(self._keep, _as_it_is):
+                self._place_entering()
+                for node in graph.graph.nodes:
+                    if node.op == "call_function":
+                        self._step(node)
+        entering = [_num_bytes(self._results[node]) for node in graph.placeholders]
+        first = len(graph.parameters) + len(graph.buffers)
+        return StepMemory(
+            mode=graph.mode,
+            micro_batch=micro_batch,
+            operations=tuple(self._operations),
+            values=tuple(self._value(memory) for memory in self._made),
+            parameters=graph.parameters,
+            buffers=graph.buffers,
+            first_uses=dict(self._uses),
+            input_bytes=sum(entering[first : first + len(graph.inputs)]),
+            output_bytes=sum(_bytes_of(info) for info in graph.outputs),
+            called=called,
+            called_once=called_once,
+        )
+
+    def _value(self, memory: int) -> Value:
+        num_bytes, made_at, is_float = self._made[memory]
+        return Value(
+            num_bytes=num_bytes,
+            made_at=made_at,
+            read_at=tuple(self._read.get(memory, ())),
+            kept_at=tuple(self._kept.get(memory, ())),
+            is_of_batch=memory in self._of_batch,
+            is_float=is_float,
+        )
+
+    def _place_entering(self) -> None:
+        graph = self._graph
+        trained = {info.name for info in graph.parameters if info.requires_grad and graph.mode == "training"}
+        for node in graph.placeholders:
+            pattern = node.meta["val"]
+            tensor = torch.empty_strided(pattern.shape, pattern.stride(), dtype=pattern.dtype)
+            is_trained = node.meta["kind"] == "parameter" and node.meta.get("state_name") in trained
+            self._results[node] = tensor.requires_grad_(is_trained)
+            self._held.append(tensor)
+            if node.meta["kind"] == "input":
+                self._note_new(tensor, is_of_batch=True)
+            else:
+                self._state.add(_memory(tensor))
+
+    def _step(self, node: torch.fx.Node) -> None:
+        self._position = len(self._operations)
+        operands = [self._results[used] for used in node.all_input_nodes]
+        tensors = [item for item in tree_leaves(operands) if isinstance(item, torch.Tensor)]
+        is_of_batch = any(_memory(tensor) in self._of_batch for tensor in tensors)
+        for tensor in tensors:
+            self._read.setdefault(_memory(tensor), []).append(self._position)
+        call = direct_call(node)
+        args, kwargs = map_arg((call.args, call.kwargs), self._results.__getitem__)
+        args = tree_map(lambda item: GraphFunction(item.graph).call if isinstance(item, Body) else item, args)
+        kept_before = set(self._kept)
+        result = call.function(*args, **kwargs)
+        self._results[node] = result
+        made = [item for item in tree_leaves(result) if isinstance(item, torch.Tensor)]
+        self._held.extend(made)
+        fresh = sum(self._note_new(tensor, is_of_batch=is_of_batch) for tensor in made)
+        if is_of_batch:
+            self._of_batch.update(memory for memory in self._kept if memory not in kept_before)
+            self._of_batch.update(_memory(tensor) for tensor in made if _memory(tensor) not in self._state)
+        self._note_operation(node, tensors, made, fresh)
+
+    def _note_operation(
+        self, node: torch.fx.Node, operands: List[torch.Tensor], made: List[torch.Tensor], fresh_bytes: int
+    ) -> None:
+        state = [used for used in node.all_input_nodes if used.meta.get("kind") in ("parameter", "buffer")]
+        for used in state:
+            self._uses.setdefault(str(used.meta["state_name"]), self._position)
+        operator = getattr(getattr(node.target, "overloadpacket", None), "__name__", "")
+        self._operations.append(
+            Operation(
+                module_path=str(node.meta.get("module_path", "")),
+                stage=node.meta.get("pipeline_stage", 0),
+                result_bytes=fresh_bytes,
+                operand_bytes=sum(map(_num_bytes, operands)),
+                is_product=operator in _PRODUCTS,
+                is_float=any(tensor.is_floating_point() for tensor in made),
+                ends=tuple(node.meta.get("ends", ())),
+                parameters=tuple(used.meta["state_name"] for used in state if used.meta["kind"] == "parameter"),
+                results=tuple(self._numbers[_memory(item)] for item in made if _memory(item) in self._numbers),
+            )
+        )
+
+    def _note_new(self, tensor: torch.Tensor, *, is_of_batch: bool) -> int:
+        """Note the memory of a value that was not there before, and return its bytes."""
+        memory = _memory(tensor)
+        if memory in self._state or memory in self._made:
+            return 0
+        num_bytes = _storage_bytes(tensor)
+        self._made[memory] = (num_bytes, self._position, tensor.is_floating_point())
+        self._numbers[memory] = len(self._numbers)
+        if is_of_batch:
+            self._of_batch.add(memory)
+        return num_bytes
+
+    def _keep(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Note that autograd keeps `tensor`, also one that an operator makes for itself."""
+        memory = _memory(tensor)
+        if memory not in self._state:
+            self._held.append(tensor.detach())
+            self._note_new(tensor, is_of_batch=False)
+            self._kept.setdefault(memory, []).append(self._position)
+        return tensor
+
+
+def _as_it_is(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor
+
+
+def _memory(tensor: torch.Tensor) -> int:
+    return int(tensor.untyped_storage()._cdata)
+
+
+def _storage_bytes(tensor: torch.Tensor) -> int:
+    size = int(tensor.untyped_storage().nbytes())
+    return size // 2 if tensor.dtype in _NARROWED else size
+
+
+def _num_bytes(tensor: Optional[torch.Tensor]) -> int:
+    if tensor is None:
+        return 0
+    size = tensor.numel() * tensor.element_size()
+    return size // 2 if tensor.dtype in _NARROWED else size
+
+
+def _bytes_of(info: TensorInfo) -> int:
+    return int(torch.Size(info.shape).numel()) * info.dtype.itemsize
