@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import sys
 from dataclasses import dataclass
 
 __all__ = ["Instance", "leave_group_at_exit", "this_instance", "usable_cores"]
@@ -51,9 +52,10 @@ def usable_cores() -> int:
 
 
 def leave_group_at_exit() -> None:
-    """Let the process leave torch's process group when it ends, unless it has by then.
+    """Let the process leave torch's process group when it ends well, unless it has by then.
 
-    Gloo's threads are still at work otherwise while the interpreter goes, and now and then that ends in an abort.
+    Gloo's threads are still at work otherwise while the interpreter goes, and now and then that ends in an abort. After
+    an error nothing is left: the others would notice, and could end before the one that failed, which is to be blamed.
     """
     atexit.register(_leave_group)
 
@@ -61,5 +63,6 @@ def leave_group_at_exit() -> None:
 def _leave_group() -> None:
     from torch import distributed
 
-    if distributed.is_initialized():
+    has_failed = getattr(sys, "last_value", None) is not None
+    if distributed.is_initialized() and not has_failed:
         distributed.destroy_process_group()
