@@ -6,7 +6,7 @@ from typing import Any, Dict, List, Mapping, Sequence
 
 import torch
 
-from ..diagnostics import DeviceError, caller_place
+from ..diagnostics import DeviceError, OptionError, caller_place
 from .parts import Parts
 
 __all__ = ["anchor_gradients", "gradients_of_step"]
@@ -35,10 +35,12 @@ def anchor_gradients(
 def gradients_of_step(parts: Parts, executor: Any, iteration: int) -> Dict[str, torch.Tensor]:
     """Return the gradient that an optimizer step of the last call used, by parameter.
 
-    The device has those of each micro-batch, times the loss scaling; they are joined as it joins them. Raises
-    DeviceError D009 when the port keeps none, or has not been called.
+    The device has those of each micro-batch, times the loss scaling; they are joined as it joins them. `iteration` is
+    the place of the step in the call, from its end where it is negative. Raises DeviceError D009 when the port keeps
+    none, or has not been called, OptionError P002 for a step that the call does not have.
     """
     options = parts.options
+    _check_iteration(iteration, options.device_iterations)
     if not options.keep_gradients:
         raise DeviceError.of(
             "D009",
@@ -58,6 +60,16 @@ def gradients_of_step(parts: Parts, executor: Any, iteration: int) -> Dict[str, 
             anchored = executor.getAnchoredTensor(_PREFIX + name).reshape(options.device_iterations, size, *shape)
             found[name] = anchored[iteration].sum(dim=0) * (scale / _loss_scaling(parts))
     return found
+
+
+def _check_iteration(iteration: int, count: int) -> None:
+    if isinstance(iteration, bool) or not isinstance(iteration, int) or not -count <= iteration < count:
+        raise OptionError.of(
+            "P002",
+            message=f"`iteration` is {iteration!r}, and a call makes {count} optimizer step{'s' * (count > 1)}",
+            place=caller_place(),
+            help=f"use a number from 0 to {count - 1}, or from the end one from -{count} to -1",
+        )
 
 
 def _trainable_names(parts: Parts) -> List[str]:

@@ -229,7 +229,9 @@ class PortedModel:
         """Return the gradients that an optimizer step of the last call used, by parameter; the last one's by default.
 
         They are those of the loss, joined over micro-batches as the options say and without loss scaling, as `.grad` is
-        in plain PyTorch. DeviceError D009 unless the port was made with `PortOptions(keep_gradients=True)` and called.
+        in plain PyTorch. `iteration` is 0 for the first step of the call and -1 for its last. Raises DeviceError D009
+        unless the port was made with `PortOptions(keep_gradients=True)` and called, OptionError P002 for a step that a
+        call does not make.
         """
         return gradients_of_step(self._parts, self._train_handle.executor, iteration)
 

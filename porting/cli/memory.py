@@ -15,7 +15,7 @@ that returns (model, loss, batch), and if need be an optimizer and PortOptions;
 it gets the batch size if it has a parameter `batch_size`. Nothing is computed.
 
   $ porting memory train.py:make --batch 8
-  memory of bow: 897 MB an IPU; micro-batch 8
+  memory of bow: 897 MiB an IPU; micro-batch 8
   ...
   fits: 20% of the fullest IPU's memory (17% to 23%)
 

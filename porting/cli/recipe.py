@@ -5,14 +5,12 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
-import math
 import os
 import shutil
 import sys
 import textwrap
-import traceback
 from pathlib import Path
-from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence
+from typing import Any, Dict, Iterator, List, Optional, Sequence
 
 from porting.command_line import count
 from porting.diagnostics import FORMATS, PortingError
@@ -78,6 +76,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="`file.py:name` or `module:name` of a function that gives (model, loss, (inputs, labels)), and if need be "
         "an optimizer",
     )
+    new.add_argument(
+        "--batch", type=count, metavar="N", help="samples of a batch of that model (default: the target's)"
+    )
 
     pictures = _add_action(actions, "pictures", "draw a recipe's pictures again, into a new folder")
     pictures.add_argument("name", metavar="NAME")
@@ -87,14 +88,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Do what is asked for.
 
-    Raises PortingError: R001 for a recipe that there is not, R002 for a destination that exists, R003 for a step that
-    fails, R004 for a part that the recipe lacks, X001 when a package of an extra is missing.
+    Raises PortingError: R001 for a recipe that there is not, R002 for a destination that exists or cannot be written,
+    R003 for a step that fails, R004 for a part that the recipe lacks or that fails, X001 when a package of an extra is
+    missing.
     """
     as_json = arguments.format == "json"
     if arguments.action == "list":
         return _list(as_json=as_json)
     if arguments.action == "new":
-        return _begin(arguments.destination, arguments.model)
+        return _begin(arguments.destination, arguments.model, arguments.batch)
     recipe = find_recipe(arguments.name)
     if arguments.action == "copy":
         return _copy(recipe, arguments.destination)
@@ -201,22 +203,8 @@ def _run(recipe: Recipe, steps: Sequence[RecipeStep], *, num_steps: int, as_json
 
 
 def _train(step: RecipeStep, num_steps: int, modules: Any) -> List[float]:
-    try:
+    with _load("running").program_of(modules.recipe, step.path.name):
         return list(modules.module(step.number).train(num_steps))
-    except PortingError:
-        raise
-    except ModuleNotFoundError as error:
-        _load("running").raise_missing_extra(error, f"step {step.number} (`{step.name}`)")
-        raise
-    except (Exception, SystemExit) as error:  # a program that ends itself has not trained
-        traceback.print_exc()
-        fault = f"step {step.number} (`{step.name}`) raised {type(error).__name__}"
-        folder = step.path.parent.name
-        raise PortingError.of(
-            "R003",
-            notes=fault,
-            help=f"run it by itself: `porting recipe copy {folder} DEST`, then change {step.path.name}",
-        ) from error
 
 
 def _table(losses: Dict[int, List[float]]) -> Iterator[str]:
@@ -226,18 +214,11 @@ def _table(losses: Dict[int, List[float]]) -> Iterator[str]:
         yield f"{index + 1:>6}" + "".join(f"{loss:>10.6f}" for loss in row)
     if len(losses) > 1:
         columns = list(losses.values())
-        differences = [_largest_difference(before, after) for before, after in zip(columns, columns[1:])]
+        largest = _load("checks").largest_difference
+        differences = [largest(before, after)[0] for before, after in zip(columns, columns[1:])]
         yield ""
         yield "largest relative difference from the column before:"
         yield " " * 16 + "".join(f"{difference:>10.1e}" for difference in differences)
-
-
-def _largest_difference(before: Iterable[float], after: Iterable[float]) -> float:
-    pairs = list(zip(before, after))
-    # `max` would pass over what is not a number
-    if not all(math.isfinite(one) and math.isfinite(other) for one, other in pairs):
-        return math.inf
-    return max((abs(one - other) / max(abs(one), sys.float_info.min) for one, other in pairs), default=0.0)
 
 
 # -- check -----------------------------------------------------------------------------------------------------------
@@ -300,8 +281,13 @@ def _copy(recipe: Recipe, destination: Path) -> int:
     return EXIT_DONE
 
 
-def _begin(destination: Path, target: Optional[str]) -> int:
-    user = importlib.import_module("porting.cli.recipe_targets").load_user_model(target) if target else None
+def _begin(destination: Path, target: Optional[str], batch_size: Optional[int]) -> int:
+    if target is None and batch_size is not None:
+        print("porting recipe: `--batch` is for a model of yours, `--model TARGET`", file=sys.stderr)
+        return EXIT_USAGE
+    user = None
+    if target is not None:
+        user = importlib.import_module("porting.cli.recipe_targets").load_user_model(target, batch_size=batch_size)
     _load("new_recipe").write_recipe(destination, user)
     print(f"the steps are in {destination}; `recipe_model.py` in it is what is yours; try them:")
     print(
@@ -316,11 +302,8 @@ def _draw(recipe: Recipe, destination: Path) -> int:
             recipe, "program `pictures.py`", "its `draw(folder)` draws into a folder, and lists the files"
         )
     with new_folder(destination) as folder, _load("steps").Steps(recipe) as modules:
-        try:
+        with _load("running").program_of(recipe, "pictures.py"):
             drawn = modules.load("pictures").draw(folder)
-        except ModuleNotFoundError as error:
-            _load("running").raise_missing_extra(error, "pictures.py")
-            raise
     for picture in drawn:
         print(destination / Path(picture).name)
     return EXIT_DONE

@@ -6,7 +6,7 @@ import importlib
 import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
 from porting.cli.targets import TargetOutline, load_target
 from porting.diagnostics import ExecutableError
@@ -15,12 +15,13 @@ from porting.recipe_chain.new_recipe import UserModel
 __all__ = ["load_user_model"]
 
 
-def load_user_model(text: str) -> UserModel:
+def load_user_model(text: str, *, batch_size: Optional[int] = None) -> UserModel:
     """Load `text`, as in `train.py:make`, and say how a program elsewhere gets the same; raises as targets do.
 
+    A function of the user's is called once, with `batch_size` if it takes one.
     ExecutableError E022 as well, for a file whose name no program can import it by.
     """
-    target, outline = load_target(text), TargetOutline.of(text)
+    target, outline = load_target(text, batch_size=batch_size), TargetOutline.of(text)
     path = Path(outline.source).resolve()
     folder, module = (path.parent, path.stem) if outline.is_file else (Path(os.getcwd()), outline.source)
     value: Any = None
@@ -33,16 +34,14 @@ def load_user_model(text: str) -> UserModel:
             notes=f"`import {module}` is not Python" if value is None else f"`import {module}` gives another module",
             help="rename the file, as in `own_model.py`",
         )
-    for part in outline.attribute.split("."):
-        value = getattr(value, part)
-    is_called = callable(value) and not hasattr(value, "model")
     return UserModel(
         text=text,
         module=module,
         attribute=outline.attribute,
         folder=folder,
-        made=value() if is_called else value,
-        is_called=is_called,
+        made=target.made,
+        is_called=target.call is not None,
+        size_name=next(iter(target.call or {}), None),
         model=target.model,
         loss=target.loss,
         batch=target.batch,

@@ -10,11 +10,10 @@ import inspect
 import os
 import sys
 import traceback
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
-from typing import Any, List, NoReturn, Optional, Tuple
+from typing import Any, List, Mapping, NoReturn, Optional, Tuple
 
 import torch
 from torch import nn
@@ -38,7 +37,8 @@ class Target:
     """A model that can be ported: what `to_ipu` takes, and the arguments of one micro-batch.
 
     `batch` holds the positional arguments of a call, labels last. `loss` is None for a model that returns its own.
-    `name` is the text that it was loaded by.
+    `name` is the text that it was loaded by, `made` what was found under it or what the function there returned, which
+    was called with the keywords `call`; None where it is no function.
     """
 
     model: nn.Module
@@ -47,6 +47,8 @@ class Target:
     optimizer: Optional[torch.optim.Optimizer] = None
     options: Optional[PortOptions] = None
     name: str = ""
+    made: Any = None
+    call: Optional[Mapping[str, Any]] = None
 
     @property
     def rows(self) -> int:
@@ -109,10 +111,12 @@ def load_target(text: str, *, batch_size: Optional[int] = None) -> Target:
     outline = TargetOutline.of(text)
     module, place = _load_module(text, outline)
     found = _look_up(module, outline, text, place)
-    made = _make(found, text, batch_size, _place_of(found) or place)
-    target = _read_parts(made, text, _place_of(found) or place)
+    place = _place_of(found) or place
+    call = _keywords_of_call(found, text, batch_size, place)
+    made = found if call is None else _run_user_code(text, lambda: found(**call))
+    target = replace(_read_parts(made, text, place), made=made, call=call)
     if batch_size is not None and batch_size != target.rows:
-        target = Target(target.model, target.loss, target.batch_of(batch_size), target.optimizer, target.options, text)
+        target = replace(target, batch=target.batch_of(batch_size))
     return target
 
 
@@ -264,11 +268,13 @@ def _refuse_form(text: str) -> NoReturn:
 # -- making and reading ------------------------------------------------------------------------------------------------
 
 
-def _make(found: Any, text: str, batch_size: Optional[int], place: Optional[Place]) -> Any:
-    """Call `found` if it is a function that makes the parts, with the batch size if it takes one."""
+def _keywords_of_call(
+    found: Any, text: str, batch_size: Optional[int], place: Optional[Place]
+) -> Optional[Mapping[str, Any]]:
+    """Return how to call `found`, with the batch size if it takes one; None if it makes no parts."""
     is_value = isinstance(found, (tuple, list, Mapping, nn.Module)) or not callable(found)
     if is_value or (not inspect.isclass(found) and hasattr(found, "model") and hasattr(found, "batch")):
-        return found
+        return None
     try:
         parameters = inspect.signature(found).parameters.values()
     except (TypeError, ValueError):  # a function without a signature, written in C
@@ -286,7 +292,7 @@ def _make(found: Any, text: str, batch_size: Optional[int], place: Optional[Plac
             place=place,
             help=remedy,
         )
-    return _run_user_code(text, lambda: found(**keywords))
+    return keywords
 
 
 def _read_parts(made: Any, text: str, place: Optional[Place]) -> Target:

@@ -11,6 +11,7 @@ from typing import Any, List, Optional, Tuple, Union
 
 import torch
 
+from porting.atomic_files import replacing_file
 from porting.diagnostics import PortingError
 
 __all__ = ["draw_event"]
@@ -31,8 +32,8 @@ def draw_event(
 ) -> Path:
     """Draw image_PHW, labels_PHW and the `predicted` labels_PHW into a PNG file, a column for each plane; return it.
 
-    Classes are shown where there is charge, and predictions of a class also where there is none. Raises PortingError
-    X001 without matplotlib.
+    The file is a PNG whatever its name, and there as a whole or not at all. Classes are shown where there is charge,
+    and predictions of a class also where there is none. Raises PortingError X001 without matplotlib.
     """
     figure_class, canvas_class, colours = _load_matplotlib()
     rows: List[Tuple[str, torch.Tensor]] = [("truth", labels)]
@@ -53,7 +54,8 @@ def draw_event(
     figure.legend(handles=handles, loc="outside lower center", ncols=len(_CLASSES), fontsize=8, frameon=False)
     if title:
         figure.suptitle(title, fontsize=10)
-    figure.savefig(path, dpi=100)
+    with replacing_file(path) as file:
+        figure.savefig(file, format="png", dpi=100)
     return Path(path)
 
 

@@ -57,12 +57,14 @@ def read_mushrooms(path: Union[str, os.PathLike[str]]) -> Tuple[torch.Tensor, to
     not there raises PortingError F002; one that is damaged F001, with line and column. Rows that are missing at the end
     as a whole cannot be noticed: the format does not say how many there are.
     """
-    return _encoded(_read_letters(existing_file(path)))
+    letters = _read_letters(existing_file(path))
+    return _encoded(letters, [np.unique(column).tolist() for column in letters[:, 1:].T])
 
 
 def make_mushrooms(num_samples: int = 8124, *, seed: int, noise: float = 0.015) -> Tuple[torch.Tensor, torch.Tensor]:
-    """Make mushrooms that can be learnt from: features_BF and poisonous_B1, as `read_mushrooms` gives them.
+    """Make mushrooms that can be learnt from: features_BF and poisonous_B1, shaped as `read_mushrooms` gives them.
 
+    A feature is the place of the letter among all of its trait, in the order of the alphabet, drawn or not.
     Poisonous is what smells badly, or has a green or chocolate spore print, or has narrow gills and a white one;
     a share `noise` of the labels is wrong. So three traits tell, and no model can be right about more than 1 - `noise`.
 
@@ -70,13 +72,16 @@ def make_mushrooms(num_samples: int = 8124, *, seed: int, noise: float = 0.015) 
     >>> features.shape, poisonous.shape
     (torch.Size([100, 22]), torch.Size([100, 1]))
     """
-    return _encoded(_made_letters(num_samples, seed=seed, noise=noise))
+    return _encoded(_made_letters(num_samples, seed=seed, noise=noise), [sorted(letters) for letters in TRAITS.values()])
 
 
 def write_mushrooms(
     path: Union[str, os.PathLike[str]], num_samples: int = 8124, *, seed: int, noise: float = 0.015
 ) -> None:
-    """Write those of `make_mushrooms` as a file of the format that `read_mushrooms` reads."""
+    """Write those of `make_mushrooms` as a file of the format that `read_mushrooms` reads.
+
+    In a file of few mushrooms some letters are missing. Reading does not count those, so that its features are smaller.
+    """
     lines = [",".join(_COLUMNS), *(",".join(row) for row in _made_letters(num_samples, seed=seed, noise=noise))]
     write_atomically(path, "".join(f"{line}\n" for line in lines).encode("ascii"))
 
@@ -86,18 +91,24 @@ def split_at_random(
 ) -> Tuple[TensorDataset, TensorDataset]:
     """Divide samples, tensors of as many rows, into `share` to train with and the rest to test with, at random.
 
+    ValueError for tensors that do not have as many rows as the first one.
+
     >>> train_set, test_set = split_at_random(make_mushrooms(10, seed=0))
     >>> len(train_set), len(test_set)
     (7, 3)
     """
     num_samples = len(samples[0])
+    if any(len(part) != num_samples for part in samples):
+        raise ValueError(f"samples are tensors of as many rows, not of {', '.join(str(len(part)) for part in samples)}")
     order = torch.randperm(num_samples, generator=torch.Generator().manual_seed(seed))
     train_rows, test_rows = order[: int(share * num_samples)], order[int(share * num_samples) :]
     return TensorDataset(*(part[train_rows] for part in samples)), TensorDataset(*(part[test_rows] for part in samples))
 
 
-def _encoded(letters: np.ndarray) -> Tuple[torch.Tensor, torch.Tensor]:
-    codes = np.stack([np.unique(column, return_inverse=True)[1] for column in letters[:, 1:].T], axis=1)
+def _encoded(letters: np.ndarray, alphabets: Sequence[Sequence[str]]) -> Tuple[torch.Tensor, torch.Tensor]:
+    """Replace the letters of each trait by their places among those of its alphabet, which is sorted."""
+    columns = letters[:, 1:].T
+    codes = np.stack([np.searchsorted(known, column) for known, column in zip(alphabets, columns)], axis=1)
     poisonous = letters[:, :1] == "p"
     return torch.from_numpy(codes.astype(np.float32)), torch.from_numpy(poisonous.astype(np.float32))
 

@@ -107,8 +107,11 @@ class Vocabulary:
     def of(cls, words: Iterable[str], *, reserved: Sequence[str] = (), max_size: Optional[int] = None) -> Vocabulary:
         """Collect the words of a text, the frequent ones first, `reserved` ones before all.
 
-        With `max_size` the rare words are left out, which need UNKNOWN among the words then.
+        With `max_size` the rare words are left out, which need UNKNOWN among the words then. It is a ValueError where
+        not even the reserved ones fit.
         """
+        if max_size is not None and max_size < len(reserved):
+            raise ValueError(f"{len(reserved)} words are reserved, more than a `max_size` of {max_size}")
         counts = Counter(words)
         for word in reserved:
             counts.pop(word, None)
@@ -192,7 +195,12 @@ class MarkovSource:
         return torch.tensor(tokens, dtype=torch.int64)
 
     def loss(self, tokens: torch.Tensor) -> float:
-        """Compute the mean loss in nats on tokens_N of a model that knows the transitions: near `entropy`."""
+        """Compute the mean loss in nats on tokens_N of a model that knows the transitions: near `entropy`.
+
+        The first `order` tokens are read and not predicted; ValueError where there are no others.
+        """
+        if len(tokens) <= self.order:
+            raise ValueError(f"{len(tokens)} tokens have none behind a context of {self.order}")
         values = tokens.numpy()
         places = tuple(values[start : len(values) - self.order + start] for start in range(self.order + 1))
         return float(-np.log(self.transitions[places]).mean())

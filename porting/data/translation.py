@@ -128,7 +128,7 @@ def read_pairs(path: AnyPath) -> Pairs:
     """Read a file with a pair a line: words of the source, a tabulator, words of the target, blanks between words.
 
     Raises PortingError F002 for a missing file, and F001 with the line for one that is damaged, or whose line has no
-    tabulator, two of them, or no words beside it.
+    tabulator, two of them, no words beside it, or one of the words `<pad>` and `<end>`, whose tokens have a meaning.
     """
     drawn: List[Tuple[Words, Words]] = []
     for number, line in enumerate(read_lines(path), start=1):
@@ -138,6 +138,9 @@ def read_pairs(path: AnyPath) -> Pairs:
         source, target = parts[0].split(), parts[1].split()
         if not (source and target):
             raise damaged_file(path, f"no words in the {'target' if source else 'source'}", line=number)
+        taken = next((word for word in (*source, *target) if word in _RESERVED), None)
+        if taken:
+            raise damaged_file(path, f"the word `{taken}` cannot be told from the token of that name", line=number)
         drawn.append((source, target))
     sides = [[word for pair in drawn for word in pair[side]] for side in (0, 1)]
     return _pairs(drawn, *(Vocabulary.of(words, reserved=(*_RESERVED, UNKNOWN)) for words in sides))

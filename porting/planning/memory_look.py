@@ -126,7 +126,7 @@ class MemoryReport:
         lines = [
             f"memory of {self.target.name}: {_mb(self.target.memory_bytes)} an IPU; micro-batch {self.micro_batch}"
         ]
-        header = ["MB", *(f"IPU {memory.ipu}" for memory in self.ipus)]
+        header = ["MiB", *(f"IPU {memory.ipu}" for memory in self.ipus)]
         rows = [[_NAMES[name], *(_number(memory.parts[name]) for memory in self.ipus)] for name in _NAMES]
         rows = [row for row in rows if any(cell != "0.0" for cell in row[1:])]
         rows.append(["together", *(_number(memory.total_bytes) for memory in self.ipus)])
@@ -249,10 +249,18 @@ def _width(optimizer: Any, name: str) -> int:
 
 
 def _remedy_lines(remedies: Sequence[Remedy]) -> List[str]:
-    lines = ["what helps, in this order:       alone MB  with those before"]
+    lines = ["what helps, in this order:      alone MiB  with those before"]
     for remedy in remedies:
         lines.append(f"  {remedy.name:28} {_number(remedy.alone_bytes):>10} {_number(remedy.together_bytes):>14}")
-        lines += textwrap.wrap(remedy.change, 76, initial_indent="    ", subsequent_indent="      ")
+        # names stay whole: what is between backquotes can be pasted
+        lines += textwrap.wrap(
+            remedy.change,
+            76,
+            initial_indent="    ",
+            subsequent_indent="      ",
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
     return lines
 
 
@@ -261,4 +269,4 @@ def _number(num_bytes: int) -> str:
 
 
 def _mb(num_bytes: int) -> str:
-    return f"{num_bytes / _MEBI:,.0f} MB"
+    return f"{num_bytes / _MEBI:,.0f} MiB"

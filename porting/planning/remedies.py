@@ -18,7 +18,6 @@ __all__ = ["Remedy", "remedies_for"]
 
 _PIPELINES = (2, 4, 8, 16)
 _MOST_BOUNDARIES = 48
-_MOST_NAMES = 6
 # more IPUs are to bring at least 5 % each time
 _WORTH_IT = 0.95
 
@@ -122,7 +121,7 @@ def _recomputation(step: StepMemory, layout: Layout, options: PortOptions, _limi
 
 
 def _pipeline(step: StepMemory, layout: Layout, options: PortOptions, limit: int) -> Optional[_Change]:
-    if len(layout.begins) > 1 or step.mode != "training":
+    if len(layout.begins) > 1:
         return None
     best: Optional[_Change] = None
     least = _fullest(step, layout)
@@ -133,7 +132,9 @@ def _pipeline(step: StepMemory, layout: Layout, options: PortOptions, limit: int
         begins, ipus, stages = trial
         needed = 2 * len(begins) - 1
         listed = ", ".join(f'"{name}": {ipu}' for name, ipu in stages.items())
-        words = f"`stages={{{listed}}}`: {num_ipus} IPUs, an accumulation of at least {needed}"
+        words = f"`stages={{{listed}}}`: {num_ipus} IPUs"
+        if step.mode == "training":
+            words += f", an accumulation of at least {needed}"
 
         def apply(layout: Layout, begins: Tuple[int, ...] = begins, ipus: Tuple[int, ...] = ipus) -> Layout:
             return replace(layout, begins=begins, ipus=ipus, recomputes=True, accumulates=True)
@@ -288,5 +289,4 @@ def _best_begins(
 
 
 def _listed(names: Sequence[str]) -> str:
-    shown = [f'"{name}"' for name in names[:_MOST_NAMES]]
-    return ", ".join(shown + (["..."] if len(names) > _MOST_NAMES else []))
+    return ", ".join(f'"{name}"' for name in names)

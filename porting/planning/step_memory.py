@@ -7,9 +7,14 @@ import functools
 from dataclasses import dataclass
 from typing import Dict, Iterable, List, Mapping, Set, Tuple
 
+import torch
+
 from ..capture import TensorInfo
 
-__all__ = ["Operation", "StepMemory", "Value"]
+__all__ = ["Operation", "StepMemory", "Value", "bytes_on_device"]
+
+# 64-bit types are for the host's kernels alone: the device has 32 bits
+_NARROWED = frozenset([torch.int64, torch.float64])
 
 
 @dataclass(frozen=True)
@@ -102,6 +107,15 @@ class StepMemory:
     @functools.cached_property
     def _reading(self) -> List[Tuple[int, int]]:
         return sorted((at, number) for number, value in enumerate(self.values) for at in value.read_at)
+
+
+def bytes_on_device(num_bytes: int, dtype: torch.dtype) -> int:
+    """Return what `num_bytes` of the host take on the device, whose integers and floats have 32 bits at most.
+
+    >>> bytes_on_device(80, torch.int64), bytes_on_device(80, torch.float32)
+    (40, 80)
+    """
+    return num_bytes // 2 if dtype in _NARROWED else num_bytes
 
 
 def _in_range(events: List[Tuple[int, int]], first: int, end: int) -> Set[int]:

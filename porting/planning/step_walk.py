@@ -25,7 +25,7 @@ from ..engines.graph_function import GraphFunction
 from ..options import PortOptions
 from ..simulator._graph.values_for_backward import keep_values_for_backward
 from ..simulator._tracing_state import tracing
-from .step_memory import Operation, StepMemory, Value
+from .step_memory import Operation, StepMemory, Value, bytes_on_device
 
 __all__ = ["look_at_step"]
 
@@ -33,8 +33,6 @@ _PRODUCTS = frozenset(
     "linear matmul mm addmm bmm baddbmm einsum conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d "
     "convolution _convolution scaled_dot_product_attention bilinear lstm gru rnn_tanh rnn_relu".split()
 )
-# 64-bit types are for the host's kernels alone: the device has 32 bits
-_NARROWED = frozenset([torch.int64, torch.float64])
 
 
 def look_at_step(
@@ -293,16 +291,14 @@ def _memory(tensor: torch.Tensor) -> int:
 
 
 def _storage_bytes(tensor: torch.Tensor) -> int:
-    size = int(tensor.untyped_storage().nbytes())
-    return size // 2 if tensor.dtype in _NARROWED else size
+    return bytes_on_device(int(tensor.untyped_storage().nbytes()), tensor.dtype)
 
 
 def _num_bytes(tensor: Optional[torch.Tensor]) -> int:
     if tensor is None:
         return 0
-    size = tensor.numel() * tensor.element_size()
-    return size // 2 if tensor.dtype in _NARROWED else size
+    return bytes_on_device(tensor.numel() * tensor.element_size(), tensor.dtype)
 
 
 def _bytes_of(info: TensorInfo) -> int:
-    return int(torch.Size(info.shape).numel()) * info.dtype.itemsize
+    return bytes_on_device(int(torch.Size(info.shape).numel()) * info.dtype.itemsize, info.dtype)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Callable, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Optional, Sequence, Tuple
 
 if TYPE_CHECKING:
     from porting.recipe_chain.steps import Steps
 
-__all__ = ["Check", "CheckFailed", "Outcome", "close_losses", "equal_losses", "holds", "reaches"]
+__all__ = ["Check", "CheckFailed", "Outcome", "close_losses", "equal_losses", "holds", "largest_difference", "reaches"]
 
 EQUAL = 1e-5
 """How far losses that are equal may be from each other, relative to the larger one: rounding in float32."""
@@ -25,12 +25,14 @@ class Check:
     """One thing that a step is checked for: `look` returns what was found, or raises CheckFailed with it.
 
     `step` is its number, `text` a demand as in "losses equal step 0's". What is `slow` is left out of quick tests.
+    `like` is the step that it is compared with, if any.
     """
 
     step: int
     text: str
     look: Callable[[Steps], str]
     slow: bool = False
+    like: Optional[int] = None
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ def equal_losses(
     def look(steps: Steps) -> str:
         return _compare(steps, step, like, num_steps, relative)
 
-    return Check(step, f"losses equal step {like}'s", look, slow)
+    return Check(step, f"losses equal step {like}'s", look, slow, like)
 
 
 def close_losses(
@@ -73,7 +75,7 @@ def close_losses(
     def look(steps: Steps) -> str:
         return _compare(steps, step, like, num_steps, relative)
 
-    return Check(step, f"losses within {relative * 100:g}% of step {like}'s ({because})", look, slow)
+    return Check(step, f"losses within {relative * 100:g}% of step {like}'s ({because})", look, slow, like)
 
 
 def reaches(
@@ -118,14 +120,20 @@ def _compare(steps: Steps, step: int, like: int, num_steps: Optional[int], relat
     expected, found = steps.losses(like, num_steps), steps.losses(step, num_steps)
     if len(found) != len(expected):
         raise CheckFailed(f"{len(found)} losses, and {len(expected)} of step {like}")
-    worst, at = _worst_difference(expected, found)
+    worst, at = largest_difference(expected, found)
     text = f"{len(found)} losses, largest relative difference {worst:.1e}"
     return _met(worst <= relative, text if worst <= relative else f"{text} in optimizer step {at + 1}")
 
 
-def _worst_difference(expected: Sequence[float], found: Sequence[float]) -> Any:
-    """Return the largest relative difference, which is infinite where one is not a number, and where it is."""
-    differences = [_relative_difference(one, other) for one, other in zip(expected, found)]
+def largest_difference(expected: Sequence[float], found: Sequence[float]) -> Tuple[float, int]:
+    """Return the largest difference relative to the larger of two losses, and the place of it.
+
+    It is infinite where one is not a number.
+
+    >>> largest_difference([1.0, 1.0], [1.0, 2.0])
+    (0.5, 1)
+    """
+    differences = [_relative_difference(one, other) for one, other in zip(expected, found)] or [0.0]
     worst = max(differences)
     return worst, differences.index(worst)
 

@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 import tempfile
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Iterator, List
 
@@ -20,15 +20,18 @@ def copy_recipe(recipe: Recipe, destination: Path) -> List[Path]:
     """Copy a recipe to a new folder and return its files, relative to it: all of them, or nothing is there.
 
     Programs that import modules of the recipe import those of the copy. Raises PortingError R002 if `destination`
-    exists.
+    exists or cannot be written.
     """
-    with new_folder(destination) as folder:
+    with new_folder(destination) as folder, _writing(destination):
         return [_copy_file(recipe, path, folder) for path in sorted(recipe.folder.rglob("*")) if _belongs(recipe, path)]
 
 
 @contextmanager
 def new_folder(destination: Path) -> Iterator[Path]:
-    """Give a folder beside `destination` that takes its name when the block ends well; R002 if that exists."""
+    """Give a folder beside `destination` that takes its name when the block ends well.
+
+    Raises PortingError R002 if that exists, or cannot be written.
+    """
     if os.path.lexists(destination):
         raise PortingError.of(
             "R002",
@@ -36,12 +39,29 @@ def new_folder(destination: Path) -> Iterator[Path]:
             help="name a folder that does not exist yet, or move this one away",
         )
     parent = destination.absolute().parent
-    parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{destination.name}-", dir=parent) as unfinished:
-        folder = Path(unfinished) / destination.name
-        folder.mkdir()
+    with ExitStack() as undone:
+        with _writing(destination):
+            parent.mkdir(parents=True, exist_ok=True)
+            unfinished = undone.enter_context(tempfile.TemporaryDirectory(prefix=".recipe-", dir=parent))
+            folder = Path(unfinished) / destination.name
+            folder.mkdir()
         yield folder
-        folder.rename(destination)
+        with _writing(destination):
+            folder.rename(destination)
+
+
+@contextmanager
+def _writing(destination: Path) -> Iterator[None]:
+    """Turn the system's refusal to write into R002; what a block between writes is the caller's."""
+    try:
+        yield
+    except OSError as error:
+        raise PortingError.of(
+            "R002",
+            message=f"the destination `{destination}` cannot be written",
+            notes=error.strerror or str(error),
+            help="name a folder where you may write, and that has room",
+        ) from error
 
 
 def _belongs(recipe: Recipe, path: Path) -> bool:

@@ -26,7 +26,8 @@ class UserModel:
     """What is known of the user's model: the target's parts, and the words that import and make it.
 
     `module` and `attribute` are those of `from module import attribute`, `folder` is where the module lies, `made` what
-    the attribute gave: a tuple, a mapping or an object of the parts. `is_called` tells a function from a value.
+    the attribute gave: a tuple, a mapping or an object of the parts. `is_called` tells a function from a value, and
+    `size_name` is the parameter of the function that gets the batch size, if it was given one.
     """
 
     text: str
@@ -39,6 +40,7 @@ class UserModel:
     loss: Any
     batch: Any
     has_optimizer: bool
+    size_name: Optional[str] = None
 
 
 def write_recipe(destination: Path, user: Optional[UserModel] = None) -> None:
@@ -123,7 +125,8 @@ def _rows_of(user: UserModel) -> int:
 
 
 def _lines_of_parts(user: UserModel) -> Any:
-    made = f"{user.attribute}()" if user.is_called else f"copy.deepcopy({user.attribute})"
+    size = "" if user.size_name is None else f"{user.size_name}=BATCH_SIZE"
+    made = f"{user.attribute}({size})" if user.is_called else f"copy.deepcopy({user.attribute})"
     yield f"made = {made}"
     if isinstance(user.made, dict):
         yield 'model, criterion, batch = made["model"], made.get("loss"), made["batch"]'

@@ -6,14 +6,15 @@ import contextlib
 import io
 import time
 import traceback
-from typing import Any, NoReturn, Sequence, Tuple
+from pathlib import Path
+from typing import Any, Iterator, NoReturn, Optional, Sequence, Tuple
 
 from porting.diagnostics import PortingError, render
 from porting.recipe_chain.checks import Check, CheckFailed, Outcome
-from porting.recipe_chain.recipe_files import Recipe
+from porting.recipe_chain.recipe_files import Recipe, RecipeStep
 from porting.recipe_chain.steps import DEFAULT_NUM_STEPS, Steps
 
-__all__ = ["EXTRA_OF_MODULE", "raise_missing_extra", "read_checks", "run_check"]
+__all__ = ["EXTRA_OF_MODULE", "program_of", "read_checks", "run_check"]
 
 EXTRA_OF_MODULE = {"sklearn": "recipes", "h5py": "recipes", "matplotlib": "recipes", "transformers": "hf"}
 """Modules that recipes may import beyond the core's, and the extra of this package that brings each."""
@@ -22,16 +23,13 @@ EXTRA_OF_MODULE = {"sklearn": "recipes", "h5py": "recipes", "matplotlib": "recip
 def read_checks(recipe: Recipe, steps: Steps) -> Tuple[Check, ...]:
     """Import `checks.py` of a recipe, tell `steps` its NUM_STEPS, and return its CHECKS.
 
-    Raises PortingError: R004 when there are none or one is for a step that there is not, X001 when a package is missing
-    that they need.
+    Raises PortingError: R004 when there are none, they fail, or one is for a step that there is not, R003 when a step
+    fails that they import, X001 when a package is missing that they need.
     """
     if not (recipe.folder / "checks.py").exists():
         _refuse(recipe, "there is no `checks.py`")
-    try:
+    with program_of(recipe, "checks.py"):
         module = steps.load("checks")
-    except ModuleNotFoundError as error:
-        raise_missing_extra(error, "checks.py")
-        raise
     steps.num_steps = getattr(module, "NUM_STEPS", DEFAULT_NUM_STEPS)
     checks: Sequence[Any] = tuple(getattr(module, "CHECKS", ()))
     if not checks:
@@ -42,6 +40,9 @@ def read_checks(recipe: Recipe, steps: Steps) -> Tuple[Check, ...]:
             _refuse(recipe, f"`CHECKS` holds a {type(check).__name__} in the place of a check")
         if check.step not in numbers:
             _refuse(recipe, f"a check is for step {check.step}, and the steps are {', '.join(map(str, numbers))}")
+        if check.like is not None and check.like not in numbers:
+            listed = ", ".join(map(str, numbers))
+            _refuse(recipe, f"a check of step {check.step} is like step {check.like}, and the steps are {listed}")
     return tuple(checks)
 
 
@@ -69,11 +70,57 @@ def run_check(check: Check, steps: Steps) -> Outcome:
         return outcome(False, f"error {error.finding.code}", render(error.finding))
     except (Exception, SystemExit) as error:  # a program that ends itself has not been checked
         if isinstance(error, ModuleNotFoundError):
-            raise_missing_extra(error, f"step {check.step}")
+            _raise_missing_extra(error, f"step {check.step}")
         return outcome(False, f"raised {type(error).__name__}: {_first_line(error)}", traceback.format_exc())
 
 
-def raise_missing_extra(error: ModuleNotFoundError, importer: str) -> None:
+@contextlib.contextmanager
+def program_of(recipe: Recipe, file: str) -> Iterator[None]:
+    """Turn what a program of a recipe raises into a finding, and print its traceback before.
+
+    Raises PortingError: X001 when a package of an extra is missing, R003 when it is a step that fails, whoever imports
+    it, and R004 when it is `file` itself, such as `checks.py`. Findings and an interrupt pass.
+    """
+    try:
+        yield
+    except PortingError:
+        raise
+    except (Exception, SystemExit) as error:  # a program that ends itself has not done what is asked of it
+        failed = _step_that_raised(recipe, error)
+        if isinstance(error, ModuleNotFoundError):
+            _raise_missing_extra(error, _named(failed) if failed else file)
+        traceback.print_exc()
+        if failed is None and file not in [step.path.name for step in recipe.steps]:
+            raise PortingError.of(
+                "R004",
+                message=f"`{file}` of the recipe `{recipe.name}` raised {type(error).__name__}",
+                notes=_first_line(error),
+                help=f"repair {recipe.folder / file}; its error stands above",
+            ) from error
+        step = failed or next(step for step in recipe.steps if step.path.name == file)
+        remedy = f"`python {step.path}`"
+        if recipe.package is not None:
+            remedy = f"`porting recipe copy {recipe.name} DEST`, then change {step.path.name}"
+        raise PortingError.of(
+            "R003", notes=f"{_named(step)} raised {type(error).__name__}", help=f"run it by itself: {remedy}"
+        ) from error
+
+
+def _named(step: RecipeStep) -> str:
+    return f"step {step.number} (`{step.name}`)"
+
+
+def _step_that_raised(recipe: Recipe, error: BaseException) -> Optional[RecipeStep]:
+    """Return the innermost step that the traceback or a fault of syntax is in."""
+    files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
+    if isinstance(error, SyntaxError) and error.filename:
+        files.append(error.filename)
+    steps = {str(step.path.resolve()): step for step in recipe.steps}
+    found = [steps[path] for path in (str(Path(file).resolve()) for file in files) if path in steps]
+    return found[-1] if found else None
+
+
+def _raise_missing_extra(error: ModuleNotFoundError, importer: str) -> None:
     """Raise X001 if the module that `importer` did not find is of an extra; else do nothing."""
     extra = EXTRA_OF_MODULE.get((error.name or "").split(".")[0])
     if extra is not None:

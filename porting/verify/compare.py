@@ -187,6 +187,13 @@ def _check_same_start(plain: Mapping[str, Any], ported: Mapping[str, Any]) -> No
     other = [name for name in plain if plain[name].shape != ported[name].shape]
     if other:
         _refuse(f"the models are different: other shapes of {_listed(other)}", "take copies of one model")
+    other = [name for name in plain if plain[name].dtype != ported[name].dtype]
+    if other:
+        dtypes = [str(state[other[0]].dtype).replace("torch.", "") for state in (plain, ported)]
+        _refuse(
+            f"the models have other dtypes: {_listed(other)}, {dtypes[0]} in plain PyTorch and {dtypes[1]} in the port",
+            f"port with the precision of the plain model, or convert that as well: `.to(torch.{dtypes[1]})`",
+        )
     other = [name for name in plain if not torch.equal(plain[name], ported[name])]
     if other:
         _refuse(

@@ -73,10 +73,21 @@ def test_features_are_the_codes_of_numpys_unique(mushrooms_file):
 
 
 def test_what_is_written_is_what_is_made(tmp_path):
-    write_mushrooms(tmp_path / "made.csv", 500, seed=7)
+    write_mushrooms(tmp_path / "made.csv", 8124, seed=7)
 
-    for read, made in zip(read_mushrooms(tmp_path / "made.csv"), make_mushrooms(500, seed=7)):
+    for read, made in zip(read_mushrooms(tmp_path / "made.csv"), make_mushrooms(8124, seed=7)):
         assert torch.equal(read, made)
+
+
+@given(num_samples=st.integers(0, 60), seed=st.integers(0, 2**40))
+def test_a_feature_stands_for_the_same_letter_however_few_mushrooms_are_made(tmp_path_factory, num_samples, seed):
+    path = tmp_path_factory.mktemp("few") / "made.csv"
+    write_mushrooms(path, num_samples, seed=seed)
+    rows = [line.split(",")[1:] for line in path.read_text().splitlines()[1:]]
+
+    features, _poisonous = make_mushrooms(num_samples, seed=seed)
+
+    assert features.tolist() == [[sorted(TRAITS[name]).index(cell) for name, cell in zip(TRAITS, row)] for row in rows]
 
 
 def test_noise_is_the_share_of_wrong_labels():
@@ -127,6 +138,11 @@ def test_a_split_loses_no_sample_and_repeats_none(num_samples, share, seed):
 
     assert [len(part) for part in parts] == [int(share * num_samples), num_samples - int(share * num_samples)]
     assert torch.cat([part.tensors[0] for part in parts]).sort().values.tolist() == list(range(num_samples))
+
+
+def test_samples_of_unequal_length_are_not_split():
+    with pytest.raises(ValueError, match="as many rows, not of 10, 12"):
+        split_at_random((torch.zeros(10), torch.zeros(12)))
 
 
 # -- damage ------------------------------------------------------------------------------------------------------------

@@ -105,6 +105,12 @@ def test_rare_words_become_unknown():
     assert vocabulary.numbers(["a", "c", "b"]).tolist() == [1, 0, 2]
 
 
+def test_words_that_are_reserved_must_fit():
+    assert Vocabulary.of("a b".split(), reserved=("<pad>", "<end>"), max_size=2).words == ("<pad>", "<end>")
+    with pytest.raises(ValueError, match="3 words are reserved, more than a `max_size` of 2"):
+        Vocabulary.of("a b".split(), reserved=("<pad>", "<end>", UNKNOWN), max_size=2)
+
+
 def test_an_unknown_word_without_a_number_for_it_is_an_error():
     with pytest.raises(KeyError, match="'c' is not in the vocabulary"):
         Vocabulary(("a", "b")).numbers(["c"])
@@ -183,6 +189,15 @@ def test_words_of_a_topic_keep_company():
     known = topics[topics >= 0]
     assert (known[1:] == known[:-1]).float().mean() > 0.9
     assert torch.bincount(known).min() > 0.05 * len(known)
+
+
+@pytest.mark.parametrize("num_tokens", [0, 1, 2])
+def test_a_text_that_is_no_longer_than_a_context_has_no_loss(num_tokens):
+    source = make_markov_source(5, order=2, seed=0)
+
+    with pytest.raises(ValueError, match=f"{num_tokens} tokens have none behind a context of 2"):
+        source.loss(torch.zeros(num_tokens, dtype=torch.int64))
+    assert source.loss(torch.zeros(3, dtype=torch.int64)) == pytest.approx(-math.log(source.transitions[0, 0, 0]))
 
 
 # -- windows

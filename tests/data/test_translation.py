@@ -111,6 +111,8 @@ def test_a_file_of_pairs_is_read(tmp_path):
         ("a\tb\tc\n", 1, "2 tabulators, not one"),
         ("a\tb\n\tc\n", 2, "no words in the source"),
         ("a\tb\nc\t \n", 2, "no words in the target"),
+        ("a\tb\n<pad> c\td\n", 2, "the word `<pad>` cannot be told from the token of that name"),
+        ("a\tb <end>\n", 1, "the word `<end>` cannot be told"),
     ],
 )
 def test_a_line_that_is_no_pair_is_an_error_with_its_number(tmp_path, text, line, fault):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from dataclasses import replace
 
 import pytest
 import torch
@@ -39,12 +40,29 @@ def test_an_untrained_model_guesses():
 
 def test_heads_must_divide_the_width():
     with pytest.raises(ValueError, match="does not divide into 3 heads"):
-        GPT(GPTConfig(width=8, num_heads=3))
+        GPTConfig(width=8, num_heads=3)
+
+
+def test_dropout_reaches_the_probabilities_of_attention_in_training_only(monkeypatch):
+    attend, shares = torch.nn.functional.scaled_dot_product_attention, []
+
+    def watched(*args, dropout_p, **kwargs):
+        shares.append(dropout_p)
+        return attend(*args, dropout_p=dropout_p, **kwargs)
+
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", watched)
+    model = GPT(replace(SMALL, num_layers=1, dropout=0.25))
+    tokens, _labels = example_batch(SMALL, batch_size=2)
+
+    model(tokens)
+    model.eval()(tokens)
+
+    assert shares == [0.25, 0.0]
 
 
 def test_the_smallest_gpt2_has_as_many_parameters_as_the_published_one():
     with torch.device("meta"):
-        model = build("gpt2-small")
+        model = build("gpt2_small")
 
     assert sum(parameter.numel() for parameter in model.parameters()) == 124_439_808
 

@@ -51,3 +51,8 @@ def test_the_example_batch_of_a_configuration_trains_its_model(sizes):
 
 def test_a_single_logit_gets_the_binary_loss():
     assert loss(torch.zeros(2, 1), torch.ones(2, 1)).item() == pytest.approx(0.6931, abs=1e-4)
+
+
+def test_whole_numbers_for_a_single_logit_are_refused_as_they_would_train_nothing():
+    with pytest.raises(ValueError, match=r"0\.0 and 1\.0 in a column, not torch.int64"):
+        loss(torch.zeros(2, 1), torch.tensor([0, 0]))

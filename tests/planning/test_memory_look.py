@@ -161,7 +161,7 @@ def test_a_smaller_micro_batch_of_inference_has_nothing_to_accumulate():
 def test_the_report_is_a_table_and_plain_values():
     report = total(ported_gpt(accumulation=3, stages={"blocks.2": 1}, recompute=["blocks.0"]), target="gc2")
 
-    assert "memory of gc2: 304 MB" in str(report)
+    assert "memory of gc2: 304 MiB" in str(report)
     assert json.loads(json.dumps(report.to_dict()))["ipus"][1]["stages"] == [1]
     assert report.low_bytes < report.bytes_per_ipu < report.high_bytes
 

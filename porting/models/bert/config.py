@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Mapping
 
+from porting.models.ranges import check_positive
+
 __all__ = ["DEFAULT", "VARIANTS", "BertConfig"]
 
 
@@ -32,6 +34,7 @@ class BertConfig:
 
     def __post_init__(self) -> None:
         """Check what no layer would notice."""
+        check_positive(self)
         if self.width % self.num_heads:
             raise ValueError(f"a width of {self.width} does not divide into {self.num_heads} heads")
         if self.head not in ("masked_lm", "classification"):

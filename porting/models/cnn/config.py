@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Mapping
 
+from porting.models.ranges import check_positive
+
 __all__ = ["DEFAULT", "VARIANTS", "CNNConfig"]
 
 
@@ -17,7 +19,8 @@ class CNNConfig:
     num_classes: int = 10
 
     def __post_init__(self) -> None:
-        """Refuse images that cannot be halved twice."""
+        """Refuse sizes below 1, and images that cannot be halved twice."""
+        check_positive(self)
         if self.image_size % 4 or self.image_size < 4:
             raise ValueError(f"images of {self.image_size} x {self.image_size} pixels cannot be halved twice")
 

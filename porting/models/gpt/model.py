@@ -36,8 +36,6 @@ class GPT(nn.Module):
     def __init__(self, config: GPTConfig) -> None:
         """Make embeddings, blocks and the head, which shares the token embedding's weight, initialised as GPT-2."""
         super().__init__()
-        if config.width % config.num_heads:
-            raise ValueError(f"a width of {config.width} does not divide into {config.num_heads} heads")
         self.token_embedding = nn.Embedding(config.vocabulary, config.width)
         self.position_embedding = nn.Parameter(torch.zeros(config.length, config.width))
         self.dropout = nn.Dropout(config.dropout)
@@ -95,6 +93,7 @@ class _Block(nn.Module):
         num_sequences, length, width = x.shape
         parts = self.query_key_value(x).view(num_sequences, length, 3, self.num_heads, -1)
         query, key, value = parts.permute(2, 0, 3, 1, 4).unbind(0)
-        heads = nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+        dropout = self.dropout.p if self.training else 0.0
+        heads = nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True, dropout_p=dropout)
         attended: torch.Tensor = self.project(heads.transpose(1, 2).reshape(num_sequences, length, width))
         return attended

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Mapping
 
+from porting.models.ranges import check_positive
+
 __all__ = ["DEFAULT", "VARIANTS", "LeNet5Config"]
 
 
@@ -18,7 +20,8 @@ class LeNet5Config:
     hidden: int = 84
 
     def __post_init__(self) -> None:
-        """Refuse images of which the convolutions leave nothing."""
+        """Refuse sizes below 1, and images of which the convolutions leave nothing."""
+        check_positive(self)
         if self.image_size < 28:
             raise ValueError(f"images of {self.image_size} x {self.image_size} pixels are too small: 28 are needed")
 

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Mapping, Tuple
 
+from porting.models.ranges import check_positive
+
 __all__ = ["DEFAULT", "VARIANTS", "MLPConfig"]
 
 
@@ -14,6 +16,12 @@ class MLPConfig:
     """The sizes of a perceptron's layers, the features first; a last one of 1 tells two classes apart."""
 
     sizes: Tuple[int, ...] = (784, 1000, 1000, 10)
+
+    def __post_init__(self) -> None:
+        """Refuse sizes below 1, and fewer than two of them."""
+        check_positive(self)
+        if len(self.sizes) < 2:
+            raise ValueError(f"`sizes` is {self.sizes}; a layer has at least two, its features and its outputs")
 
 
 DEFAULT = "mnist"

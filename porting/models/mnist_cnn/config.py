@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Mapping
 
+from porting.models.ranges import check_positive
+
 __all__ = ["DEFAULT", "VARIANTS", "MNISTCNNConfig"]
 
 
@@ -25,7 +27,8 @@ class MNISTCNNConfig:
     double_softmax: bool = True
 
     def __post_init__(self) -> None:
-        """Refuse images of which two convolutions and poolings leave nothing."""
+        """Refuse sizes below 1, and images of which two convolutions and poolings leave nothing."""
+        check_positive(self)
         if self.image_size < 10:
             raise ValueError(f"images of {self.image_size} x {self.image_size} pixels are too small: 10 are needed")
 

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Mapping
 
+from porting.models.ranges import check_positive
+
 __all__ = ["DEFAULT", "VARIANTS", "RecurrentConfig"]
 
 
@@ -18,6 +20,10 @@ class RecurrentConfig:
     length: int = 32
     num_classes: int = 10
     unrolled: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse sizes below 1."""
+        check_positive(self)
 
 
 DEFAULT = "lstm"

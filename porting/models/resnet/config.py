@@ -15,6 +15,8 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Mapping, Tuple
 
+from porting.models.ranges import check_positive
+
 __all__ = ["DEFAULT", "VARIANTS", "ResNetConfig"]
 
 
@@ -42,7 +44,10 @@ class ResNetConfig:
     zero_init_last: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse a pooling that is neither definition's."""
+        """Refuse sizes below 1, other than four stages, and a pooling that is neither definition's."""
+        check_positive(self)
+        if len(self.blocks) != 4:
+            raise ValueError(f"`blocks` is {self.blocks}; it counts the blocks of four stages")
         if self.stem_pool not in (2, 3):
             raise ValueError(f"`stem_pool` is {self.stem_pool}; it can be 3 (overlapping windows) or 2")
 

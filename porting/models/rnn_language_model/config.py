@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Mapping
 
+from porting.models.ranges import check_positive
+
 __all__ = ["DEFAULT", "VARIANTS", "RNNLanguageModelConfig"]
 
 
@@ -18,6 +20,10 @@ class RNNLanguageModelConfig:
     num_layers: int = 2
     length: int = 35
     dropout: float = 0.5
+
+    def __post_init__(self) -> None:
+        """Refuse sizes below 1."""
+        check_positive(self)
 
 
 DEFAULT = "ptb"

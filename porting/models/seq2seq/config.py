@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Mapping
 
+from porting.models.ranges import check_positive
+
 __all__ = ["DEFAULT", "VARIANTS", "Seq2SeqConfig"]
 
 
@@ -26,6 +28,10 @@ class Seq2SeqConfig:
     max_length: int = 50
     padding: int = 0
     end: int = 1
+
+    def __post_init__(self) -> None:
+        """Refuse sizes below 1."""
+        check_positive(self, zero_allowed=("padding", "end"))
 
 
 DEFAULT = "wmt15"

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Mapping
 
+from porting.models.ranges import check_positive
+
 __all__ = ["DEFAULT", "VARIANTS", "SkipGramConfig"]
 
 
@@ -16,6 +18,10 @@ class SkipGramConfig:
     vocabulary: int = 10_000
     width: int = 100
     window: int = 5
+
+    def __post_init__(self) -> None:
+        """Refuse sizes below 1."""
+        check_positive(self)
 
 
 DEFAULT = "ptb"

@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Mapping, Tuple
 
+from porting.models.ranges import check_positive
+
 __all__ = [
     "DEFAULT",
     "FULL_SIZE",
@@ -82,10 +84,11 @@ class UResNet2DConfig:
 
 
 def check_config(config: Any) -> None:
-    """Raise ValueError for choices that do not exist, even kernels, and images that cannot be halved `depth` times."""
+    """Raise ValueError for choices that do not exist, sizes below 1, even kernels, and images that cannot be halved."""
     for name, choices in _CHOICES.items():
         if getattr(config, name) not in choices:
             raise ValueError(f"`{name}` is {getattr(config, name)!r}; it can be {', '.join(map(repr, choices))}")
+    check_positive(config, zero_allowed=("blocks_per_level", "blocks_deepest", "blocks_final"))
     for name in _KERNELS:
         if getattr(config, name) % 2 == 0:
             raise ValueError(f"`{name}` is {getattr(config, name)}; only odd kernels keep an image's size")

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Mapping, Tuple
 
+from porting.models.ranges import check_positive
+
 __all__ = ["DEFAULT", "VARIANTS", "VGGConfig"]
 
 
@@ -27,7 +29,8 @@ class VGGConfig:
     image_size: int = 224
 
     def __post_init__(self) -> None:
-        """Refuse blocks without channels, and images that cannot be halved by every block."""
+        """Refuse sizes below 1, blocks without channels, and images that cannot be halved by every block."""
+        check_positive(self)
         if len(self.convolutions) != len(self.channels):
             raise ValueError(f"{len(self.convolutions)} blocks have {len(self.channels)} numbers of channels")
         if self.image_size % 2 ** len(self.channels):

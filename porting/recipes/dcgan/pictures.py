@@ -38,8 +38,8 @@ def _draw_losses(path: Path, turns: Sequence[float], at_once: Sequence[float]) -
     return path
 
 
-def _draw_images(path: Path, made: torch.Tensor, *, num_rows: int = 2, num_columns: int = 12) -> Path:
-    figure = Figure(figsize=(6, 2.4), layout="constrained")
+def _draw_images(path: Path, made: torch.Tensor, *, num_rows: int = 2, num_columns: int = 8) -> Path:
+    figure = Figure(figsize=(5, 2.9), layout="constrained")
     FigureCanvasAgg(figure)
     count = num_rows * num_columns
     rows = (("real", real_pictures.make_unlabelled_images(count, seed=1)), ("made", made[:count]))
@@ -48,5 +48,5 @@ def _draw_images(path: Path, made: torch.Tensor, *, num_rows: int = 2, num_colum
         axes.imshow(grid.reshape(num_rows * 32, num_columns * 32, 3).numpy())
         axes.set_title(title, fontsize=8, loc="left")
         axes.axis("off")
-    figure.savefig(path, dpi=48, pil_kwargs={"optimize": True})
+    figure.savefig(path, dpi=50, pil_kwargs={"optimize": True})
     return path

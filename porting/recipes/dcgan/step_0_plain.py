@@ -14,7 +14,9 @@ BATCH_SIZE = 16
 NUM_STEPS = 304
 NOISE = 0.2
 SIZES = {"channels": 32, "hidden": 32}
-ADAM = {"lr": 5e-4, "betas": (0.5, 0.999)}
+BETAS = (0.5, 0.999)
+# with equal ones the discriminator wins for every other seed
+DISCRIMINATOR_RATE, GENERATOR_RATE = 4e-4, 1e-3
 
 
 def make_samples(num_steps: int) -> TensorDataset:
@@ -48,8 +50,8 @@ def train_and_make(num_steps: int = NUM_STEPS, *, noise: float = NOISE) -> Tuple
     torch.manual_seed(0)
     loader = DataLoader(make_samples(num_steps), batch_size=BATCH_SIZE)
     gan = dcgan.build("small", noise=noise, **SIZES)
-    discriminator_optimizer = torch.optim.Adam(gan.discriminator.parameters(), **ADAM)
-    generator_optimizer = torch.optim.Adam(gan.generator.parameters(), **ADAM)
+    discriminator_optimizer = torch.optim.Adam(gan.discriminator.parameters(), DISCRIMINATOR_RATE, BETAS)
+    generator_optimizer = torch.optim.Adam(gan.generator.parameters(), GENERATOR_RATE, BETAS)
     losses: List[float] = []
     for hidden, images, targets in loader:
         made = gan.generator(hidden)

@@ -15,7 +15,9 @@ BATCH_SIZE = 16
 NUM_STEPS = 304
 NOISE = 0.2
 SIZES = {"channels": 32, "hidden": 32}
-ADAM = {"lr": 5e-4, "betas": (0.5, 0.999)}
+BETAS = (0.5, 0.999)
+# with equal ones the discriminator wins for every other seed
+DISCRIMINATOR_RATE, GENERATOR_RATE = 4e-4, 1e-3
 
 
 def make_samples(num_steps: int) -> TensorDataset:
@@ -49,8 +51,11 @@ def train_and_make(num_steps: int = NUM_STEPS, *, noise: float = NOISE) -> Tuple
     torch.manual_seed(0)
     loader = DataLoader(make_samples(-(-num_steps // 8) * 8), batch_size=BATCH_SIZE)
     gan = dcgan.build("small", noise=noise, **SIZES)
-    networks = [gan.discriminator, gan.generator]
-    optimizer = torch.optim.Adam([{"params": network.parameters()} for network in networks], **ADAM)
+    groups = [
+        {"params": gan.discriminator.parameters(), "lr": DISCRIMINATOR_RATE},
+        {"params": gan.generator.parameters(), "lr": GENERATOR_RATE},
+    ]
+    optimizer = torch.optim.Adam(groups, betas=BETAS)
     options = porting.PortOptions(micro_batch=BATCH_SIZE, device_iterations=8, output_mode="all")
     ported = porting.to_ipu(gan, dcgan.loss, optimizer=optimizer, options=options)
     ported.compile(*make_samples(8).tensors)

@@ -44,7 +44,7 @@ def memory_shrinks(step: Any) -> str:
         step.look_at_gpt2(accumulation=16, stages=stages, recompute=blocks),
     ]
     middles = [max(memory.total_bytes for memory in report.ipus[1:] or report.ipus) for report in reports]
-    found = ", ".join(f"{size / 2**20:,.0f} MB" for size in middles)
+    found = ", ".join(f"{size / 2**20:,.0f} MiB" for size in middles)
     if middles != sorted(middles, reverse=True):
         raise CheckFailed(found)
     return found

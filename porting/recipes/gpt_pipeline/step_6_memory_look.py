@@ -43,7 +43,7 @@ def look(model: gpt.GPT, options: porting.PortOptions) -> Any:
 def look_at_gpt2(**options: Any) -> Any:
     """Estimate the same for the smallest published GPT-2; the device "meta" gives its weights no values."""
     with torch.device("meta"):
-        model = gpt.build("gpt2-small")
+        model = gpt.build("gpt2_small")
     return look(model, porting.PortOptions(**options))
 
 

@@ -48,7 +48,7 @@ def weighted_means(rows: Sequence[Tuple[int, float, float]]) -> Tuple[float, ...
 def evaluate(ported: porting.PortedModel, loader: Any) -> Tuple[float, ...]:
     """Return mean loss and accuracy over all samples of `loader`."""
     ported.eval()
-    rows = []
+    rows: List[Tuple[int, float, float]] = []
     for images, labels in loader:
         _logits, loss, metrics = ported(images, labels)
         num_real = (labels.view(-1, BATCH_SIZE) != -100).sum(dim=1)

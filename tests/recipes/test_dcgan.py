@@ -1,0 +1,42 @@
+"""What is special about two networks: which way of training them is equal to which other."""
+
+import torch
+
+from porting.models import dcgan
+from porting.recipes.dcgan import step_0_plain, step_1_one_optimizer, step_2_loss_in_forward, step_5_two_executors
+
+
+def test_one_optimizer_is_two_that_step_after_both_backward_passes():
+    torch.manual_seed(0)
+    gan = dcgan.build("small", noise=step_0_plain.NOISE, **step_0_plain.SIZES)
+    optimizers = [
+        torch.optim.Adam(gan.discriminator.parameters(), step_0_plain.DISCRIMINATOR_RATE, step_0_plain.BETAS),
+        torch.optim.Adam(gan.generator.parameters(), step_0_plain.GENERATOR_RATE, step_0_plain.BETAS),
+    ]
+    expected = []
+    for hidden, images, targets in torch.utils.data.DataLoader(step_0_plain.make_samples(4), batch_size=16):
+        real, fake, held = gan(hidden, images)
+        losses = dcgan.discriminator_loss(real, fake, targets), dcgan.generator_loss(held)
+        for optimizer in optimizers:
+            optimizer.zero_grad()
+        for loss in losses:
+            loss.backward()
+        for optimizer in optimizers:
+            optimizer.step()
+        expected.append(sum(losses).item())
+
+    assert step_1_one_optimizer.train(4) == expected
+
+
+def test_the_generator_of_the_port_makes_the_pictures_of_the_plain_one():
+    _losses, plain = step_1_one_optimizer.train_and_make(4)
+    _losses, ported = step_2_loss_in_forward.train_and_make(4)
+
+    torch.testing.assert_close(ported, plain)
+
+
+def test_two_executors_draw_noise_of_their_own():
+    with_noise, without = step_5_two_executors.train(4), step_5_two_executors.train_and_make(4, noise=0.0)[0]
+
+    assert with_noise != without
+    assert without == step_0_plain.train_and_make(4, noise=0.0)[0]
