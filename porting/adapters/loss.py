@@ -14,6 +14,7 @@ from torch import nn
 from porting.adapters.labels import NO_LABELS, Key, LabelKeys, check_label_keys, split_labels
 from porting.adapters.loss_terms import Losses, LossTerm, as_terms, function_name, term_values
 from porting.adapters.precision import cast_floats, embeddings_cast
+from porting.adapters.portable_losses import PortableLosses
 from porting.adapters.print_guard import PrintGuard
 from porting.adapters.returned_loss import as_scalar, find_loss, with_loss
 from porting.adapters.tracing_answer import tracing_announced
@@ -187,8 +188,11 @@ class LossInForward(nn.Module):
 
 @contextmanager
 def _tracing() -> Iterator[None]:
-    """Run a `forward` that a device records: nothing may be printed, and who asks learns that it is traced."""
-    with PrintGuard(), tracing_announced():
+    """Run a `forward` that a device records: nothing may be printed, and who asks learns that it is traced.
+
+    Losses that the device lacks are computed by other operators.
+    """
+    with PrintGuard(), PortableLosses(), tracing_announced():
         yield
 
 

@@ -5,13 +5,15 @@ B = samples, C = classes; outputs are (B, C), (B, C, ...) or (C,), as for the lo
 
 from __future__ import annotations
 
+import functools
 from typing import Any, Callable, Optional, Tuple
 
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.overrides import TorchFunctionMode
 
-__all__ = ["portable"]
+__all__ = ["PortableLosses", "portable"]
 
 
 def portable(function: Any) -> Any:
@@ -28,6 +30,56 @@ def portable(function: Any) -> Any:
     make = _FORMULAS.get(type(function))
     return function if make is None else make(function) or function
 
+
+class PortableLosses(TorchFunctionMode):
+    """A context in which torch's functions of such losses are computed as `portable` does, wherever they are called.
+
+    A device leaves label smoothing out and says so in its log alone; it refuses class weights and `huber_loss`.
+    """
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Compute a loss that the device lacks by other operators, and pass everything else on."""
+        kwargs = kwargs or {}
+        make = _FUNCTIONS.get(func)
+        formula = None if make is None else make(*args, **kwargs)
+        return func(*args, **kwargs) if formula is None else formula()
+
+
+def _called_cross_entropy(
+    output: torch.Tensor,
+    target: torch.Tensor,
+    weight: Optional[torch.Tensor] = None,
+    size_average: Optional[bool] = None,
+    ignore_index: int = -100,
+    reduce: Optional[bool] = None,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> Optional[Callable[[], torch.Tensor]]:
+    """Return what a call of `F.cross_entropy` computes, where the device needs other operators for it."""
+    is_elsewhere = weight is not None and weight.device != output.device
+    if size_average is not None or reduce is not None or is_elsewhere or not 0.0 <= label_smoothing <= 1.0:
+        return None
+    loss = nn.CrossEntropyLoss(
+        weight=weight, ignore_index=ignore_index, reduction=reduction, label_smoothing=label_smoothing
+    )
+    formula = _cross_entropy(loss)
+    return None if formula is None else functools.partial(formula, output, target)
+
+
+def _called_huber(
+    output: torch.Tensor,
+    target: torch.Tensor,
+    reduction: str = "mean",
+    delta: float = 1.0,
+    weight: Optional[torch.Tensor] = None,
+) -> Optional[Callable[[], torch.Tensor]]:
+    """Return what a call of `F.huber_loss` computes; the device has none."""
+    if weight is not None:
+        return None
+    return functools.partial(_huber(nn.HuberLoss(reduction=reduction, delta=delta)), output, target)
+
+
+_FUNCTIONS: Any = {F.cross_entropy: _called_cross_entropy, F.huber_loss: _called_huber}
 
 _Formula = Optional[Callable[[torch.Tensor, torch.Tensor], torch.Tensor]]
 
@@ -49,7 +101,7 @@ def _likelihood(loss: nn.NLLLoss) -> _Formula:
     return lambda output, label: _weighted_likelihood(output, label, loss, smoothing=0.0)
 
 
-def _huber(loss: nn.HuberLoss) -> _Formula:
+def _huber(loss: nn.HuberLoss) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
     return lambda output, label: loss.delta * F.smooth_l1_loss(output, label, reduction=loss.reduction, beta=loss.delta)
 
 

@@ -282,7 +282,8 @@ def _keywords_of_call(
     named = {parameter.name for parameter in parameters if parameter.kind is not parameter.POSITIONAL_ONLY}
     size_name = next((name for name in ("batch_size", "batch") if name in named), None)
     needed = [p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
-    keywords = {size_name: batch_size} if size_name is not None and batch_size is not None else {}
+    is_sized = size_name is not None and batch_size is not None
+    keywords: Mapping[str, Any] = {str(size_name): batch_size} if is_sized else {}
     missing = [name for name in needed if name not in keywords]
     if missing:
         remedy = "say how many samples a batch has: `--batch N`" if missing == [size_name] else "give them defaults"

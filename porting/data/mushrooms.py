@@ -72,7 +72,8 @@ def make_mushrooms(num_samples: int = 8124, *, seed: int, noise: float = 0.015) 
     >>> features.shape, poisonous.shape
     (torch.Size([100, 22]), torch.Size([100, 1]))
     """
-    return _encoded(_made_letters(num_samples, seed=seed, noise=noise), [sorted(letters) for letters in TRAITS.values()])
+    alphabets = [sorted(letters) for letters in TRAITS.values()]
+    return _encoded(_made_letters(num_samples, seed=seed, noise=noise), alphabets)
 
 
 def write_mushrooms(

@@ -146,6 +146,8 @@ def _lines_of_loss(user: UserModel) -> Any:
         yield "# where the loss is in what your model returns"
         yield "if isinstance(returned, torch.Tensor):"
         yield "    return returned"
+        yield "if isinstance(returned, dict):"
+        yield '    return returned["loss"]'
         yield 'return returned.loss if hasattr(returned, "loss") else returned[-1]'
         return
     yield "*inputs, labels = batch"

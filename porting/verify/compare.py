@@ -41,12 +41,14 @@ def compare_training(
     gradients to the host, `PortOptions(keep_gradients=True)`; with `gradients=False` they are not compared. Two tensors
     are equal when their largest difference is at most `relative` of their largest element, or `absolute`; an update has
     the rounding of its weight in the place of `absolute`. Random numbers (Dropout) are equal on the simulator if the
-    port is not compiled before.
+    port is not compiled before; on hardware they never are.
 
     Both models are trained afterwards. The result says what differs; its `check()` raises PortingError V001. Raises
     PortingError V002 for what cannot be compared.
 
-    >>> import copy, porting
+    >>> import copy, porting, torch
+    >>> from torch import nn
+    >>> from porting import PlainTraining, compare_training
     >>> model = nn.Linear(4, 2)
     >>> twin = copy.deepcopy(model)
     >>> ported = porting.to_ipu(
@@ -62,11 +64,14 @@ def compare_training(
     """
     _check_pair(plain, ported, gradients=gradients)
     options = ported.options
-    run = PlainRun(plain, options.replicas, torch.get_rng_state())
+    run = None
     differences = Differences(Tolerance(relative, absolute))
     num_calls = 0
     for batch in steps:
         args, kwargs = _arguments(batch)
+        if run is None:
+            # after the first batch was made, which may have drawn: here the stream of an uncompiled port begins
+            run = PlainRun(plain, options.replicas, torch.get_rng_state())
         first_step = num_calls * options.device_iterations + 1
         before = _parameters(plain.model), _parameters(ported.model)
         losses = ported.loss_of(ported(*args, **kwargs)).detach().flatten()

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 
-from porting.adapters.portable_losses import portable
+import porting
+from porting.adapters.portable_losses import PortableLosses, portable
 
 GENERATOR = torch.Generator().manual_seed(3)
 WEIGHTS = torch.tensor([0.2, 1.5, 0.7, 1.0])
@@ -93,3 +95,39 @@ def test_derived_losses_are_kept():
     loss = Mine()
 
     assert portable(loss) is loss
+
+
+CALLED = {
+    "class weights": lambda output, label: F.cross_entropy(output, label, WEIGHTS.to(output.device)),
+    "label smoothing": lambda output, label: F.cross_entropy(output, label, label_smoothing=0.2, reduction="sum"),
+    "both, without an ignored class": lambda output, label: F.cross_entropy(
+        output, label, weight=WEIGHTS.to(output.device), ignore_index=1, label_smoothing=0.3
+    ),
+    "huber": lambda output, label: F.huber_loss(output, output.detach().flip(0), delta=0.4),
+    "plain": F.cross_entropy,
+}
+
+
+@pytest.mark.parametrize("name", CALLED)
+def test_functions_are_computed_so_wherever_they_are_called(name):
+    expected = value_and_gradient(CALLED[name], ROWS, CLASSES)
+
+    with PortableLosses():
+        found = value_and_gradient(CALLED[name], ROWS, CLASSES)
+
+    torch.testing.assert_close(found, expected)
+
+
+def test_a_call_that_torch_refuses_is_refused_by_torch():
+    with PortableLosses(), pytest.raises(RuntimeError, match="label_smoothing must be between"):
+        F.cross_entropy(ROWS, CLASSES, label_smoothing=1.5)
+
+
+@pytest.mark.parametrize("name", CALLED)
+def test_a_loss_of_ones_own_that_calls_them_trains_as_eager_does(name):
+    model = nn.Linear(4, 4)
+    expected = CALLED[name](model(ROWS), CLASSES)
+
+    _output, loss = porting.to_ipu(model, CALLED[name])(ROWS, CLASSES)
+
+    torch.testing.assert_close(loss, expected.detach())

@@ -51,6 +51,17 @@ def test_each_step_of_a_call_has_its_own():
     assert torch.equal(ported.gradients()["bias"], ported.gradients(1)["bias"])
 
 
+@pytest.mark.parametrize("wrong", [2, -3, 0.0, True])
+def test_a_step_that_a_call_does_not_make_has_none(wrong):
+    ported = port(nn.Linear(4, 2), micro_batch=2, device_iterations=2, output_mode="all")
+    ported(torch.randn(4, 4), torch.randn(4, 2))
+
+    with pytest.raises(PortingError, match="a call makes 2 optimizer steps") as caught:
+        ported.gradients(wrong)
+    assert caught.value.code == "P002"
+    assert torch.equal(ported.gradients(-2)["bias"], ported.gradients(0)["bias"])
+
+
 def test_loss_scaling_is_taken_out():
     model, (x, y) = nn.Linear(4, 2), (torch.randn(6, 4), torch.randn(6, 2))
     wanted = expected(model, x, y)

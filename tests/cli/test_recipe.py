@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
+import errno
 import json
 import os
 import re
+import runpy
 import subprocess
 import sys
 import textwrap
@@ -13,7 +16,9 @@ import pytest
 import torch
 
 from porting.cli.main import main
+from porting.diagnostics import PortingError
 from porting.recipe_chain import find_recipe, read_recipes, recipe_files
+from porting.recipe_chain.running import program_of
 
 SOURCE = '''
 """{summary}."""
@@ -206,7 +211,7 @@ def test_run_puts_the_losses_of_all_steps_side_by_side(chain, capsys):
              2  0.500000  0.750000
 
         largest relative difference from the column before:
-                           5.0e-01
+                           3.3e-01
     """
     assert textwrap.dedent(output).split() == expected.split()
     assert errors == ""
@@ -292,11 +297,29 @@ def test_a_missing_extra_is_named_with_the_command_that_installs_it(chain, capsy
     assert f'= help: pip install "ipu-porting[{extra}]"' in errors
 
 
-def test_another_missing_module_is_not_taken_for_an_extra(chain):
+def test_another_missing_module_is_not_taken_for_an_extra(chain, capsys):
     (chain / "step_0_plain.py").write_text("import no_such_module\n")
 
-    with pytest.raises(ModuleNotFoundError, match="no_such_module"):
-        main(["recipe", "run", "halving"])
+    assert main(["recipe", "run", "halving"]) == 1
+
+    errors = capsys.readouterr().err
+    assert "ModuleNotFoundError: No module named 'no_such_module'" in errors
+    assert "step 0 (`plain`) raised ModuleNotFoundError" in errors
+    assert "X001" not in errors
+
+
+def test_the_owner_of_a_failing_step_is_told_to_run_it_and_of_the_packages_to_copy_it(chain, tmp_path, capsys):
+    main(["recipe", "copy", "halving", str(tmp_path / "mine")])
+    for folder in (chain, tmp_path / "mine"):
+        (folder / "step_1_more.py").write_text("1 / 0\n")
+    own = dataclasses.replace(find_recipe(str(tmp_path / "mine")), package=None)
+
+    main(["recipe", "run", "halving"])
+    assert "run it by itself: `porting recipe copy halving DEST`, then change step_1_more.py" in capsys.readouterr().err
+
+    with pytest.raises(PortingError, match="R003") as caught, program_of(own, "step_1_more.py"):
+        runpy.run_path(str(tmp_path / "mine" / "step_1_more.py"))
+    assert caught.value.finding.help == (f"run it by itself: `python {tmp_path / 'mine' / 'step_1_more.py'}`",)
 
 
 @pytest.mark.parametrize("count", ["0", "-3", "many"])
@@ -402,6 +425,10 @@ def test_a_terminal_is_told_what_is_being_checked(chain, capsys, monkeypatch):
             "from porting.recipe_chain import equal_losses\nCHECKS = (equal_losses(4, like=0),)",
             "a check is for step 4, and the steps are 0, 1",
         ),
+        (
+            "from porting.recipe_chain import equal_losses\nCHECKS = (equal_losses(1, like=7),)",
+            "a check of step 1 is like step 7, and the steps are 0, 1",
+        ),
     ],
 )
 def test_a_recipe_without_right_checks_cannot_be_checked(chain, capsys, text, fault):
@@ -410,6 +437,42 @@ def test_a_recipe_without_right_checks_cannot_be_checked(chain, capsys, text, fa
 
     assert main(["recipe", "run", "halving", "--check"]) == 1
     assert f"error[R004]: the recipe `halving` cannot be checked: {fault}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("CHECKS = (equal_looses(1),)", "NameError"),
+        ("import no_such_module", "ModuleNotFoundError"),
+        ("CHECKS = (", "SyntaxError"),
+        ("raise SystemExit(0)", "SystemExit"),
+        ("from halving import measures", "NameError"),
+    ],
+)
+def test_checks_that_fail_themselves_are_a_finding_below_their_traceback(chain, capsys, text, fault):
+    (chain / "measures.py").write_text("undefined\n")
+    (chain / "checks.py").write_text(text)
+
+    assert main(["recipe", "run", "halving", "--check"]) == 1
+
+    errors = capsys.readouterr().err
+    assert re.search(
+        r"Traceback.*error\[R004\]: `checks.py` of the recipe `halving` raised " + fault, errors, re.DOTALL
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"), [("import sys\nsys.exit(0)", "SystemExit"), ("undefined", "NameError"), ("(", "SyntaxError")]
+)
+def test_a_step_that_fails_where_checks_import_it_is_named(chain, capsys, text, fault):
+    (chain / "step_1_more.py").write_text(text)
+    (chain / "checks.py").write_text(f"from halving import step_1_more\n{CHECKS}")
+
+    assert main(["recipe", "run", "halving", "--check"]) == 1
+
+    errors = capsys.readouterr().err
+    assert "error[R003]: a step of the recipe failed" in errors
+    assert f"= note: step 1 (`more`) raised {fault}" in errors
 
 
 # -- folders in the place of names -----------------------------------------------------------------------------------
@@ -485,6 +548,22 @@ class OwnLoss(nn.Linear):
         return output, nn.functional.mse_loss(output, y)
 
 
+def sized(batch_size):
+    return nn.Linear(3, 1), nn.MSELoss(), (torch.ones(batch_size, 3), torch.ones(batch_size, 1))
+
+
+def sized_by_default(batch=4):
+    return sized(batch)
+
+
+CALLS = []
+
+
+def counted():
+    CALLS.append(1)
+    return sized(4)
+
+
 def with_text():
     return nn.Linear(3, 1), nn.MSELoss(), (torch.rand(4, 3), "words")
 """
@@ -554,6 +633,52 @@ def test_a_target_that_does_not_serve_leaves_nothing_behind(own_program, capsys,
     assert not (own_program / "mine").exists()
 
 
+@pytest.mark.parametrize(
+    ("name", "made"),
+    [
+        ("sized", "made = sized(batch_size=BATCH_SIZE)"),
+        ("sized_by_default", "made = sized_by_default(batch=BATCH_SIZE)"),
+    ],
+)
+def test_a_function_gets_the_batch_size_of_a_new_recipe(own_program, one_thread, capsys, name, made):
+    assert main(["recipe", "new", "mine", "--model", f"own_program.py:{name}", "--batch", "7"]) == 0
+
+    program = (own_program / "mine" / "recipe_model.py").read_text()
+    assert "BATCH_SIZE = 6\n" in program
+    assert made in program
+    assert main(["recipe", "run", "./mine", "--check"]) == 0
+
+
+def test_without_a_batch_size_the_default_of_the_function_holds(own_program):
+    assert main(["recipe", "new", "mine", "--model", "own_program.py:sized_by_default"]) == 0
+    assert "made = sized_by_default()" in (own_program / "mine" / "recipe_model.py").read_text()
+
+
+def test_any_other_batch_is_cut_to_the_batch_size_of_a_new_recipe(own_program):
+    assert main(["recipe", "new", "mine", "--model", "own_program.py:make", "--batch", "4"]) == 0
+
+    program = (own_program / "mine" / "recipe_model.py").read_text()
+    assert "BATCH_SIZE = 4\n" in program
+    assert "made = make()" in program
+
+
+def test_the_advice_to_give_a_batch_size_can_be_followed(own_program, capsys):
+    assert main(["recipe", "new", "mine", "--model", "own_program.py:sized"]) == 1
+    assert "= help: say how many samples a batch has: `--batch N`" in capsys.readouterr().err
+
+
+def test_a_batch_size_is_for_a_model_of_the_users(own_program, capsys):
+    assert main(["recipe", "new", "mine", "--batch", "4"]) == 2
+    assert "`--model TARGET`" in capsys.readouterr().err
+    assert not (own_program / "mine").exists()
+
+
+def test_a_users_function_is_called_once(own_program):
+    main(["recipe", "new", "mine", "--model", "own_program.py:counted"])
+
+    assert len(sys.modules["own_program"].CALLS) == 1
+
+
 @pytest.mark.parametrize("name", ["my-program.py", "random.py"])
 def test_a_file_that_no_program_can_import_is_refused(own_program, capsys, name):
     (own_program / name).write_text(TARGET)
@@ -599,6 +724,16 @@ def test_pictures_are_drawn_into_a_new_folder(chain, tmp_path, capsys):
     assert capsys.readouterr().err.startswith("error[R002]")
 
 
+def test_pictures_that_cannot_be_drawn_are_a_finding_and_nothing_is_left(chain, tmp_path, capsys):
+    (chain / "pictures.py").write_text("def draw(folder):\n    return undefined\n")
+
+    assert main(["recipe", "pictures", "halving", str(tmp_path / "drawn")]) == 1
+
+    errors = capsys.readouterr().err
+    assert re.search(r"Traceback.*error\[R004\]: `pictures.py` of the recipe `halving` raised", errors, re.DOTALL)
+    assert not (tmp_path / "drawn").exists()
+
+
 def test_a_recipe_without_pictures_says_so(chain, tmp_path, capsys):
     assert main(["recipe", "pictures", "halving", str(tmp_path / "drawn")]) == 1
     assert "error[R004]: the recipe `halving` has no program `pictures.py`" in capsys.readouterr().err
@@ -632,6 +767,26 @@ def test_copy_overwrites_nothing(chain, tmp_path, capsys, there_is):
 
     assert capsys.readouterr().err.startswith("error[R002]: the destination exists already")
     assert not destination.is_dir() or list(destination.iterdir()) == []
+
+
+@pytest.mark.parametrize("words", [["copy", "halving"], ["new"]])
+def test_a_destination_that_cannot_be_written_is_a_finding(chain, tmp_path, capsys, words):
+    (tmp_path / "file").write_text("")
+    destination = str(tmp_path / "file" / "mine")
+
+    assert main(["recipe", *words, destination]) == 1
+    assert capsys.readouterr().err.startswith(f"error[R002]: the destination `{destination}` cannot be written")
+
+
+def test_a_full_disk_ends_a_copy_with_a_finding(chain, tmp_path, capsys, monkeypatch):
+    def fail(*_paths):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("shutil.copyfile", fail)
+
+    assert main(["recipe", "copy", str(chain), str(tmp_path / "mine")]) == 1
+    assert "= note: No space left on device" in capsys.readouterr().err
+    assert not (tmp_path / "mine").exists()
 
 
 def test_a_copy_that_fails_leaves_nothing_behind(chain, tmp_path, monkeypatch):

@@ -29,7 +29,7 @@ def test_no_size_of_a_family_can_be_zero_or_negative(name):
     rows = [field for field, value in values.items() if isinstance(value, tuple)]
 
     for field in sizes:
-        with pytest.raises(ValueError, match=rf"-1\b|-1 x -1"):
+        with pytest.raises(ValueError, match=r"-1\b"):
             family.build(**{field: -1})
         if field not in MAY_BE_ZERO.get(name, ()):
             with pytest.raises(ValueError, match=r"\b0\b"):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import json
+import re
 
 import pytest
 import torch
@@ -156,6 +158,42 @@ def test_a_smaller_micro_batch_of_inference_has_nothing_to_accumulate():
     remedy = memory_report(ported, (tokens[:4],), mode="inference").remedies[0]
 
     assert (remedy.change, remedy.options) == ("`micro_batch=1`", {"micro_batch": 1})
+
+
+def test_a_pipeline_of_inference_can_be_ported_and_needs_what_was_said():
+    wanted = {"batch": 16, "layers": 6, "width": 128, "length": 64}
+    ported, (tokens, _labels) = ported_gpt(**wanted)
+    remedies = memory_report(ported, (tokens,), mode="inference", target="gc2").remedies
+    (pipeline,) = (remedy for remedy in remedies if remedy.name.startswith("pipeline"))
+    cut, _batch = ported_gpt(**wanted, accumulation=9, stages=pipeline.options["stages"])
+
+    report = memory_report(cut, (tokens,), mode="inference")
+
+    assert "accumulation" not in pipeline.change
+    assert len(report.ipus) == pipeline.num_ipus
+    assert report.bytes_per_ipu == pytest.approx(pipeline.alone_bytes, rel=0.01)
+
+
+def test_results_of_64_bits_take_32_on_the_device():
+    class Largest(nn.Module):
+        def forward(self, x):
+            return x.argmax(dim=1)
+
+    ported = to_ipu(Largest(), device="sim")
+
+    report = memory_report(ported, (torch.ones(1000, 4),), mode="inference")
+
+    assert report.ipus[0].input_bytes == 4 * 4000 + 4 * 1000
+
+
+def test_what_helps_can_be_pasted():
+    report = total(ported_gpt(batch=64, layers=8, width=512, length=256))
+    (remedy,) = (remedy for remedy in report.remedies if remedy.name == "recomputation")
+    text = " ".join(str(report).split())
+
+    assert ast.literal_eval(re.search(r"`recompute=(\[.*?\])`", text)[1]) == remedy.options["recompute"]
+    (pipeline,) = (remedy for remedy in report.remedies if remedy.name.startswith("pipeline"))
+    assert ast.literal_eval(re.search(r"`stages=(\{.*?\})`", text)[1]) == pipeline.options["stages"]
 
 
 def test_the_report_is_a_table_and_plain_values():

@@ -72,6 +72,38 @@ def test_temporaries_are_a_product_and_a_weights_gradient():
     assert only(ipu_memories(chain(), PLAIN)).temporary_bytes == 500 + 100 + 400
 
 
+def test_inference_has_the_results_that_are_still_to_read_and_no_gradient():
+    elementwise = [replace(operation(number), is_product=False) for number in range(4)]
+    step = replace(chain(), mode="inference", operations=tuple(elementwise))
+
+    # what an operator reads and what it makes
+    assert only(ipu_memories(step, PLAIN)).temporary_bytes == 200
+
+
+def test_a_single_result_of_inference_is_counted_once():
+    step = replace(chain(1), mode="inference", operations=(replace(operation(0), is_product=False),))
+
+    assert only(ipu_memories(step, PLAIN)).temporary_bytes == 100
+
+
+def test_a_result_that_is_read_late_in_inference_stays_until_then():
+    elementwise = [replace(operation(number), is_product=False) for number in range(4)]
+    step = replace(chain(), mode="inference", operations=tuple(elementwise))
+    late = replace(step.values[1], read_at=(1, 3))
+    step = replace(step, values=(step.values[0], late, *step.values[2:]))
+
+    assert only(ipu_memories(step, PLAIN)).temporary_bytes == 300
+
+
+@pytest.mark.parametrize(
+    ("dtype", "width"), [(torch.int64, 4), (torch.float64, 4), (torch.float32, 4), (torch.int8, 1)]
+)
+def test_state_has_at_most_32_bits_on_the_device(dtype, width):
+    buffer = TensorInfo("count", "buffer", (10,), dtype, dtype, requires_grad=False)
+
+    assert only(ipu_memories(replace(chain(), buffers=(buffer,)), PLAIN)).buffer_bytes == 10 * width
+
+
 def test_accumulation_keeps_the_gradient_of_every_weight():
     memory = only(ipu_memories(chain(), replace(PLAIN, accumulates=True, accumulator_bytes=2)))
 

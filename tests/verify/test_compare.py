@@ -341,6 +341,17 @@ def test_other_weights_at_the_start_are_refused_by_name():
     assert refusal(plain, ported) == "the models have other weights at the start: `last.bias`"
 
 
+def test_a_port_of_another_precision_is_refused_with_both_dtypes():
+    options = PortOptions(keep_gradients=True, precision="float16")
+    model = nn.Linear(4, 3)
+    twin = copy.deepcopy(model)
+    ported = porting.to_ipu(model.half(), nn.CrossEntropyLoss(), optimizer=sgd(model), options=options, device="sim")
+
+    with pytest.raises(PortingError, match="float32 in plain PyTorch and float16 in the port") as caught:
+        compare_training(PlainTraining(twin, nn.CrossEntropyLoss(), sgd(twin)), ported, [])
+    assert caught.value.code == "V002"
+
+
 def test_one_model_for_both_is_refused():
     plain, ported = pair(Net())
 
@@ -376,3 +387,12 @@ def test_a_port_in_eval_mode_is_refused():
     plain, ported = pair(Net())
 
     assert refusal(plain, ported.eval()) == "the port is in eval mode"
+
+
+def test_batches_that_are_drawn_while_training_leave_dropout_alike():
+    plain, ported = pair(NetWithDropout())
+    data = torch.utils.data.TensorDataset(torch.randn(24, 4), torch.randint(3, (24,)))
+
+    comparison = compare_training(plain, ported, torch.utils.data.DataLoader(data, batch_size=8, shuffle=True))
+
+    assert comparison.holds, str(comparison)

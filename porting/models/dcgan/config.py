@@ -15,9 +15,9 @@ __all__ = ["DEFAULT", "VARIANTS", "DCGANConfig"]
 class DCGANConfig:
     """Sizes of a pair of networks for colour images that are eight times `bottom` pixels wide and high.
 
-    `hidden` random numbers become an image by way of `channels`, then a half, a quarter and an eighth of it; the
-    discriminator goes the opposite way. In training it adds `noise`, a standard deviation, to its input and behind
-    each convolution. `weight_scale` is the standard deviation of initial weights.
+    `hidden` random numbers become an image by way of `channels`, a multiple of 8, then a half, a quarter and an eighth
+    of it; the discriminator goes the opposite way. In training it adds `noise`, a standard deviation, to its input and
+    behind each convolution. `weight_scale` is the standard deviation of initial weights.
 
     `bias_before_norm` gives convolutions a bias where normalisation follows, as Chainer does. It is of no use:
     normalisation takes it away again, and its gradient is rounding noise.

@@ -1,20 +1,7 @@
-"""How wrong the logits of LeNet-5 are, which it returns in training only.
-
-B = images, C = classes.
-"""
+"""How wrong the logits of LeNet-5 are, which it returns in training only."""
 
 from __future__ import annotations
 
-import torch
-from torch.nn import functional as F
+from porting.models.image_classes import loss
 
 __all__ = ["loss"]
-
-
-def loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Cross-entropy of logits_BC with labels_B, the mean over the images.
-
-    >>> round(loss(torch.zeros(2, 10), torch.tensor([3, 4])).item(), 4)
-    2.3026
-    """
-    return F.cross_entropy(logits, labels)

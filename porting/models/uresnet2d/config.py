@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any, Mapping, Tuple
+from typing import Mapping, Tuple, TypeVar
 
 from porting.models.ranges import check_positive
 
@@ -14,7 +14,7 @@ __all__ = [
     "NUM_PLANES",
     "VARIANTS",
     "UResNet2DConfig",
-    "check_config",
+    "UResNetConfig",
     "spatial_size_at",
 ]
 
@@ -32,10 +32,12 @@ _CHOICES: Mapping[str, Tuple[str, ...]] = {
 }
 _KERNELS = ("kernel", "first_kernel", "deepest_kernel")
 
+Config = TypeVar("Config", bound="UResNetConfig")
+
 
 @dataclass(frozen=True)
-class UResNet2DConfig:
-    """What the network is made of.
+class UResNetConfig:
+    """What the networks of two and of three dimensions are made of.
 
     Each of the `depth` levels halves the image. `filters` is the number of channels of the first; every level adds as
     many ("additive" growth), or doubles them ("multiplicative"). `blocks_per_level`, `blocks_deepest` and
@@ -71,10 +73,12 @@ class UResNet2DConfig:
     spatial_size: Tuple[int, int] = (640, 1024)
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be built; see `check_config`."""
-        check_config(self)
+        """Refuse choices that do not exist, sizes below 1, even kernels, and images that cannot be halved."""
+        _check_choices(self)
+        check_positive(self, zero_allowed=("blocks_per_level", "blocks_deepest", "blocks_final"))
+        _check_sizes(self)
 
-    def at_downsample(self, downsample: int) -> UResNet2DConfig:
+    def at_downsample(self: Config, downsample: int) -> Config:
         """Make this configuration for images whose sides were halved `downsample` times; see `spatial_size_at`.
 
         >>> UResNet2DConfig().at_downsample(1).spatial_size
@@ -83,19 +87,23 @@ class UResNet2DConfig:
         return replace(self, spatial_size=spatial_size_at(downsample, depth=self.depth))
 
 
-def check_config(config: Any) -> None:
-    """Raise ValueError for choices that do not exist, sizes below 1, even kernels, and images that cannot be halved."""
+@dataclass(frozen=True)
+class UResNet2DConfig(UResNetConfig):
+    """What the network of two dimensions is made of; kernels are square."""
+
+
+def _check_choices(config: UResNetConfig) -> None:
     for name, choices in _CHOICES.items():
         if getattr(config, name) not in choices:
             raise ValueError(f"`{name}` is {getattr(config, name)!r}; it can be {', '.join(map(repr, choices))}")
-    check_positive(config, zero_allowed=("blocks_per_level", "blocks_deepest", "blocks_final"))
+
+
+def _check_sizes(config: UResNetConfig) -> None:
     for name in _KERNELS:
         if getattr(config, name) % 2 == 0:
             raise ValueError(f"`{name}` is {getattr(config, name)}; only odd kernels keep an image's size")
-    if config.depth < 1 or config.filters < 1:
-        raise ValueError(f"`depth` is {config.depth} and `filters` is {config.filters}; there is at least 1 of each")
     height, width = config.spatial_size
-    if height % 2**config.depth or width % 2**config.depth or height < 1 or width < 1:
+    if height % 2**config.depth or width % 2**config.depth:
         raise ValueError(f"{height} x {width} pixels cannot be halved {config.depth} times")
 
 

@@ -71,7 +71,7 @@ def _draw_memory(figure: Figure) -> None:
     axes.axhline(capacity, color="black", linestyle="--", linewidth=1)
     axes.text(places[-1] + 0.4, capacity + 30, "memory of an IPU", ha="right", fontsize=8)
     axes.set_xticks(places, labels, fontsize=8)
-    axes.set_ylabel("MB for each IPU")
+    axes.set_ylabel("MiB for each IPU")
     axes.legend(fontsize=8)
 
 
