@@ -89,7 +89,7 @@ class UResNetConfig:
 
 @dataclass(frozen=True)
 class UResNet2DConfig(UResNetConfig):
-    """What the network of two dimensions is made of; kernels are square."""
+    """What the network of two dimensions is made of; its kernels are square."""
 
 
 def _check_choices(config: UResNetConfig) -> None:
