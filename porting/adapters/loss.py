@@ -13,8 +13,8 @@ from torch import nn
 
 from porting.adapters.labels import NO_LABELS, Key, LabelKeys, check_label_keys, split_labels
 from porting.adapters.loss_terms import Losses, LossTerm, as_terms, function_name, term_values
-from porting.adapters.precision import cast_floats, embeddings_cast
 from porting.adapters.portable_losses import PortableLosses
+from porting.adapters.precision import cast_floats, embeddings_cast
 from porting.adapters.print_guard import PrintGuard
 from porting.adapters.returned_loss import as_scalar, find_loss, with_loss
 from porting.adapters.tracing_answer import tracing_announced
