@@ -50,7 +50,7 @@ def make_sentences(num_samples: int, *, seed: int, length: int = 16) -> Tuple[to
         words, labels_b[row] = _write(draws)
         tokens_bt[row, : len(words)] = [_TOKENS[word] for word in words]
     tokens = torch.from_numpy(tokens_bt)
-    return tokens, (tokens != PADDING).long(), torch.from_numpy(labels_b)
+    return tokens, (tokens != PADDING).to(torch.int64), torch.from_numpy(labels_b)
 
 
 def words_of(tokens: torch.Tensor) -> str:
