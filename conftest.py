@@ -15,8 +15,16 @@ torch.set_num_threads(1)
 
 @pytest.fixture(autouse=True)
 def same_start(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Seed torch, ask for the simulator, and leave nothing behind in the generator."""
+    """Seed torch, ask for the simulator, and leave nothing behind in the generator.
+
+    No test becomes another program: the status of all tests would be that program's.
+    """
     monkeypatch.setenv("PORTING_DEVICE", "sim")
+    monkeypatch.setattr(os, "execve", _refuse_to_become)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         yield
+
+
+def _refuse_to_become(path: object, *_arguments: object) -> None:
+    raise AssertionError(f"a test is about to become `{path}`")

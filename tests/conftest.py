@@ -25,6 +25,9 @@ DATA_FOLDER = Path(__file__).parents[2] / "shared" / "data"
 hypothesis.settings.register_profile("porting", deadline=None, derandomize=True, print_blob=True)
 hypothesis.settings.load_profile("porting")
 
+# collected, it would be the module `poptorch` of all tests: it has the vendor's name
+collect_ignore = ["literal_poptorch"]
+
 
 def _worlds() -> List[object]:
     simulated = pytest.param("porting.simulator", id="simulator")
