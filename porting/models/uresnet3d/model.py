@@ -5,20 +5,19 @@ B = events, P = planes (3), H and W = height and width in pixels, C = classes, K
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch
 from torch import nn
 
 from porting.models.uresnet2d.config import NUM_PLANES
+from porting.models.uresnet2d.series import SLOPE, block_series
 from porting.models.variants import configure
 
 from .config import DEFAULT, VARIANTS, UResNet3DConfig
 
 __all__ = ["UResNet3D", "build"]
-
-SLOPE = 0.01
-"""Of the leaky ReLUs below zero."""
 
 
 def build(variant: str = DEFAULT, **changes: Any) -> UResNet3D:
@@ -91,26 +90,7 @@ class _Block(nn.Module):
         return result
 
 
-class _ResidualBlock(nn.Module):
-    def __init__(self, config: UResNet3DConfig, channels: int, *, kernel: int) -> None:
-        super().__init__()
-        self.body = nn.Sequential(
-            _Block(config, channels, channels, kernel=kernel),
-            _Block(config, channels, channels, kernel=kernel, activated=False),
-        )
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return nn.functional.leaky_relu(self.body(x) + x, SLOPE)
-
-
-def _series(config: UResNet3DConfig, channels: int, *, num_blocks: int, kernel: int) -> nn.Sequential:
-    blocks = (
-        _ResidualBlock(config, channels, kernel=kernel)
-        if config.residual
-        else _Block(config, channels, channels, kernel=kernel)
-        for _ in range(num_blocks)
-    )
-    return nn.Sequential(*blocks)
+_series = functools.partial(block_series, block=_Block)
 
 
 class _Level(nn.Module):
