@@ -66,6 +66,22 @@ def _called_cross_entropy(
     return None if formula is None else functools.partial(formula, output, target)
 
 
+def _called_likelihood(
+    output: torch.Tensor,
+    target: torch.Tensor,
+    weight: Optional[torch.Tensor] = None,
+    size_average: Optional[bool] = None,
+    ignore_index: int = -100,
+    reduce: Optional[bool] = None,
+    reduction: str = "mean",
+) -> Optional[Callable[[], torch.Tensor]]:
+    """Return what a call of `F.nll_loss` with class weights computes."""
+    if size_average is not None or reduce is not None or weight is None or weight.device != output.device:
+        return None
+    formula = _likelihood(nn.NLLLoss(weight=weight, ignore_index=ignore_index, reduction=reduction))
+    return None if formula is None else functools.partial(formula, output, target)
+
+
 def _called_huber(
     output: torch.Tensor,
     target: torch.Tensor,
@@ -79,7 +95,11 @@ def _called_huber(
     return functools.partial(_huber(nn.HuberLoss(reduction=reduction, delta=delta)), output, target)
 
 
-_FUNCTIONS: Any = {F.cross_entropy: _called_cross_entropy, F.huber_loss: _called_huber}
+_FUNCTIONS: Any = {
+    F.cross_entropy: _called_cross_entropy,
+    F.huber_loss: _called_huber,
+    F.nll_loss: _called_likelihood,
+}
 
 _Formula = Optional[Callable[[torch.Tensor, torch.Tensor], torch.Tensor]]
 

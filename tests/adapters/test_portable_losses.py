@@ -104,6 +104,7 @@ CALLED = {
         output, label, weight=WEIGHTS.to(output.device), ignore_index=1, label_smoothing=0.3
     ),
     "huber": lambda output, label: F.huber_loss(output, output.detach().flip(0), delta=0.4),
+    "likelihood": lambda output, label: F.nll_loss(output, label, WEIGHTS.to(output.device), ignore_index=3),
     "plain": F.cross_entropy,
 }
 
