@@ -1,6 +1,7 @@
 """A process that measures one thing of itself: `python -m porting.bench.child TASK RESULT`, both JSON files.
 
-It loads as little as it can, because what it loads counts.
+It loads as little as it can, because what it loads counts. The job "turns" has no RESULT: it says "ready", and answers
+each line of its standard input, a number of calls, by a line of its standard output.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any, Callable, Dict, Optional
 __all__ = ["main"]
 
 _NUM_MEMORY_CALLS = 6
+_NUM_WARM_UP_CALLS = 5
 
 
 def main(task_path: str, result_path: str) -> None:
@@ -25,12 +27,29 @@ def main(task_path: str, result_path: str) -> None:
     task = json.loads(Path(task_path).read_text(encoding="utf-8"))
     if task["settings"]["threads"] is not None:
         torch.set_num_threads(task["settings"]["threads"])
+    if task["job"] == "turns":
+        _take_turns(task)
+        return
     jobs: Dict[str, Callable[[Any], Dict[str, Any]]] = {"memory": _measure_memory, "start-up": _measure_start_up}
     result = jobs[task["job"]](task)
     # a moment's notice for whoever waits: all of it, or nothing
     unfinished = Path(f"{result_path}.unfinished")
     unfinished.write_text(json.dumps(result), encoding="utf-8")
     unfinished.replace(result_path)
+
+
+def _take_turns(task: Any) -> None:
+    """Answer until nobody asks any more; what the user's own code prints goes elsewhere."""
+    from porting.bench.turns import time_calls
+
+    with os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8") as answers:
+        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+        call = _make_side(task, _harness(task))
+        time_calls(call, _NUM_WARM_UP_CALLS)
+        print("ready", file=answers, flush=True)
+        for line in sys.stdin:
+            turn = time_calls(call, int(line))
+            print(json.dumps(turn._asdict()), file=answers, flush=True)
 
 
 def _measure_start_up(task: Any) -> Dict[str, Any]:

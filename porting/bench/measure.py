@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import functools
 import math
 import tempfile
 import time
@@ -12,6 +14,7 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple
 import torch
 from torch import nn
 
+from porting.engines.rounding_noise import change_last_bits
 from porting.options import PortOptions
 
 from .children import measure_memory, measure_start_up
@@ -22,7 +25,8 @@ from .pickled import pickled_source
 from .ported import PortedSide, kept_losses
 from .report import BenchReport, Memory, Side, StartUp, break_even_steps
 from .settings import BenchSettings
-from .turns import Turns, ratios_of, take_turns
+from .side_process import SideProcess
+from .turns import Turn, Turns, ratios_of, take_turns, time_calls
 from .workloads import Batch, Source, Workload
 
 __all__ = ["bench", "measure"]
@@ -54,9 +58,9 @@ def bench(
     `rounds=5`.
 
     Neither the model nor the optimizer is changed: both sides train copies. Without `cache_dir` in the options,
-    executables go to a folder that is deleted afterwards, so that compiling is measured cold. Peak memory and start-up
-    are measured in processes that unpickle the model: what cannot be pickled has no such figures, and the report says
-    why.
+    executables go to a folder that is deleted afterwards, so that compiling is measured cold. The eager side, peak
+    memory and start-up are measured in processes that unpickle the model: what cannot be pickled is timed in this
+    process and lacks the other figures, and the report says why.
 
     >>> report = bench(
     ...     nn.Linear(4, 3),
@@ -78,8 +82,7 @@ def bench(
     with tempfile.TemporaryDirectory(prefix="porting-bench-") as folder:
         if options.cache_dir is None:
             workload = dataclasses.replace(workload, options=options.replace(cache_dir=Path(folder) / "cache"))
-        wants_children = settings.memory or settings.start_up_runs > 0
-        source, reason = pickled_source(workload, Path(folder)) if wants_children else (None, "not asked for")
+        source, reason = pickled_source(workload, Path(folder))
         return measure(workload, settings=settings, source=source, no_source=reason, dataset=dataset)
 
 
@@ -123,11 +126,14 @@ def _measure(
     progress("comparing losses", 0.3)
     parity, first_seconds = _compare(workload, eager, ported, settings)
     progress("timing", 0.4)
-    turns, calls_per_turn = _steady_state(eager, ported, settings, progress)
+    turns, calls_per_turn = _steady_state(eager, ported, source, settings, progress)
     data = _data_paths(workload, eager, ported, settings, dataset, progress)
     sides = {
         name: _side(workload, described, turns[name], first_seconds[name], data.get(name))
-        for name, described in (("eager", eager.described), ("ported", f"{ported.options.precision}, ported"))
+        for name, described in (
+            ("eager", eager.described + (", in the process of the port" if source is None else "")),
+            ("ported", f"{ported.options.precision}, ported"),
+        )
     }
     proof, findings, candidates = ported.proof(), ported.findings(), ported.candidates()
     memory, start_up = _in_fresh_processes(source, no_source, settings, progress)
@@ -188,6 +194,13 @@ def _compare(
     def exact_losses() -> List[float]:
         return list(eager_losses(EagerSide(workload, precision="float64")))
 
+    def rounded_losses(number: int) -> List[float]:
+        side = EagerSide(workload, memory_format=settings.eager_memory_format, precision=settings.eager_precision)
+        with torch.no_grad():
+            for parameter in side.model.parameters():
+                change_last_bits(parameter, torch.Generator().manual_seed(number))
+        return list(eager_losses(side))
+
     expected, actual = list(eager_losses(eager)), list(ported_losses())
     parity = compare_losses(
         expected,
@@ -195,6 +208,7 @@ def _compare(
         precision=ported.options.precision,
         num_steps=num_calls * workload.steps_per_call,
         reference=exact_losses,
+        rounded=rounded_losses,
         weight_difference=_weight_difference(eager, ported),
     )
     return parity, first
@@ -218,18 +232,27 @@ def _weight_difference(eager: EagerSide, ported: PortedSide) -> Optional[float]:
 
 
 def _steady_state(
-    eager: EagerSide, ported: PortedSide, settings: BenchSettings, progress: Progress
+    eager: EagerSide, ported: PortedSide, source: Optional[Source], settings: BenchSettings, progress: Progress
 ) -> Tuple[Dict[str, Turns], int]:
-    sides: Dict[str, Callable[[], Any]] = {"eager": eager.call, "ported": ported.call}
-    calls = settings.calls_per_turn
-    if calls is None:
-        trial = take_turns(sides, rounds=1, calls_per_turn=3, after_round=lambda _number: None)
-        calls = max(1, round(settings.turn_seconds / trial["eager"].spread().median))
+    """Time both sides in turns, the eager one in a process of its own where `source` can make it there."""
 
     def after_round(number: int) -> None:
         progress("timing", 0.4 + 0.3 * number / settings.rounds)
 
-    return take_turns(sides, rounds=settings.rounds, calls_per_turn=calls, after_round=after_round), calls
+    with contextlib.ExitStack() as stack:
+        sides: Dict[str, Callable[[int], Turn]] = {
+            "eager": functools.partial(time_calls, eager.call),
+            "ported": functools.partial(time_calls, ported.call),
+        }
+        if source is not None:
+            process = stack.enter_context(SideProcess("eager", source, settings))
+            process.wait_until_ready()
+            sides["eager"] = process.take_turn
+        calls = settings.calls_per_turn
+        if calls is None:
+            trial = take_turns(sides, rounds=1, calls_per_turn=3)
+            calls = max(1, round(settings.turn_seconds / trial["eager"].spread().median))
+        return take_turns(sides, rounds=settings.rounds, calls_per_turn=calls, after_round=after_round), calls
 
 
 def _side(workload: Workload, described: str, turns: Turns, first_seconds: float, data: Optional[DataPath]) -> Side:

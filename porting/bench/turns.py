@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, List, Mapping, Tuple
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Tuple
 
 import numpy as np
 
 from porting.interleaved import Interval, Timing, ratio
 
-__all__ = ["Ratios", "Spread", "Turns", "ratios_of", "take_turns"]
+__all__ = ["Ratios", "Spread", "Turn", "Turns", "ratios_of", "take_turns", "time_calls"]
 
 
 @dataclass(frozen=True)
@@ -21,6 +21,13 @@ class Spread:
     low: float
     high: float
     p95: float
+
+
+class Turn(NamedTuple):
+    """Seconds of each call of a turn by the clock, and processor seconds of a call."""
+
+    call_seconds: Tuple[float, ...]
+    cpu_seconds: float
 
 
 @dataclass(frozen=True)
@@ -56,20 +63,38 @@ class Ratios:
 
 
 def take_turns(
-    sides: Mapping[str, Callable[[], Any]], *, rounds: int, calls_per_turn: int, after_round: Callable[[int], None]
+    sides: Mapping[str, Callable[[int], Turn]],
+    *,
+    rounds: int,
+    calls_per_turn: int,
+    after_round: Callable[[int], None] = lambda _number: None,
 ) -> Dict[str, Turns]:
-    """Time each side in turns; who begins changes from round to round. `after_round` is told how many are done."""
-    seconds: Dict[str, List[Tuple[float, ...]]] = {name: [] for name in sides}
-    cpu: Dict[str, List[float]] = {name: [] for name in sides}
+    """Let each side take turns of so many calls; who begins changes from round to round.
+
+    `after_round` is told how many are done.
+    """
+    turns: Dict[str, List[Turn]] = {name: [] for name in sides}
     order = list(sides)
     for number in range(rounds):
         for name in order:
-            cpu_start = time.process_time()
-            seconds[name].append(tuple(_timed(sides[name]) for _ in range(calls_per_turn)))
-            cpu[name].append((time.process_time() - cpu_start) / calls_per_turn)
+            turns[name].append(sides[name](calls_per_turn))
         order.reverse()
         after_round(number + 1)
-    return {name: Turns(tuple(seconds[name]), tuple(cpu[name])) for name in sides}
+    return {
+        name: Turns(tuple(turn.call_seconds for turn in of_side), tuple(turn.cpu_seconds for turn in of_side))
+        for name, of_side in turns.items()
+    }
+
+
+def time_calls(call: Callable[[], Any], number: int) -> Turn:
+    """Take a turn in this process.
+
+    >>> len(time_calls(lambda: None, 3).call_seconds)
+    3
+    """
+    cpu_start = time.process_time()
+    seconds = tuple(_timed(call) for _ in range(number))
+    return Turn(seconds, (time.process_time() - cpu_start) / number)
 
 
 def ratios_of(numerator: Turns, denominator: Turns) -> Ratios:

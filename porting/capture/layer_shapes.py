@@ -17,6 +17,7 @@ __all__ = ["LAYERS"]
 aten = torch.ops.aten
 
 _INTEGERS = frozenset([torch.int64, torch.int32])
+_HALVES = frozenset([torch.bfloat16, torch.float16])
 
 
 def _linear(x_BF: torch.Tensor, weight: torch.Tensor, bias: Optional[torch.Tensor] = None) -> Any:  # noqa: N803
@@ -47,7 +48,10 @@ def _batch_norm(
     *_numbers: Any,
 ) -> Any:
     per_channel = [tensor for tensor in (weight, bias, mean, var) if tensor is not None]
-    if x_BCS.dim() < 2 or not are_plain(x_BCS, *per_channel) or (mean is None or var is None) and not training:
+    # images in half precision may have statistics and weights in float32
+    is_mixed = x_BCS.dtype in _HALVES and bool(per_channel) and per_channel[0].dtype == torch.float32
+    is_known = are_plain(x_BCS) and are_plain(*per_channel) if is_mixed else are_plain(x_BCS, *per_channel)
+    if x_BCS.dim() < 2 or not is_known or (mean is None or var is None) and not training:
         return UNKNOWN
     channels = x_BCS.shape[1]
     is_alone = training and x_BCS.numel() == channels

@@ -15,7 +15,7 @@ from ..compiler_loading import is_compiler_loaded
 from .plain_shapes import UNKNOWN
 from .shape_rules import rule_for
 
-__all__ = ["UNKNOWN", "ShapeMode"]
+__all__ = ["UNKNOWN", "ShapeMode", "in_order_of"]
 
 _CPU = torch.device("cpu")
 
@@ -118,6 +118,15 @@ class ShapeMode(FakeTensorMode):
         face = FakeTensor(self, plain, _CPU)
         face.__dict__[_PLAIN] = plain
         return face
+
+
+def in_order_of(tensor: torch.Tensor, strides: Sequence[int]) -> torch.Tensor:
+    """Return a view of all of a tensor without values, the elements of which lie in memory as `strides` say."""
+    if not isinstance(tensor, FakeTensor) or not isinstance(tensor.fake_mode, ShapeMode):
+        return tensor.as_strided(tensor.shape, tuple(strides))
+    plain = _plain_of(tensor)
+    with torch._C._DisablePythonDispatcher():
+        return tensor.fake_mode._faced(plain.as_strided(plain.shape, tuple(strides)))
 
 
 _PLAIN = "_porting_plain"

@@ -58,8 +58,26 @@ def _broadcast(one: torch.Tensor, other: Any) -> Optional[Tuple[int, ...]]:
 
 
 def _binary(one: torch.Tensor, other: Any, *, alpha: Any = 1) -> Any:
-    shape = _broadcast(one, other) if are_numbers(alpha) else None
+    if not are_numbers(alpha):
+        return UNKNOWN
+    dtype = _wider_type(one, other)
+    if dtype is not None:
+        # shapes do not depend on types
+        one, other = (_of_type(value, dtype) for value in (one, other))
+    shape = _broadcast(one, other)
     return UNKNOWN if shape is None else new_tensor(shape, one)
+
+
+def _wider_type(one: torch.Tensor, other: Any) -> Optional[torch.dtype]:
+    """Return the type of a result of two floating-point types; None for one type, and where a scalar is among them."""
+    if not isinstance(other, torch.Tensor) or one.dtype == other.dtype or 0 in (one.dim(), other.dim()):
+        return None
+    are_floats = one.dtype.is_floating_point and other.dtype.is_floating_point
+    return torch.promote_types(one.dtype, other.dtype) if are_floats else None
+
+
+def _of_type(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=dtype, device="meta")
 
 
 def _binary_in_place(one: torch.Tensor, other: Any, *, alpha: Any = 1) -> Any:
@@ -119,7 +137,15 @@ def _filled_of_type(tensor: torch.Tensor, shape: Sequence[int], *, dtype: Option
     return _filled(shape, dtype=dtype or tensor.dtype)
 
 
-def _to_dtype(tensor: torch.Tensor, dtype: torch.dtype, non_blocking: bool = False, copy: bool = False) -> Any:
+def _to_dtype(
+    tensor: torch.Tensor,
+    dtype: torch.dtype,
+    non_blocking: bool = False,
+    copy: bool = False,
+    memory_format: Optional[torch.memory_format] = None,
+) -> Any:
+    if memory_format not in (None, torch.preserve_format):
+        return UNKNOWN
     if dtype == tensor.dtype and not copy:
         return tensor
     return _with_same_strides(tensor, dtype)
@@ -239,8 +265,8 @@ _VIEWS = [
 ]
 
 _UNARY = _overloads(
-    "abs clamp cos elu erf exp hardsigmoid hardswish hardtanh leaky_relu log log_sigmoid mish neg reciprocal relu "
-    "relu6 rsqrt selu sigmoid silu sin softplus sqrt square tanh"
+    "abs clamp clamp_max clamp_min cos elu erf exp hardsigmoid hardswish hardtanh leaky_relu log log_sigmoid mish "
+    "neg reciprocal relu relu6 rsqrt selu sigmoid silu sin softplus sqrt square tanh"
 )
 
 _RULES: Dict[Any, Callable[..., Any]] = {

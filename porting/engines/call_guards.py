@@ -1,10 +1,10 @@
-"""What a call of an engine keeps apart: the random stream, the modes of the caller, the memory of its results."""
+"""What a call of an engine keeps apart: the caller's modes and threads, the random stream, the memory of results."""
 
 from __future__ import annotations
 
 import threading
 from contextlib import ExitStack, contextmanager
-from typing import AbstractSet, Any, ContextManager, Iterator
+from typing import AbstractSet, Any, ContextManager, Iterator, Optional
 
 import torch
 
@@ -36,9 +36,12 @@ def own(result: torch.Tensor, shared: AbstractSet[int]) -> torch.Tensor:
     return result.clone() if result.untyped_storage().data_ptr() in shared else result
 
 
-def undisturbed() -> ContextManager[Any]:
-    """Shut out the modes of a caller that would reach into the graph's operators."""
+def undisturbed(num_threads: Optional[int] = None) -> ContextManager[Any]:
+    """Shut out the modes of a caller that would reach into the graph's operators, and use `num_threads`, if given."""
     contexts = ExitStack()
+    if num_threads is not None and num_threads != torch.get_num_threads():
+        contexts.callback(torch.set_num_threads, torch.get_num_threads())
+        torch.set_num_threads(num_threads)
     if torch.is_inference_mode_enabled():
         contexts.enter_context(torch.inference_mode(False))
     if torch.is_autocast_enabled("cpu"):

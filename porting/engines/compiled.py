@@ -88,7 +88,8 @@ class CompiledExecutable:
         """Run one device call on a full batch and update `state`, as `ReplayExecutable.run` does."""
         stream = own_random_stream(state) if self.layout.is_random else _NOTHING
         # nothing here requires a gradient, but some operators prepare for their backward pass only if it may come
-        with undisturbed(), torch.set_grad_enabled(self.layout.trains), torch._C.DisableTorchFunction():
+        guards = undisturbed(self.request.variant.num_threads)
+        with guards, torch.set_grad_enabled(self.layout.trains), torch._C.DisableTorchFunction():
             try:
                 bound = self._bind(state, plan, groups, group_names)
                 given = self._fitting(inputs, plan)

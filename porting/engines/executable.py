@@ -27,8 +27,8 @@ class Variant:
     `channels_last` lays out images and convolution weights with the channels innermost. `fused_update` makes torch's
     fused optimizer kernels update the weights: they round differently from the plain ones, and leave less to compile.
     A program of the compiled engines is `steps_per_run` device iterations, if it updates. `turns_at_once` is how many
-    micro-batches run as one larger batch at most, None for as many as pay in general. `num_threads` is what the program
-    is compiled for, None for torch's number.
+    micro-batches run as one larger batch at most, None for as many as pay in general. `num_threads` are the threads of
+    a call, its libraries' too, None for torch's number.
 
     >>> Variant("aot", channels_last=True).label
     'aot, channels-last'

@@ -122,20 +122,22 @@ def is_faster_by_onednn(product: Product) -> bool:
     left = torch.empty_strided(product.left_shape, product.left_stride).normal_()
     right = torch.empty_strided(product.right_shape, product.right_stride).normal_()
     bias = torch.randn(product.right_shape[1]) if product.has_bias else None
-    transposed = right.t()
+    transposed = right.t() if _is_dense(right) else right.t().contiguous()
 
     def by_blas() -> torch.Tensor:
         return torch.mm(left, right) if bias is None else torch.addmm(bias, left, right)
 
     def by_onednn() -> torch.Tensor:
-        # the compiled program makes the transposed factor contiguous in each step, too
-        result: torch.Tensor = torch.ops.mkldnn._linear_pointwise(
-            left.contiguous(), transposed.contiguous(), bias, "none", [], ""
-        )
+        # the compiled program makes the left factor contiguous in each step, too
+        result: torch.Tensor = torch.ops.mkldnn._linear_pointwise(left.contiguous(), transposed, bias, "none", [], "")
         return result
 
     ratios = [_seconds(by_blas) / _seconds(by_onednn) for _round in range(_NUM_ROUNDS + 1)]
     return statistics.median(ratios[1:]) >= _MIN_GAIN
+
+
+def _is_dense(matrix: torch.Tensor) -> bool:
+    return matrix.is_contiguous() or matrix.t().is_contiguous()
 
 
 def _seconds(function: Callable[[], torch.Tensor]) -> float:
@@ -145,16 +147,31 @@ def _seconds(function: Callable[[], torch.Tensor]) -> float:
 
 
 def _install_lowering() -> None:
-    """Let Inductor, in this process, call oneDNN's product with weights that change; its own rule wants constants."""
+    """Let Inductor, in this process, call oneDNN's product with weights that change; its own rule wants constants.
+
+    It also wants contiguous ones, and would copy a weight in each backward pass. oneDNN reads either order.
+    """
     from torch._inductor import ir, mkldnn_ir
     from torch._inductor.fx_passes import mkldnn_fusion
     from torch._inductor.lowering import lowerings
 
     mkldnn_fusion._mkldnn_fusion_init()
+    kernel = mkldnn_ir.LinearUnary
 
     def lower(left: Any, right: Any, bias: Any, attr: str, scalars: Any, algorithm: str) -> Any:
-        made = mkldnn_ir.LinearUnary.create(left, right, bias, attr, scalars, algorithm)
-        return ir.TensorBox.create(made)
+        """Do what `LinearUnary.create` does, but for the order of `right`, [column, inner]."""
+        left, right = kernel.require_contiguous(kernel.realize_input(left)), kernel.realize_input(right)
+        rows, (columns, inner) = left.get_size()[0], right.get_size()
+        is_transposed = list(right.get_stride()) == [1, columns]
+        inputs = [left, kernel.require_exact_strides(right, [1, columns] if is_transposed else [inner, 1])]
+        constants: List[Any] = [attr, scalars or [-1], algorithm]
+        if bias is None:
+            constants.insert(0, None)
+        else:
+            inputs.append(kernel.require_contiguous(kernel.realize_input(bias)))
+        layout = ir.FixedLayout(device=left.get_device(), dtype=left.get_dtype(), size=[rows, columns])
+        made = kernel(layout=layout, inputs=inputs, constant_args=constants)
+        return ir.TensorBox.create(mkldnn_ir._create_output_node(made))
 
     operator = torch.ops.mkldnn._linear_pointwise
     lowerings[operator] = lowerings[operator.default] = lower

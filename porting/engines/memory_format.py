@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import operator
-from typing import Any, Optional, Sequence, Set
+from typing import Any, List, Optional, Sequence, Set
 
 import torch
 
@@ -17,6 +17,7 @@ from ..capture import StepGraph
 from ..capture.device_operators import device_operator
 from ..capture.graph_flow import is_random, tensor_memory, written_nodes
 from ..capture.operator_schema import operator_name
+from ..capture.shape_mode import in_order_of
 from .executable import Variant
 
 __all__ = ["LayoutError", "has_convolutions", "in_channels_last", "laid_out"]
@@ -102,10 +103,23 @@ def _move_weights(graph: torch.fx.Graph, step: StepGraph) -> Set[torch.fx.Node]:
     weights = {_stored(weight) for weight in map(_weight_of, graph.nodes) if weight is not None} & trained
     for weight in weights:
         value = weight.meta["val"]
-        pattern = torch.empty(value.shape, device="meta", memory_format=_FORMATS[value.dim()])
         # the same memory, so that views of it are still known as such
-        weight.meta = {**weight.meta, "val": value.as_strided(value.shape, pattern.stride())}
+        weight.meta = {**weight.meta, "val": in_order_of(value, _strides_of_channels_last(value.shape))}
     return weights
+
+
+def _strides_of_channels_last(shape: Sequence[int]) -> List[int]:
+    """Return the strides of a new tensor in channels-last format; torch's own meta tensors load its compiler.
+
+    >>> _strides_of_channels_last((8, 3, 5, 7))
+    [105, 1, 21, 3]
+    """
+    order = [1, *range(len(shape) - 1, 1, -1), 0]
+    strides, step = [0] * len(shape), 1
+    for dim in order:
+        strides[dim] = step
+        step *= max(1, shape[dim])
+    return strides
 
 
 def _stored(weight: torch.fx.Node) -> torch.fx.Node:

@@ -34,6 +34,7 @@ def build_replay(graph: StepGraph, request: BuildRequest) -> ReplayExecutable:
         observer=request.observer,
         fused_update=variant.fused_update,
         turns_at_once=variant.turns_at_once,
+        num_threads=variant.num_threads,
     )
 
 
@@ -54,11 +55,13 @@ class ReplayExecutable:
         observer: Optional[StepObserver] = None,
         fused_update: bool = False,
         turns_at_once: Optional[int] = None,
+        num_threads: Optional[int] = None,
     ) -> None:
         """Generate the function of `graph`; no value is computed. `observer` is told of each training step.
 
         With `fused_update` torch's fused optimizer kernels are used, and weights differ from eager's in the last bits.
-        `turns_at_once` is how many micro-batches run at once at most, where they may at all.
+        `turns_at_once` is how many micro-batches run at once at most, where they may at all. `num_threads` are the
+        threads that operators use, torch's number if it is None.
         """
         self.graph = graph
         self._function = GraphFunction(graph.graph)
@@ -73,6 +76,7 @@ class ReplayExecutable:
         self._constant_outputs = constant_outputs(graph)
         self._observer = observer
         self._fused_update = fused_update
+        self._num_threads = num_threads
         self._batched = BatchedTurns(graph, self._function.call, is_watched=observer is not None, at_most=turns_at_once)
 
     def run(
@@ -102,7 +106,8 @@ class ReplayExecutable:
         widens = self._trains_halves and len(plan.steps[0]) > 1 and _has_single_accumulators(groups)
         try:
             stream = own_random_stream(state) if draws else nullcontext()
-            with undisturbed(), torch.set_grad_enabled(self._trains), torch._C.DisableTorchFunction(), stream:
+            guards = undisturbed(self._num_threads)
+            with guards, torch.set_grad_enabled(self._trains), torch._C.DisableTorchFunction(), stream:
                 for runs in self._batched.schedule(plan, state):
                     scaling = _loss_scaling(state, groups)
                     wide: Dict[str, torch.Tensor] = {}

@@ -20,6 +20,7 @@ from .batched_turns import only_mapped_operators
 from .call_guards import undisturbed
 from .graph_function import GraphFunction
 from .programs import NotCompilable
+from .random_order import declare_random_order
 from .recomputation import run_segment
 from .strided_group_norm import strided_group_norm
 
@@ -153,6 +154,7 @@ def trace(function: Callable[..., Any], arguments: Sequence[torch.Tensor]) -> to
         raise NotCompilable("the step makes a tensor of values on the host")
     for node in graph.nodes:
         _declare_writes(node)
+    declare_random_order(graph)
     return graph
 
 

@@ -27,6 +27,7 @@ from ..engines.engine_findings import (
     parity_finding,
 )
 from ..engines.executable import BuildRequest, Executable, Variant, is_compiling
+from ..engines.freed_memory import keep_freed_memory, return_freed_memory
 from ..engines.memory_format import laid_out
 from ..engines.parity import Trial, compare_with_replay
 from ..engines.programs import NotCompilable
@@ -94,6 +95,7 @@ def obtain_executable(
     Raises OptionError P004 for an unknown engine, and KeyboardInterrupt; everything else ends in replay.
     """
     require_engine(engine)
+    keep_freed_memory()
     return _Search(graph, request, engine, cache_dir, make_trial, limits, model, report).run()
 
 
@@ -255,6 +257,7 @@ class _Search:
                 report=self._note,
                 note_failure=lambda candidate, reason: store.note_failure(key, candidate, reason),
             )
+            return_freed_memory()  # that of the candidates
             self._add_seconds("compile", began)
             variant = tuned.report.chosen
             _logger.info("engine: %s", tuned.report.summary)

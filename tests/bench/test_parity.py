@@ -11,12 +11,22 @@ from torch import nn
 from porting.bench.parity import compare_losses, weight_difference
 
 
-def compared(eager, ported, *, precision="float32", exact=None):
+def compared(eager, ported, *, precision="float32", exact=None, rounded=None):
     def reference():
         assert exact is not None, "float64 is run although nothing asks for it"
         return exact
 
-    return compare_losses(eager, ported, precision=precision, num_steps=len(eager), reference=reference)
+    def rounded_otherwise(number):
+        return eager if rounded is None else rounded[number]
+
+    return compare_losses(
+        eager,
+        ported,
+        precision=precision,
+        num_steps=len(eager),
+        reference=reference,
+        rounded=rounded_otherwise,
+    )
 
 
 def test_equal_losses_pass_without_a_float64_run():
@@ -39,6 +49,19 @@ def test_a_difference_that_eager_has_from_float64_as_well_is_rounding():
 
 def test_a_difference_that_eager_does_not_have_from_float64_fails():
     assert compared([1.0], [0.999], exact=[1.0]).verdict == "fail"
+
+
+def test_a_difference_that_another_run_of_eager_has_is_rounding():
+    parity = compared([1.0], [0.9995], exact=[1.0], rounded=[[1.0], [1.0003]])
+
+    assert parity.verdict == "rounding"
+    assert parity.reference_eager == pytest.approx(3e-4)
+
+
+def test_a_difference_that_no_run_of_eager_has_fails():
+    runs = [[1.0], [1.0001], [0.9999], [math.nan]]
+
+    assert compared([1.0], [0.9995], exact=[1.0], rounded=runs).verdict == "fail"
 
 
 def test_float64_excuses_nothing_where_it_is_far_from_both():

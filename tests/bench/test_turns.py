@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from porting.bench.turns import Turns, ratios_of, take_turns
+from porting.bench.turns import Turn, Turns, ratios_of, take_turns, time_calls
 
 
 def test_who_begins_changes_from_round_to_round():
     calls, rounds = [], []
 
+    def side(name):
+        return lambda number: time_calls(lambda: calls.append(name), number)
+
     take_turns(
-        {"a": lambda: calls.append("a"), "b": lambda: calls.append("b")},
+        {"a": side("a"), "b": side("b")},
         rounds=2,
         calls_per_turn=2,
         after_round=rounds.append,
@@ -22,10 +25,10 @@ def test_who_begins_changes_from_round_to_round():
 
 
 def test_every_call_has_a_time():
-    turns = take_turns({"a": lambda: None}, rounds=3, calls_per_turn=4, after_round=lambda _number: None)["a"]
+    turns = take_turns({"a": lambda number: Turn((1.0,) * number, 2.0)}, rounds=3, calls_per_turn=4)["a"]
 
-    assert [len(turn) for turn in turns.call_seconds] == [4, 4, 4]
-    assert len(turns.cpu_seconds) == 3
+    assert turns.call_seconds == ((1.0,) * 4,) * 3
+    assert turns.cpu_seconds == (2.0,) * 3
 
 
 def test_a_step_is_a_part_of_its_call():

@@ -5,9 +5,11 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
-from porting.capture.shape_mode import UNKNOWN, ShapeMode
+from porting.capture.shape_mode import UNKNOWN, ShapeMode, in_order_of
 
 aten = torch.ops.aten
 
@@ -39,6 +41,17 @@ def test_our_rules_work_on_the_results_of_torchs_own():
     view = mode.result_of(aten.view.default, (made, [6]), {})
 
     assert view.untyped_storage()._cdata == made.untyped_storage()._cdata
+
+
+@pytest.mark.parametrize("mode", [ShapeMode(), FakeTensorMode()])
+def test_a_tensor_in_another_order_shares_its_memory(mode):
+    with mode:
+        tensor = torch.empty(2, 3)
+
+    turned = in_order_of(tensor, (1, 2))
+
+    assert (tuple(turned.shape), turned.stride()) == ((2, 3), (1, 2))
+    assert turned.untyped_storage()._cdata == tensor.untyped_storage()._cdata
 
 
 def test_what_an_operator_turned_in_place_is_seen():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -65,3 +67,19 @@ def test_several_steps_are_one_program_where_a_call_has_several(settings, iterat
     found = compiled(*step(settings("SGD2"), 2, iterations=iterations))
 
     assert sum(variant.steps_per_run > 1 for variant in found) == expected
+
+
+@pytest.mark.parametrize(("rows", "is_tried"), [(4, True), (200_000, False)])
+def test_a_single_thread_is_tried_for_tiny_steps(settings, monkeypatch, rows, is_tried):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    model = nn.Linear(3, 3)
+    graph = capture_step(model, [torch.ones(rows, 3), torch.ones(rows, 3)], loss=F.mse_loss, mode="training")
+    names = tuple(info.name for info in graph.parameters)
+
+    found = list_candidates(
+        graph, BuildRequest(CallPlan(iterations=10), (settings("SGD2"),), (names,)), engines=["aot"]
+    )
+
+    assert (replace(PLAIN, num_threads=1) in found) is is_tried
+    assert (Variant("aot", num_threads=1) in found) is is_tried
+    assert all(variant.num_threads == (1 if is_tried else None) for variant in found if variant.steps_per_run > 1)

@@ -14,6 +14,7 @@ from torch import nn
 
 from porting.engines import step_program
 from porting.engines.executable import Variant
+from porting.engines.replay import build_replay
 from porting.engines.replica_groups import ReplicaGroups
 
 OPTIMIZERS = {
@@ -97,6 +98,22 @@ def losses_of(twins, model, num_calls):
 
 
 # -- training ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_call_uses_the_threads_of_its_variant(twins, settings, monkeypatch):
+    used = []
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    monkeypatch.setattr(torch, "set_num_threads", used.append)
+    model = mlp()
+    pair = twins(
+        model, *batch(model, 4), settings=settings("SGD2"), loss=F.cross_entropy, variant=Variant(num_threads=1)
+    )
+
+    pair.assert_same(*batch(model, 4))
+    pair.replay = build_replay(pair.graph, pair.compiled.request)
+    pair.assert_same(*batch(model, 4))
+
+    assert used == [1, 2] * 3
 
 
 @pytest.mark.parametrize("make", [mlp, convolutions, Recurrent, Attention])

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any, Callable
 
+import pytest
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from porting.bench.processes import child_environment
+from porting.engines.aot import load_program
+from porting.engines.call_layout import TensorSpec
 from porting.engines.matmul_kernels import choose_matmul_kernels, is_faster_by_onednn, products
+from porting.engines.program_file import write_program
+from porting.engines.programs import Program
 
 _LARGE = 256
 
@@ -81,3 +89,37 @@ def test_a_product_is_measured_on_both_libraries():
     [product] = products(_traced(_layer, *_factors()).graph)
 
     assert is_faster_by_onednn(product) in (True, False)
+
+
+_COMPILE = """
+import sys
+from pathlib import Path
+from porting.engines import aot_compiler, matmul_kernels
+from porting.engines.compile_settings import CompileSettings
+
+matmul_kernels.is_faster_by_onednn = lambda product: True
+Path("out").mkdir()
+aot_compiler.compile_here(Path("layer.program"), Path("out"), settings=CompileSettings())
+"""
+
+
+def _layer_with_gradients(weight: torch.Tensor, x: torch.Tensor, gradient: torch.Tensor) -> Any:
+    weight.copy_(weight * 2)  # a weight that changes, in the order that it has
+    return torch.mm(x, weight.t()), torch.mm(gradient, weight), torch.mm(gradient.t(), x)
+
+
+@pytest.mark.slow
+def test_weights_in_both_orders_are_multiplied_without_a_copy(tmp_path):
+    arguments = [torch.randn(256, 192), torch.randn(128, 192), torch.randn(128, 256)]
+    module = make_fx(_layer_with_gradients, tracing_mode="fake")(*arguments)
+    specs = tuple(TensorSpec.of(tensor, name=f"input:{index}:") for index, tensor in enumerate(arguments))
+    write_program(Program("step", module, specs, written=(0,), num_results=3), tmp_path / "layer.program")
+
+    subprocess.run([sys.executable, "-c", _COMPILE], cwd=tmp_path, env=child_environment(), check=True)
+
+    expected = _layer_with_gradients(arguments[0].clone(), *arguments[1:])
+    found = load_program(tmp_path / "out")(arguments)
+    torch.testing.assert_close(found, list(expected), rtol=1e-5, atol=1e-3)
+    wrapper = next((tmp_path / "build").glob("*.wrapper.cpp")).read_text()
+    assert wrapper.count("aoti_torch_cpu__linear_pointwise(") == 3
+    assert wrapper.count("aoti_torch_empty_strided(") <= 2  # the doubled weight and one factor, no copy of the weight
