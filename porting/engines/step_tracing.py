@@ -18,6 +18,7 @@ from ..capture.subgraphs import Body, bodies_of, run_cond, run_for_loop
 from .attention_gradient import ATTENTION_GRADIENT
 from .batched_turns import only_mapped_operators
 from .call_guards import undisturbed
+from .fast_gelu import FAST_GELU
 from .graph_function import GraphFunction
 from .programs import NotCompilable
 from .random_order import declare_random_order
@@ -130,6 +131,9 @@ def _run_both(
 # -- tracing -----------------------------------------------------------------------------------------------------------
 
 
+_WRITTEN_OUT = {**ATTENTION_GRADIENT, **FAST_GELU}
+
+
 @contextmanager
 def fake_tensors() -> Iterator[FakeTensorMode]:
     """Make tensors without values while the context lasts; torch's own modes of the caller are shut out."""
@@ -143,7 +147,7 @@ def trace(function: Callable[..., Any], arguments: Sequence[torch.Tensor]) -> to
     Raises NotCompilable for whatever cannot be traced.
     """
     try:
-        graph: torch.fx.Graph = make_fx(function, decomposition_table=dict(ATTENTION_GRADIENT), tracing_mode="real")(
+        graph: torch.fx.Graph = make_fx(function, decomposition_table=dict(_WRITTEN_OUT), tracing_mode="real")(
             *arguments
         ).graph
     except NotCompilable:
