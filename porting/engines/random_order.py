@@ -39,14 +39,15 @@ def _fills(user: torch.fx.Node) -> bool:
 
 
 def _draw_in_order(graph: torch.fx.Graph, node: torch.fx.Node, make: Any) -> None:
+    """Let `make` make what `node` makes, if that is dense and in another order than the usual one."""
     value: torch.Tensor = node.meta["val"]
     strides = value.stride()
     order = sorted(range(value.dim()), key=strides.__getitem__, reverse=True)
     in_order = value.permute(order)
-    fills = [user for user in node.users if _fills(user)]
-    draws = list(map(_filling, fills)) or [_drawing(node.target, make)]
     if value.is_contiguous() or not in_order.is_contiguous():
         return
+    fills = [user for user in node.users if _fills(user)]
+    draws = list(map(_filling, fills)) or [_drawing(node.target, make)]
     if not all(_is_same(draw, value, order) for draw in draws):
         return
     with graph.inserting_before(node):

@@ -8,6 +8,7 @@ from typing import Any, Dict, List, Optional
 
 import torch
 
+from porting.engines import require_engine
 from porting.engines.recomputation import ComputationOrder
 from porting.simulator import _options_config
 from porting.simulator._execution.progress_bar import CompilationProgressBar
@@ -136,9 +137,10 @@ class Options(OptionsDict):
         ``"ready"``, the default unless the environment variable PORTING_ENGINE says otherwise, takes a compiled
         executable that is on disk already, or else replays the step. ``"auto"`` measures at the first compilation which
         engine is the fastest, for at most ``tuning_seconds``. PopTorch has no such option; it is not part of `toDict`.
-        The names are checked when a model is compiled.
+        Raises OptionError P004 for a name that no engine has.
         """
         require(isinstance(name, str), f"Expected a str for useEngine but got {type(name)}")
+        require_engine(name)
         if tuning_seconds is not None:
             is_number = isinstance(tuning_seconds, (int, float)) and not isinstance(tuning_seconds, bool)
             require(is_number and tuning_seconds > 0, "tuning_seconds must be a number above 0")

@@ -9,6 +9,7 @@ import pickle
 import pytest
 import torch
 
+from porting.diagnostics import OptionError
 from porting.simulator import enums
 from porting.simulator._options_impl import OptionsDict
 from porting.simulator.options import Options, TensorLocationSettings, _DistributedOptions
@@ -366,6 +367,11 @@ def test_the_environment_names_the_engine_that_nobody_chose(monkeypatch):
 
     assert Options()._engine == "aot"
     assert Options().useEngine("ready")._engine == "ready"
+
+
+def test_an_engine_that_nobody_has_is_refused_at_once():
+    with pytest.raises(OptionError, match="there is no engine called `warp-drive`"):
+        Options().useEngine("warp-drive")
 
 
 def test_the_time_for_tuning_is_chosen_with_the_engine():
