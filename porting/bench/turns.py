@@ -13,6 +13,9 @@ from porting.interleaved import Interval, Timing, ratio
 __all__ = ["Ratios", "Spread", "Turn", "Turns", "ratios_of", "take_turns", "time_calls"]
 
 
+_SETTLING_SECONDS = 0.03
+
+
 @dataclass(frozen=True)
 class Spread:
     """How seconds spread: the median, the quartiles, and what 95 % of them stay below."""
@@ -71,12 +74,14 @@ def take_turns(
 ) -> Dict[str, Turns]:
     """Let each side take turns of so many calls; who begins changes from round to round.
 
-    `after_round` is told how many are done.
+    `after_round` is told how many are done. Before each turn the threads of the other side, which wait for more work by
+    spinning, get the time to give up.
     """
     turns: Dict[str, List[Turn]] = {name: [] for name in sides}
     order = list(sides)
     for number in range(rounds):
         for name in order:
+            time.sleep(_SETTLING_SECONDS)
             turns[name].append(sides[name](calls_per_turn))
         order.reverse()
         after_round(number + 1)

@@ -20,7 +20,7 @@ from typing import Any, Callable, Dict, List
 
 import torch
 import torch._inductor
-from torch._inductor import cpu_vec_isa
+from torch._inductor import cpu_vec_isa, decomposition, lowering
 from torch._inductor.codegen.cpp_wrapper_cpu import CppWrapperCpu
 from torch._inductor.cpp_builder import get_cpp_compiler
 
@@ -91,6 +91,8 @@ def common_options(program: Program, settings: CompileSettings) -> Dict[str, Any
 def prepare_inductor(settings: CompileSettings) -> None:
     """Change Inductor, in this process, so that it compiles faster and its code does not end the process."""
     install_index_guards()
+    if settings.device == "cpu":
+        _leave_pools_to_torch()
     torch.use_deterministic_algorithms(settings.is_deterministic)
     torch.set_num_threads(1)
     for owner, name, function in (
@@ -100,6 +102,14 @@ def prepare_inductor(settings: CompileSettings) -> None:
         if not hasattr(owner, name):
             raise RuntimeError(f"the Inductor of torch {torch.__version__} has no {owner.__name__}.{name}")
         setattr(owner, name, function)
+
+
+def _leave_pools_to_torch() -> None:
+    """Let torch's kernel take the gradient of a maximum pool; Inductor's loop over all windows uses no vectors."""
+    operator = torch.ops.aten.max_pool2d_with_indices_backward
+    decomposition.decompositions.pop(operator.default, None)
+    kernel = lowering.fallback_max_pool2d_with_indices_backward
+    lowering.lowerings[operator] = lowering.lowerings[operator.default] = kernel
 
 
 def _write_no_checks(wrapper: Any) -> None:

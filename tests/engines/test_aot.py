@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.nn.functional as F
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from porting.engines.aot import (
     LIBRARY,
@@ -24,6 +26,7 @@ from porting.engines.aot import (
 from porting.engines.call_layout import TensorSpec
 from porting.engines.compile_settings import CompileFailure, CompileSettings
 from porting.engines.program_file import write_program
+from porting.engines.programs import Program
 from tests.engines.compiled_step import NUM_TOKENS, step_arguments, step_program
 
 REPOSITORY = Path(__file__).parents[2]
@@ -217,6 +220,28 @@ def test_a_library_that_is_none_is_an_error_with_a_reason(tmp_path):
 
     with pytest.raises(ProgramLoadError, match="`program.so` cannot be loaded"):
         load_program(tmp_path)
+
+
+def _pooled(images, grad):
+    leaf = images.detach().requires_grad_()
+    with torch.enable_grad():
+        (found,) = torch.autograd.grad(F.max_pool2d(leaf.relu(), 3, stride=2, padding=1), leaf, grad)
+    return (found.clone(),)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
+def test_the_gradient_of_a_maximum_pool_is_torchs(tmp_path, memory_format):
+    torch.manual_seed(0)
+    images = torch.randn(2, 8, 9, 9).contiguous(memory_format=memory_format)
+    arguments = [images, torch.randn(2, 8, 5, 5)]
+    module = make_fx(_pooled, tracing_mode="fake")(*arguments)
+    specs = tuple(TensorSpec.of(tensor, name=f"input:{index}:") for index, tensor in enumerate(arguments))
+    write_program(Program("step", module, specs, written=(), num_results=1), tmp_path / "pool.program")
+
+    compile_program(tmp_path / "pool.program", tmp_path / "pool", settings=CompileSettings())
+
+    torch.testing.assert_close(load_program(tmp_path / "pool")(arguments), list(_pooled(*arguments)))
 
 
 @pytest.mark.slow
