@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import logging
 import math
 import tempfile
 import time
@@ -25,11 +26,13 @@ from .pickled import pickled_source
 from .ported import PortedSide, kept_losses
 from .report import BenchReport, Memory, Side, StartUp, break_even_steps
 from .settings import BenchSettings
-from .side_process import SideProcess
+from .side_process import SideProcess, SideProcessError
 from .turns import Turn, Turns, ratios_of, take_turns, time_calls
 from .workloads import Batch, Source, Workload
 
 __all__ = ["bench", "measure"]
+
+_logger = logging.getLogger("porting")
 
 Progress = Callable[[str, float], None]
 """Called with what is being done and which share of the whole is done."""
@@ -126,12 +129,12 @@ def _measure(
     progress("comparing losses", 0.3)
     parity, first_seconds = _compare(workload, eager, ported, settings)
     progress("timing", 0.4)
-    turns, calls_per_turn = _steady_state(eager, ported, source, settings, progress)
+    turns, calls_per_turn, is_apart = _steady_state(eager, ported, source, settings, progress)
     data = _data_paths(workload, eager, ported, settings, dataset, progress)
     sides = {
         name: _side(workload, described, turns[name], first_seconds[name], data.get(name))
         for name, described in (
-            ("eager", eager.described + (", in the process of the port" if source is None else "")),
+            ("eager", eager.described + ("" if is_apart else ", in the process of the port")),
             ("ported", f"{ported.options.precision}, ported"),
         )
     }
@@ -233,26 +236,35 @@ def _weight_difference(eager: EagerSide, ported: PortedSide) -> Optional[float]:
 
 def _steady_state(
     eager: EagerSide, ported: PortedSide, source: Optional[Source], settings: BenchSettings, progress: Progress
-) -> Tuple[Dict[str, Turns], int]:
-    """Time both sides in turns, the eager one in a process of its own where `source` can make it there."""
+) -> Tuple[Dict[str, Turns], int, bool]:
+    """Time both sides in turns; return the turns, the calls of each, and whether eager had a process of its own."""
 
     def after_round(number: int) -> None:
         progress("timing", 0.4 + 0.3 * number / settings.rounds)
 
     with contextlib.ExitStack() as stack:
+        process = None if source is None else _eager_process(stack, source, settings)
         sides: Dict[str, Callable[[int], Turn]] = {
-            "eager": functools.partial(time_calls, eager.call),
+            "eager": functools.partial(time_calls, eager.call) if process is None else process.take_turn,
             "ported": functools.partial(time_calls, ported.call),
         }
-        if source is not None:
-            process = stack.enter_context(SideProcess("eager", source, settings))
-            process.wait_until_ready()
-            sides["eager"] = process.take_turn
         calls = settings.calls_per_turn
         if calls is None:
             trial = take_turns(sides, rounds=1, calls_per_turn=3)
             calls = max(1, round(settings.turn_seconds / trial["eager"].spread().median))
-        return take_turns(sides, rounds=settings.rounds, calls_per_turn=calls, after_round=after_round), calls
+        turns = take_turns(sides, rounds=settings.rounds, calls_per_turn=calls, after_round=after_round)
+        return turns, calls, process is not None
+
+
+def _eager_process(stack: contextlib.ExitStack, source: Source, settings: BenchSettings) -> Optional[SideProcess]:
+    """Start the process of the eager side; None where it cannot make its model."""
+    process = stack.enter_context(SideProcess("eager", source, settings))
+    try:
+        process.wait_until_ready()
+    except SideProcessError as failure:
+        _logger.warning("the eager side is timed in the process of the port: %s", failure)
+        return None
+    return process
 
 
 def _side(workload: Workload, described: str, turns: Turns, first_seconds: float, data: Optional[DataPath]) -> Side:

@@ -12,8 +12,10 @@ from torch.utils.data import TensorDataset
 import porting
 from porting import PortOptions
 from porting.bench import BenchSettings
+from porting.bench.eager import EagerSide
 from porting.bench.measure import measure
 from porting.bench.report import break_even_steps
+from porting.bench.workloads import Source
 
 from .conftest import QUICK, make_workload
 
@@ -136,6 +138,32 @@ def test_what_cannot_be_pickled_has_no_memory_figure_but_a_reason():
 
     assert report.memory.eager_bytes is None
     assert "cannot be pickled" in report.memory.reason
+    assert "in the process of the port" in report.eager.described
+
+
+def test_the_eager_side_is_timed_in_a_process_of_its_own(monkeypatch):
+    calls, original = [], EagerSide.call
+
+    def call(side):
+        calls.append(side)
+        return original(side)
+
+    monkeypatch.setattr(EagerSide, "call", call)
+    source = Source("porting.bench.suite:load", {"name": "mushrooms", "choices": {"engine": "replay"}})
+
+    report = measure(source.load(0), settings=QUICK, source=source)
+
+    assert "process" not in report.eager.described
+    assert len(report.eager.round_seconds) == QUICK.rounds
+    assert len(calls) == 3  # the comparison's alone
+
+
+def test_where_no_other_process_can_make_it_the_eager_side_is_timed_in_this_one(caplog):
+    report = measure(make_workload(), settings=QUICK, source=Source("no_such_module:load", {}))
+
+    assert "in the process of the port" in report.eager.described
+    assert "No module named 'no_such_module'" in caplog.text
+    assert len(report.eager.round_seconds) == QUICK.rounds
 
 
 @pytest.mark.slow
