@@ -17,6 +17,8 @@ __all__ = ["keep_freed_memory", "return_freed_memory"]
 # of malloc.h
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _NEVER_TRIM = -1
+# Variables by which the C library is told the same.
+_CHOICES = frozenset(["MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_MMAP_MAX_", "MALLOC_TOP_PAD_"])
 # The most that the C library takes: larger blocks come from the system one by one, whatever is asked for.
 _LARGEST_KEPT = 32 << 20
 
@@ -24,11 +26,10 @@ _LARGEST_KEPT = 32 << 20
 def keep_freed_memory() -> bool:
     """Tell the C library to keep what is freed; return whether it does.
 
-    It is left alone where the user has told it something else (`MALLOC_TRIM_THRESHOLD_`, `GLIBC_TUNABLES`, ...), and
-    where it is not that of GNU. A second call changes nothing.
+    It is left alone where the user has told it when to give memory back, and where it is not that of GNU. A second call
+    changes nothing.
     """
-    is_users_choice = any(name.startswith("MALLOC_") for name in os.environ) or "GLIBC_TUNABLES" in os.environ
-    library = None if is_users_choice else _c_library()
+    library = None if _has_user_chosen() else _c_library()
     if library is None:
         return False
     return bool(library.mallopt(_M_MMAP_THRESHOLD, _LARGEST_KEPT) and library.mallopt(_M_TRIM_THRESHOLD, _NEVER_TRIM))
@@ -39,6 +40,10 @@ def return_freed_memory() -> None:
     library = _c_library()
     if library is not None:
         library.malloc_trim(0)
+
+
+def _has_user_chosen() -> bool:
+    return not _CHOICES.isdisjoint(os.environ) or "glibc.malloc." in os.environ.get("GLIBC_TUNABLES", "")
 
 
 def _c_library() -> Any:

@@ -66,6 +66,14 @@ def test_what_the_user_has_chosen_stays(monkeypatch, name):
     assert keep_freed_memory() is False
 
 
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the C library is another one")
+def test_a_choice_of_something_else_is_none():
+    kept, pages, _resident = pages_of_steps("keep", MALLOC_ARENA_MAX="2", GLIBC_TUNABLES="glibc.rtld.nns=4")
+
+    assert kept
+    assert pages < 100
+
+
 def test_elsewhere_nothing_is_asked_for(monkeypatch):
     monkeypatch.setattr(sys, "platform", "darwin")
 
