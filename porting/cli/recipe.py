@@ -244,7 +244,9 @@ def _check(recipe: Recipe, steps: Sequence[RecipeStep], *, as_json: bool) -> int
     if as_json:
         print(json.dumps([_outcome_as_dict(outcome) for outcome in outcomes], indent=2))
     else:
-        print(f"{len(outcomes)} checks of {recipe.name}: {f'{num_failed} FAILED' if num_failed else 'all hold'}")
+        number = "1 check" if len(outcomes) == 1 else f"{len(outcomes)} checks"
+        all_hold = "it holds" if len(outcomes) == 1 else "all hold"
+        print(f"{number} of {recipe.name}: {f'{num_failed} FAILED' if num_failed else all_hold}")
     return EXIT_FAILED if num_failed else EXIT_DONE
 
 

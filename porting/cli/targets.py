@@ -27,7 +27,7 @@ __all__ = ["Target", "TargetOutline", "load_target", "load_value"]
 _FORM = "file.py:name` or `package.module:name"
 _PARTS = ("model", "loss", "batch", "optimizer", "options")
 _EXAMPLE = (
-    "return `(model, loss, batch)`, where `batch` is `(inputs, labels)`; an optimizer and `PortOptions` may follow",
+    "return `(model, loss, batch)`, where `batch` is `(input, ..., labels)`; an optimizer and `PortOptions` may follow",
     "a dictionary or an object with these names does as well",
 )
 

@@ -360,7 +360,7 @@ def test_check_with_a_step_has_its_checks_only(chain, capsys):
     (chain / "checks.py").write_text(CHECKS)
 
     assert main(["recipe", "run", "halving", "--check", "--step", "0"]) == 0
-    assert capsys.readouterr().out.splitlines()[-1] == "1 checks of halving: all hold"
+    assert capsys.readouterr().out.splitlines()[-1] == "1 check of halving: it holds"
 
 
 def test_a_step_without_a_check_is_not_said_to_hold(chain, capsys):
@@ -495,7 +495,7 @@ def test_a_copy_can_be_shown_run_and_checked_by_its_path(copied, one_thread, cap
     assert main(["recipe", "run", str(copied), "--step", "0", "--steps", "2"]) == 0
     assert main(["recipe", "run", str(copied), "--check"]) == 0
 
-    assert capsys.readouterr().out.endswith("1 checks of mine: all hold\n")
+    assert capsys.readouterr().out.endswith("1 check of mine: it holds\n")
     assert sys.path == before
     assert "step_0_plain" not in sys.modules
 
