@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import gc
 import os
 import sys
 from dataclasses import dataclass
@@ -66,3 +67,5 @@ def _leave_group() -> None:
     has_failed = getattr(sys, "last_value", None) is not None
     if distributed.is_initialized() and not has_failed:
         distributed.destroy_process_group()
+        # cycles of Python's objects may keep it, and its threads end with it
+        gc.collect()

@@ -243,8 +243,10 @@ def test_weights_and_optimizer_state_come_back_in_the_hosts_own_layout(monkeypat
         assert all(tensor.is_contiguous() for tensor in found.values())
 
 
-def test_an_unknown_engine_is_refused_at_compilation():
-    _model, executor = make_executor("warp")
+def test_an_unknown_engine_that_the_environment_names_is_refused_at_compilation(monkeypatch):
+    monkeypatch.setenv("PORTING_ENGINE", "warp")
+    model = Model()
+    executor = poptorch.trainingModel(model, optimizer=poptorch.optim.SGD(model.parameters(), lr=0.1))
 
     with pytest.raises(OptionError, match="no engine called `warp`"):
         executor.compile(X, Y)
