@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -14,6 +15,7 @@ from porting.capture import capture_step
 from porting.capture.module_state import host_tensors
 from porting.engines import tuner
 from porting.engines.call_plan import CallPlan
+from porting.engines.candidates import PLAIN
 from porting.engines.compile_settings import CompileFailure
 from porting.engines.executable import BuildRequest, Variant
 from porting.engines.parity import Trial
@@ -335,3 +337,12 @@ def test_a_report_survives_json_and_is_a_table(clock, engines, tuned):
     assert "*  fast" in str(report)
     assert "out: the compiler crashed" in str(report)
     assert report.summary.startswith("fast: 2x replay (chosen of 3, 1 of them out")
+
+
+@pytest.mark.parametrize(("seconds", "is_chosen"), [(0.995, True), (1.02, False)])
+def test_a_tie_is_enough_for_the_fused_update_of_replay(seconds, is_chosen):
+    fused = replace(PLAIN, fused_update=True)
+
+    chosen = choose({PLAIN: Timing((1.0,) * 9, (1.0,) * 9), fused: Timing((seconds,) * 9, (seconds,) * 9)})
+
+    assert (chosen == fused) is is_chosen
