@@ -15,7 +15,6 @@ from porting.capture import capture_step
 from porting.capture.module_state import host_tensors
 from porting.engines import tuner
 from porting.engines.call_plan import CallPlan
-from porting.engines.candidates import PLAIN
 from porting.engines.compile_settings import CompileFailure
 from porting.engines.executable import BuildRequest, Variant
 from porting.engines.parity import Trial
