@@ -65,7 +65,9 @@ def _leave_group() -> None:
     from torch import distributed
 
     has_failed = getattr(sys, "last_value", None) is not None
-    if distributed.is_initialized() and not has_failed:
+    if has_failed:
+        return
+    if distributed.is_initialized():
         distributed.destroy_process_group()
-        # cycles of Python's objects may keep it, and its threads end with it
-        gc.collect()
+    # cycles of Python's objects may keep the group, also one that the program has left, and its threads end with it
+    gc.collect()

@@ -45,7 +45,8 @@ class PortableLosses(TorchFunctionMode):
         return func(*args, **kwargs) if formula is None else formula()
 
 
-def _called_cross_entropy(
+def _called_class_loss(
+    kind: Any,
     output: torch.Tensor,
     target: torch.Tensor,
     weight: Optional[torch.Tensor] = None,
@@ -55,31 +56,14 @@ def _called_cross_entropy(
     reduction: str = "mean",
     label_smoothing: float = 0.0,
 ) -> Optional[Callable[[], torch.Tensor]]:
-    """Return what a call of `F.cross_entropy` computes, where the device needs other operators for it."""
+    """Return what a call of the function of the loss `kind` computes, where the device needs other operators for it."""
     is_elsewhere = weight is not None and weight.device != output.device
     if size_average is not None or reduce is not None or is_elsewhere or not 0.0 <= label_smoothing <= 1.0:
         return None
-    loss = nn.CrossEntropyLoss(
-        weight=weight, ignore_index=ignore_index, reduction=reduction, label_smoothing=label_smoothing
-    )
-    formula = _cross_entropy(loss)
-    return None if formula is None else functools.partial(formula, output, target)
-
-
-def _called_likelihood(
-    output: torch.Tensor,
-    target: torch.Tensor,
-    weight: Optional[torch.Tensor] = None,
-    size_average: Optional[bool] = None,
-    ignore_index: int = -100,
-    reduce: Optional[bool] = None,
-    reduction: str = "mean",
-) -> Optional[Callable[[], torch.Tensor]]:
-    """Return what a call of `F.nll_loss` with class weights computes."""
-    if size_average is not None or reduce is not None or weight is None or weight.device != output.device:
-        return None
-    formula = _likelihood(nn.NLLLoss(weight=weight, ignore_index=ignore_index, reduction=reduction))
-    return None if formula is None else functools.partial(formula, output, target)
+    smoothing = {"label_smoothing": label_smoothing} if label_smoothing else {}
+    loss = kind(weight=weight, ignore_index=ignore_index, reduction=reduction, **smoothing)
+    formula = portable(loss)
+    return None if formula is loss else functools.partial(formula, output, target)
 
 
 def _called_huber(
@@ -96,9 +80,9 @@ def _called_huber(
 
 
 _FUNCTIONS: Any = {
-    F.cross_entropy: _called_cross_entropy,
+    F.cross_entropy: functools.partial(_called_class_loss, nn.CrossEntropyLoss),
     F.huber_loss: _called_huber,
-    F.nll_loss: _called_likelihood,
+    F.nll_loss: functools.partial(_called_class_loss, nn.NLLLoss),
 }
 
 _Formula = Optional[Callable[[torch.Tensor, torch.Tensor], torch.Tensor]]

@@ -16,7 +16,7 @@ from .report import Memory, StartUp
 from .settings import BenchSettings
 from .workloads import Source
 
-__all__ = ["measure_memory", "measure_start_up", "run_job"]
+__all__ = ["job_command", "measure_memory", "measure_start_up", "run_job"]
 
 _JOB_SECONDS = 600.0
 
@@ -62,11 +62,8 @@ def measure_start_up(source: Source, settings: BenchSettings) -> StartUp:
 def run_job(job: str, side: str, source: Source, settings: BenchSettings) -> Dict[str, Any]:
     """Run `porting.bench.child` once and return its result; raise with the reason if there is none."""
     with tempfile.TemporaryDirectory(prefix="porting-bench-") as folder:
-        task, result = Path(folder) / "task.json", Path(folder) / "result.json"
-        content: Dict[str, Any] = {"job": job, "side": side, "started": time.time()}
-        content.update(source=source.to_dict(), settings=settings.to_dict())
-        task.write_text(json.dumps(content), encoding="utf-8")
-        command = [sys.executable, "-m", "porting.bench.child", str(task), str(result)]
+        command = job_command(Path(folder), job, side, source, settings)
+        result = Path(command[-1])
         try:
             done = subprocess.run(
                 command, capture_output=True, text=True, errors="replace", timeout=_JOB_SECONDS, env=child_environment()
@@ -77,3 +74,12 @@ def run_job(job: str, side: str, source: Source, settings: BenchSettings) -> Dic
             raise _JobError(f"the {side} process ended with {describe_exit(done.returncode, done.stderr)}")
         measured: Dict[str, Any] = json.loads(result.read_text(encoding="utf-8"))
         return measured
+
+
+def job_command(folder: Path, job: str, side: str, source: Source, settings: BenchSettings) -> List[str]:
+    """Write a task for `porting.bench.child` into `folder`; return its command, which ends in the result's path."""
+    task = folder / "task.json"
+    content: Dict[str, Any] = {"job": job, "side": side, "started": time.time()}
+    content.update(source=source.to_dict(), settings=settings.to_dict())
+    task.write_text(json.dumps(content), encoding="utf-8")
+    return [sys.executable, "-m", "porting.bench.child", str(task), str(folder / "result.json")]

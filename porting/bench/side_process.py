@@ -8,13 +8,12 @@ from __future__ import annotations
 import contextlib
 import json
 import subprocess
-import sys
 import tempfile
-import time
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Optional, Type
 
+from .children import job_command
 from .processes import child_environment, describe_exit
 from .settings import BenchSettings
 from .turns import Turn
@@ -40,12 +39,10 @@ class SideProcess:
         """Start it; it gets ready on its own."""
         self._side = side
         self._folder = tempfile.TemporaryDirectory(prefix="porting-bench-")
-        task = Path(self._folder.name) / "task.json"
-        content = {"job": "turns", "side": side, "started": time.time()}
-        task.write_text(json.dumps({**content, "source": source.to_dict(), "settings": settings.to_dict()}))
-        self._errors: IO[Any] = open(Path(self._folder.name) / "errors", "w+b")  # noqa: SIM115 - closed with the process
+        folder = Path(self._folder.name)
+        self._errors: IO[Any] = open(folder / "errors", "w+b")  # noqa: SIM115 - closed with the process
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "porting.bench.child", str(task), ""],
+            job_command(folder, "turns", side, source, settings),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,

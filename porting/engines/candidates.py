@@ -51,16 +51,15 @@ def list_candidates(graph: StepGraph, request: BuildRequest, *, engines: Sequenc
     `engines` are the compiled engines to try.
     """
     layouts = [False, True] if _has_other_layout(graph) else [False]
-    single = [1] if _is_tiny(graph) and torch.get_num_threads() > 1 else []
-    found = [PLAIN, *(replace(PLAIN, num_threads=number) for number in single)]
+    threads = 1 if _is_tiny(graph) and torch.get_num_threads() > 1 else None
+    found = [PLAIN, replace(PLAIN, num_threads=threads)] if threads else [PLAIN]
     found += [variant for variant in _replay_variants(request, layouts) if variant not in found]
     found += [replace(PLAIN, turns_at_once=number) for number in _numbers_at_once(graph, request)]
     # a compiler that lays values out as it likes gains most from the layout that convolutions like
     for engine in engines:
         for fused in _fused_updates(graph, request):
             found += [Variant(engine, channels_last=layout, fused_update=fused) for layout in reversed(layouts)]
-        found += [Variant(engine, num_threads=number) for number in single]
-        threads = single[0] if single else None
+        found += [Variant(engine, num_threads=threads)] if threads else []
         found += [Variant(engine, steps_per_run=n, num_threads=threads) for n in _steps_per_run(graph, request)]
     return found
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import dataclasses
 import operator
-from typing import Any, List, Optional, Sequence, Set
+from typing import Any, Optional, Sequence, Set
 
 import torch
+from torch._prims_common import make_channels_last_strides_for
 
 from ..capture import StepGraph
 from ..capture.device_operators import device_operator
@@ -104,22 +105,8 @@ def _move_weights(graph: torch.fx.Graph, step: StepGraph) -> Set[torch.fx.Node]:
     for weight in weights:
         value = weight.meta["val"]
         # the same memory, so that views of it are still known as such
-        weight.meta = {**weight.meta, "val": in_order_of(value, _strides_of_channels_last(value.shape))}
+        weight.meta = {**weight.meta, "val": in_order_of(value, make_channels_last_strides_for(value.shape))}
     return weights
-
-
-def _strides_of_channels_last(shape: Sequence[int]) -> List[int]:
-    """Return the strides of a new tensor in channels-last format; torch's own meta tensors load its compiler.
-
-    >>> _strides_of_channels_last((8, 3, 5, 7))
-    [105, 1, 21, 3]
-    """
-    order = [1, *range(len(shape) - 1, 1, -1), 0]
-    strides, step = [0] * len(shape), 1
-    for dim in order:
-        strides[dim] = step
-        step *= max(1, shape[dim])
-    return strides
 
 
 def _stored(weight: torch.fx.Node) -> torch.fx.Node:
