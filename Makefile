@@ -4,9 +4,11 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/ready
 SOURCES := porting tests conftest.py
+# A file's tests stay in one process: they share what they train. The percentages are the progress.
+PYTEST := $(BIN)/pytest -n 2 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint format-check types imports syntax fix wheel coverage-page bench clean
+.PHONY: help demo test hardware-path check lint format-check types imports syntax fix wheel coverage-page bench clean
 
 help: ## say what each target does
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22
@@ -14,11 +16,14 @@ help: ## say what each target does
 demo: $(READY) ## port a real model on real data and compare it with plain PyTorch
 	$(BIN)/python -m porting.recipes.first_port.demo
 
-test: $(READY) ## run the tests that take seconds
-	$(BIN)/pytest -m "not slow"
+test: $(READY) ## run the tests that take seconds, in two processes
+	$(PYTEST) -m "not slow"
+
+hardware-path: $(READY) ## run what runs on IPUs over PopTorch's own front end, on Python 3.8 and torch 2.0
+	$(BIN)/python -m tests.hardware.environment
 
 check: $(READY) lint format-check types imports syntax ## all that CI asks for, slow tests included
-	$(BIN)/pytest
+	$(PYTEST)
 
 lint: $(READY)
 	$(BIN)/ruff check $(SOURCES)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import os
-from typing import Iterator
+from typing import Iterator, List
 
 import pytest
 import torch
@@ -11,6 +12,30 @@ import torch
 # Small tensors gain nothing from threads, and where other programs run threads that wait for each other lose a lot.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 torch.set_num_threads(1)
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Let the garbage collector leave the tests themselves alone.
+
+    There are thousands, which live to the end: looking through them took a second each time that a test collects.
+    """
+    gc.disable()
+    yield
+    gc.freeze()
+    gc.enable()
+
+
+# examples that start processes of torch; a docstring cannot say so itself
+_SLOW_EXAMPLES = ("porting.bench.measure.bench", "porting.bench.side_process.SideProcess", "benchmarks.md")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: List[pytest.Item]) -> None:
+    """Mark slow examples, before pytest leaves out what is marked."""
+    for item in items:
+        if item.name in _SLOW_EXAMPLES:
+            item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture(autouse=True)

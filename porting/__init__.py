@@ -10,17 +10,18 @@ from typing import TYPE_CHECKING, Any, List
 
 if TYPE_CHECKING:
     from porting.adapters import (
+        Checkpoint,
         FixedBatchDataset,
         LossInForward,
+        LossTerm,
+        PortingWarning,
         SchedulerBridge,
-        load_chainer_npz,
-        masked_accuracy,
+        load_checkpoint,
         partition,
-        sum_over_instances,
+        save_checkpoint,
     )
     from porting.api import PortedModel, to_ipu
     from porting.capture import StepGraph, capture_step
-    from porting.compute_mode import ComputeMode
     from porting.diagnostics import Finding, PortingError, render
     from porting.exports import load_step
     from porting.exports.compiling import compile_step
@@ -35,15 +36,17 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
-    "ComputeMode",
+    "Checkpoint",
     "Finding",
     "FixedBatchDataset",
     "Instance",
     "LossInForward",
+    "LossTerm",
     "PlainTraining",
     "PortOptions",
     "PortedModel",
     "PortingError",
+    "PortingWarning",
     "SchedulerBridge",
     "StepGraph",
     "TrainingComparison",
@@ -53,27 +56,28 @@ __all__ = [
     "dump_graph",
     "export",
     "fit",
-    "load_chainer_npz",
+    "load_checkpoint",
     "load_step",
-    "masked_accuracy",
     "memory_report",
     "partition",
     "render",
-    "sum_over_instances",
+    "save_checkpoint",
     "this_instance",
     "to_ipu",
 ]
 
 _MODULES = {
-    "ComputeMode": "porting.compute_mode",
+    "Checkpoint": "porting.adapters",
     "Finding": "porting.diagnostics",
     "FixedBatchDataset": "porting.adapters",
     "Instance": "porting.process",
     "LossInForward": "porting.adapters",
+    "LossTerm": "porting.adapters",
     "PlainTraining": "porting.verify",
     "PortOptions": "porting.options",
     "PortedModel": "porting.api",
     "PortingError": "porting.diagnostics",
+    "PortingWarning": "porting.adapters",
     "SchedulerBridge": "porting.adapters",
     "StepGraph": "porting.capture",
     "TrainingComparison": "porting.verify",
@@ -83,15 +87,22 @@ _MODULES = {
     "dump_graph": "porting.exports.dumps",
     "export": "porting.exports",
     "fit": "porting.training_loop",
-    "load_chainer_npz": "porting.adapters",
+    "load_checkpoint": "porting.adapters",
     "load_step": "porting.exports",
-    "masked_accuracy": "porting.adapters",
     "memory_report": "porting.planning",
     "partition": "porting.adapters",
     "render": "porting.diagnostics",
-    "sum_over_instances": "porting.adapters",
+    "save_checkpoint": "porting.adapters",
     "this_instance": "porting.process",
     "to_ipu": "porting.api",
+}
+
+# names that live in their packages; programs that import them from here go on to find them
+_MOVED = {
+    "ComputeMode": "porting.compute_mode",
+    "load_chainer_npz": "porting.adapters",
+    "masked_accuracy": "porting.adapters",
+    "sum_over_instances": "porting.adapters",
 }
 
 
@@ -103,6 +114,8 @@ def __getattr__(name: str) -> Any:
     """Load a public name's module on first use."""
     if name in _SUBPACKAGES:
         return importlib.import_module(f"porting.{name}")
+    if name in _MOVED:
+        return getattr(importlib.import_module(_MOVED[name]), name)
     if name not in _MODULES:
         raise AttributeError(f"module 'porting' has no attribute {name!r}")
     value = getattr(importlib.import_module(_MODULES[name]), name)

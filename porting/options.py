@@ -27,8 +27,10 @@ _CHOICES = {
     "output_mode": tuple(_OUTPUT_MODES),
     "reduction": tuple(_REDUCTIONS),
     "precision": ("float32", "float16", "bfloat16", "mixed"),
+    "memory": ("warn", "error", "ignore"),
 }
 _COUNTS = ("micro_batch", "accumulation", "replicas", "device_iterations", "output_every")
+_ALLOWED = ("custom-autograd-function",)
 _MAX_SEED = 2**64 - 1
 # PopART's RecomputationType.RecomputeAll: keep what is marked; pipelines have a type of their own by default
 _RECOMPUTE_ALL = 4
@@ -41,11 +43,11 @@ class PortOptions:
     A call takes `micro_batch` x `accumulation` x `replicas` x `device_iterations` samples and makes `device_iterations`
     optimizer steps. `output_mode` says what a training call returns: the last micro-batch of each replica ("default",
     "final"), all of them, their sum, or every `output_every`-th; inference returns every row whatever it says.
-    `reduction` joins the gradients of accumulation and replicas. `broadcast_buffers=False` is needed for replicas of a
-    model that writes to its buffers, as BatchNorm does. `precision="bfloat16"` is for the simulator alone. `seed` fixes
-    the device's random stream and leaves the host's alone. `cache_dir` keeps compiled executables.
-    `keep_gradients` brings the gradients of each call to the host, for `ported.gradients()`; it compiles twice, and
-    with several micro-batches a call it needs `output_mode="all"`.
+    `reduction` joins the gradients of accumulation and replicas. `broadcast_buffers=False` says that replicas may have
+    buffers of their own: it is needed where `forward` itself writes into one. `precision="bfloat16"` is for the
+    simulator alone. `seed` fixes the device's random stream and leaves the host's alone. `cache_dir` keeps compiled
+    executables. `keep_gradients` brings the gradients of each call to the host, for `ported.gradients()`; it compiles
+    twice, and with several micro-batches a call it needs `output_mode="all"`.
 
     `engine` chooses how the simulator runs a graph: "ready" takes a compiled executable that is on disk already, or
     else replays the graph at once; "auto" measures which way is the fastest, for at most `tuning_seconds` when a graph
@@ -61,6 +63,13 @@ class PortOptions:
     with stages it keeps what enters a stage besides, and nothing else. It says so to the compiler of the device, and
     changes no result. `computation_order` does the same for the memory of the simulator's own machine, chooses what to
     keep by itself, and says nothing to a device.
+
+    `allow` names what is an error and shall not be one: "custom-autograd-function" (C005) says that the device may
+    differentiate what the `forward` of a `torch.autograd.Function` does, because its `backward` is the same derivative.
+
+    `frozen` says what becomes of values that Python decides in `forward`, and that are compiled in: "check" warns of
+    them (C020), "allow" does not, and a list names those that may be as they are. `memory` says what becomes of a
+    training step on the simulator that would not fit into an IPU (M001): "warn", "error" or "ignore".
 
     >>> options = PortOptions(micro_batch=4, accumulation=8, replicas=2, device_iterations=3)
     >>> options.samples_per_step, options.samples_per_call, options.micro_batches_per_call
@@ -84,6 +93,9 @@ class PortOptions:
     computation_order: str = "none"
     stages: Optional[Mapping[str, int]] = field(default=None, hash=False)
     recompute: Sequence[str] = ()
+    allow: Sequence[str] = ()
+    frozen: Union[str, Sequence[str]] = "check"
+    memory: str = "warn"
 
     def __post_init__(self) -> None:
         """Check every value and name all that are wrong at once."""
@@ -93,6 +105,9 @@ class PortOptions:
         # copies, which nobody changes after they were checked
         object.__setattr__(self, "stages", dict(self.stages) if self.stages else None)
         object.__setattr__(self, "recompute", tuple(self.recompute))
+        object.__setattr__(self, "allow", tuple(self.allow))
+        if not isinstance(self.frozen, str):
+            object.__setattr__(self, "frozen", tuple(self.frozen))
 
     @property
     def samples_per_step(self) -> int:
@@ -223,7 +238,9 @@ def _problems(options: PortOptions) -> List[_Problem]:
     accepted["tuning_seconds"] = "a number above 0"
     accepted["computation_order"] = "'none', 'chen', 'gttime', 'gtmem' or another policy"
     accepted["stages"] = "None, or names of modules with their IPU: 0, 1, ... without a gap"
+    accepted["allow"] = f"a list of {_listed(_ALLOWED)}, each once"
     accepted["recompute"] = "a list of names of modules, each once"
+    accepted["frozen"] = "'check', 'allow', or a list of names, each once"
     values = {name: getattr(options, name) for name in accepted}
     return [
         _Problem(f"`{name}` is {value!r}", f"{name}: {accepted[name]}")
@@ -298,8 +315,18 @@ def _are_names(value: Any) -> bool:
     return is_list and all(isinstance(name, str) and name for name in value) and len(set(value)) == len(value)
 
 
+def _are_allowed(value: Any) -> bool:
+    return _are_names(value) and set(value) <= set(_ALLOWED)
+
+
 _OTHER_CHECKS: Mapping[str, Callable[[Any], bool]] = MappingProxyType(
-    {"tuning_seconds": _is_seconds, "stages": _are_stages, "recompute": _are_names}
+    {
+        "allow": _are_allowed,
+        "tuning_seconds": _is_seconds,
+        "stages": _are_stages,
+        "recompute": _are_names,
+        "frozen": lambda value: value in ("check", "allow") or _are_names(value),
+    }
 )
 
 

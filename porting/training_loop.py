@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
+import math
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from tqdm import tqdm
 
 from .api import PortedModel
+from .api.fit_checkpoints import FitCheckpoints, FitProgress
 
 __all__ = ["fit"]
 
@@ -19,15 +21,26 @@ def fit(
     progress: bool = True,
     after_call: Optional[Callable[[Any], Any]] = None,
     after_epoch: Optional[Callable[[int, float], Any]] = None,
+    checkpoint: Any = None,
+    every: Optional[int] = None,
+    keep: int = 5,
+    resume: bool = True,
+    schedulers: Sequence[Any] = (),
 ) -> List[float]:
     """Train for `epochs` passes over `loader` and return the mean loss of each epoch.
 
     `loader` yields combined batches, as `ported.dataloader(...)` does: tuples or lists are positional arguments,
     dictionaries keywords. After `eval()` it switches to training again. The loss of a call is the mean of what the
-    output mode returns. Ctrl-C stops the loop and leaves the model with what it has learnt. No batch at all gives NaN.
+    output mode returns; the bar says since which call it is NaN or infinite, as the warning L008 does. Ctrl-C stops the
+    loop and leaves the model with what it has learnt. No batch at all gives NaN.
 
     `after_call` is called with what each call returned, losses and metrics included. `after_epoch` is called with the
     number of the epoch, counted from 1, and its mean loss; it may test the model and leave it in `eval()`.
+
+    `checkpoint` is a folder that gets a checkpoint behind each epoch and, with `every`, whenever so many optimizer
+    steps have gone by; the newest `keep` stay. With `resume` a training that has ended early, however it ended, goes on
+    from the newest, in the middle of an epoch too: the losses that follow are the same bit for bit. `schedulers` are
+    those that are not connected by `ported.scheduler`. See docs/checkpoints.md for what belongs to that.
 
     >>> import torch
     >>> from porting import to_ipu
@@ -37,20 +50,53 @@ def fit(
     >>> second < first
     True
     """
-    history: List[float] = []
-    for epoch in tqdm(range(epochs), desc="epochs", disable=not progress):
+    kept: Optional[FitCheckpoints] = None
+    made = FitProgress()
+    if checkpoint is not None:
+        kept = FitCheckpoints(ported, loader, checkpoint, every=every, keep=keep, schedulers=schedulers)
+        made = kept.resume() if resume else kept.begin()
+    for _epoch in tqdm(range(len(made.history), epochs), desc="epochs", disable=not progress):
         ported.train()
-        total, count = 0.0, 0
-        for batch in tqdm(loader, desc="batches", leave=False, disable=not progress):
+        bar = tqdm(_batches(loader, kept), desc="batches", leave=False, disable=not progress)
+        for batch in bar:
             args, kwargs = _call_arguments(batch)
             returned = ported(*args, **kwargs)
-            total, count = total + float(ported.loss_of(returned).float().mean()), count + 1
+            loss = float(ported.loss_of(returned).float().mean())
+            made.note_call(loss)
+            if not math.isfinite(loss):
+                first = ported.report().first_call_not_finite
+                bar.set_postfix_str(f"the loss is {loss}" + (f" since call {first}" if first else ""))
             if after_call is not None:
                 after_call(returned)
-        history.append(total / count if count else float("nan"))
+            if kept is not None:
+                kept.note_call()
+        made.end_epoch()
         if after_epoch is not None:
-            after_epoch(epoch + 1, history[-1])
-    return history
+            after_epoch(len(made.history), made.history[-1])
+        if kept is not None:
+            kept.note_epoch()
+    return made.history
+
+
+class _SizedBatches:
+    """The rest of an epoch, with the length that a progress bar shows."""
+
+    def __init__(self, batches: Iterator[Any], length: int) -> None:
+        self._batches, self._length = batches, length
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._batches
+
+    def __len__(self) -> int:
+        return self._length
+
+
+def _batches(loader: Any, kept: Optional[FitCheckpoints]) -> Any:
+    """Return what the epoch iterates over: the loader itself, or where checkpoints are kept the batches to come."""
+    if kept is None:
+        return loader
+    num_seen, batches = kept.progress.num_calls, kept.begin_epoch()
+    return _SizedBatches(batches, len(loader) - num_seen) if hasattr(loader, "__len__") else batches
 
 
 def _call_arguments(batch: Any) -> Tuple[Tuple[Any, ...], Dict[str, Any]]:

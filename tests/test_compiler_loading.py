@@ -27,6 +27,7 @@ optimizer = torch.optim.SGD([weight], lr=1.0)
 """
 
 
+@pytest.mark.slow
 def test_an_optimizer_is_made_without_the_compiler():
     program = """
 optimizer.load_state_dict(optimizer.state_dict())
@@ -36,6 +37,7 @@ print("torch._dynamo" in sys.modules)
     assert said_by(MAKE_OPTIMIZER + program) == "False"
 
 
+@pytest.mark.slow
 def test_its_step_trains_as_ever():
     program = """
 weight.sum().backward()
@@ -45,6 +47,7 @@ print(weight.tolist())
     assert said_by(MAKE_OPTIMIZER + program) == "[0.0, 0.0]"
 
 
+@pytest.mark.slow
 def test_a_compiled_function_still_passes_over_what_torch_keeps_from_the_compiler():
     program = """
 import torch._dynamo

@@ -65,6 +65,7 @@ def test_words_in_place_of_numbers_are_no_launchers(monkeypatch):
     assert this_instance() == Instance(index=0, size=1, local_index=0, local_size=1)
 
 
+@pytest.mark.slow
 def test_at_its_end_a_process_leaves_the_group_that_it_is_still_in(tmp_path):
     program = (
         "import atexit\n"

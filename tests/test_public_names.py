@@ -40,6 +40,29 @@ def test_dir_lists_public_names_that_are_not_loaded_yet():
     assert "porting.api" not in loaded_after(program)
 
 
+@pytest.mark.parametrize(
+    ("name", "home"),
+    [
+        ("ComputeMode", "porting.compute_mode"),
+        ("load_chainer_npz", "porting.adapters"),
+        ("masked_accuracy", "porting.adapters"),
+        ("sum_over_instances", "porting.adapters"),
+    ],
+)
+def test_a_name_that_lives_in_its_package_is_still_found_at_the_door(name, home):
+    found = getattr(porting, name)
+
+    assert found is getattr(importlib.import_module(home), name)
+    assert name not in porting.__all__
+    assert name not in dir(porting)
+
+
+@pytest.mark.parametrize("name", ["Checkpoint", "LossTerm", "PortingWarning", "load_checkpoint", "save_checkpoint"])
+def test_what_users_of_losses_and_checkpoints_need_is_public(name):
+    assert name in porting.__all__
+    assert getattr(porting, name) is getattr(importlib.import_module("porting.adapters"), name)
+
+
 def test_another_name_is_an_attribute_error():
     with pytest.raises(AttributeError, match="module 'porting' has no attribute 'to_gpu'"):
         porting.to_gpu  # noqa: B018 - asking for it is the test

@@ -39,6 +39,7 @@ def test_importing_porting_loads_no_torch():
     assert done.stdout.strip() == "False"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "program", ["import torch, porting", "from porting import to_ipu", "import porting.simulator as poptorch"]
 )
@@ -102,6 +103,7 @@ training(torch.ones(2, 4), torch.zeros(2, 2))
 """
 
 
+@pytest.mark.slow
 def test_a_poptorch_program_loads_nothing_heavy():
     assert heavy_modules_after(POPTORCH) == []
 

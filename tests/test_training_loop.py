@@ -142,3 +142,13 @@ def test_a_test_after_each_epoch_does_not_change_the_training(samples):
     assert [row[:2] for row in seen] == [(1, history[0]), (2, history[1])]
     assert seen[1][2] < seen[0][2]
     assert tested.training is False
+
+
+def test_the_bar_says_since_which_call_the_loss_is_no_number(capsys):
+    ported = to_ipu(nn.Linear(4, 1), nn.MSELoss(), device="sim")
+    good, bad = torch.ones(4, 4), torch.full((4, 4), float("inf"))
+
+    with pytest.warns(UserWarning, match="L008"):
+        fit(ported, [(good, good[:, :1]), (bad, bad[:, :1]), (good, good[:, :1])], epochs=1)
+
+    assert "the loss is nan since call 2" in capsys.readouterr().err

@@ -9,6 +9,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any, List
 
+from porting.aliases import stand_for
+
 if TYPE_CHECKING:
     from porting.adapters.backends import Backend, find_backend
     from porting.adapters.batches import LoaderReport, to_ipu_dataloader
@@ -30,6 +32,9 @@ if TYPE_CHECKING:
     from porting.adapters.padding_checks import check_ignore_label, note_batchnorm
     from porting.adapters.precision import PrecisionPlan, apply_precision
     from porting.adapters.schedules import SchedulerBridge
+
+if __name__ == "adapters":  # by the link at the top of a clone
+    stand_for(__name__, "porting.adapters")
 
 _MODULES = {
     "Backend": "backends",

@@ -9,7 +9,8 @@ import torch
 import torch.utils.data
 from torch.utils.data import BatchSampler, DistributedSampler, IterableDataset, RandomSampler, SequentialSampler
 
-from porting.adapters.fixed_batch import FixedBatchDataset
+from porting.adapters.call_batches import CallBatches
+from porting.adapters.fixed_batch import FixedBatchDataset, count_padding
 from porting.adapters.instances import Share, is_shared_out
 from porting.adapters.notices import notify
 from porting.diagnostics import BatchError, Finding, OptionError, Severity, caller_place
@@ -105,7 +106,7 @@ def to_ipu_dataloader(
         samples_per_call=sizes.samples_per_call,
         calls_per_epoch=None if samples is None else samples // samples_of_all,
         samples_lost_per_epoch=None if samples is None else samples % samples_of_all,
-        padding_per_epoch=dataset.num_padding if isinstance(dataset, FixedBatchDataset) else 0,
+        padding_per_epoch=count_padding(dataset),
         ignored=tuple(ignored),
         instances=instances,
     )
@@ -114,6 +115,9 @@ def to_ipu_dataloader(
         agreed = samples % own_batch_size if agreed_drop_last and own_batch_size and samples is not None else 0
         report = replace(report, findings=_note_dropped(report, dataset, agreed))
 
+    if "batch_sampler" in settings:
+        num_joined = sizes.samples_per_call // sizes.micro_batch
+        settings["batch_sampler"] = CallBatches(settings["batch_sampler"], num_joined=num_joined)
     loader = backend.DataLoader(backend_options, dataset, drop_last=True, **settings)
     loader.report = report
     for finding in report.findings:

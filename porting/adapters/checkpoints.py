@@ -28,13 +28,22 @@ _MAX_LISTED = 10
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What a checkpoint holds: state dictionaries as torch makes them, the step, and what else was put in."""
+    """What a checkpoint holds: state dictionaries as torch makes them, the step, and what else was put in.
+
+    `training` is what `ported.save` adds, to go on exactly: random streams, the device's state, the place in the epoch.
+    """
 
     model: Mapping[str, Any]
     optimizer: Optional[Dict[str, Any]] = None
     scheduler: Optional[Dict[str, Any]] = None
     step: Optional[int] = None
     extra: Any = None
+    training: Optional[Dict[str, Any]] = None
+
+    @property
+    def epoch(self) -> Optional[int]:
+        """The epochs that were complete, where that was saved."""
+        return None if self.training is None else self.training.get("epoch")
 
 
 def plain_state_dict(model: nn.Module) -> OrderedDict[str, Any]:
@@ -46,7 +55,7 @@ def plain_state_dict(model: nn.Module) -> OrderedDict[str, Any]:
     False
     """
     copies: Dict[int, torch.Tensor] = {}
-    state: OrderedDict[str, Any] = OrderedDict()
+    state = _with_versions(OrderedDict(), model)
     for (name, value), kept in zip(model.state_dict().items(), model.state_dict(keep_vars=True).values()):
         if isinstance(value, torch.Tensor):
             state[name] = copies.setdefault(id(kept), _plain_tensor(value, is_copy=True))
@@ -63,11 +72,13 @@ def save_checkpoint(
     scheduler: Any = None,
     step: Optional[int] = None,
     extra: Any = None,
+    training: Optional[Mapping[str, Any]] = None,
 ) -> None:
     """Write a checkpoint that plain `torch.load` reads without this package: all of it, or the old file stays.
 
     `model`, `optimizer` and `scheduler` are objects with a `state_dict`, or such dictionaries; `extra` is anything made
-    of tensors, numbers, strings and containers. Raises OptionError P002 that names the entry which is something else.
+    of tensors, numbers, strings and containers. `training` comes from `ported.save`, which also saves what a training
+    needs to go on exactly. Raises OptionError P002 that names the entry which is something else.
     """
     content = {
         "format": _FORMAT,
@@ -77,6 +88,7 @@ def save_checkpoint(
         "scheduler": _plain(_state(scheduler), "scheduler"),
         "step": step,
         "extra": _plain(extra, "extra"),
+        "training": _plain(training, "training"),
     }
     with replacing_file(path) as file:
         torch.save(content, file)
@@ -108,6 +120,7 @@ def load_checkpoint(path: Path) -> Checkpoint:
         scheduler=restored["scheduler"],
         step=restored["step"],
         extra=restored["extra"],
+        training=restored.get("training"),  # earlier versions wrote none
     )
 
 
@@ -130,12 +143,30 @@ def load_weights(model: nn.Module, weights: Union[Path, Checkpoint, Mapping[str,
         model.load_state_dict(state)
         return
     own = model.state_dict(keep_vars=True)
-    before = {name: copy.deepcopy(value) for name, value in own.items() if not is_lazy(value)}
+    before = _with_versions(
+        OrderedDict((name, _copied(value)) for name, value in own.items() if not is_lazy(value)), model
+    )
     try:
         model.load_state_dict(state)
     except Exception as error:
         model.load_state_dict(before, strict=False)
         raise _foreign(source, model, differences or [str(error)]) from error
+
+
+def _with_versions(state: OrderedDict[str, Any], model: nn.Module) -> OrderedDict[str, Any]:
+    """Note in `state` the versions of the modules' formats, as torch does: some modules load nothing without theirs.
+
+    They are asked of the modules, because the dictionary of a model that PopTorch holds comes without.
+    """
+    modules = model.named_modules(remove_duplicate=False)
+    versions = OrderedDict((name, {"version": module._version}) for name, module in modules)
+    state._metadata = versions  # type: ignore[attr-defined]
+    return state
+
+
+def _copied(value: Any) -> Any:
+    # the tensors of a model that PopTorch holds are of classes that `deepcopy` cannot make
+    return _plain_tensor(value, is_copy=True) if isinstance(value, torch.Tensor) else copy.deepcopy(value)
 
 
 def check_shapes(model: nn.Module, state: Mapping[str, Any]) -> None:
@@ -159,11 +190,19 @@ def _plain(value: Any, path: str) -> Any:
         return {_COUNTER: [[_plain(key, path), count] for key, count in value.items()]}
     if isinstance(value, Mapping):
         kind = OrderedDict if isinstance(value, OrderedDict) else dict
-        return kind((_plain_key(key, path), _plain(item, f"{path}[{key!r}]")) for key, item in value.items())
+        items = ((_plain_key(key, path), _plain(item, f"{path}[{key!r}]")) for key, item in value.items())
+        return _versioned_as(value, kind(items))
     if isinstance(value, (tuple, list)):
-        items = [_plain(item, f"{path}[{index}]") for index, item in enumerate(value)]
-        return items if isinstance(value, list) else tuple(items)
+        elements = [_plain(item, f"{path}[{index}]") for index, item in enumerate(value)]
+        return elements if isinstance(value, list) else tuple(elements)
     raise _not_plain(value, path)
+
+
+def _versioned_as(state: Any, made: Any) -> Any:
+    """Take the versions of a model's modules over, which torch keeps, and pickles, beside the entries."""
+    if hasattr(state, "_metadata"):
+        made._metadata = state._metadata
+    return made
 
 
 def _plain_key(key: Any, path: str) -> Any:
@@ -195,7 +234,7 @@ def _restored(value: Any) -> Any:
     if isinstance(value, dict):
         if set(value) == {_COUNTER}:
             return Counter({key: count for key, count in value[_COUNTER]})
-        return type(value)((key, _restored(item)) for key, item in value.items())
+        return _versioned_as(value, type(value)((key, _restored(item)) for key, item in value.items()))
     if isinstance(value, (tuple, list)):
         return type(value)(_restored(item) for item in value)
     return value

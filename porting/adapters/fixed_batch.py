@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, MutableMapping
-from typing import Any, List, Sequence, Tuple, Union
+from typing import Any, List, Optional, Sequence, Tuple, Union
 
 import numpy
 import torch
@@ -27,7 +27,15 @@ import torch.utils.data
 
 from porting.diagnostics import BatchError, caller_place
 
-__all__ = ["IGNORE_LABEL", "FixedBatchDataset", "count_real", "masked_accuracy", "masked_mean"]
+__all__ = [
+    "IGNORE_LABEL",
+    "FixedBatchDataset",
+    "count_padding",
+    "count_real",
+    "find_fixed_batch",
+    "masked_accuracy",
+    "masked_mean",
+]
 
 IGNORE_LABEL = -100
 """The label that torch's losses ignore by default."""
@@ -245,6 +253,32 @@ def count_real(labels: torch.Tensor, ignore_label: int = IGNORE_LABEL) -> torch.
     return (labels != ignore_label).sum()
 
 
+def find_fixed_batch(dataset: Any) -> Optional[FixedBatchDataset]:
+    """Return the `FixedBatchDataset` that `dataset` is, or is made from: a `Subset`, an instance's share.
+
+    >>> data = FixedBatchDataset(torch.utils.data.TensorDataset(torch.arange(5), torch.arange(5)), batch_size=4)
+    >>> find_fixed_batch(torch.utils.data.Subset(data, [0, 7])) is data
+    True
+    """
+    while dataset is not None and not isinstance(dataset, FixedBatchDataset):
+        dataset = getattr(dataset, "dataset", None)
+    return dataset
+
+
+def count_padding(dataset: Any) -> int:
+    """Count the padding samples of a `FixedBatchDataset`, or of a `Subset` of one.
+
+    >>> data = FixedBatchDataset(torch.utils.data.TensorDataset(torch.arange(5), torch.arange(5)), batch_size=4)
+    >>> count_padding(data), count_padding(torch.utils.data.Subset(data, [0, 7]))
+    (3, 1)
+    """
+    if isinstance(dataset, FixedBatchDataset):
+        return dataset.num_padding
+    if isinstance(dataset, torch.utils.data.Subset) and isinstance(dataset.dataset, FixedBatchDataset):
+        return sum(dataset.dataset.is_padding(index) for index in dataset.indices)
+    return 0
+
+
 def masked_mean(values: torch.Tensor, labels: torch.Tensor, ignore_label: int = IGNORE_LABEL) -> torch.Tensor:
     """Average the values whose label is not padding: a 0-d floating-point tensor.
 
@@ -258,7 +292,7 @@ def masked_mean(values: torch.Tensor, labels: torch.Tensor, ignore_label: int = 
     if values.shape != labels.shape:
         raise ValueError(f"values of shape {tuple(values.shape)} for labels of shape {tuple(labels.shape)}")
     real = labels != ignore_label
-    return torch.where(real, values, torch.zeros_like(values)).sum() / real.sum()
+    return torch.where(real, values, torch.zeros_like(values, device=values.device)).sum() / real.sum()
 
 
 def masked_accuracy(output: torch.Tensor, labels: torch.Tensor, ignore_label: int = IGNORE_LABEL) -> torch.Tensor:

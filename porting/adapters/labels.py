@@ -133,6 +133,17 @@ def _label_error(
     kwargs: Mapping[str, Any],
 ) -> PortingError:
     missing = [repr(key) for key, spot in zip(keys, spots) if spot is None]
+    most = _most_positional(signature)
+    if not missing and most is not None and len(args) > most + len(keys):
+        labels = "a label" if len(keys) == 1 else f"{len(keys)} labels"
+        return PortingError.of(
+            "L006",
+            message=f"the call has {len(args)} positional arguments, `forward` takes {most}, and {labels} may follow",
+            place=caller_place(),
+            label="one is too many" if len(args) == most + len(keys) + 1 else "some are too many",
+            notes=f"the model's own signature is `forward{signature}`",
+            help="leave out what neither the model nor the loss takes",
+        )
     keywords = ", ".join(f"`{name}`" for name in kwargs) or "none"
     return PortingError.of(
         "L006",
@@ -145,3 +156,11 @@ def _label_error(
         ),
         help="pass the model's inputs and then the label, or say where it is: `label='name'` or `label=position`",
     )
+
+
+def _most_positional(signature: Optional[inspect.Signature]) -> Optional[int]:
+    """Count the positional arguments that a signature takes; None where there is no limit, or none known."""
+    kinds = [parameter.kind for parameter in signature.parameters.values()] if signature is not None else []
+    if signature is None or inspect.Parameter.VAR_POSITIONAL in kinds:
+        return None
+    return sum(kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD) for kind in kinds)

@@ -11,12 +11,15 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Seque
 import torch
 from torch import nn
 
+from porting.adapters.autocast_answer import autocast_answered
+from porting.adapters.gradient_guard import gradients_guarded
 from porting.adapters.labels import NO_LABELS, Key, LabelKeys, check_label_keys, split_labels
 from porting.adapters.loss_terms import Losses, LossTerm, as_terms, function_name, term_values
 from porting.adapters.portable_losses import PortableLosses
-from porting.adapters.precision import cast_floats, embeddings_cast
+from porting.adapters.precision import cast_floats, weights_cast
 from porting.adapters.print_guard import PrintGuard
 from porting.adapters.returned_loss import as_scalar, find_loss, with_loss
+from porting.adapters.second_loss import refuse_second_loss
 from porting.adapters.tracing_answer import tracing_announced
 from porting.diagnostics import OptionError, PortingError, caller_place
 
@@ -44,6 +47,7 @@ class _Plan:
     output_dtype: Optional[torch.dtype]
     identity_loss: Callable[..., torch.Tensor]
     is_on_device: Callable[[], bool]
+    allowed: Optional[Tuple[str, ...]] = None
     is_for_training: bool = True
 
     @property
@@ -71,7 +75,8 @@ class LossInForward(nn.Module):
 
     The final loss is marked with `backend.identity_loss`, because a device starts from the last marked loss and not
     from what `forward` returns. `input_dtype`, `loss_dtype` and `output_dtype` are the casts of a `PrecisionPlan`; with
-    `output_dtype` the loss is computed outside of autocast.
+    `output_dtype` the loss is computed outside of autocast. With `allowed`, slugs of findings, a trace refuses what
+    changes gradients and would be lost (C005, C007), unless it is named there; by default it is lost as on the device.
 
     Raises OptionError P002 for arguments that do not go together. A call raises PortingError L002, L003, L004, L006 or
     L007, and CaptureError C010 for printing a tensor while the device traces.
@@ -99,6 +104,7 @@ class LossInForward(nn.Module):
         input_dtype: Optional[torch.dtype] = None,
         loss_dtype: Optional[torch.dtype] = None,
         output_dtype: Optional[torch.dtype] = None,
+        allowed: Optional[Sequence[str]] = None,
     ) -> None:
         _check_model(model)
         super().__init__()
@@ -116,6 +122,7 @@ class LossInForward(nn.Module):
             output_dtype=output_dtype,
             identity_loss=backend.identity_loss,
             is_on_device=backend.isRunningOnIpu,
+            allowed=None if allowed is None else tuple(allowed),
         )
         _check_plan(plan, is_returns_given=returns is not None)
         self._loss_plan = plan
@@ -127,6 +134,11 @@ class LossInForward(nn.Module):
         return type(self._loss_plan.model).__name__
 
     @property
+    def _porting_allowed(self) -> Optional[Tuple[str, ...]]:
+        """What a capture lets pass although the host's autograd does it otherwise; None: whatever the device does."""
+        return self._loss_plan.allowed
+
+    @property
     def _porting_model(self) -> nn.Module:
         """The user's own module, which runs although it is no part of this one."""
         return self._loss_plan.model
@@ -134,7 +146,7 @@ class LossInForward(nn.Module):
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Run the model and its loss; see the class."""
         plan = self._loss_plan
-        with _tracing() if plan.is_on_device() else nullcontext():
+        with _tracing(plan) if plan.is_on_device() else nullcontext():
             if plan.terms is None:
                 return _call_with_own_loss(plan, args, kwargs)
             return _call_with_added_loss(plan, args, kwargs)
@@ -167,16 +179,18 @@ class LossInForward(nn.Module):
             module.train(mode)
         return self
 
-    def state_dict(self, *args: Any, **kwargs: Any) -> Any:
+    def state_dict(self, *args: Any, destination: Any = None, prefix: str = "", keep_vars: bool = False) -> Any:
         """Return the model's own state, which loads into the plain model.
 
         With `keep_vars=True` the loss's tensors are there too: so backends ask for all tensors, to find the shared
-        ones.
+        ones. Positional arguments, which torch deprecates and PopTorch passes, come in the order of the keywords.
         """
-        state = self._loss_plan.model.state_dict(*args, **kwargs)
-        if kwargs.get("keep_vars"):
+        given: Tuple[Any, ...] = (*args, *(destination, prefix, keep_vars)[len(args) :])
+        destination, prefix, keep_vars = given
+        state = self._loss_plan.model.state_dict(destination=destination, prefix=prefix, keep_vars=keep_vars)
+        if keep_vars:
             for name, module in _stateful_losses(self._loss_plan).items():
-                module.state_dict(destination=state, prefix=f"{kwargs.get('prefix', '')}{name}.", keep_vars=True)
+                module.state_dict(destination=state, prefix=f"{prefix}{name}.", keep_vars=True)
         return state
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
@@ -187,13 +201,14 @@ class LossInForward(nn.Module):
 
 
 @contextmanager
-def _tracing() -> Iterator[None]:
+def _tracing(plan: _Plan) -> Iterator[None]:
     """Run a `forward` that a device records: nothing may be printed, and who asks learns that it is traced.
 
-    Losses that the device lacks are computed by other operators.
+    Losses that the device lacks are computed by other operators; gradients that it would lose are refused.
     """
-    with PrintGuard(), PortableLosses(), tracing_announced():
-        yield
+    with PrintGuard(), PortableLosses(), tracing_announced(), autocast_answered():
+        with nullcontext() if plan.allowed is None else gradients_guarded(plan.allowed, trains=plan.is_for_training):
+            yield
 
 
 def _share_state(wrapper: nn.Module, plan: _Plan) -> None:
@@ -224,6 +239,8 @@ def _call_with_own_loss(plan: _Plan, args: Sequence[Any], kwargs: Mapping[str, A
         return returned
     found = find_loss(returned, plan.loss_output)
     loss = as_scalar(found, name="the model's own loss", reduction=plan.reduction)
+    if plan.loss_output is None:
+        refuse_second_loss(returned, found)
     return with_loss(returned, _marked(plan, loss), plan.loss_output)
 
 
@@ -252,7 +269,7 @@ def _call_model(plan: _Plan, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
         output = plan.model(*args, **kwargs)
     else:
         args, kwargs = cast_floats((tuple(args), dict(kwargs)), plan.input_dtype)
-        with embeddings_cast(plan.model, plan.input_dtype):
+        with weights_cast(plan.model, plan.input_dtype):
             output = plan.model(*args, **kwargs)
     return output if plan.output_dtype is None else cast_floats(output, plan.output_dtype)
 

@@ -12,7 +12,7 @@ from torch import nn
 
 from porting.diagnostics import UnsupportedOptimizerError, caller_place
 
-__all__ = ["carry_state", "parameter_names", "to_torch_state"]
+__all__ = ["carry_state", "parameter_names", "to_device_state", "to_torch_state"]
 
 # torch's name of a state tensor and the device's. RMSprop: the running square, the momentum, the running mean.
 _MOMENTS = {"exp_avg": "Accl1", "exp_avg_sq": "Accl2", "step": "Step"}
@@ -82,6 +82,24 @@ def to_torch_state(
             if values:
                 state[index] = values
     return {**packed, "state": state}
+
+
+def to_device_state(
+    torch_state: Mapping[str, Any], optimizer: torch.optim.Optimizer, model: nn.Module
+) -> Dict[str, torch.Tensor]:
+    """Name the tensors of a `to_torch_state` as the device does; they keep their type, as they would not in torch.
+
+    Raises UnsupportedOptimizerError O005 for a state of the wrong shape.
+    """
+    names, slots = parameter_names(optimizer, model), _SLOTS[type(optimizer)]
+    ipu_state = {}
+    for group, packed in zip(optimizer.param_groups, torch_state["param_groups"]):
+        for parameter, index in zip(group["params"], packed["params"]):
+            for key, value in torch_state["state"].get(index, {}).items():
+                if key in slots and value is not None:
+                    name = names[id(parameter)]
+                    ipu_state[f"{slots[key]}___{name}"] = _checked_state(key, value, parameter, name)
+    return ipu_state
 
 
 def _torch_values(

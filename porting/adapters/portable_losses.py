@@ -140,7 +140,7 @@ def _of_classes(
 ) -> Tuple[torch.Tensor, Any]:
     """Return the loss of each sample and the sum of their weights; ignored samples have none."""
     is_counted = (label != ignored).to(log_probabilities.dtype)
-    known = torch.where(label != ignored, label, torch.zeros_like(label))
+    known = torch.where(label != ignored, label, torch.zeros_like(label, device=label.device))
     sample_weights = is_counted if class_weights is None else class_weights[known] * is_counted
     values = -log_probabilities.gather(dim, known.unsqueeze(dim)).squeeze(dim) * sample_weights
     if smoothing:

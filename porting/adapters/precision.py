@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import copy
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any, Iterator, MutableMapping, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, Mapping, MutableMapping, Optional, Tuple
 
 import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
 from porting.diagnostics import Finding
+from porting.host_tensors import registry_of, walk_modules
 from porting.options import PortOptions, require_precision
 
-__all__ = ["PrecisionPlan", "apply_precision", "cast_floats", "embeddings_cast"]
+__all__ = ["PrecisionPlan", "apply_precision", "cast_floats", "weights_cast"]
 
 
 @dataclass(frozen=True)
@@ -31,8 +32,8 @@ def apply_precision(model: nn.Module, options: PortOptions, backend: Any) -> Pre
     """Bring `model` into the precision of `options` and return the casts that belong to it.
 
     float32 changes nothing. float16 converts the model's own floating-point parameters and buffers in place: they
-    stay the same objects, so that an optimizer still holds them. mixed keeps float32 weights: the inputs and what
-    embeddings look up become half, and the device casts each weight to the type of the activation that it meets.
+    stay the same objects, so that an optimizer still holds them. mixed keeps float32 weights: the inputs become half,
+    and so do the weights that `forward` sees (`weights_cast`).
     bfloat16 keeps float32 weights and inputs too: the backend computes matrix products and convolutions in
     bfloat16, and the outputs become float32 again. The loss is computed in float32 in any case. Raises OptionError
     P001 for a precision that `backend` does not have, before anything changes.
@@ -74,27 +75,89 @@ _KEEP_WEIGHTS = "use `precision='mixed'` to keep them in float32; `model.float()
 
 
 @contextmanager
-def embeddings_cast(model: nn.Module, dtype: torch.dtype) -> Iterator[None]:
-    """Cast what the embeddings of `model` look up to `dtype` while the context lasts.
+def weights_cast(model: nn.Module, dtype: torch.dtype) -> Iterator[None]:
+    """Let `model` see its floating-point parameters in `dtype` while the context lasts.
 
-    Tokens are integers, which no cast of the inputs reaches: the first numbers of a language model are its embeddings.
+    The casts belong to the graph that a device records: what trains are the parameters themselves. PopTorch would not
+    cast them by itself. A matrix product of half and single precision becomes one in single precision there, and so
+    does all that follows; a convolution is refused. Layers that multiply by weights cast their inputs, too, so that
+    numbers in single precision on their way (a buffer, a mask) end at the next of them. Embeddings look up their own
+    parameters, and what they have found is cast: a copy of the table would be larger.
 
-    >>> model = nn.Embedding(3, 2)
-    >>> with embeddings_cast(model, torch.float16):
-    ...     model(torch.tensor([1])).dtype
-    torch.float16
+    >>> model = nn.Sequential(nn.Embedding(3, 2), nn.Linear(2, 1))
+    >>> with weights_cast(model, torch.float64):
+    ...     model(torch.tensor([1])).dtype, model[1].weight.dtype
+    (torch.float64, torch.float64)
+    >>> model[1].weight.dtype
+    torch.float32
     """
+    modules = [module for _prefix, module in walk_modules(model) if not isinstance(module, torch.jit.ScriptModule)]
+    casts: Dict[int, torch.Tensor] = {}
+    with ExitStack() as undone:
+        for module in modules:
+            own = _swap_weights(module, dtype, casts, undone)
+            if isinstance(module, _LOOK_UPS):
+                _look_up_uncast(module, own, dtype, undone)
+            elif isinstance(module, _PRODUCTS):
+                undone.callback(module.register_forward_pre_hook(_casting_inputs(dtype), with_kwargs=True).remove)
+        yield
 
-    def cast(_module: nn.Module, _inputs: Any, output: Any) -> Any:
+
+_LOOK_UPS = (nn.Embedding, nn.EmbeddingBag)
+
+_PRODUCTS = (
+    nn.Bilinear,
+    nn.Linear,
+    nn.MultiheadAttention,
+    nn.RNNBase,
+    nn.RNNCellBase,
+    nn.modules.conv._ConvNd,
+)
+
+
+def _swap_weights(
+    module: nn.Module, dtype: torch.dtype, casts: Dict[int, torch.Tensor], undone: ExitStack
+) -> Dict[str, torch.Tensor]:
+    """Put casts in the place of the parameters of `module` and return these; `casts` are those of shared ones."""
+    registry = registry_of(module, "_parameters")
+    own = {name: tensor for name, tensor in registry.items() if _is_to_cast(tensor, dtype)}
+    undone.callback(registry.update, own)
+    for name, tensor in own.items():
+        if id(tensor) not in casts:
+            casts[id(tensor)] = tensor.to(dtype)
+        registry[name] = casts[id(tensor)]
+    if own and isinstance(module, nn.RNNBase):
+        # recurrent layers keep a list of their parameters
+        undone.callback(setattr, module, "_flat_weights", module._flat_weights)
+        module._flat_weights = [registry[name] for name in module._flat_weights_names]
+    return own
+
+
+def _is_to_cast(tensor: Optional[torch.Tensor], dtype: torch.dtype) -> bool:
+    return tensor is not None and not is_lazy(tensor) and tensor.is_floating_point() and tensor.dtype != dtype
+
+
+def _look_up_uncast(module: nn.Module, own: Mapping[str, torch.Tensor], dtype: torch.dtype, undone: ExitStack) -> None:
+    """Give an embedding its `own` parameters back while it runs, and cast what it has found."""
+    registry = registry_of(module, "_parameters")
+    casts = {name: registry[name] for name in own}
+
+    def before(_module: nn.Module, _inputs: Any) -> None:
+        registry.update(own)
+
+    def after(_module: nn.Module, _inputs: Any, output: Any) -> Any:
+        registry.update(casts)
         return cast_floats(output, dtype)
 
-    embeddings = [module for module in model.modules() if isinstance(module, (nn.Embedding, nn.EmbeddingBag))]
-    hooks = [module.register_forward_hook(cast) for module in embeddings]
-    try:
-        yield
-    finally:
-        for hook in hooks:
-            hook.remove()
+    undone.callback(module.register_forward_pre_hook(before).remove)
+    undone.callback(module.register_forward_hook(after).remove)
+
+
+def _casting_inputs(dtype: torch.dtype) -> Callable[..., Any]:
+    def cast(_module: nn.Module, args: Any, kwargs: Any) -> Any:
+        return cast_floats((args, kwargs), dtype)
+
+    return cast
 
 
 def cast_floats(value: Any, dtype: torch.dtype) -> Any:

@@ -11,13 +11,17 @@ import torch
 __all__ = ["tracing_announced"]
 
 
+_UNTOLD = ("torch.", "transformers.models.")
+
+
 @contextmanager
 def tracing_announced() -> Iterator[None]:
     """Let `torch.jit.is_tracing()` be True for everybody but torch while the context lasts.
 
     Libraries choose a shorter way where the values of a tensor allow it (transformers leaves out an attention mask
     without padding), and take the general one when they are told that a graph is made, in which there are no values.
-    Torch's own code gets the answer that it always gets: no TorchScript is recorded.
+    Torch's own code gets the answer that it always gets: no TorchScript is recorded. So do the models of transformers,
+    which would take sizes for tensors.
 
     >>> with tracing_announced():
     ...     torch.jit.is_tracing()
@@ -30,7 +34,7 @@ def tracing_announced() -> Iterator[None]:
 
     def is_tracing() -> bool:
         asking = str(sys._getframe(1).f_globals.get("__name__", ""))
-        return bool(original()) if asking.partition(".")[0] == "torch" else True
+        return bool(original()) if f"{asking}.".startswith(_UNTOLD) else True
 
     jit.is_tracing = is_tracing
     try:

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from porting.aliases.finder import COMPANIONS, VENDOR, AliasFinder, install_aliases
+from porting.aliases.finder import COMPANIONS, VENDOR, AliasFinder, install_aliases, stand_for
 
-__all__ = ["COMPANIONS", "VENDOR", "AliasFinder", "install_aliases"]
+__all__ = ["COMPANIONS", "VENDOR", "AliasFinder", "install_aliases", "stand_for"]

@@ -18,7 +18,7 @@ from typing import Any, Iterator, List, Mapping, Optional, Sequence, cast
 
 from porting.process import this_instance
 
-__all__ = ["COMPANIONS", "VENDOR", "AliasFinder", "install_aliases"]
+__all__ = ["COMPANIONS", "VENDOR", "AliasFinder", "install_aliases", "stand_for"]
 
 VENDOR: Mapping[str, str] = MappingProxyType({"poptorch": "porting.simulator"})
 """The vendor's module, which the simulator replaces whether the vendor's is installed or not."""
@@ -49,6 +49,15 @@ def install_aliases(*, replace: Mapping[str, str], provide: Mapping[str, str]) -
         finder: Any = AliasFinder(replace=replace, provide=provide)
         sys.meta_path.insert(0, finder)
         importlib.invalidate_caches()
+
+
+def stand_for(alias: str, module: str) -> None:
+    """Let `alias`, a package that is being imported, be the package `module`, with all that is in it.
+
+    A file that is found by two paths would otherwise be two modules, and the classes of one no classes of the other.
+    """
+    install_aliases(replace={}, provide={alias: module})
+    sys.modules[alias] = importlib.import_module(module)
 
 
 class AliasFinder:

@@ -23,13 +23,14 @@ def has_labels(parts: Parts, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
 
 
 def check_first_batch(parts: Parts, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-    """Refuse a training batch on another device (B009), without labels (D006) or with other rows than asked for (B001).
+    """Refuse a training batch on another device (B009), of arrays (B012), without labels (D006), of other rows (B001).
 
     Rows are only checked where the options name a micro-batch; otherwise the batch decides it.
     """
     foreign = find_foreign_device(args, kwargs)
     if foreign is not None:
         raise BatchError(foreign)
+    _refuse_arrays(args, kwargs)
     check_labels(parts, args, kwargs)
     if parts.options.micro_batch > 1:
         _check_rows(parts.options, args, kwargs)
@@ -48,6 +49,21 @@ def check_labels(parts: Parts, args: Sequence[Any], kwargs: Mapping[str, Any]) -
                 "pass a dictionary by keyword, `ported(**batch)`, and name the label's key: `to_ipu(..., label='y')`",
             ),
         )
+
+
+def _refuse_arrays(args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Refuse (B012) what holds numbers and is no tensor; it would be compiled in."""
+    named = [*((f"argument {number}", value) for number, value in enumerate(args, 1)), *kwargs.items()]
+    for name, value in named:
+        if hasattr(value, "__array_interface__") and not isinstance(value, torch.Tensor):
+            kind = type(value)
+            raise BatchError.of(
+                "B012",
+                message=f"{name} is a {kind.__module__}.{kind.__qualname__}, not a tensor",
+                place=caller_place(),
+                label="this call",
+                help="convert it: `torch.from_numpy(...)`, or take batches from `ported.dataloader(dataset)`",
+            )
 
 
 def _check_rows(options: PortOptions, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:

@@ -46,6 +46,11 @@ class DeviceTurns:
             other._others.append(self)
         _COMPILED.add(self)
 
+    @property
+    def has_let_go(self) -> bool:
+        """Whether another executor has made the host's tensors its own since."""
+        return self._fetches
+
     def take(self) -> None:
         """Let the others give the device free; what they have trained is on the host then."""
         if self._others:

@@ -7,25 +7,39 @@ import importlib.util
 import logging
 import os
 import time
-from typing import Any, Callable, ContextManager, Mapping, NoReturn, Optional, Sequence, Set
+from contextlib import contextmanager, nullcontext
+from typing import Any, Callable, ContextManager, Iterator, Mapping, NoReturn, Optional, Sequence, Set
 
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
+from ..adapters import notify
 from ..adapters.stages import marked_stages
-from ..capture.module_state import host_tensors, refuse_gradient_hooks
-from ..diagnostics import BatchError, DeviceError, caller_place
+from ..diagnostics import BatchError, DeviceError, caller_place, find_assignment
+from ..module_attributes import attributes_kept
+from .attribute_watch import AttributeWatch, reads_noted
 from .batch_signature import BatchSignature
 from .device_turns import DeviceTurns
 from .failures import explain_failure, find_foreign_device, refuse_loss_without_gradient
+from .finite_values import note_outputs
+from .frozen_checks import named_modules_of, say_changed_attributes, say_frozen_values, watch_of
+from .gradient_hooks import refuse_hooks
+from .gradient_reads import watch_gradient_reads
 from .host_writes import HostWrites
+from .late_changes import LateChanges
+from .memory_check import check_memory
 from .parts import Parts
 from .placements import check_placement
-from .run_report import ExecutorRecord
+from .run_report import VENDORS_ENGINE, ExecutorRecord
+from .value_ranges import refuse_lost_values
+from .wrappers import refuse_data_parallel
 
 __all__ = ["ExecutorHandle", "destroy_unseen"]
 
 logger = logging.getLogger("porting")
+
+# a call that takes longer makes people wonder; the report has the seconds in any case
+_LONG_SECONDS = 2.0
 
 Make = Callable[[Parts, Sequence[Any], Mapping[str, Any]], Any]
 
@@ -59,7 +73,9 @@ class ExecutorHandle:
         self._was_destroyed = False
         self._signature: Optional[BatchSignature] = None
         self._host_writes: Optional[HostWrites] = None
+        self._late_changes: Optional[LateChanges] = None
         self._has_run = False
+        self._watch: Optional[AttributeWatch] = None
 
     def has_executable(self) -> bool:
         """Tell whether it is compiled."""
@@ -81,62 +97,90 @@ class ExecutorHandle:
             self._refuse_other_batch(args, kwargs)
             return 0.0
         if self.turns.trains:
-            parameters = [host for host in host_tensors(self._parts.model) if host.kind == "parameter"]
-            refuse_gradient_hooks(parameters, _raise)
+            refuse_hooks(self._parts)
         self.turns.meet()
+        self._parts.unsaid.clear()
         files = self._cache_files()
         start = time.perf_counter()
         executor: Any = None
         try:
-            with torch.inference_mode(False), self._compiling(self._parts), _marked(self._parts) as begun:
+            modules = named_modules_of(self._parts)
+            with self._compilation() as begun, reads_noted(modules) as reads:
                 executor = self._make(self._parts, args, kwargs)
                 executor.compile(*args, **kwargs)
                 check_placement(self._parts, executor, begun)
                 if self.turns.trains:
                     refuse_loss_without_gradient(executor)
+                    refuse_hooks(self._parts)  # those that `forward` has registered
+                    check_memory(self._parts, executor)
         except BaseException as error:
             self._abandon(executor)
             if isinstance(error, Exception):
                 self._raise_explained(error, args, kwargs)
             raise
         seconds = time.perf_counter() - start
-        self.executor, self._signature, self._has_run = executor, BatchSignature(args, kwargs), False
+        self._signature = BatchSignature(args, kwargs)
+        self.record.note_compilation(seconds, samples_per_call=self._signature.rows, cache=self._cache_result(files))
+        self._take_over(executor)
+        self._parts.say_findings()
+        self._watch = watch_of(self._parts, modules, reads)
+        if self.record.num_compilations == 1:
+            with self._compilation():
+                say_frozen_values(self._parts, executor, compile_seconds=seconds)
+        return seconds
+
+    def _take_over(self, executor: Any) -> None:
+        """Run `executor` from now on, and watch what the user does to its model on the host."""
+        self.executor, self._has_run = executor, False
+        if self.turns.trains:
+            self._late_changes = LateChanges(self._parts)
+            watch_gradient_reads(self._parts)
         self._host_writes = HostWrites(self._parts.wrapped)
         self._host_writes.ignore_fetches(executor)
         self._host_writes.note()
         self.turns.join()
-        self.record.note_compilation(seconds, samples_per_call=self._signature.rows, cache=self._cache_result(files))
+        if self.record.name in self._parts.random_states:
+            # a checkpoint was loaded before there was an executor
+            executor.rng_state = self._parts.random_states.pop(self.record.name)
         self._note_engine()
-        return seconds
+
+    @contextmanager
+    def _compilation(self) -> Iterator[Sequence[str]]:
+        """Surround a compilation; the value names the stages that the trace has begun, in their order."""
+        parts = self._parts
+        with torch.inference_mode(False), self._compiling(parts), _attributes_kept(parts):
+            with marked_stages(parts.model, parts.options, backend=parts.backend.module) as begun:
+                yield begun
 
     def _note_engine(self) -> None:
-        """Take note of what the simulator's executor runs on; what happened while that was sought is in its log."""
-        compiled = getattr(self.executor, "_compiled", None) if self._parts.backend.is_simulator else None
+        """Take note of what runs the calls."""
+        if not self._parts.backend.is_simulator:
+            self.record.engine = VENDORS_ENGINE
+            return
+        compiled = getattr(self.executor, "_compiled", None)
         if compiled is not None:
             self.record.note_engine(compiled.obtained)
-            self._parts.findings += compiled.obtained.findings
 
     def run(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Run one device call; the first one compiles, and says what that cost."""
+        refuse_data_parallel()
         if torch.is_inference_mode_enabled():
             # what a device keeps between calls must not be tensors of that mode
             with torch.inference_mode(False):
                 return self.run(args, kwargs)
+        refuse_lost_values(args, kwargs)
+        if self._watch is not None:
+            say_changed_attributes(self._parts, self._watch)
         executor, record = self.executor, self.record
         if executor is None:
-            seconds = self.compile(args, kwargs)
-            logger.warning(
-                "the %s graph was %s in %.2f s within its first call (`%s.compile(*batch)` does it beforehand)",
-                record.name,
-                "loaded from the cache" if record.cache == "hit" else "compiled",
-                seconds,
-                self._owner,
-            )
+            self._say_it_took_long(self.compile(args, kwargs))
             executor = self.executor
         self.turns.take()
         writes = self._host_writes
         if writes is not None and writes.are_new() and executor.isAttachedToDevice():
             executor.copyWeightsToDevice()
+        if self._late_changes is not None:
+            self._late_changes.look()
         start = time.perf_counter()
         try:
             result = executor(*args, **kwargs)
@@ -148,9 +192,26 @@ class ExecutorHandle:
         self._has_run = True
         record.note_call(time.perf_counter() - start)
         self.turns.finish()
+        if not self.turns.trains:
+            note_outputs(result, record, self._parts)
         if writes is not None:
             writes.note()
         return result
+
+    def _say_it_took_long(self, seconds: float) -> None:
+        if seconds >= _LONG_SECONDS:
+            logger.warning(
+                "the %s graph was %s in %.2f s within its first call (`%s.compile(*batch)` does it beforehand)",
+                self.record.name,
+                "loaded from the cache" if self.record.cache == "hit" else "compiled",
+                seconds,
+                self._owner,
+            )
+
+    def say_late_changes(self) -> None:
+        """Say (D005) what has changed since the step was compiled, if it is."""
+        if self._late_changes is not None and self.executor is not None:
+            self._late_changes.say()
 
     def attach(self) -> None:
         """Take the device; DeviceError D004 or D007 when there is no executable to put on it."""
@@ -175,7 +236,12 @@ class ExecutorHandle:
         executor, self.executor, self._signature = self.executor, None, None
         if executor is not None:
             self._was_destroyed = True
-            executor.destroy()
+            try:
+                executor.destroy()
+            except Exception as error:
+                # PopTorch takes the model's wrapper off last, and one that has let go of the model has none
+                if not (self.turns.has_let_go and "model was never wrapped" in str(error)):
+                    raise
             self.turns.leave()
 
     def unwrap(self) -> None:
@@ -205,7 +271,7 @@ class ExecutorHandle:
             raise BatchError(finding)
 
     def _raise_explained(self, error: Exception, args: Sequence[Any], kwargs: Mapping[str, Any]) -> NoReturn:
-        explained = explain_failure(error, self._signature, args, kwargs, remedy=self._remedy)
+        explained = explain_failure(error, self._signature, args, kwargs, remedy=self._remedy, model=self._parts.model)
         if explained is None:
             raise error
         # an error that carries the same finding would print it a second time
@@ -236,9 +302,13 @@ def destroy_unseen(handles: Sequence[ExecutorHandle]) -> None:
             handle.destroy()
 
 
-def _marked(parts: Parts) -> ContextManager[Sequence[str]]:
-    return marked_stages(parts.model, parts.options, backend=parts.backend.module)
-
-
-def _raise(error: Exception) -> NoReturn:
-    raise error
+def _attributes_kept(parts: Parts) -> ContextManager[None]:
+    """Keep a device's tensors out of the modules' attributes; the simulator does so where it captures."""
+    if parts.backend.is_simulator:
+        return nullcontext()
+    return attributes_kept(
+        parts.model,
+        is_device_tensor=lambda tensor: tensor.device.type == "ipu",
+        place_of=lambda module, name, _tensor: find_assignment(type(module), name),
+        report=notify,
+    )

@@ -40,7 +40,7 @@ def make_training_executor(parts: Parts, args: Sequence[Any], kwargs: Mapping[st
     optimizer = optimizer_of(parts)
     if parts.torch_optimizer is not None and parts.has_counterpart:
         sync_hyper_parameters(parts.torch_optimizer, optimizer, is_compiled=False)
-    options = parts.vendor_options[True].clone()
+    options = _options_for(parts, training=True)
     if parts.options.keep_gradients:
         anchor_gradients(parts, options, optimizer, args, kwargs)
     return parts.backend.module.trainingModel(parts.wrapped, options, optimizer=optimizer)
@@ -49,8 +49,16 @@ def make_training_executor(parts: Parts, args: Sequence[Any], kwargs: Mapping[st
 def make_inference_executor(parts: Parts, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Make an inference executor of the backend that shares the model's weights."""
     _materialise(parts, args, kwargs)
-    options = parts.vendor_options[False].clone()
+    options = _options_for(parts, training=False)
     return parts.backend.module.inferenceModel(parts.wrapped.for_inference(), options)
+
+
+def _options_for(parts: Parts, *, training: bool) -> Any:
+    """Return the backend's options; one that has findings of its own hands them over instead of logging them."""
+    options = parts.vendor_options[training].clone()
+    if hasattr(options, "reportTo"):
+        options.reportTo(lambda finding: parts.unsaid.append(finding))
+    return options
 
 
 def _materialise(parts: Parts, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:

@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any, Mapping, NamedTuple, Optional, Sequence
+import re
+from types import FrameType
+from typing import Any, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import torch
+from torch import nn
 
-from ..diagnostics import BatchError, CaptureError, DeviceError, Finding, OptionError, PortingError, caller_place
+from ..diagnostics import (
+    BatchError,
+    CaptureError,
+    DeviceError,
+    Finding,
+    OptionError,
+    PortingError,
+    caller_place,
+    find_assignment,
+    raising_frame,
+)
 from .batch_signature import BatchSignature
 
 __all__ = ["explain_failure", "find_foreign_device", "refuse_loss_without_gradient"]
@@ -34,7 +47,14 @@ _PHRASES = (
         "P002",
         "pass `PortOptions(broadcast_buffers=False)`: each replica then keeps buffers (statistics) of its own",
     ),
+    _Phrase("Zero-sized tensors are unsupported", "C008", "leave empty batches out: `drop_last=True` for the last one"),
     _Phrase("Illegal move to ", "C004", "return the tensor from `forward` and move it there"),
+    _Phrase(
+        "within the model when calling the forward method",
+        "C006",
+        "write into it in place: `self.NAME.copy_(new_value)`",
+    ),
+    _Phrase("the model when calling the forward method", "C006", "leave it registered: `forward` may only read it"),
 )
 
 
@@ -45,12 +65,13 @@ def explain_failure(
     kwargs: Mapping[str, Any],
     *,
     remedy: str,
+    model: Optional[nn.Module] = None,
 ) -> Optional[PortingError]:
     """Return the toolkit's error for `error`, which a backend raised for a call, or None when it says enough itself.
 
     Backends that explain themselves carry the `finding`. Otherwise the arguments are compared with those of the
-    compilation, if there is one, and the vendor's well-known messages are told apart. `remedy` says how to compile for
-    other batches.
+    compilation, if there is one, and the vendor's well-known messages are told apart; their place is the line of
+    `forward` that the error came through. `remedy` says how to compile for other batches, `model` is the user's.
     """
     if isinstance(error, PortingError):
         return None
@@ -62,7 +83,9 @@ def explain_failure(
         finding = compiled_for.difference(BatchSignature(args, kwargs), remedy=remedy)
     if finding is None and "Invalid batch dimension" in str(error):
         finding = _not_divisible(str(error), args, kwargs)
-    return _in_other_words(str(error)) if finding is None else BatchError(finding)
+    if finding is None and isinstance(error, IndexError):
+        finding = _out_of_range(str(error))
+    return _in_other_words(error, model) if finding is None else BatchError(finding)
 
 
 def find_foreign_device(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Optional[Finding]:
@@ -79,6 +102,22 @@ def find_foreign_device(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Optio
     return None
 
 
+def _out_of_range(text: str) -> Optional[Finding]:
+    """Return B013 for torch's words about a label that is no class, or about an index into a table; None for others."""
+    if not re.search(r"Target -?\d+ is out of bounds|index out of range in self", text):
+        return None
+    return Finding(
+        "B013",
+        place=caller_place(),
+        label="this call",
+        notes=(f"torch says: {_first_line(text)}", "an IPU would not notice, and train with some other number"),
+        help=(
+            "labels count from 0 to the number of classes less one, and tokens to the rows of the embedding less one",
+            "for samples that are not to count, give the loss an `ignore_index`",
+        ),
+    )
+
+
 def _not_divisible(vendor_text: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Finding:
     return Finding(
         "B004",
@@ -90,18 +129,44 @@ def _not_divisible(vendor_text: str, args: Sequence[Any], kwargs: Mapping[str, A
     )
 
 
-def _in_other_words(vendor_text: str) -> Optional[PortingError]:
-    for phrase in _PHRASES:
-        if phrase.text in vendor_text:
-            kind = OptionError if phrase.code.startswith("P") else CaptureError
-            return kind.of(
-                phrase.code,
-                place=caller_place(),
-                label="within this call",
-                notes=f"the device says: {_first_line(vendor_text)}",
-                help=phrase.remedy,
-            )
-    return None
+def _in_other_words(error: BaseException, model: Optional[nn.Module]) -> Optional[PortingError]:
+    phrase = next((phrase for phrase in _PHRASES if phrase.text in str(error)), None)
+    if phrase is None:
+        return None
+    place, label, remedy = caller_place(), "within this call", phrase.remedy
+    notes: Tuple[str, ...] = ()
+    raised = raising_frame(error)
+    if raised is not None:
+        place, label, notes = raised[1], "the device stopped here", _module_notes(raised[0], model)
+    elif phrase.code == "C006":
+        path, _, name = _reassigned_name(str(error)).rpartition(".")
+        remedy = remedy.replace("NAME", name)
+        place, label = find_assignment(_class_of(model, path), name) or place, ""
+    kind = OptionError if phrase.code.startswith("P") else CaptureError
+    said = f"the device says: {_first_line(str(error))}"
+    return kind.of(phrase.code, place=place, label=label, notes=(*notes, said), help=remedy)
+
+
+def _module_notes(frame: FrameType, model: Optional[nn.Module]) -> Tuple[str, ...]:
+    """Name the module whose method `frame` runs, as a capture does."""
+    module = frame.f_locals.get("self")
+    if model is None or not isinstance(module, nn.Module):
+        return ()
+    kind = type(module).__name__
+    path = next((name for name, known in model.named_modules() if known is module), "") or kind
+    return (f"the module is `{path}` ({kind})",)
+
+
+def _reassigned_name(vendor_text: str) -> str:
+    named = re.search(r"(?:Buffer|Parameter) (\S+) is ", vendor_text)
+    return named.group(1) if named else ""
+
+
+def _class_of(model: Optional[nn.Module], path: str) -> type:
+    try:
+        return type(model.get_submodule(path)) if model is not None else object
+    except AttributeError:
+        return object
 
 
 def _first_line(text: str) -> str:

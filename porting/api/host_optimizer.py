@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from typing import Any, Callable, Dict, List, Mapping, MutableMapping, Sequence
+from typing import Any, Callable, Dict, List, Mapping, MutableMapping, Optional, Sequence
 
 import torch
 
@@ -12,6 +12,8 @@ from ..diagnostics import Finding, PortingError, Severity, UnsupportedOptimizerE
 from .parts import Parts
 
 __all__ = [
+    "drop_old_settings",
+    "keep_state",
     "note_device_step",
     "refuse_backward",
     "say_host_step_is_needless",
@@ -30,7 +32,7 @@ def watch_optimizer(optimizer: torch.optim.Optimizer, parts: Parts, *, is_on_dev
     A step with a closure is refused (UnsupportedOptimizerError O004): the closure would make the device's steps.
 
     Only while `is_on_device()`: afterwards the optimizer may train the plain model. It must not keep the ported model
-    alive. torch before 2.1 cannot tell that a state was loaded.
+    alive.
     """
     stop_watching(optimizer)
     hooks = _HOOKS.setdefault(optimizer, [])
@@ -60,8 +62,36 @@ def watch_optimizer(optimizer: torch.optim.Optimizer, parts: Parts, *, is_on_dev
     hooks.append(optimizer.register_step_pre_hook(on_step))
     if hasattr(optimizer, "register_state_dict_post_hook"):
         hooks.append(optimizer.register_state_dict_post_hook(on_save))
-    if hasattr(optimizer, "register_load_state_dict_post_hook"):
         hooks.append(optimizer.register_load_state_dict_post_hook(on_load))
+    else:
+        hooks.append(_MethodHook(optimizer, "state_dict", on_save))
+        hooks.append(_MethodHook(optimizer, "load_state_dict", lambda loaded, _result: on_load(loaded)))
+
+
+class _MethodHook:
+    """Calls `hook(optimizer, result)` after a method of one optimizer, where torch (before 2.1) has no hooks for it.
+
+    What the hook returns takes the place of the result, unless it is None.
+    """
+
+    def __init__(self, optimizer: torch.optim.Optimizer, name: str, hook: Callable[[Any, Any], Any]) -> None:
+        # weak: the table of hooks must not keep its own key alive
+        self._optimizer, self._name = weakref.ref(optimizer), name
+        own, method = self._optimizer, getattr(type(optimizer), name)
+
+        def called(*args: Any, **kwargs: Any) -> Any:
+            running = own()
+            result = method(running, *args, **kwargs)
+            changed = hook(running, result)
+            return result if changed is None else changed
+
+        setattr(optimizer, name, called)
+
+    def remove(self) -> None:
+        """Give the optimizer its method back."""
+        optimizer = self._optimizer()
+        if optimizer is not None:
+            vars(optimizer).pop(self._name, None)
 
 
 def _closure_error() -> UnsupportedOptimizerError:
@@ -81,12 +111,36 @@ def settings_of(optimizer: Any) -> List[Dict[str, Any]]:
     ]
 
 
+def keep_state(parts: Parts) -> Optional[List[Dict[str, Any]]]:
+    """Let the device's state count as loaded, so that the next executable starts with it; return today's settings."""
+    state = parts.optimizer.state_dict() if parts.optimizer is not None else {}
+    if state.get("ipu_state") is None:
+        return None
+    parts.optimizer.set_state_dict({name: state[name] for name in ("ipu_state", "ipu_param")})
+    return _users_settings(parts)
+
+
+def drop_old_settings(parts: Parts, settings_of_state: Optional[List[Dict[str, Any]]]) -> None:
+    """Leave settings that have changed since `keep_state` out of the state: what is loaded overrides today's.
+
+    The device warns of each that a state lacks, so that they are left in as long as they are right.
+    """
+    if settings_of_state is not None and settings_of_state != _users_settings(parts):
+        state = parts.optimizer.state_dict()["ipu_state"]
+        parts.optimizer.set_state_dict({"ipu_state": state, "ipu_param": {}})
+
+
+def _users_settings(parts: Parts) -> List[Dict[str, Any]]:
+    return settings_of(parts.optimizer if parts.torch_optimizer is None else parts.torch_optimizer)
+
+
 def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, torch.Tensor) and value.numel() == 1 else value
 
 
 def note_device_step(parts: Parts) -> None:
-    """Let torch's schedulers see that the optimizer has stepped: the device did it."""
+    """Count the steps of a call, and let torch's schedulers see that the optimizer has stepped: the device did it."""
+    parts.num_steps += parts.options.device_iterations
     if parts.has_counterpart and parts.torch_optimizer is not None:
         parts.torch_optimizer._opt_called = True  # type: ignore[attr-defined]
 

@@ -11,7 +11,9 @@ from torch import nn
 __all__ = ["HostWrites"]
 
 # read without the attribute hooks that a backend puts on the tensors it owns: those would fetch the weights each time
-_version_of = torch._C.TensorBase._version.__get__  # type: ignore[attr-defined]
+# (the class has another name in torch 2.0)
+_TENSOR_BASE: Any = getattr(torch._C, "TensorBase", None) or torch._C._TensorBase
+_version_of = _TENSOR_BASE._version.__get__
 
 
 class HostWrites:

@@ -6,8 +6,8 @@ from typing import Any, Optional
 
 import torch
 
-from ..adapters import FixedBatchDataset, check_ignore_label, note_batchnorm, notify, to_ipu_dataloader
-from ..adapters.instances import Share
+from ..adapters import check_ignore_label, note_batchnorm, notify, to_ipu_dataloader
+from ..adapters.fixed_batch import find_fixed_batch
 from .parts import Parts
 
 __all__ = ["make_dataloader"]
@@ -18,10 +18,9 @@ def make_dataloader(parts: Parts, source: Any, *, training: bool, batch_size: Op
     if batch_size is None and (parts.options.micro_batch > 1 or not hasattr(source, "batch_size")):
         batch_size = parts.options.micro_batch
     dataset = source.dataset if isinstance(source, torch.utils.data.DataLoader) else source
-    if isinstance(dataset, Share):
-        dataset = dataset.dataset
-    if isinstance(dataset, FixedBatchDataset) and dataset.num_padding and training:
-        for finding in (check_ignore_label(parts.loss, dataset.ignore_label), note_batchnorm(parts.model)):
+    padded = find_fixed_batch(dataset)
+    if padded is not None and padded.num_padding and training:
+        for finding in (check_ignore_label(parts.loss, padded.ignore_label), note_batchnorm(parts.model)):
             if finding is not None:
                 notify(finding)
     options = parts.vendor_options[training].clone()

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass, field
-from typing import Any, Dict, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import torch
 from torch import nn
 
-from ..adapters import Backend, LossInForward
-from ..diagnostics import Finding
+from ..adapters import Backend, LossInForward, notify
+from ..diagnostics import Finding, Severity
 from ..options import PortOptions, to_poptorch
 
 __all__ = ["Parts"]
@@ -22,7 +22,10 @@ class Parts:
 
     `wrapped` is the model with its loss in `forward`. `torch_optimizer` is what the user gave; `optimizer` what the
     device uses: the same object where that is one of the backend's, None as long as none was given nor needed.
-    `vendor_options` are the backend's options for training (True) and inference (False).
+    `vendor_options` are the backend's options for training (True) and inference (False). `unsaid` are findings of a
+    compilation that goes on: one that is an error to somebody must not end it halfway. `num_steps` counts optimizer
+    steps, those before a checkpoint included; `random_states` are those of executors that are not made yet, by name;
+    `bridges` are references to the schedulers that were connected.
     """
 
     model: nn.Module
@@ -34,11 +37,24 @@ class Parts:
     torch_optimizer: Optional[torch.optim.Optimizer] = None
     optimizer: Any = None
     findings: Tuple[Finding, ...] = ()
+    num_steps: int = 0
+    random_states: Dict[str, List[int]] = field(default_factory=dict)
+    bridges: List[Callable[[], Any]] = field(default_factory=list)
     vendor_options: Dict[bool, Any] = field(init=False)
+    unsaid: List[Finding] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         make = functools.partial(to_poptorch, self.options, self.backend.module, popdist=self.backend.popdist)
         self.vendor_options = {training: make(training=training) for training in (True, False)}
+
+    def say_findings(self) -> None:
+        """Keep the findings of a compilation that ended well for the report, and warn of those that are no notes."""
+        unsaid, self.unsaid = self.unsaid, []
+        new = [finding for finding in dict.fromkeys(unsaid) if finding not in self.findings]
+        self.findings += tuple(new)
+        for finding in new:
+            if finding.severity is not Severity.NOTE and finding.slug not in self.options.allow:
+                notify(finding)
 
     @property
     def has_counterpart(self) -> bool:

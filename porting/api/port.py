@@ -11,12 +11,14 @@ import torch
 from torch import nn
 
 from ..adapters import LossInForward, apply_precision, find_backend, notify, to_backend_optimizer
+from ..adapters.running_statistics import note_statistics_of_one_replica
 from ..adapters.stages import require_filled_pipeline, require_modules
 from ..diagnostics import Finding, OptionError, caller_place, render
 from ..options import PortOptions
 from .host_optimizer import stop_watching
 from .parts import Parts
 from .ported_model import PortedModel
+from .uncaught import show_findings_alone
 
 __all__ = ["to_ipu"]
 
@@ -73,6 +75,7 @@ def to_ipu(
             help="pass `porting.PortOptions(...)`: it becomes the backend's own options",
         )
     backend = find_backend(device, simulator=_load_simulator)
+    show_findings_alone()
     wrap = functools.partial(
         LossInForward,
         model,
@@ -84,6 +87,7 @@ def to_ipu(
         metrics=metrics,
         returns=returns,
         loss_output=loss_output,
+        allowed=options.allow,
     )
     # what can be refused is refused before the precision changes the model
     wrapped = wrap()
@@ -95,10 +99,11 @@ def to_ipu(
     plan = apply_precision(model, options, backend.module)
     if (plan.input_dtype, plan.output_dtype) != (None, None):
         wrapped = wrap(input_dtype=plan.input_dtype, loss_dtype=plan.loss_dtype, output_dtype=plan.output_dtype)
-    findings = (*((backend.finding,) if backend.finding else ()), *plan.findings)
-    ported = PortedModel(Parts(model, wrapped, loss, label, backend, options, optimizer, converted, findings))
+    findings = (*plan.findings, *note_statistics_of_one_replica(model, options))
+    said = (*((backend.finding,) if backend.finding else ()), *findings)
+    ported = PortedModel(Parts(model, wrapped, loss, label, backend, options, optimizer, converted, said))
     _say_once(backend.finding)
-    for finding in plan.findings:
+    for finding in findings:
         if finding.code == "P006":
             _say_once(finding)
         else:

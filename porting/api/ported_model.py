@@ -15,14 +15,17 @@ from ..adapters import (
     sync_hyper_parameters,
     to_torch_state,
 )
-from ..adapters.checkpoints import check_shapes
+from ..adapters.checkpoints import Checkpoint, check_shapes
 from ..diagnostics import BatchError
 from ..options import PortOptions
 from .batch_checks import check_first_batch, check_labels, has_labels
 from .executor_handle import ExecutorHandle, destroy_unseen
 from .executors import make_inference_executor, make_training_executor, optimizer_of
+from .finite_values import note_loss
 from .gradients import gradients_of_step
 from .host_optimizer import (
+    drop_old_settings,
+    keep_state,
     note_device_step,
     refuse_backward,
     say_host_step_is_needless,
@@ -35,6 +38,8 @@ from .moves import cannot_be_copied, cannot_move, check_cast, check_move
 from .parts import Parts
 from .ported_inference import PortedInference
 from .run_report import RunReport, report_of
+from .training_state import load_training, save_training
+from .wrappers import refuse_wrapper_that_asks
 
 __all__ = ["PortedModel"]
 
@@ -66,6 +71,7 @@ class PortedModel:
             watch_optimizer(parts.torch_optimizer, parts, is_on_device=self._train_handle.has_executable)
         self._given_settings: Any = None
         self._uploaded_settings: Any = None
+        self._settings_of_state: Any = None
         # what has been trained comes to the host even if nobody keeps the ported model
         weakref.finalize(self, destroy_unseen, self._handles).atexit = False
 
@@ -92,7 +98,9 @@ class PortedModel:
                 check_labels(self._parts, args, kwargs)
             raise
         note_device_step(self._parts)
-        self.loss_of(returned).backward = refuse_backward
+        loss = self.loss_of(returned)
+        loss.backward = refuse_backward
+        note_loss(loss, self._train_handle.record, self._parts)
         return returned
 
     def compile(self, *args: Any, **kwargs: Any) -> float:
@@ -140,6 +148,7 @@ class PortedModel:
         """Check what only the first batch can tell, and note what will be compiled in."""
         check_first_batch(self._parts, args, kwargs)
         self._compiled_modes, self._warned_of_modes = modes_of(self._parts), False
+        drop_old_settings(self._parts, self._settings_of_state)
         self._uploaded_settings = settings_of(optimizer_of(self._parts))
         if self._parts.torch_optimizer is not None:
             self._given_settings = settings_of(self._parts.torch_optimizer)
@@ -216,7 +225,7 @@ class PortedModel:
     def scheduler(self, scheduler: Any) -> SchedulerBridge:
         """Connect a torch learning-rate scheduler of the optimizer given to `to_ipu`: its steps reach the device."""
         optimizer = self.optimizer
-        return SchedulerBridge(
+        bridge = SchedulerBridge(
             scheduler,
             source=self._parts.torch_optimizer if self._parts.torch_optimizer is not None else optimizer,
             target=optimizer,
@@ -224,6 +233,9 @@ class PortedModel:
             is_compiled=self._train_handle.has_executable,
             has_trained=lambda: self._train_handle.record.num_calls > 0,
         )
+        # weakly: it refers to the ported model
+        self._parts.bridges.append(weakref.ref(bridge))
+        return bridge
 
     def gradients(self, iteration: int = -1) -> Dict[str, torch.Tensor]:
         """Return the gradients that an optimizer step of the last call used, by parameter; the last one's by default.
@@ -299,11 +311,17 @@ class PortedModel:
 
     def requires_grad_(self, requires_grad: bool = True) -> PortedModel:
         """Switch training of all parameters on or off, and return this model; D005 tells that it comes too late."""
-        changes = any(parameter.requires_grad != requires_grad for parameter in self._parts.model.parameters())
         self._parts.model.requires_grad_(requires_grad)
-        if changes and self._train_handle.has_executable():
-            say_it_is_compiled_in("`requires_grad` changed after the step was compiled")
+        self._train_handle.say_late_changes()
         return self
+
+    def save(self, path: Any, **settings: Any) -> None:
+        """Write a checkpoint from which the training goes on exactly; `settings` are those of `save_training`."""
+        save_training(self, path, **settings)
+
+    def load(self, checkpoint: Any, **settings: Any) -> Checkpoint:
+        """Go on from a checkpoint of `save` and return it; `settings` are those of `load_training`."""
+        return load_training(self, checkpoint, **settings)
 
     # -- device -------------------------------------------------------------------------------------------------------
 
@@ -322,11 +340,7 @@ class PortedModel:
         """Drop all executables; the weights and the optimizer's state stay, and the next call compiles anew."""
         for handle in self._handles:
             handle.destroy()
-        optimizer = self._parts.optimizer
-        state = optimizer.state_dict() if optimizer is not None else {}
-        if state.get("ipu_state") is not None:
-            # the next executable starts with this state only if it counts as loaded
-            optimizer.set_state_dict({"ipu_state": state["ipu_state"], "ipu_param": {}})
+        self._settings_of_state = keep_state(self._parts)
 
     def report(self) -> RunReport:
         """Tell which device ran, how often, when and how long it compiled, and whether a cache was hit."""
@@ -392,6 +406,7 @@ class PortedModel:
             raise AttributeError(name)
         if name in _OTHER_MOVES:
             raise cannot_move(f"{name}()")
+        refuse_wrapper_that_asks(name)
         model = self._parts.model
         value = getattr(model, name)
         if getattr(value, "__self__", None) is not model:

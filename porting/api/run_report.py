@@ -14,7 +14,10 @@ if TYPE_CHECKING:  # a machine with IPUs has no need of the simulator's engines,
     from ..engines.tuning_report import TuningReport
     from ..executables.obtain import Obtained
 
-__all__ = ["ExecutorRecord", "RunReport", "report_of"]
+__all__ = ["VENDORS_ENGINE", "ExecutorRecord", "RunReport", "report_of"]
+
+VENDORS_ENGINE = "PopART"
+"""What compiles for an IPU, whatever engine the options name: that choice is the simulator's."""
 
 # more do not fit into a line of 80 columns
 _MOST_LISTED_STAGES = 8
@@ -26,9 +29,11 @@ class ExecutorRecord:
 
     `compile_seconds`, `compiled_at` (seconds since 1970), `samples_per_call`, `cache` and `engine` are those of the
     last compilation. `cache` is "off" where no executables were looked for, otherwise "hit" or "miss". `engine` says in
-    a few words what runs the calls of the simulator, and nothing of a device. Of `compile_seconds` the compiler, with
-    the measuring of candidates, took `compiler_seconds`, and the search and loading of an executable `load_seconds`;
-    the rest went into capturing and checking the step. `tuning` are the measurements that the engine was chosen by.
+    a few words what runs the calls; for an IPU that is always the vendor's compiler. Of `compile_seconds` the compiler,
+    with the measuring of candidates, took `compiler_seconds`, and the search and loading of an executable
+    `load_seconds`; the rest went into capturing and checking the step. `tuning` are the measurements that the engine
+    was chosen by. `first_call_not_finite` is the number of the first call whose loss, or in inference output, was no
+    number any more.
     """
 
     name: str
@@ -44,10 +49,12 @@ class ExecutorRecord:
     compiler_seconds: Optional[float] = None
     load_seconds: Optional[float] = None
     tuning: Optional[TuningReport] = None
+    first_call_not_finite: Optional[int] = None
 
     def note_compilation(self, seconds: float, *, samples_per_call: int, cache: str) -> None:
         """Count a compilation that took `seconds` and has just ended."""
         self.num_compilations += 1
+        self.first_call_not_finite = None
         self.compile_seconds = seconds
         self.compiled_at = time.time()
         self.samples_per_call = samples_per_call
@@ -94,6 +101,11 @@ class RunReport:
     def num_training_calls(self) -> int:
         """Calls that trained."""
         return sum(record.num_calls for record in self._training)
+
+    @property
+    def first_call_not_finite(self) -> Optional[int]:
+        """The first training call whose loss was NaN or infinite, counted from 1; None if there was none."""
+        return next((record.first_call_not_finite for record in self._training), None)
 
     @property
     def micro_batch(self) -> Optional[int]:

@@ -72,7 +72,8 @@ def _measure_memory(task: Any) -> Dict[str, Any]:
     for _call in range(_NUM_MEMORY_CALLS):
         call()
     peak = _peak_bytes()
-    return {"peak_bytes": None if peak is None or before is None else max(0, peak - before)}
+    own = None if peak is None or before is None else max(0, peak - before)
+    return {"peak_bytes": own, "process_peak_bytes": peak}
 
 
 def _harness(task: Any) -> Any:

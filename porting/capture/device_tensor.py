@@ -30,6 +30,9 @@ class DeviceTensor(torch.Tensor):
     node: torch.fx.Node
     recorder: Recorder
 
+    # the capture decides what becomes of the backward of a custom autograd function
+    keeps_backward = True
+
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
     @staticmethod
@@ -95,6 +98,10 @@ class DeviceTensor(torch.Tensor):
         except CaptureError as error:
             add_note(error, "a transform of `torch.func` (`vmap`, `grad`, ...) put this operator there")
             raise
+
+
+# torch names the types of arguments in its errors, and on the device these are plain tensors
+DeviceTensor.__name__ = DeviceTensor.__qualname__ = "Tensor"
 
 
 def is_device(device: Any) -> bool:

@@ -5,7 +5,14 @@ from __future__ import annotations
 import functools
 from typing import Any, Callable, Dict, FrozenSet, Iterable, Iterator, List, Optional, Tuple
 
-__all__ = ["READS_VALUES", "change_arguments", "operator_name", "result_argument", "written_arguments"]
+__all__ = [
+    "READS_VALUES",
+    "change_arguments",
+    "declared_written_arguments",
+    "operator_name",
+    "result_argument",
+    "written_arguments",
+]
 
 # CPU implementations of these read values to check them, though their output shapes do not depend on any.
 READS_VALUES: FrozenSet[str] = frozenset(["ctc_loss", "cov", "corrcoef"])
@@ -31,7 +38,17 @@ def written_arguments(operator: Any, args: Tuple[Any, ...], kwargs: Dict[str, An
     >>> written_arguments(torch.ops.aten.add_.Tensor, ("x", "y"), {})
     ['x']
     """
-    written = list(_undeclared_writes(operator, args))
+    return [*_undeclared_writes(operator, args), *declared_written_arguments(operator, args, kwargs)]
+
+
+def declared_written_arguments(operator: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> List[Any]:
+    """List the values of the arguments that `operator` changes in place and says so: no running statistics.
+
+    >>> import torch
+    >>> declared_written_arguments(torch.ops.aten.copy_.default, ("x", "y"), {})
+    ['x']
+    """
+    written = []
     for position, name in _declared_writes(operator):
         if position < len(args):
             written.append(args[position])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import operator
 from contextlib import contextmanager, nullcontext
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Collection, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import torch
 from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
@@ -36,6 +36,8 @@ aten = torch.ops.aten
 
 _HOST_READS = frozenset(["item", "_local_scalar_dense", "is_nonzero", "equal", "allclose", "__contains__"])
 _TRANSFERS = frozenset(["copy_", "_to_copy", "to"])
+# custom autograd functions and hooks: without them other weights come out of a step
+_LOST_GRADIENTS = frozenset(["C005", "C007"])
 _INDEXING = frozenset(["index", "index_put", "index_put_", "_index_put_impl_"])
 
 
@@ -47,6 +49,7 @@ class Recorder(OperatorMode):
         *,
         prints: str = "error",
         host_features: str = "refused",
+        allowed: Collection[str] = (),
         is_training: bool = True,
         node_facts: Optional[Callable[[], Mapping[str, Any]]] = None,
         listener: Optional[Callable[[Finding], None]] = None,
@@ -64,6 +67,7 @@ class Recorder(OperatorMode):
         self.is_training = is_training
         self.prints = prints
         self._host_features = host_features
+        self._allowed = allowed
         self._node_facts = node_facts
         self._listener = listener
         self._host_state: Dict[int, DeviceTensor] = {}
@@ -144,6 +148,11 @@ class Recorder(OperatorMode):
         """Return a tensor of `shape` without values, of the device's type for `dtype`, in memory of its own."""
         return self.fake_mode.empty(shape, dtype=self.casts.dtype_of(dtype))
 
+    def fake_copy(self, tensor: DeviceTensor) -> torch.Tensor:
+        """Return what `clone` makes of `tensor`, without values."""
+        copied: torch.Tensor = self._shape_of_result(aten.clone.default, (tensor,), {})
+        return copied
+
     def host_of(self, tensor: torch.Tensor) -> Optional[torch.Tensor]:
         """Return the parameter or buffer of the host that the device tensor `tensor` stands for, or None."""
         return next((host for host in self._hosts if self._host_state[id(host)] is tensor), None)
@@ -151,16 +160,6 @@ class Recorder(OperatorMode):
     def shallow_copy(self, tensor: DeviceTensor) -> DeviceTensor:
         """Return another handle on the same node."""
         return self._wrap(tensor.fake, tensor.node)
-
-    def copy_written_constants(self) -> None:
-        """Let operators that write to a constant work on a copy, made anew for each micro-batch."""
-        for node, _value in self.constants:
-            if self.first_operator is not None and self.facts.node_was_written(node):
-                with self.graph.inserting_before(self.first_operator):
-                    copy = self.graph.call_function(aten.clone.default, (node,))
-                copy.meta.update(node.meta, module_path="", place=None)
-                node.replace_all_uses_with(copy)
-                copy.args = (node,)
 
     @property
     def module(self) -> str:
@@ -179,10 +178,15 @@ class Recorder(OperatorMode):
 
     def refuse(self, error: CaptureError) -> None:
         """Raise `error`, which is about a feature of the host; or only report it where the device passes over those."""
-        if self._host_features == "refused":
+        is_gradient = self._host_features == "computed" and error.code in _LOST_GRADIENTS
+        if self._host_features == "refused" or (is_gradient and error.finding.slug not in self._allowed):
             raise error
         if all(error.finding.message != finding.message for finding in self.findings):
             self.report(error.finding)
+
+    def keeps_backward_of(self, finding_slug: str) -> bool:
+        """Tell whether what the slug names is recorded with a backward of its own."""
+        return self._host_features == "computed" and finding_slug not in self._allowed
 
     def report(self, finding: Finding) -> None:
         """Keep a finding that is no error, and say it at once to whom it may concern."""
@@ -313,11 +317,11 @@ class Recorder(OperatorMode):
         unchanged = next((tensor for tensor in tensors if tensor.fake is result), None)
         if unchanged is not None and not writes and device_operator(func) is None:
             return unchanged  # torch itself has nothing to do, as in a cast to the type that a tensor has
-        self._sync_grad_mode()
+        self.sync_grad_mode()
         node_args, node_kwargs = mapped(self._node_of, (args, kwargs))
         tracked = torch.is_grad_enabled() and any(self.facts.tracks_gradient(tensor) for tensor in tensors)
-        self.facts.note_writes(self.bodies.own_writes(writes), tracked=tracked)
         node = self.graph.call_function(func, tuple(node_args), node_kwargs)
+        self.facts.note_writes(self.bodies.own_writes(writes), node, tracked=tracked)
         self._describe(node)
         outputs = self._wrap_outputs(func, args, kwargs, result, node, narrow=narrow and not writes)
         is_detached = operator_name(func) == "detach"
@@ -350,7 +354,7 @@ class Recorder(OperatorMode):
         if self._node_facts is not None:
             node.meta.update(self._node_facts())
 
-    def _sync_grad_mode(self) -> None:
+    def sync_grad_mode(self) -> None:
         """Write `torch.no_grad()` and its like into the graph, where they change; inference never differentiates."""
         enabled = torch.is_grad_enabled()
         if self.is_training and enabled != self._grad_enabled:

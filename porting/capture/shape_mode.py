@@ -92,8 +92,8 @@ class ShapeMode(FakeTensorMode):
             with torch._C._DisablePythonDispatcher():
                 result = rule(*plain_args, **plain_kwargs)
                 return UNKNOWN if result is UNKNOWN else self._all_faced(result, faces)
-        except (_ForeignTensor, TypeError, ValueError, RuntimeError, IndexError):
-            return UNKNOWN  # torch says what is wrong, if anything is
+        except (_ForeignTensor, AttributeError, TypeError, ValueError, RuntimeError, IndexError):
+            return UNKNOWN  # torch says what is wrong, if anything is: `torch.add(2.5, x)` has a number for a tensor
 
     def _plain(self, value: Any, faces: Dict[int, torch.Tensor]) -> Any:
         """Return an argument with torch's meta tensors in it, and note in `faces` what they stand behind."""

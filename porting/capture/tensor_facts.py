@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Iterable, List, Sequence, Set
+from typing import Dict, Iterable, List, Sequence, Set
 
 import torch
 
@@ -18,7 +18,7 @@ class TensorFacts:
         self._gradient_tensors: Set[int] = set()
         self._gradient_memory: Set[int] = set()
         self._leaf_memory: Set[int] = set()
-        self._written_memory: Set[int] = set()
+        self._writes: Dict[int, List[torch.fx.Node]] = {}
         self._parameter_nodes: Set[torch.fx.Node] = set()
         self._alive: List[DeviceTensor] = []
 
@@ -43,7 +43,11 @@ class TensorFacts:
 
     def was_written(self, tensor: DeviceTensor) -> bool:
         """Tell whether an operator changed the memory of `tensor` in place."""
-        return _memory(tensor) in self._written_memory
+        return bool(self.writes_to(tensor))
+
+    def writes_to(self, tensor: DeviceTensor) -> Sequence[torch.fx.Node]:
+        """List the operators that changed the memory of `tensor` in place."""
+        return self._writes.get(_memory(tensor), ())
 
     def node_was_written(self, node: torch.fx.Node) -> bool:
         """Tell whether an operator changed the memory behind the value of `node` in place."""
@@ -59,11 +63,11 @@ class TensorFacts:
             if torch.is_grad_enabled() and _memory(tensor) in self._leaf_memory and self.tracks_gradient(tensor):
                 raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
 
-    def note_writes(self, written: Iterable[DeviceTensor], *, tracked: bool) -> None:
-        """Note in-place writes; a `tracked` one brings a gradient path into the memory."""
+    def note_writes(self, written: Iterable[DeviceTensor], by: torch.fx.Node, *, tracked: bool) -> None:
+        """Note the in-place writes of the operator `by`; a `tracked` one brings a gradient path into the memory."""
         for tensor in written:
             memory = _memory(tensor)
-            self._written_memory.add(memory)
+            self._writes.setdefault(memory, []).append(by)
             if tracked and tensor.dtype.is_floating_point:
                 self._gradient_memory.add(memory)
 

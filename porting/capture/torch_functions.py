@@ -13,12 +13,12 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.hooks import RemovableHandle
 
 from ..diagnostics import Finding, caller_place
+from ..structure import flatten_tensors
 from . import errors
 from .device_tensor import IPU, DeviceTensor, is_device
 from .dtypes import device_dtype
 from .dynamic_indices import is_dynamic, read_dynamic, write_dynamic
 from .recorder import Recorder
-from .structure import flatten_tensors
 
 __all__ = ["DeviceFunctions", "constant_from_data", "note_forced_factory"]
 
@@ -48,6 +48,9 @@ _HOST_READS: Dict[Any, str] = {
     torch.Tensor.untyped_storage: "`.untyped_storage()`",
 }
 
+# Functions that may bring a host tensor to the device.
+_MOVES = frozenset([torch.Tensor.to, torch.Tensor.type_as])
+
 _AUTOGRAD_CALLS = frozenset([torch.autograd.grad, torch.autograd.backward, torch.Tensor.backward])
 _GRADIENT_HOOKS = frozenset(
     [torch.Tensor.register_hook, torch.Tensor.register_post_accumulate_grad_hook, torch.Tensor.retain_grad]
@@ -74,6 +77,7 @@ class DeviceFunctions(TorchFunctionMode):
             torch.Tensor.cpu: lambda tensor, *_args, **_kw: self._to(tensor, "cpu"),
             torch.Tensor.cuda: lambda tensor, *_args, **_kw: self._to(tensor, "cuda"),
             torch.Tensor.type: self._type,
+            torch.Tensor.type_as: self._to,
             torch.Tensor.get_device: lambda tensor: IPU.index or 0,
             torch.Tensor.norm: _norm,
             torch.norm: _norm,
@@ -101,7 +105,7 @@ class DeviceFunctions(TorchFunctionMode):
                 _check_indices(args[1])
                 if is_dynamic(args[1]):
                     return _INDEXING[func](*args)
-        elif func is torch.Tensor.to and isinstance(subject, torch.Tensor):
+        elif func in _MOVES and isinstance(subject, torch.Tensor):
             return self._to(subject, *args[1:], **kwargs)
         _refuse_autograd(func, args)
         if func in _GRADIENT_HOOKS and isinstance(subject, DeviceTensor):

@@ -15,10 +15,11 @@ from torch.utils.checkpoint import CheckpointFunction
 from torch.utils.hooks import BackwardHook
 
 from ..diagnostics import CaptureError, caller_place
+from ..structure import flatten_tensors
+from .custom_gradients import custom_function_error, record_with_backward
 from .device_tensor import IPU, DeviceTensor, is_device
 from .errors import host_read_error
 from .recorder import Recorder
-from .structure import flatten_tensors
 from .torch_functions import constant_from_data, note_forced_factory
 
 __all__ = ["torch_patched"]
@@ -54,10 +55,10 @@ def _as_it_was(replaced: Sequence[Tuple[Any, str, Any, Any]]) -> Iterator[None]:
 
 
 def _trace_custom_functions(original: Any, recorder: Recorder) -> Any:
-    """`torch.autograd.Function.apply`: only its `forward` is recorded, the `backward` in Python would be lost.
+    """`torch.autograd.Function.apply`: `forward` is recorded, and where the capture computes it, `backward` too.
 
-    Where nothing is differentiated that changes no result, nor does it for checkpointed functions, which only compute
-    again in the backward pass. Otherwise it is refused, or the device differentiates what `forward` does.
+    Where nothing is differentiated the backward does not matter, nor does it for checkpointed functions, which only
+    compute again in the backward pass. Otherwise it is refused, or the device differentiates what `forward` does.
     """
 
     def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
@@ -67,8 +68,10 @@ def _trace_custom_functions(original: Any, recorder: Recorder) -> Any:
         if cls is CheckpointFunction:
             return args[0](*args[2:])
         is_tracked = torch.is_grad_enabled() and any(recorder.facts.tracks_gradient(tensor) for tensor in tensors)
+        if is_tracked and recorder.keeps_backward_of("custom-autograd-function"):
+            return record_with_backward(recorder, cls, args, kwargs)
         if is_tracked:
-            recorder.refuse(_custom_function_error(cls))
+            recorder.refuse(custom_function_error(cls, label="the device differentiates what its `forward` does"))
         context = FunctionCtx()
         needs_gradient = tuple(isinstance(arg, DeviceTensor) and recorder.facts.tracks_gradient(arg) for arg in args)
         context.needs_input_grad = needs_gradient if is_tracked else (False,) * len(args)  # type: ignore[attr-defined]
@@ -77,17 +80,6 @@ def _trace_custom_functions(original: Any, recorder: Recorder) -> Any:
             return cls.forward(*args, **kwargs) if has_own_context else cls.forward(context, *args, **kwargs)
 
     return classmethod(apply)
-
-
-def _custom_function_error(cls: Any) -> CaptureError:
-    return CaptureError.of(
-        "C005",
-        message=f"`{cls.__name__}` is a custom autograd function, whose `backward` a captured graph cannot hold",
-        place=caller_place(),
-        label="the device differentiates what its `forward` does",
-        help="write it with differentiable operators: `x + (rounded - x).detach()` has the value of `rounded` and the "
-        "gradient of `x`",
-    )
 
 
 def _leave_out_backward_hooks(original: Callable[..., Any], recorder: Recorder) -> Any:

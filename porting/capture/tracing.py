@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from typing import (
     Any,
     Callable,
+    Collection,
     ContextManager,
     Dict,
     FrozenSet,
@@ -27,16 +28,18 @@ from torch.jit._fuser import optimized_execution
 from torch.nn.modules import module as module_hooks
 
 from ..diagnostics import CaptureError, Finding, caller_place
+from ..host_tensors import HostTensor, host_tensors, refuse_gradient_hooks, refuse_shared_memory
 from ..lazy_modules import materialise_lazy_modules
+from ..structure import flatten_tensors, opaque_holder, rebuild
 from . import errors
 from .autocast import autocast_region
+from .constant_state import is_variable, report_lost_writes, write_copies_of_constants
 from .device_tensor import DeviceTensor
 from .dtypes import device_dtype
 from .losses import find_losses, single_final_loss, value_when_computed
-from .module_state import HostTensor, host_tensors, refuse_gradient_hooks, refuse_shared_memory, state_replaced
+from .module_state import state_replaced
 from .recorder import Recorder
 from .step_graph import StepGraph, TensorInfo
-from .structure import flatten_tensors, opaque_holder, rebuild
 from .torch_functions import DeviceFunctions
 from .torch_patches import torch_patched
 
@@ -55,6 +58,7 @@ def capture_step(
     mode: str = "training",
     prints: str = "error",
     host_features: str = "refused",
+    allowed: Collection[str] = (),
     around_forward: Optional[Callable[[], ContextManager[Any]]] = None,
     node_facts: Optional[Callable[[], Mapping[str, Any]]] = None,
     listener: Optional[Callable[[Finding], None]] = None,
@@ -70,7 +74,9 @@ def capture_step(
     `mode` is "training" (exactly one final loss is demanded) or "inference". `prints` says what printing a tensor
     does: "error" (C010), or "unavailable" as on the device. `host_features` says what becomes of what only the host
     has, custom autograd functions (C005), gradient hooks (C007) and autocast (P001): "refused", or "ignored" as on the
-    device, where they change nothing and are reported. `around_forward` makes a context that is entered for the
+    device, where they change nothing and are reported. With "computed" the backward of custom functions becomes part of
+    the graph (C005 where that has no static form), hooks are refused, and autocast is ignored; the slugs `allowed`
+    name what is ignored as well. `around_forward` makes a context that is entered for the
     run of `forward`; what `node_facts` returns when an operator is recorded is added to the `meta` of its node.
     `listener` gets each finding that is no error as soon as it arises, also where the capture fails in the end. With
     `autocast` (bfloat16) `forward` runs as under `torch.autocast` of that type and the casts are in the graph; regions
@@ -86,11 +92,12 @@ def capture_step(
     """
     if mode not in ("training", "inference"):
         raise ValueError(f"mode must be 'training' or 'inference', not {mode!r}")
-    if host_features not in ("refused", "ignored"):
-        raise ValueError(f"host_features must be 'refused' or 'ignored', not {host_features!r}")
+    if host_features not in ("refused", "ignored", "computed"):
+        raise ValueError(f"host_features must be 'refused', 'ignored' or 'computed', not {host_features!r}")
     recorder = Recorder(
         prints=prints,
         host_features=host_features,
+        allowed=allowed,
         is_training=mode == "training",
         node_facts=node_facts,
         listener=listener,
@@ -139,10 +146,9 @@ def _capture(recorder: Recorder, forward: _Forward, mode: str, around: Callable[
     recorder.bodies.refuse_open()
     refuse_shared_memory(
         state,
-        lambda host: (
-            recorder.facts.was_written(placed[id(host.tensor)]) or (mode == "training" and host.tensor.requires_grad)
-        ),
+        lambda host: _is_written(recorder, host, placed) or (mode == "training" and host.tensor.requires_grad),
     )
+    report_lost_writes(recorder, model, state, placed)
     named_inputs = [(device.node.meta["state_name"], host, device) for host, device in zip(tensors, as_placed)]
     return _finish(recorder, state, placed, named_inputs, output, loss_tensor, mode)
 
@@ -227,7 +233,8 @@ def _recording(recorder: Recorder, model: nn.Module) -> Iterator[None]:
     def enter(module: nn.Module, _args: Any) -> None:
         recorder.module_stack.append((paths.get(id(module), type(module).__name__), module))
 
-    def leave(module: nn.Module, _args: Any, _output: Any) -> None:
+    def leave(module: nn.Module, _args: Any, output: Any) -> None:
+        _note_end(paths.get(id(module), ""), output)
         # modules that were left by an exception which `forward` caught are still on top
         while recorder.module_stack and recorder.module_stack.pop()[1] is not module:
             pass
@@ -246,6 +253,13 @@ def _recording(recorder: Recorder, model: nn.Module) -> Iterator[None]:
             handle.remove()
 
 
+def _note_end(path: str, output: Any) -> None:
+    """Note in the graph which operators make the output of the module called `path`."""
+    for tensor in flatten_tensors(output) if path else ():
+        if isinstance(tensor, DeviceTensor):
+            tensor.node.meta["ends"] = (*tensor.node.meta.get("ends", ()), path)
+
+
 def _finish(
     recorder: Recorder,
     state: Sequence[HostTensor],
@@ -260,7 +274,7 @@ def _finish(
     loss_node, gradient, num_losses = _loss(recorder, mode, loss_tensor)
     results = [tensor.node for tensor in returned] + ([loss_node] if loss_node is not None else [])
     recorder.graph.output(tuple(results))
-    recorder.copy_written_constants()
+    write_copies_of_constants(recorder, state, placed)
     infos = {host.name: _host_info(host) for host in state}
     return StepGraph(
         graph=recorder.graph,
@@ -302,8 +316,11 @@ def _loss(
 def _written_names(
     recorder: Recorder, state: Sequence[HostTensor], placed: Mapping[int, DeviceTensor], kind: str
 ) -> FrozenSet[str]:
-    written = (host for host in state if host.kind == kind and recorder.facts.was_written(placed[id(host.tensor)]))
-    return frozenset(host.name for host in written)
+    return frozenset(host.name for host in state if host.kind == kind and _is_written(recorder, host, placed))
+
+
+def _is_written(recorder: Recorder, host: HostTensor, placed: Mapping[int, DeviceTensor]) -> bool:
+    return is_variable(host.tensor) and recorder.facts.was_written(placed[id(host.tensor)])
 
 
 def _host_info(host: HostTensor) -> TensorInfo:

@@ -24,7 +24,7 @@ __all__ = ["add_arguments", "run"]
 EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED = 0, 1, 130
 
 _EPILOG = """\
-TARGET is one of
+PROGRAM:FUNCTION is one of
   train.py:make          a function that gives (model, loss, batch[, optimizer[,
   package.module:make    options]]), or such a tuple, dictionary or object
   mushrooms, suite       a workload of the repository's suite, or all (--list)
@@ -49,8 +49,8 @@ holds what was measured)
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments."""
     parser.epilog, parser.formatter_class = _EPILOG, argparse.RawDescriptionHelpFormatter
-    parser.usage = "%(prog)s [options] TARGET"
-    parser.add_argument("target", nargs="?", metavar="TARGET", help="what is measured, see below")
+    parser.usage = "%(prog)s [options] PROGRAM:FUNCTION"
+    parser.add_argument("target", nargs="?", metavar="PROGRAM:FUNCTION", help="what is measured, see below")
     parser.add_argument("--list", action="store_true", dest="list_suite", help="list the suite's workloads")
     _add_choices(parser.add_argument_group("what is varied"))
     _add_measuring(parser.add_argument_group("how it is measured"))
@@ -78,7 +78,9 @@ def _add_measuring(group: Any) -> None:
     group.add_argument("--seconds", type=_positive, metavar="S", help="of a turn (default: 0.2)")
     group.add_argument("--quick", action="store_true", help="5 short rounds, and the steady state alone")
     group.add_argument("--start-up", type=count, metavar="N", help="time N fresh processes of each side as well")
-    group.add_argument("--loader", metavar="TARGET", help="dataset or DataLoader for the data path, as train.py:data")
+    group.add_argument(
+        "--loader", metavar="PROGRAM:FUNCTION", help="dataset or DataLoader for the data path, as train.py:data"
+    )
     group.add_argument("--threads", type=count, metavar="N", help="threads of torch on both sides")
     group.add_argument("--device", choices=("auto", "ipu", "sim"), help="of the port (default: auto)")
     group.add_argument(
@@ -103,7 +105,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.list_suite:
         return _list_suite()
     if arguments.target is None:
-        arguments.wrong_usage("what is to be measured? Name a TARGET, as train.py:make, or ask for the --list")
+        arguments.wrong_usage("what is to be measured? Name it, as train.py:make, or ask for the --list")
     matrix = _matrix(arguments)
     entries, findings = _entries(arguments)
     if findings:

@@ -13,7 +13,7 @@ from porting.diagnostics import Finding, render
 __all__ = ["add_arguments", "load_or_capture", "run"]
 
 _EPILOG = """\
-STEP is a file that `porting export` wrote, or a TARGET such as `train.py:make`,
+STEP is a file that `porting export` wrote, or a PROGRAM:FUNCTION such as `train.py:make`,
 which is exported and compiled in one go. The executable is kept in the cache
 folder: that of --cache, of PORTING_CACHE_DIR, or ~/.cache/porting. Training finds
 it there if the model, the batch and the options are the same.

@@ -25,7 +25,8 @@ __all__ = [
 ]
 
 _EPILOG = """\
-TARGET is `file.py:name` or `package.module:name`. The name is that of a function
+PROGRAM:FUNCTION is `file.py:name` or `package.module:name`, or a model of
+porting.models, as `gpt:gpt2_small`. The name is that of a function
 that returns (model, loss, batch), and if need be an optimizer and PortOptions;
 it gets the batch size if it has a parameter `batch_size`.
 
@@ -40,7 +41,7 @@ a session:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments."""
     parser.epilog, parser.formatter_class = _EPILOG, argparse.RawDescriptionHelpFormatter
-    parser.add_argument("target", metavar="TARGET", help="what to export, as in train.py:make")
+    parser.add_argument("target", metavar="PROGRAM:FUNCTION", help="what to export, as in train.py:make")
     parser.add_argument("-o", "--output", required=True, metavar="FILE", help="the file to write, as in model.step")
     parser.add_argument("--no-weights", action="store_true", help="leave the values of parameters and buffers out")
     add_step_arguments(parser)

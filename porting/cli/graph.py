@@ -12,7 +12,7 @@ from porting.cli.export import add_step_arguments, dump_files, write_dumps
 __all__ = ["add_arguments", "run"]
 
 _EPILOG = """\
-STEP is a file that `porting export` wrote, or a TARGET such as `train.py:make`.
+STEP is a file that `porting export` wrote, or a PROGRAM:FUNCTION such as `train.py:make`.
 
   $ porting graph train.py:make --batch 100
   # training step of train.py:make, batch 100

@@ -6,13 +6,14 @@ import argparse
 import difflib
 import importlib
 import os
+import shlex
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Mapping, NoReturn, Optional, Sequence
 
 import porting
-from porting.diagnostics import FORMATS, PortingError, render
+from porting.diagnostics import FORMATS, Finding, PortingError, render
 
 __all__ = ["VERBS", "Verb", "main"]
 
@@ -79,7 +80,9 @@ exit status: 0 done, 1 a finding stopped it, 2 wrong usage, 130 interrupted
 def main(argv: Optional[Sequence[str]] = None) -> int:
     """Run the command and return its exit code; `argv` is without the program's name."""
     words = sys.argv[1:] if argv is None else list(argv)
-    arguments, unknown = _build_parser(words).parse_known_args(words)
+    parser = _build_parser(words)
+    _refuse_unknown_verb(parser, words)
+    arguments, unknown = parser.parse_known_args(words)
     if unknown:
         _refuse_unknown(arguments.parser, unknown[0])
     try:
@@ -87,7 +90,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         sys.stdout.flush()
         return int(status)
     except PortingError as error:
-        print(render(error.finding, arguments.format), file=sys.stderr)
+        print(render(_with_command(error.finding, words), arguments.format), file=sys.stderr)
         return EXIT_FINDING
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
@@ -96,6 +99,14 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         # the interpreter flushes stdout once more when it ends: let that go nowhere instead of into the broken pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_BROKEN_PIPE
+
+
+def _with_command(finding: Finding, words: Sequence[str]) -> Finding:
+    """Repeat the command where another machine can run it: this one's torch is too old for a capture."""
+    if finding.code != "C009":
+        return finding
+    command = " ".join(shlex.quote(word) for word in ("porting", *words))
+    return replace(finding, help=(*finding.help, f"there: `{command}`"))
 
 
 def _build_parser(words: Sequence[str]) -> argparse.ArgumentParser:
@@ -128,6 +139,15 @@ def _refuse_unknown(parser: argparse.ArgumentParser, word: str) -> NoReturn:
     meant = difflib.get_close_matches(name, list(parser._option_string_actions), n=1)
     kind = "option" if name.startswith("-") else "argument"
     parser.error(f"there is no {kind} {name}" + (f"; did you mean {meant[0]}?" if meant else ""))
+
+
+def _refuse_unknown_verb(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
+    """End with the verb that was probably meant; what follows `--format` is no verb."""
+    named = [word for before, word in zip(("", *words), words) if not word.startswith("-") and before != "--format"]
+    if named and named[0] not in VERBS:
+        meant = difflib.get_close_matches(named[0], list(VERBS), n=1)
+        advice = f"did you mean {meant[0]}?" if meant else f"use one of {', '.join(VERBS)}"
+        parser.error(f"there is no verb {named[0]}: {advice}")
 
 
 def _add_format(parser: argparse.ArgumentParser, *, default: str) -> None:

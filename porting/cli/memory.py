@@ -10,7 +10,8 @@ from porting.cli.export import add_step_arguments, step_changes
 __all__ = ["add_arguments", "run"]
 
 _EPILOG = """\
-TARGET is `file.py:name` or `package.module:name`. The name is that of a function
+PROGRAM:FUNCTION is `file.py:name` or `package.module:name`, or a model of
+porting.models, as `gpt:gpt2_small`. The name is that of a function
 that returns (model, loss, batch), and if need be an optimizer and PortOptions;
 it gets the batch size if it has a parameter `batch_size`. Nothing is computed.
 
@@ -26,7 +27,7 @@ exit status: 0 when it fits or may, 1 when it does not
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments."""
     parser.epilog, parser.formatter_class = _EPILOG, argparse.RawDescriptionHelpFormatter
-    parser.add_argument("target", metavar="TARGET", help="what to look at, as in train.py:make")
+    parser.add_argument("target", metavar="PROGRAM:FUNCTION", help="what to look at, as in train.py:make")
     parser.add_argument("--ipu", default="bow", metavar="NAME", help="gc2, gc200 or bow (default: bow)")
     parser.add_argument("--recompute", metavar="A,B,...", help="modules whose outputs are kept, all else is recomputed")
     parser.add_argument("--stages", metavar="A=1,B=2,...", help="modules where stages begin, and their IPUs")

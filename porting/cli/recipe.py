@@ -72,7 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     new.add_argument("destination", metavar="NAME", type=Path)
     new.add_argument(
         "--model",
-        metavar="TARGET",
+        metavar="PROGRAM:FUNCTION",
         help="`file.py:name` or `module:name` of a function that gives (model, loss, (inputs, labels)), and if need be "
         "an optimizer",
     )
@@ -285,7 +285,7 @@ def _copy(recipe: Recipe, destination: Path) -> int:
 
 def _begin(destination: Path, target: Optional[str], batch_size: Optional[int]) -> int:
     if target is None and batch_size is not None:
-        print("porting recipe: `--batch` is for a model of yours, `--model TARGET`", file=sys.stderr)
+        print("porting recipe: `--batch` is for a model of yours, `--model PROGRAM:FUNCTION`", file=sys.stderr)
         return EXIT_USAGE
     user = None
     if target is not None:

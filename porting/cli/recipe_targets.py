@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any, Optional
 
-from porting.cli.targets import TargetOutline, load_target
+from porting.cli.targets import TargetOutline, is_reference_model, load_target
 from porting.diagnostics import ExecutableError
 from porting.recipe_chain.new_recipe import UserModel
 
@@ -21,7 +21,14 @@ def load_user_model(text: str, *, batch_size: Optional[int] = None) -> UserModel
     A function of the user's is called once, with `batch_size` if it takes one.
     ExecutableError E022 as well, for a file whose name no program can import it by.
     """
-    target, outline = load_target(text, batch_size=batch_size), TargetOutline.of(text)
+    outline = TargetOutline.of(text)
+    if is_reference_model(outline):
+        raise ExecutableError.of(
+            "E022",
+            message=f"`{text}` is a reference model, for which a recipe of your own has no file",
+            help=f"write a function that returns it with its loss and a batch: `porting.models.build({text!r})`",
+        )
+    target = load_target(text, batch_size=batch_size)
     path = Path(outline.source).resolve()
     folder, module = (path.parent, path.stem) if outline.is_file else (Path(os.getcwd()), outline.source)
     value: Any = None

@@ -1,4 +1,4 @@
-"""What commands work on: `TARGET`, a name in a file or module that stands for a model, its loss and a batch."""
+"""What commands work on: `PROGRAM:FUNCTION`, a name in a program that stands for a model, its loss and a batch."""
 
 from __future__ import annotations
 
@@ -18,14 +18,16 @@ from typing import Any, List, Mapping, NoReturn, Optional, Tuple
 import torch
 from torch import nn
 
-from porting.capture.structure import flatten_tensors, map_tensors
+from porting import models
 from porting.diagnostics import ExecutableError, Place, PortingError, is_user_file
 from porting.options import PortOptions
+from porting.structure import flatten_tensors, map_tensors
 
-__all__ = ["Target", "TargetOutline", "load_target", "load_value"]
+__all__ = ["Target", "TargetOutline", "is_reference_model", "load_target", "load_value"]
 
-_FORM = "file.py:name` or `package.module:name"
+_FORM = "file.py:name`, `package.module:name` or `family:size"
 _PARTS = ("model", "loss", "batch", "optimizer", "options")
+_REFERENCE_SAMPLES = 8
 _EXAMPLE = (
     "return `(model, loss, batch)`, where `batch` is `(input, ..., labels)`; an optimizer and `PortOptions` may follow",
     "a dictionary or an object with these names does as well",
@@ -72,7 +74,7 @@ class Target:
 
 @dataclass(frozen=True)
 class TargetOutline:
-    """A `TARGET` taken apart, before anything of it is loaded.
+    """A `PROGRAM:FUNCTION` taken apart, before anything of it is loaded.
 
     >>> TargetOutline.of("examples/train.py:make")
     TargetOutline(source='examples/train.py', attribute='make')
@@ -105,10 +107,14 @@ def load_target(text: str, *, batch_size: Optional[int] = None) -> Target:
     `batch` gets `batch_size` when it is given; the batch of any other is cut or repeated to that size. The folder of a
     file, or the present folder for a module, comes first in `sys.path`, as for a script.
 
+    `gpt:gpt2_small` is the reference model of that family and size, with its loss and random samples.
+
     Raises ExecutableError: E020 when there is no such file, module or name, E021 when the user's code fails, E022
     when it gives something else.
     """
     outline = TargetOutline.of(text)
+    if is_reference_model(outline):
+        return _reference_model(outline, text, batch_size)
     module, place = _load_module(text, outline)
     found = _look_up(module, outline, text, place)
     place = _place_of(found) or place
@@ -126,6 +132,22 @@ def load_value(text: str) -> Any:
     module, place = _load_module(text, outline)
     found = _look_up(module, outline, text, place)
     return _run_user_code(text, found) if inspect.isroutine(found) else found
+
+
+def is_reference_model(outline: TargetOutline) -> bool:
+    """Tell whether a family of `porting.models` and one of its sizes are meant.
+
+    >>> is_reference_model(TargetOutline.of("mlp:mushrooms")), is_reference_model(TargetOutline.of("mlp:make"))
+    (True, False)
+    """
+    is_family = not outline.is_file and outline.source in models.FAMILIES
+    return is_family and outline.attribute in models.load(outline.source).VARIANTS
+
+
+def _reference_model(outline: TargetOutline, text: str, batch_size: Optional[int]) -> Target:
+    family = models.load(outline.source)
+    batch = family.example_batch(family.VARIANTS[outline.attribute], batch_size=batch_size or _REFERENCE_SAMPLES)
+    return Target(family.build(outline.attribute), family.loss, batch, name=text)
 
 
 # -- loading -----------------------------------------------------------------------------------------------------------
@@ -182,8 +204,15 @@ def _refuse_missing_module(text: str, name: str) -> None:
             "E020",
             message=f"there is no module `{name}`",
             notes=f"looked for from the folder {os.getcwd()}",
-            help="name a file instead, as in `folder/train.py:make`",
+            help=(*_sizes_of_family(name), "name a file instead, as in `folder/train.py:make`"),
         )
+
+
+def _sizes_of_family(name: str) -> Tuple[str, ...]:
+    if name not in models.FAMILIES:
+        return ()
+    sizes = ", ".join(f"`{name}:{size}`" for size in models.load(name).VARIANTS)
+    return (f"the reference models of that name are {sizes}",)
 
 
 def _run_user_code(text: str, run: Any) -> Any:

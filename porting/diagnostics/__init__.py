@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from porting.diagnostics.assignments import find_assignment
 from porting.diagnostics.codes import CODES, Code, Severity, find_code
 from porting.diagnostics.errors import (
     BatchError,
@@ -14,7 +15,7 @@ from porting.diagnostics.errors import (
     UnsupportedOptimizerError,
 )
 from porting.diagnostics.findings import Finding
-from porting.diagnostics.places import Place, caller_place, frame_place, is_user_file
+from porting.diagnostics.places import Place, caller_place, frame_place, is_user_file, raising_frame
 from porting.diagnostics.rendering import FORMATS, render, render_all
 
 __all__ = [
@@ -33,9 +34,11 @@ __all__ = [
     "Severity",
     "UnsupportedOptimizerError",
     "caller_place",
+    "find_assignment",
     "find_code",
     "frame_place",
     "is_user_file",
+    "raising_frame",
     "render",
     "render_all",
 ]

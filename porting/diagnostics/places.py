@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Optional, Tuple
 
-__all__ = ["Place", "caller_place", "frame_place", "is_user_file"]
+__all__ = ["Place", "caller_place", "frame_place", "is_user_file", "raising_frame"]
 
 
 @dataclass(frozen=True)
@@ -53,15 +53,28 @@ def caller_place(skip_internal: bool = True) -> Optional[Place]:
 
 def frame_place(frame: FrameType) -> Place:
     """Say which span of source a frame is executing; columns need Python 3.11."""
-    file = frame.f_code.co_filename
-    if not hasattr(frame.f_code, "co_positions"):
-        return Place(file, frame.f_lineno)
-    span = next(itertools.islice(frame.f_code.co_positions(), frame.f_lasti // 2, None), (None,) * 4)
-    line, end_line, start_byte, end_byte = span
-    if line is None or end_line is None or start_byte is None or end_byte is None:
-        return Place(file, frame.f_lineno)
-    column = _column(frame, line=line, byte=start_byte)
-    return Place(file, line, column, end_line, _column(frame, line=end_line, byte=end_byte))
+    return _place_in(frame, instruction=frame.f_lasti, line=frame.f_lineno)
+
+
+def raising_frame(error: BaseException) -> Optional[Tuple[FrameType, Place]]:
+    """Find the innermost frame of the user's that `error` came through, and its place; None when there is none.
+
+    >>> try:
+    ...     sorted([1, None])
+    ... except TypeError as error:
+    ...     raising_frame(error)[1].line
+    2
+    """
+    found, library_folders = None, _library_folders()
+    step = error.__traceback__
+    while step is not None:
+        if _is_user_frame(step.tb_frame, library_folders):
+            found = step
+        step = step.tb_next
+    if found is None:
+        return None
+    # a frame may have gone on since, to its `finally`
+    return found.tb_frame, _place_in(found.tb_frame, instruction=found.tb_lasti, line=found.tb_lineno)
 
 
 def is_user_file(file: str) -> bool:
@@ -117,6 +130,18 @@ def _is_user_file(file: str, library_folders: Tuple[Optional[str], ...]) -> bool
 
 def _is_inside(path: str, folder: str) -> bool:
     return path.startswith(folder + os.sep)
+
+
+def _place_in(frame: FrameType, *, instruction: int, line: int) -> Place:
+    code = frame.f_code
+    if not hasattr(code, "co_positions"):
+        return Place(code.co_filename, line)
+    span = next(itertools.islice(code.co_positions(), instruction // 2, None), (None,) * 4)
+    first_line, end_line, start_byte, end_byte = span
+    if first_line is None or end_line is None or start_byte is None or end_byte is None:
+        return Place(code.co_filename, line)
+    column = _column(frame, line=first_line, byte=start_byte)
+    return Place(code.co_filename, first_line, column, end_line, _column(frame, line=end_line, byte=end_byte))
 
 
 def _column(frame: FrameType, *, line: int, byte: int) -> int:

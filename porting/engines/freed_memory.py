@@ -3,6 +3,8 @@
 The C library of Linux gives large blocks back to the system when they are freed. The next step gets them as new pages,
 which the system clears and maps one by one: 5 to 20 % of the time of ordinary training steps. A device does not give
 its memory back between steps either.
+
+A program that computes values again asks for the opposite: less memory, more time. What it frees goes back at once.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import os
 import sys
 from typing import Any
 
-__all__ = ["keep_freed_memory", "return_freed_memory"]
+__all__ = ["give_back_what_is_freed", "keep_freed_memory", "return_freed_memory"]
 
 # of malloc.h
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
@@ -21,18 +23,35 @@ _NEVER_TRIM = -1
 _CHOICES = frozenset(["MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_MMAP_MAX_", "MALLOC_TOP_PAD_"])
 # The most that the C library takes: larger blocks come from the system one by one, whatever is asked for.
 _LARGEST_KEPT = 32 << 20
+# Where the C library begins. It moves both up as blocks are freed, unless it is told a number.
+_GIVEN_BACK = 128 << 10
+
+# Whether a program of this process saves memory: that holds to its end, for the heap is everybody's.
+_saves_memory = False
 
 
 def keep_freed_memory() -> bool:
     """Tell the C library to keep what is freed; return whether it does.
 
-    It is left alone where the user has told it when to give memory back, and where it is not that of GNU. A second call
-    changes nothing.
+    It is left alone where the user has told it when to give memory back, where a program of this process recomputes,
+    and where it is not that of GNU. A second call changes nothing.
     """
-    library = None if _has_user_chosen() else _c_library()
-    if library is None:
-        return False
-    return bool(library.mallopt(_M_MMAP_THRESHOLD, _LARGEST_KEPT) and library.mallopt(_M_TRIM_THRESHOLD, _NEVER_TRIM))
+    return not _saves_memory and _set_thresholds(mmap=_LARGEST_KEPT, trim=_NEVER_TRIM)
+
+
+def give_back_what_is_freed() -> bool:
+    """Tell the C library to give large blocks back when they are freed, to the end of the process.
+
+    Returns whether it does; it is left alone where the user has told it something. A hole in its heap is lost to the
+    next block of the same size: tensors begin at multiples of 64 bytes, and the library looks for a hole in which any
+    beginning would do. A program that frees values early would make the heap larger by that, not smaller.
+    """
+    global _saves_memory
+    _saves_memory = True
+    is_done = _set_thresholds(mmap=_GIVEN_BACK, trim=_GIVEN_BACK)
+    if is_done:
+        return_freed_memory()  # what was kept until now
+    return is_done
 
 
 def return_freed_memory() -> None:
@@ -40,6 +59,13 @@ def return_freed_memory() -> None:
     library = _c_library()
     if library is not None:
         library.malloc_trim(0)
+
+
+def _set_thresholds(*, mmap: int, trim: int) -> bool:
+    library = None if _has_user_chosen() else _c_library()
+    return library is not None and bool(
+        library.mallopt(_M_MMAP_THRESHOLD, mmap) and library.mallopt(_M_TRIM_THRESHOLD, trim)
+    )
 
 
 def _has_user_chosen() -> bool:

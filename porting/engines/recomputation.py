@@ -24,7 +24,7 @@ from ..diagnostics import ExecutableError
 from .recomputation_plans import MEGABYTE, Plan, plan_chen, plan_everything, plan_lower_sets
 from .value_units import UnitGraph, statistics_written_by
 
-__all__ = ["POLICIES", "ComputationOrder", "order_computation", "run_segment"]
+__all__ = ["POLICIES", "ComputationOrder", "order_computation", "recomputes", "run_segment"]
 
 POLICIES: Mapping[str, str] = MappingProxyType(
     {
@@ -87,6 +87,11 @@ def order_computation(graph: StepGraph, order: ComputationOrder) -> StepGraph:
     units = UnitGraph.of(graph)
     plan = _plan(units, order)
     return _with_segments(graph, units, plan)
+
+
+def recomputes(graph: StepGraph) -> bool:
+    """Tell whether the backward pass of `graph` computes anything again."""
+    return any(node.target is run_segment for node in graph.graph.nodes)
 
 
 def run_segment(body: Callable[..., Sequence[Any]], statistics: Sequence[int], *arguments: Any) -> Sequence[Any]:

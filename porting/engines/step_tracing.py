@@ -12,6 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from ..capture import StepGraph
+from ..capture.custom_gradients import run_custom_gradient
 from ..capture.device_operators import device_operator
 from ..capture.graph_flow import is_random, output_nodes
 from ..capture.subgraphs import Body, bodies_of, run_cond, run_for_loop
@@ -79,10 +80,21 @@ def _hindrance(node: torch.fx.Node) -> str:
         if not all(map(_may_run_in_vain, branches)):
             return "a branch has an operator that may run only if the branch is taken"
         return ""
-    if target in (operator.getitem, torch._C._set_grad_enabled, run_for_loop, run_segment, strided_group_norm):
+    if target in _TRACEABLE:
         return ""
     return f"`{name}` calls the host"
 
+
+_TRACEABLE = frozenset(
+    [
+        operator.getitem,
+        torch._C._set_grad_enabled,
+        run_custom_gradient,
+        run_for_loop,
+        run_segment,
+        strided_group_norm,
+    ]
+)
 
 # Their values can be such that they fail.
 _MAY_FAIL = ("index", "embedding", "gather", "scatter", "take", "select", "nll_loss", "one_hot", "cholesky", "inv")

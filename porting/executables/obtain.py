@@ -27,10 +27,11 @@ from ..engines.engine_findings import (
     parity_finding,
 )
 from ..engines.executable import BuildRequest, Executable, Variant, is_compiling
-from ..engines.freed_memory import keep_freed_memory, return_freed_memory
+from ..engines.freed_memory import give_back_what_is_freed, keep_freed_memory, return_freed_memory
 from ..engines.memory_format import laid_out
 from ..engines.parity import Trial, compare_with_replay
 from ..engines.programs import NotCompilable
+from ..engines.recomputation import recomputes
 from ..engines.replay import build_replay
 from ..engines.tuner import tune
 from ..engines.tuning_report import TuningLimits, TuningReport
@@ -95,7 +96,7 @@ def obtain_executable(
     Raises OptionError P004 for an unknown engine, and KeyboardInterrupt; everything else ends in replay.
     """
     require_engine(engine)
-    keep_freed_memory()
+    (give_back_what_is_freed if recomputes(graph) else keep_freed_memory)()
     return _Search(graph, request, engine, cache_dir, make_trial, limits, model, report).run()
 
 

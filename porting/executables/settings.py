@@ -22,12 +22,16 @@ _UNITS = "kmgt"
 
 
 def cache_folder(given: Union[str, os.PathLike[str], None] = None) -> Path:
-    """Return the cache folder: the one given, else the one of PORTING_CACHE_DIR, else `~/.cache/porting`.
+    """Return the cache folder: the one given, else the one of PORTING_CACHE_DIR, else `porting` in the user's caches.
+
+    These are in XDG_CACHE_HOME, which an absolute path sets, or else in `~/.cache`.
 
     >>> cache_folder("somewhere").name
     'somewhere'
     """
-    wanted = given if given is not None else os.environ.get(_FOLDER_VARIABLE) or Path("~", ".cache", "porting")
+    caches = os.environ.get("XDG_CACHE_HOME", "")
+    usual = Path(caches if os.path.isabs(caches) else "~/.cache", "porting")
+    wanted = given if given is not None else os.environ.get(_FOLDER_VARIABLE) or usual
     return Path(os.path.expanduser(os.fspath(wanted)))
 
 

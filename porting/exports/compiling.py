@@ -72,7 +72,7 @@ def require_batch(step: ExportedStep, *, path: Any = None, **wanted: Optional[in
         "E025",
         message=f"the step was exported for {step.batch}, and not for {asked}",
         notes=f"shapes are part of the graph: {step.batch.arguments}",
-        help=f"export it again: `porting export {step.target or 'TARGET'} {words} -o {path or 'FILE'}`",
+        help=f"export it again: `porting export {step.target or 'PROGRAM:FUNCTION'} {words} -o {path or 'FILE'}`",
     )
 
 
@@ -84,7 +84,7 @@ def require_settings(step: ExportedStep, **wanted: Optional[str]) -> None:
             raise ExecutableError.of(
                 "E025",
                 message=f"the step was exported for {name} {exported[name]}, and not for {value}",
-                help=f"export it again: `porting export {step.target or 'TARGET'} --{name} {value} ...`",
+                help=f"export it again: `porting export {step.target or 'PROGRAM:FUNCTION'} --{name} {value} ...`",
             )
 
 

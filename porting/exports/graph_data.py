@@ -16,6 +16,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from ..capture import StepGraph, TensorInfo
+from ..capture.custom_gradients import run_custom_gradient
 from ..capture.subgraphs import Body, run_cond, run_for_loop
 from ..diagnostics import ExecutableError, Finding, Place
 from ..engines.recomputation import run_segment
@@ -29,6 +30,7 @@ _FUNCTIONS: Mapping[str, Callable[..., Any]] = MappingProxyType(
         "set_grad_enabled": torch._C._set_grad_enabled,
         "run_for_loop": run_for_loop,
         "run_cond": run_cond,
+        "run_custom_gradient": run_custom_gradient,
         "run_segment": run_segment,
         "strided_group_norm": strided_group_norm,
     }

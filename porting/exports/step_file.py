@@ -86,7 +86,7 @@ def damaged(path: Path, fault: str, cause: Optional[BaseException] = None) -> Ex
     error = ExecutableError.of(
         "E023",
         message=f"`{os.fspath(path)}` cannot be read: {fault}",
-        help="export the step again: `porting export TARGET -o FILE`",
+        help="export the step again: `porting export PROGRAM:FUNCTION -o FILE`",
     )
     error.__cause__ = cause
     return error

@@ -12,12 +12,17 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, List, Mapping, cast
 
+from porting.aliases import stand_for
+
 if TYPE_CHECKING:
     from torch import nn
 
     from .cnn import make_cnn
     from .family import Family
     from .mlp import make_mlp
+
+if __name__ == "models":  # by the link at the top of a clone
+    stand_for(__name__, "porting.models")
 
 __all__ = ["FAMILIES", "Family", "build", "load", "make_cnn", "make_mlp"]
 

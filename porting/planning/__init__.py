@@ -27,4 +27,5 @@ def __getattr__(name: str) -> Any:
     """Load a public name's module on first use."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    importlib.import_module("porting.capture")  # says so first where torch is too old for it
     return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)

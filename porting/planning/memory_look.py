@@ -19,9 +19,9 @@ from .remedies import Remedy, remedies_for
 from .step_memory import StepMemory
 from .step_walk import look_at_step
 
-__all__ = ["MemoryReport", "memory_report"]
+__all__ = ["FITS", "MemoryReport", "bytes_per_weight", "layout_of", "memory_report"]
 
-_FITS, _TIGHT = 0.85, 0.97
+FITS, _TIGHT = 0.85, 0.97
 _UNCERTAINTY = 0.15
 _MEBI = 1 << 20
 _WITH_TWO_MOMENTS = ("Adam", "AdamW", "LAMB")
@@ -81,7 +81,7 @@ class MemoryReport:
     @property
     def verdict(self) -> str:
         """Say "fits" below 85 % of the memory, "tight" up to 97 %, where only trying tells, else "does not fit"."""
-        if self.share < _FITS:
+        if self.share < FITS:
             return "fits"
         return "tight" if self.share <= _TIGHT else "does not fit"
 
@@ -170,12 +170,12 @@ def memory_report(ported: Any, batch: Any, *, target: str = DEFAULT, mode: str =
     forward = wrapped if is_training else wrapped.for_inference()
     materialise_lazy_modules(forward, args, kwargs)
     step = look_at_step(parts.model, forward, args, kwargs, options, mode=mode)
-    layout = _layout(step, options, parts.optimizer, found)
+    layout = layout_of(step, options, parts.optimizer, found)
     return MemoryReport(
         target=found,
         micro_batch=step.micro_batch,
         ipus=ipu_memories(step, layout),
-        remedies=remedies_for(step, layout, options, limit=int(_FITS * found.memory_bytes)),
+        remedies=remedies_for(step, layout, options, limit=int(FITS * found.memory_bytes)),
         options=options,
     )
 
@@ -207,7 +207,8 @@ def _micro_batch(batch: Any, num_parts: int, micro_batch: int) -> Tuple[Sequence
     return micro[0], micro[1]
 
 
-def _layout(step: StepMemory, options: PortOptions, optimizer: Any, target: Target) -> Layout:
+def layout_of(step: StepMemory, options: PortOptions, optimizer: Any, target: Target) -> Layout:
+    """Say what of the options, the optimizer and the target has to do with the memory of `step`."""
     begins: List[int] = []
     for number in range(len(options.stage_ipus)):
         default = begins[-1] if begins else 0
@@ -224,6 +225,11 @@ def _layout(step: StepMemory, options: PortOptions, optimizer: Any, target: Targ
         accumulator_bytes=_width(optimizer, "accum_type"),
         capacity=target.memory_bytes,
     )
+
+
+def bytes_per_weight(optimizer: Any) -> int:
+    """Return the bytes of the accumulated gradient and of the optimizer's state of one weight."""
+    return _width(optimizer, "accum_type") + _state_bytes(optimizer)
 
 
 def _state_bytes(optimizer: Any) -> int:

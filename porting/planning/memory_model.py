@@ -30,7 +30,7 @@ from typing import Dict, List, Sequence, Tuple
 from ..capture import TensorInfo
 from .step_memory import Operation, StepMemory, Value, bytes_on_device
 
-__all__ = ["Layout", "StageMemory", "ipu_memories", "stage_memories"]
+__all__ = ["Layout", "StageMemory", "code_bytes_of", "ipu_memories", "stage_memories"]
 
 _CODE_BYTES = 55_000_000
 _CODE_BYTES_PER_LAYER = 1_700_000
@@ -131,8 +131,13 @@ def _stage(step: StepMemory, layout: Layout, number: int, first: int, end: int) 
         recomputed_bytes=recomputed,
         temporary_bytes=_temporaries(step, layout, first, end, trained),
         input_bytes=int(inputs * layout.scale),
-        code_bytes=int(_CODE_BYTES + _CODE_BYTES_PER_LAYER * num_products / _PRODUCTS_PER_LAYER),
+        code_bytes=code_bytes_of(num_products),
     )
+
+
+def code_bytes_of(num_products: int) -> int:
+    """Return the bytes of the code on an IPU that runs so many products of matrices."""
+    return int(_CODE_BYTES + _CODE_BYTES_PER_LAYER * num_products / _PRODUCTS_PER_LAYER)
 
 
 def _together(one: StageMemory, other: StageMemory) -> StageMemory:

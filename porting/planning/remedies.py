@@ -14,7 +14,7 @@ from ..options import PortOptions
 from .memory_model import Layout, ipu_memories
 from .step_memory import StepMemory
 
-__all__ = ["Remedy", "remedies_for"]
+__all__ = ["Remedy", "first_remedy", "remedies_for"]
 
 _PIPELINES = (2, 4, 8, 16)
 _MOST_BOUNDARIES = 48
@@ -45,30 +45,42 @@ class _Change(NamedTuple):
     apply: Callable[[Layout], Layout]
 
 
+_Propose = Callable[[StepMemory, Layout, PortOptions, int], Optional[_Change]]
+
+
 def remedies_for(step: StepMemory, layout: Layout, options: PortOptions, *, limit: int) -> Tuple[Remedy, ...]:
     """Return the remedies that there are for a step whose fullest IPU may hold `limit` bytes.
 
     Each is chosen on top of those before it; the pipeline is the shortest with which it fits, or else the longest.
     """
-    found: List[Remedy] = []
+    return tuple(_remedies(step, layout, options, limit))
+
+
+def first_remedy(step: StepMemory, layout: Layout, options: PortOptions, *, limit: int) -> Tuple[Remedy, ...]:
+    """Return the first of the remedies that brings at least 5 % by itself; none where none of the cheap ones does."""
+    enough = _WORTH_IT * _fullest(step, layout)
+    cheap = _remedies(step, layout, options, limit, proposals=(_smaller_micro_batch, _half_precision))
+    return tuple(itertools.islice((remedy for remedy in cheap if remedy.alone_bytes < enough), 1))
+
+
+def _remedies(
+    step: StepMemory, layout: Layout, options: PortOptions, limit: int, *, proposals: Sequence[_Propose] = ()
+) -> Iterator[Remedy]:
     together = layout
-    for propose in (_smaller_micro_batch, _half_precision, _recomputation, _pipeline, _state_off_chip):
+    for propose in proposals or (_smaller_micro_batch, _half_precision, _recomputation, _pipeline, _state_off_chip):
         change = propose(step, together, options, limit)
         if change is None:
             continue
         together = change.apply(together)
         alone = change.apply(layout)
-        found.append(
-            Remedy(
-                name=change.name,
-                change=change.words,
-                alone_bytes=_fullest(step, alone),
-                together_bytes=_fullest(step, together),
-                num_ipus=together.num_ipus,
-                options=change.options,
-            )
+        yield Remedy(
+            name=change.name,
+            change=change.words,
+            alone_bytes=_fullest(step, alone),
+            together_bytes=_fullest(step, together),
+            num_ipus=together.num_ipus,
+            options=change.options,
         )
-    return tuple(found)
 
 
 def _fullest(step: StepMemory, layout: Layout) -> int:

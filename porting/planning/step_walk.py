@@ -17,7 +17,6 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._pytree import tree_leaves, tree_map
 
 from ..capture import StepGraph, TensorInfo, capture_step
-from ..capture.device_tensor import DeviceTensor
 from ..capture.subgraphs import Body
 from ..diagnostics import PortingError, caller_place
 from ..engines.direct_calls import direct_call
@@ -27,7 +26,7 @@ from ..simulator._graph.values_for_backward import keep_values_for_backward
 from ..simulator._tracing_state import tracing
 from .step_memory import Operation, StepMemory, Value, bytes_on_device
 
-__all__ = ["look_at_step"]
+__all__ = ["look_at_step", "walk_step"]
 
 _PRODUCTS = frozenset(
     "linear matmul mm addmm bmm baddbmm einsum conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d "
@@ -54,8 +53,18 @@ def look_at_step(
     classes = {name: type(module).__name__ for name, module in model.named_modules()}
     called = {name: classes[name] for name in dict.fromkeys(calls)}
     once = tuple(name for name in called if calls.count(name) == 1)
+    return walk_step(graph, _rows(args, kwargs), called=called, called_once=once)
+
+
+def walk_step(
+    graph: StepGraph, micro_batch: int, *, called: Optional[Mapping[str, str]] = None, called_once: Tuple[str, ...] = ()
+) -> StepMemory:
+    """See what the captured step `graph` of `micro_batch` rows leaves in memory.
+
+    `called` and `called_once` are the modules, for who is to propose where stages begin. Raises PortingError M002.
+    """
     try:
-        return _Walk(keep_values_for_backward(graph)).run(_rows(args, kwargs), called, once)
+        return _Walk(keep_values_for_backward(graph)).run(micro_batch, called or {}, called_once)
     except (RuntimeError, NotImplementedError, TypeError, ValueError) as error:
         raise PortingError.of(
             "M002",
@@ -76,14 +85,13 @@ def _captured(
     calls: List[str],
     mode: str,
 ) -> StepGraph:
-    """Capture with notes of which stage each operator is in, what modules return, and which are called."""
+    """Capture with notes of which stage each operator is in, and which modules are called."""
     place = {"stage": 0}
     modules = dict(model.named_modules(remove_duplicate=False))
     with ExitStack() as undone:
         for name, module in model.named_modules():
             if name:
                 undone.callback(module.register_forward_pre_hook(_noting(name, calls)).remove)
-                undone.callback(module.register_forward_hook(_noting_output(name)).remove)
         for number, name in _stage_begins(options):
             undone.callback(modules[name].register_forward_pre_hook(_beginning(place, number)).remove)
         with _modes(model, forward, mode):
@@ -119,15 +127,6 @@ def _beginning(place: Dict[str, int], number: int) -> Any:
         place["stage"] = number
 
     return begin
-
-
-def _noting_output(name: str) -> Any:
-    def note(_module: nn.Module, _args: Any, output: Any) -> None:
-        for tensor in tree_leaves(output):
-            if isinstance(tensor, DeviceTensor):
-                tensor.node.meta["ends"] = (*tensor.node.meta.get("ends", ()), name)
-
-    return note
 
 
 @contextmanager

@@ -1,1 +1,8 @@
 """Step-by-step ports that run: each recipe is a folder, each of its steps a few changed lines of the one before."""
+
+from __future__ import annotations
+
+from porting.aliases import stand_for
+
+if __name__ == "recipes":  # by the link at the top of a clone
+    stand_for(__name__, "porting.recipes")

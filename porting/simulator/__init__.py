@@ -24,8 +24,7 @@ from ._execution.model_wrapping import inferenceModel, load, trainingModel
 from ._import_effects import apply_import_effects, registerGeometricCustomArgParsers
 from ._logging import logger, setLogLevel
 from ._poplar_executor import PoplarExecutor
-from ._printing import module_repr
-from ._printing import print_module as print  # noqa: F401 - shadows the built-in function here, as in PopTorch
+from ._printing import module_repr, print  # shadows the built-in function, as in PopTorch
 from ._scopes.blocks import BeginBlock, Block, BlockFunction, BlockId, LegacyBeginBlockFn, removeBlocks
 from ._scopes.multi_conv import MultiConv
 from ._scopes.name_scopes import Attribute, NameScope
@@ -163,6 +162,7 @@ __all__ = [
     "optim",
     "options",
     "poptorch_core",
+    "print",
     "profiling",
     "recomputationCheckpoint",
     "reconstructTensorStructure",

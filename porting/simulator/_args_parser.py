@@ -9,7 +9,7 @@ from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Se
 
 import torch
 
-from ..capture import flatten_tensors, outline, rebuild
+from ..structure import flatten_tensors, outline, rebuild
 from .errors import createPoptorchError
 
 __all__ = ["ArgsParser", "BoundArguments", "CompiledSignature", "contains_dict"]
@@ -56,7 +56,12 @@ class ArgsParser:
     """Binds arguments to the parameters of a `forward`, with PopTorch's messages for what does not fit."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        """Read the signature of `function`, or of a model's `forward`; one without a signature takes anything."""
+        """Read the signature of `function`, or of a model's `forward`; one without a signature takes anything.
+
+        Raises TypeError for what can not be called.
+        """
+        if not callable(function):
+            raise TypeError(f"Expected a torch.nn.Module or a callable but got {type(function)}")
         try:
             signature = inspect.signature(getattr(function, "forward", function))
             self._parameters = list(signature.parameters.values())
@@ -97,12 +102,13 @@ class ArgsParser:
                 self._bind_one(parameter, remaining, left, bound)
         return bound
 
-    @staticmethod
     def _bind_one(
-        parameter: inspect.Parameter, remaining: List[Any], left: Dict[str, Any], bound: BoundArguments
+        self, parameter: inspect.Parameter, remaining: List[Any], left: Dict[str, Any], bound: BoundArguments
     ) -> None:
-        by_keyword = parameter.kind == parameter.KEYWORD_ONLY
-        if remaining and not by_keyword:
+        is_keyword_only = parameter.kind == parameter.KEYWORD_ONLY
+        # PopTorch passes by name only what follows `*args`: a `forward` with a bare `*` gets more than it takes.
+        by_keyword = is_keyword_only and self._has_args
+        if remaining and not is_keyword_only:
             value = remaining.pop(0)
             if parameter.name in left:
                 raise AssertionError(f"Parameter {parameter.name} was passed more than once")

@@ -56,12 +56,19 @@ def poptorchAtExit() -> None:
 
 
 def registerGeometricCustomArgParsers() -> None:
-    """Let ``poptorch_geometric``, where it is installed, register its types as arguments of models."""
+    """Let ``poptorch_geometric``, where it is installed, register its types as arguments of models.
+
+    Where it is installed and cannot be imported, that is logged: most programs do without it.
+    """
     try:
         types = importlib.import_module("poptorch_geometric.types")
-    except ModuleNotFoundError as error:
-        if error.name is None or not error.name.startswith("poptorch_geometric"):
-            raise
+    except ImportError as error:
+        is_installed = not isinstance(error, ModuleNotFoundError) or error.name != "poptorch_geometric"
+        logger.log(
+            logging.WARNING if is_installed else logging.DEBUG,
+            "The types of poptorch_geometric are not registered as arguments of models: %s",
+            error,
+        )
         return
     types.registerCustomArgParsers()
 

@@ -19,18 +19,10 @@ from porting.simulator.options import Options
 __all__ = ["GroupSettings", "OptimizerAttrTracker", "convertOptimizerToDict", "device_groups", "optimizer_type"]
 
 
-class _OptimizerType(enum.IntEnum):
-    """The device's optimizers: SGD1 keeps gradient and velocity in one tensor, SGD2 apart."""
-
-    SGD1 = 0
-    SGD2 = 1
-    ADAM = 2
-    ADAMW = 3
-    ADAMW_NO_BIAS = 4
-    RMSPROP = 5
-    RMSPROP_CENTERED = 6
-    LAMB = 7
-    LAMB_NO_BIAS = 8
+# The device's optimizers, numbered from 0. SGD1 keeps gradient and velocity in one tensor, SGD2 apart.
+_OptimizerType = enum.IntEnum(
+    "_OptimizerType", "SGD1 SGD2 ADAM ADAMW ADAMW_NO_BIAS RMSPROP RMSPROP_CENTERED LAMB LAMB_NO_BIAS", start=0
+)
 
 
 @dataclass(frozen=True)
@@ -75,8 +67,8 @@ class OptimizerAttrTracker:
         """Record the names of the first optimizer; log those of a later one that were never seen."""
         is_first = not self._known
         found = [("default group variable", set(optimizer.defaults))]
-        found += [(f"group {i} attribute", set(group) - {"params"}) for i, group in enumerate(optimizer.param_groups)]
         found += [("optimizer attribute", set(optimizer.__dict__) - _NOT_ATTRIBUTES)]
+        found += [(f"group {i} attribute", set(group) - {"params"}) for i, group in enumerate(optimizer.param_groups)]
         if is_first:
             for where, names in found:
                 self._known.setdefault(_kind_of_name(where), set()).update(names, _POPTORCH_NAMES)
@@ -128,9 +120,9 @@ def convertOptimizerToDict(
     switches ``options`` to the running mean, which is a `ValueError` once the model is compiled. Names and settings
     that the device ignores are logged once per ``attr_tracker``.
     """
+    _warn_of_subclass(optimizer, attr_tracker)
     kind = optimizer_type(optimizer)
     attr_tracker.check(optimizer, kind.name)
-    _warn_of_subclass(optimizer, attr_tracker)
     _warn_of_ignored_settings(optimizer, kind, attr_tracker)
     is_loss_scaling_automatic = bool(options._Popart.options.get("automaticLossScalingSettings.enabled"))
     if is_loss_scaling_automatic and isinstance(optimizer, optim.Optimizer):
@@ -148,10 +140,7 @@ def convertOptimizerToDict(
 
 
 def device_groups(optimizer: torch.optim.Optimizer) -> List[GroupSettings]:
-    """Return what the device's arithmetic needs of each parameter group, read anew and not checked.
-
-    Learning rates and other settings may be tensors of one element.
-    """
+    """Return what the device's arithmetic needs of each parameter group, read anew and not checked."""
     kind = optimizer_type(optimizer)
     own = optimizer.__dict__
     first_order_type = own.get("velocity_accum_type") or own.get("first_order_momentum_accum_type") or torch.float32
@@ -242,7 +231,9 @@ def _group_settings(
             if value:
                 raise ValueError("Only non-amsgrad Adam/AdamW optimizers are supported.")
         elif name == "betas":
-            require(isinstance(value, tuple) and len(value) == 2, f"Expected a pair for betas but got {value!r}")
+            require(
+                isinstance(value, tuple) and len(value) == 2, f"Expected a pair for betas but got {value!r} instead"
+            )
             is_constant = _is_constant(optimizer, kind, name, value)
             settings["beta1"] = (_number("betas", value[0]), is_constant)
             settings["beta2"] = (_number("betas", value[1]), is_constant)
@@ -253,9 +244,8 @@ def _group_settings(
 
 
 def _number(name: str, value: Any) -> float:
-    if isinstance(value, torch.Tensor) and value.numel() == 1:
-        return float(value)
-    require(isinstance(value, numbers.Real), f"Expected a number for {name} but got {value!r}")
+    # A tensor is none, not even one of a single element: the settings are compiled into the program.
+    require(isinstance(value, numbers.Real), f"Expected a number for {name} but got {value!r} instead")
     return value if isinstance(value, (int, float)) else float(value)
 
 

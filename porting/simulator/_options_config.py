@@ -39,14 +39,14 @@ def apply_json(options: Any, text: str) -> None:
     """Call each accessor of a JSON object with its value.
 
     An accessor is a dotted path such as ``Training.gradientAccumulation``. The items of a list become positional
-    arguments. A string ``OutputMode.All`` that names a member of an enumeration becomes that member.
+    arguments. A string ``OutputMode.All`` that is no item and names a member of an enumeration becomes that member.
     """
     for path, value in json.loads(text).items():
         setter = options
         for name in path.split("."):
             setter = getattr(setter, name)
-        arguments = value if isinstance(value, list) else [value]
-        setter(*(_enum_member_or_same(argument) for argument in arguments))
+        # PopTorch takes the items of a list as they are: a member's name among them stays a string.
+        setter(*(value if isinstance(value, list) else [_enum_member_or_same(value)]))
 
 
 def _describe_syntax_error(error: SyntaxError, lines: List[str], filename: str) -> str:

@@ -89,7 +89,6 @@ class _JitOptions(OptionsDict):
 
     def traceModel(self, trace_model: bool) -> _JitOptions:
         """Do nothing but warn; `ValueError` for True, which is no longer possible."""
-        self.checkIsFrozen()
         logger.warning(
             "[Deprecated] Do not call options.Jit.traceModel(): the option has no effect and will be removed"
         )
@@ -107,7 +106,6 @@ class _PrecisionOptions(OptionsDict):
 
     def halfFloatCasting(self, half_float_casting: HalfFloatCastingBehavior) -> _PrecisionOptions:
         """Do nothing but warn: deprecated."""
-        self.checkIsFrozen()
         logger.warning(
             "[Deprecated] Do not call options.Precision.halfFloatCasting(%s): the option is ignored, mixed operands "
             "are promoted as PyTorch does",
@@ -117,7 +115,6 @@ class _PrecisionOptions(OptionsDict):
 
     def runningStatisticsAlwaysFloat(self, value: bool) -> _PrecisionOptions:
         """Do nothing but warn: deprecated; `ValueError` unless a bool is passed."""
-        self.checkIsFrozen()
         if not isinstance(value, bool):
             raise ValueError("runningStatisticsAlwaysFloat needs to be set to a bool")
         logger.warning(
@@ -237,11 +234,9 @@ class TensorLocationSettings(OptionsDict):
 
     >>> TensorLocationSettings().useOnChipStorage(False).toDict()
     {'onChip': 0}
+    >>> TensorLocationSettings(onChip=1).toDict()
+    {'onChip': 1}
     """
-
-    def __init__(self) -> None:
-        """Leave everything to the compiler."""
-        super().__init__()
 
     def minElementsForOffChip(self, min_elements: int) -> TensorLocationSettings:
         """Keep tensors with fewer elements on the chip in any case."""

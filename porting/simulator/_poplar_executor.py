@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import datetime
 import os
+import sys
 import threading
 import weakref
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Callable, Dict, List, Optional, Sequence
 
 import torch
 from torch import nn
@@ -35,6 +36,7 @@ from ._graph.graph_views import anchored_tensor, popart_ir, tensor_names_of
 from ._logging import logger
 from ._optimizer.device_optimizer import DeviceOptimizer, parameter_names
 from ._printing import module_repr
+from ._tracing_state import _OverwriteContextManager
 from ._weights.host_weights import wrap_model
 from ._weights.replica_parameters import PerReplicaParams
 from ._weights.weight_owners import Owner, owned_class
@@ -49,7 +51,7 @@ from ._weights.weight_transfer import (
 from .errors import createPoptorchError
 from .options import Options
 
-__all__ = ["PoplarExecutor"]
+__all__ = ["PoplarExecutor", "_OverwriteContextManager"]
 
 
 _PROFILED = ("copyWeightsToHost", "copyWeightsToDevice", "setOptimizer", "compile", "destroy")
@@ -279,8 +281,10 @@ class PoplarExecutor:
         with self._lock:
             destroy(self)
 
-    def __del__(self) -> None:
-        leave_weights_behind(self)
+    def __del__(self, _interpreter_ends: Callable[[], bool] = sys.is_finalizing) -> None:
+        # the names of modules may be gone by then, and nobody is left who looks at the weights
+        if not _interpreter_ends():
+            leave_weights_behind(self)
 
     @property
     def rng_state(self) -> Optional[List[int]]:

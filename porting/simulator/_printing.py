@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import nn
 
-__all__ = ["module_repr"]
+__all__ = ["module_repr", "print"]
 
 
 def module_repr(m: nn.Module) -> str:
@@ -28,7 +28,7 @@ def module_repr(m: nn.Module) -> str:
     return f"{name}(\n  " + "\n  ".join(extra_lines + lines) + "\n)"
 
 
-def print_module(m: Any) -> None:
+def print(m: Any) -> None:
     """Print `module_repr` of a module, and then the object itself."""
     if isinstance(m, nn.Module):
         builtins.print(module_repr(m))  # noqa: T201 - this is what the function is for

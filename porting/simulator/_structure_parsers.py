@@ -7,7 +7,7 @@ from typing import Any, Iterator, Optional
 
 import torch
 
-from ..capture import StructureAdapter, register_structure_adapter
+from ..structure import StructureAdapter, register_structure_adapter
 from .errors import createPoptorchError
 
 __all__ = ["ICustomArgParser", "registerCustomArgParser"]
@@ -25,8 +25,8 @@ class ICustomArgParser(StructureAdapter, abc.ABC):
         """Build an object like `original_structure`, which takes its tensors from `tensor_iterator` with `next`."""
 
 
-def registerCustomArgParser(type: type, parser: Optional[Any]) -> None:
-    """Let `parser`, an `ICustomArgParser`, find the tensors in values of `type`; None removes it."""
-    if parser is not None and not isinstance(parser, ICustomArgParser):
+def registerCustomArgParser(arg_data_type: type, arg_parser: Optional[Any]) -> None:
+    """Let `arg_parser`, an `ICustomArgParser`, find the tensors in values of `arg_data_type`; None removes it."""
+    if arg_parser is not None and not isinstance(arg_parser, ICustomArgParser):
         raise createPoptorchError("arg_parser must inherit from ICustomArgParser")
-    register_structure_adapter(type, parser)
+    register_structure_adapter(arg_data_type, arg_parser)

@@ -56,24 +56,25 @@ class _OverwriteContextManager:
     `restore()`, which takes them away again.
     """
 
-    _substitution_managers: ClassVar[List[Type[Any]]] = []
+    _subsitution_manager_types: ClassVar[List[Type[Any]]] = []
 
     def __init__(self) -> None:
+        self.substitution_managers = [kind() for kind in self._subsitution_manager_types]
         self._restores = ExitStack()
 
     @classmethod
     def registerSubsitutionManager(cls, type: Type[Any]) -> None:
         """Make an object of this class for each trace, whatever the executor; a second time does nothing."""
-        if type not in cls._substitution_managers:
-            cls._substitution_managers.append(type)
+        if type not in cls._subsitution_manager_types:
+            cls._subsitution_manager_types.append(type)
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> _OverwriteContextManager:
         with ExitStack() as restores:
-            for kind in self._substitution_managers:
-                manager = kind()
+            for manager in self.substitution_managers:
                 manager.replace()
                 restores.callback(manager.restore)
             self._restores = restores.pop_all()
+        return self
 
     def __exit__(
         self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
@@ -89,17 +90,17 @@ def _register(hooks: Dict[int, Callable[[], Any]], hook: Callable[[], Any]) -> A
 
 @contextmanager
 def tracing() -> Iterator[None]:
-    """Mark the run of `forward` under capture, with the hooks before and after it."""
+    """Mark the run of `forward` under capture, with the hooks before and after it; they see replaced functions, too."""
     global _tracing_depth
-    _tracing_depth += 1
-    try:
-        for hook in list(pre_compile_hooks.values()):
-            hook()
-        with _OverwriteContextManager():
-            yield
-    finally:
+    with _OverwriteContextManager():
+        _tracing_depth += 1
         try:
-            for hook in list(post_compile_hooks.values()):
+            for hook in list(pre_compile_hooks.values()):
                 hook()
+            yield
         finally:
-            _tracing_depth -= 1
+            try:
+                for hook in list(post_compile_hooks.values()):
+                    hook()
+            finally:
+                _tracing_depth -= 1

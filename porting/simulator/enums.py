@@ -58,10 +58,7 @@ class SharingStrategy(_IntEnum):
 
 
 class OutputMode(_IntEnum):
-    """Which micro-batches' outputs a call returns.
-
-    ``Default`` is a placeholder: wrapping a model replaces it by ``All`` for inference and ``Final`` for training.
-    """
+    """Which micro-batches' outputs a call returns; ``Default`` becomes ``All`` in inference, ``Final`` in training."""
 
     Final = 0
     EveryN = 1

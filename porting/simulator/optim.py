@@ -18,6 +18,16 @@ __all__ = ["LAMB", "SGD", "Adam", "AdamW", "Optimizer", "RMSprop", "VariableAttr
 Parameters = Union[Iterable[torch.Tensor], Iterable[Dict[str, Any]]]
 
 _ACCUMULATION_TYPES = (torch.float16, torch.float32)
+_MOMENT_TYPES = ["accum_type", "first_order_momentum_accum_type", "second_order_momentum_accum_type"]
+# Of the arguments that torch's classes lack; the accumulation types are float32.
+_DEVICE_DEFAULTS = {
+    "loss_scaling": 1.0,
+    "velocity_scaling": 1.0,
+    "max_grad_norm": math.inf,
+    "bias_correction": True,
+    "use_combined_accum": False,
+    "use_tf_variant": False,
+}
 
 
 class VariableAttributes:
@@ -66,6 +76,7 @@ class Optimizer:
     _child_only: ClassVar[List[str]] = []
     _group_vars: ClassVar[List[str]] = []
 
+    bias_correction: bool
     # Of torch's optimizer, which every derived class has as a base too.
     defaults: Dict[str, Any]
     param_groups: List[Dict[str, Any]]
@@ -86,14 +97,14 @@ class Optimizer:
     def load_state_dict(self, state: Dict[str, Any]) -> None:
         """Take over torch's part of the state now and the device's part with the next run.
 
-        Raises `RuntimeError`, and changes nothing, if the state is empty or not one of a device.
+        Raises torch's errors for a state without parameter groups (`KeyError`) or with other ones, and `RuntimeError`
+        for one that is not a device's: torch's part has been taken over then.
         """
-        _require_device_state(state)
         torch.optim.Optimizer.load_state_dict(self, state)  # type: ignore[arg-type]
         self.set_state_dict(state)
 
     def set_state_dict(self, state: Dict[str, Any]) -> None:
-        """Take over the device's part of a state; errors as in `load_state_dict`."""
+        """Take over the device's part of a state; `RuntimeError` if it is empty or not one of a device."""
         _require_device_state(state)
         self._state_dict = {"ipu_state": state["ipu_state"], "ipu_param": state["ipu_param"]}
         self.ipu_state_is_dirty = True
@@ -103,8 +114,13 @@ class Optimizer:
         """Tell whether there is a state for the device."""
         return self._state_dict["ipu_state"] is not None and self._state_dict["ipu_param"] is not None
 
-    def _record_arguments(self, passed: Mapping[str, Any]) -> None:
-        """Make variable what the user passed: what was left out may be compiled in as a constant."""
+    def _take_device_arguments(self, passed: Mapping[str, Any]) -> None:
+        """Set the attributes that torch's class lacks; what the user left out may be compiled in as a constant."""
+        for name in self._child_only:
+            if name.endswith("accum_type"):
+                setattr(self, name, _accumulation_type(passed.get(name)))
+            else:
+                setattr(self, name, passed.get(name, _DEVICE_DEFAULTS[name]))
         self.variable_attrs = VariableAttributes(list(passed), [*self.defaults, *self._child_vars])
 
     def __getstate__(self) -> Dict[str, Any]:
@@ -127,14 +143,9 @@ class SGD(Optimizer, torch.optim.SGD):
     ``accum_type`` and ``velocity_accum_type`` are the types these are stored in, float16 or float32.
     """
 
-    _child_only: ClassVar[List[str]] = [
-        "loss_scaling",
-        "velocity_scaling",
-        "use_combined_accum",
-        "accum_type",
-        "velocity_accum_type",
-        "max_grad_norm",
-    ]
+    _child_only: ClassVar[List[str]] = (
+        "loss_scaling velocity_scaling use_combined_accum accum_type velocity_accum_type max_grad_norm".split()
+    )
     _group_vars: ClassVar[List[str]] = ["lr", "momentum", "dampening", "weight_decay", "nesterov", "velocity_scaling"]
 
     def __init__(
@@ -158,22 +169,15 @@ class SGD(Optimizer, torch.optim.SGD):
         passed = _passed_arguments(locals())
         Optimizer.__init__(self)
         torch.optim.SGD.__init__(self, params, **_torch_arguments(passed, self._child_only))
-        self.loss_scaling = _or_default(loss_scaling, 1.0)
-        self.velocity_scaling = _or_default(velocity_scaling, 1.0)
-        self.use_combined_accum = _or_default(use_combined_accum, False)
-        self.accum_type = _accumulation_type(accum_type)
-        self.velocity_accum_type = _accumulation_type(velocity_accum_type)
-        self.max_grad_norm = _or_default(max_grad_norm, math.inf)
-        if self.use_combined_accum:
-            self.defaults["velocity_scaling"] = self.velocity_scaling
-            for group in self.param_groups:
-                group.setdefault("velocity_scaling", self.velocity_scaling)
+        if use_combined_accum:
+            for group in (self.defaults, *self.param_groups):
+                group.setdefault("velocity_scaling", _or_default(velocity_scaling, 1.0))
         elif velocity_scaling is not None:
             logger.warning(
                 "velocity_scaling value ignored when using the separate variant (use_combined_accum=False) of the SGD "
                 "optimizer"
             )
-        self._record_arguments(passed)
+        self._take_device_arguments(passed)
 
 
 class Adam(Optimizer, torch.optim.Adam):
@@ -183,13 +187,7 @@ class Adam(Optimizer, torch.optim.Adam):
     two moments, float16 or float32. The device has no ``amsgrad``.
     """
 
-    _child_only: ClassVar[List[str]] = [
-        "loss_scaling",
-        "accum_type",
-        "first_order_momentum_accum_type",
-        "second_order_momentum_accum_type",
-        "max_grad_norm",
-    ]
+    _child_only: ClassVar[List[str]] = ["loss_scaling", *_MOMENT_TYPES, "max_grad_norm"]
     _group_vars: ClassVar[List[str]] = ["lr", "betas", "eps", "weight_decay", "amsgrad"]
 
     def __init__(
@@ -214,25 +212,14 @@ class Adam(Optimizer, torch.optim.Adam):
         passed = _passed_arguments(locals())
         Optimizer.__init__(self)
         torch.optim.Adam.__init__(self, params, **_torch_arguments(passed, self._child_only))
-        self.loss_scaling = _or_default(loss_scaling, 1.0)
-        self.accum_type = _accumulation_type(accum_type)
-        self.first_order_momentum_accum_type = _accumulation_type(first_order_momentum_accum_type)
-        self.second_order_momentum_accum_type = _accumulation_type(second_order_momentum_accum_type)
-        self.max_grad_norm = _or_default(max_grad_norm, math.inf)
-        self._record_arguments(passed)
+        _keep_betas(self, betas)
+        self._take_device_arguments(passed)
 
 
 class AdamW(Optimizer, torch.optim.AdamW):
     """Adam with decoupled weight decay; the arguments are those of `Adam` and ``bias_correction``."""
 
-    _child_only: ClassVar[List[str]] = [
-        "loss_scaling",
-        "bias_correction",
-        "accum_type",
-        "first_order_momentum_accum_type",
-        "second_order_momentum_accum_type",
-        "max_grad_norm",
-    ]
+    _child_only: ClassVar[List[str]] = ["loss_scaling", "bias_correction", *_MOMENT_TYPES, "max_grad_norm"]
     _group_vars: ClassVar[List[str]] = ["lr", "betas", "weight_decay", "eps", "amsgrad"]
 
     def __init__(
@@ -258,13 +245,8 @@ class AdamW(Optimizer, torch.optim.AdamW):
         passed = _passed_arguments(locals())
         Optimizer.__init__(self)
         torch.optim.AdamW.__init__(self, params, **_torch_arguments(passed, self._child_only))
-        self.loss_scaling = _or_default(loss_scaling, 1.0)
-        self.bias_correction = _or_default(bias_correction, True)
-        self.accum_type = _accumulation_type(accum_type)
-        self.first_order_momentum_accum_type = _accumulation_type(first_order_momentum_accum_type)
-        self.second_order_momentum_accum_type = _accumulation_type(second_order_momentum_accum_type)
-        self.max_grad_norm = _or_default(max_grad_norm, math.inf)
-        self._record_arguments(passed)
+        _keep_betas(self, betas)
+        self._take_device_arguments(passed)
 
 
 class RMSprop(Optimizer, torch.optim.RMSprop):
@@ -273,13 +255,7 @@ class RMSprop(Optimizer, torch.optim.RMSprop):
     On the CPU `step` knows only torch's formula.
     """
 
-    _child_only: ClassVar[List[str]] = [
-        "loss_scaling",
-        "accum_type",
-        "first_order_momentum_accum_type",
-        "second_order_momentum_accum_type",
-        "use_tf_variant",
-    ]
+    _child_only: ClassVar[List[str]] = ["loss_scaling", *_MOMENT_TYPES, "use_tf_variant"]
     _group_vars: ClassVar[List[str]] = ["lr", "momentum", "weight_decay", "alpha", "eps", "centered"]
 
     def __init__(
@@ -303,12 +279,7 @@ class RMSprop(Optimizer, torch.optim.RMSprop):
         passed = _passed_arguments(locals())
         Optimizer.__init__(self)
         torch.optim.RMSprop.__init__(self, params, **_torch_arguments(passed, self._child_only))
-        self.loss_scaling = _or_default(loss_scaling, 1.0)
-        self.accum_type = _accumulation_type(accum_type)
-        self.first_order_momentum_accum_type = _accumulation_type(first_order_momentum_accum_type)
-        self.second_order_momentum_accum_type = _accumulation_type(second_order_momentum_accum_type)
-        self.use_tf_variant = _or_default(use_tf_variant, False)
-        self._record_arguments(passed)
+        self._take_device_arguments(passed)
 
 
 class LAMB(Optimizer, torch.optim.Optimizer):
@@ -324,13 +295,7 @@ class LAMB(Optimizer, torch.optim.Optimizer):
     Without ``bias_correction`` c1 and c2 are 1.
     """
 
-    _child_only: ClassVar[List[str]] = [
-        "loss_scaling",
-        "bias_correction",
-        "accum_type",
-        "first_order_momentum_accum_type",
-        "second_order_momentum_accum_type",
-    ]
+    _child_only: ClassVar[List[str]] = ["loss_scaling", "bias_correction", *_MOMENT_TYPES]
     _group_vars: ClassVar[List[str]] = ["lr", "weight_decay", "betas", "eps", "max_weight_norm"]
 
     def __init__(
@@ -358,12 +323,7 @@ class LAMB(Optimizer, torch.optim.Optimizer):
             "max_weight_norm": self.max_weight_norm,
         }
         torch.optim.Optimizer.__init__(self, params, defaults)
-        self.loss_scaling = _or_default(loss_scaling, 1.0)
-        self.bias_correction = _or_default(bias_correction, True)
-        self.accum_type = _accumulation_type(accum_type)
-        self.first_order_momentum_accum_type = _accumulation_type(first_order_momentum_accum_type)
-        self.second_order_momentum_accum_type = _accumulation_type(second_order_momentum_accum_type)
-        self._record_arguments(passed)
+        self._take_device_arguments(passed)
 
     def __getstate__(self) -> Dict[str, Any]:
         return {**super().__getstate__(), "max_weight_norm": self.max_weight_norm}
@@ -408,6 +368,16 @@ def _passed_arguments(arguments: Mapping[str, Any]) -> Dict[str, Any]:
 
 def _torch_arguments(passed: Mapping[str, Any], child_only: Sequence[str]) -> Dict[str, Any]:
     return {name: value for name, value in passed.items() if name != "params" and name not in child_only}
+
+
+def _keep_betas(optimizer: Optimizer, betas: Any) -> None:
+    """Keep the pair as it was passed: newer versions of torch make a tuple of a list, which the device refuses."""
+    of_torch = optimizer.defaults["betas"]
+    if betas is None or betas is of_torch:
+        return
+    for group in (optimizer.defaults, *optimizer.param_groups):
+        if group["betas"] is of_torch:
+            group["betas"] = betas
 
 
 def _or_default(value: Any, default: Any) -> Any:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import copy
 import os
-from typing import Any, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional
 
 import torch
 
+from porting.diagnostics import Finding
 from porting.engines import require_engine
 from porting.engines.recomputation import ComputationOrder
 from porting.simulator import _options_config
@@ -83,6 +84,7 @@ class Options(OptionsDict):
         self._tuning_seconds = 180.0
         self._autocast: Optional[torch.dtype] = None
         self._computation_order = "none"
+        self._listener: Optional[Callable[[Finding], None]] = None
         super().__init__(
             replication_factor=1,
             input_group_size=1,
@@ -168,6 +170,15 @@ class Options(OptionsDict):
         self._computation_order = order
         return self
 
+    def reportTo(self, listener: Callable[[Finding], None]) -> Options:
+        """Hand findings of a compilation to `listener`, in the place of the lines that PopTorch logs about them.
+
+        The progress bar then appears for what takes long only. PopTorch has no such option; not part of `toDict`.
+        """
+        self._listener = listener
+        self._progress_bar = CompilationProgressBar(delay_seconds=2.0)
+        return self
+
     def from_json(self, string: str) -> Options:
         """Call setters as a JSON object says.
 
@@ -203,7 +214,7 @@ class Options(OptionsDict):
             input_group_size, input_group_type = 1, CommGroupType.Consecutive
         if input_group_size > self.replication_factor:
             raise ValueError("input_group_size cannot be larger than replication_factor")
-        if input_group_size < 1 or self.replication_factor % input_group_size:
+        if self.replication_factor % input_group_size:
             raise ValueError("input_group_size must be a factor of replication_factor")
         self.set(input_group_size=input_group_size, input_cgt=input_group_type)
         return self
@@ -238,7 +249,6 @@ class Options(OptionsDict):
         output_return_period: Optional[int] = 1,
     ) -> None:
         """Ask for a tensor of the graph by name; without a mode, as the outputs are returned."""
-        self.checkIsFrozen("anchored_tensors")
         if output_mode is not None:
             require(isinstance(output_mode, OutputMode), f"Expected poptorch.OutputMode but got {type(output_mode)}")
         if output_mode == OutputMode.EveryN:
@@ -268,7 +278,7 @@ class Options(OptionsDict):
         proportions: Dict[int, float] = {}
         for key, proportion in available_memory_proportion.items():
             require(
-                isinstance(key, str) and key.startswith("IPU") and key[3:].isdigit(),
+                isinstance(key, str) and key.startswith("IPU"),
                 'Available memory proportions are expected to be in a dictionary of {"IPU0": 0.5} where the 0 in IPU0 '
                 f"is the index of the IPU. Invalid key: {key}",
             )
@@ -353,9 +363,9 @@ class Options(OptionsDict):
         self.set(log_dir=log_dir)
         return self
 
-    def maxRepeatLogs(self, max_repeat_logs: Optional[int]) -> Options:
+    def maxRepeatLogs(self, max_lines: Optional[int]) -> Options:
         """Set how often an equal line is logged in a row; None for no limit."""
-        self.set(max_repeat_logs=_UNLIMITED_REPEATS if max_repeat_logs is None else max_repeat_logs)
+        self.set(max_repeat_logs=_UNLIMITED_REPEATS if max_lines is None else max_lines)
         return self
 
     def modelName(self, name: str) -> Options:
@@ -391,14 +401,11 @@ class Options(OptionsDict):
     def toDict(self) -> Dict[str, Any]:
         """Return all settings as the compiler gets them; `AssertionError` before an output mode was chosen."""
         require(not self.defaultOutputMode(), "An output mode must be picked before serialisation")
-        out = {**self._execution_strategy.backendOptions(), **self._popart.options}
-        out = self.update(out)
-        out = self._training.update(out)
-        out = self._distributed.update(out)
-        out = self._tensor_locations.update(out)
-        if self._show_compilation_progress_bar:
-            out["compilation_progress_bar_fn"] = self._progress_bar
-        return out
+        settings = {**self._execution_strategy.backendOptions(), **self._popart.options}
+        for group in (self, self._training, self._distributed, self._tensor_locations):
+            settings = group.update(settings)
+        progress = {"compilation_progress_bar_fn": self._progress_bar} if self._show_compilation_progress_bar else {}
+        return {**settings, **progress}
 
     def clone(self) -> Options:
         """Return a copy that can be changed."""

@@ -34,8 +34,9 @@ def compare_training(
     `steps` are combined batches as calls of `ported` take them, such as those of `ported.dataloader(loader)`: tuples of
     arguments, or dictionaries of keywords. The plain training makes each optimizer step of the same micro-batches, one
     after the other. Losses and gradients are compared for every optimizer step; weights, what a call changed of them
-    ("update"), buffers and the optimizer's state after every call. A schedule of the port (`ported.scheduler(...)`) is
-    stepped after each call, with that of `plain`.
+    ("update"), buffers and the optimizer's state after every call; buffers of integers are left out, which are
+    constants on the device. A schedule of the port (`ported.scheduler(...)`) is stepped after each call, with that of
+    `plain`.
 
     The models must be two, with equal weights: `copy.deepcopy` before the port is made. The port has to bring its
     gradients to the host, `PortOptions(keep_gradients=True)`; with `gradients=False` they are not compared. Two tensors
@@ -118,12 +119,17 @@ def _compare_state(
     floors = {name: _rounding_of(value) for name, value in after[0].items()}
     differences.compare("update", step, updates[0], updates[1], floors)
     differences.compare("parameter", step, after[0], after[1])
-    buffers = dict(plain.model.named_buffers()), dict(ported.model.named_buffers())
+    buffers = _variables(plain.model.named_buffers()), _variables(ported.model.named_buffers())
     if any(buffers):
         differences.compare("buffer", step, buffers[0], buffers[1])
     states = _state_by_name(plain.optimizer.state_dict(), plain), _state_by_name(ported.optimizer_state_dict(), plain)
     if any(states):
         differences.compare("optimizer state", step, states[0], states[1])
+
+
+def _variables(buffers: Iterable[Tuple[str, torch.Tensor]]) -> _Tensors:
+    """Leave out what is a constant on the device, such as BatchNorm's count of batches."""
+    return {name: buffer for name, buffer in buffers if buffer.is_floating_point()}
 
 
 def _changes(before: _Tensors, after: _Tensors) -> _Tensors:

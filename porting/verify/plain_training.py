@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from porting.adapters import LossInForward
-from porting.capture.structure import map_tensors
+from porting.structure import map_tensors
 
 __all__ = ["MicroBatch", "PlainRun", "PlainStep", "PlainTraining"]
 

@@ -27,6 +27,7 @@ def test_importing_the_package_loads_no_torch():
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
+@pytest.mark.slow
 def test_adapters_load_neither_simulator_nor_capture():
     loaded = "[name for name in sys.modules if name.startswith(('porting.simulator', 'porting.capture'))]"
     code = f"import sys; from porting.adapters import *; sys.exit(', '.join({loaded}) or 0)"

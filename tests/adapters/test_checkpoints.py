@@ -296,3 +296,32 @@ def test_a_lazy_model_takes_its_shapes_from_the_checkpoint():
     load_weights(lazy, nn.Linear(3, 2).state_dict())
 
     assert lazy.weight.shape == (2, 3)
+
+
+class Versioned(nn.Linear):
+    """Loads nothing that does not say which version of its format it is in."""
+
+    _version = 2
+
+    def _load_from_state_dict(self, state_dict, prefix, local_metadata, *rest):
+        assert local_metadata.get("version") == 2
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, *rest)
+
+
+def test_the_versions_of_modules_come_along(path, poptorch):
+    model = nn.Sequential(Versioned(2, 3))
+    executor = poptorch.trainingModel(
+        LossInForward(model, nn.CrossEntropyLoss(), backend=poptorch),
+        optimizer=poptorch.optim.SGD(model.parameters(), lr=0.1),
+    )
+    executor(torch.ones(4, 2), torch.tensor([0, 1, 2, 0]))
+
+    state = plain_state_dict(model)
+    save_checkpoint(path, model=model)
+    executor.destroy()
+
+    for saved in (state, load_checkpoint(path).model, torch.load(path, weights_only=True)["model"]):
+        other = nn.Sequential(Versioned(2, 3))
+        other.load_state_dict(saved)
+        assert torch.equal(other[0].weight, model[0].weight)
+    load_weights(nn.Sequential(Versioned(2, 3)), state)

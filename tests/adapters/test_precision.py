@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from porting.adapters.loss import LossInForward
-from porting.adapters.precision import apply_precision, cast_floats, embeddings_cast
+from porting.adapters.precision import apply_precision, cast_floats, weights_cast
 from porting.diagnostics import OptionError, Severity
 from porting.options import PortOptions
 
@@ -152,7 +152,98 @@ def test_a_mixed_step_computes_in_half_from_the_embeddings_on(poptorch):
 def test_embeddings_give_floats_again_when_the_context_ends():
     model = Words()
 
-    with embeddings_cast(model, torch.float16):
+    with weights_cast(model, torch.float16):
         assert model.embedding(torch.tensor([1])).dtype == torch.float16
 
     assert model.embedding(torch.tensor([1])).dtype == torch.float32
+
+
+class Tied(nn.Module):
+    """Tokens in, tokens out by the embedding's own table; a float32 buffer and a float32 parameter on the way."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding = nn.Embedding(5, 4)
+        self.position = nn.Parameter(torch.randn(4))
+        self.register_buffer("offset", torch.randn(4))
+        self.inner = nn.Linear(4, 4)
+        self.seen = []
+
+    def forward(self, tokens):
+        x = self.embedding(tokens) + self.position
+        self.seen = [str(x.dtype)]
+        x = self.inner(x + self.offset)
+        self.seen.append(str(x.dtype))
+        return F.linear(x, self.embedding.weight)
+
+
+def test_a_tied_table_a_parameter_and_a_buffer_do_not_end_half_precision():
+    torch.manual_seed(0)
+    model = Tied()
+
+    with weights_cast(model, torch.float16):
+        output = model(torch.tensor([0, 4, 2]))
+
+    assert (output.dtype, model.seen) == (torch.float16, ["torch.float16", "torch.float16"])
+
+
+def test_gradients_reach_the_float32_weights():
+    torch.manual_seed(0)
+    model, tokens = Tied(), torch.tensor([0, 4, 2])
+    weights = list(model.parameters())
+    expected = torch.autograd.grad(model(tokens).sum(), weights)
+
+    with weights_cast(model, torch.float64):
+        found = torch.autograd.grad(model(tokens).sum(), weights)
+
+    torch.testing.assert_close(found, expected)
+
+
+def test_a_weight_of_two_modules_is_cast_once():
+    first, second = nn.Linear(2, 2), nn.Linear(2, 2)
+    second.weight = first.weight
+
+    with weights_cast(nn.Sequential(first, second), torch.float16):
+        assert first.weight is second.weight
+        assert first.weight.dtype == torch.float16
+
+
+def test_recurrent_layers_use_the_casts(poptorch):
+    torch.manual_seed(0)
+    layer, x = nn.LSTM(3, 2), torch.randn(4, 1, 3)
+    expected = layer.double()(x.double())[0].float()
+    layer.float()
+
+    with weights_cast(layer, torch.float64):
+        found = layer(x)[0]
+
+    assert found.dtype == torch.float64
+    torch.testing.assert_close(found.float(), expected)
+    assert layer(x)[0].dtype == torch.float32
+
+
+def test_the_weights_are_back_after_an_error():
+    model = nn.Sequential(nn.Embedding(3, 2), nn.LSTM(2, 2))
+    before = [*model.parameters()]
+
+    with pytest.raises(IndexError), weights_cast(model, torch.float16):
+        model(torch.tensor([[7]]))
+
+    assert all(one is other for one, other in zip(model.parameters(), before))
+    assert all(not module._forward_hooks and not module._forward_pre_hooks for module in model.modules())
+
+
+def test_a_mixed_convolution_with_a_bias_gets_operands_of_one_type(poptorch):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Flatten(), nn.Linear(8, 3))
+    plan = apply_precision(model, PortOptions(precision="mixed"), poptorch)
+    wrapped = LossInForward(
+        model, nn.CrossEntropyLoss(), backend=poptorch, input_dtype=plan.input_dtype, loss_dtype=plan.loss_dtype
+    )
+    executor = poptorch.trainingModel(wrapped, optimizer=poptorch.optim.SGD(wrapped.parameters(), lr=0.1))
+
+    output, loss = executor(torch.randn(6, 1, 4, 4), Y)
+
+    executor.destroy()
+    assert (output.dtype, loss.dtype) == (torch.float16, torch.float32)
+    assert model[1].running_mean.dtype == torch.float32

@@ -34,6 +34,14 @@ def test_torch_itself_gets_the_answer_of_always():
         assert not eval("torch.jit.is_tracing()", torch_code)
 
 
+def test_models_of_transformers_do_too_which_would_take_sizes_for_tensors():
+    model_code = {"__name__": "transformers.models.swin.modeling_swin", "torch": torch}
+    mask_code = {"__name__": "transformers.modeling_attn_mask_utils", "torch": torch}
+    with tracing_announced():
+        assert not eval("torch.jit.is_tracing()", model_code)
+        assert eval("torch.jit.is_tracing()", mask_code)
+
+
 def test_an_error_ends_the_announcement():
     with pytest.raises(KeyError), tracing_announced():
         raise KeyError

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import numpy
 import pytest
 import torch
 from torch import nn
@@ -53,3 +54,37 @@ def test_a_call_that_fits_neither_with_nor_without_label_says_what_forward_takes
 
     assert caught.value.code == "L006"
     assert any("forward(input" in note for note in caught.value.finding.notes)
+
+
+BAD_BATCHES = {
+    "B012": (numpy.ones((8, 4), dtype="float32"), torch.zeros(8, dtype=torch.int64)),
+    "B013": (torch.ones(8, 4), torch.full((8,), 3)),
+    "C008": (torch.ones(0, 4), torch.zeros(0, dtype=torch.int64)),
+    "L006": (torch.ones(8, 4), torch.zeros(8, dtype=torch.int64), torch.ones(8)),
+}
+
+
+@pytest.mark.parametrize(("code", "batch"), BAD_BATCHES.items(), ids=BAD_BATCHES)
+def test_a_batch_that_no_training_can_use_is_a_finding_with_the_line(code, batch):
+    model = nn.Linear(4, 3)
+    before = model.weight.detach().clone()
+    ported = to_ipu(model, nn.CrossEntropyLoss(), optimizer=torch.optim.SGD(model.parameters(), lr=0.1), device="sim")
+
+    with pytest.raises(PortingError) as caught:
+        ported(*batch)
+
+    assert caught.value.code == code
+    assert caught.value.finding.place.file == __file__
+    assert torch.equal(model.weight, before)
+
+
+def test_a_label_out_of_range_leaves_the_port_usable():
+    model = nn.Linear(4, 3)
+    ported = to_ipu(model, nn.CrossEntropyLoss(), optimizer=torch.optim.SGD(model.parameters(), lr=0.1), device="sim")
+    x, y = torch.ones(8, 4), torch.zeros(8, dtype=torch.int64)
+    ported(x, y)
+
+    with pytest.raises(PortingError, match="B013"):
+        ported(x, y + 7)
+
+    assert torch.isfinite(ported(x, y)[1])

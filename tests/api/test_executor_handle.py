@@ -9,7 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from porting import to_ipu
+from porting import PortOptions, to_ipu
+from porting.api import executor_handle
 from porting.diagnostics import BatchError, CaptureError, DeviceError
 
 
@@ -108,7 +109,8 @@ def test_a_traceback_shows_a_finding_once(batches):
     assert shown.count("error[C001]") == 1
 
 
-def test_a_first_call_that_compiles_says_what_it_cost(make_model, batches, caplog):
+def test_a_first_call_that_compiles_for_long_says_what_it_cost(make_model, batches, caplog, monkeypatch):
+    monkeypatch.setattr(executor_handle, "_LONG_SECONDS", 0.0)
     ported = to_ipu(make_model(), nn.CrossEntropyLoss())
 
     ported(*batches[0])
@@ -123,7 +125,15 @@ def test_a_first_call_that_compiles_says_what_it_cost(make_model, batches, caplo
     )
 
 
-def test_a_call_after_compiling_says_nothing(make_model, batches, caplog):
+def test_a_first_call_that_takes_no_time_says_nothing(make_model, batches, caplog, capsys):
+    to_ipu(make_model(), nn.CrossEntropyLoss(), device="sim")(*batches[0])
+
+    assert "within its first call" not in caplog.text
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_call_after_compiling_says_nothing(make_model, batches, caplog, monkeypatch):
+    monkeypatch.setattr(executor_handle, "_LONG_SECONDS", 0.0)
     ported = to_ipu(make_model(), nn.CrossEntropyLoss())
     ported.compile(*batches[0])
 
@@ -191,7 +201,8 @@ def test_an_interrupt_between_calls_and_compilations_keeps_the_optimizers_state(
     plain, model = Breakable(), Breakable()
     model.load_state_dict(plain.state_dict())
     expected = train_plainly(plain, torch.optim.Adam(plain.parameters(), lr=0.05), batches)
-    ported = to_ipu(model, nn.CrossEntropyLoss(), optimizer=torch.optim.Adam(model.parameters(), lr=0.05))
+    optimizer, options = torch.optim.Adam(model.parameters(), lr=0.05), PortOptions(frozen=["error"])
+    ported = to_ipu(model, nn.CrossEntropyLoss(), optimizer=optimizer, options=options)
     losses = train_ported(ported, batches[:8])
 
     ported.destroy()

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import linecache
+
 import pytest
 import torch
 from torch import nn
@@ -77,3 +79,58 @@ def test_a_first_batch_on_another_device_is_refused(call):
 
     assert caught.value.code == "B009"
     assert {type(parameter) for parameter in ported.model.parameters()} == {nn.Parameter}
+
+
+class Counting(nn.Linear):
+    def __init__(self):
+        super().__init__(4, 3)
+        self.register_buffer("count", torch.zeros(1))
+
+    def forward(self, x):
+        self.count = self.count + 1  # the line
+        return super().forward(x)
+
+
+class Reading(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Identity()
+
+    def forward(self, x):
+        raise RuntimeError(VENDOR_MESSAGES["C001"])  # the line
+
+
+def line_of(place):
+    return linecache.getline(place.file, place.line)
+
+
+def test_an_error_that_came_through_forward_names_its_line_and_module():
+    model = nn.Sequential(nn.Identity(), Reading())
+    with pytest.raises(RuntimeError) as caught:
+        model(X)
+
+    explained = explain_failure(caught.value, None, (X, Y), {}, remedy="", model=model)
+
+    assert explained.code == "C001"
+    assert "# the line" in line_of(explained.finding.place)
+    assert explained.finding.notes[0] == "the module is `1` (Reading)"
+
+
+@pytest.mark.parametrize("kind", ["Buffer", "Parameter"])
+def test_a_reassigned_buffer_is_named_with_the_line_that_assigns_it(kind):
+    model = nn.Sequential(Counting())
+    said = f"{kind} 0.count is reassigned within the model when calling the forward method. This is not supported."
+
+    explained = explain_failure(RuntimeError(said), None, (X, Y), {}, remedy="", model=model)
+
+    assert explained.code == "C006"
+    assert "# the line" in line_of(explained.finding.place)
+    assert explained.finding.help == ("write into it in place: `self.count.copy_(new_value)`",)
+
+
+def test_a_removed_buffer_of_a_model_without_source_names_the_call():
+    said = "Buffer 0.gone is removed from the model when calling the forward method."
+
+    explained = explain_failure(RuntimeError(said), None, (X, Y), {}, remedy="", model=nn.Sequential(nn.ReLU()))
+
+    assert (explained.code, explained.finding.place.file) == ("C006", __file__)

@@ -57,6 +57,13 @@ def port(make_model):
     return port_with
 
 
+@pytest.fixture(params=["hooks of torch", "no hooks, as torch 2.0"])
+def _torch_of_either_kind(request, monkeypatch):
+    if request.param.startswith("no hooks"):
+        for name in ("register_state_dict_post_hook", "register_load_state_dict_post_hook"):
+            monkeypatch.delattr(torch.optim.Optimizer, name)
+
+
 # -- state ------------------------------------------------------------------------------------------------------------
 
 
@@ -92,6 +99,7 @@ def test_a_state_from_plain_training_goes_to_the_device(
     same(train_ported(ported, batches[10:]), expected[10:])
 
 
+@pytest.mark.usefixtures("_torch_of_either_kind")
 @every_optimizer
 def test_a_state_loaded_into_the_torch_optimizer_later_reaches_the_device(
     make_optimizer, port, batches, train_ported, same
@@ -105,6 +113,32 @@ def test_a_state_loaded_into_the_torch_optimizer_later_reaches_the_device(
     optimizer.load_state_dict(state)
 
     same(train_ported(ported, batches[5:10]), expected)
+
+
+@pytest.mark.usefixtures("_torch_of_either_kind")
+def test_the_torch_optimizer_shows_the_state_of_the_device_until_the_port_is_gone(port, batches, train_ported):
+    ported, optimizer = port(OPTIMIZERS["Adam"])
+    train_ported(ported, batches[:3])
+
+    state = optimizer.state_dict()["state"]
+    ported.destroy()
+
+    assert float(state[0]["step"]) == 3
+    assert optimizer.state_dict()["state"] == {}
+
+
+@pytest.mark.usefixtures("_torch_of_either_kind")
+def test_an_optimizer_that_is_ported_again_or_dropped_is_let_go(make_model, batches):
+    model = make_model()
+    optimizer = OPTIMIZERS["Adam"](model.parameters())
+    for _ in range(2):
+        to_ipu(model, nn.CrossEntropyLoss(), optimizer=optimizer)(*batches[0])
+    gone = weakref.ref(optimizer)
+
+    del optimizer
+    gc.collect()
+
+    assert gone() is None
 
 
 def test_loading_a_state_without_momenta_takes_the_momenta_of_the_device_away(
@@ -416,3 +450,22 @@ def test_a_scheduler_of_another_optimizer_is_refused(port, make_model):
 
     with pytest.raises(UnsupportedOptimizerError, match="O006"):
         ported.scheduler(stranger)
+
+
+@pytest.mark.parametrize("factor", [1.0, 0.1])
+@every_optimizer
+def test_a_rate_set_between_destroy_and_the_next_call_is_the_one_that_is_used(
+    make_optimizer, factor, make_model, port, batches, train_plainly, train_ported, same
+):
+    plain = make_model()
+    plain_optimizer = make_optimizer(plain.parameters())
+    expected = train_plainly(plain, plain_optimizer, batches[:3])
+    ported, optimizer = port(make_optimizer)
+    found = train_ported(ported, batches[:3])
+    ported.destroy()
+    for group in (*plain_optimizer.param_groups, *optimizer.param_groups):
+        group["lr"] *= factor
+
+    found += train_ported(ported, batches[3:8])
+
+    same(found, expected + train_plainly(plain, plain_optimizer, batches[3:8]))

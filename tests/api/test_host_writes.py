@@ -224,13 +224,32 @@ def test_weights_of_other_shapes_are_refused_before_any_is_loaded(batch):
     assert all(torch.equal(value, before[name]) for name, value in ported.state_dict().items())
 
 
-def test_replicas_of_a_model_with_batch_statistics_say_which_option_to_set(batch):
-    model = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3))
+def test_replicas_of_a_model_that_writes_a_buffer_say_which_option_to_set(batch):
+    class KeepsMean(nn.Linear):
+        def __init__(self):
+            super().__init__(4, 3)
+            self.register_buffer("mean", torch.zeros(4))
+
+        def forward(self, x):
+            self.mean.lerp_(x.mean(0), 0.1)
+            return super().forward(x - self.mean)
+
+    model = KeepsMean()
 
     with pytest.raises(OptionError, match="broadcast_buffers=False") as refused:
         make_port(model, replicas=2)[0](*batch)
 
     assert refused.value.code == "P002"
+
+
+def test_replicas_of_a_model_with_batch_statistics_are_told_whose_come_to_the_host(batch):
+    model = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3))
+
+    with pytest.warns(UserWarning, match="P011"):
+        ported, _ = make_port(model, replicas=2)
+    ported(*batch)
+
+    assert "P011" in [finding.code for finding in ported.report().findings]
 
 
 def test_ipu_returns_the_ported_model():

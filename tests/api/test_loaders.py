@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, Subset, TensorDataset
 
 import porting.simulator as poptorch
 from porting import FixedBatchDataset, PortOptions, partition, to_ipu
@@ -173,3 +173,14 @@ def test_workers_load_the_same_batches(port, samples):
     )
 
     assert all(torch.equal(one[0], other[0]) for one, other in zip(plain, by_workers))
+
+
+def test_a_subset_of_a_padded_dataset_is_checked_and_counted_as_it_is():
+    data = FixedBatchDataset(TensorDataset(torch.ones(10, 4), torch.zeros(10, dtype=torch.int64)), 4, ignore_label=-1)
+    ported = to_ipu(nn.Linear(4, 3), nn.CrossEntropyLoss(), device="sim")
+
+    with pytest.raises(BatchError, match="B007"):
+        ported.dataloader(Subset(data, range(4, 12)), batch_size=4)
+
+    ported = to_ipu(nn.Linear(4, 3), nn.CrossEntropyLoss(ignore_index=-1), device="sim")
+    assert ported.dataloader(Subset(data, range(4, 12)), batch_size=4).report.padding_per_epoch == 2

@@ -63,6 +63,7 @@ def run_one(tmp_path):
     return run
 
 
+@pytest.mark.slow
 def test_a_cell_is_measured(run_one):
     said = []
 
@@ -72,6 +73,7 @@ def test_a_cell_is_measured(run_one):
     assert record["result"]["parity"]["verdict"] == "pass"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("function", "status", "reason"),
     [
@@ -88,6 +90,7 @@ def test_a_cell_that_ends_badly_says_why(run_one, function, status, reason):
     assert reason in record["reason"]
 
 
+@pytest.mark.slow
 def test_a_cell_that_hangs_is_given_up(run_one):
     record = run_one("hangs", timeout=3.0)
 

@@ -114,6 +114,7 @@ def test_objects_are_measured_as_well():
     assert report.is_valid
 
 
+@pytest.mark.slow
 def test_a_label_can_be_named():
     report = porting.bench(
         nn.Linear(4, 3),
@@ -141,6 +142,7 @@ def test_what_cannot_be_pickled_has_no_memory_figure_but_a_reason():
     assert "in the process of the port" in report.eager.described
 
 
+@pytest.mark.slow
 def test_the_eager_side_is_timed_in_a_process_of_its_own(monkeypatch):
     calls, original = [], EagerSide.call
 
@@ -158,6 +160,7 @@ def test_the_eager_side_is_timed_in_a_process_of_its_own(monkeypatch):
     assert len(calls) == 3  # the comparison's alone
 
 
+@pytest.mark.slow
 def test_where_no_other_process_can_make_it_the_eager_side_is_timed_in_this_one(caplog):
     report = measure(make_workload(), settings=QUICK, source=Source("no_such_module:load", {}))
 

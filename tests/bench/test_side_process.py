@@ -41,6 +41,7 @@ def loaders(tmp_path, monkeypatch):
     return lambda name: Source(f"loaders_of_sides:{name}", {})
 
 
+@pytest.mark.slow
 def test_each_turn_times_as_many_calls_as_it_is_asked_for(loaders):
     with SideProcess("eager", loaders("load"), BenchSettings(threads=1)) as side:
         turns = [side.take_turn(number) for number in (3, 1)]
@@ -56,12 +57,14 @@ def test_the_process_ends_with_the_context(loaders):
     assert process.returncode is not None
 
 
+@pytest.mark.slow
 def test_a_side_that_cannot_be_made_is_an_error_with_its_reason(loaders):
     with SideProcess("eager", loaders("broken"), BenchSettings()) as side:
         with pytest.raises(SideProcessError, match="eager process ended with exit status 1.*no such data"):
             side.wait_until_ready()
 
 
+@pytest.mark.slow
 def test_a_side_that_dies_is_an_error(loaders):
     with SideProcess("eager", loaders("load"), BenchSettings()) as side:
         side.wait_until_ready()

@@ -72,6 +72,7 @@ def test_the_json_has_the_documented_fields(small, tmp_path, capsys):
     assert {*report, *first, *nested} == documented
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("threads", "load", "is_advised"), [("2", 9.0, True), ("1", 9.0, False), ("2", 0.1, False)])
 def test_several_threads_on_a_busy_machine_are_advised_against(small, monkeypatch, capsys, threads, load, is_advised):
     monkeypatch.setattr(step_time.os, "getloadavg", lambda: (load, load, load), raising=False)

@@ -7,6 +7,7 @@ import copy
 import pytest
 import torch
 
+from porting.capture import capture_step
 from porting.capture.device_tensor import IPU, is_device
 from porting.diagnostics import CaptureError
 
@@ -71,3 +72,8 @@ def test_what_is_left_over_cannot_be_computed_with(leftover, use):
         use([leftover, leftover] if use is torch.cat else leftover)
 
     assert caught.value.code == "C014"
+
+
+def test_torchs_errors_name_a_device_tensor_as_what_it_is_for_the_user(body):
+    with pytest.raises(TypeError, match=r"got \(float, Tensor\)"):
+        capture_step(body(lambda weight: torch.rsub(1.0, weight)), mode="inference")

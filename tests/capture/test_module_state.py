@@ -8,8 +8,8 @@ from torch import nn
 from torch.nn.utils import prune
 
 from porting.capture import capture_step
-from porting.capture.module_state import host_tensors
 from porting.diagnostics import CaptureError, Severity
+from porting.host_tensors import host_tensors
 
 
 class Counter(nn.Module):

@@ -317,5 +317,5 @@ def test_a_context_of_an_ignored_function_knows_which_arguments_need_a_gradient(
 
 
 def test_unknown_treatments_of_host_features_are_refused():
-    with pytest.raises(ValueError, match="host_features must be 'refused' or 'ignored'"):
+    with pytest.raises(ValueError, match="host_features must be 'refused', 'ignored' or 'computed'"):
         capture_step(nn.Linear(2, 2), [torch.ones(2)], mode="inference", host_features="maybe")

@@ -68,6 +68,7 @@ def test_a_target_is_measured_and_told_as_a_page(program, capsys):
     assert "[1/1] train_bench.py:make replay: x" in output.err
 
 
+@pytest.mark.slow
 def test_everything_that_is_asked_for_is_written(program, tmp_path, capsys):
     pytest.importorskip("matplotlib")
     files = [f"--{kind}={tmp_path / kind}" for kind in ("json", "html", "png")]
@@ -88,6 +89,7 @@ def test_everything_that_is_asked_for_is_written(program, tmp_path, capsys):
     assert output.err.endswith(f"wrote {tmp_path / 'json'}\nwrote {tmp_path / 'html'}\nwrote {tmp_path / 'png'}\n")
 
 
+@pytest.mark.slow
 def test_an_earlier_run_is_compared_with(program, tmp_path, capsys):
     main(["bench", f"{program}:make", *QUICK, "--json", str(tmp_path / "earlier.json")])
 
@@ -96,12 +98,14 @@ def test_an_earlier_run_is_compared_with(program, tmp_path, capsys):
     assert "speed-up now / then" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_cell_that_fails_is_told_and_is_exit_status_1(program, capsys):
     assert main(["bench", f"{program}:broken", *QUICK]) == 1
 
     assert "ValueError: no data here" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_failed_cell_does_not_stop_the_others(program, tmp_path, monkeypatch):
     def run_second(cell: Cell, **settings):
         if cell.choices.batch == 2:
@@ -133,6 +137,7 @@ def test_an_interrupt_leaves_a_valid_file(program, tmp_path, monkeypatch, capsys
     assert "interrupted" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="signals")
 def test_ended_from_outside_it_ends_its_cell(tmp_path):
     marker = tmp_path / "pid"

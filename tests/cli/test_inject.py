@@ -36,6 +36,7 @@ def test_the_kinds_of_trouble_are_listed(capsys):
     assert "recovery=IPU_RESET or LINK_RESET, PARTITION_RESET, FULL_RESET, none" in printed
 
 
+@pytest.mark.slow
 def test_trouble_reaches_the_program(program):
     words = ["--inject", "lost-device:at_call=2,recovery=LINK_RESET", "--inject", "busy-device:times=1"]
 

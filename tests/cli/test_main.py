@@ -76,7 +76,14 @@ def test_an_unknown_verb_is_wrong_usage(capsys):
     with pytest.raises(SystemExit, match="2"):
         main(["fly"])
 
-    assert "invalid choice: 'fly'" in capsys.readouterr().err
+    assert "there is no verb fly: use one of bench, " in capsys.readouterr().err
+
+
+def test_a_verb_that_was_mistyped_is_told(capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main(["--format", "json", "recip", "list"])
+
+    assert "there is no verb recip: did you mean recipe?" in capsys.readouterr().err
 
 
 def test_the_status_of_a_verb_is_the_status_of_the_command(verb):

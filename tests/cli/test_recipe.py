@@ -605,6 +605,7 @@ def test_a_new_recipe_passes_its_checks_at_once(own_program, capsys, model):
     assert capsys.readouterr().out.endswith("7 checks of mine: all hold\n")
 
 
+@pytest.mark.slow
 def test_a_new_recipe_from_a_module_finds_it_wherever_it_is_run(own_program):
     main(["recipe", "new", "mine", "--model", "own_program:make"])
 
@@ -669,7 +670,7 @@ def test_the_advice_to_give_a_batch_size_can_be_followed(own_program, capsys):
 
 def test_a_batch_size_is_for_a_model_of_the_users(own_program, capsys):
     assert main(["recipe", "new", "mine", "--batch", "4"]) == 2
-    assert "`--model TARGET`" in capsys.readouterr().err
+    assert "`--model PROGRAM:FUNCTION`" in capsys.readouterr().err
     assert not (own_program / "mine").exists()
 
 
@@ -688,6 +689,7 @@ def test_a_file_that_no_program_can_import_is_refused(own_program, capsys, name)
     assert not (own_program / "mine").exists()
 
 
+@pytest.mark.slow
 def test_a_new_recipe_finds_a_folder_of_any_name(own_program, capsys):
     (own_program / "\U0001f344").mkdir()
     (own_program / "\U0001f344" / "grown.py").write_text(TARGET)
@@ -800,6 +802,7 @@ def test_a_copy_that_fails_leaves_nothing_behind(chain, tmp_path, monkeypatch):
     assert list(folder.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_copied_program_is_imported_by_itself(tmp_path):
     main(["recipe", "copy", "first_port", str(tmp_path / "mine")])
     program = "import step_1_loss_in_forward as step; print(*step.train(2))"

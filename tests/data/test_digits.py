@@ -58,6 +58,7 @@ def test_the_global_random_streams_stay_where_they_are(random_states):
     assert random_states() == before
 
 
+@pytest.mark.slow
 def test_a_perceptron_learns_the_digits():
     torch.manual_seed(0)
     images, labels = make_digits(6000, seed=0)

@@ -18,7 +18,9 @@ def unlabelled(num_samples, *, size, seed):
 
 
 all_kinds = pytest.mark.parametrize(
-    ("make", "num_channels"), [(textures, 3), (make_silhouettes, 1), (unlabelled, 3)], ids=lambda value: str(value)
+    ("make", "num_channels"),
+    [(textures, 3), (make_silhouettes, 1), (unlabelled, 3)],
+    ids=lambda value: getattr(value, "__name__", str(value)),
 )
 
 
@@ -70,6 +72,7 @@ def test_colours_do_not_tell_the_label():
     assert (means - 0.5).abs().max() < 0.05
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("make", "num_channels"), [(textures, 3), (make_silhouettes, 1)])
 def test_a_convolutional_network_learns_the_labels(make, num_channels):
     torch.manual_seed(0)
@@ -90,6 +93,7 @@ def test_a_convolutional_network_learns_the_labels(make, num_channels):
     assert (model.eval()(test_images).argmax(dim=1) == test_labels).float().mean() > 0.85
 
 
+@pytest.mark.slow
 def test_unlabelled_pictures_are_blobs_and_checkerboards_by_halves():
     images = make_unlabelled_images(1000, seed=0)
     num_colours = torch.tensor([len(image.flatten(1).unique(dim=1)[0]) for image in images])

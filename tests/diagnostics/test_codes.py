@@ -75,6 +75,8 @@ def test_only_a_few_codes_are_not_errors():
         "B006",
         "B008",
         "C011",
+        "C019",
+        "C020",
         "D002",
         "D005",
         "E001",
@@ -85,10 +87,14 @@ def test_only_a_few_codes_are_not_errors():
         "E006",
         "E007",
         "E008",
+        "K003",
+        "K004",
+        "L008",
         "M001",
         "O007",
         "P003",
         "P006",
+        "P011",
     }
 
 

@@ -136,6 +136,7 @@ def test_every_optimizer_makes_the_same_steps(twins, settings, kind, values):
         pair.assert_same(*batch(model, 12, seed))
 
 
+@pytest.mark.slow
 @each_mode
 @few_examples
 @given(iterations=counts, accumulation=counts, replicas=counts, period=counts, steps=counts, at_once=counts)

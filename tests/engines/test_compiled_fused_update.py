@@ -93,6 +93,7 @@ def test_every_optimizer_makes_the_same_steps(fused, settings, kind, values):
     assert pair.findings == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["final", "all", "sum", "every_n"])
 @few_examples
 @given(iterations=counts, accumulation=counts, replicas=counts, period=counts, steps=counts, at_once=counts)

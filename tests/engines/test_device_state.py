@@ -18,12 +18,13 @@ class Counting(nn.Module):
     def __init__(self):
         super().__init__()
         self.linear = nn.Linear(4, 4)
-        self.register_buffer("count", torch.zeros((), dtype=torch.long))
+        self.register_buffer("count", torch.zeros(()))
+        self.register_buffer("width", torch.tensor(4))
         self.register_buffer("offset", torch.ones(4, dtype=torch.float64))
 
     def forward(self, x):
         self.count += 1
-        return self.linear(x) + self.offset
+        return self.linear(x) + self.offset + self.width
 
 
 class SameName(nn.Module):
@@ -53,7 +54,8 @@ def test_a_new_state_is_zeros_of_the_devices_types():
         "linear.bias": torch.float32,
     }
     assert {name: tensor.dtype for name, tensor in state.buffers[0].items()} == {
-        "count": torch.int32,
+        "count": torch.float32,
+        "width": torch.int32,
         "offset": torch.float32,
     }
     assert not any(tensor.any() for tensor in [*state.parameters.values(), *state.buffers[0].values()])

@@ -7,11 +7,11 @@ import torch
 from torch import nn
 
 from porting.capture import capture_step
-from porting.capture.module_state import host_tensors
 from porting.engines.call_plan import CallPlan
 from porting.engines.device_state import DeviceState
 from porting.engines.memory_format import LayoutError, has_convolutions, in_channels_last
 from porting.engines.replay import ReplayExecutable
+from porting.host_tensors import host_tensors
 
 IMAGES = torch.linspace(-1, 1, 4 * 3 * 8 * 8).reshape(4, 3, 8, 8)
 LABELS = torch.tensor([0, 1, 2, 1])

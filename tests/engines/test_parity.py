@@ -9,12 +9,12 @@ import torch
 from torch import nn
 
 from porting.capture import capture_step
-from porting.capture.module_state import host_tensors
 from porting.engines.call_plan import CallPlan
 from porting.engines.executable import BuildRequest
 from porting.engines.memory_format import in_channels_last
 from porting.engines.parity import Trial, compare_with_replay, working_type
 from porting.engines.replay import ReplayExecutable
+from porting.host_tensors import host_tensors
 
 
 class Changed:

@@ -147,6 +147,7 @@ _values = st.recursive(
 )
 
 
+@pytest.mark.slow
 @hypothesis.given(_values)
 def test_any_argument_comes_back(tmp_path_factory, value):
     file = tmp_path_factory.mktemp("program") / "step.program"

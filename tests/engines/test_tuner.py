@@ -12,7 +12,6 @@ import torch
 from torch import nn
 
 from porting.capture import capture_step
-from porting.capture.module_state import host_tensors
 from porting.engines import tuner
 from porting.engines.call_plan import CallPlan
 from porting.engines.compile_settings import CompileFailure
@@ -21,6 +20,7 @@ from porting.engines.parity import Trial
 from porting.engines.replay import ReplayExecutable
 from porting.engines.tuner import beats, choose, tune
 from porting.engines.tuning_report import TuningLimits, TuningReport
+from porting.host_tensors import host_tensors
 from porting.interleaved import Timing
 
 INPUTS = [torch.randn(8, 4, generator=torch.Generator().manual_seed(0)), torch.arange(8, dtype=torch.int32) % 3]

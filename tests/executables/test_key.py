@@ -151,6 +151,7 @@ def digest_in_a_process(tmp_path, source, seed):
     return subprocess.run(words, env=environment, capture_output=True, text=True, check=True).stdout
 
 
+@pytest.mark.slow
 def test_a_key_is_the_same_in_every_process_and_wherever_the_lines_stand(tmp_path):
     first = digest_in_a_process(tmp_path, program(), "1")
     second = digest_in_a_process(tmp_path, program(lines_before=7), "2")
@@ -207,6 +208,7 @@ def test_what_is_no_plain_value_cannot_be_extra():
         key_of(extra={"thing": object()})
 
 
+@pytest.mark.slow
 def test_a_precision_that_was_set_in_the_newer_way_is_no_error():
     program = """
         import torch

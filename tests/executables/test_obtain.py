@@ -16,7 +16,6 @@ import torch
 from torch import nn
 
 from porting.capture import capture_step
-from porting.capture.module_state import host_tensors
 from porting.diagnostics import OptionError
 from porting.engines.call_plan import CallPlan
 from porting.engines.compile_settings import CompileFailure
@@ -27,6 +26,7 @@ from porting.engines.replay import ReplayExecutable
 from porting.engines.step_anchors import StepObserver
 from porting.engines.tuning_report import TuningLimits
 from porting.executables.obtain import obtain_executable
+from porting.host_tensors import host_tensors
 from porting.simulator._optimizer_attributes import GroupSettings, _OptimizerType
 
 INPUTS = [torch.randn(8, 4, generator=torch.Generator().manual_seed(0)), torch.arange(8, dtype=torch.int32) % 3]
@@ -108,6 +108,7 @@ def test_ready_loads_what_an_earlier_process_made(step, tmp_path, interpreted_en
     assert found.seconds.keys() == {"find", "load"}
 
 
+@pytest.mark.slow
 def test_ready_needs_no_compiler(tmp_path):
     program = (
         "import sys, torch; from porting.simulator import inferenceModel;"
@@ -395,6 +396,7 @@ def test_what_an_executable_finds_out_in_a_call_is_reported(step, tmp_path, inte
     assert [finding.code for finding in found] == ["E008"]
 
 
+@pytest.mark.slow
 def test_a_choice_that_lacked_time_is_made_again_by_who_has_more(step, tmp_path, interpreted_engine, monkeypatch):
     compile_ = interpreted_engine.compile
 

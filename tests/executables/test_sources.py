@@ -38,6 +38,7 @@ def recorded(tmp_path):
     return json.loads(result.stdout)
 
 
+@pytest.mark.slow
 def test_files_are_those_of_the_user_the_main_program_s_first(recorded, tmp_path):
     names = [os.path.relpath(path, tmp_path) for path in recorded["files"]]
 
@@ -61,11 +62,13 @@ def test_a_module_that_was_made_up_is_no_file_of_the_user():
     assert not [path for path in user_files({"made_up": made_up}) if path.endswith("_made_up.py")]
 
 
+@pytest.mark.slow
 def test_secrets_are_left_out(recorded):
     assert "abc" not in json.dumps(recorded)
     assert recorded["arguments"][3:] == ["--api-key", "***", "--token=***", "--password"]
 
 
+@pytest.mark.slow
 def test_settings_of_the_environment_are_recorded(recorded):
     assert recorded["environment"]["PORTING_ENGINE"] == "aot"
 

@@ -32,6 +32,7 @@ def test_the_step_comes_back_with_the_same_key(parts, tmp_path):
     assert again.request == exported.request
 
 
+@pytest.mark.slow
 def test_another_process_reads_the_same_key_without_the_model(step_file):
     program = (
         "import sys; from porting.exports import load_step; from porting.executables.key import executable_key;"

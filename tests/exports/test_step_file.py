@@ -104,6 +104,7 @@ def test_every_flipped_bit_is_noticed(step_file):
     assert codes == {"E023", "E024"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "value", [None, -1, 2**70, "x", [], {}, {"node": "no"}, {"body": []}, "op:aten.nothing.default"]
 )

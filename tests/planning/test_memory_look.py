@@ -136,6 +136,7 @@ def test_a_remedy_brings_what_it_promises():
     assert in_one == pytest.approx(remedies["micro-batch"].alone_bytes, rel=0.01)
 
 
+@pytest.mark.slow
 def test_the_proposed_pipeline_can_be_ported_and_needs_what_was_said():
     wanted = {"batch": 16, "layers": 6, "width": 128, "length": 64}
     (pipeline,) = (r for r in total(ported_gpt(**wanted), target="gc2").remedies if r.name.startswith("pipeline"))

@@ -1,9 +1,12 @@
 """What is special about two networks: which way of training them is equal to which other."""
 
+import pytest
 import torch
 
 from porting.models import dcgan
 from porting.recipes.dcgan import step_0_plain, step_1_one_optimizer, step_2_loss_in_forward, step_5_two_executors
+
+pytestmark = pytest.mark.slow
 
 
 def test_one_optimizer_is_two_that_step_after_both_backward_passes():

@@ -88,6 +88,7 @@ def test_what_is_frozen_stays_and_has_no_state(names, monkeypatch):
     assert sum(len(group["params"]) for group in optimizer.param_groups) == len(before) - len(stayed)
 
 
+@pytest.mark.slow
 def test_a_step_works_without_a_network():
     program = (
         "import socket\n"

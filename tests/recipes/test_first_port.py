@@ -41,11 +41,13 @@ def test_accumulation_changes_no_loss_without_batchnorm_and_dropout(monkeypatch)
     assert after.train(NUM_STEPS) == pytest.approx(before.train(NUM_STEPS), rel=1e-5, abs=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", NUMBERS)
 def test_fewer_losses_are_the_first_of_more(number):
     assert STEPS.module(number).train(5) == STEPS.losses(number, NUM_STEPS)[:5]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", NUMBERS)
 def test_no_step_shuffles_or_initialises_from_what_ran_before(number):
     torch.manual_seed(4321)

@@ -28,7 +28,9 @@ def literal_poptorch(monkeypatch):
         del sys.modules[name]
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize(
+    "name", [name if name == "first_port" else pytest.param(name, marks=pytest.mark.slow) for name in RECIPES]
+)
 def test_the_last_step_trains_alike_on_another_implementation(name, literal_poptorch, monkeypatch):
     recipe = find_recipe(name)
     step = importlib.import_module(recipe.module_name(recipe.steps[-1].path.stem))

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import porting
 from porting.run import simulated_environment
 
@@ -54,6 +56,7 @@ def test_without_another_sitecustomize_importing_it_is_harmless():
     assert start(program) == "1\n"
 
 
+@pytest.mark.slow
 def test_processes_below_have_them_too():
     below = "import poptorch.enums; print(poptorch.enums.__name__)"
     program = f"import subprocess, sys; print(subprocess.check_output([sys.executable, '-c', {below!r}], text=True))"

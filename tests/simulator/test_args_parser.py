@@ -92,6 +92,17 @@ def test_parameters_after_variadic_ones_are_kept_by_name():
     assert bound.named == {"b": 5}
 
 
+def test_parameters_after_a_bare_star_are_passed_by_position_as_poptorch_does():
+    bound = bind(lambda a, *, b=5: None, 1, b=2)
+
+    assert bound.positional == [1, 2]
+
+
+def test_what_cannot_be_called_has_no_arguments():
+    with pytest.raises(TypeError, match="Expected a torch.nn.Module or a callable"):
+        ArgsParser(3)
+
+
 def test_variadic_keywords_are_kept_by_name():
     bound = bind(anything, 1, left=2, right=3)
 

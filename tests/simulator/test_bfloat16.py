@@ -22,6 +22,7 @@ class Lowered(Model):
         return self.call(*(x.bfloat16() if x.is_floating_point() else x for x in (self.weight, *others)))
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:index_reduce")
 @pytest.mark.parametrize("name", CASES)
 def test_operators_give_the_results_of_single_precision_rounded_and_a_gradient(name):

@@ -65,22 +65,42 @@ def test_inference_leaves_the_hosts_buffers_until_they_are_fetched(poptorch):
     assert (before, model.y.item()) == (0.0, 1.0)
 
 
-def test_integer_buffers_are_narrowed_on_the_device_and_widened_on_the_host(poptorch):
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.bool])
+def test_written_buffers_of_integers_and_truth_values_are_constants(poptorch, dtype):
     model = nn.Module()
-    model.register_buffer("count", torch.tensor(0))
+    model.register_buffer("count", torch.zeros(1, dtype=dtype))
 
     def forward(x):
-        model.count += 1
-        return x + model.count, model.count
+        model.count.copy_(model.count + 1)
+        return x + model.count
 
     model.forward = forward
-    executor = poptorch.inferenceModel(model)
+    executor = poptorch.inferenceModel(model, poptorch.Options().deviceIterations(2))
 
-    count = executor(torch.zeros(1))[1]
+    results = [executor(torch.zeros(2)).tolist() for _ in range(2)]
     executor.copyWeightsToHost()
 
-    assert count.dtype == torch.int32
-    assert (model.count.dtype, model.count.item()) == (torch.int64, 1)
+    assert results == [[1.0, 1.0]] * 2
+    assert (model.count.dtype, model.count.item()) == (dtype, 0)
+
+
+def test_a_lost_write_is_logged_with_its_line(poptorch, capfd):
+    model = Buffered(lambda model, _x: model.count.add_(1))
+    model.register_buffer("count", torch.tensor(0))
+
+    poptorch.inferenceModel(model)(torch.zeros(1))
+
+    assert "C019: what `forward` writes into the int64 buffer `count` is lost" in capfd.readouterr().err
+
+
+def test_integer_buffers_are_narrowed_on_the_device(poptorch):
+    model = nn.Module()
+    model.register_buffer("count", torch.tensor(7))
+    model.forward = lambda x: (x, model.count)
+
+    count = poptorch.inferenceModel(model)(torch.zeros(1))[1]
+
+    assert (count.dtype, count.item()) == (torch.int32, 7)
 
 
 def test_batch_norm_keeps_its_statistics_as_on_the_host(poptorch):
@@ -101,8 +121,9 @@ def test_batch_norm_keeps_its_statistics_as_on_the_host(poptorch):
     theirs(x[:4])
     theirs(x[4:])
 
-    torch.testing.assert_close(dict(ours.named_buffers()), dict(theirs.named_buffers()))
-    assert ours.norm.num_batches_tracked.dtype == torch.int64
+    torch.testing.assert_close(ours.norm.running_mean, theirs.norm.running_mean)
+    torch.testing.assert_close(ours.norm.running_var, theirs.norm.running_var)
+    assert (ours.norm.num_batches_tracked.item(), theirs.norm.num_batches_tracked.item()) == (0, 2)
 
 
 def test_buffers_without_persistence_live_on_the_device_too(poptorch):
@@ -181,11 +202,48 @@ def test_written_buffers_cannot_be_broadcast_to_replicas(poptorch):
 
 
 def test_of_many_written_buffers_a_few_are_named_and_the_others_counted():
-    model = nn.Sequential(nn.BatchNorm1d(2), nn.BatchNorm1d(2))
+    model = nn.Sequential(*(Buffered(add_one) for _ in range(5)), nn.Linear(1, 1))
     ported = to_ipu(model, nn.MSELoss(), options=PortOptions(micro_batch=2, replicas=2))
 
-    with pytest.raises(PortingError, match=r"\(modified: 0.num_batches_tracked, 0.running_mean, \S+ and 3 more\)"):
-        ported(torch.ones(4, 2), torch.ones(4, 2))
+    with pytest.raises(PortingError, match=r"\(modified: 0.y, 1.y, 2.y and 2 more\)"):
+        ported(torch.ones(4, 1), torch.ones(4, 1))
+
+
+@pytest.mark.parametrize("write", WRITES)
+def test_every_way_to_write_a_buffer_is_refused_with_replicas(poptorch, write):
+    executor = poptorch.inferenceModel(Buffered(WRITES[write]), replicated(poptorch, broadcast=True))
+
+    with pytest.raises(poptorch.Error, match="does not support broadcasting buffers"):
+        executor(torch.zeros(4))
+
+
+@pytest.mark.parametrize("broadcast", [True, False])
+def test_replicas_of_batch_norm_train_and_the_first_ones_statistics_come_to_the_host(poptorch, broadcast):
+    class Task(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm = nn.BatchNorm1d(2)
+
+        def forward(self, x):
+            return nn.functional.mse_loss(self.norm(x), torch.zeros_like(x))
+
+    ours, theirs = Task(), Task()
+    executor = poptorch.trainingModel(ours, replicated(poptorch, broadcast=broadcast))
+    x = torch.randn(16, 2, generator=torch.Generator().manual_seed(0))
+
+    executor(x)
+    theirs(x[:4])
+    theirs(x[8:12])
+
+    torch.testing.assert_close(ours.norm.running_mean, theirs.norm.running_mean)
+    torch.testing.assert_close(ours.norm.running_var, theirs.norm.running_var)
+
+
+def test_replicas_may_write_into_a_buffer_of_integers(poptorch):
+    model = Buffered(lambda model, _x: model.count.add_(1))
+    model.register_buffer("count", torch.tensor(0))
+
+    assert poptorch.inferenceModel(model, replicated(poptorch, broadcast=True))(torch.zeros(4)).tolist() == [0.0] * 4
 
 
 def test_constant_buffers_are_broadcast_to_replicas(poptorch):

@@ -23,7 +23,7 @@ class Counting(nn.Module):
         super().__init__()
         self.linear = nn.Linear(3, 2)
         self.register_buffer("mean", torch.zeros(2))
-        self.register_buffer("count", torch.zeros(1, dtype=torch.int64))
+        self.register_buffer("count", torch.zeros(1))
 
     def forward(self, x):
         output = self.linear(x)

@@ -61,11 +61,16 @@ def test_other_options_than_poptorchs_are_refused():
 
 
 def test_without_batching_samples_pass_through_and_there_are_no_options():
-    loader = DataLoader(options_for(iterations=2), numbers(3), batch_size=None)
+    loader = DataLoader(options_for(iterations=2), numbers(3), batch_size=None, drop_last=False)
 
     assert seen(loader) == [0, 1, 2]
     assert loader.combinedBatchSize is None
     assert not hasattr(loader, "options")
+
+
+def test_without_batching_there_is_nothing_to_drop():
+    with pytest.raises(ValueError, match="mutually exclusive with drop_last"):
+        DataLoader(options_for(iterations=2), numbers(3), batch_size=None)
 
 
 def test_drop_last_false_keeps_the_short_batch_and_warns(caplog):
@@ -117,7 +122,7 @@ def test_an_incomplete_group_of_batches_is_kept_on_request(caplog):
     loader = DataLoader(options_for(iterations=3), numbers(8), batch_sampler=batches_of(8, 2), drop_last=False)
 
     assert seen(loader) == [[0, 1, 2, 3, 4, 5], [6, 7]]
-    assert "`batch_sampler` (4) is not divisible by the number of batches processed per step (3)" in caplog.text
+    assert "batch sampler (4) is not divisible by the number of batches processed per step (3)" in caplog.text
 
 
 def test_complete_groups_of_batches_leave_nothing_over(caplog):

@@ -67,6 +67,7 @@ def test_all_modes_keep_the_rest_on_request(load, mode, num_workers):
     assert len(loader) == 17
 
 
+@pytest.mark.slow
 @forks
 @pytest.mark.parametrize(
     ("mode", "num_batches"),
@@ -81,6 +82,7 @@ def test_rebatching_loses_no_samples_between_the_workers_of_an_iterable_dataset(
     assert len(loader) == 25
 
 
+@pytest.mark.slow
 @forks
 @pytest.mark.parametrize("mode", [DataLoaderMode.Async, DataLoaderMode.AsyncRebatched])
 @pytest.mark.parametrize("size", [1, 2, 3, 4, None])
@@ -108,9 +110,10 @@ def test_the_workers_batches_are_not_larger_than_the_combined_ones(load):
         load(options_for(iterations=2), numbers(8), 2, mode=DataLoaderMode.AsyncRebatched, rebatched_worker_size=5)
 
 
-def test_the_size_of_rebatched_batches_is_not_set_twice(load):
+@pytest.mark.parametrize("mode", [DataLoaderMode.Async, DataLoaderMode.AsyncRebatched])
+def test_the_size_of_rebatched_batches_is_not_an_option_of_the_accessor(load, mode):
     with pytest.raises(AssertionError, match="and manually specify the rebatched_size in async_options"):
-        load(options_for(), numbers(8), 2, mode=DataLoaderMode.AsyncRebatched, async_options={"rebatched_size": 4})
+        load(options_for(), numbers(8), 2, mode=mode, async_options={"rebatched_size": 2})
 
 
 @forks
@@ -138,6 +141,13 @@ def test_batches_of_a_sampler_are_combined_in_all_modes(load, mode, drop_last):
     loader = load(options_for(iterations=3), numbers(8), mode=mode, batch_sampler=batches_of(8, 2), drop_last=drop_last)
 
     assert [seen(loader), seen(loader)] == [[[0, 1, 2, 3, 4, 5]] + ([] if drop_last else [[6, 7]])] * 2
+
+
+@forks
+def test_rebatching_has_nothing_to_drop_without_batches(load):
+    loader = load(options_for(), numbers(3), batch_size=None, mode=DataLoaderMode.AsyncRebatched)
+
+    assert [int(sample[0]) for sample in loader] == [0, 1, 2]
 
 
 @forks

@@ -158,6 +158,19 @@ def test_operators_of_a_compiled_library_run():
     assert outputs[0].tolist() == [27.0, 27.0]
 
 
+@different("integers are sent with the weights")
+def test_a_buffer_of_integers_is_part_of_the_program():
+    model = Calling(lambda x: x + model.shift)
+    model.register_buffer("shift", torch.tensor([1]))
+    executor = simulator.inferenceModel(model)
+    executor(torch.zeros(1))
+
+    model.shift += 1
+    executor.copyWeightsToDevice()
+
+    assert executor(torch.zeros(1)).item() == 1.0
+
+
 # -- numbers -------------------------------------------------------------------------------------------------------
 
 

@@ -65,6 +65,7 @@ def train_alone(reduction):
     return losses, dict(model.named_parameters())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reduction", [simulator.ReductionType.Mean, simulator.ReductionType.Sum])
 def test_processes_train_as_one_with_the_batches_of_all(tmp_path, reduction):
     context = multiprocessing.get_context("spawn")

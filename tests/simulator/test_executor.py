@@ -472,6 +472,17 @@ def test_collecting_an_executor_runs_no_operator(poptorch, regression, batch):
     assert operators.names == []
 
 
+def test_at_the_end_of_the_interpreter_an_executor_looks_at_nothing(poptorch, regression, batch, monkeypatch):
+    executor = poptorch.trainingModel(regression)
+    executor(*batch)
+    # so it is with the names of a module by then
+    monkeypatch.setattr("porting.simulator._poplar_executor.leave_weights_behind", None)
+
+    assert executor.__del__(lambda: True) is None
+
+    monkeypatch.undo()
+
+
 def test_a_model_of_a_forgotten_executor_can_be_released(poptorch, regression, batch):
     poptorch.trainingModel(regression)
     gc.collect()

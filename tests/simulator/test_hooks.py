@@ -202,7 +202,7 @@ class Replacement:
 
 @pytest.fixture
 def replacement(poptorch, monkeypatch):
-    monkeypatch.setattr(poptorch._OverwriteContextManager, "_substitution_managers", [])
+    monkeypatch.setattr(poptorch._OverwriteContextManager, "_subsitution_manager_types", [])
     monkeypatch.setattr(torch, "relu", torch.relu)
     monkeypatch.setattr(Replacement, "original", staticmethod(torch.relu))
     monkeypatch.setattr(Replacement, "calls", [])

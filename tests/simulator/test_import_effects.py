@@ -42,10 +42,12 @@ def ended_process():
     return run(PROGRAM)
 
 
+@pytest.mark.slow
 def test_forks_are_made_safe_for_the_network_library(ended_process):
     assert ended_process.stdout.split()[0] == "1"
 
 
+@pytest.mark.slow
 def test_crashes_are_reported(ended_process):
     assert ended_process.stdout.split()[1] == "True"
 
@@ -54,12 +56,14 @@ def test_the_lock_between_processes_of_the_progress_bars_is_gone(ended_process):
     assert ended_process.stdout.split()[2] == "[]"
 
 
+@pytest.mark.slow
 def test_the_program_still_chooses_how_its_processes_start():
     done = run(IMPORT + "import multiprocessing; multiprocessing.set_start_method('spawn')")
 
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.slow
 def test_the_lock_that_the_program_gave_the_progress_bars_stays():
     set_lock = "import threading, tqdm; lock = threading.RLock(); tqdm.tqdm.set_lock(lock)\n"
 
@@ -80,6 +84,7 @@ def test_lines_left_out_at_the_end_of_a_program_are_counted(ended_process):
     assert lines == ["again"] * 4 + ["last line repeated 5 more times"]
 
 
+@pytest.mark.slow
 def test_termination_shows_where_the_program_was_and_still_ends_it():
     done = run(IMPORT + "import os, signal; os.kill(os.getpid(), signal.SIGTERM)")
 
@@ -160,18 +165,42 @@ def test_types_of_the_geometric_package_are_registered_where_it_is_installed(mon
     assert calls == ["registered"]
 
 
-def test_a_fault_inside_the_geometric_package_is_not_hidden(monkeypatch):
-    def fail(_name):
-        raise ModuleNotFoundError("No module named 'not_there'", name="not_there")
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", ["import not_there", "raise ImportError('no torch_sparse')"])
+def test_the_import_succeeds_where_that_of_the_geometric_package_fails(fault, tmp_path):
+    package = tmp_path / "poptorch_geometric"
+    package.mkdir()
+    (package / "__init__.py").write_text(fault)
+    program = "import porting.simulator; print(porting.simulator.Options().device_iterations)"
+    path = os.pathsep.join([str(tmp_path), *sys.path])
 
-    monkeypatch.setattr("importlib.import_module", fail)
+    run = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": path}
+    )
 
-    with pytest.raises(ModuleNotFoundError, match="not_there"):
-        simulator.registerGeometricCustomArgParsers()
+    assert run.stdout == "1\n", run.stderr
+    assert "poptorch_geometric are not registered as arguments of models: " in run.stderr
 
 
-def test_nothing_happens_without_the_geometric_package():
+def test_nothing_happens_without_the_geometric_package(caplog):
     assert simulator.registerGeometricCustomArgParsers() is None
+    assert [record.levelname for record in caplog.records if record.levelname != "DEBUG"] == []
+
+
+def test_a_library_finds_what_it_builds_its_loader_and_its_functions_on(tmp_path):
+    """`poptorch_geometric` imports these two names from modules of PopTorch's front end."""
+    (tmp_path / "library.py").write_text(
+        "from poptorch._poplar_executor import _OverwriteContextManager\n"
+        "from poptorch._utils import combine_batch_tensors_gen, flattenTensorStructure, reconstructTensorStructure\n"
+        "assert _OverwriteContextManager.registerSubsitutionManager\n"
+        "print('imported')\n"
+    )
+
+    run = subprocess.run(
+        [sys.executable, "-m", "porting", "run", "library.py"], capture_output=True, text=True, cwd=tmp_path
+    )
+
+    assert "imported" in run.stdout, run.stderr
 
 
 def test_the_effects_happen_once():

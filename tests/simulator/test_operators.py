@@ -136,6 +136,7 @@ def test_a_step_of_training_is_that_of_plain_pytorch(poptorch, name):
         torch.testing.assert_close(parameter.detach(), expected.detach(), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:index_reduce")
 @pytest.mark.parametrize("name", IN_HALF)
 def test_results_in_half_precision_are_those_of_single_precision_rounded(poptorch, name):

@@ -343,20 +343,24 @@ def test_host_state_round_trips_with_the_devices(cls):
     assert all(torch.equal(a, b) for a, b in zip(train(other, again, num_steps=2), expected))
 
 
-def test_state_without_the_devices_part_is_refused_and_changes_nothing():
+def test_state_without_the_devices_part_is_refused_after_torchs_part_was_taken_over():
     optimizer = build(optim.Adam)
     plain = torch.optim.Adam(weights(), lr=0.9).state_dict()
 
     with pytest.raises(RuntimeError, match=r"Only IPU optimizer states can be loaded onto the IPU\."):
         optimizer.load_state_dict(plain)
 
-    assert optimizer.param_groups[0]["lr"] == 0.1
+    assert optimizer.param_groups[0]["lr"] == 0.9
 
 
-@pytest.mark.parametrize("method", ["load_state_dict", "set_state_dict"])
-def test_empty_state_is_refused(method):
+def test_empty_state_is_refused():
     with pytest.raises(RuntimeError, match=r"Cannot load optimizer state dictionary because it is empty\."):
-        getattr(build(optim.SGD), method)({})
+        build(optim.SGD).set_state_dict({})
+
+
+def test_torch_refuses_to_load_an_empty_state_first():
+    with pytest.raises(KeyError, match="param_groups"):
+        build(optim.SGD).load_state_dict({})
 
 
 def test_has_no_state_while_one_part_is_missing():
@@ -416,3 +420,13 @@ def test_unpickled_optimizers_can_step(cls):
     parameters = again.param_groups[0]["params"]
 
     assert not torch.equal(train(again, parameters, num_steps=1)[0], weights()[0])
+
+
+@pytest.mark.parametrize("cls", [optim.Adam, optim.AdamW])
+def test_betas_stay_what_was_passed(cls):
+    first, second = ([torch.nn.Parameter(torch.ones(1))] for _ in range(2))
+
+    optimizer = cls([{"params": first}, {"params": second, "betas": (0.5, 0.6)}], betas=[0.9, 0.99])
+
+    assert [group["betas"] for group in optimizer.param_groups] == [[0.9, 0.99], (0.5, 0.6)]
+    assert optimizer.defaults["betas"] == [0.9, 0.99]

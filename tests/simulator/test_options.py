@@ -314,7 +314,13 @@ def test_anchors_of_two_options_are_apart():
     assert Options().anchored_tensors == {}
 
 
-@pytest.mark.parametrize("key", ["CPU0", "IPU", "IPUx", 0])
+@pytest.mark.parametrize("key", ["IPU", "IPUx"])
+def test_memory_proportion_of_an_ipu_without_a_number_is_refused(key):
+    with pytest.raises(ValueError, match="invalid literal for int"):
+        Options().setAvailableMemoryProportion({key: 0.5})
+
+
+@pytest.mark.parametrize("key", ["CPU0", 0])
 def test_memory_proportion_of_no_ipu_is_refused(key):
     with pytest.raises(AssertionError, match=r'in a dictionary of \{"IPU0": 0.5\} .* Invalid key: ' + str(key)):
         Options().setAvailableMemoryProportion({key: 0.5})
@@ -326,12 +332,16 @@ def test_memory_proportion_of_no_ipu_is_refused(key):
         (2, enums.CommGroupType.All, "input_group_type cannot be All"),
         (8, enums.CommGroupType.Consecutive, "input_group_size cannot be larger than replication_factor"),
         (3, enums.CommGroupType.Orthogonal, "input_group_size must be a factor of replication_factor"),
-        (0, enums.CommGroupType.Consecutive, "input_group_size must be a factor of replication_factor"),
     ],
 )
 def test_input_groups_must_divide_the_replicas(size, kind, message):
     with pytest.raises(ValueError, match=message):
         Options().replicationFactor(4).inputReplicaGrouping(size, kind)
+
+
+def test_input_groups_are_not_empty():
+    with pytest.raises(ZeroDivisionError):
+        Options().replicationFactor(4).inputReplicaGrouping(0, enums.CommGroupType.Consecutive)
 
 
 def test_input_groups_are_stored():
@@ -591,6 +601,13 @@ def test_storage_left_to_the_compiler_is_not_stored():
     assert TensorLocationSettings().useOnChipStorage().useOnChipStorage(None).toDict() == {}
 
 
+def test_settings_of_a_location_can_be_given_by_their_names():
+    settings = TensorLocationSettings(onChip=1, useIOTilesToLoad=0)
+
+    assert settings.toDict() == {"onChip": 1, "useIOTilesToLoad": 0}
+    assert settings.useOnChipStorage(False).toDict()["onChip"] == 0
+
+
 @pytest.mark.parametrize(
     ("setter", "value"), [("minElementsForOffChip", 1.0), ("useOnChipStorage", 1), ("useIOTilesToLoad", None)]
 )
@@ -654,7 +671,6 @@ def test_default_options_come_from_the_environment(monkeypatch):
 
 SETTERS = {
     "appendToLocationExcludes": lambda o: o.appendToLocationExcludes("x"),
-    "anchorTensor": lambda o: o.anchorTensor("a", "b"),
     "autoRoundNumIPUs": lambda o: o.autoRoundNumIPUs(),
     "broadcastBuffers": lambda o: o.broadcastBuffers(False),
     "connectionType": lambda o: o.connectionType(enums.ConnectionType.OnDemand),
@@ -688,11 +704,8 @@ SETTERS = {
     "assignment": lambda o: setattr(o, "replication_factor", 2),
     "Distributed.configureProcessId": lambda o: o.Distributed.configureProcessId(0, 2),
     "Distributed.disable": lambda o: o.Distributed.disable(),
-    "Jit.traceModel": lambda o: o.Jit.traceModel(False),
     "Precision.enableFloatingPointExceptions": lambda o: o.Precision.enableFloatingPointExceptions(True),
     "Precision.enableStochasticRounding": lambda o: o.Precision.enableStochasticRounding(True),
-    "Precision.halfFloatCasting": lambda o: o.Precision.halfFloatCasting(0),
-    "Precision.runningStatisticsAlwaysFloat": lambda o: o.Precision.runningStatisticsAlwaysFloat(True),
     "Precision.setPartialsType": lambda o: o.Precision.setPartialsType(torch.half),
     "TensorLocations.numIOTiles": lambda o: o.TensorLocations.numIOTiles(32),
     "TensorLocations.setWeightLocation": lambda o: o.TensorLocations.setWeightLocation(TensorLocationSettings()),
@@ -718,6 +731,22 @@ def test_frozen_options_refuse_the_setter(setter):
         SETTERS[setter](options)
 
     assert repr(options) == before
+
+
+@pytest.mark.parametrize(
+    "setter",
+    [
+        lambda o: o.anchorTensor("a", "loss"),
+        lambda o: o.Jit.traceModel(False),
+        lambda o: o.Precision.halfFloatCasting(0),
+        lambda o: o.Precision.runningStatisticsAlwaysFloat(True),
+    ],
+)
+def test_frozen_options_do_not_refuse_what_poptorch_does_not_check(setter):
+    options = Options()
+    options._freeze()
+
+    setter(options)
 
 
 @pytest.mark.parametrize("setter", sorted(SETTERS))

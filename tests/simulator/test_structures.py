@@ -154,7 +154,7 @@ def test_lists_stay_lists_and_tuples_stay_tuples(poptorch, kind):
 
 
 def test_tensors_anywhere_are_inputs(poptorch):
-    executor = executor_of(poptorch, lambda a, *, b: a[0]["k"] + b.y)
+    executor = executor_of(poptorch, lambda a, b: a[0]["k"] + b.y)
     executor([{"k": torch.zeros(1)}], b=Point("text", torch.zeros(1)))
 
     result = executor([{"k": torch.ones(1)}], b=Point("text", torch.ones(1)))

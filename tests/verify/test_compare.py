@@ -266,6 +266,7 @@ def test_a_batch_in_another_order_is_found_where_batchnorm_sees_other_micro_batc
     assert found(halved, ported)[0] == "loss"
 
 
+@pytest.mark.filterwarnings(r"ignore:warning\[L008\]")
 def test_what_is_not_a_number_is_a_difference():
     class Rooted(nn.Linear):
         def forward(self, x):

@@ -15,6 +15,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import Subset
 
 import porting
+from porting.adapters import sum_over_instances
 from porting.data.events import NeutrinoEvents
 from porting.data.larcv import LarcvEvents
 from porting.models import uresnet2d
@@ -105,7 +106,7 @@ def run(num_steps: int, settings: Settings = Settings()) -> Training:
         start = time.perf_counter()
         _logits, loss, _metrics = ported(images, labels)
         seconds.append(time.perf_counter() - start)
-        losses.append(porting.sum_over_instances(loss.mean()).item() / instance.size)
+        losses.append(sum_over_instances(loss.mean()).item() / instance.size)
         scheduler.step()
     if settings.checkpoint is not None:
         torch.save(model.state_dict(), f"{settings.checkpoint}-{instance.index}")
@@ -129,7 +130,7 @@ def validate(ported: porting.PortedModel, events: Any) -> Dict[str, float]:
         for name in uresnet2d.METRICS:
             totals[name] += metrics[name].sum().item() / len(events)
     ported.train()
-    means = porting.sum_over_instances(list(totals.values())) / porting.this_instance().size
+    means = sum_over_instances(list(totals.values())) / porting.this_instance().size
     return dict(zip(totals, means.tolist()))
 
 

@@ -11,6 +11,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 import porting
+from porting.adapters import sum_over_instances
 from porting.data.digits import make_digits
 from porting.models import mlp
 
@@ -61,7 +62,7 @@ def train_and_test(num_steps: int) -> Training:
     losses: List[float] = []
     for images, labels in islice(batches_of(loader, order), num_steps):
         _logits, loss = ported(images, labels)
-        losses.append(porting.sum_over_instances(loss.mean()).item() / instance.size)
+        losses.append(sum_over_instances(loss.mean()).item() / instance.size)
 
     images, labels = test_set.tensors
     logits = ported.inference()(images)

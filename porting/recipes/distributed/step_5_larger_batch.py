@@ -11,6 +11,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 import porting
+from porting.adapters import sum_over_instances
 from porting.data.digits import make_digits
 from porting.models import mlp
 
@@ -62,14 +63,14 @@ def train_and_test(num_steps: int) -> Training:
     losses: List[float] = []
     for images, labels in islice(batches_of(loader, order), num_steps):
         _logits, loss = ported(images, labels)
-        losses.append(porting.sum_over_instances(loss.mean()).item() / instance.size)
+        losses.append(sum_over_instances(loss.mean()).item() / instance.size)
 
     padded = porting.FixedBatchDataset(test_set, batch_size=instance.size * options.samples_per_call)
     counts = torch.zeros(2)
     for images, labels in ported.dataloader(porting.partition(padded), training=False):
         recognised = ported.inference()(images).argmax(dim=1) == labels
         counts += torch.stack([recognised.sum(), (labels >= 0).sum()])
-    num_recognised, num_tested = porting.sum_over_instances(counts).int().tolist()
+    num_recognised, num_tested = sum_over_instances(counts).int().tolist()
     return Training(losses, ported.state_dict(), num_recognised, num_tested)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 import porting
+from porting.adapters import load_chainer_npz
 from porting.data.digits import make_digits
 from porting.recipe_chain import CheckFailed, equal_losses, holds, reaches
 from porting.recipes.from_chainer.chainer_model import PREFIX, logits_of, make_snapshot, snapshot_file
@@ -31,7 +32,7 @@ def features_have_chainers_size(step: Any) -> str:
 
 def every_entry_arrives(step: Any) -> str:
     """Load the snapshot and count what came from where."""
-    sources = porting.load_chainer_npz(snapshot_file(), step.make_model(), names=step.MODULES)
+    sources = load_chainer_npz(snapshot_file(), step.make_model(), names=step.MODULES)
     entries = {name[len(PREFIX) :] for name in make_snapshot() if name.startswith(PREFIX)}
     if set(sources.values()) != entries:
         raise CheckFailed(f"not used: {sorted(entries - set(sources.values()))}")
@@ -41,7 +42,7 @@ def every_entry_arrives(step: Any) -> str:
 def logits_are_equal(step: Any) -> str:
     """Compare the logits of other digits with those of NumPy."""
     model, images = step.make_model().eval(), make_digits(100, seed=7)[0]
-    porting.load_chainer_npz(snapshot_file(), model, names=step.MODULES)
+    load_chainer_npz(snapshot_file(), model, names=step.MODULES)
     with torch.no_grad():
         difference = float((model(images) - logits_of(images, snapshot_file())).abs().max())
     if not difference <= MAX_DIFFERENCE:
@@ -52,7 +53,7 @@ def logits_are_equal(step: Any) -> str:
 def logits_are_equal_on_the_device(step: Any) -> str:
     """Compare the logits of the device's inference with those of NumPy."""
     model, images = step.make_model(), make_digits(100, seed=7)[0]
-    porting.load_chainer_npz(snapshot_file(), model, names=step.MODULES)
+    load_chainer_npz(snapshot_file(), model, names=step.MODULES)
     logits = porting.to_ipu(model, torch.nn.CrossEntropyLoss()).inference()(images)
     difference = float((logits - logits_of(images, snapshot_file())).abs().max())
     if not difference <= MAX_DIFFERENCE:

@@ -10,6 +10,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import porting
+from porting.adapters import load_chainer_npz
 from porting.data.digits import make_digits
 from porting.recipes.from_chainer.chainer_model import logits_of, snapshot_file
 
@@ -45,7 +46,7 @@ def train_and_test(num_steps: int) -> Tuple[List[float], float]:
     train_set, (images, labels) = TensorDataset(*make_digits(50 * num_steps, seed=0)), make_digits(500, seed=1)
     loader = DataLoader(train_set, batch_size=50)
     model, criterion = make_model(), nn.CrossEntropyLoss()
-    porting.load_chainer_npz(snapshot_file(SNAPSHOT), model, names=MODULES)
+    load_chainer_npz(snapshot_file(SNAPSHOT), model, names=MODULES)
     with torch.no_grad():
         torch.testing.assert_close(
             model.eval()(images), logits_of(images, snapshot_file(SNAPSHOT)), rtol=1e-4, atol=1e-4

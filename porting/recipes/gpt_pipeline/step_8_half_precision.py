@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 from typing import Any, List, Tuple
 
@@ -70,7 +71,7 @@ def train_and_test(num_steps: int) -> Tuple[List[float], float]:
         losses.append(loss.mean().item())
 
     tokens, labels = test_set.tensors
-    model.eval()
+    model = copy.deepcopy(model).float().eval()  # the host tests in single precision: its torch may have no other
     with torch.no_grad():
         test_loss = gpt.loss(model(tokens), labels).item()
     return losses, test_loss

@@ -11,6 +11,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset, default_collate
 
 import porting
+from porting.adapters import masked_accuracy
 from porting.data.digits import make_digits
 from porting.data.images import fake_data
 from porting.models import mlp
@@ -108,7 +109,7 @@ def train_and_test(arguments: argparse.Namespace) -> Tuple[List[float], float, A
 
     padded = porting.FixedBatchDataset(test_set, arguments.batchsize, ignore_label=IGNORED)
     images, labels = default_collate([padded[index] for index in range(len(padded))])
-    accuracy = porting.masked_accuracy(ported.inference()(images), labels, IGNORED)
+    accuracy = masked_accuracy(ported.inference()(images), labels, IGNORED)
     return losses[:num_steps], accuracy.item(), model
 
 

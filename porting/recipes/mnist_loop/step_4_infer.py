@@ -11,6 +11,7 @@ from torch.utils.data import DataLoader, RandomSampler, Sampler, TensorDataset
 from tqdm import tqdm
 
 import porting
+from porting.adapters import masked_accuracy
 from porting.data import digits, idx
 from porting.models import mlp
 
@@ -82,7 +83,7 @@ def train_and_test(num_epochs: int = NUM_EPOCHS, data: Optional[str] = None) -> 
             losses.append(loss.item())
 
         outputs, labels_of_all = zip(*((infer(images), labels) for images, labels in test_loader))
-        accuracies.append(porting.masked_accuracy(torch.cat(outputs), torch.cat(labels_of_all)).item())
+        accuracies.append(masked_accuracy(torch.cat(outputs), torch.cat(labels_of_all)).item())
     return losses, accuracies
 
 

@@ -10,6 +10,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import porting
+from porting.adapters import masked_accuracy
 from porting.data import digits, idx
 from porting.models import mlp
 
@@ -53,7 +54,7 @@ def evaluate(model: nn.Module, criterion: nn.Module, loader: Any) -> Tuple[float
         for images, labels in loader:
             logits = model(images)
             num_real = int((labels != -100).sum())
-            rows.append((num_real, criterion(logits, labels).item(), porting.masked_accuracy(logits, labels).item()))
+            rows.append((num_real, criterion(logits, labels).item(), masked_accuracy(logits, labels).item()))
     model.train()
     return weighted_means(rows)
 
@@ -83,7 +84,7 @@ def train_and_log(num_epochs: int = NUM_EPOCHS, data: Optional[str] = None) -> T
             loss = criterion(logits, labels)
             loss.backward()
             optimizer.step()
-            rows.append((BATCH_SIZE, loss.item(), porting.masked_accuracy(logits, labels).item()))
+            rows.append((BATCH_SIZE, loss.item(), masked_accuracy(logits, labels).item()))
         ours, of_test = weighted_means(rows[first:]), evaluate(model, criterion, test_loader)
         log.append((epoch, ours[0], of_test[0], ours[1], of_test[1]))
     return [loss for _count, loss, _accuracy in rows], log

@@ -10,6 +10,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import porting
+from porting.adapters import masked_accuracy
 from porting.data import digits, idx
 from porting.models import mlp
 
@@ -71,7 +72,7 @@ def train_and_log(num_epochs: int = NUM_EPOCHS, data: Optional[str] = None) -> T
     test_loader = DataLoader(porting.FixedBatchDataset(test_set, BATCH_SIZE), batch_size=BATCH_SIZE)
     model, criterion = make_model(), nn.CrossEntropyLoss()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
-    metrics = {"accuracy": porting.masked_accuracy}
+    metrics = {"accuracy": masked_accuracy}
     ported = porting.to_ipu(model, criterion, optimizer=optimizer, metrics=metrics)
     rows: List[Tuple[int, float, float]] = []
     log: List[Row] = []

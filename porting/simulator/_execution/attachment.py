@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...capture.module_state import host_tensors
+from ...host_tensors import host_tensors
 from .. import trouble
 from .._optimizer.device_optimizer import parameter_names
 from .._weights.host_weights import owner_of, unwrap_model

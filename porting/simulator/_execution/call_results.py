@@ -6,8 +6,9 @@ from typing import Any, Sequence
 
 import torch
 
-from ...capture import StepGraph, rebuild
+from ...capture import StepGraph
 from ...capture.device_tensor import DeviceTensor
+from ...structure import rebuild
 from ..errors import createPoptorchError
 
 __all__ = ["hand_back"]

@@ -55,6 +55,8 @@ def compile_executor(
             "functionality is not enabled. Consider changing dict inputs to tuple."
         )
     executor._wrap_user_model()
+    if executor._training:
+        executor._device_optimizer.require_own(parameter_names(executor._user_model))
     with torch.inference_mode(False), compilation_lock(executor._model, options):
         compiled = compile_model(
             executor._model,

@@ -5,7 +5,9 @@ from __future__ import annotations
 import threading
 import warnings
 from dataclasses import dataclass
-from typing import Callable, Optional, Sequence
+from functools import partial
+from time import perf_counter
+from typing import Callable, Mapping, Optional
 
 import torch
 from torch import nn
@@ -16,6 +18,7 @@ from ...engines.call_plan import CallPlan
 from ...engines.device_state import DeviceState
 from ...engines.executable import Executable
 from ...engines.recomputation import ComputationOrder, order_computation
+from ...engines.replica_groups import ReplicaGroups
 from ...engines.strided_group_norm import stride_group_norms
 from ...executables.obtain import Obtained
 from .. import trouble
@@ -35,6 +38,7 @@ from ..options import Options
 from .call_plans import call_plan, gradient_exchange, with_mean_of
 from .capture_errors import vendor_error
 from .executables import HostSide, make_executable
+from .replicated_buffers import refuse_written_buffers
 
 __all__ = ["CompiledModel", "compile_model"]
 
@@ -43,7 +47,10 @@ _one_at_a_time = threading.RLock()
 
 @dataclass
 class CompiledModel:
-    """What a compilation leaves: the graph, the executable, the device's tensors and the plan of a call."""
+    """What a compilation leaves: the graph, the executable, the device's tensors and the plan of a call.
+
+    `capture_again` captures the same step once more, which takes about `capture_seconds`; it holds no batch.
+    """
 
     graph: StepGraph
     obtained: Obtained
@@ -51,6 +58,8 @@ class CompiledModel:
     plan: CallPlan
     ipus_per_replica: int = 1
     anchors: Optional[Anchors] = None
+    capture_again: Optional[Callable[[], StepGraph]] = None
+    capture_seconds: float = 0.0
 
     @property
     def executable(self) -> Executable:
@@ -123,28 +132,19 @@ def _compile(
     plan = call_plan(options, training=training, exchange=exchange)
     report(0, 100)
     micro = _micro_batch(bound, plan.num_slices, options)
+    capture = partial(_capture, model, options, training=training, groups=groups)
     scopes = GraphScopes(source_excludes=options._source_location_excludes)
+    started = perf_counter()
     try:
-        with one_group_in_place(model, groups):
-            graph = capture_step(
-                model,
-                micro.positional,
-                micro.named,
-                mode="training" if training else "inference",
-                prints="unavailable",
-                host_features="ignored",
-                around_forward=lambda: scoped_tracing(scopes, model, options),
-                node_facts=scopes.node_facts,
-                listener=_log_finding,
-                autocast=options._autocast,
-            )
+        graph = capture(micro, scopes, listener=options._listener or _log_finding)
     except CaptureError as error:
         raise vendor_error(error) from None
+    capture_seconds = perf_counter() - started
     report(60, 100)
     check_operators(graph, model)
     check_overlap(graph, options)
     ipus_per_replica = check_pipeline(graph, scopes, options)
-    _check_graph(graph, options)
+    refuse_written_buffers(graph, options)
     if trouble.injections:
         trouble.strike(trouble.Moment.COMPILE, training=training)
     if options._Popart.options.get("groupNormStridedChannelGrouping"):
@@ -167,8 +167,51 @@ def _compile(
         exchange.watch(state.parameters)
     report(100, 100)
     _log_outputs_and_losses(graph)
-    log_coercions(graph, model, bound.tensors())
-    return CompiledModel(graph, obtained, state, plan, ipus_per_replica, anchors)
+    if options._listener is None:
+        _warn_of_loss_without_gradient(graph)
+        log_coercions(graph, model, bound.tensors())
+    outline = micro.with_tensors([_without_memory(tensor) for tensor in micro.tensors()])
+    return CompiledModel(
+        graph,
+        obtained,
+        state,
+        plan,
+        ipus_per_replica,
+        anchors,
+        capture_again=lambda: capture(outline, GraphScopes(source_excludes=options._source_location_excludes)),
+        capture_seconds=capture_seconds,
+    )
+
+
+def _without_memory(tensor: torch.Tensor) -> torch.Tensor:
+    return torch.empty(tensor.shape, dtype=tensor.dtype, device="meta")
+
+
+def _capture(
+    model: nn.Module,
+    options: Options,
+    micro: BoundArguments,
+    scopes: GraphScopes,
+    *,
+    training: bool,
+    groups: Mapping[str, ReplicaGroups],
+    listener: Optional[Callable[[Finding], None]] = None,
+) -> StepGraph:
+    allowed = getattr(model, "_porting_allowed", None)
+    with one_group_in_place(model, groups):
+        return capture_step(
+            model,
+            micro.positional,
+            micro.named,
+            mode="training" if training else "inference",
+            prints="unavailable",
+            host_features="ignored" if allowed is None else "computed",
+            allowed=allowed or (),
+            around_forward=lambda: scoped_tracing(scopes, model, options),
+            node_facts=scopes.node_facts,
+            listener=listener,
+            autocast=options._autocast,
+        )
 
 
 def _check_named_buffers(model: nn.Module, options: Options) -> None:
@@ -215,23 +258,10 @@ def _batch_message(tensor: torch.Tensor, parts: int, options: Options) -> str:
     )
 
 
-def _check_graph(graph: StepGraph, options: Options) -> None:
-    replicated = options.replication_factor > options.input_group_size
-    if replicated and options.broadcast_buffers and graph.mutated_buffers:
-        raise native_error(
-            "PopTorch does not support broadcasting buffers. If your model is able to tolerate buffers becoming out of "
-            "sync between replicas, you can disable buffer broadcasting using poptorch.Options.broadcastBuffers(False)."
-            f" (modified: {_some_of(sorted(graph.mutated_buffers))})"
-        )
+def _warn_of_loss_without_gradient(graph: StepGraph) -> None:
     trainable = any(info.requires_grad for info in graph.parameters)
     if graph.has_loss and trainable and not graph.loss_has_gradient:
         logger.warning("The loss does not depend on any trainable parameter: no parameter will be updated")
-
-
-def _some_of(names: Sequence[str]) -> str:
-    """Name three, and count the others: every BatchNorm of a deep network has three buffers."""
-    rest = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return f"{', '.join(names[:3])}{rest}"
 
 
 def _log_finding(finding: Finding) -> None:

@@ -80,7 +80,7 @@ def make_executable(
         make_trial=make_trial,
         limits=TuningLimits(seconds=options._tuning_seconds),
         model=model,
-        report=_log,
+        report=options._listener or _log,
     )
     return obtained, state if obtained.graph is graph else empty_state(obtained.graph, request)
 

@@ -18,11 +18,14 @@ _FORMAT = "{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}]"
 class CompilationProgressBar:
     """A callable ``(progress, total)`` that shows a bar and remembers the time from its first call to its last.
 
+    What ends within ``delay_seconds`` is not shown.
+
     >>> CompilationProgressBar().compilation_time is None
     True
     """
 
-    def __init__(self) -> None:
+    def __init__(self, delay_seconds: float = 0.0) -> None:
+        self._delay_seconds = delay_seconds
         self._bar: Optional[tqdm] = None
         self._start_seconds: Optional[float] = None
         self._duration_seconds: Optional[float] = None
@@ -37,11 +40,11 @@ class CompilationProgressBar:
             self._start_seconds, self._duration_seconds = now_seconds, None
         if sys.stderr.isatty():
             if self._bar is None:
-                self._bar = tqdm(total=total, desc=_TITLE, bar_format=_FORMAT)
+                self._bar = tqdm(total=total, desc=_TITLE, bar_format=_FORMAT, delay=self._delay_seconds)
             self._bar.update(progress - self._bar.n)
         if progress >= total:
             self._duration_seconds = now_seconds - self._start_seconds
-            if self._bar is None:
+            if self._bar is None and self._duration_seconds >= self._delay_seconds:
                 line = tqdm.format_meter(total, total, self._duration_seconds, prefix=_TITLE, bar_format=_FORMAT)
                 # unlike `sys.stderr.write`, this leaves the bar of a program's own loop whole
                 tqdm.write(line, file=sys.stderr)

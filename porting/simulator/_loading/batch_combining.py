@@ -6,7 +6,7 @@ from typing import Any, Iterable, Iterator, List, Sequence
 
 import torch
 
-from ...capture.structure import flatten_tensors, rebuild
+from ...structure import flatten_tensors, rebuild
 from ..errors import createPoptorchError
 
 __all__ = ["combine_batches"]

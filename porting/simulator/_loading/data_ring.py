@@ -6,7 +6,7 @@ from typing import Any, Iterable, List, Mapping, Optional, Sequence
 
 import torch
 
-from ...capture.structure import adapter_for
+from ...structure import adapter_for
 from ..errors import createPoptorchError
 
 __all__ = ["DataRing", "ElementStructure"]

@@ -16,7 +16,7 @@ from typing import Any, Callable, NamedTuple, Optional, Tuple
 
 import torch
 
-from ...capture.structure import register_structure_adapter
+from ...structure import register_structure_adapter
 from .._logging import logger
 from .data_producer import DataProducer
 

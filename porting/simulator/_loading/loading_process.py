@@ -17,7 +17,7 @@ from typing import Any, Callable, Iterator, NamedTuple, Optional, Tuple
 import torch
 import torch.utils.data
 
-from ...capture import structure
+from ... import structure
 from .._logging import logger
 from ..enums import SharingStrategy
 from ..errors import createPoptorchError

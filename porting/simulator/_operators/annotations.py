@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from ...capture import map_tensors, rebuild
+from ...structure import map_tensors, rebuild
 from ..enums import MatMulSerializationMode, OverlapMode
 from ..errors import createPoptorchError
 from .op_library import REDUCTIONS
@@ -86,20 +86,20 @@ def set_available_memory(tensor: torch.Tensor, available_memory_proportion: floa
     return _library.set_available_memory(tensor, available_memory_proportion)
 
 
-def set_overlap_for_input(tensors_structure: Any, mode: OverlapMode) -> Any:
+def set_overlap_for_input(input_tensors: Any, mode: OverlapMode) -> Any:
     """Let the copy of the inputs to the device overlap with computing; values do not change.
 
     The tensors may be nested in tuples, lists, dictionaries and types with a parser of their own.
     """
-    return map_tensors(lambda tensor: _library.set_overlap_for_input(tensor, _mode(mode)), tensors_structure)
+    return map_tensors(lambda tensor: _library.set_overlap_for_input(tensor, _mode(mode)), input_tensors)
 
 
-def set_overlap_for_output(tensors_structure: Any, mode: OverlapMode) -> Any:
+def set_overlap_for_output(output_tensors: Any, mode: OverlapMode) -> Any:
     """Let the copy of the outputs to the host overlap with computing; values do not change.
 
     The tensors may be nested in tuples, lists, dictionaries and types with a parser of their own.
     """
-    return map_tensors(lambda tensor: _library.set_overlap_for_output(tensor, _mode(mode)), tensors_structure)
+    return map_tensors(lambda tensor: _library.set_overlap_for_output(tensor, _mode(mode)), output_tensors)
 
 
 def _mode(mode: OverlapMode) -> str:

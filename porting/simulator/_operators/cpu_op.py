@@ -10,9 +10,9 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import _disable_current_modes
 
-from ...capture import flatten_tensors, rebuild
 from ...capture.device_operators import define_device_operator
 from ...capture.device_tensor import DeviceTensor
+from ...structure import flatten_tensors, rebuild
 from .._logging import logger
 from ..errors import createPoptorchError, native_error
 from . import op_library  # noqa: F401 - defines the operators

@@ -28,6 +28,7 @@ def dynamic_slice(tensor: torch.Tensor, dim: int, start: torch.Tensor, size: int
         raise createPoptorchError("Step must be an integer.")
     if step < 1:
         raise createPoptorchError("Slicing step must be at least 1")
+    _check_start(start)
     return torch.ops.poptorch.dynamic_slice(tensor, dim, start, size, step)
 
 
@@ -35,7 +36,8 @@ def dynamic_update(input: torch.Tensor, src: torch.Tensor, dim: int, start: torc
     """Return a copy of `input` with `[start : start + size]` along `dim` replaced by `src`.
 
     `start` is an integer tensor of one element; on the device a slice that goes over the end continues at the
-    beginning. Raises `poptorch.Error` for arguments of other types, and at compilation for a `src` that does not fit.
+    beginning. Raises `poptorch.Error` for arguments of other types and for a `src` of other dimensions or type, and at
+    compilation for one that does not fit.
 
     >>> dynamic_update(torch.zeros(4), torch.ones(2), 0, torch.tensor([1]), 2)
     tensor([0., 1., 1., 0.])
@@ -45,6 +47,13 @@ def dynamic_update(input: torch.Tensor, src: torch.Tensor, dim: int, start: torc
         raise createPoptorchError(
             f"Src argument to dynamic_update must be a torch.tensor, got {type(src).__name__} instead."
         )
+    if input.dim() != src.dim():
+        raise createPoptorchError(
+            f"input and src tensors must have same dimensionality. ({input.dim()}) vs ({src.dim()})"
+        )
+    if input.dtype != src.dtype:
+        raise createPoptorchError(f"input and src tensor must have same dtype. ({input.dtype} vs {src.dtype})")
+    _check_start(start)
     return torch.ops.poptorch.dynamic_update(input, src, dim, start, size)
 
 
@@ -57,10 +66,13 @@ def _check(name: str, tensor: Any, dim: Any, start: Any, size: Any) -> None:
         raise createPoptorchError(
             f"Slice start argument to {name} must be a torch.tensor, got {type(start).__name__} instead."
         )
-    if start.is_floating_point():
-        raise createPoptorchError("Expected integer typed start tensor")
     if not _is_int(size):
         raise createPoptorchError("Size must be an integer.")
+
+
+def _check_start(start: torch.Tensor) -> None:
+    if start.is_floating_point():
+        raise createPoptorchError("Expected integer typed start tensor")
 
 
 def _is_int(value: Any) -> bool:
@@ -84,10 +96,6 @@ def _dynamic_slice_shape(x: torch.Tensor, dim: int, start: torch.Tensor, size: i
 
 
 def _dynamic_update_shape(x: torch.Tensor, src: torch.Tensor, dim: int, start: torch.Tensor, size: int) -> torch.Tensor:
-    if x.dim() != src.dim():
-        raise compile_error(f"input and src tensors must have same dimensionality. ({x.dim()}) vs ({src.dim()})")
-    if x.dtype != src.dtype:
-        raise compile_error(f"input and src tensor must have same dtype. ({x.dtype} vs {src.dtype})")
     dim = _check_slice(x, dim, start, size)
     window = [*x.shape]
     window[dim] = size

@@ -44,14 +44,22 @@ def nearest(x: torch.Tensor, y: torch.Tensor, batch_x: _Batch = None, batch_y: _
     """Return for each row of `x` [N, D] the index of the nearest row of `y` [M, D].
 
     `batch_x` [N] and `batch_y` [M] say to which batch each row belongs, as lists or tensors; only rows of the same
-    batch are compared. Raises `poptorch.Error` if `x` or `y` are no tensors.
+    batch are compared. Raises `poptorch.Error` if `x` or `y` are no tensors, or the
+    batches neither lists nor tensors.
 
     >>> nearest(torch.tensor([[0.0], [9.0]]), torch.tensor([[8.0], [1.0], [2.0]]))
     tensor([1, 0])
     """
-    for tensor in (x, y):
+    for name, tensor in (("x", x), ("y", y)):
         if not isinstance(tensor, torch.Tensor):
-            raise createPoptorchError("`nearest` must take torch.tensor inputs")
+            raise createPoptorchError(
+                f"`nearest` must take a torch.tensor `{name}` input, got {type(tensor).__name__} instead."
+            )
+    for name, batch in (("batch_x", batch_x), ("batch_y", batch_y)):
+        if batch is not None and not isinstance(batch, (list, torch.Tensor)):
+            raise createPoptorchError(
+                f"`batch_x` and `batch_y` must be torch.Tensors or lists, but `{name}` is {type(batch).__name__}."
+            )
     if isinstance(batch_x, list) and isinstance(batch_y, list):
         return torch.ops.poptorch.nearest_batch_list(x, y, batch_x, batch_y)
     return torch.ops.poptorch.nearest(x, y, _like(batch_x, batch_y), _like(batch_y, batch_x))

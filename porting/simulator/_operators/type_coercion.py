@@ -9,7 +9,7 @@ from torch import nn
 
 from ...capture import StepGraph
 from ...capture.dtypes import NARROWED
-from ...capture.module_state import host_tensors
+from ...host_tensors import host_tensors
 from .._execution.capture_errors import TYPE_NAMES
 from .._logging import cpp_log
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import weakref
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
 
 import torch
 from torch import nn
 
-from ...capture.module_state import host_tensors
 from ...engines.device_state import DeviceState
 from ...engines.updates import ensure_slots, slot_names
+from ...host_tensors import host_tensors
 from .. import optim
 from .._logging import cpp_log, cpp_log_enabled, logger
 from .._optimizer_attributes import GroupSettings, OptimizerAttrTracker, convertOptimizerToDict, device_groups
@@ -45,6 +45,7 @@ class DeviceOptimizer:
         self._members: List[List[str]] = []
         self._device: Optional[DeviceState] = None
         self._taken_groups: List[GroupSettings] = []
+        self._compiled_settings: Dict[str, Any] = {}
         self._is_pending = False
         self._is_new = False
         self._holds_loaded = False
@@ -84,6 +85,21 @@ class DeviceOptimizer:
                 kind="popart_exception",
             )
 
+    def require_own(self, names: Mapping[int, str]) -> None:
+        """Raise KeyError, as PopTorch's look-up does, if parameters of the optimizer are not the model's."""
+        num_foreign = _num_foreign(self._taken_groups, names)
+        if num_foreign:
+            raise KeyError(f"{num_foreign} parameters of the optimizer do not belong to the model")
+
+    def _refuse_changed_constants(self) -> None:
+        for where, name, old, new in _changed_constants(self._compiled_settings, self.settings):
+            raise native_error(
+                f"`{name}` {where} is a constant of the executable and cannot change from {old[0]} to {new[0]}: give "
+                "it a value when the optimizer is made, or mark it with variable_attrs.markAsVariable(), before the "
+                "model is compiled.",
+                kind="popart_exception",
+            )
+
     def _release(self) -> None:
         """Give the host's optimizer its own `state_dict` back."""
         own = self.host.__dict__.get("state_dict") if self.host is not None else None
@@ -106,9 +122,14 @@ class DeviceOptimizer:
             self.upload_state()
 
     def upload_settings(self, names: Mapping[int, str]) -> None:
-        """Hand the settings that changed to the device; `names` are what `parameter_names` gives."""
+        """Hand the settings that changed to the device; `names` are what `parameter_names` gives.
+
+        Raises `poptorch.Error`, and the device keeps what it has, if a constant of the executable is among them.
+        """
         if self._device is None or not self._is_pending:
             return
+        self._refuse_changed_constants()
+        self._compiled_settings = self._compiled_settings or self.settings
         self._is_pending = self._holds_loaded = False
         parameters = self._device.parameters
         self.groups = list(self._taken_groups)
@@ -145,7 +166,7 @@ class DeviceOptimizer:
                 _parameters_read[host] = parameters
 
     def _warn_of_foreign(self, names: Mapping[int, str]) -> None:
-        num_foreign = sum(len(group.params) - len(_names_of(group.params, names)) for group in self.groups)
+        num_foreign = _num_foreign(self.groups, names)
         if num_foreign:
             self._tracker.log_once(
                 f"{num_foreign} parameters of the optimizer do not belong to the model: they will not be trained"
@@ -254,6 +275,7 @@ class DeviceOptimizer:
     def _let_go(self) -> None:
         self._release()
         self._device = None
+        self._compiled_settings = {}
 
     def _parameters(self) -> Dict[str, torch.Tensor]:
         found: Dict[str, float] = {}
@@ -292,6 +314,27 @@ class _SyncedStateDict:
 
 def _parts_of(members: Sequence[Sequence[str]], device: DeviceState) -> List[List[str]]:
     return [[part for name in of_group for part in device.parts[name]] for of_group in members]
+
+
+def _changed_constants(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Tuple[str, str, Any, Any]]:
+    """Yield where, name, and both pairs of value and constness, of what no replacement may change."""
+    if not old:
+        return
+    replaced = _by_place(new)
+    for where, before in _by_place(old).items():
+        after = replaced.get(where, before)
+        for name, (value, is_constant) in before.items():
+            if after[name][1] != is_constant or (is_constant and after[name][0] != value):
+                yield where, name, before[name], after[name]
+
+
+def _by_place(settings: Mapping[str, Any]) -> Dict[str, Mapping[str, Any]]:
+    groups = {f"of group {i}": group for i, group in enumerate(settings["groups"])}
+    return {**groups, "of the optimizer": {"lossScaling": settings["defaults"]["lossScaling"]}}
+
+
+def _num_foreign(groups: Sequence[GroupSettings], names: Mapping[int, str]) -> int:
+    return sum(len(group.params) - len(_names_of(group.params, names)) for group in groups)
 
 
 def _names_of(parameters: Sequence[torch.Tensor], names: Mapping[int, str]) -> List[str]:

@@ -78,9 +78,9 @@ class Phase:
         """The phase's stages."""
         return self._stages
 
-    def stage(self, stage: int) -> Stage:
+    def stage(self, idx: int) -> Stage:
         """Return the stage at this position."""
-        return self._stages[stage]
+        return self._stages[idx]
 
     def ipus(self, *ipus: int) -> None:
         """Set the IPU of each stage, in order."""
@@ -225,7 +225,8 @@ def _numbered_stage(block_id: str, stage_id: int) -> Stage:
 def _as_stage(arg: Any) -> Stage:
     if isinstance(arg, Stage):
         return arg
-    return Stage(*arg) if isinstance(arg, (list, tuple)) else Stage(arg)
+    # Anything else is taken apart; what cannot be is a TypeError.
+    return Stage(arg) if isinstance(arg, str) else Stage(*arg)
 
 
 def _as_phase(arg: Any) -> Phase:

@@ -51,8 +51,14 @@ def _check_input(mark: torch.fx.Node) -> None:
     if len(source.users) > 1:
         raise native_error(
             "poptorch.set_overlap_for_input must be the only op applied to an input. This is not the case for input "
-            f"{source.meta['state_name']} to the model."
+            f"{_number_of(source)} to the model."
         )
+
+
+def _number_of(source: torch.fx.Node) -> int:
+    """Return the place of an input among the inputs, from 0 on: the compiled part has no names of them."""
+    inputs = [node for node in source.graph.nodes if node.op == "placeholder" and node.meta.get("kind") == "input"]
+    return inputs.index(source)
 
 
 def _check_output(mark: torch.fx.Node) -> None:

@@ -7,6 +7,8 @@ from typing import Iterator, Sequence
 import torch
 
 from ...capture import StepGraph
+from .._execution.device_pool import reserved_ipus
+from .._execution.device_target import counts_as_hardware
 from ..errors import native_error
 from ..options import Options
 from .executed_operators import executed_operators, is_convolution
@@ -22,21 +24,24 @@ def check_pipeline(graph: StepGraph, scopes: GraphScopes, options: Options) -> i
     """Return how many IPUs one replica needs.
 
     Raises `poptorch.Error` for the first thing about blocks, `MultiConv`s and IPUs that a device would refuse. Whether
-    so many IPUs can be reserved is found out when a device is taken.
+    so many IPUs are free is found out when a device is taken.
     """
     operators = executed_operators(graph.graph, with_bodies=True)
     _check_multi_convs(operators, scopes)
     _check_blocks(operators)
     _check_phases(operators, options)
-    _check_pipeline_size(operators, options, is_training=graph.mode == "training")
     num_ipus = num_ipus_of_replica(operators)
-    _check_num_ipus(num_ipus * options.replication_factor)
+    _check_num_ipus(num_ipus * options.replication_factor, options)
+    _check_pipeline_size(operators, options, is_training=graph.mode == "training")
     return num_ipus
 
 
 def num_pipeline_stages(operators: Sequence[torch.fx.Node]) -> int:
-    """Return how many stages the forward pass has: operators that follow each other on one IPU are one stage."""
-    ipus = [node.meta["ipu"] for node in _placed(operators)]
+    """Return how many stages the forward pass has: operators that follow each other on one IPU are one stage.
+
+    A pipeline begins on IPU 0, where the inputs arrive, also if the first block is on another one.
+    """
+    ipus = [0, *(node.meta["ipu"] for node in _placed(operators))]
     return 1 + sum(before != after for before, after in zip(ipus, ipus[1:]))
 
 
@@ -98,9 +103,11 @@ def _check_pipeline_size(operators: Sequence[torch.fx.Node], options: Options, *
         )
 
 
-def _check_num_ipus(num_ipus: int) -> None:
+def _check_num_ipus(num_ipus: int, options: Options) -> None:
     if num_ipus > _MAX_IPUS:
         raise native_error(
             f"Too many IPUs requested ({num_ipus}). Experiments that need more than {_MAX_IPUS} IPUs require "
             "distributed execution."
         )
+    if counts_as_hardware(options):
+        reserved_ipus(num_ipus, may_round=options.auto_round_num_ipus)

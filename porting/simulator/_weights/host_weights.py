@@ -16,8 +16,8 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from ...capture.module_state import host_tensors
 from ...engines.device_state import DeviceState
+from ...host_tensors import host_tensors
 from .._logging import cpp_log
 from ..errors import createPoptorchError
 from .weight_owners import ORIGINAL, OWNER, Owner, fetch, owned_class, owners_of, plain_class, plain_tensor

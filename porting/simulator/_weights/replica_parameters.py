@@ -10,8 +10,8 @@ from typing import Any, Collection, Dict, Iterator, List, MutableMapping, Tuple
 
 from torch import nn
 
-from ...capture.module_state import host_tensors
 from ...engines.replica_groups import ReplicaGroups
+from ...host_tensors import host_tensors
 from ..enums import CommGroupType, VariableRetrievalMode
 from ..errors import createPoptorchError, native_error
 from .weight_owners import plain_tensor

@@ -14,6 +14,7 @@ from typing import Any, Iterator, List
 import torch
 
 from . import optim
+from .buffers import ReplicaBuffers
 from .half_casts import HalfCasts
 from .options import Options, OutputMode, PipelinedExecution, ReductionType, ShardedExecution, Stage
 from .tensors import cut, flatten, join, map_tensors
@@ -140,6 +141,7 @@ class _Executor:
         if trains and optimizer is None:
             self._optimizer = optim.SGD(model.parameters(), lr=0.01)
         self._signature: Any = None
+        self._buffers: Any = None
         self._is_attached = False
 
     def __getattr__(self, name: str) -> Any:
@@ -180,6 +182,7 @@ class _Executor:
         with _running(), torch.random.fork_rng(devices=[]), HalfCasts(), torch.no_grad():
             self._model(*some_args, **some_kwargs)
         self._model.load_state_dict(state)
+        self._buffers = ReplicaBuffers(self._model, self.options.replication_factor)
         self._signature = _signature((args, kwargs))
         self._is_attached = True
 
@@ -200,7 +203,8 @@ class _Executor:
         outputs = []
         with _running():
             for index, (some_args, some_kwargs) in enumerate(self._cut(args, kwargs)):
-                outputs.append(self._run(some_args, some_kwargs))
+                with self._buffers.turn_of(index % self.options.replication_factor):
+                    outputs.append(self._run(some_args, some_kwargs))
                 if self._trains and (index + 1) % self._per_step == 0:
                     self._update()
         return self._returned(outputs)

@@ -87,6 +87,7 @@ def test_one_event_without_hits_makes_the_accuracy_of_its_batch_no_number():
     assert math.isnan(non_background_accuracy(scores_of(labels), labels).item())
 
 
+@pytest.mark.slow
 def test_a_device_computes_them_beside_the_loss():
     images, labels = make_events(2, height=32, width=32)
     model = build("scc21", depth=1, filters=2, bottleneck=2, spatial_size=(32, 32))

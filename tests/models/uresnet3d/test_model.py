@@ -116,6 +116,7 @@ def test_the_number_of_parameters_is_the_published_one(variant, expected):
     assert sum(parameter.numel() for parameter in build(variant).parameters()) == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("choices", COMBINATIONS, ids=lambda choices: "-".join(map(str, choices.values())))
 def test_scores_and_gradients_are_those_of_the_definition(choices):
     config = dataclasses.replace(SMALL, **choices)
@@ -186,4 +187,9 @@ def test_the_port_trains_as_the_network_does(choices):
         _scores, found = ported(images, labels)
 
         torch.testing.assert_close(found, expected.detach(), rtol=1e-5, atol=1e-6)
-    torch.testing.assert_close(model.state_dict(), plain.state_dict(), rtol=1e-4, atol=1e-5)
+    found, expected = model.state_dict(), plain.state_dict()
+    # integers are constants on a device, which counts no batches
+    floats = [name for name, value in expected.items() if value.is_floating_point()]
+    torch.testing.assert_close(
+        [found[name] for name in floats], [expected[name] for name in floats], rtol=1e-4, atol=1e-5
+    )

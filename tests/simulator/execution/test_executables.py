@@ -273,7 +273,9 @@ def test_users_see_why_a_step_is_compiled_again_and_what_comes_out_later(caplog)
     model, executor = make_executor("interpreted")
     executor.compile(X, Y)
     executor.destroy()
-    model, executor = make_executor("interpreted", lambda parameters: poptorch.optim.SGD(parameters, lr=0.1))
+    model, executor = make_executor(
+        "interpreted", lambda parameters: poptorch.optim.SGD(parameters, lr=0.1, momentum=0.0)
+    )
 
     executor(X, Y)
     executor.setOptimizer(poptorch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, use_combined_accum=False))

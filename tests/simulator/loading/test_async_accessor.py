@@ -313,6 +313,7 @@ def test_an_asynchronous_loader_is_not_wrapped_again(poptorch):
     loader.terminate()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("dataset", "text"),
     [
@@ -454,6 +455,7 @@ def test_an_epoch_interrupted_in_the_program_is_begun_anew(accessor_for, monkeyp
     assert indices(accessor) == list(range(5))
 
 
+@pytest.mark.slow
 def test_a_process_that_the_program_waited_for_is_not_killed(accessor_for):
     accessor = accessor_for(Numbers(5))
     process_id = accessor._worker._process.pid

@@ -273,7 +273,9 @@ def test_indices_out_of_range_are_torchs_errors():
 
 
 def test_samples_without_batches_are_left_to_torch():
-    assert [sample[0].tolist() for sample in DataLoader(options_for(), numbers(3), None)] == [0, 1, 2]
+    loader = DataLoader(options_for(), numbers(3), None, drop_last=False)
+
+    assert [sample[0].tolist() for sample in loader] == [0, 1, 2]
 
 
 def test_a_sampler_of_another_dataset_may_be_given():

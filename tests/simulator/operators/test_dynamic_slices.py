@@ -128,19 +128,24 @@ def test_sizes_of_updates_are_checked_at_compilation_only(poptorch, size, messag
     ("src", "message"),
     [
         (torch.ones(3), r"input and src tensors must have same dimensionality. \(2\) vs \(1\)"),
-        (
-            torch.ones(2, 5, dtype=torch.int64),
-            r"input and src tensor must have same dtype. \(torch.float32 vs torch.int32\)",
-        ),
-        (torch.ones(3, 5), r"expected \[2, 5\] but got \[3, 5\]"),
+        (torch.ones(2, 5, dtype=torch.int32), r"must have same dtype. \(torch.float32 vs torch.int32\)"),
     ],
 )
-def test_what_is_written_must_fit(poptorch, src, message):
+def test_what_is_written_must_be_of_the_same_kind_everywhere(poptorch, src, message):
+    args = (torch.ones(8, 5), src, torch.tensor([1]))
     module = updated(poptorch, 0, 2)
-    module(torch.ones(8, 5), src, torch.tensor([1]))
 
-    with pytest.raises(poptorch.Error, match=message):
-        poptorch.inferenceModel(module).compile(torch.ones(8, 5), src, torch.tensor([1]))
+    for run in (module, poptorch.inferenceModel(module).compile):
+        with pytest.raises(poptorch.Error, match=message):
+            run(*args)
+
+
+def test_what_is_written_must_fit(poptorch):
+    module, args = updated(poptorch, 0, 2), (torch.ones(8, 5), torch.ones(3, 5), torch.tensor([1]))
+    module(*args)
+
+    with pytest.raises(poptorch.Error, match=r"expected \[2, 5\] but got \[3, 5\]"):
+        poptorch.inferenceModel(module).compile(*args)
 
 
 @pytest.mark.parametrize(
@@ -169,11 +174,24 @@ def test_arguments_of_a_slice_are_checked(poptorch, arguments, message):
         ((X, X, 0, 0, 1), "Slice start argument to dynamic_update must be a torch.tensor"),
         ((X, X, 0, torch.tensor(0), None), "Size must be an integer."),
         ((X, X, 0, torch.tensor(0.5), 1), "Expected integer typed start tensor"),
+        ((X, X[0, :1], 0, torch.tensor(0.5), 1), "input and src tensors must have same dimensionality."),
+        ((X, X.int(), 0, torch.tensor(0.5), 1), r"must have same dtype. \(torch.float32 vs torch.int32\)"),
     ],
 )
 def test_arguments_of_an_update_are_checked(poptorch, arguments, message):
     with pytest.raises(poptorch.Error, match=message):
         poptorch.dynamic_update(*arguments)
+
+
+def test_a_source_of_another_type_is_refused_before_an_index_of_the_host(poptorch):
+    host = torch.tensor([1])
+    module = nn.Module()
+    module.forward = lambda x: poptorch.dynamic_update(x, x[:1].int(), 0, host, 1)
+
+    with pytest.raises(poptorch.Error, match=r"must have same dtype. \(torch.float32 vs torch.int32\)") as caught:
+        poptorch.inferenceModel(module)(torch.ones(3))
+
+    assert caught.value.type == "poptorch_py_error"
 
 
 def test_a_dimension_out_of_range_is_torch_s_error(poptorch):

@@ -99,5 +99,5 @@ def _on(batch):
 
 
 def test_only_tensors_have_nearest_rows(poptorch):
-    with pytest.raises(poptorch.Error, match="`nearest` must take torch.tensor inputs"):
+    with pytest.raises(poptorch.Error, match="`nearest` must take a torch.tensor `[xy]` input"):
         poptorch.nearest(X, [1])

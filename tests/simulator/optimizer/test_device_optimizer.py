@@ -51,3 +51,78 @@ def test_destroying_gives_the_optimizer_its_own_state_dict_back(regression, batc
 
     assert "state_dict" not in vars(adam)
     assert adam.state_dict()["ipu_state"]["Step___linear.bias"].item() == 1
+
+
+def _constant_momentum(model):
+    optimizer = simulator.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    optimizer.variable_attrs.markAsConstant("momentum")
+    return optimizer
+
+
+def _change_momentum(optimizer):
+    optimizer.param_groups[0]["momentum"] = 0.8
+
+
+def _change_loss_scaling(optimizer):
+    optimizer.loss_scaling = 2.0
+
+
+@pytest.mark.parametrize("change", [_change_momentum, _change_loss_scaling])
+def test_a_constant_cannot_change_once_compiled(regression, batch, change):
+    optimizer = _constant_momentum(regression)
+    executor = simulator.trainingModel(regression, optimizer=optimizer)
+    executor(*batch)
+    change(optimizer)
+
+    with pytest.raises(simulator.Error, match="is a constant of the executable"):
+        executor.setOptimizer(optimizer)
+
+
+def test_a_setting_cannot_become_variable_once_compiled(regression, batch):
+    optimizer = torch.optim.SGD(regression.parameters(), lr=0.1)
+    executor = simulator.trainingModel(regression, optimizer=optimizer)
+    executor(*batch)
+    _change_momentum(optimizer)
+
+    with pytest.raises(simulator.Error, match="`momentum` of group 0 is a constant of the executable"):
+        executor.setOptimizer(optimizer)
+
+
+def test_a_constant_that_changed_while_detached_is_refused_by_the_device(regression, batch):
+    optimizer = _constant_momentum(regression)
+    executor = simulator.trainingModel(regression, optimizer=optimizer)
+    executor(*batch)
+    executor.detachFromDevice()
+    _change_momentum(optimizer)
+    executor.setOptimizer(optimizer)
+
+    with pytest.raises(simulator.Error, match="is a constant of the executable"):
+        executor.attachToDevice()
+
+
+def test_training_goes_on_with_the_settings_before_a_refused_change(regression, batch):
+    optimizer = _constant_momentum(regression)
+    executor = simulator.trainingModel(regression, optimizer=optimizer)
+    executor(*batch)
+    _change_momentum(optimizer)
+    with pytest.raises(simulator.Error):
+        executor.setOptimizer(optimizer)
+
+    executor(*batch)
+    optimizer.param_groups[0]["momentum"] = 0.9
+    executor.setOptimizer(optimizer)
+
+    assert executor._device_optimizer.groups[0].momentum == 0.9
+
+
+def test_a_constant_may_change_for_the_next_compilation(regression, batch):
+    optimizer = _constant_momentum(regression)
+    executor = simulator.trainingModel(regression, optimizer=optimizer)
+    executor(*batch)
+    executor.destroy()
+    _change_momentum(optimizer)
+
+    executor.setOptimizer(optimizer)
+    executor(*batch)
+
+    assert executor._device_optimizer.groups[0].momentum == 0.8

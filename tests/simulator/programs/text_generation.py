@@ -44,17 +44,19 @@ class CachedStep(nn.Module):
         self.model = model
         self.register_buffer("keys", torch.zeros(1, LENGTH, WIDTH), persistent=False)
         self.register_buffer("values", torch.zeros(1, LENGTH, WIDTH), persistent=False)
-        self.register_buffer("place", torch.zeros(1, dtype=torch.int32), persistent=False)
+        # integers are constants on the device
+        self.register_buffer("place", torch.zeros(1), persistent=False)
 
     def forward(self, token):
-        hidden = self.model.tokens(token) + self.model.places(self.place)
+        place = self.place.int()
+        hidden = self.model.tokens(token) + self.model.places(place)
         query, key, value = self.model.query_key_value(hidden)[:, None].chunk(3, dim=-1)
         places = torch.arange(LENGTH, dtype=torch.int32, device=token.device)
-        here = (places == self.place)[None, :, None]
+        here = (places == place)[None, :, None]
         self.keys.copy_(torch.where(here, key, self.keys))
         self.values.copy_(torch.where(here, value, self.values))
         scores = query @ self.keys.transpose(-1, -2) / math.sqrt(WIDTH)
-        scores = scores.masked_fill((places > self.place)[None, None], float("-inf"))
+        scores = scores.masked_fill((places > place)[None, None], float("-inf"))
         self.place += 1
         return self.model.head((torch.softmax(scores, dim=-1) @ self.values)[:, 0] + hidden).argmax(dim=-1)
 

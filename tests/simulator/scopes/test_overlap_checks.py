@@ -50,12 +50,17 @@ def test_marks_change_no_result(mode):
 
 def test_an_overlapped_input_is_used_by_its_mark_alone():
     message = (
-        "poptorch.set_overlap_for_input must be the only op applied to an input. This is not the case for input x to "
+        "poptorch.set_overlap_for_input must be the only op applied to an input. This is not the case for input 0 to "
         "the model."
     )
 
     with pytest.raises(simulator.Error, match=message):
         run(lambda x, y: set_overlap_for_input(x, LOOP) + y + x)
+
+
+def test_a_later_input_is_named_by_its_number():
+    with pytest.raises(simulator.Error, match="This is not the case for input 1 to the model."):
+        run(lambda x, y: set_overlap_for_input(y, LOOP) + y + x)
 
 
 def test_an_overlapped_input_is_an_input():

@@ -110,7 +110,14 @@ def test_coming_back_to_an_ipu_is_another_stage():
 
 
 def test_a_single_stage_needs_neither():
-    assert train(Stages(1, 1)).isCompiled()
+    assert train(Stages(0, 0)).isCompiled()
+
+
+def test_a_pipeline_begins_on_ipu_0_also_if_no_block_is_there():
+    with pytest.raises(simulator.Error, match=r"deviceIterations must be .* number of pipeline stages \(3\)"):
+        infer(Stages(1, 2), iterations=2)
+    with pytest.raises(simulator.Error, match=r"number of pipeline stages \(3\)"):
+        train(Stages(1, 1), accumulation=2)
 
 
 def test_a_failed_compilation_can_be_repeated():
@@ -185,6 +192,17 @@ def test_on_hardware_ipus_come_in_powers_of_two(monkeypatch):
 
     with pytest.raises(simulator.Error, match=message):
         infer(Stages(0, 1, 2), strategy=strategy)
+
+
+@pytest.mark.parametrize(
+    ("ipus", "hardware", "message"),
+    [((0, 64), "", r"Too many IPUs requested \(65\)"), ((0, 1, 2), "bow", "must reserve a minimum of 4")],
+)
+def test_the_number_of_ipus_is_looked_at_before_the_size_of_the_pipeline(monkeypatch, ipus, hardware, message):
+    monkeypatch.setenv("PORTING_SIM_HARDWARE", hardware)
+
+    with pytest.raises(simulator.Error, match=message):
+        infer(Stages(*ipus))
 
 
 def test_without_hardware_any_number_of_ipus_will_do():

@@ -35,7 +35,8 @@ def facts():
             found.append(open_scopes().node_facts())
             return x + 1
 
-        simulator.inferenceModel(Function(forward))(torch.ones(1))
+        options = simulator.Options().setExecutionStrategy(simulator.ShardedExecution())
+        simulator.inferenceModel(Function(forward), options)(torch.ones(1))
         return found[0]
 
     return facts

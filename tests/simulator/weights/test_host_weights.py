@@ -433,12 +433,21 @@ def test_parameters_in_the_same_memory_are_recognised(poptorch, regression, batc
     assert not torch.equal(regression.linear.weight, before)
 
 
-def test_parameters_of_another_model_in_the_optimizer_are_warned_of(poptorch, regression, batch, caplog):
+def test_parameters_of_another_model_in_the_optimizer_do_not_compile(poptorch, regression, batch):
     optimizer = poptorch.optim.SGD([*regression.parameters(), nn.Parameter(torch.ones(1))], lr=0.1)
     executor = poptorch.trainingModel(regression, optimizer=optimizer)
 
+    with pytest.raises(KeyError):
+        executor(*batch)
+
+
+def test_parameters_of_another_model_in_a_later_optimizer_are_warned_of(poptorch, regression, batch, caplog):
+    executor = poptorch.trainingModel(regression, optimizer=poptorch.optim.SGD(regression.parameters(), lr=0.1))
     executor(*batch)
-    executor.setOptimizer(optimizer)
+    later = poptorch.optim.SGD([*regression.parameters(), nn.Parameter(torch.ones(1))], lr=0.1)
+
+    for _ in range(2):
+        executor.setOptimizer(later)
 
     assert caplog.text.count("1 parameters of the optimizer do not belong to the model") == 1
 

@@ -9,8 +9,14 @@ import pytest
 import torch
 from hypothesis import given
 
-from porting.capture import StructureAdapter, flatten_tensors, map_tensors, rebuild, register_structure_adapter
-from porting.capture.structure import opaque_holder
+from porting.structure import (
+    StructureAdapter,
+    flatten_tensors,
+    map_tensors,
+    opaque_holder,
+    rebuild,
+    register_structure_adapter,
+)
 
 Pair = namedtuple("Pair", "left right")
 

@@ -1,0 +1,79 @@
+"""A folder of one training's checkpoints, a file for a step: the last ones are kept, the newest whole one is read."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, List, Optional, Union
+
+from porting.adapters.checkpoints import Checkpoint, load_checkpoint
+from porting.adapters.notices import notify
+from porting.atomic_files import sync_folder
+from porting.diagnostics import CheckpointError, Finding, caller_place
+
+__all__ = ["checkpoint_path", "drop_old_checkpoints", "list_checkpoints", "newest_checkpoint", "remove_unfinished"]
+
+Folder = Union[str, "os.PathLike[str]"]
+
+
+def checkpoint_path(folder: Folder, step: int) -> Path:
+    """Name the file of the checkpoint behind `step` optimizer steps.
+
+    >>> checkpoint_path("kept", 42).as_posix()
+    'kept/step-00000042.pt'
+    """
+    return Path(os.fspath(folder)) / f"step-{step:08}.pt"
+
+
+def list_checkpoints(folder: Folder) -> List[Path]:
+    """List the checkpoints in `folder`, the oldest first; a folder that does not exist has none."""
+    found = Path(os.fspath(folder)).glob("step-*.pt")
+    return sorted((path for path in found if path.stem[5:].isdigit()), key=lambda path: int(path.stem[5:]))
+
+
+def newest_checkpoint(folder: Folder) -> Optional[Checkpoint]:
+    """Read the newest checkpoint in `folder`; None when there is none.
+
+    One that is damaged is left out, which is said (K003). Raises CheckpointError K001 when all of them are.
+    """
+    errors: List[Any] = []
+    for path in reversed(list_checkpoints(folder)):
+        try:
+            checkpoint = load_checkpoint(path)
+        except CheckpointError as error:
+            errors.append(error)
+            continue
+        if errors:
+            _say_it_is_damaged([error.finding for error in errors], path)
+        return checkpoint
+    if errors:
+        raise errors[0]
+    return None
+
+
+def _say_it_is_damaged(damaged: List[Finding], used: Path) -> None:
+    notes = tuple(f"{finding.message}: {'; '.join(finding.notes)}" for finding in damaged)
+    notify(
+        Finding(
+            "K003",
+            message=f"the newest checkpoint is damaged: `{used}` is used",
+            place=caller_place(),
+            notes=notes,
+            help="nothing has to be done: the training goes on from there; look after the disk if it happens again",
+        )
+    )
+
+
+def drop_old_checkpoints(folder: Folder, *, keep: int, step: int) -> None:
+    """Remove all but the newest `keep` checkpoints of those up to `step`; a later one is damaged, and written anew."""
+    written = checkpoint_path(folder, step)
+    paths = list_checkpoints(folder)
+    for path in paths[: paths.index(written) + 1][:-keep]:
+        path.unlink()
+    sync_folder(folder)
+
+
+def remove_unfinished(folder: Folder) -> None:
+    """Remove what a process has left that ended while it wrote a checkpoint; the folder is one training's alone."""
+    for path in Path(os.fspath(folder)).glob(".step-*.tmp"):
+        path.unlink()

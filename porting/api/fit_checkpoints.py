@@ -1,0 +1,191 @@
+"""The checkpoints that `fit` writes while it trains, and how it finds its place in an epoch that was broken off."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, Optional, Sequence
+
+from ..adapters.checkpoint_folder import (
+    checkpoint_path,
+    drop_old_checkpoints,
+    list_checkpoints,
+    newest_checkpoint,
+    remove_unfinished,
+)
+from ..adapters.loader_position import begin_epoch_again, read_streams, refuse_unknown_order
+from ..diagnostics import CheckpointError, OptionError, caller_place
+from ..process import this_instance
+
+if TYPE_CHECKING:
+    from .ported_model import PortedModel
+
+__all__ = ["FitCheckpoints", "FitProgress"]
+
+logger = logging.getLogger("porting")
+
+
+@dataclass
+class FitProgress:
+    """How far a `fit` has come: complete epochs with their losses, and calls of the epoch that it is in."""
+
+    history: List[float] = field(default_factory=list)
+    num_calls: int = 0
+    total_loss: float = 0.0
+
+    def note_call(self, loss: float) -> None:
+        """Add a call's loss."""
+        self.total_loss, self.num_calls = self.total_loss + loss, self.num_calls + 1
+
+    def end_epoch(self) -> None:
+        """Keep the mean loss of the epoch; NaN without a call."""
+        self.history.append(self.total_loss / self.num_calls if self.num_calls else float("nan"))
+        self.num_calls, self.total_loss = 0, 0.0
+
+
+class FitCheckpoints:
+    """Writes the checkpoints of one `fit` into a folder, and resumes from the newest.
+
+    Only instance 0 writes. An epoch that was broken off begins with the streams that it began with.
+    """
+
+    def __init__(
+        self,
+        ported: PortedModel,
+        loader: Any,
+        folder: Any,
+        *,
+        every: Optional[int],
+        keep: int,
+        schedulers: Sequence[Any],
+    ) -> None:
+        """Check the settings; nothing is written yet."""
+        _check_count("every", 1 if every is None else every)
+        _check_count("keep", keep)
+        refuse_unknown_order(loader)
+        self.progress = FitProgress()
+        self._ported = ported
+        self._loader = loader
+        self._folder = Path(folder)
+        self._every = every
+        self._keep = keep
+        self._schedulers = schedulers
+        self._epoch_start: Optional[Mapping[str, Any]] = None
+        self._present: Optional[Mapping[str, Any]] = None
+        self._num_steps_written = ported._parts.num_steps
+        if this_instance().index == 0:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            remove_unfinished(self._folder)
+
+    def resume(self) -> FitProgress:
+        """Go on from the newest checkpoint in the folder; without one, begin."""
+        checkpoint = newest_checkpoint(self._folder)
+        if checkpoint is None:
+            return self.progress
+        loop: Any = (checkpoint.training or {}).get("loop")
+        if loop is None:
+            raise CheckpointError.of(
+                "K002",
+                message=f"the newest checkpoint in `{self._folder}` was not written by `fit`",
+                place=caller_place(),
+                help="give `fit` a folder of its own, or load that checkpoint by `ported.load` before",
+            )
+        self._check_epoch_length(loop)
+        self._ported.load(checkpoint, schedulers=self._schedulers, loader=self._loader)
+        self.progress = FitProgress(list(loop["history"]), loop["num_calls"], loop["total_loss"])
+        self._epoch_start, self._present = loop["epoch_start"], (checkpoint.training or {})["streams"]
+        self._num_steps_written = self._ported._parts.num_steps
+        logger.warning(
+            "the training goes on after step %d, in epoch %d, from the checkpoints in `%s`",
+            self._num_steps_written,
+            len(self.progress.history) + 1,
+            self._folder,
+        )
+        return self.progress
+
+    def begin(self) -> FitProgress:
+        """Begin anew; OptionError P002 where the folder has checkpoints of an earlier training."""
+        if list_checkpoints(self._folder):
+            raise OptionError.of(
+                "P002",
+                message=f"`{self._folder}` holds the checkpoints of an earlier training, and `resume` is False",
+                place=caller_place(),
+                help="name another folder, remove the checkpoints, or let `resume=True` go on from them",
+            )
+        return self.progress
+
+    def begin_epoch(self) -> Iterator[Any]:
+        """Return the batches of the epoch that are still to come."""
+        start, present, num_seen = self._epoch_start, self._present, self.progress.num_calls
+        self._present = None
+        if present is None:
+            self._epoch_start = read_streams(self._loader)
+            return iter(self._loader)
+        if start is None:
+            # an epoch that begins behind a checkpoint begins with what that has restored
+            self._epoch_start = present
+            return begin_epoch_again(self._loader, present)
+        return begin_epoch_again(self._loader, start, num_seen=num_seen, present=present)
+
+    def note_call(self) -> None:
+        """Write a checkpoint if `every` steps have gone by."""
+        if self._every is not None and self._ported._parts.num_steps // self._every > (
+            self._num_steps_written // self._every
+        ):
+            self._write()
+
+    def note_epoch(self) -> None:
+        """Write a checkpoint behind an epoch."""
+        self._epoch_start = None
+        self._write()
+
+    def _write(self) -> None:
+        self._num_steps_written = self._ported._parts.num_steps
+        if this_instance().index != 0:
+            return
+        self._ported.save(
+            checkpoint_path(self._folder, self._num_steps_written),
+            schedulers=self._schedulers,
+            loader=self._loader,
+            epoch=len(self.progress.history),
+            loop=self._loop_state(),
+        )
+        drop_old_checkpoints(self._folder, keep=self._keep, step=self._num_steps_written)
+
+    def _loop_state(self) -> Dict[str, Any]:
+        return {
+            "history": self.progress.history,
+            "num_calls": self.progress.num_calls,
+            "total_loss": self.progress.total_loss,
+            "epoch_start": self._epoch_start,
+            "calls_per_epoch": _length_of(self._loader),
+        }
+
+    def _check_epoch_length(self, loop: Mapping[str, Any]) -> None:
+        here, there = _length_of(self._loader), loop["calls_per_epoch"]
+        if loop["num_calls"] and here != there:
+            raise CheckpointError.of(
+                "K002",
+                message=f"the checkpoint was written after {loop['num_calls']} of {there} calls of an epoch",
+                place=caller_place(),
+                notes=f"an epoch of this loader has {here} calls, so that its place in the epoch is not that one",
+                help="give `fit` the same dataset and batch size, or load the weights alone into another training",
+            )
+
+
+def _length_of(loader: Any) -> Optional[int]:
+    try:
+        return len(loader)
+    except TypeError:
+        return None
+
+
+def _check_count(name: str, value: Any) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise OptionError.of(
+            "P002",
+            message=f"`{name}` is {value!r}, not a positive number",
+            place=caller_place(),
+            help=f"pass a whole number from 1 on: `fit(..., {name}=5)`",
+        )

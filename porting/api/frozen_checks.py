@@ -1,0 +1,171 @@
+"""What Python decides in `forward` is compiled in: found by a second capture, and by a watch on attributes later."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+
+from torch import nn
+
+from ..adapters import notify
+from ..diagnostics import Finding, Place, caller_place
+from ..module_attributes import modules_of
+from .attribute_watch import AttributeReads, AttributeWatch
+from .parts import Parts
+
+__all__ = ["named_modules_of", "say_changed_attributes", "say_frozen_values", "watch_of"]
+
+_IF_MEANT = "if it is meant to stay as it is: `PortOptions(frozen=['{}'])`"
+_MOST_FINDINGS = 5
+
+
+def named_modules_of(parts: Parts) -> List[Tuple[str, nn.Module]]:
+    """List the modules whose `forward` a step runs, the model's and the losses', with their attributes' prefix."""
+    found = list(modules_of(parts.model).items())
+    losses = parts.loss if isinstance(parts.loss, Mapping) else {"": parts.loss}
+    for name, loss in losses.items():
+        module = getattr(loss, "function", loss)
+        if isinstance(module, nn.Module):
+            prefix = f"loss.{name}." if name else "loss."
+            found += [(prefix + inner, item) for inner, item in modules_of(module).items()]
+    return found
+
+
+def watch_of(parts: Parts, modules: Sequence[Tuple[str, nn.Module]], reads: AttributeReads) -> Optional[AttributeWatch]:
+    """Return the watch on what a compilation has read of `modules`, unless the options allow all changes."""
+    frozen = parts.options.frozen
+    if frozen == "allow":
+        return None
+    return AttributeWatch(modules, reads, allowed=() if isinstance(frozen, str) else frozen)
+
+
+def say_changed_attributes(parts: Parts, watch: AttributeWatch) -> None:
+    """Warn (C020) of attributes that were changed since they were compiled in."""
+    for name, before, after in watch.look():
+        _say(
+            parts,
+            Finding(
+                "C020",
+                message=f"`{name}` is {after!r:.60} now, and {before!r:.60} in the compiled step",
+                place=caller_place(),
+                notes="`forward` read it when it was compiled, and is not run again",
+                help=(
+                    "to compile the step with the new value: `ported.destroy()`, then call again",
+                    "what changes in training is an argument, a tensor, or a buffer that is written to in `forward`",
+                    _IF_MEANT.format(name),
+                ),
+            ),
+        )
+
+
+def say_frozen_values(parts: Parts, executor: Any, *, compile_seconds: float) -> None:
+    """Capture the step that `executor` has compiled once more, and warn (C020) of what Python decides otherwise then.
+
+    Nothing is done where that would take more than a second and a tenth of the compilation, and nothing changes.
+    """
+    compiled: Any = getattr(executor, "_compiled", None)
+    capture_again = getattr(compiled, "capture_again", None)
+    if capture_again is None or parts.options.frozen == "allow":
+        return
+    if compiled.capture_seconds > max(1.0, compile_seconds / 10):
+        return
+    # on a machine with IPUs there is no capture, nor the torch that it wants
+    second_run = importlib.import_module("porting.capture.second_run")
+    frozen_values = importlib.import_module("porting.capture.frozen_values").frozen_values
+    modules = named_modules_of(parts)
+    failure: Optional[Exception] = None
+    found: List[Any] = []
+    with second_run.without_trace(modules) as changes:
+        try:
+            found = frozen_values(compiled.graph, capture_again())
+        except Exception as error:  # said below: `forward` ran well once, so it depends on that run
+            failure = error
+    allowed = () if isinstance(parts.options.frozen, str) else parts.options.frozen
+    findings = list(_findings(found, dict(changes), allowed))
+    if failure is not None and not findings:
+        findings = [_second_run_failed(failure)]
+    for finding in findings[:_MOST_FINDINGS]:
+        _say(parts, finding)
+
+
+def _findings(found: Sequence[Any], changes: Dict[str, Tuple[Any, Any]], allowed: Sequence[str]) -> Iterator[Finding]:
+    lines = set()
+    for value in found:
+        name = next((name for name, pair in changes.items() if value.before in pair or value.after in pair), None)
+        if name is not None:
+            # what becomes of the counter is told once, with the line that uses it
+            before, after = changes.pop(name)
+            lines.add(_line_of(value.place))
+            if name not in allowed:
+                yield _counter(
+                    name, after, value.place, f"compiled in: {value.before!r:.60}; next: {value.after!r:.60}"
+                )
+        elif _line_of(value.place) not in lines:
+            lines.add(_line_of(value.place))
+            if (value.module_path or "forward") not in allowed:
+                yield _python_value(value)
+    for name, (_before, after) in changes.items():
+        if name not in allowed:
+            yield _counter(name, after, None, f"before and after a run: {_before!r:.60}, {after!r:.60}")
+
+
+def _line_of(place: Optional[Place]) -> Any:
+    return None if place is None else (place.file, place.line)
+
+
+def _counter(name: str, after: Any, place: Optional[Place], note: str) -> Finding:
+    attribute = name.rpartition(".")[2]
+    return Finding(
+        "C020",
+        message=f"`forward` changes `{name}` each time it runs, which is once: when it is compiled",
+        place=place,
+        label="this goes on with the value of that run" if place else "",
+        notes=note,
+        help=(
+            f"count on the device: `self.register_buffer('{attribute}', torch.zeros(()))`, a buffer of floats",
+            "or count where the model is called, and pass the number as an argument, a tensor",
+            _IF_MEANT.format(name),
+        ),
+    )
+
+
+def _python_value(value: Any) -> Finding:
+    module = value.module_path or "forward"
+    before, after = f"{value.before!r:.60}", f"{value.after!r:.60}"
+    if value.changes_operators:
+        message = "`forward` computes something else when it runs again, and only the first run is compiled"
+        notes = (f"the operator here: {value.before}; next time: {value.after}",)
+        cure = "decide on the device: `torch.where`, or `poptorch.cond`, with a condition that is a tensor"
+    else:
+        message = f"Python computes a value in `forward` that is another one each time; {before} is compiled in"
+        notes = (f"the next time it is {after}",)
+        cure = (
+            "draw random numbers on the device, `torch.rand((), device=x.device)`; pass others, as the time, as tensors"
+        )
+    return Finding(
+        "C020",
+        message=message,
+        place=value.place,
+        label="every step gets the same",
+        notes=(*notes, *((f"the module is `{module}`",) if value.module_path else ())),
+        help=(cure, _IF_MEANT.format(module)),
+    )
+
+
+def _second_run_failed(error: Exception) -> Finding:
+    return Finding(
+        "C020",
+        message=f"`forward` fails when it runs again: {type(error).__name__}: {error!s:.200}",
+        notes="it ran well once, so that it depends on something which that run has changed",
+        help=(
+            "let `forward` depend on its arguments, parameters and buffers alone",
+            "if it is meant to run once: `PortOptions(frozen='allow')`",
+        ),
+    )
+
+
+def _say(parts: Parts, finding: Finding) -> None:
+    """Keep a finding and warn of it, once for each message: a model may have several executors."""
+    if all(finding.message != known.message for known in parts.findings):
+        parts.findings += (finding,)
+        notify(finding)

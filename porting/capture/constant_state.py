@@ -1,0 +1,94 @@
+"""Parameters and buffers that are constants on the device: those of integers and of truth values.
+
+PopART has no variables of such types. They enter the program as constants, so that what `forward` writes into one lasts
+for a micro-batch: the next one, and the host, see the value that it had at compilation.
+"""
+
+from __future__ import annotations
+
+from typing import Iterable, List, Mapping, Sequence
+
+import torch
+from torch import nn
+
+from ..diagnostics import Finding, Severity
+from ..host_tensors import HostTensor
+from .device_tensor import DeviceTensor
+from .operator_schema import written_arguments
+from .recorder import Recorder
+
+__all__ = ["is_variable", "report_lost_writes", "write_copies_of_constants"]
+
+aten = torch.ops.aten
+
+
+def is_variable(tensor: torch.Tensor) -> bool:
+    """Tell whether a parameter or buffer like `tensor` keeps on the device what is written into it.
+
+    >>> is_variable(torch.tensor(0.5)), is_variable(torch.tensor(3)), is_variable(torch.tensor(True))
+    (True, False, False)
+    """
+    return tensor.is_floating_point()
+
+
+def write_copies_of_constants(
+    recorder: Recorder, state: Sequence[HostTensor], placed: Mapping[int, DeviceTensor]
+) -> None:
+    """Let operators that write to a constant of the graph work on a copy, made anew for each micro-batch.
+
+    Writes that nothing reads are left out: BatchNorm counts its batches in an integer.
+    """
+    constants = [node for node, _value in recorder.constants]
+    constants += [placed[id(host.tensor)].node for host in state if not is_variable(host.tensor)]
+    first = next((node for node in recorder.graph.nodes if node.op != "placeholder"), None)
+    for node in constants:
+        if first is None or not recorder.facts.node_was_written(node):
+            continue
+        if all(_only_writes_to(node, user) for user in node.users):
+            for user in list(node.users):
+                first = first.next if user is first else first
+                recorder.graph.erase_node(user)
+            continue
+        with recorder.graph.inserting_before(first):
+            copy = recorder.graph.call_function(aten.clone.default, (node,))
+        copy.meta.update(node.meta, module_path="", place=None)
+        node.replace_all_uses_with(copy)
+        copy.args = (node,)
+        first = copy
+
+
+def _only_writes_to(node: torch.fx.Node, user: torch.fx.Node) -> bool:
+    """Tell whether all that `user` does is to change the value of `node`, for nobody."""
+    if user.users or not isinstance(user.target, torch._ops.OpOverload) or user.all_input_nodes.count(node) != 1:
+        return False
+    return written_arguments(user.target, user.args, dict(user.kwargs)) == [node]
+
+
+def report_lost_writes(
+    recorder: Recorder, model: nn.Module, state: Sequence[HostTensor], placed: Mapping[int, DeviceTensor]
+) -> None:
+    """Report the buffers of integers that `forward` writes into; BatchNorm's count of batches steers nothing."""
+    counts = _counts_of_batches(model)
+    for host in state:
+        device = placed[id(host.tensor)]
+        if not is_variable(host.tensor) and recorder.facts.was_written(device) and id(host.tensor) not in counts:
+            recorder.report(_lost_write(host, recorder.facts.writes_to(device)))
+
+
+def _counts_of_batches(model: nn.Module) -> List[int]:
+    norms = (module for module in model.modules() if isinstance(module, nn.modules.batchnorm._NormBase))
+    return [id(norm.num_batches_tracked) for norm in norms]
+
+
+def _lost_write(host: HostTensor, writes: Iterable[torch.fx.Node]) -> Finding:
+    places = (write.meta.get("place") for write in writes)
+    dtype = str(host.tensor.dtype).replace("torch.", "")
+    return Finding(
+        "C019",
+        severity=Severity.WARNING,
+        message=f"what `forward` writes into the {dtype} {host.kind} `{host.name}` is lost after each micro-batch",
+        place=next((place for place in places if place is not None), None),
+        label="a constant of the graph is written here",
+        notes=(f"the device has no variables of {dtype}: the {host.kind} stays as it was at compilation",),
+        help=f"make it a {host.kind} of float32, or count on the host, between calls",
+    )

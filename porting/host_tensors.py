@@ -1,0 +1,115 @@
+"""The parameters and buffers of a module, each once, and what a device cannot have of them."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from typing import Any, Callable, Dict, List, MutableMapping, NamedTuple, Optional, Sequence, Tuple
+
+import torch
+from torch import nn
+
+from .diagnostics import CaptureError
+
+__all__ = ["HostTensor", "host_tensors", "refuse_gradient_hooks", "refuse_shared_memory", "registry_of", "walk_modules"]
+
+
+class HostTensor(NamedTuple):
+    """A parameter or buffer of a module under its first name; `aliases` are all its names."""
+
+    name: str
+    kind: str
+    tensor: torch.Tensor
+    aliases: Tuple[str, ...]
+
+
+def host_tensors(model: nn.Module) -> List[HostTensor]:
+    """List the parameters, then the buffers of `model`, each once however many names it has.
+
+    Tensors are read straight from the modules' dictionaries, so that no attribute hook of a wrapper runs.
+    """
+    found: Dict[int, Tuple[str, torch.Tensor, List[str]]] = {}
+    for kind in ("parameter", "buffer"):
+        for prefix, module in walk_modules(model):
+            for name, tensor in registry_of(module, f"_{kind}s").items():
+                if tensor is not None:
+                    entry = found.setdefault(id(tensor), (kind, tensor, []))
+                    entry[2].append(prefix + name)
+    entries = [HostTensor(names[0], kind, tensor, tuple(names)) for kind, tensor, names in found.values()]
+    return [e for e in entries if e.kind == "parameter"] + [e for e in entries if e.kind == "buffer"]
+
+
+def refuse_gradient_hooks(hosts: Sequence[HostTensor], refuse: Callable[[CaptureError], None]) -> None:
+    """Let `refuse` have C007 for each parameter with a gradient hook, which the device would not call."""
+    for host in hosts:
+        if host.tensor._backward_hooks or getattr(host.tensor, "_post_accumulate_grad_hooks", None):
+            refuse(
+                CaptureError.of(
+                    "C007",
+                    message=f"the parameter `{host.name}` has a gradient hook",
+                    notes=("the device differentiates and updates without Python code on the way; no hook would run",),
+                    help="remove the hook, and do what it does in `forward`: multiply by a mask, or detach a part",
+                )
+            )
+
+
+def refuse_shared_memory(hosts: Sequence[HostTensor], changes: Callable[[HostTensor], bool]) -> None:
+    """Raise CaptureError C016 when two registered tensors share memory and the device `changes` one of them.
+
+    The device gives each its own memory, so that what happens to one would not be seen through the other.
+    """
+    by_storage: Dict[int, List[HostTensor]] = {}
+    for host in hosts:
+        # tensors without values have no memory to share
+        if host.tensor.numel() and host.tensor.layout == torch.strided and not host.tensor.is_meta:
+            by_storage.setdefault(host.tensor.untyped_storage().data_ptr(), []).append(host)
+    for sharing in by_storage.values():
+        for one, other in combinations(sharing, 2):
+            if _overlap(one.tensor, other.tensor) and (changes(one) or changes(other)):
+                raise _shared_memory_error(one, other)
+
+
+def _overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
+    (start, end), (other_start, other_end) = _extent(one), _extent(other)
+    return start < other_end and other_start < end
+
+
+def _extent(tensor: torch.Tensor) -> Tuple[int, int]:
+    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))
+    start = int(tensor.storage_offset()) * tensor.element_size()
+    return start, start + (int(last) + 1) * tensor.element_size()
+
+
+def _shared_memory_error(one: HostTensor, other: HostTensor) -> CaptureError:
+    return CaptureError.of(
+        "C016",
+        message=f"the {one.kind} `{one.name}` and the {other.kind} `{other.name}` share memory",
+        notes=("the device would give each its own, and they would drift apart",),
+        help=(
+            f"make them one object to tie them: assign the {one.kind} itself, not its `.data`",
+            "or make them independent: `.clone()` one of them",
+        ),
+    )
+
+
+def registry_of(module: nn.Module, name: str) -> MutableMapping[str, Any]:
+    """Return one of the dictionaries of `module`; scripted and traced modules keep theirs in C++."""
+    own: Optional[MutableMapping[str, Any]] = module.__dict__.get(name)
+    if own is None:
+        own = getattr(module, name)
+    return own
+
+
+def walk_modules(model: nn.Module) -> List[Tuple[str, nn.Module]]:
+    """List the distinct modules of `model` with the prefix of their names."""
+    found: Dict[int, Tuple[str, nn.Module]] = {}
+    _walk(model, "", found)
+    return list(found.values())
+
+
+def _walk(module: nn.Module, prefix: str, found: Dict[int, Tuple[str, nn.Module]]) -> None:
+    if id(module) in found:
+        return
+    found[id(module)] = (prefix, module)
+    for name, child in registry_of(module, "_modules").items():
+        if child is not None:
+            _walk(child, f"{prefix}{name}.", found)

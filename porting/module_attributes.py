@@ -1,0 +1,159 @@
+"""The plain attributes of modules: a tensor of the device that a traced `forward` keeps in one does not stay there."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Set, Union
+
+import torch
+from torch import nn
+
+from .diagnostics import Finding, Place, Severity
+from .host_tensors import walk_modules
+
+__all__ = ["AttributesBefore", "attributes_kept", "modules_of", "tensor_in"]
+
+IsDeviceTensor = Callable[[torch.Tensor], bool]
+PlaceOf = Callable[[nn.Module, str, torch.Tensor], Optional[Place]]
+
+# whoever exchanges parameters restores the registries; torch's recurrent layers list their own in each `forward`
+_NOT_THE_USERS = frozenset(["_parameters", "_buffers", "_modules", "_flat_weights"])
+
+
+def modules_of(model: nn.Module) -> Dict[str, nn.Module]:
+    """List the modules of `model` by the prefix of their names, and what a wrapper runs without having it as a part.
+
+    Scripted modules are left out: their attributes are in C++.
+    """
+    found = [(prefix, module) for prefix, module in walk_modules(model)]
+    behind = getattr(model, "_porting_model", None)
+    if isinstance(behind, nn.Module):
+        # its name is empty as the wrapper's is, whose place it takes: a wrapper keeps nothing
+        found.append(("", behind))
+    return {prefix: module for prefix, module in found if not isinstance(module, torch.jit.ScriptModule)}
+
+
+class AttributesBefore:
+    """The plain attributes that `module` had, and which of them hold a tensor of the device since.
+
+    `prefix` precedes the names of attributes in messages.
+
+    >>> module = nn.Identity()
+    >>> before = AttributesBefore("encoder.", module, is_device_tensor=lambda tensor: True)
+    >>> module.cache = [torch.ones(1)]
+    >>> list(before.leftovers())
+    ['cache']
+    >>> before.restore()
+    >>> hasattr(module, "cache")
+    False
+    """
+
+    def __init__(self, prefix: str, module: nn.Module, *, is_device_tensor: IsDeviceTensor) -> None:
+        self._prefix, self._module, self._is_device_tensor = prefix, module, is_device_tensor
+        self._attributes = {name: value for name, value in vars(module).items() if name not in _NOT_THE_USERS}
+        self._contents = {name: _content_of(value) for name, value in self._attributes.items()}
+
+    def leftovers(self) -> Dict[str, torch.Tensor]:
+        """Return the device's tensors by the attributes that hold them, be it in a container."""
+        found: Dict[str, torch.Tensor] = {}
+        for name, value in vars(self._module).items():
+            if name not in _NOT_THE_USERS and not self._is_unchanged(name, value):
+                tensor = tensor_in(value, self._is_device_tensor)
+                if tensor is not None:
+                    found[name] = tensor
+        return found
+
+    def restore(self) -> None:
+        """Give the attributes with leftovers back what they held."""
+        for name in self.leftovers():
+            if name not in self._attributes:
+                del vars(self._module)[name]
+                continue
+            value, content = self._attributes[name], self._contents[name]
+            vars(self._module)[name] = value
+            if isinstance(value, dict):
+                value.clear()
+                value.update(content)  # type: ignore[arg-type]
+            elif isinstance(value, list):
+                value[:] = content  # type: ignore[assignment]
+
+    def findings(self, place_of: PlaceOf) -> Iterator[Finding]:
+        """Yield C014 for each leftover of the user's."""
+        computed_by_hooks = _attributes_of_hooks(self._module)
+        for name, tensor in self.leftovers().items():
+            if name not in computed_by_hooks:
+                yield leftover_finding(self._prefix + name, place_of(self._module, name, tensor))
+
+    def _is_unchanged(self, name: str, value: Any) -> bool:
+        return value is self._attributes.get(name, self) and _holds(value, self._contents[name])
+
+
+@contextmanager
+def attributes_kept(
+    model: nn.Module,
+    *,
+    is_device_tensor: IsDeviceTensor,
+    place_of: PlaceOf,
+    report: Callable[[Finding], None],
+) -> Iterator[None]:
+    """Restore the attributes of all modules of `model` at the end of the context, and report C014 where it ends well.
+
+    What a call keeps for the next one would otherwise be a tensor of a finished trace for every other executable, and
+    for the host. `place_of` finds the line, given the module, the attribute and the tensor in it.
+    """
+    noted = [
+        AttributesBefore(prefix, module, is_device_tensor=is_device_tensor)
+        for prefix, module in modules_of(model).items()
+    ]
+    try:
+        yield
+        for before in noted:
+            for finding in before.findings(place_of):
+                report(finding)
+    finally:
+        for before in noted:
+            before.restore()
+
+
+def tensor_in(value: object, is_wanted: IsDeviceTensor) -> Optional[torch.Tensor]:
+    """Return the first wanted tensor in `value`, which may be nested: an LSTM's state is a tuple of two tensors."""
+    if isinstance(value, torch.Tensor):
+        return value if is_wanted(value) else None
+    if isinstance(value, (Mapping, tuple, list)):
+        items = value.values() if isinstance(value, Mapping) else value
+        return next((tensor for tensor in (tensor_in(item, is_wanted) for item in items) if tensor is not None), None)
+    return None
+
+
+def leftover_finding(name: str, place: Optional[Place]) -> Finding:
+    """Say (C014) that the attribute `name` does not keep what `forward` put there."""
+    return Finding(
+        "C014",
+        severity=Severity.WARNING,
+        message=f"`forward` keeps a tensor in `self.{name}`, where it does not stay",
+        place=place,
+        label="this value exists on the device only, and only during the call",
+        notes=("the attribute is as it was before `forward` ran",),
+        help="return the tensor from `forward`; what must live from call to call belongs in a registered buffer",
+    )
+
+
+def _content_of(value: object) -> Union[Dict[Any, Any], List[Any], None]:
+    if isinstance(value, dict):
+        return dict(value)
+    return list(value) if isinstance(value, list) else None
+
+
+def _holds(value: object, content: Any) -> bool:
+    """Tell whether a container has this content still; by identity, since tensors have no truth value."""
+    if isinstance(value, dict):
+        return value.keys() == content.keys() and all(item is content[key] for key, item in value.items())
+    if isinstance(value, list):
+        return len(value) == len(content) and all(item is other for item, other in zip(value, content))
+    return True
+
+
+def _attributes_of_hooks(module: nn.Module) -> Set[str]:
+    """Name the attributes that torch's own hooks compute anew before each `forward`: weight norm, pruning, ..."""
+    hooks = vars(module)["_forward_pre_hooks"].values()
+    return {str(getattr(hook, "name", getattr(hook, "_tensor_name", ""))) for hook in hooks}

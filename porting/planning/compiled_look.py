@@ -1,0 +1,61 @@
+"""The memory of a step that was captured to be compiled: looked at closely only where its bound does not fit."""
+
+from __future__ import annotations
+
+from typing import Any, Optional
+
+from ..capture import StepGraph
+from ..diagnostics import Finding, PortingError
+from ..options import PortOptions
+from ..targets import DEFAULT, find_target
+from .memory_look import FITS, MemoryReport, bytes_per_weight, layout_of
+from .memory_model import ipu_memories
+from .remedies import first_remedy
+from .step_bound import most_bytes_of
+from .step_walk import walk_step
+
+__all__ = ["memory_finding"]
+
+
+def memory_finding(
+    graph: StepGraph, options: PortOptions, optimizer: Any, *, target: str = DEFAULT
+) -> Optional[Finding]:
+    """Return M001 with the first remedy if the captured training step would not fit into an IPU of `target`, or None.
+
+    None as well for a step whose memory cannot be predicted, such as one with a branch.
+    """
+    found = find_target(target)
+    bound = most_bytes_of(graph, num_stages=len(options.stage_ipus), bytes_per_weight=bytes_per_weight(optimizer))
+    if bound <= FITS * found.memory_bytes:
+        return None
+    _number_stages(graph)
+    try:
+        step = walk_step(graph, _rows(graph))
+    except PortingError as error:
+        if error.code != "M002":
+            raise
+        return None
+    layout = layout_of(step, options, optimizer, found)
+    report = MemoryReport(
+        target=found,
+        micro_batch=step.micro_batch,
+        ipus=ipu_memories(step, layout),
+        remedies=first_remedy(step, layout, options, limit=int(FITS * found.memory_bytes)),
+        options=options,
+    )
+    return report.finding
+
+
+def _number_stages(graph: StepGraph) -> None:
+    """Note the stage of each operator as `PortOptions.stage_ipus` numbers them: another one where the IPU changes."""
+    number, before = 0, 0
+    for node in graph.graph.nodes:
+        ipu = node.meta.get("ipu")
+        if ipu is not None:
+            number += ipu != before
+            before = ipu
+        node.meta["pipeline_stage"] = number
+
+
+def _rows(graph: StepGraph) -> int:
+    return next((info.shape[0] for info in graph.inputs if info.shape), 1)

@@ -1,0 +1,274 @@
+"""A training that ends early, however it ends, goes on with the same losses bit for bit."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import porting.simulator
+from porting import fit, to_ipu
+from porting.adapters import PortingWarning, load_checkpoint
+from porting.adapters.checkpoint_folder import list_checkpoints, newest_checkpoint
+from porting.diagnostics import CheckpointError, OptionError
+from tests import resumed_training
+from tests.resumed_training import train
+
+PROGRAM = Path(resumed_training.__file__)
+STEPS_PER_EPOCH = 6
+
+
+@pytest.fixture(autouse=True)
+def _host_streams_stay():
+    state = random.getstate()
+    yield
+    random.setstate(state)
+
+
+@pytest.mark.parametrize("stop_behind", [1, 4, 5, 6, 7, 13], ids=lambda step: f"step {step}")
+@pytest.mark.parametrize("kind", ["shuffled", "own generator", "shares"])
+def test_a_training_goes_on_with_the_same_losses(kind, stop_behind, tmp_path):
+    undisturbed = train(tmp_path / "whole", kind=kind)
+
+    begun = train(tmp_path / "broken", kind=kind, stop_behind=stop_behind)
+    resumed = train(tmp_path / "broken", kind=kind)
+
+    # the call that Ctrl-C came behind has no checkpoint, and is made again
+    assert begun[:-1] + resumed == undisturbed
+    assert resumed[0] == begun[-1]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"device_iterations": 3, "output_mode": "all"},
+        {"accumulation": 2},
+        {"precision": "float16"},
+        {"precision": "mixed"},
+        {"seed": 5},
+    ],
+    ids=str,
+)
+@pytest.mark.filterwarnings("ignore::porting.adapters.PortingWarning")
+def test_it_does_so_with_other_options(options, tmp_path):
+    undisturbed = train(tmp_path / "whole", **options)
+
+    begun = train(tmp_path / "broken", stop_behind=5, **options)
+
+    assert begun[:-1] + train(tmp_path / "broken", **options) == undisturbed
+
+
+@pytest.mark.parametrize("kind", ["workers", "persistent workers"])
+def test_it_does_so_with_loading_processes(kind, tmp_path):
+    undisturbed = train(tmp_path / "whole", kind=kind)
+
+    begun = train(tmp_path / "broken", kind=kind, stop_behind=9)
+
+    assert begun[:-1] + train(tmp_path / "broken", kind=kind) == undisturbed
+
+
+def test_samples_that_were_seen_are_not_read_again(tmp_path):
+    read = []
+
+    class Counted(TensorDataset):
+        def __getitem__(self, index):
+            read.append(index)
+            return super().__getitem__(index)
+
+    def make():
+        torch.manual_seed(0)
+        ported, _scheduler = resumed_training.make_port()
+        data = Counted(torch.randn(24, 4), torch.randint(3, (24,)))
+        return ported, ported.dataloader(DataLoader(data, batch_size=4, shuffle=True, collate_fn=list_of_samples))
+
+    def stop(_returned):
+        if len(read) >= 16:
+            raise KeyboardInterrupt
+
+    ported, loader = make()
+    with pytest.raises(KeyboardInterrupt):
+        fit(ported, loader, 1, progress=False, checkpoint=tmp_path, every=1, after_call=stop)
+    first, read[:] = read[:12], []
+    ported, loader = make()
+    fit(ported, loader, 1, progress=False, checkpoint=tmp_path)
+
+    assert len(read) == 12
+    assert sorted(first + read) == list(range(24))
+
+
+def list_of_samples(samples):
+    """Collate as torch does, by a function that the loader does not know."""
+    return torch.utils.data.default_collate(samples)
+
+
+def test_an_order_that_is_drawn_in_another_process_is_refused(tmp_path):
+    ported, _scheduler = resumed_training.make_port()
+    data = TensorDataset(torch.ones(24, 4), torch.zeros(24, dtype=torch.int64))
+    loader = ported.dataloader(data, shuffle=True, mode=porting.simulator.DataLoaderMode.Async)
+
+    with pytest.raises(OptionError, match="a process of its own"):
+        fit(ported, loader, 1, progress=False, checkpoint=tmp_path)
+
+    loader.terminate()
+
+
+def test_without_every_it_goes_on_from_the_last_complete_epoch(tmp_path):
+    undisturbed = train(tmp_path / "whole")
+
+    begun = train(tmp_path / "broken", every=None, stop_behind=10)
+
+    assert begun[:STEPS_PER_EPOCH] + train(tmp_path / "broken", every=None) == undisturbed
+
+
+def test_checkpoints_do_not_change_the_training(tmp_path):
+    assert train(tmp_path / "kept") == train(None)
+
+
+def test_a_training_that_has_ended_is_not_made_again(tmp_path):
+    train(tmp_path)
+
+    assert train(tmp_path) == []
+
+
+def kill_at_random(folder, *, moments):
+    """Start the program again and again, kill it after each of `moments` (seconds), let it end, return its losses."""
+    log = folder / "losses"
+    command = [sys.executable, "-W", "ignore", str(PROGRAM), str(folder / "kept"), str(log), "kind=shuffled"]
+    for moment in [*moments, None]:
+        process = subprocess.Popen(command, stderr=subprocess.DEVNULL, cwd=PROGRAM.parents[1])
+        if moment is None:
+            assert process.wait(120) == 0
+            continue
+        num_before = log.read_text().count("\n") if log.exists() else 0
+        while process.poll() is None and (log.read_text().count("\n") if log.exists() else 0) == num_before:
+            time.sleep(0.005)  # until it is behind its imports
+        time.sleep(moment)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    return [tuple(line.split()) for line in log.read_text().splitlines()]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_training_killed_at_random_moments_has_the_same_losses(tmp_path):
+    moments = [random.Random(7).uniform(0.0, 0.12) for _ in range(6)]
+    expected = {str(step): loss for step, loss in train(tmp_path / "whole")}
+
+    losses = kill_at_random(tmp_path, moments=moments)
+
+    assert dict(losses) == expected
+    assert [pair for pair in losses if expected[pair[0]] != pair[1]] == []
+    assert not list((tmp_path / "kept").glob(".*"))
+
+
+# -- the folder --------------------------------------------------------------------------------------------------------
+
+
+def test_the_newest_checkpoints_are_kept(tmp_path):
+    train(tmp_path)
+
+    assert [path.name for path in list_checkpoints(tmp_path)] == [f"step-{step:08}.pt" for step in range(14, 19)]
+
+
+def test_ctrl_c_leaves_a_folder_to_go_on_from(tmp_path):
+    train(tmp_path, stop_behind=4)
+
+    checkpoint = newest_checkpoint(tmp_path)
+
+    assert (checkpoint.step, checkpoint.epoch) == (3, 0)
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_a_damaged_newest_checkpoint_gives_way_to_the_one_before(tmp_path):
+    undisturbed = train(tmp_path / "whole")
+    train(tmp_path / "broken", stop_behind=9)
+    with open(list_checkpoints(tmp_path / "broken")[-1], "r+b") as file:
+        file.truncate(2000)
+
+    with pytest.warns(PortingWarning, match="K003") as said:
+        resumed = train(tmp_path / "broken")
+
+    assert "step-00000007.pt" in str(said[0].message)
+    assert resumed == undisturbed[7:]
+
+
+@pytest.mark.filterwarnings("ignore::porting.adapters.PortingWarning")
+def test_a_damaged_checkpoint_does_not_take_the_place_of_a_whole_one(tmp_path):
+    train(tmp_path, stop_behind=9)
+    for path in list_checkpoints(tmp_path)[-2:]:
+        path.write_bytes(b"PK")
+
+    train(tmp_path, stop_behind=8, keep=1)
+
+    assert newest_checkpoint(tmp_path).step == 7
+
+
+def test_damaged_checkpoints_only_are_an_error_and_no_new_beginning(tmp_path):
+    train(tmp_path, stop_behind=4)
+    for path in list_checkpoints(tmp_path):
+        path.write_bytes(b"PK")
+
+    with pytest.raises(CheckpointError, match="K001"):
+        train(tmp_path)
+
+
+def test_what_a_killed_process_left_half_written_is_removed(tmp_path):
+    (tmp_path / ".step-00000001.pt.1-00.tmp").write_bytes(b"half")
+
+    train(tmp_path, stop_behind=3)
+
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_without_resume_a_used_folder_is_refused(tmp_path):
+    train(tmp_path, stop_behind=3)
+
+    with pytest.raises(OptionError, match="`resume` is False"):
+        train(tmp_path, resume=False)
+
+
+def test_only_the_first_instance_writes(tmp_path, monkeypatch):
+    train(tmp_path, stop_behind=4)
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    present = list_checkpoints(tmp_path)
+    model = nn.Linear(4, 3)
+
+    fit(to_ipu(model, nn.CrossEntropyLoss()), [], 1, progress=False, checkpoint=tmp_path / "other")
+
+    assert list_checkpoints(tmp_path) == present
+    assert list_checkpoints(tmp_path / "other") == []
+
+
+@pytest.mark.parametrize("settings", [{"every": 0}, {"keep": 0}, {"every": 1.5}], ids=str)
+def test_counts_that_are_none_are_refused(settings, tmp_path):
+    ported = to_ipu(nn.Linear(4, 3), nn.CrossEntropyLoss())
+
+    with pytest.raises(OptionError, match="P002"):
+        fit(ported, [], 1, progress=False, checkpoint=tmp_path, **settings)
+
+
+def test_a_place_in_an_epoch_of_another_length_is_refused(tmp_path):
+    train(tmp_path, stop_behind=4)
+    ported, _scheduler = resumed_training.make_port()
+    rows = [(torch.ones(4, 4), torch.zeros(4, dtype=torch.int64))] * 9
+
+    with pytest.raises(CheckpointError, match="K002"):
+        fit(ported, rows, 1, progress=False, checkpoint=tmp_path)
+
+
+def test_the_file_is_plain_enough_for_torch_alone(tmp_path):
+    train(tmp_path, stop_behind=4)
+
+    content = torch.load(list_checkpoints(tmp_path)[-1], weights_only=True)
+
+    assert content["step"] == 3
+    assert set(load_checkpoint(list_checkpoints(tmp_path)[-1]).model) == set(content["model"])
