@@ -13,7 +13,6 @@ from typing import Any, Callable, ContextManager, Iterator, Mapping, NoReturn, O
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
-from ..adapters import notify
 from ..adapters.stages import marked_stages
 from ..diagnostics import BatchError, DeviceError, caller_place, find_assignment
 from ..module_attributes import attributes_kept
@@ -122,7 +121,7 @@ class ExecutorHandle:
         self._signature = BatchSignature(args, kwargs)
         self.record.note_compilation(seconds, samples_per_call=self._signature.rows, cache=self._cache_result(files))
         self._take_over(executor)
-        self._parts.say_findings()
+        self._parts.say_unsaid()
         self._watch = watch_of(self._parts, modules, reads)
         if self.record.num_compilations == 1:
             with self._compilation():
@@ -310,5 +309,5 @@ def _attributes_kept(parts: Parts) -> ContextManager[None]:
         parts.model,
         is_device_tensor=lambda tensor: tensor.device.type == "ipu",
         place_of=lambda module, name, _tensor: find_assignment(type(module), name),
-        report=notify,
+        report=parts.unsaid.append,
     )

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Tuple
 
 import torch
 
-from ..adapters import notify
 from ..diagnostics import Finding, caller_place
 from ..structure import flatten_tensors
 from .parts import Parts
@@ -26,7 +25,8 @@ def note_loss(loss: Any, record: ExecutorRecord, parts: Parts) -> None:
     # a sum is finite only if each of its parts is
     value = loss.item() if loss.numel() == 1 else loss.double().sum().item()
     if not math.isfinite(value):
-        _say(record, parts, f"the loss is {value} in {_steps_of(record, parts)}", trains=True)
+        note = "the weights are lost if this step has changed them: load a checkpoint from before"
+        _say(record, parts, f"the loss is {value} in {_steps_of(record, parts)}", notes=(note,))
 
 
 def note_outputs(outputs: Any, record: ExecutorRecord, parts: Parts) -> None:
@@ -39,23 +39,24 @@ def note_outputs(outputs: Any, record: ExecutorRecord, parts: Parts) -> None:
         return
     floats = (tensor for tensor in flatten_tensors(outputs) if tensor.is_floating_point())
     if any(bool(torch.isnan(tensor).any()) for tensor in floats):
-        _say(record, parts, f"an output of the {record.name} is NaN in call {calls}", trains=False)
+        _say(record, parts, f"an output of the {record.name} is NaN in call {calls}", notes=())
 
 
-def _say(record: ExecutorRecord, parts: Parts, message: str, *, trains: bool) -> None:
+def _say(record: ExecutorRecord, parts: Parts, message: str, *, notes: Tuple[str, ...]) -> None:
     record.first_call_not_finite = record.num_calls
-    finding = Finding(
-        "L008",
-        message=message,
-        place=caller_place(),
-        notes="the weights are lost once a step was made from it: load a checkpoint from before" if trains else (),
-        help=(
-            "try a lower learning rate, or clip: `to_ipu(..., max_grad_norm=1.0)`",
-            "look for `log` and `sqrt` of zero, for divisions by zero, and for such values in the batch",
-        ),
+    parts.say(
+        Finding(
+            "L008",
+            message=message,
+            place=caller_place(),
+            notes=notes,
+            help=(
+                "try a lower learning rate, or clip: `to_ipu(..., max_grad_norm=1.0)`",
+                "look for `log` and `sqrt` of zero, for divisions by zero, and for such values in the batch",
+                "a micro-batch with no label that counts has no mean loss: let the sizes divide the dataset",
+            ),
+        )
     )
-    parts.findings += (finding,)
-    notify(finding)
 
 
 def _steps_of(record: ExecutorRecord, parts: Parts) -> str:

@@ -7,7 +7,6 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from torch import nn
 
-from ..adapters import notify
 from ..diagnostics import Finding, Place, caller_place
 from ..module_attributes import modules_of
 from .attribute_watch import AttributeReads, AttributeWatch
@@ -42,8 +41,7 @@ def watch_of(parts: Parts, modules: Sequence[Tuple[str, nn.Module]], reads: Attr
 def say_changed_attributes(parts: Parts, watch: AttributeWatch) -> None:
     """Warn (C020) of attributes that were changed since they were compiled in."""
     for name, before, after in watch.look():
-        _say(
-            parts,
+        parts.say(
             Finding(
                 "C020",
                 message=f"`{name}` is {after!r:.60} now, and {before!r:.60} in the compiled step",
@@ -85,7 +83,7 @@ def say_frozen_values(parts: Parts, executor: Any, *, compile_seconds: float) ->
     if failure is not None and not findings:
         findings = [_second_run_failed(failure)]
     for finding in findings[:_MOST_FINDINGS]:
-        _say(parts, finding)
+        parts.say(finding)
 
 
 def _findings(found: Sequence[Any], changes: Dict[str, Tuple[Any, Any]], allowed: Sequence[str]) -> Iterator[Finding]:
@@ -162,10 +160,3 @@ def _second_run_failed(error: Exception) -> Finding:
             "if it is meant to run once: `PortOptions(frozen='allow')`",
         ),
     )
-
-
-def _say(parts: Parts, finding: Finding) -> None:
-    """Keep a finding and warn of it, once for each message: a model may have several executors."""
-    if all(finding.message != known.message for known in parts.findings):
-        parts.findings += (finding,)
-        notify(finding)

@@ -6,7 +6,6 @@ import dataclasses
 import importlib
 from typing import Any
 
-from ..adapters import notify
 from ..diagnostics import PortingError, Severity, caller_place
 from .parts import Parts
 
@@ -38,6 +37,4 @@ def check_memory(parts: Parts, executor: Any) -> None:
     )
     if parts.options.memory == "error":
         raise PortingError(dataclasses.replace(finding, severity=Severity.ERROR))
-    if all(known.message != finding.message for known in parts.findings):
-        parts.findings += (finding,)
-        notify(finding)
+    parts.say(finding)

@@ -47,14 +47,19 @@ class Parts:
         make = functools.partial(to_poptorch, self.options, self.backend.module, popdist=self.backend.popdist)
         self.vendor_options = {training: make(training=training) for training in (True, False)}
 
-    def say_findings(self) -> None:
-        """Keep the findings of a compilation that ended well for the report, and warn of those that are no notes."""
+    def say(self, finding: Finding) -> None:
+        """Keep a finding for the report, once for each place, and warn of it unless it is a note or allowed."""
+        if any((finding.message, finding.place) == (known.message, known.place) for known in self.findings):
+            return
+        self.findings += (finding,)
+        if finding.severity is not Severity.NOTE and finding.slug not in self.options.allow:
+            notify(finding)
+
+    def say_unsaid(self) -> None:
+        """Say what a compilation that ended well has found."""
         unsaid, self.unsaid = self.unsaid, []
-        new = [finding for finding in dict.fromkeys(unsaid) if finding not in self.findings]
-        self.findings += tuple(new)
-        for finding in new:
-            if finding.severity is not Severity.NOTE and finding.slug not in self.options.allow:
-                notify(finding)
+        for finding in unsaid:
+            self.say(finding)
 
     @property
     def has_counterpart(self) -> bool:

@@ -28,6 +28,7 @@ _NOT_THE_USERS = frozenset(["_parameters", "_buffers", "_modules", "_flat_weight
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 _CONTAINERS = (list, dict, set, deque)
 _DEPTH = 3
+_MOST_ITEMS = 100_000  # what is larger is data, which nobody fills in `forward`
 
 
 @contextmanager
@@ -131,7 +132,7 @@ class _Namespace:
         restore = _restorer_of_generator(value)
         if restore is not None:
             self._generators.append(restore)
-        if type(value) in _CONTAINERS and depth:
+        if type(value) in _CONTAINERS and depth and len(value) <= _MOST_ITEMS:
             self._contents.append((name, value, value.copy()))
             for item in list(value.values() if isinstance(value, dict) else value):
                 self._keep("", item, depth - 1)
@@ -209,11 +210,16 @@ def _is_users_object(value: Any) -> bool:
 
 
 def _refill(container: Any, content: Any) -> None:
-    if isinstance(container, list):
-        container[:] = content
-    else:
+    """Give a container its content back, touching what differs alone: it may be what this function's names live in."""
+    if isinstance(container, dict):
+        for key in [key for key in container if key not in content]:
+            del container[key]
+        for key, value in content.items():
+            if key not in container or container[key] is not value:
+                container[key] = value
+    elif isinstance(container, set):
+        container &= content
+        container |= content
+    elif len(container) != len(content) or any(item is not other for item, other in zip(container, content)):
         container.clear()
-        if isinstance(container, deque):
-            container.extend(content)
-        else:
-            container.update(content)
+        container.extend(content)

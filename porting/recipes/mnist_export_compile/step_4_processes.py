@@ -86,7 +86,7 @@ def train(num_steps: int) -> List[float]:
 
 
 def train_and_test(arguments: argparse.Namespace) -> Tuple[List[float], float, Any]:
-    """Train; return the losses, the share of test digits recognised, and the model."""
+    """Train; return the losses, the share of test digits recognised, and the trained port."""
     torch.manual_seed(0)
     train_set, test_set = load_data(arguments)
     padded = porting.FixedBatchDataset(train_set, arguments.batchsize, ignore_label=IGNORED)
@@ -110,7 +110,7 @@ def train_and_test(arguments: argparse.Namespace) -> Tuple[List[float], float, A
     padded = porting.FixedBatchDataset(test_set, arguments.batchsize, ignore_label=IGNORED)
     images, labels = default_collate([padded[index] for index in range(len(padded))])
     accuracy = masked_accuracy(ported.inference()(images), labels, IGNORED)
-    return losses[:num_steps], accuracy.item(), model
+    return losses[:num_steps], accuracy.item(), ported
 
 
 def save(arguments: argparse.Namespace, losses: List[float], model: Any) -> None:
@@ -131,9 +131,10 @@ def main(words: Optional[Sequence[str]] = None) -> None:
     arguments = parse_arguments(words)
     if arguments.export or arguments.compile:
         return export_or_compile(arguments)
-    losses, accuracy, model = train_and_test(arguments)
-    save(arguments, losses, model)
+    losses, accuracy, ported = train_and_test(arguments)
+    save(arguments, losses, ported.model)
     print(f"loss {losses[0]:.4f} -> {losses[-1]:.4f}, test accuracy {accuracy:.3f}")
+    print(ported.report())
 
 
 if __name__ == "__main__":
