@@ -156,7 +156,7 @@ class ExecutorHandle:
         if not self._parts.backend.is_simulator:
             self.record.engine = VENDORS_ENGINE
             return
-        compiled = getattr(self.executor, "_compiled", None)
+        compiled = self._parts.backend.compiled_step(self.executor)
         if compiled is not None:
             self.record.note_engine(compiled.obtained)
 

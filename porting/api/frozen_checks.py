@@ -61,9 +61,8 @@ def say_frozen_values(parts: Parts, executor: Any, *, compile_seconds: float) ->
 
     Nothing is done where that would take more than a second and a tenth of the compilation, and nothing changes.
     """
-    compiled: Any = getattr(executor, "_compiled", None)
-    capture_again = getattr(compiled, "capture_again", None)
-    if capture_again is None or parts.options.frozen == "allow":
+    compiled = parts.backend.compiled_step(executor)
+    if compiled is None or compiled.capture_again is None or parts.options.frozen == "allow":
         return
     if compiled.capture_seconds > max(1.0, compile_seconds / 10):
         return
@@ -75,7 +74,7 @@ def say_frozen_values(parts: Parts, executor: Any, *, compile_seconds: float) ->
     found: List[Any] = []
     with second_run.without_trace(modules) as changes:
         try:
-            found = frozen_values(compiled.graph, capture_again())
+            found = frozen_values(compiled.graph, compiled.capture_again())
         except Exception as error:  # said below: `forward` ran well once, so it depends on that run
             failure = error
     allowed = () if isinstance(parts.options.frozen, str) else parts.options.frozen

@@ -17,8 +17,8 @@ def check_memory(parts: Parts, executor: Any) -> None:
 
     With `PortOptions(memory="error")` that is raised as a PortingError, with "ignore" nothing is looked at.
     """
-    compiled = getattr(executor, "_compiled", None)
-    if not parts.backend.is_simulator or compiled is None or parts.options.memory == "ignore":
+    compiled = parts.backend.compiled_step(executor)
+    if compiled is None or parts.options.memory == "ignore":
         return
     # on a machine with IPUs there is no capture, nor the torch that it wants
     look = importlib.import_module("porting.planning.compiled_look")

@@ -24,7 +24,7 @@ def check_placement(parts: Parts, executor: Any, begun: Sequence[str]) -> None:
     if not parts.options.stages:
         return
     check_order(parts.options, begun)
-    compiled = getattr(executor, "_compiled", None) if parts.backend.is_simulator else None
+    compiled = parts.backend.compiled_step(executor)
     if compiled is not None:
         _check_ipus(compiled.graph, parts.options)
         _check_weights(compiled.graph)

@@ -151,8 +151,8 @@ def kept_losses(options: PortOptions, losses: List[Any]) -> List[Any]:
 
 def _obtained(ported: Any) -> Any:
     """Return what the simulator's executor knows of its executable; None for any other backend."""
-    compiled = getattr(ported._train_handle.executor, "_compiled", None)
-    return getattr(compiled, "obtained", None)
+    compiled = ported._parts.backend.compiled_step(ported._train_handle.executor)
+    return None if compiled is None else compiled.obtained
 
 
 def _plain_candidate(candidate: Any) -> Dict[str, Any]:

@@ -121,14 +121,14 @@ def _without_labels(
 
 def _inputs(executor: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Tuple[torch.Tensor, ...]:
     """Return the inputs of a call in the types of the device."""
-    tensors = executor._args_parser.bind(args, kwargs).tensors()
+    tensors = executor.device_session.parser.bind(args, kwargs).tensors()
     return tuple(tensor.detach().to(device_dtype(tensor.dtype)).contiguous() for tensor in tensors)
 
 
 def _take(executor: Any, options: PortOptions, signature: BatchSignature) -> ExportedStep:
     """Take out of a compiled executor what its executable was made of."""
-    compiled = executor._compiled
-    optimizer = executor._device_optimizer if executor._training else None
+    session = executor.device_session
+    compiled, optimizer = session.require_compiled(), session.optimizer if session.is_training else None
     plan = compiled.plan
     request = BuildRequest(
         plan=plan,
@@ -153,6 +153,6 @@ def _take(executor: Any, options: PortOptions, signature: BatchSignature) -> Exp
         record,
         options.computation_order,
         options.precision,
-        model=type(executor._model).__name__,
+        model=type(session.model).__name__,
         values=values,
     )

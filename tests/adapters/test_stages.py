@@ -104,7 +104,7 @@ def test_operators_are_on_the_ipu_of_the_stage_that_began_last():
 
     placed = {
         (op.module_path, op.node.meta["ipu"])
-        for op in ported._train_handle.executor._compiled.graph.operators
+        for op in ported._train_handle.executor.device_session.compiled.graph.operators
         if op.operator == "aten.linear.default"
     }
 
@@ -114,7 +114,7 @@ def test_operators_are_on_the_ipu_of_the_stage_that_began_last():
 def test_outputs_of_modules_to_recompute_are_marked_in_whatever_they_are():
     ported = ported_tower(recompute=["layers.0", "fork"])
     ported.compile(X, Y)
-    operators = ported._train_handle.executor._compiled.graph.operators
+    operators = ported._train_handle.executor.device_session.compiled.graph.operators
 
     assert [op.operator for op in operators].count("poptorch.recomputation_checkpoint.default") == 3
 

@@ -17,7 +17,7 @@ from torch import nn
 
 from ...atomic_files import write_atomically
 from ...capture import StepGraph
-from .._execution.device_target import uses_ipu_model
+from .._device.device_target import uses_ipu_model
 from .._graph.graph_files import fingerprint, graph_record
 from .._logging import cpp_log, logger
 from ..options import Options

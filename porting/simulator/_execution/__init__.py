@@ -1,1 +1,1 @@
-"""What an executor does: compile, take a device, run calls, measure them."""
+"""From a model and its first arguments to an executable, and the vendor's functions that make executors."""

@@ -19,10 +19,10 @@ from ...engines.step_anchors import StepObserver
 from ...engines.synthetic_inputs import synthetic_inputs
 from ...engines.tuning_report import TuningLimits
 from ...executables.obtain import Obtained, obtain_executable
+from .._device.host_modes import recordable
 from .._executables.executable_cache import cache_folder
 from .._logging import logger
 from ..options import Options
-from .host_modes import recordable
 
 __all__ = ["HostSide", "make_executable"]
 

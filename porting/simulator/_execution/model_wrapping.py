@@ -80,11 +80,11 @@ def load(filename: FileName, edit_opts_fn: Optional[Callable[[Options], None]] =
     else:
         executor = inferenceModel(data.model, options)
     executor.per_replica_params.update(data.per_replica_params or {})
-    load_executable(executor, filename, data)
+    load_executable(executor.device_session, filename, data)
     if data.rng_state is not None:
         executor.rng_state = data.rng_state
     return executor
 
 
 def _user_model_of(model: Any) -> Any:
-    return model._user_model if getattr(type(model), "_is_poptorch_executor", False) else model
+    return model.model if getattr(type(model), "_is_poptorch_executor", False) else model

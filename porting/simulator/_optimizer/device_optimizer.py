@@ -272,6 +272,11 @@ class DeviceOptimizer:
             loss_scale_factor=device.loss_scale_factor,
         )
 
+    def forget_device_state(self) -> None:
+        """Let the state that the host's optimizer has be the newest: that of the device is lost."""
+        if getattr(self.host, "host_state_is_dirty", False):
+            self.host.host_state_is_dirty = False  # type: ignore[union-attr]
+
     def _let_go(self) -> None:
         self._release()
         self._device = None

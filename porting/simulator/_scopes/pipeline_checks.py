@@ -7,8 +7,8 @@ from typing import Iterator, Sequence
 import torch
 
 from ...capture import StepGraph
-from .._execution.device_pool import reserved_ipus
-from .._execution.device_target import counts_as_hardware
+from .._device.device_pool import reserved_ipus
+from .._device.device_target import counts_as_hardware
 from ..errors import native_error
 from ..options import Options
 from .executed_operators import executed_operators, is_convolution

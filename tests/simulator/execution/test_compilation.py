@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 import porting.simulator as simulator
-from porting.simulator._execution import attachment
+from porting.simulator._device.session import DeviceSession
 
 
 class TakesDict(nn.Module):
@@ -81,20 +81,20 @@ def test_threads_that_share_an_executor_compile_it_once_and_lose_no_step(poptorc
 
 
 def test_the_weights_are_sent_once_by_threads_that_meet_a_model_at_its_first_use(regression, batch, monkeypatch):
-    uploads, send = [], attachment.send_weights
+    uploads, send = [], DeviceSession.send_weights
 
-    def send_slowly(executor):
-        uploads.append(executor)
+    def send_slowly(session):
+        uploads.append(session)
         threading.Event().wait(0.05)
-        send(executor)
+        send(session)
 
-    monkeypatch.setattr(attachment, "send_weights", send_slowly)
+    monkeypatch.setattr(DeviceSession, "send_weights", send_slowly)
     executor = simulator.trainingModel(regression)
 
     with ThreadPoolExecutor(3) as pool:
         list(pool.map(lambda _: executor(*batch), range(3)))
 
-    assert uploads == [executor]
+    assert uploads == [executor.device_session]
 
 
 def test_a_thread_may_look_at_the_weights_while_another_one_trains(poptorch):

@@ -70,7 +70,7 @@ def test_the_executor_says_what_it_runs_on():
 
     executor.compile(X, Y)
 
-    obtained = executor._compiled.obtained
+    obtained = executor.device_session.compiled.obtained
     assert (obtained.variant.engine, obtained.origin) == ("interpreted", "compiled")
     assert executor._executable is obtained.executable
 
@@ -84,7 +84,7 @@ def test_an_inference_executor_follows_what_was_trained():
         executor(X, Y)
         executor(X, Y)
         results[engine] = evaluated(X)
-        assert evaluated._compiled.obtained.variant.engine == engine
+        assert evaluated.device_session.compiled.obtained.variant.engine == engine
 
     torch.testing.assert_close(results["interpreted"], results["replay"])
 
@@ -125,7 +125,7 @@ def test_a_destroyed_executor_compiles_again_and_finds_the_executable(interprete
     )
     again(X, Y)
 
-    assert again._compiled.obtained.origin == "hit"
+    assert again.device_session.compiled.obtained.origin == "hit"
     assert interpreted_engine.calls == ["compile", "load", "load"]
 
 
@@ -138,7 +138,7 @@ def test_a_saved_executor_is_loaded_with_its_engine(tmp_path):
     loaded = poptorch.load(str(tmp_path / "model.poptorch"))
     loaded(X, Y)
 
-    assert loaded._compiled.obtained.variant.engine == "interpreted"
+    assert loaded.device_session.compiled.obtained.variant.engine == "interpreted"
 
 
 def test_an_anchored_gradient_is_replayed_and_said_so():
@@ -150,7 +150,7 @@ def test_an_anchored_gradient_is_replayed_and_said_so():
 
     executor(X, Y)
 
-    assert [finding.code for finding in executor._compiled.obtained.findings] == ["E003"]
+    assert [finding.code for finding in executor.device_session.compiled.obtained.findings] == ["E003"]
     assert executor.getAnchoredTensor("gradient").shape == (6, 3)
 
 
@@ -164,7 +164,7 @@ def test_an_anchored_activation_does_not_keep_a_step_from_being_compiled():
         executor = poptorch.trainingModel(model, made, optimizer=poptorch.optim.SGD(model.parameters(), lr=0.1))
         executor(X, Y)
         values[engine] = executor.getAnchoredTensor("out")
-        assert executor._compiled.obtained.variant.engine == engine
+        assert executor.device_session.compiled.obtained.variant.engine == engine
 
     torch.testing.assert_close(values["interpreted"], values["replay"])
 
@@ -209,7 +209,7 @@ def test_tuning_leaves_no_trace_in_what_is_trained(monkeypatch):
 
     assert_equal_models(models["auto"], models["replay"])
     assert torch.equal(streams["auto"], streams["replay"])
-    assert executor._compiled.obtained.tuning is not None
+    assert executor.device_session.compiled.obtained.tuning is not None
 
 
 class Images(nn.Module):
@@ -235,7 +235,7 @@ def test_weights_and_optimizer_state_come_back_in_the_hosts_own_layout(monkeypat
         executor = poptorch.trainingModel(model, options(engine), optimizer=optimizer)
         executor(images, target)
         states[engine] = (model.state_dict(), optimizer.state_dict()["ipu_state"])
-        weight = executor._compiled.state.parameters["conv.weight"]
+        weight = executor.device_session.compiled.state.parameters["conv.weight"]
         assert weight.is_contiguous(memory_format=torch.channels_last) == (engine == "auto")
 
     for found, expected in zip(states["auto"], states["replay"]):

@@ -170,14 +170,14 @@ def test_there_are_at_most_64_ipus(model, replicas, wanted):
 
 
 def test_64_ipus_are_allowed():
-    assert infer(Stages(0, 63), strategy=simulator.ShardedExecution())._compiled.num_ipus == 64
+    assert infer(Stages(0, 63), strategy=simulator.ShardedExecution()).device_session.compiled.num_ipus == 64
 
 
 @pytest.mark.parametrize(("ipus", "replicas", "expected"), [((0,), 1, 1), ((0, 2), 1, 3), ((3,), 2, 8)])
 def test_a_model_needs_the_ipus_up_to_its_last_for_each_replica(ipus, replicas, expected):
     executor = infer(Stages(*ipus), replicas=replicas, strategy=simulator.ShardedExecution())
 
-    assert executor._compiled.num_ipus == expected
+    assert executor.device_session.compiled.num_ipus == expected
 
 
 def test_on_hardware_ipus_come_in_powers_of_two(monkeypatch):
@@ -206,7 +206,7 @@ def test_the_number_of_ipus_is_looked_at_before_the_size_of_the_pipeline(monkeyp
 
 
 def test_without_hardware_any_number_of_ipus_will_do():
-    assert infer(Stages(0, 1, 2), strategy=simulator.ShardedExecution())._compiled.num_ipus == 3
+    assert infer(Stages(0, 1, 2), strategy=simulator.ShardedExecution()).device_session.compiled.num_ipus == 3
 
 
 @pytest.mark.parametrize("strategy", [simulator.PipelinedExecution(), simulator.ShardedExecution()])

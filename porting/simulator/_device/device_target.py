@@ -25,6 +25,7 @@ __all__ = [
     "is_offline",
     "log_target",
     "num_simulated_ipus",
+    "refuse_to_run",
     "simulated_version",
     "uses_ipu_model",
 ]
@@ -58,6 +59,17 @@ def uses_ipu_model(options: Options) -> bool:
 def counts_as_hardware(options: Options) -> bool:
     """Tell whether the device of a model with these options is one of the simulated IPUs that count as hardware."""
     return simulated_version() != 0 and not uses_ipu_model(options) and not is_offline(options)
+
+
+def refuse_to_run(options: Options) -> None:
+    """Raise AssertionError for an offline device, and `poptorch.Error` for counting cycles without hardware."""
+    if is_offline(options):
+        raise AssertionError(
+            "Trying to run a model on an offline device (ConnectionType.Never): use model.compile(inputs) instead of "
+            "model(inputs)"
+        )
+    if options._Popart.options.get("instrumentWithHardwareCycleCounter") and not counts_as_hardware(options):
+        raise native_error("Cycle count logging is only supported on actual IPU hardware.")
 
 
 def hardware_version(num_ipus: int = 1) -> int:

@@ -9,22 +9,18 @@ from __future__ import annotations
 import gc
 import os
 import threading
-from typing import TYPE_CHECKING, List, Optional, Sequence, Tuple
+from typing import List, Optional, Sequence, Tuple
 
 from .._logging import cpp_log
 from ..errors import native_error
 from ..options import Options
 from .device_target import counts_as_hardware, num_simulated_ipus
 
-if TYPE_CHECKING:
-    from .._poplar_executor import PoplarExecutor
-
 __all__ = [
     "Claim",
     "claim_device",
     "device_table",
     "refusal",
-    "release_device",
     "reserved_ipus",
     "waits_for_ipus",
 ]
@@ -84,14 +80,6 @@ def claim_device(options: Options, num_ipus: int) -> Optional[Claim]:
                 cpp_log("warning", "No IPU available, sleeping until one is free (POPTORCH_WAIT_FOR_IPU is set)")
                 has_warned = True
             _changed.wait(_SECONDS_BETWEEN_LOOKS)
-
-
-def release_device(executor: PoplarExecutor) -> None:
-    """Give an executor's device free without fetching anything from it."""
-    executor._is_attached = False
-    claim, executor._claim = executor._claim, None
-    if claim is not None:
-        claim.release()
 
 
 def waits_for_ipus() -> bool:

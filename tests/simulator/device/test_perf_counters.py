@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from porting.simulator._execution.perf_counters import EVENTS
+from porting.simulator._device.perf_counters import EVENTS
 
 LATENCIES = ("getHostIpuLatency", "getComputeLatency", "getIpuHostLatency", "getLatency")
 

@@ -7,16 +7,15 @@ divided evenly over its steps, since the simulator runs them as one program. Tim
 from __future__ import annotations
 
 import datetime
-from typing import TYPE_CHECKING, Callable, Dict, List, Sequence, Tuple
+from typing import Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
+from ...capture import StepGraph
 from ...engines.call_plan import CallPlan
 from ..errors import createPoptorchError
+from ..options import Options
 from .device_target import CLOCK_HERTZ, simulated_version
 
-if TYPE_CHECKING:
-    from .._poplar_executor import PoplarExecutor
-
-__all__ = ["EVENTS", "CallTimes", "compilation_time", "cycle_count", "latency", "perf_counters"]
+__all__ = ["EVENTS", "CallTimes", "Counters", "Latency", "compilation_time", "cycle_count", "latency", "perf_counters"]
 
 _LEAST_COMPILATION_TIME = datetime.timedelta(seconds=1)
 
@@ -28,25 +27,22 @@ Counters = Dict[str, List[List[float]]]
 Latency = Tuple[float, float, float]
 
 
-def perf_counters(executor: PoplarExecutor) -> Counters:
-    """Return for each event a list of stamps for each input or output of the graph; ``[[]]`` without any."""
-    compiled, times = executor._compiled, executor._call_times
-    if compiled is None or times is None:
-        return {event: [[]] for event in EVENTS}
-    graph, plan = compiled.graph, compiled.plan
-    if executor._options._Popart.options.get("syntheticDataMode"):
+def perf_counters(graph: StepGraph, plan: CallPlan, times: CallTimes, options: Options) -> Counters:
+    """Return for each event of a call a list of stamps for each input or output of the graph."""
+    if options._Popart.options.get("syntheticDataMode"):
         return _stamps(len(graph.inputs), len(graph.outputs), [], [])
     entered, left = _input_steps(plan, times), _output_steps(plan, times)
     return _stamps(len(graph.inputs), len(graph.outputs) + len(graph.mutated_inputs), entered, left)
 
 
-def latency(executor: PoplarExecutor, start: str, end: str, start_reduce: Callable[..., float]) -> Latency:
-    """Return (shortest, longest, mean) time from the event `start` to the event `end` over the steps of the last call.
+def latency(
+    counters: Mapping[str, Sequence[Sequence[float]]], start: str, end: str, start_reduce: Callable[..., float]
+) -> Latency:
+    """Return (shortest, longest, mean) time from the event `start` to the event `end` over the steps of a call.
 
     The start of a step is `start_reduce` over all inputs (or outputs), its end the latest; where several steps share
     an output, the first of them counts. Raises AssertionError if they cannot be shared out evenly.
     """
-    counters = executor.getPerfCounters()
     starts = [start_reduce(stamps) for stamps in zip(*counters[start])]
     ends = [max(stamps) for stamps in zip(*counters[end])]
     if not ends or not starts:
@@ -61,31 +57,28 @@ def latency(executor: PoplarExecutor, start: str, end: str, start_reduce: Callab
     return min(durations), max(durations), sum(durations) / len(durations)
 
 
-def cycle_count(executor: PoplarExecutor) -> int:
-    """Return the cycles of the last run on simulated hardware: the time it took here, at the IPU's clock.
+def cycle_count(times: Optional[CallTimes], options: Options) -> int:
+    """Return the cycles of a run on simulated hardware: the time it took here, at the IPU's clock.
 
     Raises `poptorch.Error` without the option, and before the first run.
     """
-    if not executor._options._Popart.options.get("instrumentWithHardwareCycleCounter"):
+    if not options._Popart.options.get("instrumentWithHardwareCycleCounter"):
         raise createPoptorchError("Cycle count logging is disabled. Please set option logCycleCount to True to enable.")
-    times = executor._call_times
-    if executor._compiled is None or times is None:
+    if times is None:
         raise createPoptorchError("Please run the model at least once before obtaining cycle count.")
     _entered, started, ended, _left = times
     return max(1, int((ended - started) * CLOCK_HERTZ[simulated_version() or 21]))
 
 
-def compilation_time(executor: PoplarExecutor) -> datetime.timedelta:
+def compilation_time(options: Options) -> datetime.timedelta:
     """Return how long the last compilation took, with the least that a compilation for IPUs takes added to it.
 
-    The simulator compiles in milliseconds, and programs rely on more than a second. Raises `poptorch.Error` without an
-    executable and without the progress bar, which measures.
+    The simulator compiles in milliseconds, and programs rely on more than a second. Raises `poptorch.Error` without the
+    progress bar, which measures.
     """
-    if executor._compiled is None:
-        raise createPoptorchError("Please compile the model before obtaining compilation time.")
-    if not executor._options._show_compilation_progress_bar:
+    if not options._show_compilation_progress_bar:
         raise createPoptorchError("Please set showCompilationProgressBar option to obtain compilation time.")
-    measured = executor._options._progress_bar.compilation_time or datetime.timedelta(0)
+    measured = options._progress_bar.compilation_time or datetime.timedelta(0)
     return measured + _LEAST_COMPILATION_TIME
 
 

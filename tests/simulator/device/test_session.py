@@ -1,4 +1,4 @@
-"""Giving the device free and taking it again."""
+"""A device is attached and released, weights move when they are asked for, and calls refuse what they cannot run."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import copy
 import pytest
 import torch
 from torch import nn
+
+from porting.simulator._device.session import DeviceSession
 
 
 @pytest.fixture
@@ -182,10 +184,85 @@ def test_no_weights_are_copied_while_detached(poptorch, executor, regression, me
 
 def test_a_failed_attachment_can_be_tried_again(poptorch, executor, batch, monkeypatch):
     executor.detachFromDevice()
-    monkeypatch.setattr("porting.simulator._execution.attachment.send_weights", lambda _executor: 1 / 0)
+    monkeypatch.setattr(DeviceSession, "send_weights", lambda _session: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         executor(*batch)
     monkeypatch.undo()
 
     assert not executor.isAttachedToDevice()
     assert executor(*batch)[1].isfinite()
+
+
+def test_weights_that_are_up_to_date_are_not_fetched(poptorch, regression, batch):
+    executor = poptorch.trainingModel(regression)
+    executor(*batch)
+
+    assert [executor.copyWeightsToHostIfNeeded() for _ in range(2)] == [True, False]
+
+
+@pytest.mark.parametrize("move", ["copyWeightsToHost", "copyWeightsToDevice", "copyNamedBuffersToDevice"])
+def test_nothing_moves_without_the_device(poptorch, move):
+    executor = poptorch.inferenceModel(nn.Linear(1, 1))
+
+    with pytest.raises(poptorch.Error, match="Model has not been compiled or has been destroyed"):
+        getattr(executor, move)()
+
+    executor.compile(torch.ones(1, 1))
+    executor.detachFromDevice()
+
+    with pytest.raises(poptorch.Error, match="Device is not attached"):
+        getattr(executor, move)()
+
+
+def test_named_buffers_must_be_listed(poptorch):
+    executor = poptorch.inferenceModel(nn.BatchNorm1d(1).eval())
+    executor.compile(torch.ones(2, 1))
+
+    with pytest.raises(poptorch.Error, match="No named buffers marked as updatable"):
+        executor.copyNamedBuffersToDevice()
+
+
+def test_inputs_must_be_on_the_cpu(poptorch):
+    executor = poptorch.inferenceModel(nn.ReLU())
+    executor.compile(torch.ones(2))
+
+    with pytest.raises(poptorch.Error, match="Inputs must be on the CPU, got a tensor on meta"):
+        executor(torch.ones(2, device="meta"))
+
+
+def test_layouts_are_converted_and_that_is_said_once(poptorch, caplog):
+    executor = poptorch.inferenceModel(nn.ReLU())
+
+    results = [executor(torch.arange(6.0).reshape(2, 3).t()) for _ in range(2)]
+
+    assert results[0].tolist() == [[0, 3], [1, 4], [2, 5]]
+    assert caplog.text.count("At least one input tensor is not contiguous") == 1
+
+
+def test_inputs_that_require_a_gradient_get_none(poptorch):
+    x = torch.ones(2, requires_grad=True)
+
+    result = poptorch.inferenceModel(nn.Tanh())(x)
+
+    assert not result.requires_grad
+    assert x.grad is None
+
+
+def test_a_run_that_fails_leaves_no_gradients_behind(poptorch):
+    class Looks(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table = nn.Embedding(3, 2)
+
+        def forward(self, index):
+            return nn.functional.l1_loss(self.table(index), torch.zeros(1, 2, device=index.device))
+
+    options = poptorch.Options()
+    options.Training.gradientAccumulation(2)
+    executor = poptorch.trainingModel(Looks(), options)
+    executor.compile(torch.zeros(2, dtype=torch.long))
+
+    with pytest.raises(IndexError):
+        executor(torch.tensor([0, 9]))
+
+    assert all(parameter.grad is None for parameter in executor.device_session.compiled.state.parameters.values())
