@@ -10,6 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any, List
 
 from porting.aliases import stand_for
+from porting.diagnostics import PortingWarning, notify
 
 if TYPE_CHECKING:
     from porting.adapters.backends import Backend, find_backend
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from porting.adapters.instances import Share, partition, sum_over_instances
     from porting.adapters.loss import LossInForward
     from porting.adapters.loss_terms import LossTerm
-    from porting.adapters.notices import PortingWarning, notify
     from porting.adapters.optimizer_state import carry_state, to_torch_state
     from porting.adapters.optimizers import default_optimizer, sync_hyper_parameters, to_backend_optimizer
     from porting.adapters.padding_checks import check_ignore_label, note_batchnorm
@@ -43,7 +43,6 @@ _MODULES = {
     "LoaderReport": "batches",
     "LossInForward": "loss",
     "LossTerm": "loss_terms",
-    "PortingWarning": "notices",
     "PrecisionPlan": "precision",
     "SchedulerBridge": "schedules",
     "Share": "instances",
@@ -59,7 +58,6 @@ _MODULES = {
     "masked_accuracy": "fixed_batch",
     "masked_mean": "fixed_batch",
     "note_batchnorm": "padding_checks",
-    "notify": "notices",
     "partition": "instances",
     "plain_state_dict": "checkpoints",
     "save_checkpoint": "checkpoints",

@@ -12,8 +12,7 @@ from torch.utils.data import BatchSampler, DistributedSampler, IterableDataset, 
 from porting.adapters.call_batches import CallBatches
 from porting.adapters.fixed_batch import FixedBatchDataset, count_padding
 from porting.adapters.instances import Share, is_shared_out
-from porting.adapters.notices import notify
-from porting.diagnostics import BatchError, Finding, OptionError, Severity, caller_place
+from porting.diagnostics import BatchError, Finding, OptionError, Severity, caller_place, notify
 from porting.options import PortOptions
 
 __all__ = ["LoaderReport", "to_ipu_dataloader"]

@@ -8,8 +8,7 @@ from typing import Any, List, Optional, Tuple
 
 import torch
 
-from ..adapters import notify
-from ..diagnostics import Finding, caller_place
+from ..diagnostics import Finding, caller_place, notify
 from ..diagnostics.places import is_user_file
 from ..host_tensors import host_tensors
 from .parts import Parts

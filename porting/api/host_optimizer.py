@@ -7,8 +7,8 @@ from typing import Any, Callable, Dict, List, Mapping, MutableMapping, Optional,
 
 import torch
 
-from ..adapters import carry_state, notify, to_torch_state
-from ..diagnostics import Finding, PortingError, Severity, UnsupportedOptimizerError, caller_place
+from ..adapters import carry_state, to_torch_state
+from ..diagnostics import Finding, PortingError, Severity, UnsupportedOptimizerError, caller_place, notify
 from .parts import Parts
 
 __all__ = [

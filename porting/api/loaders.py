@@ -6,8 +6,9 @@ from typing import Any, Optional
 
 import torch
 
-from ..adapters import check_ignore_label, note_batchnorm, notify, to_ipu_dataloader
+from ..adapters import check_ignore_label, note_batchnorm, to_ipu_dataloader
 from ..adapters.fixed_batch import find_fixed_batch
+from ..diagnostics import notify
 from .parts import Parts
 
 __all__ = ["make_dataloader"]

@@ -7,8 +7,7 @@ from typing import Any, Dict, Iterator, List, Mapping
 
 from torch import nn
 
-from ..adapters import notify
-from ..diagnostics import Finding, caller_place
+from ..diagnostics import Finding, caller_place, notify
 from .parts import Parts
 
 __all__ = ["eval_modes", "kept_modes", "modes_of", "say_it_is_compiled_in"]

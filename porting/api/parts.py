@@ -9,8 +9,8 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 import torch
 from torch import nn
 
-from ..adapters import Backend, LossInForward, notify
-from ..diagnostics import Finding, Severity
+from ..adapters import Backend, LossInForward
+from ..diagnostics import Finding, Severity, notify
 from ..options import PortOptions, to_poptorch
 
 __all__ = ["Parts"]

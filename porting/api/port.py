@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import functools
 import importlib
-import logging
-from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Tuple
 
 import torch
 from torch import nn
 
-from ..adapters import LossInForward, apply_precision, find_backend, notify, to_backend_optimizer
+from ..adapters import LossInForward, apply_precision, find_backend, to_backend_optimizer
 from ..adapters.running_statistics import note_statistics_of_one_replica
 from ..adapters.stages import require_filled_pipeline, require_modules
-from ..diagnostics import Finding, OptionError, caller_place, render
+from ..diagnostics import OptionError, caller_place, log_finding, notify
 from ..options import PortOptions
 from .host_optimizer import stop_watching
 from .parts import Parts
@@ -21,9 +20,6 @@ from .ported_model import PortedModel
 from .uncaught import show_findings_alone
 
 __all__ = ["to_ipu"]
-
-logger = logging.getLogger("porting")
-_said: Set[str] = set()
 
 
 def to_ipu(
@@ -102,10 +98,11 @@ def to_ipu(
     findings = (*plan.findings, *note_statistics_of_one_replica(model, options))
     said = (*((backend.finding,) if backend.finding else ()), *findings)
     ported = PortedModel(Parts(model, wrapped, loss, label, backend, options, optimizer, converted, said))
-    _say_once(backend.finding)
+    if backend.finding is not None:
+        log_finding(backend.finding, once=True)
     for finding in findings:
-        if finding.code == "P006":
-            _say_once(finding)
+        if finding.code == "P006":  # true of every model, and of no line
+            log_finding(finding, once=True)
         else:
             notify(finding)
     if example is not None:
@@ -139,10 +136,3 @@ def _example_call(example: Any) -> Tuple[Tuple[Any, ...], Dict[str, Any]]:
     if isinstance(example, (tuple, list)):
         return tuple(example), {}
     return (example,), {}
-
-
-def _say_once(finding: Optional[Finding]) -> None:
-    """Say on the `porting` logger, once for each process, what the simulator stands in for or has beyond an IPU."""
-    if finding is not None and finding.code not in _said:
-        _said.add(finding.code)
-        logger.warning(render(finding))

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence
 
 import torch
 
-from ..adapters import Checkpoint, load_checkpoint, notify, save_checkpoint
+from ..adapters import Checkpoint, load_checkpoint, save_checkpoint
 from ..adapters.loader_position import read_streams, set_streams
 from ..adapters.optimizer_state import to_device_state
-from ..diagnostics import CheckpointError, Finding, caller_place
+from ..diagnostics import CheckpointError, Finding, caller_place, notify
 from ..process import this_instance
 from .executors import optimizer_of
 from .parts import Parts

@@ -7,7 +7,7 @@ import sys
 from types import TracebackType
 from typing import Optional, Type
 
-from ..diagnostics import PortingError, render
+from ..diagnostics import PortingError, print_finding
 
 __all__ = ["show_findings_alone"]
 
@@ -26,7 +26,7 @@ def show_findings_alone() -> None:
 
     def show(kind: Type[BaseException], error: BaseException, trace: Optional[TracebackType]) -> None:
         if isinstance(error, PortingError) and os.environ.get(_VARIABLE, "0") == "0":
-            sys.stderr.write(render(error.finding) + "\n")
+            print_finding(error.finding)
         else:
             previous(kind, error, trace)
 

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from porting.diagnostics import FORMATS, ExecutableError, Finding, render
+from porting.diagnostics import FORMATS, ExecutableError, print_finding
 from porting.executables.archive import export_archive, import_archive
 from porting.executables.changes import explain
 from porting.executables.entry import DamagedEntryError, Manifest, read_explanation
@@ -72,7 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     Raises ExecutableError: E010 for a key that there is not, and those of importing.
     """
-    store = ExecutableStore(_folder(arguments.dir), report=lambda finding: _warn(finding, arguments.format))
+    store = ExecutableStore(_folder(arguments.dir), report=lambda finding: print_finding(finding, arguments.format))
     actions = {"list": _list, "why": _why, "clear": _clear, "export": _export, "import": _import}
     try:
         return actions[arguments.action](store, arguments)
@@ -101,10 +101,6 @@ def _folder(given: Optional[str]) -> Path:
     """Return the cache folder; the folder of programs inside of it may be named as well."""
     folder = cache_folder(given)
     return folder.parent if folder.name == PROGRAMS and not (folder / PROGRAMS).exists() else folder
-
-
-def _warn(finding: Finding, format: str) -> None:
-    print(render(finding, format), file=sys.stderr)
 
 
 # -- list ------------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Mapping, NoReturn, Optional, Sequence
 
 import porting
-from porting.diagnostics import FORMATS, Finding, PortingError, render
+from porting.diagnostics import FORMATS, Finding, PortingError, print_finding
 
 __all__ = ["VERBS", "Verb", "main"]
 
@@ -90,7 +90,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         sys.stdout.flush()
         return int(status)
     except PortingError as error:
-        print(render(_with_command(error.finding, words), arguments.format), file=sys.stderr)
+        print_finding(_with_command(error.finding, words), arguments.format)
         return EXIT_FINDING
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from porting.diagnostics.assignments import find_assignment
 from porting.diagnostics.codes import CODES, Code, Severity, find_code
+from porting.diagnostics.delivery import PortingWarning, log_finding, log_in_one_line, notify, print_finding
 from porting.diagnostics.errors import (
     BatchError,
     CaptureError,
@@ -31,6 +32,7 @@ __all__ = [
     "OptionError",
     "Place",
     "PortingError",
+    "PortingWarning",
     "Severity",
     "UnsupportedOptimizerError",
     "caller_place",
@@ -38,6 +40,10 @@ __all__ = [
     "find_code",
     "frame_place",
     "is_user_file",
+    "log_finding",
+    "log_in_one_line",
+    "notify",
+    "print_finding",
     "raising_frame",
     "render",
     "render_all",

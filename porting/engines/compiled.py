@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import logging
 from contextlib import nullcontext
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import torch
 
 from ..capture import StepGraph
-from ..diagnostics import Finding
+from ..diagnostics import Finding, log_finding
 from .bound_state import Arguments, BoundState, Mismatch
 from .call_guards import own_random_stream, undisturbed
 from .call_layout import CallLayout, plan_facts, replay_only
@@ -26,7 +25,6 @@ from .updates import apply_update
 
 __all__ = ["CompiledExecutable"]
 
-_logger = logging.getLogger("porting")
 
 Inputs = Sequence[torch.Tensor]
 Results = List[torch.Tensor]
@@ -59,7 +57,7 @@ class CompiledExecutable:
         self._runners = runners
         self._make_fallback = fallback
         self._fallback: Optional[Executable] = None
-        self._report = report or _log
+        self._report = report or log_finding
         self._is_reported = False
         self._bound: Optional[BoundState] = None
         self._plan: Optional[CallPlan] = None
@@ -324,10 +322,6 @@ class CompiledExecutable:
 
 
 _NOTHING = nullcontext()
-
-
-def _log(finding: Finding) -> None:
-    _logger.warning("%s: %s", finding.code, finding.message)
 
 
 def _rows_of(tensor: torch.Tensor, turns: Sequence[Turn], plan: Optional[CallPlan]) -> torch.Tensor:

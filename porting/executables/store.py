@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple, Union
 
 from ..atomic_files import sync_folder
-from ..diagnostics import Finding, render
+from ..diagnostics import Finding, log_finding
 from .entry import MANIFEST, DamagedEntryError, Entry, Manifest, is_digest, read_manifest, verify_files
 from .failures import Failures
 from .folders import new_folder, remove_folder, sweep
@@ -72,7 +72,7 @@ class ExecutableStore:
         self.folder = cache_folder(folder)
         self.programs = self.folder / PROGRAMS
         self.max_bytes = max_cache_bytes() if max_bytes is None else max_bytes
-        self._report = report or _log
+        self._report = report or log_finding
         self._failures = Failures(self.programs)
 
     # -- finding -----------------------------------------------------------------------------------------------------
@@ -303,10 +303,6 @@ class ExecutableStore:
 def _files_of(key: ExecutableKey) -> List[str]:
     """Return the files that the operators of the graph stand in."""
     return list(dict.fromkeys(str(place[0]) for place in key.explained.get("places", ()) if place))
-
-
-def _log(finding: Finding) -> None:
-    _logger.warning("%s", render(finding))
 
 
 def _tell_of_waiting(key: ExecutableKey) -> Callable[[], None]:

@@ -215,7 +215,7 @@ def test_dropout_trains():
 
 
 def test_that_no_ipu_has_it_is_said_once_and_reported_always(caplog, monkeypatch):
-    monkeypatch.setattr("porting.api.port._said", set())
+    monkeypatch.setattr("porting.diagnostics.delivery._LOGGED", set())
     with caplog.at_level(logging.WARNING, logger="porting"):
         ports = [ported(mlp()), ported(mlp())]
 

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from porting import PortOptions, to_ipu
-from porting.adapters.notices import PortingWarning
+from porting.diagnostics import PortingWarning
 
 
 def log_loss(output, label):

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from porting import PortingError, PortOptions, memory_report, to_ipu
-from porting.adapters.notices import PortingWarning
+from porting.diagnostics import PortingWarning
 
 
 def make_ported(width=64, *, rows=4, wide=1, **options):

@@ -25,7 +25,7 @@ from .. import trouble
 from .._args_parser import BoundArguments
 from .._graph.anchors import Anchors, OptimizerNames, find_anchors
 from .._graph.values_for_backward import keep_values_for_backward
-from .._logging import cpp_log, logger, set_max_repeat_logs
+from .._logging import cpp_log, log_as_vendor, logger, set_max_repeat_logs
 from .._operators.type_coercion import log_coercions
 from .._operators.unsupported_operators import check_operators
 from .._options_validation import validate_options
@@ -136,7 +136,7 @@ def _compile(
     scopes = GraphScopes(source_excludes=options._source_location_excludes)
     started = perf_counter()
     try:
-        graph = capture(micro, scopes, listener=options._listener or _log_finding)
+        graph = capture(micro, scopes, listener=options._listener or log_as_vendor)
     except CaptureError as error:
         raise vendor_error(error) from None
     capture_seconds = perf_counter() - started
@@ -262,14 +262,6 @@ def _warn_of_loss_without_gradient(graph: StepGraph) -> None:
     trainable = any(info.requires_grad for info in graph.parameters)
     if graph.has_loss and trainable and not graph.loss_has_gradient:
         logger.warning("The loss does not depend on any trainable parameter: no parameter will be updated")
-
-
-def _log_finding(finding: Finding) -> None:
-    if finding.code == "C011":
-        logger.warning(finding.message)
-    else:
-        remedies = "".join(f". {text[:1].upper()}{text[1:]}" for text in finding.help)
-        logger.warning("%s: %s (%s)%s", finding.code, finding.message, finding.place, remedies)
 
 
 def _log_outputs_and_losses(graph: StepGraph) -> None:

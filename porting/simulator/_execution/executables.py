@@ -9,7 +9,6 @@ import torch
 
 from ...capture import StepGraph
 from ...capture.dtypes import NARROWED
-from ...diagnostics import Finding
 from ...engines.call_plan import CallPlan
 from ...engines.device_state import DeviceState
 from ...engines.executable import BuildRequest
@@ -21,7 +20,7 @@ from ...engines.tuning_report import TuningLimits
 from ...executables.obtain import Obtained, obtain_executable
 from .._device.host_modes import recordable
 from .._executables.executable_cache import cache_folder
-from .._logging import logger
+from .._logging import log_as_vendor
 from ..options import Options
 
 __all__ = ["HostSide", "make_executable"]
@@ -80,7 +79,7 @@ def make_executable(
         make_trial=make_trial,
         limits=TuningLimits(seconds=options._tuning_seconds),
         model=model,
-        report=options._listener or _log,
+        report=options._listener or log_as_vendor,
     )
     return obtained, state if obtained.graph is graph else empty_state(obtained.graph, request)
 
@@ -92,9 +91,3 @@ def _samples(inputs: Sequence[torch.Tensor]) -> List[torch.Tensor]:
     if any(sample.is_floating_point() and bool(sample.any()) for sample in samples):
         return samples
     return [made.abs() if made.is_floating_point() else made for made in synthetic_inputs(samples, "uniform")]
-
-
-def _log(finding: Finding) -> None:
-    helps = "".join(f". {text[:1].upper()}{text[1:]}" for text in finding.help)
-    notes = "".join(f" ({text})" for text in finding.notes)
-    logger.warning("%s: %s%s%s", finding.code, finding.message, notes, helps)

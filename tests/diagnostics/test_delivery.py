@@ -1,14 +1,23 @@
-"""Findings as warnings."""
+"""Findings as warnings, as lines of a log, and as a command's output."""
 
 from __future__ import annotations
 
+import logging
 import pickle
 import warnings
 
 import pytest
 
-from porting.adapters.notices import PortingWarning, notify
-from porting.diagnostics import Finding, Place, render
+from porting.diagnostics import (
+    Finding,
+    Place,
+    PortingWarning,
+    log_finding,
+    log_in_one_line,
+    notify,
+    print_finding,
+    render,
+)
 
 FINDING = Finding("B006", "3 samples are dropped")
 
@@ -62,3 +71,41 @@ def test_pythons_default_filter_shows_a_notice_once(place):
 
 def test_a_notice_survives_pickling():
     assert pickle.loads(pickle.dumps(PortingWarning(FINDING))).finding == FINDING
+
+
+def test_a_log_gets_a_finding_rendered(caplog):
+    log_finding(FINDING)
+
+    assert [record.getMessage() for record in caplog.records] == [render(FINDING)]
+
+
+def test_a_log_hears_of_a_code_once_where_that_is_asked_for(caplog, monkeypatch):
+    monkeypatch.setattr("porting.diagnostics.delivery._LOGGED", set())
+
+    for finding in (FINDING, FINDING, Finding("B005")):
+        log_finding(finding, once=True)
+
+    assert len(caplog.records) == 2
+
+
+@pytest.mark.parametrize(
+    ("finding", "line"),
+    [
+        (Finding("B006", "lost", help="keep them"), "B006: lost. Keep them"),
+        (
+            Finding("B006", "lost", notes=["3 of 4"], help=["keep them", "or not"]),
+            "B006: lost (3 of 4). Keep them. Or not",
+        ),
+        (Finding("B006", "lost", place=Place("train.py", 7), notes="3 of 4"), "B006: lost (train.py:7)"),
+    ],
+)
+def test_a_backends_log_gets_one_line(caplog, finding, line):
+    log_in_one_line(finding, logging.getLogger("backend"))
+
+    assert caplog.messages == [line]
+
+
+def test_a_command_writes_findings_to_standard_error(capsys):
+    print_finding(FINDING, "json")
+
+    assert capsys.readouterr() == ("", render(FINDING, "json") + "\n")
