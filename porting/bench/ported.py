@@ -151,7 +151,7 @@ def kept_losses(options: PortOptions, losses: List[Any]) -> List[Any]:
 
 def _obtained(ported: Any) -> Any:
     """Return what the simulator's executor knows of its executable; None for any other backend."""
-    compiled = ported._parts.backend.compiled_step(ported._train_handle.executor)
+    compiled = ported.port.backend.compiled_step(ported.device_executor)
     return None if compiled is None else compiled.obtained
 
 

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from porting.diagnostics.assignments import find_assignment
 from porting.diagnostics.codes import CODES, Code, Severity, find_code
-from porting.diagnostics.delivery import PortingWarning, log_finding, log_in_one_line, notify, print_finding
+from porting.diagnostics.delivery import (
+    PortingWarning,
+    log_finding,
+    log_in_one_line,
+    notify,
+    print_finding,
+    show_findings_alone,
+)
 from porting.diagnostics.errors import (
     BatchError,
     CaptureError,
@@ -47,4 +54,5 @@ __all__ = [
     "raising_frame",
     "render",
     "render_all",
+    "show_findings_alone",
 ]

@@ -1,16 +1,19 @@
-"""Brings findings that do not stop the work to the user: as warnings, on a log, or as a command's output."""
+"""Brings findings to the user: as warnings, on a log, as a command's output, or as the last words of a program."""
 
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import warnings
-from typing import Any, Dict, Set
+from types import TracebackType
+from typing import Any, Dict, Optional, Set, Type
 
+from porting.diagnostics.errors import PortingError
 from porting.diagnostics.findings import Finding
 from porting.diagnostics.rendering import render
 
-__all__ = ["PortingWarning", "log_finding", "log_in_one_line", "notify", "print_finding"]
+__all__ = ["PortingWarning", "log_finding", "log_in_one_line", "notify", "print_finding", "show_findings_alone"]
 
 _logger = logging.getLogger("porting")
 
@@ -77,3 +80,26 @@ def log_in_one_line(finding: Finding, logger: logging.Logger) -> None:
 def print_finding(finding: Finding, format: str = "text") -> None:
     """Write `finding` to standard error in one of `FORMATS`."""
     sys.stderr.write(render(finding, format) + "\n")
+
+
+_TRACEBACK_VARIABLE = "PORTING_TRACEBACK"
+
+
+def show_findings_alone() -> None:
+    """Let findings that nobody catches be printed as the command line prints them; all other errors stay as they are.
+
+    PopTorch installs a hook of its own, which logs an error as critical and prints the traceback of each of its
+    causes. The environment variable PORTING_TRACEBACK=1 brings tracebacks back.
+    """
+    previous = sys.excepthook
+    if getattr(previous, "shows_findings_alone", False):
+        return
+
+    def show(kind: Type[BaseException], error: BaseException, trace: Optional[TracebackType]) -> None:
+        if isinstance(error, PortingError) and os.environ.get(_TRACEBACK_VARIABLE, "0") == "0":
+            print_finding(error.finding)
+        else:
+            previous(kind, error, trace)
+
+    show.shows_findings_alone = True  # type: ignore[attr-defined]
+    sys.excepthook = show

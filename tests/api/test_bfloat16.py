@@ -105,7 +105,7 @@ def test_the_graph_computes_in_bfloat16():
     port = ported(mlp())
     port(*batch((12, 16)))
 
-    graph = port._train_handle.executor.device_session.require_compiled().graph
+    graph = port.device_executor.device_session.require_compiled().graph
     assert [op.dtypes for op in graph.operators if "linear" in op.operator] == [(BF16,)] * 2
 
 

@@ -160,8 +160,8 @@ def test_two_ported_models_that_share_nothing_stay_on_their_devices(make_model, 
         one(*batch)
         other(*batch)
 
-    assert one._train_handle.is_attached
-    assert other._train_handle.is_attached
+    assert one.device_executor.isAttachedToDevice()
+    assert other.device_executor.isAttachedToDevice()
 
 
 def test_one_model_ported_with_two_losses_is_trained_by_both(make_model, batches, same):
@@ -188,8 +188,8 @@ def test_the_executor_that_trains_gives_the_device_to_inference_and_takes_it_bac
     ported(*batches[0])
 
     infer(batches[0][0])
-    during = ported._train_handle.is_attached, infer._handle.is_attached
+    during = ported.device_executor.isAttachedToDevice(), infer.device_executor.isAttachedToDevice()
     ported(*batches[0])
-    after = ported._train_handle.is_attached, infer._handle.is_attached
+    after = ported.device_executor.isAttachedToDevice(), infer.device_executor.isAttachedToDevice()
 
     assert (during, after) == ((False, True), (True, False))

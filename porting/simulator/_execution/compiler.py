@@ -207,7 +207,9 @@ def _capture(
             prints="unavailable",
             host_features="ignored" if allowed is None else "computed",
             allowed=allowed or (),
-            around_forward=lambda: scoped_tracing(scopes, model, options),
+            around_forward=lambda: scoped_tracing(
+                scopes, model, options._execution_strategy, names_modules=options._module_namescope_enabled
+            ),
             node_facts=scopes.node_facts,
             listener=listener,
             autocast=options._autocast,

@@ -170,7 +170,7 @@ def test_the_device_uses_the_very_optimizer_that_is_shown(port, batches):
     ported(*batches[0])
 
     assert type(ported.optimizer) is poptorch.optim.AdamW
-    assert ported._train_handle.executor._optimizer is ported.optimizer
+    assert ported.device_executor._optimizer is ported.optimizer
 
 
 # -- settings ---------------------------------------------------------------------------------------------------------
