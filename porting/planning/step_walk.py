@@ -23,7 +23,7 @@ from ..engines.direct_calls import direct_call
 from ..engines.graph_function import GraphFunction
 from ..options import PortOptions
 from ..simulator._graph.values_for_backward import keep_values_for_backward
-from ..simulator._tracing_state import tracing
+from ..simulator.tracing_state import tracing
 from .step_memory import Operation, StepMemory, Value, bytes_on_device
 
 __all__ = ["look_at_step", "walk_step"]

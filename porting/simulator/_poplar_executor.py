@@ -14,7 +14,8 @@ from typing import Any, Callable, Dict, List, Optional, Sequence
 import torch
 from torch import nn
 
-from . import _tracing_state, profiling
+from . import profiling
+from . import tracing_state as _tracing_state
 from ._args_parser import BoundArguments
 from ._device.device_target import refuse_to_run
 from ._device.perf_counters import (
@@ -28,16 +29,16 @@ from ._device.perf_counters import (
 )
 from ._device.session import DeviceSession
 from ._executables.saved_executables import FileName, load_executable, save_executable
-from ._execution.executor_options import executor_options
-from ._execution.model_access import ParameterProxy, is_move, warn_of_move
+from ._executor.model_access import ParameterProxy, is_move, warn_of_move
 from ._logging import logger
+from ._options.executor_options import executor_options
 from ._options_impl import require
 from ._printing import module_repr
-from ._tracing_state import _OverwriteContextManager
 from ._weights.replica_parameters import PerReplicaParams
 from ._weights.weight_owners import Owner, owned_class
 from .errors import createPoptorchError
 from .options import Options
+from .tracing_state import _OverwriteContextManager
 
 __all__ = ["PoplarExecutor", "_OverwriteContextManager"]
 

@@ -15,9 +15,9 @@ from ...engines.device_state import DeviceState
 from ...host_tensors import host_tensors
 from .. import trouble
 from .._args_parser import ArgsParser, BoundArguments, CompiledSignature
-from .._execution.compilation import announce_compilation, compile_and_keep
-from .._execution.compiler import CompiledModel
-from .._execution.executables import HostSide
+from .._compile.compilation import announce_compilation, compile_and_keep
+from .._compile.executables import HostSide
+from .._compile.program import CompiledModel
 from .._graph.anchors import OptimizerNames, tensor_names
 from .._graph.graph_ir import graph_ir
 from .._graph.operator_types import update_types

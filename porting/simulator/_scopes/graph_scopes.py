@@ -14,7 +14,7 @@ from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Pro
 from torch import nn
 from torch.nn.modules import module as module_hooks
 
-from .._tracing_state import tracing
+from ..tracing_state import tracing
 from .source_locations import source_location
 
 __all__ = ["GraphScopes", "open_scopes", "scoped_tracing"]

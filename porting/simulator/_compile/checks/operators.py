@@ -7,14 +7,14 @@ from typing import Any, Dict, FrozenSet, List, Mapping, NoReturn, Optional, Sequ
 import torch
 from torch import nn
 
-from ...capture import StepGraph
-from ...capture.graph_flow import ValueFlow, written_nodes
-from ...capture.operator_schema import operator_name
-from ...capture.subgraphs import bodies_of
-from ...diagnostics import Finding, Place
-from .._execution.capture_errors import CaptureRefusal
-from .._logging import logger
-from .operator_limits import LIMITS, WRITE_LIMIT, OperatorCall
+from ....capture import StepGraph
+from ....capture.graph_flow import ValueFlow, written_nodes
+from ....capture.operator_schema import operator_name
+from ....capture.subgraphs import bodies_of
+from ....diagnostics import Finding, Place
+from ..._logging import logger
+from ..._operators.operator_limits import LIMITS, WRITE_LIMIT, OperatorCall
+from ..capture_errors import CaptureRefusal
 
 __all__ = ["check_operators"]
 

@@ -14,8 +14,8 @@ from .._executables.executable_cache import compilation_lock, keep_executable
 from .._graph.graph_files import export_graph, trace_graph
 from .._logging import logger
 from ..options import Options
-from .compiler import CompiledModel, compile_model
 from .profile_files import write_profile
+from .program import CompiledModel, compile_model
 
 __all__ = ["announce_compilation", "compile_and_keep"]
 

@@ -6,14 +6,14 @@ from typing import Iterator, Sequence
 
 import torch
 
-from ...capture import StepGraph
-from .._device.device_pool import reserved_ipus
-from .._device.device_target import counts_as_hardware
-from ..errors import native_error
-from ..options import Options
-from .executed_operators import executed_operators, is_convolution
-from .execution_strategies import ParallelPhasedExecution, PipelinedExecution, ShardedExecution
-from .graph_scopes import GraphScopes
+from ....capture import StepGraph
+from ..._device.device_pool import reserved_ipus
+from ..._device.device_target import counts_as_hardware
+from ..._scopes.executed_operators import executed_operators, is_convolution
+from ..._scopes.execution_strategies import ParallelPhasedExecution, PipelinedExecution, ShardedExecution
+from ..._scopes.graph_scopes import GraphScopes
+from ...errors import native_error
+from ...options import Options
 
 __all__ = ["check_pipeline", "num_ipus_of_replica", "num_pipeline_stages"]
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import porting.simulator as simulator
-from porting.simulator._execution.process_group import ProcessExchange, connect, require_reachable
+from porting.simulator._compile.process_group import ProcessExchange, connect, require_reachable
 
 LAUNCHER_VARIABLES = (
     "OMPI_COMM_WORLD_RANK OMPI_COMM_WORLD_SIZE OMPI_COMM_WORLD_LOCAL_RANK OMPI_COMM_WORLD_LOCAL_SIZE "

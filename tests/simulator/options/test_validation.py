@@ -7,7 +7,7 @@ import torch
 
 from porting.simulator import enums, trainingModel
 from porting.simulator._logging import _channel
-from porting.simulator._options_validation import validate_options
+from porting.simulator._options.validation import validate_options
 from porting.simulator.errors import Error
 from porting.simulator.options import (
     Options,

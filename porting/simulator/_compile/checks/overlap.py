@@ -6,13 +6,13 @@ from typing import List
 
 import torch
 
-from ...capture import StepGraph
-from ...capture.graph_flow import output_nodes
-from ..enums import OutputMode, OverlapMode
-from ..errors import native_error
-from ..options import Options
-from .executed_operators import operator_label
-from .execution_strategies import PipelinedExecution, ShardedExecution
+from ....capture import StepGraph
+from ....capture.graph_flow import output_nodes
+from ..._scopes.executed_operators import operator_label
+from ..._scopes.execution_strategies import PipelinedExecution, ShardedExecution
+from ...enums import OutputMode, OverlapMode
+from ...errors import native_error
+from ...options import Options
 
 __all__ = ["check_overlap"]
 

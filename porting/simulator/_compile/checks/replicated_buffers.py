@@ -6,10 +6,10 @@ from typing import List, Sequence, Set
 
 import torch
 
-from ...capture import StepGraph
-from ...capture.operator_schema import declared_written_arguments
-from ..errors import native_error
-from ..options import Options
+from ....capture import StepGraph
+from ....capture.operator_schema import declared_written_arguments
+from ...errors import native_error
+from ...options import Options
 
 __all__ = ["refuse_written_buffers"]
 

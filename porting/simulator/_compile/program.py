@@ -27,18 +27,18 @@ from .._graph.anchors import Anchors, OptimizerNames, find_anchors
 from .._graph.values_for_backward import keep_values_for_backward
 from .._logging import cpp_log, log_as_vendor, logger, set_max_repeat_logs
 from .._operators.type_coercion import log_coercions
-from .._operators.unsupported_operators import check_operators
-from .._options_validation import validate_options
+from .._options.validation import validate_options
 from .._scopes.graph_scopes import GraphScopes, scoped_tracing
-from .._scopes.overlap_checks import check_overlap
-from .._scopes.pipeline_checks import check_pipeline
 from .._weights.replica_parameters import PerReplicaParams, one_group_in_place, replica_groups
 from ..errors import createPoptorchError, native_error
 from ..options import Options
 from .call_plans import call_plan, gradient_exchange, with_mean_of
 from .capture_errors import vendor_error
+from .checks.operators import check_operators
+from .checks.overlap import check_overlap
+from .checks.pipeline import check_pipeline
+from .checks.replicated_buffers import refuse_written_buffers
 from .executables import HostSide, make_executable
-from .replicated_buffers import refuse_written_buffers
 
 __all__ = ["CompiledModel", "compile_model"]
 

@@ -1,1 +1,0 @@
-"""From a model and its first arguments to an executable, and the vendor's functions that make executors."""
