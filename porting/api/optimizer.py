@@ -60,8 +60,9 @@ class PortOptimizer:
     def note_step(self) -> None:
         """Count the steps of a call, and let torch's schedulers see that the optimizer has stepped, on the device."""
         self.num_steps += self._port.options.device_iterations
-        if self.source is not None:
-            self.source._opt_called = True  # type: ignore[attr-defined]
+        source = self.source
+        if source is not None:
+            source._opt_called = True  # type: ignore[attr-defined]
 
     # -- settings ------------------------------------------------------------------------------------------------------
 

@@ -18,8 +18,8 @@ from ..capture import StepGraph
 from ..diagnostics import ExecutableError
 from ..engines.call_plan import CallPlan
 from ..engines.executable import BuildRequest
+from ..engines.group_settings import GroupSettings, OptimizerKind
 from ..engines.replica_groups import ReplicaGroups
-from ..simulator._optimizer_attributes import GroupSettings, _OptimizerType
 from .graph_data import dtype_named, graph_from_data, graph_to_data
 from .step_file import Path, damaged, read_step_file, write_step_file
 
@@ -251,5 +251,5 @@ def _number_from_data(value: Any) -> Any:
         return value
     ((kind, content),) = value.items()
     if kind == "kind":
-        return _OptimizerType[content]
+        return OptimizerKind[content]
     return dtype_named(content) if kind == "dtype" else float(content)

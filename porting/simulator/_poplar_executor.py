@@ -14,8 +14,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence
 import torch
 from torch import nn
 
-from . import profiling
-from . import tracing_state as _tracing_state
+from . import profiling, tracing_state
 from ._args_parser import BoundArguments
 from ._device.device_target import refuse_to_run
 from ._device.perf_counters import (
@@ -61,8 +60,8 @@ class PoplarExecutor:
 
     # Programs execute this module again, so that classes of one name exist; all of them have this mark.
     _is_poptorch_executor = True
-    _precompile_hooks = _tracing_state.pre_compile_hooks
-    _postcompile_hooks = _tracing_state.post_compile_hooks
+    _precompile_hooks = tracing_state.pre_compile_hooks
+    _postcompile_hooks = tracing_state.post_compile_hooks
 
     def __init__(
         self,

@@ -21,13 +21,13 @@ from porting.engines.call_plan import CallPlan
 from porting.engines.compile_settings import CompileFailure
 from porting.engines.device_state import DeviceState
 from porting.engines.executable import BuildRequest, Variant
+from porting.engines.group_settings import GroupSettings, OptimizerKind
 from porting.engines.parity import Trial
 from porting.engines.replay import ReplayExecutable
 from porting.engines.step_anchors import StepObserver
 from porting.engines.tuning_report import TuningLimits
 from porting.executables.obtain import obtain_executable
 from porting.host_tensors import host_tensors
-from porting.simulator._optimizer_attributes import GroupSettings, _OptimizerType
 
 INPUTS = [torch.randn(8, 4, generator=torch.Generator().manual_seed(0)), torch.arange(8, dtype=torch.int32) % 3]
 
@@ -41,7 +41,7 @@ class Step:
         example = [INPUTS[0], INPUTS[1].long()]
         self.graph = capture_step(self.model, example, loss=nn.functional.cross_entropy, mode="training")
         names = tuple(info.name for info in self.graph.parameters)
-        settings = GroupSettings(_OptimizerType.SGD2, learning_rate=0.1, momentum=0.9)
+        settings = GroupSettings(OptimizerKind.SGD2, learning_rate=0.1, momentum=0.9)
         self.request = BuildRequest(CallPlan(), groups=(settings,), group_names=(names,))
         self.weights = {host.name: host.tensor.detach() for host in host_tensors(self.model)}
         self.num_trials = 0

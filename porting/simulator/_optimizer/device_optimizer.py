@@ -9,11 +9,12 @@ import torch
 from torch import nn
 
 from ...engines.device_state import DeviceState
+from ...engines.group_settings import GroupSettings
 from ...engines.updates import ensure_slots, slot_names
 from ...host_tensors import host_tensors
 from .. import optim
 from .._logging import cpp_log, cpp_log_enabled, logger
-from .._optimizer_attributes import GroupSettings, OptimizerAttrTracker, convertOptimizerToDict, device_groups
+from .._optimizer_attributes import OptimizerAttrTracker, convertOptimizerToDict, device_groups
 from .._options_impl import require
 from ..errors import native_error
 from ..options import Options
