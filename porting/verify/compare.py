@@ -7,9 +7,11 @@ from typing import Any, Dict, Iterable, Mapping, NoReturn, Tuple
 import torch
 from torch import nn
 
+from porting.comparison import Tolerance
+from porting.comparison.tensors import rounding_of
 from porting.diagnostics import PortingError, caller_place
 from porting.verify.plain_training import PlainRun, PlainTraining, cut
-from porting.verify.training_comparison import Differences, Tolerance, TrainingComparison
+from porting.verify.training_comparison import Differences, TrainingComparison
 
 __all__ = ["compare_training"]
 
@@ -116,7 +118,7 @@ def _compare_state(
     """Compare what a call has left behind; `before` are the parameters before it."""
     after = _parameters(plain.model), _parameters(ported.model)
     updates = _changes(before[0], after[0]), _changes(before[1], after[1])
-    floors = {name: _rounding_of(value) for name, value in after[0].items()}
+    floors = {name: rounding_of(value, units=_ROUNDINGS) for name, value in after[0].items()}
     differences.compare("update", step, updates[0], updates[1], floors)
     differences.compare("parameter", step, after[0], after[1])
     buffers = _variables(plain.model.named_buffers()), _variables(ported.model.named_buffers())
@@ -138,11 +140,6 @@ def _changes(before: _Tensors, after: _Tensors) -> _Tensors:
 
 def _parameters(model: nn.Module) -> _Tensors:
     return {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
-
-
-def _rounding_of(weight: torch.Tensor) -> float:
-    largest = float(weight.abs().max()) if weight.numel() else 0.0
-    return _ROUNDINGS * torch.finfo(weight.dtype).eps * largest
 
 
 def _state_by_name(state: Mapping[str, Any], plain: PlainTraining) -> _Tensors:

@@ -1,8 +1,8 @@
-"""How far can rounding alone carry a step? Run it with the last bit of every operator's result changed at random.
+"""Measures how far rounding alone carries a step: the last bits of every operator's result are changed at random.
 
 This is random rounding as in stochastic arithmetic (Vignes, "A stochastic arithmetic for reliable scientific
 computation", Math. Comput. Simul. 35, 1993): the spread of a run that is rounded otherwise at each operator estimates
-what the order of sums, fused operators and other kernels may change, however deep the step and however it magnifies.
+what the order of sums, fused operators and other kernels may change, however deep the step is.
 """
 
 from __future__ import annotations

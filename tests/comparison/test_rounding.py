@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from porting.engines.rounding_noise import RandomRounding, change_last_bits
+from porting.comparison.rounding import RandomRounding, change_last_bits
 
 THIRDS = torch.arange(1.0, 65.0) / 3
 
