@@ -15,17 +15,24 @@ import torch
 import porting
 
 from ..capture import StepGraph
+from ..capture.graph_data import STEP_FUNCTIONS, Functions, graph_from_data, graph_to_data
+from ..capture.plain_values import dtype_name, dtype_named
 from ..diagnostics import ExecutableError
 from ..engines.call_plan import CallPlan
 from ..engines.executable import BuildRequest
+from ..engines.recomputation import run_segment
 from ..engines.replica_groups import ReplicaGroups
+from ..engines.strided_group_norm import strided_group_norm
 from ..simulator._optimizer_attributes import GroupSettings, _OptimizerType
-from .graph_data import dtype_named, graph_from_data, graph_to_data
 from .step_file import Path, damaged, read_step_file, write_step_file
 
 __all__ = ["BatchRecord", "ExportedStep", "load_step"]
 
 _NO_VALUES: Mapping[str, torch.Tensor] = MappingProxyType({})
+# What a graph may call after its computation order was chosen and its memory was laid out.
+_FUNCTIONS: Functions = MappingProxyType(
+    {**STEP_FUNCTIONS, "run_segment": run_segment, "strided_group_norm": strided_group_norm}
+)
 _DAMAGES = (AttributeError, IndexError, KeyError, OverflowError, RecursionError, RuntimeError, TypeError, ValueError)
 
 
@@ -139,7 +146,7 @@ def _to_header(step: ExportedStep) -> Dict[str, Any]:
         "precision": step.precision,
         "computation_order": step.computation_order,
         "batch": dataclasses.asdict(step.batch),
-        "graph": graph_to_data(step.graph),
+        "graph": graph_to_data(step.graph, functions=_FUNCTIONS),
         "plan": _plan_to_data(request.plan),
         "groups": [_settings_to_data(settings) for settings in request.groups],
         "group_names": [list(names) for names in request.group_names],
@@ -149,7 +156,7 @@ def _to_header(step: ExportedStep) -> Dict[str, Any]:
 
 def _from_header(header: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]) -> ExportedStep:
     constants, inputs = _numbered(tensors, "constant"), _numbered(tensors, "input")
-    graph = graph_from_data(header["graph"], constant_values=constants)
+    graph = graph_from_data(header["graph"], constant_values=constants, functions=_FUNCTIONS)
     if [(value.dtype, tuple(value.shape)) for value in constants] != [(i.dtype, i.shape) for i in graph.constants]:
         raise ValueError("the constants are others than the graph's")
     values = {name.partition(":")[2]: value for name, value in tensors.items() if name.startswith("value:")}
@@ -234,7 +241,7 @@ def _number_to_data(value: Any) -> Any:
     if isinstance(value, enum.Enum):
         return {"kind": value.name}
     if isinstance(value, torch.dtype):
-        return {"dtype": str(value).replace("torch.", "")}
+        return {"dtype": dtype_name(value)}
     if isinstance(value, float) and not math.isfinite(value):
         return {"float": str(value)}
     return value

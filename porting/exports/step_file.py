@@ -17,8 +17,8 @@ from typing import Any, BinaryIO, Dict, Iterator, List, Mapping, Optional, Seque
 import torch
 
 from ..atomic_files import replacing_file
+from ..capture.plain_values import dtype_name, dtype_named
 from ..diagnostics import ExecutableError
-from .graph_data import dtype_named
 
 __all__ = ["Path", "damaged", "is_step_file", "read_step_file", "write_step_file"]
 
@@ -41,7 +41,7 @@ def write_step_file(path: Path, header: Mapping[str, Any], tensors: Mapping[str,
     layout, dense = [], []
     for name, tensor in tensors.items():
         values = tensor.detach().contiguous()
-        layout.append([name, str(values.dtype).replace("torch.", ""), list(values.shape)])
+        layout.append([name, dtype_name(values.dtype), list(values.shape)])
         dense.append(values)
     text = zlib.compress(json.dumps({**header, "tensors": layout}, allow_nan=False).encode())
     with replacing_file(path) as file:

@@ -1,4 +1,4 @@
-"""A captured step as plain data, and back: what a file can hold of a graph, and a graph of what a file holds.
+"""A graph as plain data, and back: what a file can hold of a captured step, or of any graph of operators.
 
 Nothing is executed on the way back: operators are looked up by name among those that torch knows, functions in a
 table, and names are checked before they become part of a program.
@@ -7,79 +7,98 @@ table, and names are checked before they become part of a program.
 from __future__ import annotations
 
 import dataclasses
-import math
+import keyword
 import operator
 from types import MappingProxyType
-from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Collection, Dict, Iterable, List, Mapping, Optional, Sequence
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from ..capture import StepGraph, TensorInfo
-from ..capture.custom_gradients import run_custom_gradient
-from ..capture.subgraphs import Body, run_cond, run_for_loop
-from ..diagnostics import ExecutableError, Finding, Place
-from ..engines.recomputation import run_segment
-from ..engines.strided_group_norm import strided_group_norm
+from ..diagnostics import ExecutableError, Finding
+from .custom_gradients import run_custom_gradient
+from .plain_values import (
+    UndescribableError,
+    dtype_name,
+    dtype_named,
+    place_from_data,
+    value_from_data,
+    value_to_data,
+)
+from .step_graph import StepGraph, TensorInfo
+from .subgraphs import Body, run_cond, run_for_loop
 
-__all__ = ["dtype_named", "graph_from_data", "graph_to_data"]
+__all__ = ["STEP_FUNCTIONS", "Functions", "graph_from_data", "graph_to_data", "nodes_from_data", "nodes_to_data"]
 
-_FUNCTIONS: Mapping[str, Callable[..., Any]] = MappingProxyType(
+Functions = Mapping[str, Callable[..., Any]]
+"""Functions that a graph may call besides operators, by the names that they have in data."""
+
+STEP_FUNCTIONS: Functions = MappingProxyType(
     {
         "getitem": operator.getitem,
         "set_grad_enabled": torch._C._set_grad_enabled,
         "run_for_loop": run_for_loop,
         "run_cond": run_cond,
         "run_custom_gradient": run_custom_gradient,
-        "run_segment": run_segment,
-        "strided_group_norm": strided_group_norm,
     }
 )
-_NAMES: Mapping[Any, str] = MappingProxyType({function: name for name, function in _FUNCTIONS.items()})
+"""Those that a capture records."""
+
 # Operators that reach out of the process: no capture makes them, and no file may.
-_REFUSED = frozenset(["aten.from_file.default", "aten.from_file.out"])
+_REFUSED = frozenset(["aten::from_file", "aten::_from_file"])
 
 _INFO_GROUPS = ("parameters", "buffers", "constants", "inputs", "outputs")
 _PLAIN_FIELDS = ("mode", "has_loss", "loss_has_gradient", "num_losses", "host_outputs")
 _SETS = ("mutated_buffers", "mutated_parameters", "mutated_inputs")
-_FLAGS: Mapping[str, Any] = MappingProxyType(
-    {
-        str(flag): flag
-        for flag in (
-            torch.contiguous_format,
-            torch.preserve_format,
-            torch.channels_last,
-            torch.channels_last_3d,
-            torch.strided,
-        )
-    }
-)
 
 
-def graph_to_data(graph: StepGraph) -> Dict[str, Any]:
+def nodes_to_data(graph: torch.fx.Graph, *, functions: Functions) -> List[Dict[str, Any]]:
+    """Describe the nodes of `graph` in values that JSON can hold; what is known of their values is left out.
+
+    Raises UndescribableError for an argument without a description, or a function that is not among `functions`.
+    """
+    return _Writer(functions, with_facts=False).nodes(graph)
+
+
+def nodes_from_data(
+    nodes: Sequence[Mapping[str, Any]], *, functions: Functions, constants: Collection[str] = ()
+) -> torch.fx.Graph:
+    """Make the graph again that `nodes_to_data` described; `constants` are attributes that it may read.
+
+    Raises as `graph_from_data`.
+    """
+    return _Reader(functions, constants=constants).graph(nodes)
+
+
+def graph_to_data(graph: StepGraph, *, functions: Functions = STEP_FUNCTIONS) -> Dict[str, Any]:
     """Describe `graph` in values that JSON can hold; the values of its constants are not among them.
 
     Raises ExecutableError E027 for a part that has no description: a function of the host, an object as an argument.
     """
-    writer = _Writer()
-    data: Dict[str, Any] = {"nodes": writer.nodes(graph.graph)}
+    writer = _Writer(functions)
+    try:
+        data: Dict[str, Any] = {"nodes": writer.nodes(graph.graph)}
+    except UndescribableError as error:
+        raise _not_exportable(error.node, error.value) from None
     data.update({name: [_info_to_data(info) for info in getattr(graph, name)] for name in _INFO_GROUPS})
     data.update({name: getattr(graph, name) for name in _PLAIN_FIELDS})
     data.update({name: sorted(getattr(graph, name)) for name in _SETS})
     data["findings"] = [finding.to_dict() for finding in graph.findings]
-    data["coercions"] = [[_dtype_name(dtype), number] for dtype, number in graph.coercions]
+    data["coercions"] = [[dtype_name(dtype), number] for dtype, number in graph.coercions]
     data["output_structure"] = writer.structure(graph.output_structure)
     data["memories"] = writer.memories
     return data
 
 
-def graph_from_data(data: Mapping[str, Any], *, constant_values: Sequence[torch.Tensor]) -> StepGraph:
+def graph_from_data(
+    data: Mapping[str, Any], *, constant_values: Sequence[torch.Tensor], functions: Functions = STEP_FUNCTIONS
+) -> StepGraph:
     """Make the graph again that `graph_to_data` described.
 
-    Raises KeyError, TypeError, ValueError or RuntimeError for what is no description of a graph, and ExecutableError
-    E027 for an operator that this process does not have.
+    Raises AttributeError, LookupError, TypeError, ValueError or RuntimeError for what is no description of a graph,
+    and ExecutableError E027 for an operator that this process does not have.
     """
-    reader = _Reader(data["memories"])
+    reader = _Reader(functions, memories=data["memories"])
     graph = reader.graph(data["nodes"])
     infos: Dict[str, Any] = {name: tuple(_info_from_data(info) for info in data[name]) for name in _INFO_GROUPS}
     sets: Dict[str, Any] = {name: frozenset(data[name]) for name in _SETS}
@@ -100,27 +119,17 @@ def graph_from_data(data: Mapping[str, Any], *, constant_values: Sequence[torch.
     )
 
 
-def dtype_named(name: Any) -> torch.dtype:
-    """Return torch's type of that name, as in "float32"; ValueError if there is none."""
-    found = getattr(torch, name, None) if isinstance(name, str) else None
-    if not isinstance(found, torch.dtype):
-        raise ValueError(f"there is no type {name!r}")
-    return found
-
-
 # -- to data -----------------------------------------------------------------------------------------------------------
-
-
-class _Unspeakable(Exception):  # noqa: N818 - it ends the description of one value
-    """Carries a value that has no description."""
 
 
 class _Writer:
     """Describes nodes; the memory of their values is numbered in the order in which it is met."""
 
-    def __init__(self) -> None:
+    def __init__(self, functions: Functions, *, with_facts: bool = True) -> None:
         self.memories: List[int] = []
         self._numbers: Dict[int, int] = {}
+        self._names = {function: name for name, function in functions.items()}
+        self._with_facts = with_facts
 
     def nodes(self, graph: torch.fx.Graph) -> List[Dict[str, Any]]:
         return [self._node(node) for node in graph.nodes]
@@ -129,7 +138,7 @@ class _Writer:
         """Describe how outputs are nested; what is no plain value is left out."""
         try:
             return self._value(value)
-        except _Unspeakable:
+        except UndescribableError:
             return None
 
     def _node(self, node: torch.fx.Node) -> Dict[str, Any]:
@@ -140,68 +149,48 @@ class _Writer:
                 "args": [self._value(value) for value in node.args],
                 "kwargs": {name: self._value(value) for name, value in node.kwargs.items()},
             }
-        except _Unspeakable as unspeakable:
-            raise _not_exportable(node, unspeakable.args[0]) from None
-        if isinstance(node.meta.get("val"), torch.Tensor):
-            described["val"] = self._tensor(node.meta["val"])
-        described["meta"] = {key: text for key, text in map(self._meta, node.meta.items()) if text is not None}
-        return described
+        except UndescribableError as error:
+            raise UndescribableError(error.value, error.node or node) from None
+        return {**described, **self._facts(node)} if self._with_facts else described
 
     def _target(self, node: torch.fx.Node) -> str:
         target: Any = node.target
         if node.op in ("placeholder", "output"):
             return node.op
+        if node.op == "get_attr":
+            return f"constant:{target}"
         if isinstance(target, torch._ops.OpOverload):
             return f"op:{target}"
-        if target not in _NAMES:
-            raise _Unspeakable(target)
-        return f"function:{_NAMES[target]}"
+        if node.op != "call_function" or target not in self._names:
+            raise UndescribableError(target)
+        return f"function:{self._names[target]}"
 
-    def _meta(self, item: Tuple[str, Any]) -> Tuple[str, Any]:
-        key, value = item
-        if key == "val":
-            return key, None
-        try:
-            return key, {"is": self._value(value)}
-        except _Unspeakable:
-            return key, None
+    def _value(self, value: Any) -> Any:
+        return value_to_data(value, self._other_value)
+
+    def _other_value(self, value: Any) -> Any:
+        if isinstance(value, torch.fx.Node):
+            return {"node": value.name}
+        if isinstance(value, Body):
+            return {"body": self.nodes(value.graph)}
+        raise UndescribableError(value)
+
+    def _facts(self, node: torch.fx.Node) -> Dict[str, Any]:
+        """Describe the value of a node and what else is known of it, as far as that can be described."""
+        meta = {}
+        for key, value in node.meta.items():
+            described = self.structure(value) if key != "val" else None
+            if described is not None or (value is None and key != "val"):
+                meta[key] = {"is": described}
+        value = node.meta.get("val")
+        return {"val": self._tensor(value), "meta": meta} if isinstance(value, torch.Tensor) else {"meta": meta}
 
     def _tensor(self, value: torch.Tensor) -> List[Any]:
         storage = value.untyped_storage()
         number = self._numbers.setdefault(storage._cdata, len(self.memories))
         if number == len(self.memories):
             self.memories.append(int(storage.nbytes()))
-        return [list(value.shape), list(value.stride()), value.storage_offset(), _dtype_name(value.dtype), number]
-
-    def _value(self, value: Any) -> Any:
-        if value is None or isinstance(value, (bool, str)) or type(value) is int:
-            return value
-        if isinstance(value, float):
-            return value if math.isfinite(value) else {"float": str(value)}
-        if isinstance(value, torch.fx.Node):
-            return {"node": value.name}
-        if isinstance(value, Body):
-            return {"body": self.nodes(value.graph)}
-        return self._compound(value)
-
-    def _compound(self, value: Any) -> Any:
-        if isinstance(value, (list, tuple)):
-            return {"tuple" if isinstance(value, tuple) else "list": [self._value(item) for item in value]}
-        if isinstance(value, Mapping):
-            return {"dict": [[self._value(key), self._value(item)] for key, item in value.items()]}
-        if isinstance(value, Place):
-            return {"place": list(dataclasses.astuple(value))}
-        if isinstance(value, torch.dtype):
-            return {"dtype": _dtype_name(value)}
-        if isinstance(value, torch.device):
-            return {"device": str(value)}
-        if str(value) in _FLAGS and _FLAGS[str(value)] is value:
-            return {"flag": str(value)}
-        if isinstance(value, complex):
-            return {"complex": [self._value(value.real), self._value(value.imag)]}
-        if isinstance(value, slice):
-            return {"slice": [self._value(item) for item in (value.start, value.stop, value.step)]}
-        raise _Unspeakable(value)
+        return [list(value.shape), list(value.stride()), value.storage_offset(), dtype_name(value.dtype), number]
 
 
 def _not_exportable(node: torch.fx.Node, value: Any) -> ExecutableError:
@@ -218,12 +207,8 @@ def _not_exportable(node: torch.fx.Node, value: Any) -> ExecutableError:
 
 def _info_to_data(info: TensorInfo) -> Dict[str, Any]:
     data = dataclasses.asdict(info)
-    data.update(dtype=_dtype_name(info.dtype), host_dtype=_dtype_name(info.host_dtype))
+    data.update(dtype=dtype_name(info.dtype), host_dtype=dtype_name(info.host_dtype))
     return data
-
-
-def _dtype_name(dtype: torch.dtype) -> str:
-    return str(dtype).replace("torch.", "")
 
 
 # -- from data ---------------------------------------------------------------------------------------------------------
@@ -232,8 +217,10 @@ def _dtype_name(dtype: torch.dtype) -> str:
 class _Reader:
     """Makes nodes of descriptions; values without data share memory as those described did."""
 
-    def __init__(self, memories: Sequence[int]) -> None:
+    def __init__(self, functions: Functions, *, memories: Sequence[int] = (), constants: Collection[str] = ()) -> None:
         _require(all(type(size) is int and size >= 0 for size in memories), "a memory has no size")
+        self._functions = functions
+        self._constants = frozenset(constants)
         self._mode = FakeTensorMode(allow_non_fake_inputs=False)
         with self._mode:
             self._storages = [torch.empty(size, dtype=torch.uint8).untyped_storage() for size in memories]
@@ -243,6 +230,7 @@ class _Reader:
         known: Dict[str, torch.fx.Node] = {}
         for described in nodes:
             node = self._node(graph, described, known)
+            # fx gives a name that is taken, or that Python reserves, another form
             _require(node.name == described["name"], f"{described['name']!r} is no name of a node")
             known[node.name] = node
         ends = [node for node in graph.nodes if node.op == "output"]
@@ -257,16 +245,22 @@ class _Reader:
         self, graph: torch.fx.Graph, described: Mapping[str, Any], known: Mapping[str, torch.fx.Node]
     ) -> torch.fx.Node:
         name, text = described["name"], described["target"]
-        _require(isinstance(name, str) and name.isidentifier(), f"{name!r} is no name of a node")
+        _require_name(name)
         args = tuple(self._value(value, known) for value in described["args"])
         kwargs = {key: self._value(value, known) for key, value in described["kwargs"].items()}
         if text in ("placeholder", "output"):
+            _require(len(args) == (text == "output") and not kwargs, f"{name!r} has arguments of another kind of node")
             node = graph.create_node(text, name if text == "placeholder" else "output", args, kwargs, name=name)
+        elif str(text).startswith("constant:"):
+            constant = text.partition(":")[2]
+            _require_name(constant)
+            _require(constant in self._constants and not args and not kwargs, f"there is no constant {constant!r}")
+            node = graph.create_node("get_attr", constant, name=name)
         else:
-            target = _resolve(text, described)
+            target = self._resolve(text, described)
             _check_keywords(target, kwargs)
             node = graph.create_node("call_function", target, args, kwargs, name=name)
-        for key, value in described["meta"].items():
+        for key, value in described.get("meta", {}).items():
             node.meta[key] = self._value(value["is"], known)
         if "val" in described:
             node.meta["val"] = self._tensor(described["val"])
@@ -281,72 +275,46 @@ class _Reader:
             return torch.empty(0, dtype=dtype_named(dtype)).set_(self._storages[number], offset, shape, stride)
 
     def _value(self, described: Any, known: Mapping[str, torch.fx.Node]) -> Any:
-        if not isinstance(described, dict):
-            _require(not isinstance(described, list), "a list stands where a value should")
-            return described
-        ((kind, content),) = described.items()
-        if kind == "node":
+        def read_other(kind: str, content: Any) -> Any:
+            if kind == "body":
+                return Body(self.graph(content))
+            _require(kind == "node", f"{kind!r} is no kind of value")
             return known[content]
-        if kind == "body":
-            return Body(self.graph(content))
-        if kind in ("list", "tuple", "slice", "complex"):
-            items = [self._value(item, known) for item in content]
-            return _SEQUENCES[kind](items)
-        if kind == "dict":
-            return {self._value(key, known): self._value(item, known) for key, item in content}
-        return _SCALARS[kind](content)
 
+        return value_from_data(described, read_other)
 
-_SEQUENCES: Mapping[str, Callable[[List[Any]], Any]] = MappingProxyType(
-    {
-        "list": list,
-        "tuple": tuple,
-        "slice": lambda items: slice(*items),
-        "complex": lambda items: complex(*items),
-    }
-)
-_SCALARS: Mapping[str, Callable[[Any], Any]] = MappingProxyType(
-    {
-        "float": float,
-        "dtype": dtype_named,
-        "device": torch.device,
-        "flag": _FLAGS.__getitem__,
-        "place": lambda parts: _place(*parts),
-    }
-)
-
-
-def _place(file: Any, line: Any, *span: Any) -> Place:
-    _require(isinstance(file, str) and type(line) is int, "a place is no place")
-    _require(len(span) == 3 and all(item is None or type(item) is int for item in span), "a place is no place")
-    return Place(file, line, *span)
-
-
-def _resolve(text: Any, described: Mapping[str, Any]) -> Any:
-    kind, _, name = str(text).partition(":")
-    if kind == "function":
-        return _FUNCTIONS[name]
-    _require(kind == "op" and name not in _REFUSED, f"{text!r} is no operator")
-    namespace, _, rest = name.partition(".")
-    packet, _, overload = rest.partition(".")
-    try:
-        found = getattr(getattr(getattr(torch.ops, namespace), packet), overload)
-    except AttributeError:
-        found = None
-    if not isinstance(found, torch._ops.OpOverload):
-        raise _unknown_operator(name, described)
-    return found
+    def _resolve(self, text: Any, described: Mapping[str, Any]) -> Any:
+        kind, _, name = str(text).partition(":")
+        if kind == "function":
+            return self._functions[name]
+        parts = name.split(".")
+        is_name = len(parts) == 3 and all(part.isidentifier() for part in parts)
+        _require(kind == "op" and is_name, f"{text!r} is no operator")
+        try:
+            found = getattr(getattr(getattr(torch.ops, parts[0]), parts[1]), parts[2])
+        except AttributeError:
+            found = None
+        if not isinstance(found, torch._ops.OpOverload):
+            raise _unknown_operator(name, described)
+        _require(found._schema.name not in _REFUSED, f"{text!r} is no operator of a graph")
+        return found
 
 
 def _unknown_operator(name: str, described: Mapping[str, Any]) -> ExecutableError:
-    place = described["meta"].get("place", {}).get("is")
+    place = described.get("meta", {}).get("place", {}).get("is")
     return ExecutableError.of(
         "E027",
         message=f"this process has no operator `{name}`",
-        place=_place(*place["place"]) if place else None,
+        place=place_from_data(place["place"]) if place else None,
         notes="the step was captured where a library had registered it",
         help="load that library in this process too, or compile where the model is",
     )
+
+
+def _require_name(name: Any) -> None:
+    """Refuse what may not become part of a program: fx writes graphs as Python source."""
+    is_name = isinstance(name, str) and name.isascii() and name.isidentifier() and not keyword.iskeyword(name)
+    _require(is_name, f"{name!r} is no name of a node")
 
 
 def _check_keywords(target: Any, kwargs: Mapping[str, Any]) -> None:
@@ -375,7 +343,7 @@ def _finding_from_data(data: Mapping[str, Any]) -> Finding:
     return Finding(
         data["code"],
         data["message"],
-        place=_place(*place.values()) if place is not None else None,
+        place=place_from_data(place.values()) if place is not None else None,
         label=data["label"],
         notes=tuple(lines),
         help=tuple(data["help"]),
