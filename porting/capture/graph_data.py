@@ -102,12 +102,7 @@ def graph_from_data(
     graph = reader.graph(data["nodes"])
     infos: Dict[str, Any] = {name: tuple(_info_from_data(info) for info in data[name]) for name in _INFO_GROUPS}
     sets: Dict[str, Any] = {name: frozenset(data[name]) for name in _SETS}
-    entering = [info for name in ("parameters", "buffers", "inputs", "constants") for info in infos[name]]
-    placeholders = [node for node in graph.nodes if node.op == "placeholder"]
-    _require(len(entering) == len(placeholders), "the placeholders are not those that are described")
-    for info, node in zip(entering, placeholders):
-        _require(tuple(node.meta["val"].shape) == info.shape, f"{info.name} has two shapes")
-    return StepGraph(
+    step = StepGraph(
         graph=graph,
         constant_values=tuple(constant_values),
         output_structure=reader.structure(data["output_structure"]),
@@ -117,6 +112,10 @@ def graph_from_data(
         **{name: data[name] for name in _PLAIN_FIELDS},
         **infos,
     )
+    _require(len(step.entering) == len(step.placeholders), "the placeholders are not those that are described")
+    for info, node in zip(step.entering, step.placeholders):
+        _require(tuple(node.meta["val"].shape) == info.shape, f"{info.name} has two shapes")
+    return step
 
 
 # -- to data -----------------------------------------------------------------------------------------------------------

@@ -70,6 +70,11 @@ class StepGraph:
     coercions: Tuple[Tuple[torch.dtype, int], ...] = ()
 
     @property
+    def entering(self) -> List[TensorInfo]:
+        """What enters the graph, in the order of its arguments."""
+        return [*self.parameters, *self.buffers, *self.inputs, *self.constants]
+
+    @property
     def placeholders(self) -> List[torch.fx.Node]:
         """The nodes of what enters the graph, in the order of its arguments."""
         return [node for node in self.graph.nodes if node.op == "placeholder"]
@@ -89,15 +94,11 @@ class StepGraph:
 
     def __str__(self) -> str:
         """One line for each operator: name, operator, shape, module path, place."""
-        lines = [f"{info.kind:10} {info.name}: {_type(info.shape, info.dtype)}" for info in self._entering()]
+        lines = [f"{info.kind:10} {info.name}: {_type(info.shape, info.dtype)}" for info in self.entering]
         for op in self.operators:
             results = ", ".join(_type(shape, dtype) for shape, dtype in zip(op.shapes, op.dtypes))
             lines.append(f"{op.name} = {op.operator} -> {results}  [{op.module_path or 'forward'}]  {op.place or ''}")
         return "\n".join(lines)
-
-    def _entering(self) -> Iterator[TensorInfo]:
-        for group in (self.parameters, self.buffers, self.inputs, self.constants):
-            yield from group
 
 
 def _overloads(graph: torch.fx.Graph) -> Iterator[torch._ops.OpOverload]:

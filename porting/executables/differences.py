@@ -8,6 +8,8 @@ from typing import Any, List, Optional, Tuple
 __all__ = ["Difference", "plain_text", "words_of"]
 
 _MAX_TEXT = 60
+# Kinds of values that are a name.
+_NAMED = frozenset(["dtype", "device", "flag", "float"])
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,7 @@ class Difference:
 def plain_text(value: Any) -> str:
     """Write a value of the components for people.
 
-    >>> plain_text(0.1), plain_text([3, 3]), plain_text({"torch": "float16"}), plain_text({"%": 3}), plain_text(None)
+    >>> plain_text(0.1), plain_text([3, 3]), plain_text({"dtype": "float16"}), plain_text({"%": 3}), plain_text(None)
     ('0.1', '[3, 3]', 'float16', 'a tensor', 'none')
     """
     if value is None:
@@ -47,7 +49,7 @@ def plain_text(value: Any) -> str:
     if isinstance(value, dict):
         if set(value) == {"%"}:
             return "a tensor"
-        return str(value["torch"]) if set(value) == {"torch"} else "something else"
+        return str(*value.values()) if set(value) < _NAMED and value else "something else"
     if isinstance(value, (list, tuple)):
         text = ", ".join(map(plain_text, value))
         return _shortened(f"[{text}]")

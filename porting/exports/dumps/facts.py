@@ -10,6 +10,7 @@ import torch
 
 from ...capture import StepGraph, TensorInfo
 from ...capture.graph_flow import output_nodes, tensor_memory
+from ...capture.plain_values import dtype_name
 from ...capture.subgraphs import bodies_of
 from ...diagnostics import Place
 from ...engines.flop_counts import node_flops
@@ -79,7 +80,7 @@ def facts_of(step: ExportedStep) -> StepFacts:
     kept, recomputed = _predicted(graph, step)
     return StepFacts(
         title=f"{graph.mode} step{f' of {step.target}' if step.target else ''}, {step.batch}",
-        entering=tuple(map(_entering, _infos(graph), graph.placeholders)),
+        entering=tuple(map(_entering, graph.entering, graph.placeholders)),
         operators=operators,
         returned=tuple(node.name for node in output_nodes(graph.graph)),
         forward_flops=sum(item.flops for item in operators),
@@ -96,10 +97,6 @@ def tensor_text(tensor: TensorFacts) -> str:
     'float32[8, 2]'
     """
     return f"{tensor.dtype}[{', '.join(map(str, tensor.shape))}]"
-
-
-def _infos(graph: StepGraph) -> List[TensorInfo]:
-    return [*graph.parameters, *graph.buffers, *graph.inputs, *graph.constants]
 
 
 def _entering(info: TensorInfo, node: torch.fx.Node) -> TensorFacts:
@@ -141,8 +138,7 @@ def _name(node: torch.fx.Node) -> str:
 
 
 def _tensor(name: str, value: torch.Tensor) -> TensorFacts:
-    dtype = str(value.dtype).replace("torch.", "")
-    return TensorFacts(name, tuple(value.shape), dtype, value.numel() * value.element_size())
+    return TensorFacts(name, tuple(value.shape), dtype_name(value.dtype), value.numel() * value.element_size())
 
 
 def _peak(graph: StepGraph) -> int:

@@ -26,7 +26,7 @@ __all__ = [
 ]
 
 MAGIC = b"PORTING-SIM\n"
-VERSION = 1
+VERSION = 2
 
 _HEAD = struct.Struct("<12sI")
 _SECTION = struct.Struct("<4sQ32s")
