@@ -18,7 +18,7 @@ from . import errors
 from .device_tensor import IPU, DeviceTensor, is_device
 from .dtypes import device_dtype
 from .dynamic_indices import is_dynamic, read_dynamic, write_dynamic
-from .recorder import Recorder
+from .recording.recorder import Recorder
 
 __all__ = ["DeviceFunctions", "constant_from_data", "note_forced_factory"]
 
@@ -109,7 +109,7 @@ class DeviceFunctions(TorchFunctionMode):
             return self._to(subject, *args[1:], **kwargs)
         _refuse_autograd(func, args)
         if func in _GRADIENT_HOOKS and isinstance(subject, DeviceTensor):
-            self.recorder.refuse(errors.autograd_error(func))
+            self.recorder.reports.refuse(errors.autograd_error(func))
             return None if func is torch.Tensor.retain_grad else RemovableHandle(OrderedDict())
         if _is_factory(func, args, kwargs) or is_device(kwargs.get("device")):
             return self._make(func, args, kwargs)
@@ -232,7 +232,7 @@ def _bincount(tensor: DeviceTensor, weights: Any = None, minlength: int = 0) -> 
 
 def note_forced_factory(recorder: Recorder, name: str) -> None:
     """Report that the factory `torch.<name>` makes a device tensor though nobody said so."""
-    recorder.report(
+    recorder.reports.add(
         Finding(
             "C011",
             message=f"No device set in torch.{name}(): forcing to IPU",

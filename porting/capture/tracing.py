@@ -38,7 +38,7 @@ from .device_tensor import DeviceTensor
 from .dtypes import device_dtype
 from .losses import find_losses, single_final_loss, value_when_computed
 from .module_state import state_replaced
-from .recorder import Recorder
+from .recording.recorder import Recorder
 from .step_graph import StepGraph, TensorInfo
 from .torch_functions import DeviceFunctions
 from .torch_patches import torch_patched
@@ -128,7 +128,7 @@ def _capture(recorder: Recorder, forward: _Forward, mode: str, around: Callable[
     materialise_lazy_modules(model, args[:-1] if loss is not None else args, kwargs)
     state = host_tensors(model)
     if mode == "training":
-        refuse_gradient_hooks([host for host in state if host.kind == "parameter"], recorder.refuse)
+        refuse_gradient_hooks([host for host in state if host.kind == "parameter"], recorder.reports.refuse)
     placed = _place_state(recorder, state)
     tensors = flatten_tensors((args, kwargs))
     inputs = [_place_input(recorder, *named) for named in zip(_input_names(model, args, kwargs), tensors)]
@@ -136,7 +136,7 @@ def _capture(recorder: Recorder, forward: _Forward, mode: str, around: Callable[
     as_placed = [recorder.shallow_copy(device) for device in inputs]
     device_args, device_kwargs = rebuild((args, kwargs), inputs)
     with ExitStack() as contexts:
-        contexts.enter_context(state_replaced(model, placed, recorder.report))
+        contexts.enter_context(state_replaced(model, placed, recorder.reports.add))
         contexts.enter_context(_recording(recorder, model))
         if recorder.casts.autocast is not None:
             contexts.enter_context(autocast_region(recorder.casts.autocast))
@@ -293,7 +293,7 @@ def _finish(
         mutated_parameters=_written_names(recorder, state, placed, "parameter"),
         mutated_inputs=frozenset(i for i, (_, _, device) in enumerate(inputs) if recorder.facts.was_written(device)),
         host_outputs=len(leaves) - len(returned),
-        findings=tuple(recorder.findings),
+        findings=tuple(recorder.reports.findings),
         coercions=tuple(recorder.coercions),
     )
 

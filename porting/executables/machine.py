@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any, Dict, List, Mapping
 
-import porting
+from ..version import VERSION
 
 __all__ = ["compiler", "compiler_settings", "differences", "processor", "versions"]
 
@@ -35,7 +35,7 @@ _HARMLESS = re.compile(r"CACHE|DEBUG|TRACE|LOG|PROGRESS|DUMP")
 def _versions() -> Dict[str, str]:
     return {
         "torch": _torch_version(),
-        "porting": f"{porting.__version__} ({_hash_of_engines()})",
+        "porting": f"{VERSION} ({_hash_of_engines()})",
         "python": f"{sys.version_info[0]}.{sys.version_info[1]}",
         "system": f"{platform.system()} {platform.machine()}",
     }
@@ -53,7 +53,7 @@ def versions() -> Dict[str, str]:
 def _hash_of_engines() -> str:
     """Hash the part of this package that makes programs: between two versions it may change as well."""
     digest = hashlib.sha256()
-    package = Path(porting.__file__).parent
+    package = Path(__file__).parents[1]
     for folder in ("engines", "capture", "simulator/_operators"):
         for file in sorted((package / folder).rglob("*.py")):
             digest.update(f"{file.relative_to(package).as_posix()}\n{_text_of(file)}".encode())

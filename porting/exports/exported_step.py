@@ -12,8 +12,6 @@ from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 import torch
 
-import porting
-
 from ..capture import StepGraph
 from ..capture.graph_data import STEP_FUNCTIONS, Functions, graph_from_data, graph_to_data
 from ..capture.plain_values import dtype_name, dtype_named
@@ -24,6 +22,7 @@ from ..engines.recomputation import run_segment
 from ..engines.replica_groups import ReplicaGroups
 from ..engines.strided_group_norm import strided_group_norm
 from ..simulator._optimizer_attributes import GroupSettings, _OptimizerType
+from ..version import VERSION
 from .step_file import Path, damaged, read_step_file, write_step_file
 
 __all__ = ["BatchRecord", "ExportedStep", "load_step"]
@@ -137,7 +136,7 @@ def _to_header(step: ExportedStep) -> Dict[str, Any]:
     request = step.request
     return {
         "versions": {
-            "porting": porting.__version__,
+            "porting": VERSION,
             "torch": str(torch.__version__),
             "python": platform.python_version(),
         },

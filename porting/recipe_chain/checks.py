@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Callable, Optional
+from typing import Any, Callable, List, Optional, Protocol
 
 from porting.comparison import largest_difference
-
-if TYPE_CHECKING:
-    from porting.recipe_chain.steps import Steps
 
 __all__ = ["Check", "CheckFailed", "Outcome", "close_losses", "equal_losses", "holds", "reaches"]
 
 EQUAL = 1e-5
 """How far losses that are equal may be from each other, relative to the larger one: rounding in float32."""
+
+
+class Steps(Protocol):
+    """The steps of a recipe, as checks use them."""
+
+    def losses(self, number: int, num_steps: Optional[int] = None) -> List[float]:
+        """Return the losses of a step."""
+
+    def call(self, number: int, function: Callable[[Any], Any]) -> Any:
+        """Call `function` with the module of a step."""
 
 
 class CheckFailed(Exception):  # noqa: N818 - it is how a check says no, not an error of the program

@@ -95,7 +95,7 @@ def _check_list(inputs: Any, message: str) -> None:
 @contextmanager
 def _whole_or_not_at_all(tensors: Sequence[torch.Tensor]) -> Iterator[None]:
     """Leave nothing in the graph of a loop or branch that an exception ends; `forward` may catch it and go on."""
-    recorder = next((tensor.recorder for tensor in tensors if isinstance(tensor, DeviceTensor)), None)
+    recorder: Any = next((tensor.recorder for tensor in tensors if isinstance(tensor, DeviceTensor)), None)
     depth = len(recorder.bodies.kinds) if recorder is not None else 0
     try:
         yield

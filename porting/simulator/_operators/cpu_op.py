@@ -74,7 +74,7 @@ class CPU:
 
     def _learn_outputs(self, arguments: _Arguments, tensors: Sequence[torch.Tensor]) -> Any:
         """Call the layer on zeros, and prepare the tensors for the real calls."""
-        recorder = next(tensor.recorder for tensor in tensors if isinstance(tensor, DeviceTensor))
+        recorder: Any = next(tensor.recorder for tensor in tensors if isinstance(tensor, DeviceTensor))
         with _on_host(recorder, self._layer_to_call):
             zeros = [torch.zeros(tensor.shape, dtype=tensor.dtype) for tensor in tensors]
             args, kwargs = rebuild(arguments, zeros)

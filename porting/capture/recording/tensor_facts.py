@@ -1,4 +1,4 @@
-"""What is known of the tensors of one capture: gradient paths, in-place writes, and what is made of parameters."""
+"""Facts about the tensors of one capture: gradient paths, in-place writes, and what is made of parameters."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Dict, Iterable, List, Sequence, Set
 
 import torch
 
-from .device_tensor import DeviceTensor
+from ..device_tensor import DeviceTensor
 
 __all__ = ["TensorFacts"]
 

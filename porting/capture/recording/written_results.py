@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Dict, Optional, Set, Tuple
+from typing import Any, Dict, Optional, Protocol, Set, Tuple
 
 import torch
 
-from .device_tensor import DeviceTensor
-from .operator_schema import operator_name, written_arguments
-
-if TYPE_CHECKING:
-    from .recorder import Recorder
+from ..device_tensor import DeviceTensor
+from ..operator_schema import operator_name, written_arguments
 
 __all__ = ["record_write"]
 
@@ -33,7 +30,12 @@ _VIEWS: Dict[Any, Any] = {
 _INDEXING = frozenset("argmax argmin argsort bucketize cummax cummin max median min nanmedian sort topk".split())
 
 
-def record_write(recorder: Recorder, func: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Optional[Any]:
+class _Caller(Protocol):
+    def call(self, func: Any, *args: Any, **kwargs: Any) -> Any:
+        """Record an operator and return its results."""
+
+
+def record_write(recorder: _Caller, func: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Optional[Any]:
     """Record `func` if it is one of these, and return what it returns; None for all other operators."""
     view = _VIEWS.get(func)
     if view is not None:
@@ -44,7 +46,7 @@ def record_write(recorder: Recorder, func: Any, args: Tuple[Any, ...], kwargs: D
     return _record_then_copy(recorder, func, args, kwargs, outs=outs) if outs else None
 
 
-def _record_as_view(recorder: Recorder, view: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> DeviceTensor:
+def _record_as_view(recorder: _Caller, view: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> DeviceTensor:
     """Record the view of the same name, and let the handle that is turned stand for it from now on."""
     tensor: DeviceTensor = args[0]
     turned = recorder.call(view, *args, **kwargs)
@@ -55,7 +57,7 @@ def _record_as_view(recorder: Recorder, view: Any, args: Tuple[Any, ...], kwargs
 
 
 def _record_then_copy(
-    recorder: Recorder, func: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any], *, outs: Set[str]
+    recorder: _Caller, func: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any], *, outs: Set[str]
 ) -> Any:
     """Record the operator without `out`, and copies of its results into what is given."""
     results = getattr(aten, operator_name(func))(*args, **{n: value for n, value in kwargs.items() if n not in outs})

@@ -7,24 +7,46 @@ refuses to mix types the device computes in the wider one.
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Protocol, Sequence, Tuple
 
 import torch
 from torch.utils._pytree import tree_map
 
-from . import errors
-from .arguments import device_tensors, mapped
-from .autocast import autocast_targets, autocast_types, is_on
-from .device_tensor import DeviceTensor
-from .dtypes import device_dtype, float_cast_targets, rounded_result
-from .operator_schema import written_arguments
-
-if TYPE_CHECKING:
-    from .recorder import Recorder
+from .. import errors
+from ..arguments import device_tensors, mapped
+from ..autocast import autocast_targets, autocast_types, is_on
+from ..device_tensor import DeviceTensor
+from ..dtypes import device_dtype, float_cast_targets, rounded_result
+from ..operator_schema import written_arguments
+from .bodies import Bodies
+from .reports import Reports
+from .tensor_facts import TensorFacts
 
 __all__ = ["FloatCasts"]
 
 aten = torch.ops.aten
+
+
+class _OperatorRecorder(Protocol):
+    """Where operators are recorded, with what is known of their tensors."""
+
+    @property
+    def facts(self) -> TensorFacts:
+        """What is known of the tensors."""
+
+    @property
+    def bodies(self) -> Bodies:
+        """The bodies that are open."""
+
+    @property
+    def reports(self) -> Reports:
+        """Where findings go."""
+
+    def call(self, func: Any, *args: Any, **kwargs: Any) -> Any:
+        """Record an operator, with whatever casts it needs."""
+
+    def record_as_is(self, func: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
+        """Record an operator on arguments that have the types it is to get."""
 
 
 class FloatCasts:
@@ -33,7 +55,7 @@ class FloatCasts:
     Inside the graph a type that autocast uses is a type of the device.
     """
 
-    def __init__(self, recorder: Recorder, autocast: Optional[torch.dtype]) -> None:
+    def __init__(self, recorder: _OperatorRecorder, autocast: Optional[torch.dtype]) -> None:
         self.autocast = autocast
         self._recorder = recorder
         self._lower: Optional[torch.dtype] = None
@@ -47,7 +69,7 @@ class FloatCasts:
     def in_place_of_autocast(self) -> Iterator[None]:
         """Switch torch's autocast off and do in its place what this capture wants of it: cast here, or nothing."""
         if self.autocast is None or (is_on() and any(dtype != self.autocast for dtype in autocast_types())):
-            self._recorder.refuse(errors.autocast_error())
+            self._recorder.reports.refuse(errors.autocast_error())
         self._lower = self.autocast if is_on() else None
         try:
             with torch.autocast("cpu", enabled=False), torch.autocast("cuda", enabled=False):

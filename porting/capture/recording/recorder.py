@@ -6,27 +6,28 @@ run on fake tensors for its shapes, and written down with the casts that the dev
 
 from __future__ import annotations
 
-import logging
 import operator
-from contextlib import contextmanager, nullcontext
-from typing import Any, Callable, Collection, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from contextlib import nullcontext
+from typing import Any, Callable, Collection, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import torch
 from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
 from torch.utils._pytree import tree_leaves, tree_map
 
-from ..diagnostics import CaptureError, Finding, caller_place
-from . import errors
-from .arguments import device_tensors, leaves, mapped
-from .device_operators import device_operator
-from .device_tensor import DeviceTensor, is_device
-from .dtypes import device_dtype, index_arguments, is_device_dtype, mask_arguments
+from ...diagnostics import CaptureError, Finding, caller_place
+from .. import errors
+from ..arguments import device_tensors, leaves, mapped
+from ..device_operators import device_operator
+from ..device_tensor import DeviceTensor, is_device
+from ..dtypes import device_dtype, index_arguments, is_device_dtype, mask_arguments
+from ..operator_mode import OperatorMode
+from ..operator_schema import change_arguments, operator_name, result_argument, written_arguments
+from ..shape_mode import ShapeMode
+from .bodies import Bodies
 from .float_casts import FloatCasts
-from .operator_mode import OperatorMode
-from .operator_schema import READS_VALUES, change_arguments, operator_name, result_argument, written_arguments
-from .shape_mode import UNKNOWN, ShapeMode
-from .subgraphs import Bodies
+from .reports import Reports
+from .result_shapes import explain_failure, result_shape
 from .tensor_facts import TensorFacts
 from .written_results import record_write
 
@@ -36,8 +37,6 @@ aten = torch.ops.aten
 
 _HOST_READS = frozenset(["item", "_local_scalar_dense", "is_nonzero", "equal", "allclose", "__contains__"])
 _TRANSFERS = frozenset(["copy_", "_to_copy", "to"])
-# custom autograd functions and hooks: without them other weights come out of a step
-_LOST_GRADIENTS = frozenset(["C005", "C007"])
 _INDEXING = frozenset(["index", "index_put", "index_put_", "_index_put_impl_"])
 
 
@@ -60,16 +59,13 @@ class Recorder(OperatorMode):
         self.fake_mode = ShapeMode()
         self.module_stack: List[Tuple[str, torch.nn.Module]] = []
         self.constants: List[Tuple[torch.fx.Node, torch.Tensor]] = []
-        self.findings: List[Finding] = []
+        self.reports = Reports(host_features=host_features, allowed=allowed, listener=listener)
         self.coercions: List[Tuple[torch.dtype, int]] = []
         self.facts = TensorFacts()
         self.is_active = True
         self.is_training = is_training
         self.prints = prints
-        self._host_features = host_features
-        self._allowed = allowed
         self._node_facts = node_facts
-        self._listener = listener
         self._host_state: Dict[int, DeviceTensor] = {}
         self._hosts: List[torch.Tensor] = []
         self._grad_enabled = True
@@ -150,7 +146,7 @@ class Recorder(OperatorMode):
 
     def fake_copy(self, tensor: DeviceTensor) -> torch.Tensor:
         """Return what `clone` makes of `tensor`, without values."""
-        copied: torch.Tensor = self._shape_of_result(aten.clone.default, (tensor,), {})
+        copied: torch.Tensor = result_shape(self.fake_mode, aten.clone.default, (tensor,), {})
         return copied
 
     def host_of(self, tensor: torch.Tensor) -> Optional[torch.Tensor]:
@@ -174,25 +170,7 @@ class Recorder(OperatorMode):
         finding = errors.print_finding(tensor)
         if self.prints == "error":
             raise CaptureError(finding)
-        self.report(finding)
-
-    def refuse(self, error: CaptureError) -> None:
-        """Raise `error`, which is about a feature of the host; or only report it where the device passes over those."""
-        is_gradient = self._host_features == "computed" and error.code in _LOST_GRADIENTS
-        if self._host_features == "refused" or (is_gradient and error.finding.slug not in self._allowed):
-            raise error
-        if all(error.finding.message != finding.message for finding in self.findings):
-            self.report(error.finding)
-
-    def keeps_backward_of(self, finding_slug: str) -> bool:
-        """Tell whether what the slug names is recorded with a backward of its own."""
-        return self._host_features == "computed" and finding_slug not in self._allowed
-
-    def report(self, finding: Finding) -> None:
-        """Keep a finding that is no error, and say it at once to whom it may concern."""
-        self.findings.append(finding)
-        if self._listener is not None:
-            self._listener(finding)
+        self.reports.add(finding)
 
     # -- recording -------------------------------------------------------------------------------------------
 
@@ -295,21 +273,13 @@ class Recorder(OperatorMode):
         except Exception as error:
             promoted = self.casts.promoted(func, args, kwargs)
             if promoted is None:
-                raise self._eager_error(func, args, kwargs, error) from None
+                raise explain_failure(func, args, kwargs, errors.no_shape_rule_error(func, error)) from None
             return self._emit(func, *promoted)
-
-    def _eager_error(self, func: Any, args: Any, kwargs: Any, error: Exception) -> Exception:
-        """Return what torch itself says about these shapes: its CPU kernels word errors otherwise than shape rules."""
-        try:
-            _run_on(torch.zeros, func, args, kwargs)
-        except Exception as eager:
-            return eager
-        return errors.no_shape_rule_error(func, error)
 
     def _emit(self, func: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any], *, narrow: bool = True) -> Any:
         tensors = device_tensors((args, kwargs))
         shapes = [tensor.fake.shape for tensor in tensors]
-        result = self._shape_of_result(func, args, kwargs)
+        result = result_shape(self.fake_mode, func, args, kwargs)
         for tensor, shape in zip(tensors, shapes):
             if tensor.fake.shape != shape:
                 raise errors.metadata_error(func)
@@ -330,22 +300,6 @@ class Recorder(OperatorMode):
 
     def _node_of(self, leaf: Any) -> Any:
         return self.bodies.local_node(leaf) if isinstance(leaf, DeviceTensor) else leaf
-
-    def _shape_of_result(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """Run `func`, or what stands for it on the device, on fake tensors."""
-        special = device_operator(func)
-        if special is not None and special.shape is not None:
-            func = special.shape
-        with torch.no_grad():
-            if special is None and operator_name(func) in READS_VALUES:
-                result = _run_on(torch.ones, func, args, kwargs)
-                return tree_map(lambda leaf: self.fake_mode.from_tensor(leaf, static_shapes=True), result)
-            fake_args, fake_kwargs = mapped(_fake_of, (args, kwargs))
-            result = self.fake_mode.result_of(func, fake_args, fake_kwargs)
-            if result is not UNKNOWN:
-                return result
-            with self.fake_mode, _quiet_fake_tensors():
-                return func(*fake_args, **fake_kwargs)
 
     def _describe(self, node: torch.fx.Node) -> None:
         self.first_operator = self.first_operator or node
@@ -421,27 +375,3 @@ def _source_name(node: torch.fx.Node) -> str:
 
 def _is_ipu(leaf: Any) -> bool:
     return isinstance(leaf, torch.device) and is_device(leaf)
-
-
-def _fake_of(leaf: Any) -> Any:
-    return leaf.fake if isinstance(leaf, DeviceTensor) else leaf
-
-
-def _run_on(make: Callable[..., torch.Tensor], func: Any, args: Any, kwargs: Any) -> Any:
-    """Run `func` for real on tensors made by `make`."""
-    made = tree_map(
-        lambda leaf: make(leaf.shape, dtype=leaf.dtype) if isinstance(leaf, DeviceTensor) else leaf, (args, kwargs)
-    )
-    with _quiet_fake_tensors():
-        return func(*made[0], **made[1])
-
-
-@contextmanager
-def _quiet_fake_tensors() -> Iterator[None]:
-    """Keep torch from logging a traceback for each operator that fails on fake tensors: the error itself is raised."""
-    logger = logging.getLogger("torch._subclasses.fake_tensor")
-    disabled, logger.disabled = logger.disabled, True
-    try:
-        yield
-    finally:
-        logger.disabled = disabled
