@@ -12,8 +12,8 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from porting.diagnostics import FORMATS, ExecutableError, Finding, render
 from porting.executables.archive import export_archive, import_archive
-from porting.executables.changes import explain
 from porting.executables.entry import DamagedEntryError, Manifest, read_explanation
+from porting.executables.explanations import explain
 from porting.executables.settings import PROGRAMS, cache_folder, format_bytes
 from porting.executables.store import ExecutableStore, StoredEntry
 

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from ..diagnostics import Finding
-from .changes import Change, explain
+from .changes import Change
 from .entry import DamagedEntryError, Manifest, read_explanation
+from .explanations import explain
 from .identity import ExecutableKey
 from .sources import record_sources
 from .store import ExecutableStore

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from porting.executables.changes import explain
+from porting.executables.explanations import explain
 from porting.executables.machine import processor, versions
 
 CONFIG = "batch = 16\nhidden = 8\ndropout = 0.1\nlr = 0.1\nmomentum = 0.0\n"
@@ -198,7 +198,7 @@ def test_the_same_change_of_several_operators_is_one(components):
 
 def test_an_argument_that_had_its_default_value_shows_it(components):
     components["explained"]["defaults"] = {"aten.sum.default": {"dtype": None}}
-    new = changed(components, "graph", "operators", 2, 1, "dtype", to={"torch": "float16"})
+    new = changed(components, "graph", "operators", 2, 1, "dtype", to={"dtype": "float16"})
 
     assert texts(components, new) == ["sum dtype none -> float16 at model.py:22"]
 
