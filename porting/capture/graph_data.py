@@ -57,7 +57,7 @@ def nodes_to_data(graph: torch.fx.Graph, *, functions: Functions) -> List[Dict[s
 
     Raises UndescribableError for an argument without a description, or a function that is not among `functions`.
     """
-    return _Writer(functions, with_facts=False).nodes(graph)
+    return _Writer(functions, with_facts=False).describe_nodes(graph)
 
 
 def nodes_from_data(
@@ -67,7 +67,7 @@ def nodes_from_data(
 
     Raises as `graph_from_data`.
     """
-    return _Reader(functions, constants=constants).graph(nodes)
+    return _Reader(functions, constants=constants).make_graph(nodes)
 
 
 def graph_to_data(graph: StepGraph, *, functions: Functions = STEP_FUNCTIONS) -> Dict[str, Any]:
@@ -77,15 +77,15 @@ def graph_to_data(graph: StepGraph, *, functions: Functions = STEP_FUNCTIONS) ->
     """
     writer = _Writer(functions)
     try:
-        data: Dict[str, Any] = {"nodes": writer.nodes(graph.graph)}
+        data: Dict[str, Any] = {"nodes": writer.describe_nodes(graph.graph)}
     except UndescribableError as error:
-        raise _not_exportable(error.node, error.value) from None
+        raise _not_exportable_error(error.node, error.value) from None
     data.update({name: [_info_to_data(info) for info in getattr(graph, name)] for name in _INFO_GROUPS})
     data.update({name: getattr(graph, name) for name in _PLAIN_FIELDS})
     data.update({name: sorted(getattr(graph, name)) for name in _SETS})
     data["findings"] = [finding.to_dict() for finding in graph.findings]
     data["coercions"] = [[dtype_name(dtype), number] for dtype, number in graph.coercions]
-    data["output_structure"] = writer.structure(graph.output_structure)
+    data["output_structure"] = writer.describe_structure(graph.output_structure)
     data["memories"] = writer.memories
     return data
 
@@ -99,13 +99,13 @@ def graph_from_data(
     and ExecutableError E027 for an operator that this process does not have.
     """
     reader = _Reader(functions, memories=data["memories"])
-    graph = reader.graph(data["nodes"])
+    graph = reader.make_graph(data["nodes"])
     infos: Dict[str, Any] = {name: tuple(_info_from_data(info) for info in data[name]) for name in _INFO_GROUPS}
     sets: Dict[str, Any] = {name: frozenset(data[name]) for name in _SETS}
     step = StepGraph(
         graph=graph,
         constant_values=tuple(constant_values),
-        output_structure=reader.structure(data["output_structure"]),
+        output_structure=reader.make_structure(data["output_structure"]),
         findings=tuple(_finding_from_data(finding) for finding in data["findings"]),
         coercions=tuple((dtype_named(name), int(number)) for name, number in data["coercions"]),
         **sets,
@@ -130,29 +130,29 @@ class _Writer:
         self._names = {function: name for name, function in functions.items()}
         self._with_facts = with_facts
 
-    def nodes(self, graph: torch.fx.Graph) -> List[Dict[str, Any]]:
-        return [self._node(node) for node in graph.nodes]
+    def describe_nodes(self, graph: torch.fx.Graph) -> List[Dict[str, Any]]:
+        return [self._describe_node(node) for node in graph.nodes]
 
-    def structure(self, value: Any) -> Any:
+    def describe_structure(self, value: Any) -> Any:
         """Describe how outputs are nested; what is no plain value is left out."""
         try:
-            return self._value(value)
+            return self._describe_value(value)
         except UndescribableError:
             return None
 
-    def _node(self, node: torch.fx.Node) -> Dict[str, Any]:
+    def _describe_node(self, node: torch.fx.Node) -> Dict[str, Any]:
         try:
             described: Dict[str, Any] = {
                 "name": node.name,
-                "target": self._target(node),
-                "args": [self._value(value) for value in node.args],
-                "kwargs": {name: self._value(value) for name, value in node.kwargs.items()},
+                "target": self._name_target(node),
+                "args": [self._describe_value(value) for value in node.args],
+                "kwargs": {name: self._describe_value(value) for name, value in node.kwargs.items()},
             }
         except UndescribableError as error:
             raise UndescribableError(error.value, error.node or node) from None
-        return {**described, **self._facts(node)} if self._with_facts else described
+        return {**described, **self._describe_facts(node)} if self._with_facts else described
 
-    def _target(self, node: torch.fx.Node) -> str:
+    def _name_target(self, node: torch.fx.Node) -> str:
         target: Any = node.target
         if node.op in ("placeholder", "output"):
             return node.op
@@ -164,27 +164,29 @@ class _Writer:
             raise UndescribableError(target)
         return f"function:{self._names[target]}"
 
-    def _value(self, value: Any) -> Any:
-        return value_to_data(value, self._other_value)
+    def _describe_value(self, value: Any) -> Any:
+        return value_to_data(value, self._describe_other)
 
-    def _other_value(self, value: Any) -> Any:
+    def _describe_other(self, value: Any) -> Any:
         if isinstance(value, torch.fx.Node):
             return {"node": value.name}
         if isinstance(value, Body):
-            return {"body": self.nodes(value.graph)}
+            return {"body": self.describe_nodes(value.graph)}
         raise UndescribableError(value)
 
-    def _facts(self, node: torch.fx.Node) -> Dict[str, Any]:
+    def _describe_facts(self, node: torch.fx.Node) -> Dict[str, Any]:
         """Describe the value of a node and what else is known of it, as far as that can be described."""
         meta = {}
         for key, value in node.meta.items():
-            described = self.structure(value) if key != "val" else None
+            described = self.describe_structure(value) if key != "val" else None
             if described is not None or (value is None and key != "val"):
                 meta[key] = {"is": described}
         value = node.meta.get("val")
-        return {"val": self._tensor(value), "meta": meta} if isinstance(value, torch.Tensor) else {"meta": meta}
+        return (
+            {"val": self._describe_tensor(value), "meta": meta} if isinstance(value, torch.Tensor) else {"meta": meta}
+        )
 
-    def _tensor(self, value: torch.Tensor) -> List[Any]:
+    def _describe_tensor(self, value: torch.Tensor) -> List[Any]:
         storage = value.untyped_storage()
         number = self._numbers.setdefault(storage._cdata, len(self.memories))
         if number == len(self.memories):
@@ -192,7 +194,7 @@ class _Writer:
         return [list(value.shape), list(value.stride()), value.storage_offset(), dtype_name(value.dtype), number]
 
 
-def _not_exportable(node: torch.fx.Node, value: Any) -> ExecutableError:
+def _not_exportable_error(node: torch.fx.Node, value: Any) -> ExecutableError:
     name = getattr(value, "__qualname__", None) or type(value).__name__
     return ExecutableError.of(
         "E027",
@@ -224,11 +226,11 @@ class _Reader:
         with self._mode:
             self._storages = [torch.empty(size, dtype=torch.uint8).untyped_storage() for size in memories]
 
-    def graph(self, nodes: Sequence[Mapping[str, Any]]) -> torch.fx.Graph:
+    def make_graph(self, nodes: Sequence[Mapping[str, Any]]) -> torch.fx.Graph:
         graph = torch.fx.Graph()
         known: Dict[str, torch.fx.Node] = {}
         for described in nodes:
-            node = self._node(graph, described, known)
+            node = self._make_node(graph, described, known)
             # fx gives a name that is taken, or that Python reserves, another form
             _require(node.name == described["name"], f"{described['name']!r} is no name of a node")
             known[node.name] = node
@@ -237,16 +239,16 @@ class _Reader:
         _require(isinstance(ends[0].args[0], (list, tuple)), "the graph returns no list")
         return graph
 
-    def structure(self, described: Any) -> Any:
-        return self._value(described, {})
+    def make_structure(self, described: Any) -> Any:
+        return self._make_value(described, {})
 
-    def _node(
+    def _make_node(
         self, graph: torch.fx.Graph, described: Mapping[str, Any], known: Mapping[str, torch.fx.Node]
     ) -> torch.fx.Node:
         name, text = described["name"], described["target"]
         _require_name(name)
-        args = tuple(self._value(value, known) for value in described["args"])
-        kwargs = {key: self._value(value, known) for key, value in described["kwargs"].items()}
+        args = tuple(self._make_value(value, known) for value in described["args"])
+        kwargs = {key: self._make_value(value, known) for key, value in described["kwargs"].items()}
         if text in ("placeholder", "output"):
             _require(len(args) == (text == "output") and not kwargs, f"{name!r} has arguments of another kind of node")
             node = graph.create_node(text, name if text == "placeholder" else "output", args, kwargs, name=name)
@@ -256,16 +258,16 @@ class _Reader:
             _require(constant in self._constants and not args and not kwargs, f"there is no constant {constant!r}")
             node = graph.create_node("get_attr", constant, name=name)
         else:
-            target = self._resolve(text, described)
+            target = self._find_target(text, described)
             _check_keywords(target, kwargs)
             node = graph.create_node("call_function", target, args, kwargs, name=name)
         for key, value in described.get("meta", {}).items():
-            node.meta[key] = self._value(value["is"], known)
+            node.meta[key] = self._make_value(value["is"], known)
         if "val" in described:
-            node.meta["val"] = self._tensor(described["val"])
+            node.meta["val"] = self._make_tensor(described["val"])
         return node
 
-    def _tensor(self, described: Sequence[Any]) -> torch.Tensor:
+    def _make_tensor(self, described: Sequence[Any]) -> torch.Tensor:
         shape, stride, offset, dtype, number = described
         _require(type(number) is int and number >= 0, "a tensor has no memory")
         for sizes in (shape, stride, [offset]):
@@ -273,16 +275,16 @@ class _Reader:
         with self._mode:
             return torch.empty(0, dtype=dtype_named(dtype)).set_(self._storages[number], offset, shape, stride)
 
-    def _value(self, described: Any, known: Mapping[str, torch.fx.Node]) -> Any:
+    def _make_value(self, described: Any, known: Mapping[str, torch.fx.Node]) -> Any:
         def read_other(kind: str, content: Any) -> Any:
             if kind == "body":
-                return Body(self.graph(content))
+                return Body(self.make_graph(content))
             _require(kind == "node", f"{kind!r} is no kind of value")
             return known[content]
 
         return value_from_data(described, read_other)
 
-    def _resolve(self, text: Any, described: Mapping[str, Any]) -> Any:
+    def _find_target(self, text: Any, described: Mapping[str, Any]) -> Any:
         kind, _, name = str(text).partition(":")
         if kind == "function":
             return self._functions[name]
@@ -294,12 +296,12 @@ class _Reader:
         except AttributeError:
             found = None
         if not isinstance(found, torch._ops.OpOverload):
-            raise _unknown_operator(name, described)
+            raise _unknown_operator_error(name, described)
         _require(found._schema.name not in _REFUSED, f"{text!r} is no operator of a graph")
         return found
 
 
-def _unknown_operator(name: str, described: Mapping[str, Any]) -> ExecutableError:
+def _unknown_operator_error(name: str, described: Mapping[str, Any]) -> ExecutableError:
     place = described.get("meta", {}).get("place", {}).get("is")
     return ExecutableError.of(
         "E027",

@@ -89,7 +89,7 @@ class ValueFlow:
         return cls(frozenset(info.name for info in graph.parameters if info.requires_grad and is_training))
 
     @classmethod
-    def through(cls, graph: StepGraph) -> ValueFlow:
+    def follow(cls, graph: StepGraph) -> ValueFlow:
         """Follow the whole of `graph`."""
         flow = cls.of(graph)
         for node in graph.graph.nodes:
@@ -137,7 +137,7 @@ class ValueFlow:
 
 def constant_outputs(graph: StepGraph) -> FrozenSet[int]:
     """Return the indices of the outputs that depend on no parameter, buffer, input or random number."""
-    flow = ValueFlow.through(graph)
+    flow = ValueFlow.follow(graph)
     returned = output_nodes(graph.graph)[: len(graph.outputs)]
     return frozenset(index for index, node in enumerate(returned) if flow.is_constant(node))
 

@@ -60,7 +60,7 @@ class ShapeMode(FakeTensorMode):
                 loading.join()
         super().__init__(allow_non_fake_inputs=False)
 
-    def empty(
+    def make_empty(
         self, shape: Sequence[int], *, dtype: torch.dtype, strides: Optional[Sequence[int]] = None
     ) -> torch.Tensor:
         """Return a tensor without values in memory of its own, contiguous unless `strides` are given."""

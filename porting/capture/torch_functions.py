@@ -164,7 +164,7 @@ class DeviceFunctions(TorchFunctionMode):
             if device is not None and not is_device(device):
                 raise errors.move_error(device)
         elif device is not None and is_device(device):
-            tensor = self.recorder.constant(tensor)
+            tensor = self.recorder.add_constant(tensor)
         else:
             move: Callable[..., torch.Tensor] = torch.Tensor.to
             return move(tensor, *args, copy=copy, **kwargs)
@@ -266,7 +266,7 @@ def constant_from_data(
             f"`torch.{func.__name__}` of a list of tensors", help="join them on the device: `torch.stack([a, b])`"
         )
     with torch._C.DisableTorchFunction():
-        return recorder.constant(func(*args, **kwargs))
+        return recorder.add_constant(func(*args, **kwargs))
 
 
 def _is_factory(func: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> bool:

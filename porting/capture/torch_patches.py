@@ -197,7 +197,7 @@ def _make_ranges(original: Callable[..., torch.Tensor], recorder: Recorder) -> A
             note_forced_factory(recorder, "range")
         with torch._C.DisableTorchFunction():
             numbers = original(*args, **{**kwargs, "device": "cpu"})
-        return recorder.constant(numbers)
+        return recorder.add_constant(numbers)
 
     return make_range
 

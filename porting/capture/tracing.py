@@ -137,7 +137,7 @@ def _capture(recorder: Recorder, forward: _Forward, mode: str, around: Callable[
     device_args, device_kwargs = rebuild((args, kwargs), inputs)
     with ExitStack() as contexts:
         contexts.enter_context(state_replaced(model, placed, recorder.reports.add))
-        contexts.enter_context(_recording(recorder, model))
+        contexts.enter_context(_record_operators(recorder, model))
         if recorder.casts.autocast is not None:
             contexts.enter_context(autocast_region(recorder.casts.autocast))
         contexts.enter_context(around())
@@ -173,7 +173,7 @@ def _run(
 def _place_state(recorder: Recorder, state: Sequence[HostTensor]) -> Dict[int, DeviceTensor]:
     placed = {}
     for host in state:
-        device = recorder.placeholder(host.name, host.tensor, kind=host.kind)
+        device = recorder.add_placeholder(host.name, host.tensor, kind=host.kind)
         recorder.stand_for(host.tensor, device)
         placed[id(host.tensor)] = device
     return placed
@@ -202,7 +202,7 @@ def _place_input(recorder: Recorder, name: str, tensor: torch.Tensor) -> DeviceT
             notes=(f"the tensor is the input `{name}`",),
             help="leave the input out, or give it at least one element",
         )
-    return recorder.placeholder(name, tensor, kind="input")
+    return recorder.add_placeholder(name, tensor, kind="input")
 
 
 def _input_names(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> List[str]:
@@ -215,18 +215,18 @@ def _input_names(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any
     names = []
     for position, value in enumerate(args):
         name = fixed[position] if position < len(fixed) else f"input_{position}"
-        names.extend(_numbered(name, len(flatten_tensors(value))))
+        names.extend(_number_names(name, len(flatten_tensors(value))))
     for key, value in kwargs.items():
-        names.extend(_numbered(key, len(flatten_tensors(value))))
+        names.extend(_number_names(key, len(flatten_tensors(value))))
     return names
 
 
-def _numbered(name: str, count: int) -> List[str]:
+def _number_names(name: str, count: int) -> List[str]:
     return [name] if count == 1 else [f"{name}_{index}" for index in range(count)]
 
 
 @contextmanager
-def _recording(recorder: Recorder, model: nn.Module) -> Iterator[None]:
+def _record_operators(recorder: Recorder, model: nn.Module) -> Iterator[None]:
     """Record operators, module paths and the Python surface of torch while the context lasts."""
     paths = {id(module): name for name, module in model.named_modules()}
 
@@ -271,7 +271,7 @@ def _finish(
 ) -> StepGraph:
     leaves = flatten_tensors(output)
     returned = [leaf for leaf in leaves if isinstance(leaf, DeviceTensor)]
-    loss_node, gradient, num_losses = _loss(recorder, mode, loss_tensor)
+    loss_node, gradient, num_losses = _find_loss(recorder, mode, loss_tensor)
     results = [tensor.node for tensor in returned] + ([loss_node] if loss_node is not None else [])
     recorder.graph.output(tuple(results))
     write_copies_of_constants(recorder, state, placed)
@@ -280,11 +280,11 @@ def _finish(
         graph=recorder.graph,
         parameters=tuple(infos[host.name] for host in state if host.kind == "parameter"),
         buffers=tuple(infos[host.name] for host in state if host.kind == "buffer"),
-        constants=tuple(_info(node.name, "constant", value, value) for node, value in recorder.constants),
+        constants=tuple(_describe_tensor(node.name, "constant", value, value) for node, value in recorder.constants),
         constant_values=tuple(value for _node, value in recorder.constants),
-        inputs=tuple(_info(name, "input", host, device) for name, host, device in inputs),
+        inputs=tuple(_describe_tensor(name, "input", host, device) for name, host, device in inputs),
         output_structure=output,
-        outputs=tuple(_info(tensor.node.name, "output", tensor, tensor) for tensor in returned),
+        outputs=tuple(_describe_tensor(tensor.node.name, "output", tensor, tensor) for tensor in returned),
         mode=mode,
         has_loss=loss_node is not None,
         loss_has_gradient=gradient,
@@ -298,7 +298,7 @@ def _finish(
     )
 
 
-def _loss(
+def _find_loss(
     recorder: Recorder, mode: str, loss_tensor: Optional[DeviceTensor]
 ) -> Tuple[Optional[torch.fx.Node], bool, int]:
     """Find the final loss of a training graph, and whether a trainable parameter leads to it."""
@@ -336,5 +336,5 @@ def _host_info(host: HostTensor) -> TensorInfo:
     )
 
 
-def _info(name: str, kind: str, host: torch.Tensor, device: torch.Tensor) -> TensorInfo:
+def _describe_tensor(name: str, kind: str, host: torch.Tensor, device: torch.Tensor) -> TensorInfo:
     return TensorInfo(name=name, kind=kind, shape=tuple(device.shape), dtype=device.dtype, host_dtype=host.dtype)

@@ -182,7 +182,7 @@ def _unknown(_text: str, message: str) -> ExecutableError:
 
 
 def _with_segments(graph: StepGraph, units: UnitGraph, plan: Plan) -> StepGraph:
-    tracked = ValueFlow.through(graph).with_gradient
+    tracked = ValueFlow.follow(graph).with_gradient
     excluded = _sources_of_constants(graph)
     runs: List[Tuple[List[torch.fx.Node], bool]] = []
     for stretch, is_recomputed in zip(plan.stretches, plan.recomputed):

@@ -63,7 +63,7 @@ def compare_components(old: Components, new: Components) -> List[Change]:
     for kind in ("plan", "precision", "threads", "versions"):
         name = "" if kind in ("plan", "versions") else kind
         found += _compare_plain(kind, name, old.get(kind), new.get(kind))
-    engines = [_without(of["engine"], "name") for of in (old, new)]
+    engines = [_leave_out(of["engine"], "name") for of in (old, new)]
     found += _compare_plain("engine", "engine", old["engine"].get("name"), new["engine"].get("name"))
     found += _compare_plain("engine", "engine", *engines)
     for name in sorted({*old, *new} - _COMPARED):
@@ -95,11 +95,11 @@ def _compare_plain(kind: str, name: str, before: Any, after: Any, *, words: Tupl
     yield Change(kind, title or kind, plain_text(before), plain_text(after), words=words)
 
 
-def _without(values: Mapping[str, Any], name: str) -> Dict[str, Any]:
+def _leave_out(values: Mapping[str, Any], name: str) -> Dict[str, Any]:
     return {key: value for key, value in values.items() if key != name}
 
 
-def _explained(components: Components, name: str) -> List[Any]:
+def _read_explained(components: Components, name: str) -> List[Any]:
     found: List[Any] = components.get("explained", {}).get(name, [])
     return found
 
@@ -108,7 +108,7 @@ def _explained(components: Components, name: str) -> List[Any]:
 
 
 def _compare_constants(old: Components, new: Components) -> Iterator[Change]:
-    shown = [_explained(components, "shown_constants") for components in (old, new)]
+    shown = [_read_explained(components, "shown_constants") for components in (old, new)]
     for index, (before, after) in enumerate(zip(old["constants"], new["constants"])):
         if before == after:
             continue
@@ -181,7 +181,7 @@ def _compare_optimizers(old: Components, new: Components) -> Iterator[Change]:
     families = Counter((a["family"], b["family"]) for a, b in zip(before, after) if a["family"] != b["family"])
     for left, right in families:
         yield Change("optimizer", "optimizer", left, right, words=("optimizer", right.lower()))
-    numbers = [_explained(components, "numbers") for components in (old, new)]
+    numbers = [_read_explained(components, "numbers") for components in (old, new)]
     for index, (a, b) in enumerate(zip(before, after)):
         if a["family"] != b["family"]:
             continue

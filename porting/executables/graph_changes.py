@@ -51,13 +51,13 @@ class _Pairing:
         self.replaced: List[Tuple[_Operator, _Operator]] = []
         self.removed: List[_Operator] = []
         self.added: List[_Operator] = []
-        self._pair(
+        self._pair_tokens(
             old, new, lambda item: (item.name, tuple(shape for _name, shape in item.parameters)), self._pair_names
         )
 
     def _pair_names(self, old: Sequence[_Operator], new: Sequence[_Operator]) -> None:
         """Pair operators that use parameters of other shapes by their names alone."""
-        self._pair(old, new, lambda item: item.name, self._give_up)
+        self._pair_tokens(old, new, lambda item: item.name, self._give_up)
 
     def _give_up(self, old: Sequence[_Operator], new: Sequence[_Operator]) -> None:
         if len(old) == len(new):
@@ -66,7 +66,7 @@ class _Pairing:
             self.removed += old
             self.added += new
 
-    def _pair(
+    def _pair_tokens(
         self,
         old: Sequence[_Operator],
         new: Sequence[_Operator],

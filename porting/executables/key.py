@@ -24,7 +24,7 @@ from ..engines.executable import BuildRequest
 from ..engines.replica_groups import ReplicaGroups
 from ..engines.traced_updates import update_structure
 from .identity import EXPLAINED, ExecutableKey
-from .machine import compiler, compiler_settings, processor, versions
+from .machine import describe_processor, find_compiler, list_compiler_settings, list_versions
 
 __all__ = ["ExecutableKey", "executable_key"]
 
@@ -54,38 +54,38 @@ def executable_key(
         "graph": identity.graph,
         "tensors": identity.tensors,
         "constants": identity.constants,
-        "plan": _plan(request.plan),
-        "optimizer": _optimizer(request),
+        "plan": _describe_plan(request.plan),
+        "optimizer": _describe_optimizer(request),
         "engine": {
             "name": engine,
             "variant": request.variant.to_dict(),
-            "settings": compiler_settings(),
+            "settings": list_compiler_settings(),
             "observer": request.observer is not None,
         },
-        "versions": versions(),
-        "processor": {**processor(), "capability": torch.backends.cpu.get_cpu_capability()},
+        "versions": list_versions(),
+        "processor": {**describe_processor(), "capability": torch.backends.cpu.get_cpu_capability()},
         "precision": {
-            "matmul": _matmul_precision(),
+            "matmul": _read_matmul_precision(),
             "deterministic": torch.are_deterministic_algorithms_enabled(),
         },
         "threads": request.variant.num_threads or torch.get_num_threads(),
-        "extra": _plain_copy(extra or {}),
+        "extra": _copy_plain(extra or {}),
     }
     if identity.has_foreign:
-        components["libraries"] = _libraries()
+        components["libraries"] = _list_libraries()
     components[EXPLAINED] = {
         "model": model,
         "places": identity.places,
         "modules": identity.modules,
         "defaults": identity.defaults,
-        "shown_constants": [_shown(value) for value in graph.constant_values],
-        "numbers": [_numbers(settings) for settings in request.groups],
-        "compiler": compiler(),
+        "shown_constants": [_show_value(value) for value in graph.constant_values],
+        "numbers": [_read_numbers(settings) for settings in request.groups],
+        "compiler": find_compiler(),
     }
     return ExecutableKey(components, identity.opaque)
 
 
-def _shown(value: torch.Tensor) -> Any:
+def _show_value(value: torch.Tensor) -> Any:
     if value.numel() > _MAX_SHOWN or value.is_complex():
         return None
     numbers = value.flatten().tolist()
@@ -94,32 +94,32 @@ def _shown(value: torch.Tensor) -> Any:
     return numbers if value.dim() else numbers[0]
 
 
-def _name(value: Any) -> str:
+def _format_name(value: Any) -> str:
     return str(value).replace("torch.", "")
 
 
 # -- what it runs with -----------------------------------------------------------------------------------------------
 
 
-def _plan(plan: CallPlan) -> Dict[str, Any]:
-    return {field.name: _plan_value(getattr(plan, field.name)) for field in dataclasses.fields(plan)}
+def _describe_plan(plan: CallPlan) -> Dict[str, Any]:
+    return {field.name: _describe_plan_value(getattr(plan, field.name)) for field in dataclasses.fields(plan)}
 
 
-def _plan_value(value: Any) -> Any:
+def _describe_plan_value(value: Any) -> Any:
     if isinstance(value, _PLAIN):
         return value
     # what adds up gradients over processes runs between programs: that it is there is what matters
     return dataclasses.asdict(value) if isinstance(value, ReplicaGroups) else True
 
 
-def _matmul_precision() -> str:
+def _read_matmul_precision() -> str:
     try:
         return torch.get_float32_matmul_precision()
     except RuntimeError:  # so torch answers where it was set by `torch.backends`' newer attributes
         return str(torch.backends.mkldnn.matmul.fp32_precision)  # type: ignore[attr-defined]
 
 
-def _optimizer(request: BuildRequest) -> List[Dict[str, Any]]:
+def _describe_optimizer(request: BuildRequest) -> List[Dict[str, Any]]:
     names = [list(of_group) for of_group in request.group_names]
     structures = [update_structure(settings) for settings in request.groups]
     return [
@@ -128,40 +128,43 @@ def _optimizer(request: BuildRequest) -> List[Dict[str, Any]]:
     ]
 
 
-def _numbers(settings: Any) -> Dict[str, Any]:
+def _read_numbers(settings: Any) -> Dict[str, Any]:
     """Return the settings of a parameter group as they are now, for people to compare."""
     kind = getattr(settings, "kind", None)
     values = {name: value for name, value in sorted(vars(settings).items()) if isinstance(value, (bool, int, float))}
-    return {**{name: str(value) if name == "kind" else value for name, value in values.items()}, "kind": _kind(kind)}
+    return {
+        **{name: str(value) if name == "kind" else value for name, value in values.items()},
+        "kind": _name_kind(kind),
+    }
 
 
-def _kind(kind: Any) -> str:
+def _name_kind(kind: Any) -> str:
     return str(getattr(kind, "name", kind))
 
 
-def _plain_copy(value: Any) -> Any:
+def _copy_plain(value: Any) -> Any:
     if isinstance(value, _PLAIN):
         return value
     if isinstance(value, Mapping):
-        return {str(key): _plain_copy(item) for key, item in value.items()}
+        return {str(key): _copy_plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain_copy(item) for item in value]
+        return [_copy_plain(item) for item in value]
     if isinstance(value, (set, frozenset)):
         return sorted(map(str, value))
     if isinstance(value, _NAMED):
-        return _name(value)
+        return _format_name(value)
     raise TypeError(f"a key is made of plain values, not of {type(value).__name__}")
 
 
-def _libraries() -> List[List[Any]]:
+def _list_libraries() -> List[List[Any]]:
     """Describe the libraries and programs that operators of the user's own may come from."""
     from .sources import user_files  # only where it is needed: it looks through all modules
 
     paths = sorted({*map(str, torch.ops.loaded_libraries), *user_files(sys.modules)})
-    return [[path, *_file_facts(path)] for path in paths]
+    return [[path, *_hash_file(path)] for path in paths]
 
 
-def _file_facts(path: str) -> List[Any]:
+def _hash_file(path: str) -> List[Any]:
     try:
         with open(path, "rb") as file:
             return [hashlib.sha256(file.read()).hexdigest()[:32]]

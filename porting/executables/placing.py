@@ -60,7 +60,7 @@ class Placing:
 
         What one change shows its new value in explains no other one that it says nothing of.
         """
-        sure = [_best(self._lines, change) or _best(self._others, change) for change in changes]
+        sure = [_find_best(self._lines, change) or _find_best(self._others, change) for change in changes]
         claimed = {setting.where for setting in sure if setting is not None}
         found = []
         for setting, change in zip(sure, changes):
@@ -88,7 +88,7 @@ class Placing:
 
     def _list_lines(self, file: str, old: Mapping[str, str], new: Mapping[str, str]) -> Iterator[_Setting]:
         """List the lines of a file that are others than before, without comments."""
-        moved = [text for path, text in old.items() if path not in new and _name(path) == _name(file)]
+        moved = [text for path, text in old.items() if path not in new and _file_name(path) == _file_name(file)]
         text = old.get(file) or (moved[0] if len(moved) == 1 else None)
         if text is None or text == new[file]:
             return
@@ -127,7 +127,7 @@ def _list_variables(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[
             yield _Setting(f"by {name}={value} in the environment", tokens, is_variable=True)
 
 
-def _best(settings: Sequence[_Setting], change: Change) -> Optional[_Setting]:
+def _find_best(settings: Sequence[_Setting], change: Change) -> Optional[_Setting]:
     """Return the setting with the new value that explains a change best."""
     scored = [(_score(setting, change), setting) for setting in settings]
     scored = [item for item in scored if item[0] >= _NEW_VALUE]
@@ -167,7 +167,7 @@ def _without_comment(line: str) -> str:
     return match[0] if match else line
 
 
-def _name(path: str) -> str:
+def _file_name(path: str) -> str:
     return os.path.basename(path)
 
 

@@ -96,7 +96,7 @@ def capture(
             ported.compile(*args, **kwargs)
             handle = ported._train_handle
         step = _take(handle.executor, options, BatchSignature(args, kwargs))
-        return dataclasses.replace(step, target=target, inputs=_inputs(handle.executor, args, kwargs))
+        return dataclasses.replace(step, target=target, inputs=_convert_inputs(handle.executor, args, kwargs))
     finally:
         ported.destroy()
 
@@ -119,7 +119,7 @@ def _without_labels(
     return tuple(split.args), dict(split.kwargs)
 
 
-def _inputs(executor: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Tuple[torch.Tensor, ...]:
+def _convert_inputs(executor: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Tuple[torch.Tensor, ...]:
     """Return the inputs of a call in the types of the device."""
     tensors = executor._args_parser.bind(args, kwargs).tensors()
     return tuple(tensor.detach().to(device_dtype(tensor.dtype)).contiguous() for tensor in tensors)

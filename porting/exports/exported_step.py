@@ -154,7 +154,7 @@ def _to_header(step: ExportedStep) -> Dict[str, Any]:
 
 
 def _from_header(header: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]) -> ExportedStep:
-    constants, inputs = _numbered(tensors, "constant"), _numbered(tensors, "input")
+    constants, inputs = _select_numbered(tensors, "constant"), _select_numbered(tensors, "input")
     graph = graph_from_data(header["graph"], constant_values=constants, functions=_FUNCTIONS)
     if [(value.dtype, tuple(value.shape)) for value in constants] != [(i.dtype, i.shape) for i in graph.constants]:
         raise ValueError("the constants are others than the graph's")
@@ -173,28 +173,28 @@ def _from_header(header: Mapping[str, Any], tensors: Mapping[str, torch.Tensor])
     return ExportedStep(
         graph,
         request,
-        _batch(header["batch"]),
-        _text(header["computation_order"]),
-        _text(header["precision"]),
-        _text(header["target"]),
-        _text(header["model"]),
+        _read_batch(header["batch"]),
+        _require_text(header["computation_order"]),
+        _require_text(header["precision"]),
+        _require_text(header["target"]),
+        _require_text(header["model"]),
         tuple(inputs),
         MappingProxyType(values),
     )
 
 
-def _numbered(tensors: Mapping[str, torch.Tensor], kind: str) -> List[torch.Tensor]:
+def _select_numbered(tensors: Mapping[str, torch.Tensor], kind: str) -> List[torch.Tensor]:
     count = sum(name.startswith(f"{kind}:") for name in tensors)
     return [tensors[f"{kind}:{index}"] for index in range(count)]
 
 
-def _text(value: Any) -> str:
+def _require_text(value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError("a text is no text")
     return value
 
 
-def _batch(data: Mapping[str, Any]) -> BatchRecord:
+def _read_batch(data: Mapping[str, Any]) -> BatchRecord:
     record = BatchRecord(**data)
     counts = (record.micro, record.accumulation, record.replicas, record.iterations, record.rows)
     if not all(type(count) is int and count > 0 for count in counts) or not isinstance(record.arguments, str):

@@ -150,7 +150,7 @@ def _read_tensors(path: Path, file: BinaryIO, layout: Sequence[Any]) -> Iterator
             name, dtype, shape = entry
             sizes = [int(size) for size in shape]
             empty = torch.empty([0], dtype=dtype_named(dtype))
-            count = _product(sizes) * empty.element_size()
+            count = _multiply(sizes) * empty.element_size()
         except (TypeError, ValueError, OverflowError) as error:
             raise damaged(path, f"a tensor is described by {entry!r:.80}", error) from None
         if not isinstance(name, str) or not 0 <= count <= room - file.tell():
@@ -160,7 +160,7 @@ def _read_tensors(path: Path, file: BinaryIO, layout: Sequence[Any]) -> Iterator
         yield name, flat.reshape(sizes)
 
 
-def _product(sizes: List[int]) -> int:
+def _multiply(sizes: List[int]) -> int:
     if any(size < 0 for size in sizes):
         raise ValueError("a size below zero")
     result = 1

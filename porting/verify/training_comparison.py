@@ -75,8 +75,8 @@ class TrainingComparison:
             message=f"in step {first.step} the {first.kind} `{first.name}` is not that of plain PyTorch",
             place=caller_place(),
             notes=(
-                f"there {_described(first)}",
-                *(f"worst {other.kind}: {_described(other, True)}" for other in others),
+                f"there {_describe(first)}",
+                *(f"worst {other.kind}: {_describe(other, True)}" for other in others),
             ),
             help=KINDS[first.kind],
         )
@@ -102,9 +102,9 @@ class TrainingComparison:
         }
 
     def __str__(self) -> str:
-        return "\n".join(self._lines())
+        return "\n".join(self._list_lines())
 
-    def _lines(self) -> Iterator[str]:
+    def _list_lines(self) -> Iterator[str]:
         word = "equal" if self.holds else "DIFFERENT"
         steps = f"{self.num_steps} optimizer step{'s' if self.num_steps != 1 else ''}"
         yield f"plain PyTorch and the port: {word} in {steps} (relative {self.relative:g}, absolute {self.absolute:g})"
@@ -190,7 +190,7 @@ def _one_sided(
     return Difference(kind, name, step, math.inf, largest_magnitude(present.detach().double()), 0.0, note)
 
 
-def _described(difference: Difference, with_name: bool = False) -> str:
+def _describe(difference: Difference, with_name: bool = False) -> str:
     subject = f"`{difference.name}` in step {difference.step}, " if with_name else ""
     if difference.note:
         return f"{subject}{difference.note}"

@@ -143,7 +143,7 @@ def by_rule(operator, args, kwargs):
     mode = ShapeMode()
 
     def made(leaf):
-        return mode.empty(leaf.shape, dtype=leaf.dtype, strides=leaf.strides) if isinstance(leaf, T) else leaf
+        return mode.make_empty(leaf.shape, dtype=leaf.dtype, strides=leaf.strides) if isinstance(leaf, T) else leaf
 
     arguments = mapped(made, (args, kwargs))
     result = mode.result_of(operator, *arguments)

@@ -9,7 +9,7 @@ import pytest
 
 from porting.diagnostics import Finding
 from porting.executables.identity import ExecutableKey
-from porting.executables.machine import processor, versions
+from porting.executables.machine import describe_processor, list_versions
 from porting.executables.store import ExecutableStore
 
 
@@ -39,8 +39,8 @@ def components(**changes: Any) -> Dict[str, Any]:
         "plan": {"iterations": 1, "accumulation": 1, "replicas": 1},
         "optimizer": [{"family": "SGD", "momentum": False, "parameters": ["fc.weight", "fc.bias"]}],
         "engine": {"name": "auto", "variant": {}, "settings": {}},
-        "versions": versions(),
-        "processor": processor(),
+        "versions": list_versions(),
+        "processor": describe_processor(),
         "precision": {"matmul": "highest"},
         "threads": 1,
         "extra": {},

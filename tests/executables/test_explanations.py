@@ -8,7 +8,7 @@ import json
 import pytest
 
 from porting.executables.explanations import explain
-from porting.executables.machine import processor, versions
+from porting.executables.machine import describe_processor, list_versions
 
 CONFIG = "batch = 16\nhidden = 8\ndropout = 0.1\nlr = 0.1\nmomentum = 0.0\n"
 MODEL = "\n" * 19 + "x = self.fc(x)\nx = self.drop(x)\nreturn x.sum()\n"
@@ -241,17 +241,19 @@ def test_a_parameter_that_is_no_longer_trained_is_named(components):
     assert texts(components, new) == ["parameters now frozen (fc.weight)"]
 
 
-@pytest.mark.parametrize("name", sorted(versions()))
+@pytest.mark.parametrize("name", sorted(list_versions()))
 def test_versions_are_named(name, components):
     old = changed(components, "versions", name, to="0.0")
 
-    assert texts(old, components) == [f"{name} 0.0 -> {versions()[name]}"]
+    assert texts(old, components) == [f"{name} 0.0 -> {list_versions()[name]}"]
 
 
 def test_a_processor_is_named_with_what_it_lacks(components):
-    old = changed(components, "processor", to={"name": "6502", "instructions": ["bcd", *processor()["instructions"]]})
+    old = changed(
+        components, "processor", to={"name": "6502", "instructions": ["bcd", *describe_processor()["instructions"]]}
+    )
 
-    assert texts(old, components) == [f"processor 6502 -> {processor()['name']}", "the processor lacks bcd"]
+    assert texts(old, components) == [f"processor 6502 -> {describe_processor()['name']}", "the processor lacks bcd"]
 
 
 def test_the_engine_is_named(components):

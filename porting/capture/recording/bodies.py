@@ -100,7 +100,7 @@ class Bodies:
         returned: Set[int] = set()
         nodes = []
         for tensor in outputs:
-            node, memory = self.local_node(tensor), _memory(tensor.fake)
+            node, memory = self.local_node(tensor), _identify_memory(tensor.fake)
             if memory in returned or memory in frame.captured_memory or not tensor.fake.is_contiguous():
                 copy = self._recorder.call(aten.clone.default, tensor, memory_format=torch.contiguous_format)
                 node = copy.node
@@ -138,7 +138,7 @@ class Bodies:
             return list(written)
         frame, own = self._frames[-1], []
         for tensor in written:
-            memory = _memory(tensor.fake)
+            memory = _identify_memory(tensor.fake)
             if memory not in frame.captured_memory:
                 own.append(tensor)
             elif frame.copies_captured:
@@ -197,7 +197,7 @@ class Bodies:
                 inner = frame.graph.placeholder(name)
         inner.meta.update(val=node.meta["val"], kind="captured", state_name=inner.name)
         frame.captured.append(outer)
-        frame.captured_memory.setdefault(_memory(node.meta["val"]), []).append(inner)
+        frame.captured_memory.setdefault(_identify_memory(node.meta["val"]), []).append(inner)
         return inner
 
     def _first_operator_of(self, frame: _Frame) -> Optional[torch.fx.Node]:
@@ -218,7 +218,7 @@ class Bodies:
             copy.args = (captured,)
 
 
-def _memory(value: torch.Tensor) -> int:
+def _identify_memory(value: torch.Tensor) -> int:
     return int(value.untyped_storage()._cdata)
 
 

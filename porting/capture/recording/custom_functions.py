@@ -118,7 +118,9 @@ def _record_backward(
 ) -> _Backward:
     recorder.bodies.open(f"backward of {cls.__name__}")
     gradients = [
-        recorder.placeholder(f"gradient_{index}", value.fake, kind="input") if isinstance(value, DeviceTensor) else None
+        recorder.add_placeholder(f"gradient_{index}", value.fake, kind="input")
+        if isinstance(value, DeviceTensor)
+        else None
         for index, value in enumerate(results)
     ]
     backward = cls.backward if cls.vjp is _SingleLevelFunction.vjp else cls.vjp
@@ -146,7 +148,9 @@ def _record_call(recorder: Recorder, backward: _Backward, context: _Context, res
     constant = {id(tensor) for tensor in context.non_differentiable}
     differentiable = tuple(tensor.dtype.is_floating_point and id(tensor) not in constant for tensor in tensors)
     arguments = (backward.body, backward.captured, backward.receivers, tuple(tensors), differentiable)
-    outputs = recorder.call_function(run_custom_gradient, arguments, [recorder.fake_copy(each) for each in tensors])
+    outputs = recorder.call_function(
+        run_custom_gradient, arguments, [recorder.make_fake_copy(each) for each in tensors]
+    )
     for output, is_differentiable in zip(outputs, differentiable):
         tracked = is_differentiable and bool(backward.receivers)
         recorder.facts.note_results([output], backward.receivers, tracked=tracked)

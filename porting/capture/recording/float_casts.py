@@ -13,7 +13,7 @@ import torch
 from torch.utils._pytree import tree_map
 
 from .. import errors
-from ..arguments import device_tensors, mapped
+from ..arguments import device_tensors, map_leaves
 from ..autocast import autocast_targets, autocast_types, is_on
 from ..device_tensor import DeviceTensor
 from ..dtypes import device_dtype, float_cast_targets, rounded_result
@@ -80,7 +80,7 @@ class FloatCasts:
     def record(self, func: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
         """Record `func` with the casts around it that its arguments call for."""
         tensors = device_tensors((args, kwargs))
-        targets = self._targets(func, tensors)
+        targets = self._choose_targets(func, tensors)
         if all(tensor.dtype == target for tensor, target in zip(tensors, targets)):
             return self._recorder.record_as_is(func, args, kwargs)
         cast_args, cast_kwargs, casts = self._cast(args, kwargs, dict(zip(map(id, tensors), targets)))
@@ -93,7 +93,7 @@ class FloatCasts:
             return result
         return tree_map(lambda leaf: self._as_type(leaf, rounded) if _is_float(leaf) else leaf, result)
 
-    def promoted(self, func: Any, args: Any, kwargs: Any) -> Optional[Tuple[Any, Any]]:
+    def promote(self, func: Any, args: Any, kwargs: Any) -> Optional[Tuple[Any, Any]]:
         """Cast mixed operands to what is written to, or else to float32, where plain torch refuses to mix."""
         tensors = device_tensors((args, kwargs))
         if len({tensor.dtype for tensor in tensors if _is_float(tensor)}) < 2:
@@ -121,7 +121,7 @@ class FloatCasts:
             for tensor, pattern in zip(tensors, patterns)
         ]
 
-    def _targets(self, func: Any, tensors: Sequence[DeviceTensor]) -> List[torch.dtype]:
+    def _choose_targets(self, func: Any, tensors: Sequence[DeviceTensor]) -> List[torch.dtype]:
         targets = None
         if self._lower is not None:
             targets = autocast_targets(func, [tensor.dtype for tensor in tensors], self._lower)
@@ -142,7 +142,7 @@ class FloatCasts:
                 casts[id(leaf)] = self._cast_once(leaf, targets[id(leaf)])
             return casts[id(leaf)]
 
-        args, kwargs = mapped(cast, (args, kwargs))
+        args, kwargs = map_leaves(cast, (args, kwargs))
         return args, kwargs, casts
 
     def _cast_once(self, tensor: DeviceTensor, target: torch.dtype) -> DeviceTensor:

@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from ...diagnostics import CaptureError, Finding, caller_place
 from .. import errors
-from ..arguments import device_tensors, leaves, mapped
+from ..arguments import device_tensors, list_leaves, map_leaves
 from ..device_operators import device_operator
 from ..device_tensor import DeviceTensor, is_device
 from ..dtypes import device_dtype, index_arguments, is_device_dtype, mask_arguments
@@ -75,15 +75,15 @@ class Recorder(OperatorMode):
 
     # -- placeholders ------------------------------------------------------------------------------------------
 
-    def placeholder(self, name: str, like: torch.Tensor, *, kind: str) -> DeviceTensor:
+    def add_placeholder(self, name: str, like: torch.Tensor, *, kind: str) -> DeviceTensor:
         """Add a graph input called `name` with the shape of the host tensor `like` and the device's element type."""
         if not is_device_dtype(like.dtype) or like.layout != torch.strided or like.is_quantized:
             raise errors.unsupported_type_error(f"{kind} `{name}`", like)
         with self.graph.inserting_before(self.first_operator) if self.first_operator else nullcontext():
-            node = self.graph.placeholder(_identifier(name))
+            node = self.graph.placeholder(_make_identifier(name))
         node.target = node.name  # the name of the argument, which must be as valid and unique as the node's
         strides = like.stride() if kind != "input" else None
-        fake = self.fake_mode.empty(like.shape, dtype=device_dtype(like.dtype), strides=strides)
+        fake = self.fake_mode.make_empty(like.shape, dtype=device_dtype(like.dtype), strides=strides)
         tensor = self._wrap(fake, node)
         node.meta.update(kind=kind, state_name=name)
         if kind == "parameter":
@@ -96,7 +96,7 @@ class Recorder(OperatorMode):
         self._host_state[id(host)] = device
         self._hosts.append(host)
 
-    def constant(self, value: torch.Tensor) -> DeviceTensor:
+    def add_constant(self, value: torch.Tensor) -> DeviceTensor:
         """Add a host tensor to the graph as a compile-time constant, narrowed to the device's type.
 
         Raises CaptureError C003 for one that requires a gradient, and C012 for one of a type that the device lacks.
@@ -107,7 +107,7 @@ class Recorder(OperatorMode):
             raise errors.differentiable_constant_error()
         host = value.detach().clone().to(device_dtype(value.dtype))
         with self.bodies.at_root():
-            tensor = self.placeholder(f"constant_{len(self.constants)}", host, kind="constant")
+            tensor = self.add_placeholder(f"constant_{len(self.constants)}", host, kind="constant")
         self.note_coercion(value.dtype, tensor.node)
         self.constants.append((tensor.node, host))
         # what a body makes is new each time that it runs
@@ -140,11 +140,11 @@ class Recorder(OperatorMode):
             tensors.append(self._wrap_result(fake, part, True))
         return tensors
 
-    def fake(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+    def make_fake(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
         """Return a tensor of `shape` without values, of the device's type for `dtype`, in memory of its own."""
-        return self.fake_mode.empty(shape, dtype=self.casts.dtype_of(dtype))
+        return self.fake_mode.make_empty(shape, dtype=self.casts.dtype_of(dtype))
 
-    def fake_copy(self, tensor: DeviceTensor) -> torch.Tensor:
+    def make_fake_copy(self, tensor: DeviceTensor) -> torch.Tensor:
         """Return what `clone` makes of `tensor`, without values."""
         copied: torch.Tensor = result_shape(self.fake_mode, aten.clone.default, (tensor,), {})
         return copied
@@ -189,10 +189,10 @@ class Recorder(OperatorMode):
 
     def _dispatch(self, func: Any, args: Any, kwargs: Dict[str, Any]) -> Any:
         special = device_operator(func)
-        placed_args, placed_kwargs = mapped(self._placed, (args, kwargs))
+        placed_args, placed_kwargs = map_leaves(self._find_placed, (args, kwargs))
         if special is not None and special.record is not None:
             return special.record(self, *placed_args, **placed_kwargs)
-        asked = list(leaves((placed_args, placed_kwargs)))
+        asked = list(list_leaves((placed_args, placed_kwargs)))
         if not any(isinstance(leaf, DeviceTensor) or _is_ipu(leaf) for leaf in asked):
             return func(*args, **kwargs)
         name = operator_name(func)
@@ -201,7 +201,7 @@ class Recorder(OperatorMode):
         if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
             with self.casts.in_place_of_autocast():
                 return self._dispatch(func, args, kwargs)
-        args, kwargs = mapped(lambda leaf: self._admit(name, leaf), (placed_args, placed_kwargs))
+        args, kwargs = map_leaves(lambda leaf: self._admit(name, leaf), (placed_args, placed_kwargs))
         for keyword in ("device", "pin_memory"):
             kwargs.pop(keyword, None)
         if special is not None:
@@ -215,7 +215,7 @@ class Recorder(OperatorMode):
             self._note_asked_types(asked, result.node)
         return result
 
-    def _placed(self, leaf: Any) -> Any:
+    def _find_placed(self, leaf: Any) -> Any:
         """Return the device tensor that stands for a host tensor, or what it is."""
         return self._host_state.get(id(leaf), leaf) if isinstance(leaf, torch.Tensor) else leaf
 
@@ -232,7 +232,7 @@ class Recorder(OperatorMode):
             return leaf
         if isinstance(leaf, torch.Tensor):
             if leaf.dim() == 0 or name in _TRANSFERS or name in _INDEXING:
-                return self.constant(leaf)
+                return self.add_constant(leaf)
             raise errors.host_tensor_error(leaf)
         if isinstance(leaf, torch.dtype):
             if not is_device_dtype(leaf):
@@ -271,7 +271,7 @@ class Recorder(OperatorMode):
         except CaptureError:
             raise
         except Exception as error:
-            promoted = self.casts.promoted(func, args, kwargs)
+            promoted = self.casts.promote(func, args, kwargs)
             if promoted is None:
                 raise explain_failure(func, args, kwargs, errors.no_shape_rule_error(func, error)) from None
             return self._emit(func, *promoted)
@@ -288,7 +288,7 @@ class Recorder(OperatorMode):
         if unchanged is not None and not writes and device_operator(func) is None:
             return unchanged  # torch itself has nothing to do, as in a cast to the type that a tensor has
         self.sync_grad_mode()
-        node_args, node_kwargs = mapped(self._node_of, (args, kwargs))
+        node_args, node_kwargs = map_leaves(self._node_of, (args, kwargs))
         tracked = torch.is_grad_enabled() and any(self.facts.tracks_gradient(tensor) for tensor in tensors)
         node = self.graph.call_function(func, tuple(node_args), node_kwargs)
         self.facts.note_writes(self.bodies.own_writes(writes), node, tracked=tracked)
@@ -362,7 +362,7 @@ class Recorder(OperatorMode):
         return tensor
 
 
-def _identifier(name: str) -> str:
+def _make_identifier(name: str) -> str:
     return "".join(character if character.isalnum() else "_" for character in name)
 
 

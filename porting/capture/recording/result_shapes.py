@@ -9,7 +9,7 @@ from typing import Any, Callable, Dict, Iterator, Tuple
 import torch
 from torch.utils._pytree import tree_map
 
-from ..arguments import mapped
+from ..arguments import map_leaves
 from ..device_operators import device_operator
 from ..device_tensor import DeviceTensor
 from ..operator_schema import READS_VALUES, operator_name
@@ -27,7 +27,7 @@ def result_shape(fake_mode: ShapeMode, func: Any, args: Tuple[Any, ...], kwargs:
         if special is None and operator_name(func) in READS_VALUES:
             result = _run_on(torch.ones, func, args, kwargs)
             return tree_map(lambda leaf: fake_mode.from_tensor(leaf, static_shapes=True), result)
-        fake_args, fake_kwargs = mapped(_fake_of, (args, kwargs))
+        fake_args, fake_kwargs = map_leaves(_fake_of, (args, kwargs))
         result = fake_mode.result_of(func, fake_args, fake_kwargs)
         if result is not UNKNOWN:
             return result

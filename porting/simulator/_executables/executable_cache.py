@@ -68,7 +68,7 @@ def compilation_lock(model: nn.Module, options: Options) -> Iterator[bool]:
         return
     _require_writable(folder)
     path = folder / f"{hashlib.md5(repr(model).encode()).hexdigest()}.lock"
-    with _locked(path) as file:
+    with _lock_file(path) as file:
         file.write("0")
         file.flush()
         position = file.tell()
@@ -83,7 +83,7 @@ def compilation_lock(model: nn.Module, options: Options) -> Iterator[bool]:
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[Any]:
+def _lock_file(path: Path) -> Iterator[Any]:
     """Open the file for appending, alone; a file that the last process of an earlier round removed is not used."""
     import fcntl  # not on Windows, where nothing is distributed
 
