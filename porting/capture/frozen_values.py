@@ -1,4 +1,4 @@
-"""What two captures of one `forward` disagree about: values that Python decides, and that the graph would freeze."""
+"""Finds values that a graph would freeze: two captures of one `forward` disagree about what Python decides."""
 
 from __future__ import annotations
 

@@ -16,7 +16,6 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from ..diagnostics import ExecutableError, Finding
-from .custom_gradients import run_custom_gradient
 from .plain_values import (
     UndescribableError,
     dtype_name,
@@ -26,7 +25,7 @@ from .plain_values import (
     value_to_data,
 )
 from .step_graph import StepGraph, TensorInfo
-from .subgraphs import Body, run_cond, run_for_loop
+from .subgraphs import Body, run_cond, run_custom_gradient, run_for_loop
 
 __all__ = ["STEP_FUNCTIONS", "Functions", "graph_from_data", "graph_to_data", "nodes_from_data", "nodes_to_data"]
 

@@ -1,4 +1,4 @@
-"""What the values of a captured graph depend on, directly and through memory that operators write to."""
+"""Follows what the values of a captured graph depend on, directly and through memory that operators write to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What layers make of tensors without values: convolutions, normalizations, pools, attention and products.
+"""Shape rules of layers: convolutions, normalizations, pools, attention and products.
 
 B = samples, C = channels, F = features, S = spatial dimensions.
 """

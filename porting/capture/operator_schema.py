@@ -1,4 +1,4 @@
-"""What an ATen operator's schema says: which arguments it writes to, which results are arguments, what to rename."""
+"""Reads schemas of ATen operators: which arguments one writes to, which results are arguments, what to rename."""
 
 from __future__ import annotations
 

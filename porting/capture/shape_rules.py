@@ -1,4 +1,4 @@
-"""What usual operators make of tensors without values: shapes and types of results, by arithmetic on Python numbers.
+"""Shape rules of usual operators: shapes and types of their results, by arithmetic on Python numbers.
 
 torch's own rules for tensors without values cost about a millisecond for each operator, and load its compiler. These
 cover contiguous tensors of one floating-point type, and answer `UNKNOWN` for all else and for all that is wrong.

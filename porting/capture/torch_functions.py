@@ -1,4 +1,4 @@
-"""What Python code may do with device tensors during capture: devices, factories, and reads that cannot work."""
+"""Torch's functions on device tensors during capture: devices, factories, and reads that cannot work."""
 
 from __future__ import annotations
 

@@ -12,10 +12,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from ..capture import StepGraph
-from ..capture.custom_gradients import run_custom_gradient
 from ..capture.device_operators import device_operator
 from ..capture.graph_flow import is_random, output_nodes
-from ..capture.subgraphs import Body, bodies_of, run_cond, run_for_loop
+from ..capture.subgraphs import Body, bodies_of, run_cond, run_custom_gradient, run_for_loop
 from .attention_gradient import ATTENTION_GRADIENT
 from .batched_turns import only_mapped_operators
 from .call_guards import undisturbed

@@ -1,4 +1,4 @@
-"""What could not be compiled, and why: remembered, so that no process waits for the same fault again."""
+"""Remembers what could not be compiled, and why, so that no process waits for the same fault again."""
 
 from __future__ import annotations
 

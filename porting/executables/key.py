@@ -1,4 +1,4 @@
-"""What an executable depends on, written down as plain values that are the same in every process.
+"""Makes the key of an executable: all that it depends on, as plain values that are the same in every process.
 
 Sections of the components: `graph` (operators with all arguments, bodies of loops, results), `tensors` (what enters and
 leaves it), `constants` (their values, hashed), `plan`, `optimizer` (its structure; numbers such as the learning rate

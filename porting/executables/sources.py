@@ -1,4 +1,4 @@
-"""What a user may have changed since the last run: the text of the program's files, its arguments, its environment."""
+"""Records what a user may change until the next run: the program's files, its arguments, its environment."""
 
 from __future__ import annotations
 

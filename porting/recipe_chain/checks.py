@@ -1,4 +1,4 @@
-"""What the steps of a recipe are checked for, as a table that `checks.py` of the recipe holds."""
+"""Checks of the steps of a recipe, which `checks.py` of the recipe lists as a table."""
 
 from __future__ import annotations
 

@@ -12,9 +12,8 @@ import torch
 from torch.autograd.function import FunctionCtx, _SingleLevelFunction
 
 from ...diagnostics import CaptureError, Finding, Severity, caller_place
-from ..custom_gradients import run_custom_gradient
 from ..device_tensor import DeviceTensor
-from ..subgraphs import Body
+from ..subgraphs import Body, run_custom_gradient
 from .recorder import Recorder
 
 __all__ = ["custom_function_error", "record_with_backward"]

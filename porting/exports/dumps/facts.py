@@ -1,4 +1,4 @@
-"""What there is to say of each operator of a step: results, bytes, operations, place; and of the step as a whole."""
+"""Gathers the facts of each operator of a step: results, bytes, operations, place; and of the step as a whole."""
 
 from __future__ import annotations
 

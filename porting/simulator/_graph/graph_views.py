@@ -1,4 +1,4 @@
-"""What an executor tells of its compiled graph: names of tensors, anchored tensors, the graph as text."""
+"""Shows the compiled graph of an executor: names of tensors, anchored tensors, the graph as text."""
 
 from __future__ import annotations
 
