@@ -16,6 +16,7 @@ from ..diagnostics import Place
 
 __all__ = ["UndescribableError", "dtype_name", "dtype_named", "place_from_data", "value_from_data", "value_to_data"]
 
+_PLAIN = frozenset([type(None), bool, int, str])
 _FLAGS: Mapping[str, Any] = MappingProxyType(
     {
         str(flag): flag
@@ -55,12 +56,14 @@ def value_to_data(
     >>> value_to_data([torch.float16, 1.5, None])
     {'list': [{'dtype': 'float16'}, 1.5, None]}
     """
+    if type(value) in _PLAIN or (type(value) is float and math.isfinite(value)):
+        return value
+    if isinstance(value, torch.fx.Node):
+        return describe_other(value)
 
     def describe(item: Any) -> Any:
         return value_to_data(item, describe_other, tells_sequences_apart=tells_sequences_apart)
 
-    if type(value) in (type(None), bool, int, str):
-        return value
     if isinstance(value, (list, tuple)):
         items = list(map(describe, value))
         return {"tuple" if isinstance(value, tuple) else "list": items} if tells_sequences_apart else items

@@ -1,14 +1,14 @@
 """Explains how one captured graph differs from another: operators, their arguments, layers and their sizes.
 
-Operators of two graphs are paired by their names and the shapes of the parameters that they use. Sizes that follow from
-those of inputs and parameters, such as the ones of a `view`, are no changes of their own.
+Operators of two graphs are paired by their names and layers. Sizes that follow from those of inputs and parameters,
+such as the ones of a `view`, are no changes of their own.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from difflib import SequenceMatcher
-from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 from .changes import Change, list_names, plain_text, words_of
 
@@ -43,61 +43,45 @@ class _Operator(NamedTuple):
         return name.rstrip("_") or name
 
 
-class _Pairing:
+class _Pairing(NamedTuple):
     """Which operators of two graphs belong together, which replace others, and which have no counterpart."""
 
-    def __init__(self, old: Sequence[_Operator], new: Sequence[_Operator]) -> None:
-        self.pairs: List[Tuple[_Operator, _Operator]] = []
-        self.replaced: List[Tuple[_Operator, _Operator]] = []
-        self.removed: List[_Operator] = []
-        self.added: List[_Operator] = []
-        self._pair_tokens(
-            old, new, lambda item: (item.name, tuple(shape for _name, shape in item.parameters)), self._pair_names
-        )
+    pairs: List[Tuple[_Operator, _Operator]]
+    replaced: List[Tuple[_Operator, _Operator]]
+    removed: List[_Operator]
+    added: List[_Operator]
 
-    def _pair_names(self, old: Sequence[_Operator], new: Sequence[_Operator]) -> None:
-        """Pair operators that use parameters of other shapes by their names alone."""
-        self._pair_tokens(old, new, lambda item: item.name, self._give_up)
 
-    def _give_up(self, old: Sequence[_Operator], new: Sequence[_Operator]) -> None:
-        if len(old) == len(new):
-            self.replaced += zip(old, new)
+def _pair_operators(old: Sequence[_Operator], new: Sequence[_Operator]) -> _Pairing:
+    """Pair operators of one name and layer in their order, and those between them where there are as many."""
+    found = _Pairing([], [], [], [])
+    left, right = ([(item.name, item.module) for item in operators] for operators in (old, new))
+    # most changes are few: what two graphs begin and end with costs next to nothing
+    most = min(len(left), len(right))
+    first = next((index for index in range(most) if left[index] != right[index]), most)
+    last = next((index for index in range(most - first) if left[-1 - index] != right[-1 - index]), most - first)
+    middle = left[first : len(left) - last], right[first : len(right) - last]
+    codes = [("replace", 0, len(middle[0]), 0, len(middle[1]))]
+    if len(middle[0]) * len(middle[1]) <= _MAX_COMPARED:
+        codes = list(SequenceMatcher(None, *middle, autojunk=False).get_opcodes())
+    found.pairs.extend(zip(old[:first], new[:first]))
+    for _tag, a, b, c, d in codes:
+        before, after = old[first + a : first + b], new[first + c : first + d]
+        if len(before) == len(after):
+            for pair in zip(before, after):
+                (found.pairs if pair[0].name == pair[1].name else found.replaced).append(pair)
         else:
-            self.removed += old
-            self.added += new
-
-    def _pair_tokens(
-        self,
-        old: Sequence[_Operator],
-        new: Sequence[_Operator],
-        token_of: Callable[[_Operator], Any],
-        pair_others: Callable[[Sequence[_Operator], Sequence[_Operator]], None],
-    ) -> None:
-        """Pair operators with equal tokens in their order; the blocks between them go to `pair_others`."""
-        left, right = list(map(token_of, old)), list(map(token_of, new))
-        # most changes are few: what two graphs begin and end with costs next to nothing
-        most = min(len(left), len(right))
-        first = next((index for index in range(most) if left[index] != right[index]), most)
-        last = next((index for index in range(most - first) if left[-1 - index] != right[-1 - index]), most - first)
-        self.pairs += zip(old[:first], new[:first])
-        middle = left[first : len(left) - last], right[first : len(right) - last]
-        codes = [("replace", 0, len(middle[0]), 0, len(middle[1]))]
-        if len(middle[0]) * len(middle[1]) <= _MAX_COMPARED:
-            codes = list(SequenceMatcher(None, *middle, autojunk=False).get_opcodes())
-        for tag, a, b, c, d in codes:
-            blocks = old[first + a : first + b], new[first + c : first + d]
-            if tag == "equal":
-                self.pairs += zip(*blocks)
-            elif any(blocks):
-                pair_others(*blocks)
-        self.pairs += zip(old[len(old) - last :], new[len(new) - last :])
+            found.removed.extend(before)
+            found.added.extend(after)
+    found.pairs.extend(zip(old[len(old) - last :], new[len(new) - last :]))
+    return found
 
 
 def compare_graphs(old: Mapping[str, Any], new: Mapping[str, Any]) -> List[Change]:
     """List how the graph and the layers of the components `new` differ from those of `old`."""
     if old["graph"] == new["graph"] and old["tensors"]["parameters"] == new["tensors"]["parameters"]:
         return []
-    pairing = _Pairing(_list_operators(old), _list_operators(new))
+    pairing = _pair_operators(_list_operators(old), _list_operators(new))
     sizes = list(_list_size_changes(pairing.pairs))
     found = _compare_arguments(old, new, pairing.pairs, {pair for _name, pair, _operator in sizes})
     replaced: Dict[Tuple[str, str], List[_Operator]] = {}
