@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any, Callable, Dict, List
 
@@ -59,6 +60,13 @@ def components(**changes: Any) -> Dict[str, Any]:
 def make_key() -> Callable[..., ExecutableKey]:
     """Give a function that makes keys; its arguments replace sections."""
     return lambda **changes: ExecutableKey(components(**changes))
+
+
+@pytest.fixture(name="components")
+def written_components(make_key: Callable[..., ExecutableKey]) -> Dict[str, Any]:
+    """Give the components of a key as they are in a file."""
+    written: Dict[str, Any] = json.loads(json.dumps(make_key().components))
+    return written
 
 
 @pytest.fixture

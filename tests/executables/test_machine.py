@@ -13,7 +13,8 @@ from porting.executables import machine
 
 def test_the_version_of_torch_is_the_one_that_torch_says():
     program = (
-        "import sys; from porting.executables import machine as m; print(m.versions()['torch'], 'torch' in sys.modules)"
+        "import sys; from porting.executables import machine;"
+        "print(machine.list_versions()['torch'], 'torch' in sys.modules)"
     )
 
     printed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
