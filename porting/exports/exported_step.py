@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-import math
 import platform
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -14,7 +13,7 @@ import torch
 
 from ..capture import StepGraph
 from ..capture.graph_data import STEP_FUNCTIONS, Functions, graph_from_data, graph_to_data
-from ..capture.plain_values import dtype_name, dtype_named
+from ..capture.plain_values import UndescribableError, value_from_data, value_to_data
 from ..diagnostics import ExecutableError
 from ..engines.call_plan import CallPlan
 from ..engines.executable import BuildRequest
@@ -233,29 +232,23 @@ def _replica_groups(data: Mapping[str, Any]) -> ReplicaGroups:
 
 def _settings_to_data(settings: Any) -> Dict[str, Any]:
     names = [item.name for item in dataclasses.fields(settings) if item.name != "params"]
-    return {name: _number_to_data(getattr(settings, name)) for name in names}
+    return {name: value_to_data(getattr(settings, name), _kind_to_data) for name in names}
 
 
-def _number_to_data(value: Any) -> Any:
+def _kind_to_data(value: Any) -> Any:
     if isinstance(value, enum.Enum):
         return {"kind": value.name}
-    if isinstance(value, torch.dtype):
-        return {"dtype": dtype_name(value)}
-    if isinstance(value, float) and not math.isfinite(value):
-        return {"float": str(value)}
-    return value
+    raise UndescribableError(value)
 
 
 def _settings_from_data(data: Mapping[str, Any]) -> GroupSettings:
-    return GroupSettings(**{name: _number_from_data(value) for name, value in data.items()})
+    values = {name: value_from_data(value, _kind_from_data) for name, value in data.items()}
+    if not all(isinstance(value, (bool, int, float, torch.dtype, enum.Enum)) for value in values.values()):
+        raise TypeError("a setting is no number")
+    return GroupSettings(**values)
 
 
-def _number_from_data(value: Any) -> Any:
-    if not isinstance(value, dict):
-        if not isinstance(value, (bool, int, float)):
-            raise TypeError("a setting is no number")
-        return value
-    ((kind, content),) = value.items()
-    if kind == "kind":
-        return _OptimizerType[content]
-    return dtype_named(content) if kind == "dtype" else float(content)
+def _kind_from_data(kind: str, content: Any) -> Any:
+    if kind != "kind":
+        raise KeyError(kind)
+    return _OptimizerType[content]
