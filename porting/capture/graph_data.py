@@ -112,6 +112,7 @@ def graph_from_data(
         **infos,
     )
     _require(len(step.entering) == len(step.placeholders), "the placeholders are not those that are described")
+    # both are believed later: the shapes by programs, the nodes by replay
     for info, node in zip(step.entering, step.placeholders):
         _require(tuple(node.meta["val"].shape) == info.shape, f"{info.name} has two shapes")
     return step
@@ -186,6 +187,7 @@ class _Writer:
         )
 
     def _describe_tensor(self, value: torch.Tensor) -> List[Any]:
+        # views are known by the memory that they share, and sizes of memory are all that is kept of it
         storage = value.untyped_storage()
         number = self._numbers.setdefault(storage._cdata, len(self.memories))
         if number == len(self.memories):
@@ -233,6 +235,7 @@ class _Reader:
             # fx gives a name that is taken, or that Python reserves, another form
             _require(node.name == described["name"], f"{described['name']!r} is no name of a node")
             known[node.name] = node
+        # replay takes the last node's arguments for the results without looking
         ends = [node for node in graph.nodes if node.op == "output"]
         _require(len(ends) == 1 and ends[0] is next(iter(reversed(graph.nodes))), "the graph has no end")
         _require(isinstance(ends[0].args[0], (list, tuple)), "the graph returns no list")

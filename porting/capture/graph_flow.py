@@ -115,6 +115,7 @@ class ValueFlow:
         if not is_plain or is_random(node) or not all(map(self.is_constant, used)):
             for item in (node, *written):
                 _add(item, self._varying, self._varying_memory)
+        # `detach` ends a gradient path without a region of its own
         is_detached = isinstance(node.target, torch._ops.OpOverload) and operator_name(node.target) == "detach"
         if self._is_grad_enabled and not is_detached and any(map(self.has_gradient, used)):
             self._tracked.add(node)

@@ -98,6 +98,7 @@ class _Writer:
 
     def describe_operators(self, graph: torch.fx.Graph, *, is_body: bool = False) -> Tuple[List[Any], Any]:
         """Return the operators of a graph, and its results."""
+        # names of nodes depend on what else was captured in the process
         numbers = {node: number for number, node in enumerate(graph.nodes)}
         operators, results = [], None
         for node in graph.nodes:
@@ -127,6 +128,7 @@ class _Writer:
         found = _schemas.get(target)
         if found is None:
             found = _schemas[target] = _read_schema(target)
+        # the same name may compute something else when the user's library is built again
         if target.namespace not in _KNOWN_LIBRARIES and device_operator(target) is None:
             self.has_foreign = True
         self.defaults[found[0]] = found[2]

@@ -101,6 +101,7 @@ class ShapeMode(FakeTensorMode):
             plain = _plain_of(value)
             faces[id(plain)] = value
             return plain
+        # a tensor with values may be looked at, and one of another mode has its own rules
         if isinstance(value, torch.Tensor):
             raise _ForeignTensor
         if isinstance(value, (list, tuple)) and any(isinstance(item, torch.Tensor) for item in value):

@@ -117,6 +117,7 @@ class DeviceFunctions(TorchFunctionMode):
 
     def _loss(self, func: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
         """Compute a loss whose result counts as one, whatever it is computed from."""
+        # torch computes these from several operators: only the last of them is the loss
         nodes = self.recorder.graph.nodes
         last = next(iter(reversed(nodes)), None)
         result = func(*args, **kwargs)
@@ -129,12 +130,14 @@ class DeviceFunctions(TorchFunctionMode):
         """Run a factory: on the device when it is named there or nowhere."""
         if "device" in kwargs and not is_device(kwargs["device"]):
             return func(*args, **kwargs)
+        # the device is that of `out`
         if kwargs.get("out") is not None:
             return func(*args, **kwargs)
         if "device" not in kwargs:
             note_forced_factory(self.recorder, func.__name__)
         if func in _FROM_DATA:
             return constant_from_data(self.recorder, func, args, kwargs)
+        # a factory that follows a host tensor follows its shape, and makes the result on the device
         if func.__name__.endswith("_like"):
             args = tuple(_on_device(value) for value in args)
         return func(*args, **{**kwargs, "device": IPU})

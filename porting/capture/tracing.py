@@ -126,9 +126,11 @@ def _capture(recorder: Recorder, forward: _Forward, mode: str, around: Callable[
     model, args, kwargs, loss = forward
     _refuse_hidden_inputs(args, kwargs)
     materialise_lazy_modules(model, args[:-1] if loss is not None else args, kwargs)
+    # after the lazy layers have made theirs: what enters the graph is fixed from here on
     state = host_tensors(model)
     if mode == "training":
         refuse_gradient_hooks([host for host in state if host.kind == "parameter"], recorder.reports.refuse)
+    # parameters and buffers come first among the arguments of the graph, inputs after them
     placed = _place_state(recorder, state)
     tensors = flatten_tensors((args, kwargs))
     inputs = [_place_input(recorder, *named) for named in zip(_input_names(model, args, kwargs), tensors)]
@@ -144,6 +146,7 @@ def _capture(recorder: Recorder, forward: _Forward, mode: str, around: Callable[
         output, loss_tensor = _run(model, device_args, device_kwargs, loss)
         _refuse_hidden_outputs(output)
     recorder.bodies.refuse_open()
+    # two names for one memory are one tensor on the host and two on the device: only a write tells them apart
     refuse_shared_memory(
         state,
         lambda host: _is_written(recorder, host, placed) or (mode == "training" and host.tensor.requires_grad),
@@ -244,10 +247,12 @@ def _record_operators(recorder: Recorder, model: nn.Module) -> Iterator[None]:
         module_hooks.register_module_forward_hook(leave),
     ]
     try:
+        # scripted modules call their operators one by one without optimizations, so that each is seen
         with torch_patched(recorder), optimized_execution(False), enable_python_dispatcher():
             with recorder, DeviceFunctions(recorder):
                 yield
     finally:
+        # device tensors that `forward` has stored somewhere say from now on that they are of no use
         recorder.is_active = False
         for handle in handles:
             handle.remove()
@@ -273,6 +278,7 @@ def _finish(
     returned = [leaf for leaf in leaves if isinstance(leaf, DeviceTensor)]
     loss_node, gradient, num_losses = _find_loss(recorder, mode, loss_tensor)
     results = [tensor.node for tensor in returned] + ([loss_node] if loss_node is not None else [])
+    # the loss comes last, whether `forward` returned it or not
     recorder.graph.output(tuple(results))
     write_copies_of_constants(recorder, state, placed)
     infos = {host.name: _host_info(host) for host in state}

@@ -178,6 +178,7 @@ def _group_names(pairs: List[Tuple[Any, Any]], index: int) -> Dict[Tuple[str, st
 def _compare_optimizers(old: Components, new: Components) -> Iterator[Change]:
     before, after = old["optimizer"], new["optimizer"]
     yield from _compare_plain("optimizer", "parameter groups", len(before), len(after), words=("param_groups",))
+    # the settings of two kinds of optimizers have nothing to do with each other: the kind is all that is told
     families = Counter((a["family"], b["family"]) for a, b in zip(before, after) if a["family"] != b["family"])
     for left, right in families:
         yield Change("optimizer", "optimizer", left, right, words=("optimizer", right.lower()))

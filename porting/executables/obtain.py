@@ -96,6 +96,7 @@ def obtain_executable(
     Raises OptionError P004 for an unknown engine, and KeyboardInterrupt; everything else ends in replay.
     """
     require_engine(engine)
+    # a step that computes again does so to need less memory; all others are quicker if they keep it
     (give_back_what_is_freed if recomputes(graph) else keep_freed_memory)()
     return _Search(
         graph=graph,
@@ -185,7 +186,8 @@ class _Search:
         with entry:
             try:
                 variant = Variant.from_dict(entry.manifest.content["choice"])
-                tuning = _read_tuning(entry)
+                measured = entry.manifest.content.get("tuning")
+                tuning = None if measured is None else TuningReport.from_dict(measured)
                 if not is_final and self._has_more_time(tuning):
                     self.replaces = True
                     return None
@@ -263,6 +265,7 @@ class _Search:
             self._add_seconds("compile", began)
             variant = tuned.report.chosen
             _logger.info("engine: %s", tuned.report.summary)
+            # what stood in the way of the other candidates may be gone tomorrow
             if not tuned.report.notes:
                 self._keep(store, key, variant, tuned.folder, tuned.report)
             folder.leave_to(tuned.executable)
@@ -385,11 +388,6 @@ def _ignore_progress(_seconds: float) -> None:
 def _list_compiling_engines() -> List[str]:
     """Return the engines whose executables a store can hold; others of other packages are not imported to find out."""
     return [name for name in engine_names() if name != "replay"]
-
-
-def _read_tuning(entry: Entry) -> Optional[TuningReport]:
-    values = entry.manifest.content.get("tuning")
-    return None if values is None else TuningReport.from_dict(values)
 
 
 def _describe_damage(entry: Entry, error: Exception) -> Finding:

@@ -113,6 +113,7 @@ def _list_arguments(old: Sequence[str], new: Sequence[str]) -> Iterator[_Setting
     for tag, _a, _b, first, last in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
         for index in range(first, last) if tag in ("replace", "insert") else ():
             word, option = new[index], new[index - 1] if index and new[index - 1].startswith("-") else ""
+            # an option without `=` is told together with its value
             is_followed = index + 1 < last and not new[index + 1].startswith("-")
             if not (word.startswith("-") and "=" not in word and is_followed):
                 shown = word if word.startswith("-") else f"{option} {word}".strip()

@@ -50,6 +50,7 @@ def write_step_file(path: Path, header: Mapping[str, Any], tensors: Mapping[str,
         for part in (text, *map(_bytes_of, dense)):
             file.write(part)
             digest.update(part)
+        # the checksum is known once everything is written; until then the head holds zeros, which fit no content
         file.seek(0)
         file.write(_HEAD.pack(MAGIC, VERSION, digest.digest(), len(text)))
 

@@ -101,6 +101,7 @@ class Bodies:
         nodes = []
         for tensor in outputs:
             node, memory = self.local_node(tensor), _identify_memory(tensor.fake)
+            # what a body returns may be its argument next time, and must not be the memory of another one then
             if memory in returned or memory in frame.captured_memory or not tensor.fake.is_contiguous():
                 copy = self._recorder.call(aten.clone.default, tensor, memory_format=torch.contiguous_format)
                 node = copy.node
@@ -188,6 +189,7 @@ class Bodies:
     def _capture(
         self, frame: _Frame, node: torch.fx.Node, outer: torch.fx.Node, *, is_innermost: bool
     ) -> torch.fx.Node:
+        # captured values become arguments, which come before the operators that were recorded already
         first = self._recorder.first_operator if is_innermost else self._first_operator_of(frame)
         name = f"captured_{len(frame.captured)}"
         if first is None:
@@ -207,6 +209,7 @@ class Bodies:
         """Let a branch that writes to tensors around it work on copies of them."""
         first = self._recorder.first_operator
         assert first is not None or not frame.written_memory
+        # the branch that is not taken must leave no trace, so the one that is taken changes a copy
         for memory in frame.written_memory:
             if len(frame.captured_memory[memory]) > 1:
                 raise _aliased_write_error(frame)

@@ -41,6 +41,7 @@ def record_with_backward(recorder: Recorder, cls: Any, args: Tuple[Any, ...], kw
     Raises CaptureError C005 for one that has no static form.
     """
     context = _Context()
+    # the user's code may ask which inputs need a gradient, to save less
     tracked = [isinstance(arg, DeviceTensor) and recorder.facts.tracks_gradient(arg) for arg in args]
     context.needs_input_grad = tuple(tracked)
     with torch.no_grad():
@@ -127,6 +128,7 @@ def _record_backward(
     with torch.autocast("cpu", enabled=False), torch.autocast("cuda", enabled=False):
         returned = backward(context, *gradients)
     found = list(returned) if isinstance(returned, (tuple, list)) else [returned]
+    # in torch's own words, as eager PyTorch would say it
     if len(found) < len(args) or any(value is not None for value in found[len(args) :]):
         raise RuntimeError(
             f"function {cls.__name__}Backward returned an incorrect number of gradients "

@@ -85,6 +85,7 @@ class FloatCasts:
             return self._recorder.record_as_is(func, args, kwargs)
         cast_args, cast_kwargs, casts = self._cast(args, kwargs, dict(zip(map(id, tensors), targets)))
         result = self._recorder.record_as_is(func, cast_args, cast_kwargs)
+        # an in-place operator has worked on a cast copy: bring the result back to the tensor that was meant
         for written in device_tensors(written_arguments(func, args, kwargs)):
             if id(written) in casts:
                 self._recorder.call(aten.copy_.default, written, casts[id(written)])
@@ -98,6 +99,7 @@ class FloatCasts:
         tensors = device_tensors((args, kwargs))
         if len({tensor.dtype for tensor in tensors if _is_float(tensor)}) < 2:
             return None
+        # a tensor that is written to keeps its type
         written = [tensor.dtype for tensor in device_tensors(written_arguments(func, args, kwargs))]
         target = written[0] if written else torch.float32
         targets = {id(tensor): target if _is_float(tensor) else tensor.dtype for tensor in tensors}

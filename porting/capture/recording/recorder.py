@@ -79,9 +79,11 @@ class Recorder(OperatorMode):
         """Add a graph input called `name` with the shape of the host tensor `like` and the device's element type."""
         if not is_device_dtype(like.dtype) or like.layout != torch.strided or like.is_quantized:
             raise errors.unsupported_type_error(f"{kind} `{name}`", like)
+        # a constant may be met at any time, and placeholders come before all operators
         with self.graph.inserting_before(self.first_operator) if self.first_operator else nullcontext():
             node = self.graph.placeholder(_make_identifier(name))
         node.target = node.name  # the name of the argument, which must be as valid and unique as the node's
+        # weights keep the memory layout that the user chose; inputs arrive contiguous
         strides = like.stride() if kind != "input" else None
         fake = self.fake_mode.make_empty(like.shape, dtype=device_dtype(like.dtype), strides=strides)
         tensor = self._wrap(fake, node)
@@ -94,6 +96,7 @@ class Recorder(OperatorMode):
     def stand_for(self, host: torch.Tensor, device: DeviceTensor) -> None:
         """Use `device` wherever an operator gets the host tensor `host` (lists of weights keep host objects)."""
         self._host_state[id(host)] = device
+        # held, so that no other tensor gets the same `id` while the capture lasts
         self._hosts.append(host)
 
     def add_constant(self, value: torch.Tensor) -> DeviceTensor:
@@ -105,6 +108,7 @@ class Recorder(OperatorMode):
             raise errors.unsupported_type_error("a constant of the graph", value)
         if value.requires_grad:
             raise errors.differentiable_constant_error()
+        # a copy: what `forward` does to its tensor later must not reach the program
         host = value.detach().clone().to(device_dtype(value.dtype))
         with self.bodies.at_root():
             tensor = self.add_placeholder(f"constant_{len(self.constants)}", host, kind="constant")
@@ -196,18 +200,22 @@ class Recorder(OperatorMode):
         if not any(isinstance(leaf, DeviceTensor) or _is_ipu(leaf) for leaf in asked):
             return func(*args, **kwargs)
         name = operator_name(func)
+        # whatever Python would get to see here has no value yet
         if name in _HOST_READS:
             raise errors.host_read_error(f"`aten::{name}`")
         if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
             with self.casts.in_place_of_autocast():
                 return self._dispatch(func, args, kwargs)
         args, kwargs = map_leaves(lambda leaf: self._admit(name, leaf), (placed_args, placed_kwargs))
+        # shape rules run on the CPU, and the graph is for one device: a place has no meaning in it
         for keyword in ("device", "pin_memory"):
             kwargs.pop(keyword, None)
         if special is not None:
             return self._emit(func, *self.casts.without_lower(args, kwargs))
+        # the device has 32-bit integers; kernels of the CPU want indices of 64 bits and masks of bools
         args, kwargs = change_arguments(func, args, kwargs, index_arguments(func), self._widen)
         args, kwargs = change_arguments(func, args, kwargs, mask_arguments(func), self._as_masks)
+        # gradients are dense on the device, whatever an embedding asks for
         dense_args, dense_kwargs = change_arguments(func, args, kwargs, ("sparse", "sparse_grad"), lambda _asked: False)
         result = self.casts.record(func, dense_args, dense_kwargs)
         if isinstance(result, DeviceTensor):
@@ -230,6 +238,7 @@ class Recorder(OperatorMode):
             if leaf.recorder is not self:
                 raise errors.finished_capture_error(f"aten::{name}")
             return leaf
+        # numbers and index lists are part of the program; a larger tensor was probably forgotten on the host
         if isinstance(leaf, torch.Tensor):
             if leaf.dim() == 0 or name in _TRANSFERS or name in _INDEXING:
                 return self.add_constant(leaf)
@@ -260,6 +269,7 @@ class Recorder(OperatorMode):
     def record_as_is(self, func: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
         """Record `func` on arguments that have the types it is to get."""
         name = operator_name(func)
+        # autograd would refuse it when the graph is replayed, far away from the line that does it
         self.facts.refuse_writes_to_leaves(device_tensors(written_arguments(func, args, kwargs)))
         try:
             written = record_write(self, func, args, kwargs)
@@ -280,6 +290,7 @@ class Recorder(OperatorMode):
         tensors = device_tensors((args, kwargs))
         shapes = [tensor.fake.shape for tensor in tensors]
         result = result_shape(self.fake_mode, func, args, kwargs)
+        # a view that is turned in place would make other nodes wrong that were recorded with its former shape
         for tensor, shape in zip(tensors, shapes):
             if tensor.fake.shape != shape:
                 raise errors.metadata_error(func)
@@ -289,6 +300,7 @@ class Recorder(OperatorMode):
             return unchanged  # torch itself has nothing to do, as in a cast to the type that a tensor has
         self.sync_grad_mode()
         node_args, node_kwargs = map_leaves(self._node_of, (args, kwargs))
+        # as autograd decides it: what is computed without gradients leads none back
         tracked = torch.is_grad_enabled() and any(self.facts.tracks_gradient(tensor) for tensor in tensors)
         node = self.graph.call_function(func, tuple(node_args), node_kwargs)
         self.facts.note_writes(self.bodies.own_writes(writes), node, tracked=tracked)

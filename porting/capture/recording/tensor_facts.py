@@ -20,6 +20,7 @@ class TensorFacts:
         self._leaf_memory: Set[int] = set()
         self._writes: Dict[int, List[torch.fx.Node]] = {}
         self._parameter_nodes: Set[torch.fx.Node] = set()
+        # facts are found by `id`, which Python gives to another object once a tensor is gone
         self._alive: List[DeviceTensor] = []
 
     def add(self, tensor: DeviceTensor) -> None:

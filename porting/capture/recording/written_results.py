@@ -50,6 +50,7 @@ def _record_as_view(recorder: _Caller, view: Any, args: Tuple[Any, ...], kwargs:
     """Record the view of the same name, and let the handle that is turned stand for it from now on."""
     tensor: DeviceTensor = args[0]
     turned = recorder.call(view, *args, **kwargs)
+    # the handle is a tensor to torch's C++ as well, which looks at its own shape and strides
     with torch._C._DisableTorchDispatch(), torch.no_grad():
         aten.as_strided_.default(tensor, turned.shape, turned.stride(), turned.fake.storage_offset())
     tensor.fake, tensor.node = turned.fake, turned.node

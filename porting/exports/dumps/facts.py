@@ -111,6 +111,7 @@ def _describe_operators(nodes: Iterable[torch.fx.Node]) -> Iterator[OperatorFact
             filled.add(tensor_memory(node))
         if node.op != "call_function" or node.target is operator.getitem:
             continue
+        # an operator with several results has them in the nodes that unpack it
         results = [node] if isinstance(node.meta.get("val"), torch.Tensor) else _find_results(node)
         fresh = {tensor_memory(result): result.meta["val"] for result in results if tensor_memory(result) not in filled}
         filled.update(fresh)
