@@ -19,7 +19,6 @@ __all__ = ["ENGINES", "ENTRY_POINTS", "MODES", "engine_names", "load_engine", "r
 ENGINES: Mapping[str, str] = MappingProxyType(
     {
         "aot": "porting.engines.compiled_engine:AOT",
-        "inductor": "porting.engines.compiled_engine:INDUCTOR",
         "replay": "porting.engines.replay:build_replay",
     }
 )
@@ -35,7 +34,7 @@ ENTRY_POINTS = "porting.engines"
 def engine_names() -> List[str]:
     """Return the names of all engines, this package's and others'; none is imported.
 
-    >>> {"aot", "inductor", "replay"} <= set(engine_names())
+    >>> {"aot", "replay"} <= set(engine_names())
     True
     """
     return sorted({*ENGINES, *_foreign()})

@@ -56,19 +56,12 @@ class LoadedProgram:
     """A compiled program: takes its arguments, writes to some of them, and returns its results."""
 
     def __init__(
-        self,
-        run: Callable[[List[torch.Tensor]], List[torch.Tensor]],
-        arguments: Sequence[TensorSpec],
-        *,
-        device: str = "cpu",
+        self, run: Callable[[List[torch.Tensor]], List[torch.Tensor]], arguments: Sequence[TensorSpec]
     ) -> None:
-        """Wrap `run`, which believes that it gets what `arguments` describe, on `device`."""
+        """Wrap `run`, which believes that it gets what `arguments` describe, in the processor's memory."""
         self.arguments = tuple(arguments)
         self._run = run
-        self._device = device
-        self._expected: Tuple[Any, ...] = tuple(
-            (spec.shape, spec.stride, spec.dtype, device == "cpu") for spec in arguments
-        )
+        self._expected: Tuple[Any, ...] = tuple((spec.shape, spec.stride, spec.dtype, True) for spec in arguments)
 
     def __call__(self, tensors: Sequence[torch.Tensor]) -> List[torch.Tensor]:
         """Run the program; TypeError for other tensors than it was compiled for, IndexError for a bad index."""
@@ -89,7 +82,7 @@ class LoadedProgram:
             given = TensorSpec.of(tensor, name=spec.name)
             if given != spec:
                 return f"the program was compiled for {_words(spec)} as `{spec.name}` and got {_words(given)}"
-        return f"the program was compiled for tensors on the device `{self._device}`"
+        return "the program was compiled for tensors in the processor's memory"
 
 
 def _words(spec: TensorSpec) -> str:

@@ -31,7 +31,7 @@ from .matmul_kernels import use_faster_products
 from .program_file import read_program
 from .programs import Program
 
-__all__ = ["common_options", "compile_here", "example_arguments", "prepare_inductor", "try_out"]
+__all__ = ["compile_here", "example_arguments", "try_out"]
 
 _logger = logging.getLogger("porting")
 
@@ -46,19 +46,12 @@ static inline void __check_inputs_outputs(AtenTensorHandle*, AtenTensorHandle*) 
 
 def compile_here(program_file: Path, folder: Path, *, settings: CompileSettings) -> None:
     """Compile a program in this process and put a library and what `load_program` must know into `folder`."""
-    if settings.device != "cpu":
-        raise ValueError("the engine `aot` compiles for the processor; use `inductor` for a GPU")
     program = read_program(program_file)
-    prepare_inductor(settings)
+    _prepare_inductor(settings)
     if not settings.is_deterministic:
         use_faster_products(program.module, example_arguments(program), num_threads=settings.num_threads)
     build = Path("build").resolve()
-    options = {
-        **common_options(program, settings),
-        "aot_inductor.compile_wrapper_opt_level": "O0" if program.num_operators >= _MANY_OPERATORS else "O1",
-        "aot_inductor.output_path": str(build / LIBRARY),
-        **settings.inductor_options,
-    }
+    options = _inductor_options(program, settings, output=build / LIBRARY)
     library = torch._inductor.aot_compile(program.module, tuple(example_arguments(program)), options=options)
     shutil.copyfile(str(library), folder / LIBRARY)
     for operators in build.glob("*.wrapper.json"):
@@ -72,9 +65,10 @@ def compile_here(program_file: Path, folder: Path, *, settings: CompileSettings)
     try_out(load_program(folder), program)
 
 
-def common_options(program: Program, settings: CompileSettings) -> Dict[str, Any]:
-    """Return the options of Inductor that do not depend on the form of the result."""
+def _inductor_options(program: Program, settings: CompileSettings, *, output: Path) -> Dict[str, Any]:
     return {
+        "aot_inductor.compile_wrapper_opt_level": "O0" if program.num_operators >= _MANY_OPERATORS else "O1",
+        "aot_inductor.output_path": str(output),
         "aot_inductor.enable_frame_pointer": False,
         "aot_inductor.enable_line_tables": False,
         "aot_inductor.precompile_headers": False,
@@ -83,16 +77,15 @@ def common_options(program: Program, settings: CompileSettings) -> Dict[str, Any
         "cpp.vec_isa_ok": True,
         "emulate_precision_casts": program.has_halves,
         "fallback_random": True,  # the operators of eager PyTorch draw the numbers, in the graph's order
-        "layout_optimization": settings.chooses_layouts,
+        "layout_optimization": False,  # it would copy each weight of a convolution in each step
         "size_asserts": False,
     }
 
 
-def prepare_inductor(settings: CompileSettings) -> None:
+def _prepare_inductor(settings: CompileSettings) -> None:
     """Change Inductor, in this process, so that it compiles faster and its code does not end the process."""
     install_index_guards()
-    if settings.device == "cpu":
-        _leave_pools_to_torch()
+    _leave_pools_to_torch()
     torch.use_deterministic_algorithms(settings.is_deterministic)
     torch.set_num_threads(1)
     for owner, name, function in (
@@ -122,18 +115,18 @@ def _has_instructions(isa: Any, _code: str) -> bool:
     return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
-def try_out(run: Callable[[List[torch.Tensor]], Any], program: Program, *, device: str = "cpu") -> None:
+def try_out(run: Callable[[List[torch.Tensor]], Any], program: Program) -> None:
     """Run what was compiled once, on zeros, so that what ends or hangs a process does so to this one.
 
     Exceptions say nothing: there are steps that zeros do not suit.
     """
-    arguments = [argument.zero_() for argument in example_arguments(program, device=device)]
+    arguments = [argument.zero_() for argument in example_arguments(program)]
     try:
         run(arguments)
     except Exception as error:
         _logger.info("the program does not run on zeros: %s", error)
 
 
-def example_arguments(program: Program, *, device: str = "cpu") -> List[Any]:
+def example_arguments(program: Program) -> List[Any]:
     """Return tensors like those that the program takes, without values and, until they are touched, without memory."""
-    return [torch.empty_strided(spec.shape, spec.stride, dtype=spec.dtype, device=device) for spec in program.arguments]
+    return [torch.empty_strided(spec.shape, spec.stride, dtype=spec.dtype) for spec in program.arguments]

@@ -13,28 +13,21 @@ _LOG_TAIL = 8000
 
 @dataclass(frozen=True)
 class CompileSettings:
-    """What a program is compiled for, besides what it computes; all of it belongs to the key of an executable.
+    """What a program is compiled for, besides what it computes.
 
-    `num_threads` is how many threads a kernel uses. `device` is "cpu" or "cuda", the latter only for the engine
-    "inductor", with `cuda_graphs` or without. `is_deterministic` asks for the deterministic variants of operators, as
-    `torch.use_deterministic_algorithms` does. `chooses_layouts` lets the compiler reorder the tensors of convolutions
-    itself, which costs a copy of each weight in each step. `inductor_options` are further options of Inductor by their
-    names there; they win over all others.
+    `num_threads` is how many threads a kernel uses. `is_deterministic` asks for the deterministic variants of
+    operators, as `torch.use_deterministic_algorithms` does.
 
     >>> CompileSettings(num_threads=2).to_dict()["num_threads"]
     2
     """
 
     num_threads: int = 1
-    device: str = "cpu"
-    cuda_graphs: bool = True
     is_deterministic: bool = False
-    chooses_layouts: bool = False
-    inductor_options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def to_dict(self) -> Dict[str, Any]:
         """Return plain values, fit for JSON."""
-        return {**dataclasses.asdict(self), "inductor_options": dict(self.inductor_options)}
+        return dataclasses.asdict(self)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> CompileSettings:

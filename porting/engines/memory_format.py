@@ -21,7 +21,7 @@ from ..capture.operator_schema import operator_name
 from ..capture.shape_mode import in_order_of
 from .executable import Variant
 
-__all__ = ["LayoutError", "has_convolutions", "in_channels_last", "laid_out"]
+__all__ = ["LayoutError", "in_channels_last", "laid_out"]
 
 aten = torch.ops.aten
 
@@ -44,11 +44,6 @@ _CHANGE_MEMORY = frozenset("resize_ resize_as_ set_ as_strided_".split())
 
 class LayoutError(Exception):
     """The graph cannot run in another memory format; the text is the reason, in a few words."""
-
-
-def has_convolutions(graph: StepGraph) -> bool:
-    """Tell whether `graph` convolves over two or three dimensions."""
-    return any(_weight_of(node) is not None for node in graph.graph.nodes)
 
 
 def in_channels_last(graph: StepGraph) -> StepGraph:
