@@ -26,7 +26,6 @@ __all__ = [
     "argument_name",
     "plan_facts",
     "read_argument_name",
-    "replay_only",
 ]
 
 
@@ -72,19 +71,6 @@ def plan_facts(plan: CallPlan) -> Dict[str, Any]:
         "output_period": plan.output_period if plan.output_mode == "every_n" else 1,
         "input_groups": [groups.size, groups.strided] if groups is not None and is_grouped else [],
     }
-
-
-def replay_only(plan: CallPlan) -> str:
-    """Return why calls of `plan` need the replay engine, as a clause without a full stop; empty where they do not."""
-    if plan.exchange is not None:
-        return "gradients are exchanged between processes in the middle of a step"
-    if plan.adapts_loss_scaling:
-        return "automatic loss scaling looks at the gradients of each step"
-    if plan.rounds_at_random:
-        return "stochastic rounding needs the replay engine"
-    if plan.checks_floats:
-        return "floating-point checks look at the result of each operator"
-    return ""
 
 
 @dataclass(frozen=True)

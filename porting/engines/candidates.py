@@ -16,7 +16,7 @@ from .fused_updates import has_fused_arithmetic
 from .memory_format import LayoutError, in_channels_last
 from .updates import slot_names
 
-__all__ = ["PLAIN", "list_candidates", "replay_only_reason", "tuned_engines"]
+__all__ = ["PLAIN", "list_candidates", "tuned_engines"]
 
 PLAIN = Variant()
 """What everything is compared with: the step replayed as eager PyTorch would run it."""
@@ -34,15 +34,6 @@ _MANY_TRAINED = 60
 def tuned_engines() -> List[str]:
     """Return the compiling engines that tuning tries: this package's ahead-of-time one, and all of other packages."""
     return ["aot", *(name for name in engine_names() if name not in ENGINES)]
-
-
-def replay_only_reason(request: BuildRequest) -> str:
-    """Return why a step is replayed literally, whatever is asked for; nothing where there is a choice."""
-    if request.observer is not None:
-        return "an anchored tensor lies within the training step, where only replay looks"
-    if request.plan.exchange is not None:
-        return "gradients are exchanged between processes, which have to round alike"
-    return ""
 
 
 def list_candidates(graph: StepGraph, request: BuildRequest, *, engines: Sequence[str] = ()) -> List[Variant]:

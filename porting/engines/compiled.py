@@ -14,7 +14,7 @@ from ..capture import StepGraph
 from ..diagnostics import Finding
 from .bound_state import Arguments, BoundState, Mismatch
 from .call_guards import own_random_stream, undisturbed
-from .call_layout import CallLayout, plan_facts, replay_only
+from .call_layout import CallLayout, plan_facts
 from .call_plan import CallPlan, OutputCollector, Turn
 from .device_state import DeviceState
 from .executable import BuildRequest, Executable
@@ -23,6 +23,7 @@ from .programs import Runner
 from .synthetic_inputs import synthetic_inputs
 from .traced_updates import depends_on_count, group_numbers, step_numbers, update_structure
 from .updates import apply_update
+from .why_replay import why_plan_is_replayed
 
 __all__ = ["CompiledExecutable"]
 
@@ -127,7 +128,7 @@ class CompiledExecutable:
 
     def _take_plan(self, plan: CallPlan) -> None:
         self._numbers = self._plan = None
-        reason = replay_only(plan)
+        reason = why_plan_is_replayed(plan)
         if reason:
             raise Mismatch(reason)
         if plan_facts(plan) != self.layout.plan:

@@ -26,9 +26,9 @@ from .compile_settings import CompileLimits, CompileSettings
 from .compiled import CompiledExecutable
 from .executable import BuildRequest
 from .program_file import write_program
-from .programs import NotCompilable, Programs
 from .replay import build_replay
 from .step_program import build_programs
+from .why_replay import NotCompilable, why_not_aot
 
 __all__ = ["AOT", "AotEngine"]
 
@@ -70,7 +70,10 @@ class AotEngine:
         deadline = time.monotonic() + limits.seconds
         with _one_trace_at_a_time:
             programs = build_programs(graph, request)
-        _require_callable(programs)
+        reasons = (why_not_aot(program.module.graph) for program in programs.by_role.values())
+        reason = next(filter(None, reasons), "")
+        if reason:
+            raise NotCompilable(reason)
         settings = CompileSettings(
             num_threads=request.variant.num_threads or torch.get_num_threads(),
             is_deterministic=torch.are_deterministic_algorithms_enabled(),
@@ -92,17 +95,3 @@ class AotEngine:
 
 
 AOT = AotEngine()
-
-
-def _require_callable(programs: Programs) -> None:
-    """Raise NotCompilable for an operator that code compiled ahead of time cannot call."""
-    for program in programs.by_role.values():
-        for node in program.module.graph.nodes:
-            reason = _NOT_CALLABLE.get(getattr(getattr(node.target, "_schema", None), "name", ""))
-            if reason is not None:
-                raise NotCompilable(f"{reason}, which the engine `aot` cannot call")
-
-
-_NOT_CALLABLE = {
-    "aten::mkldnn_rnn_layer_backward": "a long LSTM is trained by a kernel of oneDNN for all its cells",
-}

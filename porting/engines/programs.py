@@ -9,19 +9,10 @@ import torch
 
 from .call_layout import CallLayout, TensorSpec
 
-__all__ = ["NotCompilable", "Program", "Programs", "Runner", "interpreted", "num_operators"]
+__all__ = ["Program", "Programs", "Runner", "interpreted", "num_operators"]
 
 # Runs a compiled program: it gets the tensors that `Program.arguments` describes and returns its results.
 Runner = Callable[[Sequence[torch.Tensor]], List[torch.Tensor]]
-
-
-class NotCompilable(Exception):  # noqa: N818 - a property of the step, of which `reason` tells the user
-    """The step needs the replay engine; `reason` says why, as a clause without a full stop."""
-
-    def __init__(self, reason: str) -> None:
-        """Keep the reason."""
-        super().__init__(reason)
-        self.reason = reason
 
 
 def num_operators(graph: torch.fx.Graph) -> int:

@@ -8,25 +8,17 @@ from typing import List, Optional, Tuple
 import torch
 
 from ..capture import StepGraph
-from .call_layout import CallLayout, TensorSpec, plan_facts, replay_only
+from .call_layout import CallLayout, TensorSpec, plan_facts
 from .call_plan import CallPlan, Turn
 from .executable import BuildRequest
 from .index_bounds import index_bounds
 from .program_writer import write_steps, write_turns, write_update
-from .programs import NotCompilable, Program, Programs, Runner, interpreted
-from .step_tracing import fake_tensors, require_traceable
+from .programs import Program, Programs
+from .step_tracing import fake_tensors
 from .traced_step import TracedStep
+from .why_replay import COMPUTES_NOTHING, NotCompilable, why_not_compiled
 
-__all__ = [
-    "CallLayout",
-    "NotCompilable",
-    "Program",
-    "Programs",
-    "Runner",
-    "TensorSpec",
-    "build_programs",
-    "interpreted",
-]
+__all__ = ["build_programs"]
 
 # Compilers take about 10 ms for an operator; what is larger is done in several runs.
 _MAX_OPERATORS = 4000
@@ -40,12 +32,9 @@ def build_programs(graph: StepGraph, request: BuildRequest) -> Programs:
     micro-batches and for the update. With the variant's `fused_update` there are no programs of the update, and those
     of a step return or add up the gradients. Raises NotCompilable with the reason.
     """
-    if request.observer is not None:
-        raise NotCompilable("anchors look at single training steps, which only the replay engine can show")
-    reason = replay_only(request.plan)
+    reason = why_not_compiled(graph, request)
     if reason:
         raise NotCompilable(reason)
-    require_traceable(graph)
     step = TracedStep(graph, request)
     with fake_tensors():
         step.trace()
@@ -113,7 +102,7 @@ def _programs(
 ) -> Programs:
     graph, plan = step.graph, step.plan
     if not any(program.num_operators for program in programs):
-        raise NotCompilable("the step computes nothing")
+        raise NotCompilable(COMPUTES_NOTHING)
     full = [
         TensorSpec.of(torch.empty(_of_call(info.shape, plan), dtype=info.dtype), name=name)
         for name, info in zip(step.input_names, graph.inputs)

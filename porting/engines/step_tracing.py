@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Callable, Iterator, List, Optional, Sequence, Set, Tuple
@@ -12,21 +11,17 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from ..capture import StepGraph
-from ..capture.custom_gradients import run_custom_gradient
-from ..capture.device_operators import device_operator
-from ..capture.graph_flow import is_random, output_nodes
-from ..capture.subgraphs import Body, bodies_of, run_cond, run_for_loop
+from ..capture.graph_flow import output_nodes
+from ..capture.subgraphs import Body, bodies_of, run_cond
 from .attention_gradient import ATTENTION_GRADIENT
 from .batched_turns import only_mapped_operators
 from .call_guards import undisturbed
 from .fast_gelu import FAST_GELU
 from .graph_function import GraphFunction
-from .programs import NotCompilable
 from .random_order import declare_random_order
-from .recomputation import run_segment
-from .strided_group_norm import strided_group_norm
+from .why_replay import CHANGES_SHAPE, MAKES_VALUES_ON_HOST, NotCompilable
 
-__all__ = ["TracedRun", "fake_tensors", "require_traceable", "trace", "trace_run", "without_branches"]
+__all__ = ["TracedRun", "fake_tensors", "trace", "trace_run", "without_branches"]
 
 aten = torch.ops.aten
 
@@ -47,66 +42,6 @@ class TracedRun:
     takes_seed: bool
     with_gradient: Tuple[int, ...]
     patterns: Tuple[torch.Tensor, ...]
-
-
-def require_traceable(graph: StepGraph) -> None:
-    """Raise NotCompilable for a graph with an operator that does more than to compute on the device."""
-    _require_traceable(graph.graph)
-    for value in graph.constant_values:
-        if value.layout != torch.strided:
-            raise NotCompilable("a constant of the graph is sparse")
-
-
-def _require_traceable(graph: torch.fx.Graph) -> None:
-    for node in graph.nodes:
-        if node.op == "call_function":
-            reason = _hindrance(node)
-            if reason:
-                raise NotCompilable(reason)
-            for body in bodies_of(node):
-                _require_traceable(body.graph)
-
-
-def _hindrance(node: torch.fx.Node) -> str:
-    target: Any = node.target
-    name = node.meta.get("operator", getattr(target, "__name__", str(target)))
-    if isinstance(target, torch._ops.OpOverload):
-        special = device_operator(target)
-        if special is not None and special.run is not None and not special.is_pure:
-            return f"`{name}` runs on the host"
-        return ""
-    if target is run_cond:
-        branches = [inner for body in bodies_of(node) for inner in body.graph.nodes]
-        if not all(map(_may_run_in_vain, branches)):
-            return "a branch has an operator that may run only if the branch is taken"
-        return ""
-    if target in _TRACEABLE:
-        return ""
-    return f"`{name}` calls the host"
-
-
-_TRACEABLE = frozenset(
-    [
-        operator.getitem,
-        torch._C._set_grad_enabled,
-        run_custom_gradient,
-        run_for_loop,
-        run_segment,
-        strided_group_norm,
-    ]
-)
-
-# Their values can be such that they fail.
-_MAY_FAIL = ("index", "embedding", "gather", "scatter", "take", "select", "nll_loss", "one_hot", "cholesky", "inv")
-
-
-def _may_run_in_vain(node: torch.fx.Node) -> bool:
-    """Tell whether a node of a branch changes nothing and cannot fail where the other branch is taken."""
-    if node.op != "call_function" or node.target is operator.getitem:
-        return True
-    if is_random(node) or not isinstance(node.target, torch._ops.OpOverload) or node.target.namespace != "aten":
-        return False
-    return not any(part in node.target._schema.name for part in _MAY_FAIL)
 
 
 def without_branches(graph: torch.fx.Graph) -> torch.fx.Graph:
@@ -167,7 +102,7 @@ def trace(function: Callable[..., Any], arguments: Sequence[torch.Tensor]) -> to
     except Exception as error:
         raise NotCompilable(f"the step cannot be traced: {_first_line(error)}") from error
     if any(node.op == "get_attr" for node in graph.nodes):
-        raise NotCompilable("the step makes a tensor of values on the host")
+        raise NotCompilable(MAKES_VALUES_ON_HOST)
     for node in graph.nodes:
         _declare_writes(node)
     declare_random_order(graph)
@@ -294,7 +229,7 @@ class _Run:
         turns = () if self._num_turns == 1 else (self._num_turns,)
         for output, pattern in zip(outputs, expected):
             if output.shape != (*turns, *pattern.shape) or output.dtype != pattern.dtype:
-                raise NotCompilable("an operator has a result of another shape or type than when it was captured")
+                raise NotCompilable(CHANGES_SHAPE)
         return outputs
 
     def _mapped(self, values: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:

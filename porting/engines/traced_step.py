@@ -15,10 +15,11 @@ from .executable import BuildRequest
 from .fused_updates import has_fused_arithmetic
 from .graph_function import GraphFunction
 from .program_updates import UpdateWriter
-from .programs import NotCompilable, num_operators
+from .programs import num_operators
 from .step_tracing import TracedRun, trace_run, without_branches
 from .traced_updates import update_structure
 from .updates import ensure_slots, optimizer_family, slot_names
+from .why_replay import TRAINS_NOTHING, NotCompilable, why_update_is_not_fused
 
 __all__ = ["TracedStep"]
 
@@ -94,10 +95,10 @@ class TracedStep:
 
     def _require_fused_update(self) -> None:
         if not self.trains:
-            raise NotCompilable("nothing is trained, so that there is no update for torch's fused kernels")
+            raise NotCompilable(TRAINS_NOTHING)
         for settings, _names in self._groups:
             if not has_fused_arithmetic(settings):
-                raise NotCompilable(f"torch has no fused kernel for the update of {optimizer_family(settings)}")
+                raise NotCompilable(why_update_is_not_fused(optimizer_family(settings)))
 
     def _most_at_once(self) -> int:
         if self._replica_groups or self.plan.num_slices == 1 or not may_run_at_once(self.graph):

@@ -17,7 +17,6 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple, Union
 from ..capture import StepGraph
 from ..diagnostics import Finding
 from ..engines import engine_names, load_engine, require_engine
-from ..engines.candidates import replay_only_reason
 from ..engines.compile_settings import CompileLimits
 from ..engines.engine_findings import (
     failure_finding,
@@ -30,11 +29,11 @@ from ..engines.executable import BuildRequest, Executable, Variant, is_compiling
 from ..engines.freed_memory import give_back_what_is_freed, keep_freed_memory, return_freed_memory
 from ..engines.memory_format import laid_out
 from ..engines.parity import Trial, compare_with_replay
-from ..engines.programs import NotCompilable
 from ..engines.recomputation import recomputes
 from ..engines.replay import build_replay
 from ..engines.tuner import tune
 from ..engines.tuning_report import TuningLimits, TuningReport
+from ..engines.why_replay import NotCompilable, why_not_tuned
 from .entry import Entry
 from .folders import TemporaryFolder
 from .identity import ExecutableKey
@@ -131,7 +130,7 @@ class _Search:
 
     def run(self) -> Obtained:
         """Go the way that the engine's name asks for."""
-        reason = replay_only_reason(self._request)
+        reason = why_not_tuned(self._request)
         if reason:
             if self._engine not in ("ready", "replay"):
                 self._note(not_compilable(reason))

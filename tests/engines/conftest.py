@@ -16,8 +16,9 @@ from porting.engines.call_plan import CallPlan
 from porting.engines.compiled import CompiledExecutable
 from porting.engines.device_state import DeviceState
 from porting.engines.executable import BuildRequest, Variant
+from porting.engines.programs import interpreted
 from porting.engines.replay import ReplayExecutable
-from porting.engines.step_program import build_programs, interpreted
+from porting.engines.step_program import build_programs
 from porting.host_tensors import host_tensors
 from porting.lazy_modules import materialise_lazy_modules
 from porting.structure import flatten_tensors

@@ -7,7 +7,7 @@ import json
 import pytest
 import torch
 
-from porting.engines.call_layout import TensorSpec, argument_name, plan_facts, read_argument_name, replay_only
+from porting.engines.call_layout import TensorSpec, argument_name, plan_facts, read_argument_name
 from porting.engines.call_plan import CallPlan
 from porting.engines.replica_groups import ReplicaGroups
 
@@ -44,7 +44,3 @@ def test_other_micro_batches_or_results_are_other_facts(changed):
 )
 def test_what_is_a_number_or_without_effect_is_no_fact(changed):
     assert plan_facts(CallPlan(**changed)) == plan_facts(CallPlan())
-
-
-def test_an_ordinary_plan_needs_no_replay():
-    assert replay_only(CallPlan(iterations=2, accumulation=3, replicas=4)) == ""

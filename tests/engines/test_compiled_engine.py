@@ -12,7 +12,7 @@ from porting.engines.call_plan import CallPlan
 from porting.engines.compile_settings import CompileLimits
 from porting.engines.compiled_engine import AOT
 from porting.engines.executable import BuildRequest
-from porting.engines.programs import NotCompilable
+from porting.engines.why_replay import NotCompilable
 
 
 class LongRecurrent(nn.Module):

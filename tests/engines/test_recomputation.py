@@ -12,9 +12,10 @@ from porting.capture import capture_step
 from porting.diagnostics import ExecutableError
 from porting.engines.compiled import CompiledExecutable
 from porting.engines.executable import BuildRequest
+from porting.engines.programs import interpreted
 from porting.engines.recomputation import POLICIES, ComputationOrder, order_computation, run_segment
 from porting.engines.replay import ReplayExecutable
-from porting.engines.step_program import build_programs, interpreted
+from porting.engines.step_program import build_programs
 
 ORDERS = ("dummy2", "chen", "gttime", "gtmem", "chen:0.01", "gttime:0.1", "custom_CF0_CF1_FFo0_FFt1_FFo2_CB")
 

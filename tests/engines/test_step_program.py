@@ -16,8 +16,10 @@ from porting.engines import step_program
 from porting.engines.call_layout import CallLayout
 from porting.engines.call_plan import CallPlan
 from porting.engines.executable import BuildRequest, Variant
+from porting.engines.programs import interpreted
 from porting.engines.step_anchors import StepObserver
-from porting.engines.step_program import NotCompilable, build_programs, interpreted
+from porting.engines.step_program import build_programs
+from porting.engines.why_replay import NotCompilable
 
 DEFAULT = Variant()
 FUSED = Variant(fused_update=True)
