@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import threading
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from typing import AbstractSet, Any, ContextManager, Iterator, Optional
 
 import torch
 
 from .device_state import DeviceState
 
-__all__ = ["narrow", "own", "own_random_stream", "to_work_on", "undisturbed"]
+__all__ = ["make_recordable", "narrow", "own", "own_random_stream", "shut_out_host_modes", "to_work_on"]
+
+_NOTHING: ContextManager[Any] = nullcontext()
 
 
 def narrow(tensor: torch.Tensor, position: int, num_slices: int) -> torch.Tensor:
@@ -36,17 +38,31 @@ def own(result: torch.Tensor, shared: AbstractSet[int]) -> torch.Tensor:
     return result.clone() if result.untyped_storage().data_ptr() in shared else result
 
 
-def undisturbed(num_threads: Optional[int] = None) -> ContextManager[Any]:
-    """Shut out the modes of a caller that would reach into the graph's operators, and use `num_threads`, if given."""
+def shut_out_host_modes(num_threads: Optional[int] = None) -> ContextManager[Any]:
+    """Return a context without the caller's inference mode and autocast, with `num_threads` threads if given.
+
+    A device knows neither mode. Inside, operators compute in the types that were captured, and tensors that outlive the
+    call can be written to and differentiated later. This is the one place that says which modes those are; whoever runs
+    a graph enters it, and entering it twice costs two looks at a flag.
+    """
+    changes_threads = num_threads is not None and num_threads != torch.get_num_threads()
+    is_inference, is_autocast = torch.is_inference_mode_enabled(), torch.is_autocast_enabled("cpu")
+    if not (changes_threads or is_inference or is_autocast):
+        return _NOTHING
     contexts = ExitStack()
-    if num_threads is not None and num_threads != torch.get_num_threads():
+    if changes_threads and num_threads is not None:
         contexts.callback(torch.set_num_threads, torch.get_num_threads())
         torch.set_num_threads(num_threads)
-    if torch.is_inference_mode_enabled():
+    if is_inference:
         contexts.enter_context(torch.inference_mode(False))
-    if torch.is_autocast_enabled("cpu"):
+    if is_autocast:
         contexts.enter_context(torch.autocast("cpu", enabled=False))
     return contexts
+
+
+def make_recordable(tensor: torch.Tensor) -> torch.Tensor:
+    """Return `tensor`, or a copy that gradients can be computed with if it was made in inference mode."""
+    return tensor.clone() if tensor.is_inference() else tensor
 
 
 # Torch has one generator for all threads; re-entrant for a callback that runs another model.

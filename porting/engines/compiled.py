@@ -13,7 +13,7 @@ import torch
 from ..capture import StepGraph
 from ..diagnostics import Finding
 from .bound_state import Arguments, BoundState, Mismatch
-from .call_guards import own_random_stream, undisturbed
+from .call_guards import own_random_stream, shut_out_host_modes
 from .call_layout import CallLayout, plan_facts
 from .call_plan import CallPlan, OutputCollector, Turn
 from .device_state import DeviceState
@@ -89,7 +89,7 @@ class CompiledExecutable:
         """Run one device call on a full batch and update `state`, as `ReplayExecutable.run` does."""
         stream = own_random_stream(state) if self.layout.is_random else _NOTHING
         # nothing here requires a gradient, but some operators prepare for their backward pass only if it may come
-        guards = undisturbed(self.request.variant.num_threads)
+        guards = shut_out_host_modes(self.request.variant.num_threads)
         with guards, torch.set_grad_enabled(self.layout.trains), torch._C.DisableTorchFunction():
             try:
                 bound = self._bind(state, plan, groups, group_names)

@@ -12,7 +12,7 @@ from ..capture import StepGraph
 from ..capture.graph_flow import constant_outputs, is_half
 from ..diagnostics import Place
 from .batched_turns import BatchedTurns
-from .call_guards import narrow, own, own_random_stream, to_work_on, undisturbed
+from .call_guards import narrow, own, own_random_stream, shut_out_host_modes, to_work_on
 from .call_plan import CallPlan, OutputCollector, Turn
 from .device_state import DeviceState
 from .executable import BuildRequest
@@ -106,7 +106,7 @@ class ReplayExecutable:
         widens = self._trains_halves and len(plan.steps[0]) > 1 and _has_single_accumulators(groups)
         try:
             stream = own_random_stream(state) if draws else nullcontext()
-            guards = undisturbed(self._num_threads)
+            guards = shut_out_host_modes(self._num_threads)
             with guards, torch.set_grad_enabled(self._trains), torch._C.DisableTorchFunction(), stream:
                 for runs in self._batched.schedule(plan, state):
                     scaling = _loss_scaling(state, groups)

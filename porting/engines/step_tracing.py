@@ -15,7 +15,7 @@ from ..capture.graph_flow import output_nodes
 from ..capture.subgraphs import Body, bodies_of, run_cond
 from .attention_gradient import ATTENTION_GRADIENT
 from .batched_turns import only_mapped_operators
-from .call_guards import undisturbed
+from .call_guards import shut_out_host_modes
 from .fast_gelu import FAST_GELU
 from .graph_function import GraphFunction
 from .random_order import declare_random_order
@@ -84,7 +84,7 @@ _WRITTEN_OUT = {**ATTENTION_GRADIENT, **FAST_GELU}
 @contextmanager
 def fake_tensors() -> Iterator[FakeTensorMode]:
     """Make tensors without values while the context lasts; torch's own modes of the caller are shut out."""
-    with undisturbed(), torch._C.DisableTorchFunctionSubclass(), FakeTensorMode() as mode:
+    with shut_out_host_modes(), torch._C.DisableTorchFunctionSubclass(), FakeTensorMode() as mode:
         yield mode
 
 

@@ -10,6 +10,7 @@ import torch
 from ...capture import StepGraph
 from ...capture.dtypes import NARROWED
 from ...diagnostics import Finding
+from ...engines.call_guards import make_recordable
 from ...engines.call_plan import CallPlan
 from ...engines.device_state import DeviceState
 from ...engines.executable import BuildRequest
@@ -22,7 +23,6 @@ from ...executables.obtain import Obtained, obtain_executable
 from .._executables.executable_cache import cache_folder
 from .._logging import logger
 from ..options import Options
-from .host_modes import recordable
 
 __all__ = ["HostSide", "make_executable"]
 
@@ -87,7 +87,7 @@ def make_executable(
 
 def _samples(inputs: Sequence[torch.Tensor]) -> List[torch.Tensor]:
     """Return the inputs of a call as the device gets them; numbers in the place of zeros, which say nothing."""
-    detached = [recordable(tensor.detach()).contiguous() for tensor in inputs]
+    detached = [make_recordable(tensor.detach()).contiguous() for tensor in inputs]
     samples = [tensor.to(NARROWED[tensor.dtype]) if tensor.dtype in NARROWED else tensor for tensor in detached]
     if any(sample.is_floating_point() and bool(sample.any()) for sample in samples):
         return samples
