@@ -18,8 +18,8 @@ __all__ = ["ENGINES", "ENTRY_POINTS", "MODES", "engine_names", "load_engine", "r
 
 ENGINES: Mapping[str, str] = MappingProxyType(
     {
-        "aot": "porting.engines.compiled_engine:AOT",
-        "replay": "porting.engines.replay:build_replay",
+        "aot": "porting.engines.aot.engine:AOT",
+        "replay": "porting.engines.replay.replay:build_replay",
     }
 )
 """The engines of this package."""

@@ -17,23 +17,24 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple, Union
 from ..capture import StepGraph
 from ..diagnostics import Finding
 from ..engines import engine_names, load_engine, require_engine
-from ..engines.compile_settings import CompileLimits
-from ..engines.engine_findings import (
+from ..engines.calls.executable import BuildRequest, Executable, Variant
+from ..engines.calls.freed_memory import give_back_what_is_freed, keep_freed_memory, return_freed_memory
+from ..engines.compiled.compile_settings import CompileLimits
+from ..engines.compiled.engine import is_compiling
+from ..engines.compiled.findings import (
     failure_finding,
     failure_reason,
     is_lasting,
     not_compilable,
     parity_finding,
 )
-from ..engines.executable import BuildRequest, Executable, Variant, is_compiling
-from ..engines.freed_memory import give_back_what_is_freed, keep_freed_memory, return_freed_memory
-from ..engines.memory_format import laid_out
-from ..engines.parity import Trial, compare_with_replay
-from ..engines.recomputation import recomputes
-from ..engines.replay import build_replay
-from ..engines.tuner import tune
-from ..engines.tuning_report import TuningLimits, TuningReport
-from ..engines.why_replay import NotCompilable, why_not_tuned
+from ..engines.compiled.why_replay import NotCompilable, why_not_tuned
+from ..engines.recompute.recomputation import recomputes
+from ..engines.replay.replay import build_replay
+from ..engines.tuning.memory_format import laid_out
+from ..engines.tuning.parity import Trial, compare_with_replay
+from ..engines.tuning.report import TuningLimits, TuningReport
+from ..engines.tuning.tuner import tune
 from .entry import Entry
 from .folders import TemporaryFolder
 from .identity import ExecutableKey

@@ -19,11 +19,11 @@ from torch.utils._pytree import tree_leaves, tree_map
 from ..capture import StepGraph, TensorInfo, capture_step
 from ..capture.subgraphs import Body
 from ..diagnostics import PortingError, caller_place
-from ..engines.direct_calls import direct_call
-from ..engines.graph_function import GraphFunction
+from ..engines.recompute.values_for_backward import keep_values_for_backward
+from ..engines.replay.direct_calls import direct_call
+from ..engines.replay.graph_function import GraphFunction
 from ..module_attributes import train_modes_kept
 from ..options import PortOptions
-from ..simulator._graph.values_for_backward import keep_values_for_backward
 from ..simulator._tracing_state import tracing
 from .step_memory import Operation, StepMemory, Value, bytes_on_device
 

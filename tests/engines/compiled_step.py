@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from porting.engines.call_layout import TensorSpec
-from porting.engines.programs import Program
+from porting.engines.compiled.call_layout import TensorSpec
+from porting.engines.compiled.programs import Program
 
 __all__ = ["NUM_TOKENS", "step_arguments", "step_program"]
 

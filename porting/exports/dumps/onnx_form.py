@@ -17,8 +17,8 @@ from torch import nn
 from ...capture import StepGraph
 from ...capture.graph_flow import is_random
 from ...diagnostics import ExecutableError, Place, PortingError
-from ...engines.graph_function import GraphFunction
-from ...engines.value_units import draws, statistics_written_by
+from ...engines.recompute.value_units import draws, statistics_written_by
+from ...engines.replay.graph_function import GraphFunction
 from ..exported_step import ExportedStep
 
 __all__ = ["as_onnx"]

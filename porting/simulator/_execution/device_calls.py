@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, List, Sequence
 import torch
 
 from ...capture.dtypes import NARROWED
-from ...engines.call_guards import make_recordable, shut_out_host_modes
+from ...engines.calls.guards import make_recordable, shut_out_host_modes
 from .. import trouble
 from .._args_parser import BoundArguments
 from .._logging import cpp_log, logger

@@ -10,15 +10,15 @@ import torch
 from ...capture import StepGraph
 from ...capture.dtypes import NARROWED
 from ...diagnostics import Finding
-from ...engines.call_guards import make_recordable
-from ...engines.call_plan import CallPlan
-from ...engines.device_state import DeviceState
-from ...engines.executable import BuildRequest
-from ...engines.parity import Trial, empty_state
-from ...engines.replica_groups import ReplicaGroups
-from ...engines.step_anchors import StepObserver
-from ...engines.synthetic_inputs import synthetic_inputs
-from ...engines.tuning_report import TuningLimits
+from ...engines.calls.call_plan import CallPlan
+from ...engines.calls.device_state import DeviceState
+from ...engines.calls.executable import BuildRequest
+from ...engines.calls.guards import make_recordable
+from ...engines.calls.replica_groups import ReplicaGroups
+from ...engines.calls.step_anchors import StepObserver
+from ...engines.calls.synthetic_inputs import synthetic_inputs
+from ...engines.tuning.parity import Trial, empty_state
+from ...engines.tuning.report import TuningLimits
 from ...executables.obtain import Obtained, obtain_executable
 from .._executables.executable_cache import cache_folder
 from .._logging import logger

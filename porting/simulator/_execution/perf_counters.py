@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime
 from typing import TYPE_CHECKING, Callable, Dict, List, Sequence, Tuple
 
-from ...engines.call_plan import CallPlan
+from ...engines.calls.call_plan import CallPlan
 from ..errors import createPoptorchError
 from .device_target import CLOCK_HERTZ, simulated_version
 

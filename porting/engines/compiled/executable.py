@@ -1,0 +1,374 @@
+"""The executable of compiled programs: it binds them to a device's tensors, runs them, and gathers their results."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import logging
+from contextlib import nullcontext
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+
+import torch
+
+from ...capture import StepGraph
+from ...diagnostics import Finding
+from ..calls.call_plan import CallPlan, OutputCollector, Turn
+from ..calls.device_state import DeviceState
+from ..calls.executable import BuildRequest, Executable
+from ..calls.guards import own_random_stream, shut_out_host_modes
+from ..calls.synthetic_inputs import synthetic_inputs
+from ..update.traced_updates import depends_on_count, group_numbers, step_numbers, update_structure
+from ..update.updates import apply_update
+from .bound_state import Arguments, BoundState, Mismatch
+from .call_layout import CallLayout, plan_facts
+from .index_bounds import has_bad_index
+from .programs import Runner
+from .why_replay import why_plan_is_replayed
+
+__all__ = ["CompiledExecutable"]
+
+_logger = logging.getLogger("porting")
+
+Inputs = Sequence[torch.Tensor]
+Results = List[torch.Tensor]
+
+
+class CompiledExecutable:
+    """Programs compiled for the calls that `layout` describes, by their roles in `runners`.
+
+    A call that differs is done by the executable that `fallback` makes, and `report` gets a finding E008 of why, once;
+    it goes to the log without one. What a program cannot do with the values that it gets raises the error of replay,
+    which names the operator.
+    """
+
+    def __init__(
+        self,
+        graph: Optional[StepGraph],
+        request: BuildRequest,
+        layout: CallLayout,
+        runners: Mapping[str, Runner],
+        fallback: Callable[[], Executable],
+        *,
+        name: str = "compiled",
+        report: Optional[Callable[[Finding], None]] = None,
+    ) -> None:
+        """Take loaded programs; the graph is kept for who asks, and may be None."""
+        self.name = name
+        self.graph = graph
+        self.layout = layout
+        self.request = request
+        self._runners = runners
+        self._make_fallback = fallback
+        self._fallback: Optional[Executable] = None
+        self._report = report or _log
+        self._is_reported = False
+        self._bound: Optional[BoundState] = None
+        self._plan: Optional[CallPlan] = None
+        self._groups: List[Any] = []
+        self._group_names: Optional[List[List[str]]] = None
+        self._numbers: Optional[torch.Tensor] = None
+        self._synthetic: Optional[Inputs] = None
+        self._numbered = () if layout.fused_update else layout.groups
+        self._counts_matter = any(depends_on_count(group.structure) for group in self._numbered)
+        self._role = layout.role_of_runs
+
+    @property
+    def is_replaying(self) -> bool:
+        """Whether a call has been replayed, because it did not fit the programs."""
+        return self._fallback is not None
+
+    def run(
+        self,
+        state: DeviceState,
+        inputs: Sequence[torch.Tensor],
+        plan: CallPlan,
+        *,
+        groups: Sequence[Any] = (),
+        group_names: Sequence[Sequence[str]] = (),
+    ) -> List[torch.Tensor]:
+        """Run one device call on a full batch and update `state`, as `ReplayExecutable.run` does."""
+        stream = own_random_stream(state) if self.layout.is_random else _NOTHING
+        # nothing here requires a gradient, but some operators prepare for their backward pass only if it may come
+        guards = shut_out_host_modes(self.request.variant.num_threads)
+        with guards, torch.set_grad_enabled(self.layout.trains), torch._C.DisableTorchFunction():
+            try:
+                bound = self._bind(state, plan, groups, group_names)
+                given = self._fitting(inputs, plan)
+                numbers = self._numbers_of(bound, plan, groups)
+            except Mismatch as mismatch:
+                self._say(mismatch.reason)
+            else:
+                if has_bad_index(given, self.layout.bounds):
+                    return self._replay().run(state, inputs, plan, groups=groups, group_names=group_names)
+                with stream:
+                    run = self._run_steps if self.layout.kind == "steps" else self._run_turns
+                    results = run(bound, given, plan, numbers)
+                state.final_loss_scale = groups[0].loss_scaling if self.layout.trains else state.final_loss_scale
+                return results
+        return self._replay().run(state, inputs, plan, groups=groups, group_names=group_names)
+
+    # -- does the call fit? --------------------------------------------------------------------------------------------
+
+    def _bind(
+        self, state: DeviceState, plan: CallPlan, groups: Sequence[Any], group_names: Sequence[Sequence[str]]
+    ) -> BoundState:
+        """Return the tensors of `state` as arguments; raise Mismatch if the call is not what was compiled."""
+        if plan is not self._plan:
+            self._take_plan(plan)
+        if self.layout.trains and list(groups) != self._groups:
+            self._take_groups(groups)
+        if self.layout.trains and list(group_names) != self._group_names:
+            self._take_names(group_names)
+        if state.loss_scale_factor is not None:
+            raise Mismatch("the loss scaling adapts itself")
+        if self._bound is None or not self._bound.is_current(state):
+            self._bound = None
+            self._bound = BoundState(state, self.layout, groups)
+        return self._bound
+
+    def _take_plan(self, plan: CallPlan) -> None:
+        self._numbers = self._plan = None
+        reason = why_plan_is_replayed(plan)
+        if reason:
+            raise Mismatch(reason)
+        if plan_facts(plan) != self.layout.plan:
+            raise Mismatch("a call consists of other micro-batches, or returns others")
+        self._plan = plan
+
+    def _take_groups(self, groups: Sequence[Any]) -> None:
+        self._numbers, self._groups = None, []
+        structures = [update_structure(settings) for settings in groups]
+        if structures != [dict(group.structure) for group in self.layout.groups]:
+            raise Mismatch("the optimizer's arithmetic has changed: its kind, a type, or a setting that was zero")
+        self._groups = list(groups)
+
+    def _take_names(self, group_names: Sequence[Sequence[str]]) -> None:
+        self._group_names = None
+        if [tuple(names) for names in group_names] != [group.names for group in self.layout.groups]:
+            raise Mismatch("the optimizer's groups have other parameters")
+        self._group_names = [list(names) for names in group_names]
+
+    def _fitting(self, inputs: Inputs, plan: CallPlan) -> Inputs:
+        """Return the inputs as the programs take them, copied only where their memory is in another order."""
+        if plan.synthetic:
+            if self._synthetic is None:
+                self._synthetic = synthetic_inputs(inputs, plan.synthetic)
+            inputs = self._synthetic
+        fitting = list(inputs)
+        if len(fitting) != len(self.layout.inputs):
+            raise Mismatch("the call has another number of inputs")
+        for index, (tensor, spec) in enumerate(zip(inputs, self.layout.inputs)):
+            if tensor.shape != spec.shape or tensor.dtype != spec.dtype:
+                raise Mismatch("an input has another shape or type")
+            if tensor.requires_grad:
+                fitting[index] = tensor = tensor.detach()
+            if not tensor.is_contiguous() or tensor.is_neg():
+                fitting[index] = tensor.resolve_neg().contiguous()
+        return fitting
+
+    def _numbers_of(self, bound: BoundState, plan: CallPlan, groups: Sequence[Any]) -> Optional[torch.Tensor]:
+        """Return the hyper-parameters of all steps of a call, [step, field]."""
+        if not self.layout.trains:
+            return None
+        counts = bound.counts() if self._numbered else []
+        if self._numbers is None or self._counts_matter:
+            common = step_numbers(groups, backward_scale=plan.backward_scale, update_scale=plan.update_scale)
+            self._numbers = torch.tensor(
+                [[*common, *self._group_fields(groups, counts, step)] for step in range(1, plan.iterations + 1)],
+                dtype=torch.float32,
+            )
+        return self._numbers
+
+    def _group_fields(self, groups: Sequence[Any], counts: Sequence[int], step: int) -> List[float]:
+        fields: List[float] = []
+        for settings, layout, count in zip(groups, self._numbered, counts):
+            fields += group_numbers(settings, layout.structure, count=count + step)
+        return fields
+
+    def _say(self, reason: str) -> None:
+        if not self._is_reported:
+            self._is_reported = True
+            self._report(
+                Finding(
+                    "E008",
+                    f"the compiled step does not fit a call: {reason}",
+                    notes="such calls are replayed, which gives the same results more slowly",
+                    help="compile the model anew with the optimizer and options as they are now",
+                )
+            )
+
+    def _replay(self) -> Executable:
+        if self._fallback is None:
+            self._fallback = self._make_fallback()
+        return self._fallback
+
+    # -- programs of whole steps ---------------------------------------------------------------------------------------
+
+    def _run_steps(self, bound: BoundState, inputs: Inputs, plan: CallPlan, numbers: Optional[torch.Tensor]) -> Results:
+        layout = self.layout
+        arguments, runner = bound.arguments(self._role), self._runners[self._role]
+        num_runs = plan.iterations // layout.steps_per_run
+        windows = [(index, self._windows(inputs[which], plan, num_runs)) for index, which in arguments.inputs]
+        rows = (numbers,) if num_runs == 1 or numbers is None else numbers.split(layout.steps_per_run)
+        tensors, results = arguments.tensors, _ResultsOfRuns(layout, plan)
+        num_done = 0
+        try:
+            for number in range(num_runs):
+                for index, of_runs in windows:
+                    tensors[index] = of_runs[number]
+                if arguments.numbers is not None:
+                    tensors[arguments.numbers] = rows[number]
+                found = runner(tensors)
+                if layout.fused_update:
+                    num_results = len(found) - len(layout.trained)
+                    self._update(bound, plan, bound.gradients(found[num_results:]))
+                    found = found[:num_results]
+                num_done += 1
+                results.add(found)
+        except Exception:
+            bound.advance(num_done * layout.steps_per_run)
+            failed, num_done = num_done, 0
+            self._raise_as_replay(bound.state, inputs, plan, number=failed, num_runs=num_runs)
+            raise
+        finally:
+            bound.advance(num_done * layout.steps_per_run)
+        return results.combine()
+
+    def _raise_as_replay(
+        self, state: DeviceState, inputs: Inputs, plan: CallPlan, *, number: int, num_runs: int
+    ) -> None:
+        """Replay a run that failed, on a copy of the device: its error knows the operator and the user's line."""
+        windows = [self._windows(tensor, plan, num_runs)[number] for tensor in inputs]
+        window_of = [
+            window if tensor.dim() == 0 else window.reshape(-1, *tensor.shape[1:])
+            for window, tensor in zip(windows, inputs)
+        ]
+        of_run = dataclasses.replace(plan, iterations=plan.iterations // num_runs, synthetic="")
+        tensors = {
+            name: copy.deepcopy(getattr(state, name), {}) for name in ("parameters", "buffers", "slots", "rng_state")
+        }
+        copied = dataclasses.replace(state, **tensors)
+        self._replay().run(copied, window_of, of_run, groups=self._groups, group_names=self._group_names or ())
+
+    def _windows(self, tensor: torch.Tensor, plan: CallPlan, num_runs: int) -> Sequence[torch.Tensor]:
+        """Return what each run takes of an input."""
+        if tensor.dim() == 0:
+            return [tensor] * num_runs
+        groups = plan.input_groups
+        if groups is not None and groups.size > 1:
+            by_group = tensor.view(groups.num_groups, -1, *tensor.shape[1:])
+            return by_group.split(by_group.shape[1] // num_runs, dim=1)
+        return (tensor,) if num_runs == 1 else tensor.split(tensor.shape[0] // num_runs)
+
+    def _update(self, bound: BoundState, plan: CallPlan, gradients: Dict[str, torch.Tensor]) -> None:
+        """End a step whose programs do not update."""
+        state = bound.state
+        apply_update(
+            self._groups,
+            self._group_names or (),
+            state.parameters,
+            state.slots,
+            accumulated=gradients,
+            scale=plan.update_scale,
+            is_fused=True,
+        )
+
+    # -- programs of single runs ---------------------------------------------------------------------------------------
+
+    def _run_turns(self, bound: BoundState, inputs: Inputs, plan: CallPlan, numbers: Optional[torch.Tensor]) -> Results:
+        layout = self.layout
+        collector = OutputCollector(plan, constant=layout.constant_outputs)
+        num_done = 0
+        try:
+            for number, turns in enumerate(plan.steps):
+                row = None if numbers is None else numbers[number : number + 1]
+                for first in range(0, len(turns), layout.turns_at_once):
+                    self._run_at_once(bound, inputs, turns[first : first + layout.turns_at_once], row, collector)
+                if layout.fused_update:
+                    self._update(bound, plan, bound.accumulated())
+                    bound.empty_accumulators()
+                elif layout.trains:
+                    self._run_program("update", bound.arguments("update"), row)
+                num_done += 1
+        except BaseException as error:
+            bound.empty_accumulators()
+            bound.advance(num_done)
+            failed, num_done = num_done, 0
+            if isinstance(error, Exception):
+                self._raise_as_replay(bound.state, inputs, plan, number=failed, num_runs=plan.iterations)
+            raise
+        finally:
+            bound.advance(num_done)
+        return collector.combine()
+
+    def _run_at_once(
+        self,
+        bound: BoundState,
+        inputs: Inputs,
+        turns: Sequence[Turn],
+        row: Optional[torch.Tensor],
+        collector: OutputCollector,
+    ) -> None:
+        layout = self.layout
+        arguments = bound.arguments(self._role, turns[0].replica)
+        for index, which in arguments.inputs:
+            arguments.tensors[index] = _rows_of(inputs[which], turns, self._plan)
+        results = self._run_program(self._role, arguments, row)
+        for index, turn in enumerate(turns):
+            if collector.wants(turn):
+                collector.add(turn, results[index * layout.num_results : (index + 1) * layout.num_results])
+
+    def _run_program(self, role: str, arguments: Arguments, row: Optional[torch.Tensor]) -> Results:
+        if arguments.numbers is not None:
+            arguments.tensors[arguments.numbers] = row
+        return self._runners[role](arguments.tensors)
+
+
+_NOTHING = nullcontext()
+
+
+def _log(finding: Finding) -> None:
+    _logger.warning("%s: %s", finding.code, finding.message)
+
+
+def _rows_of(tensor: torch.Tensor, turns: Sequence[Turn], plan: Optional[CallPlan]) -> torch.Tensor:
+    """Return the rows of micro-batches, one after the other."""
+    assert plan is not None
+    if tensor.dim() == 0:
+        return tensor
+    num_rows = tensor.shape[0] // plan.num_slices
+    positions = [turn.position for turn in turns]
+    if positions == list(range(positions[0], positions[0] + len(positions))):
+        return tensor.narrow(0, positions[0] * num_rows, len(positions) * num_rows)
+    return torch.cat([tensor.narrow(0, position * num_rows, num_rows) for position in positions])
+
+
+class _ResultsOfRuns:
+    """The results of several runs, as those of the call."""
+
+    def __init__(self, layout: CallLayout, plan: CallPlan) -> None:
+        self._layout = layout
+        self._plan = plan
+        self._runs: List[Results] = []
+
+    def add(self, results: Results) -> None:
+        kind = self._layout.results
+        if kind == "sum" and self._runs:
+            self._runs = [[self._sum(index, pair) for index, pair in enumerate(zip(self._runs[0], results))]]
+        elif kind == "last":
+            self._runs = [results]
+        else:
+            self._runs.append(results)
+
+    def combine(self) -> Results:
+        if len(self._runs) == 1:
+            return list(self._runs[0])
+        return [self._join(index, parts) for index, parts in enumerate(zip(*self._runs))]
+
+    def _sum(self, index: int, pair: Tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+        return pair[1] if index in self._layout.constant_outputs else pair[0] + pair[1]
+
+    def _join(self, index: int, parts: Sequence[torch.Tensor]) -> torch.Tensor:
+        if index in self._layout.constant_outputs:
+            return parts[-1]
+        return torch.stack(list(parts)) if parts[0].dim() == 0 else torch.cat(list(parts))

@@ -1,0 +1,277 @@
+"""Programs written out: rows cut, runs of the graph, gradients added up, updates, results gathered."""
+
+from __future__ import annotations
+
+from typing import Dict, List, Mapping, Sequence, Tuple
+
+import torch
+
+from ..calls.call_plan import CallPlan, OutputCollector, Turn
+from .call_layout import argument_name, plan_facts
+from .program_graph import ProgramGraph
+from .programs import Program
+from .step_tracing import TracedRun, trace
+from .traced_step import TracedStep
+
+__all__ = ["write_steps", "write_turns", "write_update"]
+
+aten = torch.ops.aten
+
+Numbers = Mapping[Tuple[int, str], torch.fx.Node]
+Turns = Sequence[Turn]
+
+_NUMBERS = argument_name("numbers")
+
+
+# -- whole steps -------------------------------------------------------------------------------------------------------
+
+
+def write_steps(step: TracedStep, plan: CallPlan, chunks: Sequence[Sequence[Turns]]) -> Program:
+    """Write the program of a call of `plan`, whose steps consist of `chunks` of micro-batches that run at once.
+
+    `plan` has as many iterations as the program does at a time. The program returns the results combined; where it does
+    not update, it is of one step, and the sums of its gradients follow.
+    """
+    windows = {name: _window(step, row, plan) for name, row in zip(step.input_names, step.rows)}
+    arguments = {**_parts(step), **_buffers(step), **_slots(step), **_numbers(step, len(chunks)), **_constants(step)}
+    returned: List[torch.fx.Node] = []
+    program = ProgramGraph({**arguments, **windows})
+    collected = _Collected(plan, step)
+    for number, runs in enumerate(chunks):
+        numbers = step.update.numbers(program, number)
+        sums: Dict[str, torch.fx.Node] = {}
+        for turns in runs:
+            replica, run = turns[0].replica, step.run(len(turns))
+            rows = [_cut(program, name, row, turns, plan) for name, row in zip(step.input_names, step.rows)]
+            outputs = _inline(program, step, run, _state_of(step, replica), rows, numbers)
+            collected.add(program, run, turns, outputs)
+            for part, gradient in step.gradients(run, outputs, replica=replica).items():
+                gradient = _converted(program, step, part, gradient)
+                sums[part] = program.call(aten.add.Tensor, sums[part], gradient) if part in sums else gradient
+        if step.fused_update:
+            returned = [sums[part] for layout in step.layouts for part in layout.trained]
+        elif step.trains:
+            step.update.write(program, sums, step.gradient_types, numbers)
+    role = "forward" if not step.trains else "gradients" if step.fused_update else "step"
+    return _finish(program, step, role, [*collected.combine(program), *returned])
+
+
+def _window(step: TracedStep, row: torch.Tensor, plan: CallPlan) -> torch.Tensor:
+    """Return what one run takes of an input, [row, ...]; with groups of several replicas [group, row, ...]."""
+    if row.dim() == 0:
+        return row
+    num_rows = plan.num_slices * row.shape[0]
+    if not _is_grouped(plan):
+        return torch.empty((num_rows, *row.shape[1:]), dtype=row.dtype)
+    num_rows //= _num_groups(plan)
+    num_runs = step.plan.iterations // plan.iterations
+    return torch.empty((_num_groups(plan), num_rows * num_runs, *row.shape[1:]), dtype=row.dtype)[:, :num_rows]
+
+
+def _is_grouped(plan: CallPlan) -> bool:
+    return bool(plan_facts(plan)["input_groups"])
+
+
+def _num_groups(plan: CallPlan) -> int:
+    return plan.input_groups.num_groups if plan.input_groups is not None else 1
+
+
+def _cut(program: ProgramGraph, name: str, row: torch.Tensor, turns: Turns, plan: CallPlan) -> torch.fx.Node:
+    """Write the rows of `turns`, [row, ...] for one and [turn, row, ...] for several."""
+    window = program.arguments[name]
+    if row.dim() == 0:
+        return window
+    positions = [turn.position for turn in turns]
+    if len(turns) == 1:
+        return _rows(program, window, row, positions, plan)
+    if not _is_grouped(plan) and positions == list(range(positions[0], positions[0] + len(turns))):
+        rows = _rows(program, window, row, positions, plan)
+        return program.call(aten.view.default, rows, [len(turns), *row.shape])
+    return program.call(aten.stack.default, [_rows(program, window, row, [at], plan) for at in positions])
+
+
+def _rows(
+    program: ProgramGraph, window: torch.fx.Node, row: torch.Tensor, positions: Sequence[int], plan: CallPlan
+) -> torch.fx.Node:
+    """Write the rows of micro-batches at consecutive `positions`, all of one group if there are groups."""
+    num_slices, first = plan.num_slices, positions[0]
+    if _is_grouped(plan):
+        num_slices //= _num_groups(plan)
+        window = program.call(aten.select.int, window, 0, first // num_slices)
+        first %= num_slices
+    if len(positions) == num_slices:
+        return window
+    num_rows = row.shape[0]
+    return program.call(aten.slice.Tensor, window, 0, first * num_rows, (first + len(positions)) * num_rows)
+
+
+class _Collected:
+    """The results of a program's micro-batches, gathered as the call's would be if it consisted of them alone."""
+
+    def __init__(self, plan: CallPlan, step: TracedStep) -> None:
+        self._plan = plan
+        self._step = step
+        self._wanted: List[Tuple[Turn, List[torch.fx.Node]]] = []
+        self._rehearsal = OutputCollector(plan, constant=step.constant_outputs)
+
+    def add(self, program: ProgramGraph, run: TracedRun, turns: Turns, outputs: Sequence[torch.fx.Node]) -> None:
+        for index, turn in enumerate(turns):
+            if self._rehearsal.wants(turn):
+                self._rehearsal.add(turn, self._step.patterns)
+                self._wanted.append((turn, _results(program, run, index, outputs)))
+
+    def combine(self, program: ProgramGraph) -> List[torch.fx.Node]:
+        num_results = len(self._step.patterns)
+
+        def combine(*results: torch.Tensor) -> Tuple[torch.Tensor, ...]:
+            collector = OutputCollector(self._plan, constant=self._step.constant_outputs)
+            for index, (turn, _nodes) in enumerate(self._wanted):
+                collector.add(turn, results[index * num_results : (index + 1) * num_results])
+            return tuple(collector.combine())
+
+        patterns = [torch.empty_like(pattern) for _ in self._wanted for pattern in self._step.patterns]
+        with torch.no_grad():
+            graph = trace(combine, patterns)
+        return program.inline(graph, [node for _turn, nodes in self._wanted for node in nodes])
+
+
+def _results(
+    program: ProgramGraph, run: TracedRun, index: int, outputs: Sequence[torch.fx.Node]
+) -> List[torch.fx.Node]:
+    """Write the results of one micro-batch, which do not keep the memory of the others."""
+    results = outputs[: run.num_results]
+    if run.num_turns == 1:
+        return list(results)
+    selected = [program.call(aten.select.int, result, 0, index) for result in results]
+    return [program.call(aten.clone.default, result) for result in selected]
+
+
+# -- single runs -------------------------------------------------------------------------------------------------------
+
+
+def write_turns(step: TracedStep, num_turns: int) -> Program:
+    """Write the program of one run of `num_turns` micro-batches of one replica, which returns the results of each.
+
+    In training it adds the gradients to accumulators.
+    """
+    state, run = step.state, step.run(num_turns)
+    arguments = {
+        **{_own("parameter", name): state.parameters[parts[0]] for name, parts in state.parts.items()},
+        **{_own("buffer", name): buffer for name, buffer in state.buffers[0].items()},
+        **{_own("accumulator", name): _accumulator(step, parts[0]) for name, parts in _trained_parts(step).items()},
+        **_numbers(step, 1),
+        **_constants(step),
+    }
+    windows = {
+        name: row if row.dim() == 0 else torch.empty((num_turns * row.shape[0], *row.shape[1:]), dtype=row.dtype)
+        for name, row in zip(step.input_names, step.rows)
+    }
+    program = ProgramGraph({**arguments, **windows})
+    numbers = step.update.numbers(program, 0)
+    rows = [
+        program.call(aten.view.default, program.arguments[name], [num_turns, *row.shape])
+        if num_turns > 1 and row.dim()
+        else program.arguments[name]
+        for name, row in zip(step.input_names, step.rows)
+    ]
+    own_state = [
+        *(_own("parameter", name) for name in state.parts),
+        *(_own("buffer", name) for name in state.buffers[0]),
+    ]
+    outputs = _inline(program, step, run, own_state, rows, numbers)
+    names = {part: name for name, parts in state.parts.items() for part in parts}
+    for part, gradient in step.gradients(run, outputs, replica=0).items():
+        accumulator = program.arguments[_own("accumulator", names[part])]
+        program.call(aten.add_.Tensor, accumulator, _converted(program, step, part, gradient))
+    results = [node for index in range(num_turns) for node in _results(program, run, index, outputs)]
+    return _finish(program, step, "accumulate" if step.trains else "forward", results)
+
+
+def write_update(step: TracedStep) -> Program:
+    """Write the program that ends a step: it updates the weights by the accumulators and empties those."""
+    accumulators = {argument_name("accumulator", name=part): _accumulator(step, part) for part in step.gradient_types}
+    program = ProgramGraph({**_parts(step), **_slots(step), **accumulators, **_numbers(step, 1)})
+    sums = {part: program.arguments[argument_name("accumulator", name=part)] for part in step.gradient_types}
+    step.update.write(program, sums, step.gradient_types, step.update.numbers(program, 0))
+    for accumulator in sums.values():
+        program.call(aten.zero_.default, accumulator)
+    return _finish(program, step, "update", [])
+
+
+def _own(kind: str, name: str) -> str:
+    return argument_name(kind, detail="own", name=name)
+
+
+def _trained_parts(step: TracedStep) -> Dict[str, Tuple[str, ...]]:
+    return {name: parts for name, parts in step.state.parts.items() if step.gradient_types.keys() & set(parts)}
+
+
+def _accumulator(step: TracedStep, part: str) -> torch.Tensor:
+    return torch.empty_like(step.state.parameters[part], dtype=step.gradient_types[part], requires_grad=False)
+
+
+# -- what both have ----------------------------------------------------------------------------------------------------
+
+
+def _inline(
+    program: ProgramGraph,
+    step: TracedStep,
+    run: TracedRun,
+    state: Sequence[str],
+    rows: Sequence[torch.fx.Node],
+    numbers: Numbers,
+) -> List[torch.fx.Node]:
+    """Write a run of the graph on the parameters and buffers called `state`; return its outputs."""
+    constants = [program.arguments[name] for name in _constants(step)]
+    seed = [numbers[-1, "loss_seed"]] if run.takes_seed else []
+    return program.inline(run.graph, [*(program.arguments[name] for name in state), *rows, *constants, *seed])
+
+
+def _state_of(step: TracedStep, replica: int) -> List[str]:
+    copy = replica if step.has_own_buffers else 0
+    return [
+        *(argument_name("parameter", name=step.state.part(name, replica)) for name in step.state.parts),
+        *(argument_name("buffer", detail=str(copy), name=name) for name in step.state.buffers[0]),
+    ]
+
+
+def _converted(program: ProgramGraph, step: TracedStep, part: str, gradient: torch.fx.Node) -> torch.fx.Node:
+    """Write a gradient in the type in which those of several micro-batches add up."""
+    dtype = step.gradient_types[part]
+    if dtype == step.state.parameters[part].dtype:
+        return gradient
+    return program.call(aten._to_copy.default, gradient, dtype=dtype)
+
+
+def _parts(step: TracedStep) -> Dict[str, torch.Tensor]:
+    return {argument_name("parameter", name=part): tensor.detach() for part, tensor in step.state.parameters.items()}
+
+
+def _buffers(step: TracedStep) -> Dict[str, torch.Tensor]:
+    copies = step.state.buffers if step.has_own_buffers else step.state.buffers[:1]
+    return {
+        argument_name("buffer", detail=str(copy), name=name): tensor
+        for copy, buffers in enumerate(copies)
+        for name, tensor in buffers.items()
+    }
+
+
+def _slots(step: TracedStep) -> Dict[str, torch.Tensor]:
+    return {
+        argument_name("slot", detail=slot, name=part): step.state.slots[part][slot]
+        for layout in step.layouts
+        for part in layout.trained
+        for slot in layout.slots
+    }
+
+
+def _numbers(step: TracedStep, num_steps: int) -> Dict[str, torch.Tensor]:
+    return {_NUMBERS: torch.empty((num_steps, step.update.num_numbers), dtype=torch.float32)}
+
+
+def _constants(step: TracedStep) -> Dict[str, torch.Tensor]:
+    return {argument_name("constant", detail=str(index)): value for index, value in enumerate(step.constants)}
+
+
+def _finish(program: ProgramGraph, step: TracedStep, role: str, results: Sequence[torch.fx.Node]) -> Program:
+    return program.finish(role, results, has_halves=step.has_halves)

@@ -1,0 +1,134 @@
+"""A captured step and a request as programs for a compiler: flat graphs of ATen operators, whole optimizer steps."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import List, Optional, Tuple
+
+import torch
+
+from ...capture import StepGraph
+from ..calls.call_plan import CallPlan, Turn
+from ..calls.executable import BuildRequest
+from .call_layout import CallLayout, TensorSpec, plan_facts
+from .index_bounds import index_bounds
+from .program_writer import write_steps, write_turns, write_update
+from .programs import Program, Programs
+from .step_tracing import fake_tensors
+from .traced_step import TracedStep
+from .why_replay import COMPUTES_NOTHING, NotCompilable, why_not_compiled
+
+__all__ = ["build_programs"]
+
+# Compilers take about 10 ms for an operator; what is larger is done in several runs.
+_MAX_OPERATORS = 4000
+
+
+def build_programs(graph: StepGraph, request: BuildRequest) -> Programs:
+    """Trace the programs of `graph` for `request`; nothing real is computed.
+
+    A program does `steps_per_run` optimizer steps of the request's variant, or the largest number below that divides
+    the iterations of a call. Where a single step has too many operators to write out, there are programs for a run of
+    micro-batches and for the update. With the variant's `fused_update` there are no programs of the update, and those
+    of a step return or add up the gradients. Raises NotCompilable with the reason.
+    """
+    reason = why_not_compiled(graph, request)
+    if reason:
+        raise NotCompilable(reason)
+    step = TracedStep(graph, request)
+    with fake_tensors():
+        step.trace()
+        size = _steps_per_run(step, wanted=max(1, request.variant.steps_per_run))
+        return _of_turns(step) if size is None else _of_steps(step, size)
+
+
+def _steps_per_run(step: TracedStep, *, wanted: int) -> Optional[int]:
+    """Return how many steps one program does; None where it cannot do even a single one."""
+    plan = step.plan
+    if not step.trains:
+        wanted = max(wanted, step.most_at_once // len(plan.steps[0]))
+    sizes = [1] if step.fused_update else _divisors(plan.iterations)
+    possible = [size for size in sizes if _is_regular(plan, size)]
+    larger = [size for size in possible if size > wanted]
+    for size in [*(size for size in reversed(possible) if size <= wanted), *larger]:
+        num_runs = sum(map(len, _chunks(step, dataclasses.replace(plan, iterations=size))))
+        total = num_runs * step.num_operators + size * step.update.num_operators
+        if total <= _MAX_OPERATORS or num_runs == 1:
+            return size
+    return None
+
+
+def _divisors(number: int) -> List[int]:
+    return [divisor for divisor in range(1, number + 1) if number % divisor == 0]
+
+
+def _is_regular(plan: CallPlan, size: int) -> bool:
+    """Tell whether all runs of `size` steps return the results of the same of their micro-batches."""
+    if plan.output_mode != "every_n" or size == plan.iterations:
+        return True
+    return size * plan.accumulation % plan.output_period == 0
+
+
+def _chunks(step: TracedStep, plan: CallPlan) -> List[List[Tuple[Turn, ...]]]:
+    """Cut each optimizer step of a call of `plan`, or without training the whole call, into runs of the graph."""
+    steps = plan.steps if step.trains else (tuple(turn for turns in plan.steps for turn in turns),)
+    most = step.most_at_once
+    return [[turns[first : first + most] for first in range(0, len(turns), most)] for turns in steps]
+
+
+def _of_steps(step: TracedStep, size: int) -> Programs:
+    plan = dataclasses.replace(step.plan, iterations=size)
+    program = write_steps(step, plan, _chunks(step, plan))
+    results = {"all": "join", "every_n": "join", "sum": "sum"}.get(plan.output_mode, "last")
+    return _programs(step, [program], kind="steps", results=results, steps_per_run=size)
+
+
+def _of_turns(step: TracedStep) -> Programs:
+    at_once = max(size for size in _divisors(len(step.plan.steps[0])) if size <= step.most_at_once)
+    programs = [write_turns(step, at_once)]
+    if step.trains and not step.fused_update:
+        programs.append(write_update(step))
+    return _programs(step, programs, kind="turns", results="turns", turns_at_once=at_once)
+
+
+def _programs(
+    step: TracedStep,
+    programs: List[Program],
+    *,
+    kind: str,
+    results: str,
+    steps_per_run: int = 1,
+    turns_at_once: int = 1,
+) -> Programs:
+    graph, plan = step.graph, step.plan
+    if not any(program.num_operators for program in programs):
+        raise NotCompilable(COMPUTES_NOTHING)
+    full = [
+        TensorSpec.of(torch.empty(_of_call(info.shape, plan), dtype=info.dtype), name=name)
+        for name, info in zip(step.input_names, graph.inputs)
+    ]
+    scalars = frozenset(index for index, pattern in enumerate(step.patterns) if pattern.dim() == 0)
+    layout = CallLayout(
+        kind=kind,
+        trains=step.trains,
+        plan=plan_facts(plan),
+        arguments={program.role: program.arguments for program in programs},
+        inputs=tuple(full),
+        num_results=len(step.patterns),
+        groups=step.layouts,
+        steps_per_run=steps_per_run,
+        turns_at_once=turns_at_once,
+        results=results,
+        is_random=graph.is_random,
+        constant_outputs=step.constant_outputs,
+        scalar_results=scalars,
+        parts=step.state.parts,
+        fused_update=step.fused_update,
+        bounds=index_bounds(graph) if step.trains else (),
+    )
+    return Programs({program.role: program for program in programs}, layout)
+
+
+def _of_call(shape: Tuple[int, ...], plan: CallPlan) -> Tuple[int, ...]:
+    """Return the shape of an input of a whole call; `shape` is that of a micro-batch."""
+    return (plan.num_slices * shape[0], *shape[1:]) if shape else ()

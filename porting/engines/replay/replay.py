@@ -1,0 +1,252 @@
+"""The replay engine: the captured ATen graph run literally, differentiated by autograd, updated as torch would."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from functools import partial
+from typing import Any, ContextManager, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+
+import torch
+
+from ...capture import StepGraph
+from ...capture.graph_flow import constant_outputs, is_half
+from ...diagnostics import Place
+from ..calls.call_plan import CallPlan, OutputCollector, Turn
+from ..calls.device_state import DeviceState
+from ..calls.executable import BuildRequest
+from ..calls.guards import narrow, own, own_random_stream, shut_out_host_modes, to_work_on
+from ..calls.step_anchors import StepObserver
+from ..calls.synthetic_inputs import synthetic_inputs
+from ..update.loss_scaling import adapt_loss_scaling
+from ..update.updates import apply_update
+from .batched_micro_batches import BatchedTurns
+from .floating_point_checks import FloatingPointChecks
+from .graph_function import GraphFunction
+
+__all__ = ["ReplayExecutable", "build_replay"]
+
+
+def build_replay(graph: StepGraph, request: BuildRequest) -> ReplayExecutable:
+    """Return the executable that replays `graph`, which has the memory format of the request's variant."""
+    variant = request.variant
+    return ReplayExecutable(
+        graph,
+        observer=request.observer,
+        fused_update=variant.fused_update,
+        turns_at_once=variant.turns_at_once,
+        num_threads=variant.num_threads,
+    )
+
+
+class ReplayExecutable:
+    """`graph` as a Python function of tensors.
+
+    It gives the user's `forward` its device meaning: the same operators in the same order on the device's tensors,
+    with in-place writes where the user wrote in place, and nothing else. Small micro-batches that provably do not
+    meet run several at once.
+    """
+
+    name = "replay"
+
+    def __init__(
+        self,
+        graph: StepGraph,
+        *,
+        observer: Optional[StepObserver] = None,
+        fused_update: bool = False,
+        turns_at_once: Optional[int] = None,
+        num_threads: Optional[int] = None,
+    ) -> None:
+        """Generate the function of `graph`; no value is computed. `observer` is told of each training step.
+
+        With `fused_update` torch's fused optimizer kernels are used, and weights differ from eager's in the last bits.
+        `turns_at_once` is how many micro-batches run at once at most, where they may at all. `num_threads` are the
+        threads that operators use, torch's number if it is None.
+        """
+        self.graph = graph
+        self._function = GraphFunction(graph.graph)
+        self._num_outputs = len(graph.outputs)
+        self._trains = graph.has_loss and graph.loss_has_gradient
+        self._is_random = graph.is_random
+        self._seed: Optional[Tuple[float, torch.Size, torch.Tensor]] = None
+        self._has_halves = any(map(is_half, graph.graph.nodes))
+        self._trains_halves = any(info.requires_grad and info.dtype == torch.float16 for info in graph.parameters)
+        self._synthetic: Optional[List[torch.Tensor]] = None
+        self._written_inputs = tuple(sorted(graph.mutated_inputs))
+        self._constant_outputs = constant_outputs(graph)
+        self._observer = observer
+        self._fused_update = fused_update
+        self._num_threads = num_threads
+        self._batched = BatchedTurns(graph, self._function.call, is_watched=observer is not None, at_most=turns_at_once)
+
+    def run(
+        self,
+        state: DeviceState,
+        inputs: Sequence[torch.Tensor],
+        plan: CallPlan,
+        *,
+        groups: Sequence[Any] = (),
+        group_names: Sequence[Sequence[str]] = (),
+    ) -> List[torch.Tensor]:
+        """Run one device call on a full batch and update `state`.
+
+        `inputs` hold the rows of all micro-batches along dimension 0, already of the device's types. Returns the
+        outputs combined as `plan` asks, then the inputs that the graph writes to, likewise combined. Results are new
+        tensors without a gradient; `inputs` themselves are not changed. The global random generator is not touched:
+        random operators draw from `state.rng_state`.
+
+        Errors of operators that only values can cause (a label out of range) come through with a note of the user's
+        line; the step that fails changes no weight and leaves no gradient.
+        """
+        if plan.synthetic:
+            inputs = self._made_up(inputs, plan.synthetic)
+        collector = OutputCollector(plan, constant=self._constant_outputs)
+        shared = state.storages() | {tensor.untyped_storage().data_ptr() for tensor in inputs}
+        draws = self._is_random or plan.rounds_at_random
+        widens = self._trains_halves and len(plan.steps[0]) > 1 and _has_single_accumulators(groups)
+        try:
+            stream = own_random_stream(state) if draws else nullcontext()
+            guards = shut_out_host_modes(self._num_threads)
+            with guards, torch.set_grad_enabled(self._trains), torch._C.DisableTorchFunction(), stream:
+                for runs in self._batched.schedule(plan, state):
+                    scaling = _loss_scaling(state, groups)
+                    wide: Dict[str, torch.Tensor] = {}
+                    for turns in runs:
+                        for turn, results in self._results(state, inputs, turns, plan, scaling):
+                            if widens:
+                                _accumulate_in_single(state, wide)
+                            if collector.wants(turn):
+                                collector.add(turn, [own(result, shared) for result in results])
+                    if self._trains:
+                        self._update(state, plan, scaling, groups, group_names, wide)
+        except BaseException as error:
+            _note_place(error, self._function.place_of(error.__traceback__))
+            for parameter in state.parameters.values():
+                parameter.grad = None
+            raise
+        return collector.combine()
+
+    def _update(
+        self,
+        state: DeviceState,
+        plan: CallPlan,
+        scaling: float,
+        groups: Sequence[Any],
+        group_names: Sequence[Sequence[str]],
+        accumulated: Mapping[str, torch.Tensor],
+    ) -> None:
+        """Make one optimizer step from the gradients of all micro-batches, which are `scaling` times too large."""
+        state.final_loss_scale = scaling
+        apply_update(
+            groups,
+            group_names,
+            state.parameters,
+            state.slots,
+            loss_scaling=scaling,
+            accumulated=accumulated,
+            scale=plan.update_scale,
+            exchange=plan.exchange,
+            observe=partial(adapt_loss_scaling, state) if plan.adapts_loss_scaling and self._has_halves else None,
+            rounds_at_random=plan.rounds_at_random,
+            is_fused=self._fused_update,
+        )
+        if self._observer is not None:
+            self._observer.after_update(state)
+
+    def _made_up(self, inputs: Sequence[torch.Tensor], kind: str) -> Sequence[torch.Tensor]:
+        if self._synthetic is None:
+            self._synthetic = synthetic_inputs(inputs, kind)
+        return self._synthetic
+
+    def _results(
+        self, state: DeviceState, inputs: Sequence[torch.Tensor], turns: Sequence[Turn], plan: CallPlan, scaling: float
+    ) -> Iterator[Tuple[Turn, Sequence[torch.Tensor]]]:
+        """Run micro-batches, at once if there are several and it can be done, and yield the results of each."""
+        at_once = self._at_once(state, inputs, turns, plan, scaling) if len(turns) > 1 else None
+        if at_once is not None:
+            yield from zip(turns, at_once)
+            return
+        for turn in turns:
+            rows = self._rows(inputs, turn, plan)
+            with FloatingPointChecks() if plan.checks_floats else _NOTHING:
+                results = self._micro_batch(state, turn, rows, scaling * plan.backward_scale)
+            yield turn, results
+        if len(turns) > 1:
+            self._batched.give_up()
+
+    def _at_once(
+        self, state: DeviceState, inputs: Sequence[torch.Tensor], turns: Sequence[Turn], plan: CallPlan, scaling: float
+    ) -> Optional[Iterator[Sequence[torch.Tensor]]]:
+        """Run all of `turns` at once; return the results of each, or None if it cannot be done."""
+        done = self._batched.run(state, inputs, turns, plan)
+        if done is None:
+            return None
+        results, rows = done
+        if self._trains:
+            self._backward(results[-1], scaling * plan.backward_scale)
+        results = [*results[: self._num_outputs], *(rows[index] for index in self._written_inputs)]
+        parts = zip(*(result.unbind() for result in results))
+        if plan.num_kept <= 1:
+            # what the host keeps must not keep the memory of the others
+            return (
+                [part.clone() for part in of_turn] if plan.keeps(turn) else of_turn
+                for turn, of_turn in zip(turns, parts)
+            )
+        return parts
+
+    def _rows(self, inputs: Sequence[torch.Tensor], turn: Turn, plan: CallPlan) -> List[torch.Tensor]:
+        """Cut the rows of one micro-batch out of `inputs`, and copy what the graph writes to."""
+        rows = (narrow(tensor, turn.position, plan.num_slices) for tensor in inputs)
+        return [
+            to_work_on(tensor, is_written=index in self._written_inputs, trains=self._trains)
+            for index, tensor in enumerate(rows)
+        ]
+
+    def _micro_batch(
+        self, state: DeviceState, turn: Turn, batch: Sequence[torch.Tensor], scaling: float
+    ) -> List[torch.Tensor]:
+        """Run forward, and backward if there is one; return the outputs and the inputs that were written to."""
+        results = self._function.call(*state.arguments(turn.replica), *batch, *state.constants)
+        if self._trains:
+            if self._observer is None:
+                self._backward(results[-1], scaling)
+            else:
+                self._observer.during_backward(partial(self._backward, results[-1], scaling), state, turn)
+        return [*results[: self._num_outputs], *(batch[index] for index in self._written_inputs)]
+
+    def _backward(self, loss: torch.Tensor, scaling: float) -> None:
+        """Add the gradients of `scaling` times the sum of `loss` to those of the parameters."""
+        if self._seed is None or self._seed[0] != scaling or self._seed[1] != loss.shape:
+            self._seed = (scaling, loss.shape, torch.full_like(loss, scaling))
+        # what `Tensor.backward` does once it has checked its arguments
+        _ENGINE.run_backward((loss,), self._seed[2:], False, False, (), allow_unreachable=True, accumulate_grad=True)
+
+
+_NOTHING: ContextManager[Any] = nullcontext()
+_ENGINE: Any = torch.autograd.Variable._execution_engine
+
+
+def _loss_scaling(state: DeviceState, groups: Sequence[Any]) -> float:
+    """Return what the next step's loss is multiplied by."""
+    scaling: float = groups[0].loss_scaling if groups else 1.0
+    return scaling if state.loss_scale_factor is None else scaling * float(state.loss_scale_factor)
+
+
+def _has_single_accumulators(groups: Sequence[Any]) -> bool:
+    return bool(groups) and bool(groups[0].accum_type == torch.float32)
+
+
+def _accumulate_in_single(state: DeviceState, accumulated: Dict[str, torch.Tensor]) -> None:
+    """Move the gradients of half-precision parameters to `accumulated`, where they add up in single precision."""
+    for name, parameter in state.parameters.items():
+        gradient = parameter.grad
+        if gradient is not None and gradient.dtype == torch.float16:
+            before = accumulated.get(name)
+            accumulated[name] = gradient.float() if before is None else before.add_(gradient)
+            parameter.grad = None
+
+
+def _note_place(error: BaseException, place: Optional[Place]) -> None:
+    """Say in `error` which of the user's lines it is about; Python can add notes since 3.11."""
+    if place is not None and hasattr(error, "add_note"):
+        error.add_note(f"  --> {place}: the operator that failed was captured here")

@@ -1,0 +1,284 @@
+"""The device's optimizer arithmetic: one update of all parameters from their reduced gradients.
+
+Formulae of PopTorch's back-end (g = gradient, w = weight, t = number of this update, from 1):
+
+* SGD: g += wd*w; v = momentum*v + (1-dampening)*g, v0 = 0; w -= lr*v, nesterov: w -= lr*(g + momentum*v).
+  torch differs when dampening is not 0: it does not damp the first update, nor any when momentum is 0.
+* Adam, AdamW, RMSprop: as torch; AdamW without bias correction still corrects it, as the device does.
+* LAMB: Adam's direction with decoupled decay, scaled by min(|w|, max_weight_norm) / |direction|.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+
+import torch
+
+from ..calls.gradient_exchange import GradientExchange
+from .fused_updates import fused_arithmetic
+
+__all__ = ["apply_update", "ensure_slots", "optimizer_family", "slot_names"]
+
+Slots = Dict[str, torch.Tensor]
+
+
+def apply_update(
+    groups: Sequence[Any],
+    group_names: Sequence[Sequence[str]],
+    parameters: Mapping[str, torch.Tensor],
+    slots: Dict[str, Slots],
+    *,
+    loss_scaling: Optional[float] = None,
+    accumulated: Optional[Mapping[str, torch.Tensor]] = None,
+    scale: float = 1.0,
+    exchange: Optional[GradientExchange] = None,
+    observe: Optional[Callable[[Sequence[torch.Tensor]], None]] = None,
+    rounds_at_random: bool = False,
+    is_fused: bool = False,
+) -> None:
+    """Update `parameters` in place from their `.grad`, and clear the gradients.
+
+    `groups` are the settings of the parameter groups (`kind`, `learning_rate`, `momentum`, ... as numbers),
+    `group_names` the parameters of each. Parameters without a gradient are left alone. Some gradients may be in
+    `accumulated` instead. They are rounded to the accumulator's type, added up over processes by `exchange`, multiplied
+    by `scale`, shown to `observe`, divided by `loss_scaling` (that of the settings unless given) and clipped to
+    `max_grad_norm` (global norm over all groups) before the arithmetic.
+    With `rounds_at_random` half-precision results are rounded up or down in proportion to the distance; with `is_fused`
+    torch's fused kernels do the arithmetic where they can, which rounds otherwise.
+    """
+    with torch.no_grad():
+        found = accumulated or {}
+        trained = [
+            [name for name in names if parameters[name].grad is not None or name in found] for names in group_names
+        ]
+        gradients = [
+            [_accumulated(found.get(name, parameters[name].grad), settings.accum_type) for name in names]
+            for settings, names in zip(groups, trained)
+        ]
+        everything = [gradient for of_group in gradients for gradient in of_group]
+        if everything:
+            if exchange is not None:
+                exchange(everything)
+            if scale != 1.0:
+                torch._foreach_mul_(everything, scale)
+            if observe is not None:
+                observe(everything)
+            _unscale(everything, groups[0].loss_scaling if loss_scaling is None else loss_scaling)
+            _clip(everything, groups[0].max_grad_norm)
+            store = _store_at_random if rounds_at_random else _store
+            for settings, names, of_group in zip(groups, trained, gradients):
+                if names:
+                    weights = [parameters[name] for name in names]
+                    _update_group(settings, names, weights, of_group, slots, store, is_fused=is_fused)
+    for parameter in parameters.values():
+        parameter.grad = None
+
+
+def _accumulated(gradient: Any, dtype: torch.dtype) -> torch.Tensor:
+    """Return a gradient as its accumulator holds it, in single precision; it may be written to."""
+    single = _single(gradient)
+    return single if dtype == torch.float32 else single.to(dtype).float()
+
+
+def _single(gradient: Any) -> torch.Tensor:
+    """Return a gradient in single precision that may be written to."""
+    if gradient._is_zerotensor():  # autograd's shorthand for a gradient that is zero everywhere
+        return torch.zeros_like(gradient, dtype=torch.float32)
+    single: torch.Tensor = gradient.float()
+    return single
+
+
+def _unscale(gradients: List[torch.Tensor], loss_scaling: float) -> None:
+    if loss_scaling != 1.0:
+        torch._foreach_mul_(gradients, 1.0 / loss_scaling)
+
+
+def _clip(gradients: List[torch.Tensor], max_norm: float) -> None:
+    if not math.isinf(max_norm):
+        total = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
+        scale = torch.clamp(max_norm / (total + 1e-6), max=1.0)  # the form of torch.nn.utils.clip_grad_norm_
+        torch._foreach_mul_(gradients, scale)
+
+
+def slot_names(settings: Any) -> Tuple[str, ...]:
+    """Return the names of the state tensors that the optimizer of `settings` keeps for each parameter."""
+    family = optimizer_family(settings)
+    if family == "SGD":
+        return ("Accl1",) if settings.momentum else ()
+    if family == "RMSPROP":
+        return ("Accl1", *(("Accl2",) if settings.momentum else ()), *(("Accl3",) if settings.centered else ()))
+    return ("Accl1", "Accl2", "Step")
+
+
+def ensure_slots(
+    settings: Any, names: Sequence[str], parameters: Mapping[str, torch.Tensor], slots: Dict[str, Slots]
+) -> None:
+    """Create the missing state tensors of the parameters called `names`; they start at 0, the TF variant's at 1."""
+    wanted = slot_names(settings)
+    for name in names:
+        own = slots.setdefault(name, {})
+        for slot in wanted:
+            if slot not in own:
+                own[slot] = _new_slot(settings, slot, parameters[name])
+
+
+def _new_slot(settings: Any, slot: str, parameter: torch.Tensor) -> torch.Tensor:
+    if slot == "Step":
+        return torch.zeros(())
+    start = 1.0 if slot == "Accl1" and optimizer_family(settings) == "RMSPROP" and settings.use_tf_variant else 0.0
+    dtype = settings.second_order_type if slot == "Accl2" else settings.first_order_type
+    return torch.full_like(parameter, start, dtype=dtype, requires_grad=False)
+
+
+def optimizer_family(settings: Any) -> str:
+    """Return which formulae update a group: "SGD", "ADAM", "ADAMW", "RMSPROP" or "LAMB"."""
+    name = settings.kind.name
+    for family in ("SGD", "ADAMW", "ADAM", "RMSPROP", "LAMB"):
+        if name.startswith(family):
+            return family
+    raise ValueError(f"unknown optimizer kind {name}")
+
+
+def _update_group(
+    settings: Any,
+    names: Sequence[str],
+    weights: List[torch.Tensor],
+    gradients: List[torch.Tensor],
+    slots: Dict[str, Slots],
+    store: Callable[[Sequence[torch.Tensor], Sequence[torch.Tensor]], None],
+    *,
+    is_fused: bool = False,
+) -> None:
+    ensure_slots(settings, names, dict(zip(names, weights)), slots)
+    family = optimizer_family(settings)
+    state = {slot: [slots[name][slot] for name in names] for slot in slot_names(settings)}
+    if "Step" in state:
+        torch._foreach_add_(state["Step"], 1.0)
+    single_weights = [weight.float() for weight in weights]
+    single_state = {slot: [tensor.float() for tensor in tensors] for slot, tensors in state.items()}
+    fused = fused_arithmetic(settings, single_weights, gradients, single_state) if is_fused else None
+    (fused or _ARITHMETIC[family])(settings, single_weights, gradients, single_state)
+    store(weights, single_weights)
+    for slot, tensors in state.items():
+        store(tensors, single_state[slot])
+
+
+def _store(targets: Sequence[torch.Tensor], values: Sequence[torch.Tensor]) -> None:
+    """Round values of single precision to the types of `targets`, where those are not the values themselves."""
+    for target, value in zip(targets, values):
+        if target is not value:
+            target.copy_(value)
+
+
+def _store_at_random(targets: Sequence[torch.Tensor], values: Sequence[torch.Tensor]) -> None:
+    """Round as `_store` does, up or down in proportion to the distance, by torch's global random stream."""
+    for target, value in zip(targets, values):
+        if target is not value:
+            target.copy_(_rounded_at_random(value, target.dtype))
+
+
+def _rounded_at_random(value: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    nearest = value.to(dtype)
+    towards = torch.where(nearest.float() < value, math.inf, -math.inf).to(dtype)
+    other = torch.nextafter(nearest, towards)
+    distance = (value - nearest.float()).abs()
+    gap = (other.float() - nearest.float()).abs()
+    takes_other = torch.rand_like(value) * gap < distance
+    return torch.where(takes_other & other.isfinite(), other, nearest)
+
+
+Tensors = List[torch.Tensor]
+State = Dict[str, Tensors]
+
+# -- In single precision; weights and state change in place, gradients are used up. The operations and their order are
+# -- those of torch's own optimizers in their default form, so that a port's weights are the same to the last bit.
+
+
+def _sgd(s: Any, weights: Tensors, gradients: Tensors, state: State) -> None:
+    if s.weight_decay:
+        torch._foreach_add_(gradients, weights, alpha=s.weight_decay)
+    if not s.momentum:
+        torch._foreach_add_(weights, gradients, alpha=-s.learning_rate * (1.0 - s.dampening))
+        return
+    velocities = state["Accl1"]
+    torch._foreach_mul_(velocities, s.momentum)
+    torch._foreach_add_(velocities, gradients, alpha=1.0 - s.dampening)
+    if s.nesterov:
+        torch._foreach_add_(gradients, velocities, alpha=s.momentum)
+    torch._foreach_add_(weights, gradients if s.nesterov else velocities, alpha=-s.learning_rate)
+
+
+def _update_moments(s: Any, gradients: Tensors, state: State) -> None:
+    torch._foreach_lerp_(state["Accl1"], gradients, 1.0 - s.beta1)
+    torch._foreach_mul_(state["Accl2"], s.beta2)
+    torch._foreach_addcmul_(state["Accl2"], gradients, gradients, 1.0 - s.beta2)
+
+
+def _bias_corrections(state: State, beta: float, is_on: bool = True) -> List[float]:
+    """Return 1 - beta^t for each parameter; those that sat out a step have made fewer updates."""
+    return [1.0 - beta ** int(step) if is_on else 1.0 for step in state["Step"]]
+
+
+def _adam(s: Any, weights: Tensors, gradients: Tensors, state: State) -> None:
+    is_decoupled = optimizer_family(s) == "ADAMW"
+    if s.weight_decay and not is_decoupled:
+        torch._foreach_add_(gradients, weights, alpha=s.weight_decay)
+    _update_moments(s, gradients, state)
+    if s.weight_decay and is_decoupled:
+        torch._foreach_mul_(weights, 1.0 - s.learning_rate * s.weight_decay)
+    denominators = torch._foreach_sqrt(state["Accl2"])
+    torch._foreach_div_(denominators, [math.sqrt(c) for c in _bias_corrections(state, s.beta2)])
+    torch._foreach_add_(denominators, s.eps)
+    rates = [-s.learning_rate / c for c in _bias_corrections(state, s.beta1)]
+    torch._foreach_addcdiv_(weights, state["Accl1"], denominators, rates)
+
+
+def _rmsprop(s: Any, weights: Tensors, gradients: Tensors, state: State) -> None:
+    if s.weight_decay:
+        torch._foreach_add_(gradients, weights, alpha=s.weight_decay)
+    squares = state["Accl1"]
+    torch._foreach_mul_(squares, s.alpha)
+    torch._foreach_addcmul_(squares, gradients, gradients, 1.0 - s.alpha)
+    denominators = squares
+    if s.centered:
+        means = state["Accl3"]
+        torch._foreach_lerp_(means, gradients, 1.0 - s.alpha)
+        denominators = list(torch._foreach_addcmul(squares, means, means, -1.0))
+    if s.use_tf_variant:
+        denominators = list(torch._foreach_sqrt(torch._foreach_add(denominators, s.eps)))
+        torch._foreach_mul_(gradients, s.learning_rate)
+    else:
+        denominators = list(torch._foreach_add(torch._foreach_sqrt(denominators), s.eps))
+    rate = 1.0 if s.use_tf_variant else s.learning_rate
+    if not s.momentum:
+        torch._foreach_addcdiv_(weights, gradients, denominators, -rate)
+        return
+    torch._foreach_mul_(state["Accl2"], s.momentum)
+    torch._foreach_addcdiv_(state["Accl2"], gradients, denominators)
+    torch._foreach_add_(weights, state["Accl2"], alpha=-rate)
+
+
+def _lamb(s: Any, weights: Tensors, gradients: Tensors, state: State) -> None:
+    _update_moments(s, gradients, state)
+    directions = torch._foreach_div(state["Accl1"], _bias_corrections(state, s.beta1, s.bias_correction))
+    denominators = torch._foreach_sqrt(state["Accl2"])
+    torch._foreach_div_(denominators, [math.sqrt(c) for c in _bias_corrections(state, s.beta2, s.bias_correction)])
+    torch._foreach_add_(denominators, s.eps)
+    torch._foreach_div_(directions, denominators)
+    torch._foreach_add_(directions, weights, alpha=s.weight_decay)
+    weight_norms = torch.stack(torch._foreach_norm(weights)).clamp(max=s.max_weight_norm)
+    direction_norms = torch.stack(torch._foreach_norm(directions))
+    are_both = (weight_norms > 0) & (direction_norms > 0)
+    trust = torch.where(are_both, weight_norms / direction_norms, torch.ones_like(weight_norms))
+    torch._foreach_mul_(directions, list((trust * -s.learning_rate).unbind()))
+    torch._foreach_add_(weights, directions)
+
+
+_ARITHMETIC: Dict[str, Callable[..., None]] = {
+    "SGD": _sgd,
+    "ADAM": _adam,
+    "ADAMW": _adam,
+    "RMSPROP": _rmsprop,
+    "LAMB": _lamb,
+}
