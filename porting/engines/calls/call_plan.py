@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from functools import cached_property
 from typing import FrozenSet, List, NamedTuple, Optional, Sequence, Tuple
@@ -11,15 +12,19 @@ import torch
 from .gradient_exchange import GradientExchange
 from .replica_groups import ReplicaGroups
 
-__all__ = ["CallPlan", "OutputCollector", "Turn"]
+__all__ = ["CallPlan", "MicroBatch", "OutputCollector", "Runs"]
 
 
-class Turn(NamedTuple):
+class MicroBatch(NamedTuple):
     """One micro-batch of a call: its `number` among those of its `replica`, its `position` in the rows of an input."""
 
     number: int
     replica: int
     position: int
+
+
+# Micro-batches that run at once, grouped by optimizer step.
+Runs = Tuple[Tuple[Tuple[MicroBatch, ...], ...], ...]
 
 
 @dataclass(frozen=True)
@@ -52,10 +57,10 @@ class CallPlan:
     divides_last: bool = False
 
     @property
-    def num_turns(self) -> int:
+    def num_micro_batches(self) -> int:
         """Micro-batches of one call over all replicas.
 
-        >>> CallPlan(iterations=2, accumulation=3, replicas=4).num_turns
+        >>> CallPlan(iterations=2, accumulation=3, replicas=4).num_micro_batches
         24
         """
         return self.iterations * self.accumulation * self.replicas
@@ -63,7 +68,7 @@ class CallPlan:
     @cached_property
     def num_slices(self) -> int:
         """Into how many micro-batches the rows of an input are cut: those of one replica of each input group."""
-        return self.num_turns // self._num_sharing
+        return self.num_micro_batches // self._num_sharing
 
     @property
     def _num_sharing(self) -> int:
@@ -85,41 +90,55 @@ class CallPlan:
         return self.gradient_scale if self.divides_last else 1.0
 
     @cached_property
-    def steps(self) -> Tuple[Tuple[Turn, ...], ...]:
-        """The turns of each optimizer step.
+    def steps(self) -> Tuple[Tuple[MicroBatch, ...], ...]:
+        """The micro-batches of each optimizer step.
 
         Rows are laid out as [iteration][accumulation][replica], or with input groups of several replicas as
         [group][iteration][accumulation].
         """
         numbers = range(self.iterations * self.accumulation)
-        turns = [
-            tuple(Turn(number, replica, self._position(number, replica)) for replica in range(self.replicas))
-            for number in numbers
-        ]
         return tuple(
-            tuple(turn for of_number in turns[first : first + self.accumulation] for turn in of_number)
+            tuple(
+                MicroBatch(number, replica, self._position(number, replica))
+                for number in numbers[first : first + self.accumulation]
+                for replica in range(self.replicas)
+            )
             for first in numbers[:: self.accumulation]
         )
+
+    @cached_property
+    def micro_batches(self) -> Tuple[MicroBatch, ...]:
+        """The micro-batches of all steps, one after the other."""
+        return tuple(itertools.chain.from_iterable(self.steps))
+
+    def cut_into_runs(self, most: int, *, keeps_steps: bool) -> Runs:
+        """Cut each optimizer step, or without `keeps_steps` the whole call, into runs of at most `most` micro-batches.
+
+        >>> [[len(run) for run in runs] for runs in CallPlan(2, accumulation=3).cut_into_runs(2, keeps_steps=True)]
+        [[2, 1], [2, 1]]
+        """
+        steps = self.steps if keeps_steps else (self.micro_batches,)
+        return tuple(tuple(step[first : first + most] for first in range(0, len(step), most)) for step in steps)
 
     def _position(self, number: int, replica: int) -> int:
         if self.input_groups is None or self._num_sharing == 1:
             return number * self.replicas + replica
         return self.input_groups.group_of(replica) * self.iterations * self.accumulation + number
 
-    def keeps(self, turn: Turn) -> bool:
-        """Tell whether the results of `turn` come back to the host."""
+    def keeps(self, micro_batch: MicroBatch) -> bool:
+        """Tell whether the results of `micro_batch` come back to the host."""
         if self.output_mode == "final":
-            return turn.number == self.iterations * self.accumulation - 1
+            return micro_batch.number == self.iterations * self.accumulation - 1
         if self.output_mode == "every_n":
-            return (turn.number + 1) % self.output_period == 0
+            return (micro_batch.number + 1) % self.output_period == 0
         return True
 
     @property
     def num_kept(self) -> int:
         """How many micro-batches' results the host has room for; with "every_n" the division is one of integers."""
         if self.output_mode == "all":
-            return self.num_turns
-        return self.num_turns // self.output_period if self.output_mode == "every_n" else self.replicas
+            return self.num_micro_batches
+        return self.num_micro_batches // self.output_period if self.output_mode == "every_n" else self.replicas
 
 
 class OutputCollector:
@@ -135,18 +154,18 @@ class OutputCollector:
         self._kept: List[Sequence[torch.Tensor]] = []
         self._sums: List[Optional[List[torch.Tensor]]] = [None] * plan.replicas
 
-    def wants(self, turn: Turn) -> bool:
-        """Tell whether the results of `turn` must be added; those of the last turn show shapes if nothing is kept."""
-        return self._plan.keeps(turn) or (not self._kept and turn.position == self._plan.num_slices - 1)
+    def wants(self, micro_batch: MicroBatch) -> bool:
+        """Tell whether the results of `micro_batch` are needed; those of the last show shapes if nothing is kept."""
+        return self._plan.keeps(micro_batch) or (not self._kept and micro_batch.position == self._plan.num_slices - 1)
 
-    def add(self, turn: Turn, results: Sequence[torch.Tensor]) -> None:
+    def add(self, micro_batch: MicroBatch, results: Sequence[torch.Tensor]) -> None:
         """Take the results of one micro-batch; they must not change afterwards."""
         if self._plan.output_mode == "sum":
-            sums = self._sums[turn.replica]
-            self._sums[turn.replica] = list(results) if sums is None else self._added(sums, results)
-        elif self._plan.keeps(turn):
+            sums = self._sums[micro_batch.replica]
+            self._sums[micro_batch.replica] = list(results) if sums is None else self._added(sums, results)
+        elif self._plan.keeps(micro_batch):
             self._kept.append(results)
-        elif self.wants(turn):
+        elif self.wants(micro_batch):
             self._kept.append(
                 [
                     result if index in self._constant else torch.zeros_like(result)

@@ -23,9 +23,9 @@ class Variant:
 
     `channels_last` lays out images and convolution weights with the channels innermost. `fused_update` makes torch's
     fused optimizer kernels update the weights: they round differently from the plain ones, and leave less to compile.
-    A program of the compiled engines is `steps_per_run` device iterations, if it updates. `turns_at_once` is how many
-    micro-batches run as one larger batch at most, None for as many as pay in general. `num_threads` are the threads of
-    a call, its libraries' too, None for torch's number.
+    A program of the compiled engines is `steps_per_run` device iterations, if it updates. At most
+    `micro_batches_at_once` run as one larger batch, None for as many as pay in general. `num_threads` are the threads
+    of a call, its libraries' too, None for torch's number.
 
     >>> Variant("aot", channels_last=True).label
     'aot, channels-last'
@@ -35,7 +35,7 @@ class Variant:
     channels_last: bool = False
     fused_update: bool = False
     steps_per_run: int = 1
-    turns_at_once: Optional[int] = None
+    micro_batches_at_once: Optional[int] = None
     num_threads: Optional[int] = None
 
     @property
@@ -45,7 +45,9 @@ class Variant:
         parts += ["channels-last"] if self.channels_last else []
         parts += ["fused update"] if self.fused_update else []
         parts += [f"{self.steps_per_run} steps a run"] if self.steps_per_run > 1 else []
-        parts += [f"{self.turns_at_once} micro-batches at once"] if self.turns_at_once is not None else []
+        parts += (
+            [f"{self.micro_batches_at_once} micro-batches at once"] if self.micro_batches_at_once is not None else []
+        )
         parts += [f"{self.num_threads} thread(s)"] if self.num_threads is not None else []
         return ", ".join(parts)
 

@@ -6,7 +6,7 @@ from typing import Callable, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 
-from .call_plan import CallPlan, OutputCollector, Turn
+from .call_plan import CallPlan, MicroBatch, OutputCollector
 from .device_state import DeviceState
 
 __all__ = ["StepObserver", "StepValue"]
@@ -40,15 +40,15 @@ class StepObserver:
         """Forget what was observed: a call of `plan` begins."""
         self._scale = plan.backward_scale
         self._collector = OutputCollector(plan)
-        self._turns: List[Tuple[Turn, List[Optional[torch.Tensor]]]] = []
+        self._micro_batches: List[Tuple[MicroBatch, List[Optional[torch.Tensor]]]] = []
 
-    def during_backward(self, backward: Callable[[], None], state: DeviceState, turn: Turn) -> None:
+    def during_backward(self, backward: Callable[[], None], state: DeviceState, micro_batch: MicroBatch) -> None:
         """Run the backward pass of a micro-batch, keeping its gradients apart.
 
         They are taken as the loss alone makes them: the engine's have a factor for the mean over micro-batches too.
         """
         names = {value.parameter for value in self.wanted if value.kind == "gradient"}
-        parameters = {name: state.parameters[state.part(name, turn.replica)] for name in names}
+        parameters = {name: state.parameters[state.part(name, micro_batch.replica)] for name in names}
         accumulated = {name: parameter.grad for name, parameter in parameters.items()}
         for name in accumulated:
             parameters[name].grad = None
@@ -56,7 +56,9 @@ class StepObserver:
         own = {name: parameters[name].grad for name in accumulated}
         gradients = [None if value.kind != "gradient" else own[value.parameter] for value in self.wanted]
         with torch.no_grad():
-            self._turns.append((turn, [None if g is None else torch.div(g, self._scale) for g in gradients]))
+            self._micro_batches.append(
+                (micro_batch, [None if g is None else torch.div(g, self._scale) for g in gradients])
+            )
             for name, before in accumulated.items():
                 gradient = own[name]
                 if before is not None:
@@ -64,24 +66,26 @@ class StepObserver:
 
     def after_update(self, state: DeviceState) -> None:
         """Take what the step of the micro-batches since the last update has led to."""
-        for turn, gradients in self._turns:
-            if self._collector.wants(turn):
-                values = [_value(value, state, turn, own) for value, own in zip(self.wanted, gradients)]
-                self._collector.add(turn, values)
-        self._turns = []
+        for micro_batch, gradients in self._micro_batches:
+            if self._collector.wants(micro_batch):
+                values = [_value(value, state, micro_batch, own) for value, own in zip(self.wanted, gradients)]
+                self._collector.add(micro_batch, values)
+        self._micro_batches = []
 
     def results(self) -> List[torch.Tensor]:
         """Return a tensor for each of `wanted`, combined from micro-batches like the outputs of the call."""
         return self._collector.combine()
 
 
-def _value(value: StepValue, state: DeviceState, turn: Turn, gradient: Optional[torch.Tensor]) -> torch.Tensor:
+def _value(
+    value: StepValue, state: DeviceState, micro_batch: MicroBatch, gradient: Optional[torch.Tensor]
+) -> torch.Tensor:
     if value.kind == "loss_scaling":
         return torch.tensor(state.final_loss_scale)
     if value.kind == "loss_scaling_factor":
         assert state.loss_scale_factor is not None
         return state.loss_scale_factor.clone()
-    part = state.part(value.parameter, turn.replica)
+    part = state.part(value.parameter, micro_batch.replica)
     weight = state.parameters[part].detach()
     if value.kind == "weight":
         return weight.clone()

@@ -136,15 +136,15 @@ class CallLayout:
     """What a call must look like, and in which runs of which programs it is done.
 
     `kind` is "steps" where one run of a program does `steps_per_run` whole optimizer steps ("step", or "forward"
-    without training), and "turns" where a run of "accumulate" or "forward" does `turns_at_once` micro-batches of one
-    replica, and "update" ends an optimizer step. `plan` holds the facts of the plan that the programs are made for, as
-    `plan_facts` gives them. `arguments` are those of each program. `results` says how those of several runs become the
-    results of the call: "last" (only the last run's count), "join", "sum", or "turns", where the program returns those
-    of each of its micro-batches.
+    without training). It is "micro-batches" where a run of "accumulate" or "forward" does `micro_batches_at_once` of
+    one replica, and "update" ends an optimizer step. `plan` holds the facts of the plan that the programs are made for,
+    as `plan_facts` gives them. `arguments` are those of each program. `results` says how those of several runs become
+    the results of the call: "last" (only the last run's count), "join", "sum", or "micro-batches", where the program
+    returns those of each of its micro-batches.
 
     With `fused_update` no program updates: torch's fused kernels do, after each step. A run of the kind "steps" is then
     one step of the program "gradients", which returns the gradients of `trained` parts after its results; one of the
-    kind "turns" leaves them in the accumulators.
+    kind "micro-batches" leaves them in the accumulators.
 
     `bounds` are those of inputs that are indices; a program would meet a bad one when it has begun to update.
     """
@@ -157,7 +157,7 @@ class CallLayout:
     num_results: int
     groups: Tuple[GroupLayout, ...] = ()
     steps_per_run: int = 1
-    turns_at_once: int = 1
+    micro_batches_at_once: int = 1
     results: str = "last"
     is_random: bool = False
     constant_outputs: FrozenSet[int] = frozenset()
@@ -171,7 +171,7 @@ class CallLayout:
         """The role of the program that runs on the rows of inputs."""
         if not self.trains:
             return "forward"
-        if self.kind == "turns":
+        if self.kind == "micro-batches":
             return "accumulate"
         return "gradients" if self.fused_update else "step"
 
@@ -191,7 +191,7 @@ class CallLayout:
             "num_results": self.num_results,
             "groups": [group.to_dict() for group in self.groups],
             "steps_per_run": self.steps_per_run,
-            "turns_at_once": self.turns_at_once,
+            "micro_batches_at_once": self.micro_batches_at_once,
             "results": self.results,
             "is_random": self.is_random,
             "constant_outputs": sorted(self.constant_outputs),

@@ -12,7 +12,7 @@ import torch
 
 from ...capture import StepGraph
 from ...diagnostics import Finding
-from ..calls.call_plan import CallPlan, OutputCollector, Turn
+from ..calls.call_plan import CallPlan, MicroBatch, OutputCollector
 from ..calls.device_state import DeviceState
 from ..calls.executable import BuildRequest, Executable
 from ..calls.guards import own_random_stream, shut_out_host_modes
@@ -101,7 +101,7 @@ class CompiledExecutable:
                 if has_bad_index(given, self.layout.bounds):
                     return self._replay().run(state, inputs, plan, groups=groups, group_names=group_names)
                 with stream:
-                    run = self._run_steps if self.layout.kind == "steps" else self._run_turns
+                    run = self._run_steps if self.layout.kind == "steps" else self._run_micro_batches
                     results = run(bound, given, plan, numbers)
                 state.final_loss_scale = groups[0].loss_scaling if self.layout.trains else state.final_loss_scale
                 return results
@@ -275,15 +275,19 @@ class CompiledExecutable:
 
     # -- programs of single runs ---------------------------------------------------------------------------------------
 
-    def _run_turns(self, bound: BoundState, inputs: Inputs, plan: CallPlan, numbers: Optional[torch.Tensor]) -> Results:
+    def _run_micro_batches(
+        self, bound: BoundState, inputs: Inputs, plan: CallPlan, numbers: Optional[torch.Tensor]
+    ) -> Results:
         layout = self.layout
         collector = OutputCollector(plan, constant=layout.constant_outputs)
         num_done = 0
         try:
-            for number, turns in enumerate(plan.steps):
+            for number, micro_batches in enumerate(plan.steps):
                 row = None if numbers is None else numbers[number : number + 1]
-                for first in range(0, len(turns), layout.turns_at_once):
-                    self._run_at_once(bound, inputs, turns[first : first + layout.turns_at_once], row, collector)
+                for first in range(0, len(micro_batches), layout.micro_batches_at_once):
+                    self._run_at_once(
+                        bound, inputs, micro_batches[first : first + layout.micro_batches_at_once], row, collector
+                    )
                 if layout.fused_update:
                     self._update(bound, plan, bound.accumulated())
                     bound.empty_accumulators()
@@ -305,18 +309,18 @@ class CompiledExecutable:
         self,
         bound: BoundState,
         inputs: Inputs,
-        turns: Sequence[Turn],
+        micro_batches: Sequence[MicroBatch],
         row: Optional[torch.Tensor],
         collector: OutputCollector,
     ) -> None:
         layout = self.layout
-        arguments = bound.arguments(self._role, turns[0].replica)
+        arguments = bound.arguments(self._role, micro_batches[0].replica)
         for index, which in arguments.inputs:
-            arguments.tensors[index] = _rows_of(inputs[which], turns, self._plan)
+            arguments.tensors[index] = _rows_of(inputs[which], micro_batches, self._plan)
         results = self._run_program(self._role, arguments, row)
-        for index, turn in enumerate(turns):
-            if collector.wants(turn):
-                collector.add(turn, results[index * layout.num_results : (index + 1) * layout.num_results])
+        for index, micro_batch in enumerate(micro_batches):
+            if collector.wants(micro_batch):
+                collector.add(micro_batch, results[index * layout.num_results : (index + 1) * layout.num_results])
 
     def _run_program(self, role: str, arguments: Arguments, row: Optional[torch.Tensor]) -> Results:
         if arguments.numbers is not None:
@@ -331,13 +335,13 @@ def _log(finding: Finding) -> None:
     _logger.warning("%s: %s", finding.code, finding.message)
 
 
-def _rows_of(tensor: torch.Tensor, turns: Sequence[Turn], plan: Optional[CallPlan]) -> torch.Tensor:
+def _rows_of(tensor: torch.Tensor, micro_batches: Sequence[MicroBatch], plan: Optional[CallPlan]) -> torch.Tensor:
     """Return the rows of micro-batches, one after the other."""
     assert plan is not None
     if tensor.dim() == 0:
         return tensor
     num_rows = tensor.shape[0] // plan.num_slices
-    positions = [turn.position for turn in turns]
+    positions = [micro_batch.position for micro_batch in micro_batches]
     if positions == list(range(positions[0], positions[0] + len(positions))):
         return tensor.narrow(0, positions[0] * num_rows, len(positions) * num_rows)
     return torch.cat([tensor.narrow(0, position * num_rows, num_rows) for position in positions])

@@ -6,19 +6,19 @@ from typing import Dict, List, Mapping, Sequence, Tuple
 
 import torch
 
-from ..calls.call_plan import CallPlan, OutputCollector, Turn
+from ..calls.call_plan import CallPlan, MicroBatch, OutputCollector, Runs
 from .call_layout import argument_name, plan_facts
 from .program_graph import ProgramGraph
 from .programs import Program
 from .step_tracing import TracedRun, trace
 from .traced_step import TracedStep
 
-__all__ = ["write_steps", "write_turns", "write_update"]
+__all__ = ["write_micro_batches", "write_steps", "write_update"]
 
 aten = torch.ops.aten
 
 Numbers = Mapping[Tuple[int, str], torch.fx.Node]
-Turns = Sequence[Turn]
+MicroBatches = Sequence[MicroBatch]
 
 _NUMBERS = argument_name("numbers")
 
@@ -26,25 +26,25 @@ _NUMBERS = argument_name("numbers")
 # -- whole steps -------------------------------------------------------------------------------------------------------
 
 
-def write_steps(step: TracedStep, plan: CallPlan, chunks: Sequence[Sequence[Turns]]) -> Program:
-    """Write the program of a call of `plan`, whose steps consist of `chunks` of micro-batches that run at once.
+def write_steps(step: TracedStep, plan: CallPlan, steps: Runs) -> Program:
+    """Write the program of a call of `plan`, whose steps consist of `steps` of micro-batches that run at once.
 
     `plan` has as many iterations as the program does at a time. The program returns the results combined; where it does
     not update, it is of one step, and the sums of its gradients follow.
     """
     windows = {name: _window(step, row, plan) for name, row in zip(step.input_names, step.rows)}
-    arguments = {**_parts(step), **_buffers(step), **_slots(step), **_numbers(step, len(chunks)), **_constants(step)}
+    arguments = {**_parts(step), **_buffers(step), **_slots(step), **_numbers(step, len(steps)), **_constants(step)}
     returned: List[torch.fx.Node] = []
     program = ProgramGraph({**arguments, **windows})
     collected = _Collected(plan, step)
-    for number, runs in enumerate(chunks):
+    for number, runs in enumerate(steps):
         numbers = step.update.numbers(program, number)
         sums: Dict[str, torch.fx.Node] = {}
-        for turns in runs:
-            replica, run = turns[0].replica, step.run(len(turns))
-            rows = [_cut(program, name, row, turns, plan) for name, row in zip(step.input_names, step.rows)]
+        for micro_batches in runs:
+            replica, run = micro_batches[0].replica, step.run(len(micro_batches))
+            rows = [_cut(program, name, row, micro_batches, plan) for name, row in zip(step.input_names, step.rows)]
             outputs = _inline(program, step, run, _state_of(step, replica), rows, numbers)
-            collected.add(program, run, turns, outputs)
+            collected.add(program, run, micro_batches, outputs)
             for part, gradient in step.gradients(run, outputs, replica=replica).items():
                 gradient = _converted(program, step, part, gradient)
                 sums[part] = program.call(aten.add.Tensor, sums[part], gradient) if part in sums else gradient
@@ -76,17 +76,19 @@ def _num_groups(plan: CallPlan) -> int:
     return plan.input_groups.num_groups if plan.input_groups is not None else 1
 
 
-def _cut(program: ProgramGraph, name: str, row: torch.Tensor, turns: Turns, plan: CallPlan) -> torch.fx.Node:
-    """Write the rows of `turns`, [row, ...] for one and [turn, row, ...] for several."""
+def _cut(
+    program: ProgramGraph, name: str, row: torch.Tensor, micro_batches: MicroBatches, plan: CallPlan
+) -> torch.fx.Node:
+    """Write the rows of `micro_batches`, [row, ...] for one and [micro-batch, row, ...] for several."""
     window = program.arguments[name]
     if row.dim() == 0:
         return window
-    positions = [turn.position for turn in turns]
-    if len(turns) == 1:
+    positions = [micro_batch.position for micro_batch in micro_batches]
+    if len(micro_batches) == 1:
         return _rows(program, window, row, positions, plan)
-    if not _is_grouped(plan) and positions == list(range(positions[0], positions[0] + len(turns))):
+    if not _is_grouped(plan) and positions == list(range(positions[0], positions[0] + len(micro_batches))):
         rows = _rows(program, window, row, positions, plan)
-        return program.call(aten.view.default, rows, [len(turns), *row.shape])
+        return program.call(aten.view.default, rows, [len(micro_batches), *row.shape])
     return program.call(aten.stack.default, [_rows(program, window, row, [at], plan) for at in positions])
 
 
@@ -111,22 +113,24 @@ class _Collected:
     def __init__(self, plan: CallPlan, step: TracedStep) -> None:
         self._plan = plan
         self._step = step
-        self._wanted: List[Tuple[Turn, List[torch.fx.Node]]] = []
+        self._wanted: List[Tuple[MicroBatch, List[torch.fx.Node]]] = []
         self._rehearsal = OutputCollector(plan, constant=step.constant_outputs)
 
-    def add(self, program: ProgramGraph, run: TracedRun, turns: Turns, outputs: Sequence[torch.fx.Node]) -> None:
-        for index, turn in enumerate(turns):
-            if self._rehearsal.wants(turn):
-                self._rehearsal.add(turn, self._step.patterns)
-                self._wanted.append((turn, _results(program, run, index, outputs)))
+    def add(
+        self, program: ProgramGraph, run: TracedRun, micro_batches: MicroBatches, outputs: Sequence[torch.fx.Node]
+    ) -> None:
+        for index, micro_batch in enumerate(micro_batches):
+            if self._rehearsal.wants(micro_batch):
+                self._rehearsal.add(micro_batch, self._step.patterns)
+                self._wanted.append((micro_batch, _results(program, run, index, outputs)))
 
     def combine(self, program: ProgramGraph) -> List[torch.fx.Node]:
         num_results = len(self._step.patterns)
 
         def combine(*results: torch.Tensor) -> Tuple[torch.Tensor, ...]:
             collector = OutputCollector(self._plan, constant=self._step.constant_outputs)
-            for index, (turn, _nodes) in enumerate(self._wanted):
-                collector.add(turn, results[index * num_results : (index + 1) * num_results])
+            for index, (micro_batch, _nodes) in enumerate(self._wanted):
+                collector.add(micro_batch, results[index * num_results : (index + 1) * num_results])
             return tuple(collector.combine())
 
         patterns = [torch.empty_like(pattern) for _ in self._wanted for pattern in self._step.patterns]
@@ -140,7 +144,7 @@ def _results(
 ) -> List[torch.fx.Node]:
     """Write the results of one micro-batch, which do not keep the memory of the others."""
     results = outputs[: run.num_results]
-    if run.num_turns == 1:
+    if run.num_micro_batches == 1:
         return list(results)
     selected = [program.call(aten.select.int, result, 0, index) for result in results]
     return [program.call(aten.clone.default, result) for result in selected]
@@ -149,12 +153,12 @@ def _results(
 # -- single runs -------------------------------------------------------------------------------------------------------
 
 
-def write_turns(step: TracedStep, num_turns: int) -> Program:
-    """Write the program of one run of `num_turns` micro-batches of one replica, which returns the results of each.
+def write_micro_batches(step: TracedStep, num_micro_batches: int) -> Program:
+    """Write the program that runs `num_micro_batches` of one replica and returns the results of each.
 
     In training it adds the gradients to accumulators.
     """
-    state, run = step.state, step.run(num_turns)
+    state, run = step.state, step.run(num_micro_batches)
     arguments = {
         **{_own("parameter", name): state.parameters[parts[0]] for name, parts in state.parts.items()},
         **{_own("buffer", name): buffer for name, buffer in state.buffers[0].items()},
@@ -163,14 +167,16 @@ def write_turns(step: TracedStep, num_turns: int) -> Program:
         **_constants(step),
     }
     windows = {
-        name: row if row.dim() == 0 else torch.empty((num_turns * row.shape[0], *row.shape[1:]), dtype=row.dtype)
+        name: row
+        if row.dim() == 0
+        else torch.empty((num_micro_batches * row.shape[0], *row.shape[1:]), dtype=row.dtype)
         for name, row in zip(step.input_names, step.rows)
     }
     program = ProgramGraph({**arguments, **windows})
     numbers = step.update.numbers(program, 0)
     rows = [
-        program.call(aten.view.default, program.arguments[name], [num_turns, *row.shape])
-        if num_turns > 1 and row.dim()
+        program.call(aten.view.default, program.arguments[name], [num_micro_batches, *row.shape])
+        if num_micro_batches > 1 and row.dim()
         else program.arguments[name]
         for name, row in zip(step.input_names, step.rows)
     ]
@@ -183,7 +189,7 @@ def write_turns(step: TracedStep, num_turns: int) -> Program:
     for part, gradient in step.gradients(run, outputs, replica=0).items():
         accumulator = program.arguments[_own("accumulator", names[part])]
         program.call(aten.add_.Tensor, accumulator, _converted(program, step, part, gradient))
-    results = [node for index in range(num_turns) for node in _results(program, run, index, outputs)]
+    results = [node for index in range(num_micro_batches) for node in _results(program, run, index, outputs)]
     return _finish(program, step, "accumulate" if step.trains else "forward", results)
 
 

@@ -8,11 +8,11 @@ from typing import List, Optional, Tuple
 import torch
 
 from ...capture import StepGraph
-from ..calls.call_plan import CallPlan, Turn
+from ..calls.call_plan import CallPlan
 from ..calls.executable import BuildRequest
 from .call_layout import CallLayout, TensorSpec, plan_facts
 from .index_bounds import index_bounds
-from .program_writer import write_steps, write_turns, write_update
+from .program_writer import write_micro_batches, write_steps, write_update
 from .programs import Program, Programs
 from .step_tracing import fake_tensors
 from .traced_step import TracedStep
@@ -39,7 +39,7 @@ def build_programs(graph: StepGraph, request: BuildRequest) -> Programs:
     with fake_tensors():
         step.trace()
         size = _steps_per_run(step, wanted=max(1, request.variant.steps_per_run))
-        return _of_turns(step) if size is None else _of_steps(step, size)
+        return _of_micro_batches(step) if size is None else _of_steps(step, size)
 
 
 def _steps_per_run(step: TracedStep, *, wanted: int) -> Optional[int]:
@@ -51,7 +51,8 @@ def _steps_per_run(step: TracedStep, *, wanted: int) -> Optional[int]:
     possible = [size for size in sizes if _is_regular(plan, size)]
     larger = [size for size in possible if size > wanted]
     for size in [*(size for size in reversed(possible) if size <= wanted), *larger]:
-        num_runs = sum(map(len, _chunks(step, dataclasses.replace(plan, iterations=size))))
+        of_program = dataclasses.replace(plan, iterations=size)
+        num_runs = sum(map(len, of_program.cut_into_runs(step.most_at_once, keeps_steps=step.trains)))
         total = num_runs * step.num_operators + size * step.update.num_operators
         if total <= _MAX_OPERATORS or num_runs == 1:
             return size
@@ -69,26 +70,19 @@ def _is_regular(plan: CallPlan, size: int) -> bool:
     return size * plan.accumulation % plan.output_period == 0
 
 
-def _chunks(step: TracedStep, plan: CallPlan) -> List[List[Tuple[Turn, ...]]]:
-    """Cut each optimizer step of a call of `plan`, or without training the whole call, into runs of the graph."""
-    steps = plan.steps if step.trains else (tuple(turn for turns in plan.steps for turn in turns),)
-    most = step.most_at_once
-    return [[turns[first : first + most] for first in range(0, len(turns), most)] for turns in steps]
-
-
 def _of_steps(step: TracedStep, size: int) -> Programs:
     plan = dataclasses.replace(step.plan, iterations=size)
-    program = write_steps(step, plan, _chunks(step, plan))
+    program = write_steps(step, plan, plan.cut_into_runs(step.most_at_once, keeps_steps=step.trains))
     results = {"all": "join", "every_n": "join", "sum": "sum"}.get(plan.output_mode, "last")
     return _programs(step, [program], kind="steps", results=results, steps_per_run=size)
 
 
-def _of_turns(step: TracedStep) -> Programs:
+def _of_micro_batches(step: TracedStep) -> Programs:
     at_once = max(size for size in _divisors(len(step.plan.steps[0])) if size <= step.most_at_once)
-    programs = [write_turns(step, at_once)]
+    programs = [write_micro_batches(step, at_once)]
     if step.trains and not step.fused_update:
         programs.append(write_update(step))
-    return _programs(step, programs, kind="turns", results="turns", turns_at_once=at_once)
+    return _programs(step, programs, kind="micro-batches", results="micro-batches", micro_batches_at_once=at_once)
 
 
 def _programs(
@@ -98,7 +92,7 @@ def _programs(
     kind: str,
     results: str,
     steps_per_run: int = 1,
-    turns_at_once: int = 1,
+    micro_batches_at_once: int = 1,
 ) -> Programs:
     graph, plan = step.graph, step.plan
     if not any(program.num_operators for program in programs):
@@ -117,7 +111,7 @@ def _programs(
         num_results=len(step.patterns),
         groups=step.layouts,
         steps_per_run=steps_per_run,
-        turns_at_once=turns_at_once,
+        micro_batches_at_once=micro_batches_at_once,
         results=results,
         is_random=graph.is_random,
         constant_outputs=step.constant_outputs,

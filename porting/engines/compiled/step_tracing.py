@@ -28,7 +28,7 @@ aten = torch.ops.aten
 
 @dataclass(frozen=True)
 class TracedRun:
-    """The graph of `num_turns` micro-batches at once.
+    """The graph of `num_micro_batches` micro-batches at once.
 
     It takes the parameters and buffers of one replica, the rows of the inputs, the constants, and if it trains the seed
     of the gradient. It returns the results, as the call would, then a gradient for each of `with_gradient`, indices of
@@ -37,7 +37,7 @@ class TracedRun:
     """
 
     graph: torch.fx.Graph
-    num_turns: int
+    num_micro_batches: int
     num_results: int
     takes_seed: bool
     with_gradient: Tuple[int, ...]
@@ -126,21 +126,21 @@ def trace_run(
     arguments: Sequence[torch.Tensor],
     *,
     trained: Sequence[int] = (),
-    num_turns: int = 1,
+    num_micro_batches: int = 1,
     owns_gradients: bool = False,
 ) -> TracedRun:
     """Trace `function`, which computes `graph`, on `arguments` without values, and its backward pass.
 
-    `arguments` are the parameters, buffers, rows and constants; with several turns the rows have them as a leading
-    dimension. `trained` are the indices of the parameters to differentiate by. With `owns_gradients` each gradient has
-    the memory format of its parameter and shares memory with nothing. Raises NotCompilable.
+    `arguments` are the parameters, buffers, rows and constants; with several micro-batches the rows have them as their
+    first dimension. `trained` are the indices of the parameters to differentiate by. With `owns_gradients` each
+    gradient has the memory format of its parameter and shares memory with nothing. Raises NotCompilable.
     """
-    run = _Run(graph, function, trained, num_turns, owns_gradients)
+    run = _Run(graph, function, trained, num_micro_batches, owns_gradients)
     seed = [torch.empty((), dtype=torch.float32)] if trained else []
     with _recurrence_written_out(graph.graph):
         traced = trace(run, [*arguments, *seed])
-    patterns = tuple(_pattern(value, num_turns) for value in run.results)
-    return TracedRun(traced, num_turns, len(run.results), bool(trained), tuple(run.with_gradient), patterns)
+    patterns = tuple(_pattern(value, num_micro_batches) for value in run.results)
+    return TracedRun(traced, num_micro_batches, len(run.results), bool(trained), tuple(run.with_gradient), patterns)
 
 
 # How many cells of recurrent layers are written out at most; one is about 50 operators with its backward pass.
@@ -176,8 +176,8 @@ def _num_cells(node: torch.fx.Node) -> int:
     return int(length * num_layers * (2 if is_bidirectional else 1))
 
 
-def _pattern(value: torch.Tensor, num_turns: int) -> torch.Tensor:
-    first = value if num_turns == 1 else value[0]
+def _pattern(value: torch.Tensor, num_micro_batches: int) -> torch.Tensor:
+    first = value if num_micro_batches == 1 else value[0]
     return torch.empty_strided(first.shape, first.stride(), dtype=first.dtype)
 
 
@@ -189,14 +189,14 @@ class _Run:
         graph: StepGraph,
         function: GraphFunction,
         trained: Sequence[int],
-        num_turns: int,
+        num_micro_batches: int,
         owns_gradients: bool,
     ) -> None:
         self._owns_gradients = owns_gradients
         self._graph = graph
         self._function = function
         self._trained = trained
-        self._num_turns = num_turns
+        self._num_micro_batches = num_micro_batches
         self.results: List[torch.Tensor] = []
         self.with_gradient: List[int] = []
 
@@ -224,11 +224,11 @@ class _Run:
         return (*self.results, *gradients)
 
     def _outputs(self, values: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
-        outputs = self._mapped(values) if self._num_turns > 1 else self._function.call(*values)
+        outputs = self._mapped(values) if self._num_micro_batches > 1 else self._function.call(*values)
         expected = [node.meta["val"] for node in output_nodes(self._graph.graph)]
-        turns = () if self._num_turns == 1 else (self._num_turns,)
+        micro_batches = () if self._num_micro_batches == 1 else (self._num_micro_batches,)
         for output, pattern in zip(outputs, expected):
-            if output.shape != (*turns, *pattern.shape) or output.dtype != pattern.dtype:
+            if output.shape != (*micro_batches, *pattern.shape) or output.dtype != pattern.dtype:
                 raise NotCompilable(CHANGES_SHAPE)
         return outputs
 

@@ -10,7 +10,7 @@ from ...capture import StepGraph
 from ...capture.graph_flow import constant_outputs
 from ..calls.device_state import DeviceState
 from ..calls.executable import BuildRequest
-from ..replay.batched_micro_batches import may_run_at_once, turns_at_once
+from ..replay.batched_micro_batches import may_run_at_once, micro_batches_at_once
 from ..replay.graph_function import GraphFunction
 from ..update.fused_updates import has_fused_arithmetic
 from ..update.traced_updates import update_structure
@@ -40,7 +40,7 @@ class TracedStep:
         self.trains = graph.has_loss and graph.loss_has_gradient and any(request.group_names)
         self._groups = tuple(zip(request.groups, request.group_names)) if self.trains else ()
         self._replica_groups = request.replica_groups
-        self._turns_at_once = request.variant.turns_at_once
+        self._micro_batches_at_once = request.variant.micro_batches_at_once
         self.fused_update = request.variant.fused_update
         self._function = GraphFunction(without_branches(graph.graph))
         self._runs: Dict[int, TracedRun] = {}
@@ -71,21 +71,23 @@ class TracedStep:
         """Whether replicas have buffers of their own."""
         return bool(self.graph.mutated_buffers)
 
-    def run(self, num_turns: int) -> TracedRun:
-        """Trace a run of `num_turns` micro-batches, or return it if that has been done."""
-        if num_turns not in self._runs:
-            turns = () if num_turns == 1 else (num_turns,)
-            rows = [torch.empty((*turns, *row.shape), dtype=row.dtype) if row.dim() else row for row in self.rows]
+    def run(self, num_micro_batches: int) -> TracedRun:
+        """Trace a run of `num_micro_batches` micro-batches, or return it if that has been done."""
+        if num_micro_batches not in self._runs:
+            micro_batches = () if num_micro_batches == 1 else (num_micro_batches,)
+            rows = [
+                torch.empty((*micro_batches, *row.shape), dtype=row.dtype) if row.dim() else row for row in self.rows
+            ]
             arguments = [*self.state.arguments(0), *rows, *self.constants]
-            self._runs[num_turns] = trace_run(
+            self._runs[num_micro_batches] = trace_run(
                 self.graph,
                 self._function,
                 arguments,
                 trained=self._trained(),
-                num_turns=num_turns,
+                num_micro_batches=num_micro_batches,
                 owns_gradients=self.fused_update,
             )
-        return self._runs[num_turns]
+        return self._runs[num_micro_batches]
 
     def gradients(self, run: TracedRun, outputs: Sequence[torch.fx.Node], *, replica: int) -> Dict[str, torch.fx.Node]:
         """Return the gradients among the outputs of a run, by the parts that the replica has of the parameters."""
@@ -103,14 +105,20 @@ class TracedStep:
     def _most_at_once(self) -> int:
         if self._replica_groups or self.plan.num_slices == 1 or not may_run_at_once(self.graph):
             return 1
-        return turns_at_once(self.graph) if self._turns_at_once is None else max(1, self._turns_at_once)
+        return (
+            micro_batches_at_once(self.graph)
+            if self._micro_batches_at_once is None
+            else max(1, self._micro_batches_at_once)
+        )
 
     def _first_run(self) -> TracedRun:
-        num_turns = min(self.most_at_once, len(self.plan.steps[0]) if self.trains else self.plan.num_turns)
+        num_micro_batches = min(
+            self.most_at_once, len(self.plan.steps[0]) if self.trains else self.plan.num_micro_batches
+        )
         try:
-            return self.run(num_turns)
+            return self.run(num_micro_batches)
         except NotCompilable:
-            if num_turns == 1:
+            if num_micro_batches == 1:
                 raise
             self.most_at_once = 1  # an operator cannot be mapped over micro-batches
             return self.run(1)

@@ -19,37 +19,35 @@ import torch
 from ...capture import StepGraph
 from ...capture.device_operators import device_operator
 from ...capture.graph_flow import is_half, output_nodes, tensor_memory
-from ..calls.call_plan import CallPlan, Turn
+from ..calls.call_plan import CallPlan, MicroBatch, Runs
 from ..calls.device_state import DeviceState
 from ..calls.guards import to_work_on
 
-__all__ = ["BatchedTurns", "may_run_at_once", "only_mapped_operators", "turns_at_once"]
+__all__ = ["BatchedMicroBatches", "may_run_at_once", "micro_batches_at_once", "only_mapped_operators"]
 
 _logger = logging.getLogger("porting")
 
 # What the micro-batches of one run compute in between stays in the caches of a processor.
 _MAX_BYTES = 4 << 20
-_MAX_TURNS = 256
-
-_Schedule = Tuple[Tuple[Tuple[Turn, ...], ...], ...]
+_MAX_MICRO_BATCHES = 256
 
 
-def turns_at_once(graph: StepGraph) -> int:
+def micro_batches_at_once(graph: StepGraph) -> int:
     """Return how many micro-batches of `graph` are worth running at once; 1 where that would change results.
 
     The more a single micro-batch computes, the less is to be gained: as many run at once as keep their intermediate
     results within 4 MiB.
 
     >>> from porting.capture import capture_step
-    >>> turns_at_once(capture_step(torch.nn.Linear(4, 2), [torch.ones(8, 4)], mode="inference"))
+    >>> micro_batches_at_once(capture_step(torch.nn.Linear(4, 2), [torch.ones(8, 4)], mode="inference"))
     256
-    >>> turns_at_once(capture_step(torch.nn.Dropout(), [torch.ones(8, 4)], mode="inference"))
+    >>> micro_batches_at_once(capture_step(torch.nn.Dropout(), [torch.ones(8, 4)], mode="inference"))
     1
     """
     if not may_run_at_once(graph):
         return 1
     num_bytes = _num_bytes([node for node in graph.graph.nodes if node.op == "call_function"]) or 1
-    return max(1, min(_MAX_TURNS, _MAX_BYTES // num_bytes))
+    return max(1, min(_MAX_MICRO_BATCHES, _MAX_BYTES // num_bytes))
 
 
 def may_run_at_once(graph: StepGraph) -> bool:
@@ -65,7 +63,7 @@ def may_run_at_once(graph: StepGraph) -> bool:
     return all(_keeps_to_itself(node, varying) and not is_half(node) for node in nodes)
 
 
-class BatchedTurns:
+class BatchedMicroBatches:
     """Runs `function`, which computes `graph`, on several micro-batches at once, and says which.
 
     An operator may have no rule for being mapped. The first run finds out: `give_up` makes everything run by itself.
@@ -85,33 +83,32 @@ class BatchedTurns:
         """
         self.most = 1
         if not is_watched:
-            self.most = turns_at_once(graph) if at_most is None else at_most if may_run_at_once(graph) else 1
+            self.most = micro_batches_at_once(graph) if at_most is None else at_most if may_run_at_once(graph) else 1
         self._trains = graph.has_loss and graph.loss_has_gradient
         self._function = function
         self._mapped: Optional[Callable[..., Tuple[torch.Tensor, ...]]] = None
         self._written_inputs = frozenset(graph.mutated_inputs)
         self._patterns = [node.meta["val"] for node in output_nodes(graph.graph)]
         self._reason = ""
-        self._schedule: Optional[Tuple[CallPlan, int, _Schedule]] = None
+        self._schedule: Optional[Tuple[CallPlan, int, Runs]] = None
 
-    def schedule(self, plan: CallPlan, state: DeviceState) -> _Schedule:
+    def schedule(self, plan: CallPlan, state: DeviceState) -> Runs:
         """Return the runs of each optimizer step of a call, or of the whole call in inference."""
         most = 1 if plan.checks_floats or state.groups or plan.num_slices == 1 else self.most
         if self._schedule is None or self._schedule[0] is not plan or self._schedule[1] != most:
-            steps = plan.steps if self._trains else (tuple(turn for turns in plan.steps for turn in turns),)
-            runs = tuple(tuple(turns[first : first + most] for first in range(0, len(turns), most)) for turns in steps)
+            runs = plan.cut_into_runs(most, keeps_steps=self._trains)
             self._schedule = (plan, most, runs)
         return self._schedule[2]
 
     def run(
-        self, state: DeviceState, inputs: Sequence[torch.Tensor], turns: Sequence[Turn], plan: CallPlan
+        self, state: DeviceState, inputs: Sequence[torch.Tensor], micro_batches: Sequence[MicroBatch], plan: CallPlan
     ) -> Optional[Tuple[List[torch.Tensor], List[torch.Tensor]]]:
-        """Return the results of `turns` and the rows that they worked on, each with the turns as first dimension.
+        """Return the results of `micro_batches` and the rows that they worked on, [micro-batch, ...].
 
         Returns None if it cannot be done, because of an operator or of a fault that these values cause.
         """
-        rows = [self._rows(index, tensor, turns, plan) for index, tensor in enumerate(inputs)]
-        arguments = state.arguments(turns[0].replica)
+        rows = [self._rows(index, tensor, micro_batches, plan) for index, tensor in enumerate(inputs)]
+        arguments = state.arguments(micro_batches[0].replica)
         try:
             return self._mapped_results(arguments, rows, state), rows
         except Exception as error:  # whatever it is, the user sees it when the micro-batch runs by itself
@@ -123,8 +120,8 @@ class BatchedTurns:
     ) -> List[torch.Tensor]:
         if self._mapped is not None:
             return list(self._mapped(*arguments, *rows, *state.constants))
-        along_turns = [0 if tensor.dim() else None for tensor in rows]
-        in_dims = (*(None for _ in arguments), *along_turns, *(None for _ in state.constants))
+        along_micro_batches = [0 if tensor.dim() else None for tensor in rows]
+        in_dims = (*(None for _ in arguments), *along_micro_batches, *(None for _ in state.constants))
         mapped = torch.func.vmap(self._function, in_dims=in_dims)
         with only_mapped_operators():
             results = mapped(*arguments, *rows, *state.constants)
@@ -144,19 +141,21 @@ class BatchedTurns:
             for result, pattern in zip(results, self._patterns)
         )
 
-    def _rows(self, index: int, tensor: torch.Tensor, turns: Sequence[Turn], plan: CallPlan) -> torch.Tensor:
-        """Cut out the rows of `turns`, [turn, row, ...]; a copy where the graph writes to them.
+    def _rows(
+        self, index: int, tensor: torch.Tensor, micro_batches: Sequence[MicroBatch], plan: CallPlan
+    ) -> torch.Tensor:
+        """Cut out the rows of `micro_batches`, [micro-batch, row, ...]; a copy where the graph writes to them.
 
         An input without dimensions is the same for all of them.
         """
         if tensor.dim() == 0:
             return tensor
         slices = tensor.view(plan.num_slices, -1, *tensor.shape[1:])
-        first = turns[0].position
-        if all(turn.position == first + number for number, turn in enumerate(turns)):
-            rows = slices.narrow(0, first, len(turns))
+        first = micro_batches[0].position
+        if all(micro_batch.position == first + number for number, micro_batch in enumerate(micro_batches)):
+            rows = slices.narrow(0, first, len(micro_batches))
             return to_work_on(rows, is_written=index in self._written_inputs, trains=self._trains)
-        return slices[[turn.position for turn in turns]]
+        return slices[[micro_batch.position for micro_batch in micro_batches]]
 
 
 @contextmanager

@@ -11,7 +11,7 @@ import torch
 from ...capture import StepGraph
 from ...capture.graph_flow import constant_outputs, is_half
 from ...diagnostics import Place
-from ..calls.call_plan import CallPlan, OutputCollector, Turn
+from ..calls.call_plan import CallPlan, MicroBatch, OutputCollector
 from ..calls.device_state import DeviceState
 from ..calls.executable import BuildRequest
 from ..calls.guards import narrow, own, own_random_stream, shut_out_host_modes, to_work_on
@@ -19,7 +19,7 @@ from ..calls.step_anchors import StepObserver
 from ..calls.synthetic_inputs import synthetic_inputs
 from ..update.loss_scaling import adapt_loss_scaling
 from ..update.updates import apply_update
-from .batched_micro_batches import BatchedTurns
+from .batched_micro_batches import BatchedMicroBatches
 from .floating_point_checks import FloatingPointChecks
 from .graph_function import GraphFunction
 
@@ -33,7 +33,7 @@ def build_replay(graph: StepGraph, request: BuildRequest) -> ReplayExecutable:
         graph,
         observer=request.observer,
         fused_update=variant.fused_update,
-        turns_at_once=variant.turns_at_once,
+        micro_batches_at_once=variant.micro_batches_at_once,
         num_threads=variant.num_threads,
     )
 
@@ -54,14 +54,14 @@ class ReplayExecutable:
         *,
         observer: Optional[StepObserver] = None,
         fused_update: bool = False,
-        turns_at_once: Optional[int] = None,
+        micro_batches_at_once: Optional[int] = None,
         num_threads: Optional[int] = None,
     ) -> None:
         """Generate the function of `graph`; no value is computed. `observer` is told of each training step.
 
         With `fused_update` torch's fused optimizer kernels are used, and weights differ from eager's in the last bits.
-        `turns_at_once` is how many micro-batches run at once at most, where they may at all. `num_threads` are the
-        threads that operators use, torch's number if it is None.
+        At most `micro_batches_at_once` run at once, where they may at all. `num_threads` are the threads that operators
+        use, torch's number if it is None.
         """
         self.graph = graph
         self._function = GraphFunction(graph.graph)
@@ -77,7 +77,9 @@ class ReplayExecutable:
         self._observer = observer
         self._fused_update = fused_update
         self._num_threads = num_threads
-        self._batched = BatchedTurns(graph, self._function.call, is_watched=observer is not None, at_most=turns_at_once)
+        self._batched = BatchedMicroBatches(
+            graph, self._function.call, is_watched=observer is not None, at_most=micro_batches_at_once
+        )
 
     def run(
         self,
@@ -111,12 +113,12 @@ class ReplayExecutable:
                 for runs in self._batched.schedule(plan, state):
                     scaling = _loss_scaling(state, groups)
                     wide: Dict[str, torch.Tensor] = {}
-                    for turns in runs:
-                        for turn, results in self._results(state, inputs, turns, plan, scaling):
+                    for micro_batches in runs:
+                        for micro_batch, results in self._results(state, inputs, micro_batches, plan, scaling):
                             if widens:
                                 _accumulate_in_single(state, wide)
-                            if collector.wants(turn):
-                                collector.add(turn, [own(result, shared) for result in results])
+                            if collector.wants(micro_batch):
+                                collector.add(micro_batch, [own(result, shared) for result in results])
                     if self._trains:
                         self._update(state, plan, scaling, groups, group_names, wide)
         except BaseException as error:
@@ -159,26 +161,36 @@ class ReplayExecutable:
         return self._synthetic
 
     def _results(
-        self, state: DeviceState, inputs: Sequence[torch.Tensor], turns: Sequence[Turn], plan: CallPlan, scaling: float
-    ) -> Iterator[Tuple[Turn, Sequence[torch.Tensor]]]:
+        self,
+        state: DeviceState,
+        inputs: Sequence[torch.Tensor],
+        micro_batches: Sequence[MicroBatch],
+        plan: CallPlan,
+        scaling: float,
+    ) -> Iterator[Tuple[MicroBatch, Sequence[torch.Tensor]]]:
         """Run micro-batches, at once if there are several and it can be done, and yield the results of each."""
-        at_once = self._at_once(state, inputs, turns, plan, scaling) if len(turns) > 1 else None
+        at_once = self._at_once(state, inputs, micro_batches, plan, scaling) if len(micro_batches) > 1 else None
         if at_once is not None:
-            yield from zip(turns, at_once)
+            yield from zip(micro_batches, at_once)
             return
-        for turn in turns:
-            rows = self._rows(inputs, turn, plan)
+        for micro_batch in micro_batches:
+            rows = self._rows(inputs, micro_batch, plan)
             with FloatingPointChecks() if plan.checks_floats else _NOTHING:
-                results = self._micro_batch(state, turn, rows, scaling * plan.backward_scale)
-            yield turn, results
-        if len(turns) > 1:
+                results = self._micro_batch(state, micro_batch, rows, scaling * plan.backward_scale)
+            yield micro_batch, results
+        if len(micro_batches) > 1:
             self._batched.give_up()
 
     def _at_once(
-        self, state: DeviceState, inputs: Sequence[torch.Tensor], turns: Sequence[Turn], plan: CallPlan, scaling: float
+        self,
+        state: DeviceState,
+        inputs: Sequence[torch.Tensor],
+        micro_batches: Sequence[MicroBatch],
+        plan: CallPlan,
+        scaling: float,
     ) -> Optional[Iterator[Sequence[torch.Tensor]]]:
-        """Run all of `turns` at once; return the results of each, or None if it cannot be done."""
-        done = self._batched.run(state, inputs, turns, plan)
+        """Run all of `micro_batches` at once; return the results of each, or None if it cannot be done."""
+        done = self._batched.run(state, inputs, micro_batches, plan)
         if done is None:
             return None
         results, rows = done
@@ -189,29 +201,29 @@ class ReplayExecutable:
         if plan.num_kept <= 1:
             # what the host keeps must not keep the memory of the others
             return (
-                [part.clone() for part in of_turn] if plan.keeps(turn) else of_turn
-                for turn, of_turn in zip(turns, parts)
+                [part.clone() for part in of_micro_batch] if plan.keeps(micro_batch) else of_micro_batch
+                for micro_batch, of_micro_batch in zip(micro_batches, parts)
             )
         return parts
 
-    def _rows(self, inputs: Sequence[torch.Tensor], turn: Turn, plan: CallPlan) -> List[torch.Tensor]:
+    def _rows(self, inputs: Sequence[torch.Tensor], micro_batch: MicroBatch, plan: CallPlan) -> List[torch.Tensor]:
         """Cut the rows of one micro-batch out of `inputs`, and copy what the graph writes to."""
-        rows = (narrow(tensor, turn.position, plan.num_slices) for tensor in inputs)
+        rows = (narrow(tensor, micro_batch.position, plan.num_slices) for tensor in inputs)
         return [
             to_work_on(tensor, is_written=index in self._written_inputs, trains=self._trains)
             for index, tensor in enumerate(rows)
         ]
 
     def _micro_batch(
-        self, state: DeviceState, turn: Turn, batch: Sequence[torch.Tensor], scaling: float
+        self, state: DeviceState, micro_batch: MicroBatch, batch: Sequence[torch.Tensor], scaling: float
     ) -> List[torch.Tensor]:
         """Run forward, and backward if there is one; return the outputs and the inputs that were written to."""
-        results = self._function.call(*state.arguments(turn.replica), *batch, *state.constants)
+        results = self._function.call(*state.arguments(micro_batch.replica), *batch, *state.constants)
         if self._trains:
             if self._observer is None:
                 self._backward(results[-1], scaling)
             else:
-                self._observer.during_backward(partial(self._backward, results[-1], scaling), state, turn)
+                self._observer.during_backward(partial(self._backward, results[-1], scaling), state, micro_batch)
         return [*results[: self._num_outputs], *(batch[index] for index in self._written_inputs)]
 
     def _backward(self, loss: torch.Tensor, scaling: float) -> None:

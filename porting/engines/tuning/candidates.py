@@ -11,7 +11,7 @@ from ...capture import StepGraph
 from ...capture.graph_flow import tensor_memory
 from .. import ENGINES, engine_names
 from ..calls.executable import BuildRequest, Variant
-from ..replay.batched_micro_batches import may_run_at_once, turns_at_once
+from ..replay.batched_micro_batches import may_run_at_once, micro_batches_at_once
 from ..update.fused_updates import has_fused_arithmetic
 from ..update.updates import slot_names
 from .memory_format import LayoutError, in_channels_last
@@ -45,7 +45,7 @@ def list_candidates(graph: StepGraph, request: BuildRequest, *, engines: Sequenc
     threads = 1 if _is_tiny(graph) and torch.get_num_threads() > 1 else None
     found = [PLAIN, replace(PLAIN, num_threads=threads)] if threads else [PLAIN]
     found += [variant for variant in _replay_variants(request, layouts) if variant not in found]
-    found += [replace(PLAIN, turns_at_once=number) for number in _numbers_at_once(graph, request)]
+    found += [replace(PLAIN, micro_batches_at_once=number) for number in _numbers_at_once(graph, request)]
     # a compiler that lays values out as it likes gains most from the layout that convolutions like
     for engine in engines:
         for fused in _fused_updates(graph, request):
@@ -82,10 +82,10 @@ def _replay_variants(request: BuildRequest, layouts: Sequence[bool]) -> Iterator
 def _numbers_at_once(graph: StepGraph, request: BuildRequest) -> List[int]:
     """Return other numbers of micro-batches at once than the one taken in general: one by one, and all of a step."""
     of_step = request.plan.accumulation * request.plan.replicas
-    of_run = of_step if request.groups else request.plan.num_turns
+    of_run = of_step if request.groups else request.plan.num_micro_batches
     if of_run == 1 or request.replica_groups or not may_run_at_once(graph):
         return []
-    usual = min(turns_at_once(graph), of_run)
+    usual = min(micro_batches_at_once(graph), of_run)
     return [number for number in (1, of_run) if number != usual]
 
 
@@ -100,11 +100,11 @@ def _steps_per_run(graph: StepGraph, request: BuildRequest) -> List[int]:
 def _operators_of_step(graph: StepGraph, request: BuildRequest) -> int:
     """Return about how many operators the program of a whole step has."""
     # backward has about twice as many operators as forward, and the update a few for each tensor that it writes
-    of_turn = len(graph.operators) * (3 if graph.has_loss else 1)
+    of_micro_batch = len(graph.operators) * (3 if graph.has_loss else 1)
     of_update = sum(
         len(names) * (4 + 4 * len(slot_names(settings))) for settings, names in zip(request.groups, request.group_names)
     )
-    return of_turn * request.plan.accumulation * request.plan.replicas + of_update
+    return of_micro_batch * request.plan.accumulation * request.plan.replicas + of_update
 
 
 def _is_tiny(graph: StepGraph) -> bool:

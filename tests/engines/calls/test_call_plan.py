@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from porting.engines.calls.call_plan import CallPlan, OutputCollector, Turn
+from porting.engines.calls.call_plan import CallPlan, MicroBatch, OutputCollector
 from porting.engines.calls.replica_groups import ReplicaGroups
 
 counts = st.integers(1, 3)
@@ -16,29 +16,28 @@ counts = st.integers(1, 3)
 def collected(plan):
     """Collect results that tell their micro-batch: a 0-d one, and one of two rows."""
     collector = OutputCollector(plan)
-    for turns in plan.steps:
-        for turn in turns:
-            value = torch.tensor(float(turn.position))
-            collector.add(turn, [value, value.expand(2, 3).clone()])
+    for micro_batch in plan.micro_batches:
+        value = torch.tensor(float(micro_batch.position))
+        collector.add(micro_batch, [value, value.expand(2, 3).clone()])
     return collector.combine()
 
 
 def test_rows_are_laid_out_by_iteration_then_accumulation_then_replica():
     plan = CallPlan(iterations=2, accumulation=2, replicas=2)
 
-    assert [list(turns) for turns in plan.steps] == [
-        [Turn(0, 0, 0), Turn(0, 1, 1), Turn(1, 0, 2), Turn(1, 1, 3)],
-        [Turn(2, 0, 4), Turn(2, 1, 5), Turn(3, 0, 6), Turn(3, 1, 7)],
+    assert [list(micro_batches) for micro_batches in plan.steps] == [
+        [MicroBatch(0, 0, 0), MicroBatch(0, 1, 1), MicroBatch(1, 0, 2), MicroBatch(1, 1, 3)],
+        [MicroBatch(2, 0, 4), MicroBatch(2, 1, 5), MicroBatch(3, 0, 6), MicroBatch(3, 1, 7)],
     ]
 
 
 @given(counts, counts, counts)
-def test_every_micro_batch_has_one_turn(iterations, accumulation, replicas):
+def test_every_micro_batch_has_rows_of_its_own(iterations, accumulation, replicas):
     plan = CallPlan(iterations, accumulation, replicas)
 
-    positions = [turn.position for turns in plan.steps for turn in turns]
+    positions = [micro_batch.position for micro_batch in plan.micro_batches]
 
-    assert positions == list(range(plan.num_turns))
+    assert positions == list(range(plan.num_micro_batches))
 
 
 def test_mean_reduction_divides_by_the_micro_batches_of_a_step():
@@ -113,8 +112,8 @@ def test_sum_adds_up_within_a_replica():
 def test_a_sum_leaves_the_results_that_it_was_given():
     collector, result = OutputCollector(CallPlan(iterations=2, output_mode="sum")), torch.ones(2)
 
-    collector.add(Turn(0, 0, 0), [result])
-    collector.add(Turn(1, 0, 1), [result])
+    collector.add(MicroBatch(0, 0, 0), [result])
+    collector.add(MicroBatch(1, 0, 1), [result])
 
     assert collector.combine()[0].tolist() == [2.0, 2.0]
     assert result.tolist() == [1.0, 1.0]
@@ -127,14 +126,14 @@ def test_a_sum_leaves_the_results_that_it_was_given():
 def test_replicas_of_a_group_have_the_same_position(strided, positions):
     plan = CallPlan(replicas=4, input_groups=ReplicaGroups(4, 2, strided))
 
-    assert [turn.position for turn in plan.steps[0]] == positions
+    assert [micro_batch.position for micro_batch in plan.steps[0]] == positions
     assert plan.num_slices == 2
 
 
 def test_each_group_has_a_slab_of_rows():
     plan = CallPlan(iterations=2, accumulation=2, replicas=2, input_groups=ReplicaGroups(2, 2))
 
-    assert [turn.position for turns in plan.steps for turn in turns] == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert [micro_batch.position for micro_batch in plan.micro_batches] == [0, 0, 1, 1, 2, 2, 3, 3]
 
 
 @given(counts, counts, counts)
@@ -142,7 +141,7 @@ def test_groups_of_one_replica_are_no_groups(iterations, accumulation, replicas)
     plan = CallPlan(iterations, accumulation, replicas, input_groups=ReplicaGroups(replicas, 1))
 
     assert plan.steps == CallPlan(iterations, accumulation, replicas).steps
-    assert plan.num_slices == plan.num_turns
+    assert plan.num_slices == plan.num_micro_batches
 
 
 def test_mean_reduction_divides_by_the_processes_too():
@@ -164,9 +163,8 @@ def test_the_number_of_results_is_divided_without_remainder(period, num_kept):
 def test_constant_results_come_once_and_unchanged(mode):
     plan = CallPlan(iterations=4, replicas=2, output_mode=mode, output_period=2)
     collector = OutputCollector(plan, constant=frozenset([1]))
-    for turns in plan.steps:
-        for turn in turns:
-            collector.add(turn, [torch.ones(1), torch.full((2,), 7.0)])
+    for micro_batch in plan.micro_batches:
+        collector.add(micro_batch, [torch.ones(1), torch.full((2,), 7.0)])
 
     varying, constant = collector.combine()
 

@@ -23,8 +23,8 @@ def run(observer, plan, gradients):
     weight = torch.ones(1, requires_grad=True)
     state = state_of(weight)
     observer.begin(plan)
-    for turn, gradient in zip(plan.steps[0], gradients):
-        observer.during_backward(lambda g=gradient: (weight * g).sum().backward(), state, turn)
+    for micro_batch, gradient in zip(plan.steps[0], gradients):
+        observer.during_backward(lambda g=gradient: (weight * g).sum().backward(), state, micro_batch)
     with torch.no_grad():
         weight += weight.grad
     accumulated = weight.grad

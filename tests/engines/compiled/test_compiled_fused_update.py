@@ -105,7 +105,7 @@ def test_any_plan_gives_the_same_results(
         model,
         settings("SGD2", momentum=0.9),
         rows=2,
-        variant=Variant(steps_per_run=steps, turns_at_once=at_once, fused_update=True),
+        variant=Variant(steps_per_run=steps, micro_batches_at_once=at_once, fused_update=True),
         iterations=iterations,
         accumulation=accumulation,
         replicas=replicas,
@@ -126,7 +126,7 @@ def test_the_gradients_of_many_micro_batches_add_up_in_accumulators(fused, setti
         model,
         settings("ADAM", eps=1e-2, max_grad_norm=0.1),
         rows=2,
-        variant=Variant(turns_at_once=3, fused_update=True),
+        variant=Variant(micro_batches_at_once=3, fused_update=True),
         iterations=2,
         accumulation=3,
         replicas=2,
@@ -264,7 +264,7 @@ class FailsInSecondRun:
 def test_a_failed_call_leaves_a_device_that_goes_on(fused, settings, error, limit, num_done, monkeypatch):
     monkeypatch.setattr(step_program, "_MAX_OPERATORS", limit)
     model = mlp()
-    variant = Variant(turns_at_once=1, fused_update=True)
+    variant = Variant(micro_batches_at_once=1, fused_update=True)
     pair = fused(model, settings("ADAM"), iterations=2, accumulation=2, variant=variant)
     runners = dict(pair.compiled._runners)
     pair.compiled._runners = {role: FailsInSecondRun(runner, error) for role, runner in runners.items()}

@@ -149,7 +149,7 @@ def test_any_plan_gives_the_same_results(
         *batch(model, 2),
         loss=F.cross_entropy,
         settings=settings("SGD2", momentum=0.9),
-        variant=Variant(steps_per_run=steps, turns_at_once=at_once),
+        variant=Variant(steps_per_run=steps, micro_batches_at_once=at_once),
         iterations=iterations,
         accumulation=accumulation,
         replicas=replicas,
@@ -172,7 +172,7 @@ def test_a_step_of_many_micro_batches_is_done_in_several_runs(twins, settings, m
         *batch(model, 2),
         loss=F.cross_entropy,
         settings=settings("ADAM", eps=1e-2, max_grad_norm=0.1),
-        variant=Variant(turns_at_once=3),
+        variant=Variant(micro_batches_at_once=3),
         iterations=2,
         accumulation=3,
         replicas=2,
@@ -236,7 +236,7 @@ def test_parameters_differ_between_groups_of_replicas(twins, settings):
 
 
 @pytest.mark.parametrize("strided", [False, True])
-@pytest.mark.parametrize("variant", [Variant(), Variant(steps_per_run=2), Variant(turns_at_once=1)])
+@pytest.mark.parametrize("variant", [Variant(), Variant(steps_per_run=2), Variant(micro_batches_at_once=1)])
 def test_replicas_of_a_group_get_the_same_rows(twins, settings, strided, variant):
     model = mlp()
     pair = twins(
@@ -390,7 +390,7 @@ def test_a_weight_is_returned_as_it_was_at_that_moment(twins, settings):
     pair.assert_same(x)
 
 
-@pytest.mark.parametrize("variant", [Variant(), Variant(turns_at_once=1), Variant(turns_at_once=2)])
+@pytest.mark.parametrize("variant", [Variant(), Variant(micro_batches_at_once=1), Variant(micro_batches_at_once=2)])
 def test_inputs_that_are_written_to_come_back_after_the_outputs(twins, variant):
     x, y = torch.ones(2, 3), torch.zeros(2, 3)
     body = Body(lambda module, x, y: (y[0].add_(x[1]), x * 3)[1])
@@ -501,7 +501,7 @@ def test_an_interrupted_call_leaves_a_device_that_goes_on(twins, settings, limit
         settings=settings("ADAM"),
         iterations=2,
         accumulation=2,
-        variant=Variant(turns_at_once=1),
+        variant=Variant(micro_batches_at_once=1),
     )
     roles = dict(pair.compiled._runners)
     pair.compiled._runners = {role: Interrupted(runner) for role, runner in roles.items()}
@@ -526,7 +526,7 @@ def fail(_tensors):
 def test_a_value_that_an_operator_refuses_is_the_error_of_replay(twins, settings, limit, monkeypatch):
     monkeypatch.setattr(step_program, "_MAX_OPERATORS", limit)
     model = mlp()
-    variant = Variant(turns_at_once=1)
+    variant = Variant(micro_batches_at_once=1)
     pair = twins(
         model,
         *batch(model, 4),

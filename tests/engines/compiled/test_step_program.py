@@ -77,7 +77,7 @@ def test_inference_is_one_program():
 def test_a_step_that_is_too_large_to_write_out_is_two_programs(settings, monkeypatch):
     monkeypatch.setattr(step_program, "_MAX_OPERATORS", 10)
 
-    programs = build_programs(*training(settings("ADAM"), accumulation=4, variant=Variant(turns_at_once=1)))
+    programs = build_programs(*training(settings("ADAM"), accumulation=4, variant=Variant(micro_batches_at_once=1)))
 
     assert list(programs.by_role) == ["accumulate", "update"]
 
@@ -102,7 +102,9 @@ def test_with_a_fused_update_the_program_ends_in_the_gradients(settings):
 def test_a_large_step_with_a_fused_update_adds_up_its_gradients(settings, monkeypatch):
     monkeypatch.setattr(step_program, "_MAX_OPERATORS", 10)
 
-    programs = build_programs(*training(settings("ADAM"), variant=replace(FUSED, turns_at_once=1), accumulation=4))
+    programs = build_programs(
+        *training(settings("ADAM"), variant=replace(FUSED, micro_batches_at_once=1), accumulation=4)
+    )
 
     assert list(programs.by_role) == ["accumulate"]
 
@@ -125,7 +127,7 @@ def test_steps_that_are_too_many_operators_are_fewer_for_a_program(settings, mon
 
 def test_micro_batches_run_at_once_where_that_changes_nothing(settings):
     at_once = build_programs(*training(settings(), accumulation=4))
-    one_by_one = build_programs(*training(settings(), accumulation=4, variant=Variant(turns_at_once=1)))
+    one_by_one = build_programs(*training(settings(), accumulation=4, variant=Variant(micro_batches_at_once=1)))
 
     assert at_once.by_role["step"].num_operators < one_by_one.by_role["step"].num_operators
 
@@ -195,7 +197,7 @@ def test_a_program_says_whether_it_rounds_to_halves(dtype, expected):
 @pytest.mark.parametrize("fused_update", [False, True])
 def test_a_layout_travels_as_text(settings, accumulation, fused_update, monkeypatch):
     monkeypatch.setattr(step_program, "_MAX_OPERATORS", 10)
-    variant = Variant(turns_at_once=1, fused_update=fused_update)
+    variant = Variant(micro_batches_at_once=1, fused_update=fused_update)
     layout = build_programs(*training(settings("ADAM"), accumulation=accumulation, variant=variant)).layout
 
     assert CallLayout.from_dict(json.loads(json.dumps(layout.to_dict()))) == layout
