@@ -15,7 +15,7 @@ import pytest
 from porting.engines.compiled.call_layout import CallLayout
 from porting.engines.compiled.executable import CompiledExecutable
 from porting.engines.compiled.program_file import read_program, write_program
-from porting.engines.compiled.programs import Programs, interpreted
+from porting.engines.compiled.programs import Programs, interpret_programs
 from porting.engines.compiled.step_program import build_programs
 from porting.engines.replay.replay import ReplayExecutable
 
@@ -65,7 +65,7 @@ class InterpretedEngine:
         self.calls.append("load")
         layout = CallLayout.from_dict(json.loads((folder / "call.json").read_text()))
         by_role = {role: read_program(folder / f"{role}.program") for role in layout.arguments}
-        runners = interpreted(Programs(by_role, layout))
+        runners = interpret_programs(Programs(by_role, layout))
         return CompiledExecutable(
             graph, request, layout, runners, lambda: ReplayExecutable(graph), name="interpreted", report=request.report
         )

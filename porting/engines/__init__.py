@@ -37,7 +37,7 @@ def engine_names() -> List[str]:
     >>> {"aot", "replay"} <= set(engine_names())
     True
     """
-    return sorted({*ENGINES, *_foreign()})
+    return sorted({*ENGINES, *_list_foreign()})
 
 
 def require_engine(name: str, *, source: str = "") -> None:
@@ -45,7 +45,7 @@ def require_engine(name: str, *, source: str = "") -> None:
 
     `source` says where the name comes from, for the message.
     """
-    if name not in MODES and name not in ENGINES and name not in _foreign():
+    if name not in MODES and name not in ENGINES and name not in _list_foreign():
         raise OptionError.of(
             "P004",
             message=f"there is no engine called `{name}`" + (f" ({source})" if source else ""),
@@ -67,7 +67,7 @@ def load_engine(name: str) -> Any:
     if name in ENGINES:
         module, _, attribute = ENGINES[name].partition(":")
         return getattr(import_module(module), attribute)
-    entry = _foreign()[name]
+    entry = _list_foreign()[name]
     try:
         return entry.load()
     except Exception as error:
@@ -78,7 +78,7 @@ def load_engine(name: str) -> Any:
         ) from error
 
 
-def _foreign() -> Dict[str, Any]:
+def _list_foreign() -> Dict[str, Any]:
     """Return the entry points of other packages by name; this package's own names are not to be taken."""
     return {entry.name: entry for entry in _entry_points() if entry.name not in ENGINES and entry.name not in MODES}
 

@@ -21,9 +21,8 @@ import torch
 from ..capture import StepGraph, TensorInfo
 from ..capture.device_operators import device_operator
 from ..capture.subgraphs import Body
-from ..engines.calls.call_plan import CallPlan
+from ..engines.calls.call_plan import CallPlan, ReplicaGroups
 from ..engines.calls.executable import BuildRequest
-from ..engines.calls.replica_groups import ReplicaGroups
 from ..engines.update.traced_updates import update_structure
 from .identity import EXPLAINED, ExecutableKey
 from .machine import compiler, compiler_settings, processor, versions

@@ -25,13 +25,13 @@ from ..engines.compiled.findings import (
     failure_finding,
     failure_reason,
     is_lasting,
-    not_compilable,
     parity_finding,
+    replay_finding,
 )
 from ..engines.compiled.why_replay import NotCompilable, why_not_tuned
 from ..engines.recompute.recomputation import recomputes
 from ..engines.replay.replay import build_replay
-from ..engines.tuning.memory_format import laid_out
+from ..engines.tuning.memory_format import lay_out
 from ..engines.tuning.parity import Trial, compare_with_replay
 from ..engines.tuning.report import TuningLimits, TuningReport
 from ..engines.tuning.tuner import tune
@@ -134,7 +134,7 @@ class _Search:
         reason = why_not_tuned(self._request)
         if reason:
             if self._engine not in ("ready", "replay"):
-                self._note(not_compilable(reason))
+                self._note(replay_finding(reason))
             return self._replay()
         if self._engine == "replay":
             return self._replay()
@@ -188,7 +188,7 @@ class _Search:
                 if not is_final and self._has_more_time(tuning):
                     self._replaces = True
                     return None
-                graph = laid_out(self._graph, variant)
+                graph = lay_out(self._graph, variant)
                 executable = self._built(variant, graph, entry.folder)
             except Exception as error:
                 entry.close()

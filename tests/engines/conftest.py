@@ -16,7 +16,7 @@ from porting.engines.calls.call_plan import CallPlan
 from porting.engines.calls.device_state import DeviceState
 from porting.engines.calls.executable import BuildRequest, Variant
 from porting.engines.compiled.executable import CompiledExecutable
-from porting.engines.compiled.programs import interpreted
+from porting.engines.compiled.programs import interpret_programs
 from porting.engines.compiled.step_program import build_programs
 from porting.engines.replay.replay import ReplayExecutable
 from porting.host_tensors import host_tensors
@@ -130,7 +130,7 @@ class Twins:
             self.graph,
             request,
             self.programs.layout,
-            interpreted(self.programs),
+            interpret_programs(self.programs),
             lambda: ReplayExecutable(self.graph),
             report=self.findings.append,
         )

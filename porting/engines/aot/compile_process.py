@@ -63,15 +63,15 @@ def compile_in_child(
     _require_compiler()
     started = time.monotonic()
     folder.parent.mkdir(parents=True, exist_ok=True)
-    work = Path(tempfile.mkdtemp(prefix=".compiling-", dir=_parent_of_work(folder)))
+    work = Path(tempfile.mkdtemp(prefix=".compiling-", dir=_choose_parent_of_work(folder)))
     try:
         job = {"program": str(program_file.resolve()), "compiler": compiler, "settings": settings.to_dict()}
         (work / "job.json").write_text(json.dumps(job), encoding="utf-8")
-        _run(work, started=started, limits=limits, progress=progress)
-        cpu_seconds = _outcome(work)
-        size_bytes = _hand_over(work / "out", folder)
+        _run_compiler(work, started=started, limits=limits, progress=progress)
+        cpu_seconds = _read_outcome(work)
+        size_bytes = _move_files(work / "out", folder)
     finally:
-        _remove(work)
+        _remove_folder(work)
     return CompileReport(time.monotonic() - started, cpu_seconds, size_bytes)
 
 
@@ -83,7 +83,7 @@ def _require_compiler() -> None:
         raise CompileFailure("error", "this program does not know which Python runs it")
 
 
-def _parent_of_work(folder: Path) -> Optional[Path]:
+def _choose_parent_of_work(folder: Path) -> Optional[Path]:
     parent = folder.parent.resolve()
     return parent if _PLAIN_PATH.fullmatch(str(parent)) else None  # None is the system's place for temporary files
 
@@ -91,12 +91,14 @@ def _parent_of_work(folder: Path) -> Optional[Path]:
 # -- the process -------------------------------------------------------------------------------------------------------
 
 
-def _run(work: Path, *, started: float, limits: CompileLimits, progress: Optional[Callable[[float], None]]) -> None:
+def _run_compiler(
+    work: Path, *, started: float, limits: CompileLimits, progress: Optional[Callable[[float], None]]
+) -> None:
     """Run the compiling process to its end; raises CompileFailure if a limit ends it."""
     for name in ("out", "tmp", "cache"):
         (work / name).mkdir()
-    program = _START.format(paths=_import_paths(), job=str(work))
-    memory_bytes = limits.memory_bytes or _default_memory()
+    program = _START.format(paths=_find_import_paths(), job=str(work))
+    memory_bytes = limits.memory_bytes or _choose_memory_limit()
     with open(work / LOG, "wb") as log:
         process = subprocess.Popen(
             [sys.executable, "-c", program],
@@ -104,20 +106,20 @@ def _run(work: Path, *, started: float, limits: CompileLimits, progress: Optiona
             stdout=log,
             stderr=subprocess.STDOUT,
             cwd=work,
-            env=_environment(work),
+            env=_make_environment(work),
             start_new_session=True,
         )
         try:
-            _wait(process, started=started, limits=limits, memory_bytes=memory_bytes, progress=progress)
+            _wait_for_end(process, started=started, limits=limits, memory_bytes=memory_bytes, progress=progress)
         except CompileFailure as failure:
-            raise CompileFailure(failure.kind, failure.reason, log=_tail(work)) from None
+            raise CompileFailure(failure.kind, failure.reason, log=_read_end_of_log(work)) from None
         finally:
-            _end(process)
+            _kill_group(process)
     if process.returncode != 0 and not (work / RESULT).exists():
-        raise _death(process.returncode, _tail(work))
+        raise _explain_death(process.returncode, _read_end_of_log(work))
 
 
-def _wait(
+def _wait_for_end(
     process: subprocess.Popen[bytes],
     *,
     started: float,
@@ -142,7 +144,7 @@ def _wait(
                 progress(now - started)
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def _kill_group(process: subprocess.Popen[bytes]) -> None:
     """Kill the whole group, the C++ compiler included, and wait until the leader is gone."""
     try:
         if hasattr(os, "killpg"):
@@ -156,7 +158,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     process.wait(timeout=_KILL_SECONDS)
 
 
-def _environment(work: Path) -> Dict[str, str]:
+def _make_environment(work: Path) -> Dict[str, str]:
     # what would change what is compiled where, or fill the log, must not come from outside
     ours = ("TORCH_LOGS", "TORCH_TRACE", "TORCH_COMPILE_DEBUG", "TORCHINDUCTOR_FORCE_DISABLE_CACHES", "PYTHONSTARTUP")
     kept = {name: value for name, value in os.environ.items() if name not in ours}
@@ -173,7 +175,7 @@ def _environment(work: Path) -> Dict[str, str]:
     }
 
 
-def _import_paths() -> List[str]:
+def _find_import_paths() -> List[str]:
     """Return where porting and torch are, which the other process may not find on its own."""
     roots = [str(Path(__file__).resolve().parents[3])]
     torch = importlib.util.find_spec("torch")
@@ -203,7 +205,7 @@ def memory_of_group(group: int) -> int:
     return total
 
 
-def _default_memory() -> float:
+def _choose_memory_limit() -> float:
     try:
         text = Path("/proc/meminfo").read_text(encoding="ascii")
         match = re.search(r"^MemAvailable:\s+(\d+) kB", text, re.MULTILINE)
@@ -215,18 +217,18 @@ def _default_memory() -> float:
 # -- the outcome -------------------------------------------------------------------------------------------------------
 
 
-def _outcome(work: Path) -> float:
+def _read_outcome(work: Path) -> float:
     """Return the processor time that was taken, or raise the failure that the process reports."""
     try:
         result: Mapping[str, Any] = json.loads((work / RESULT).read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        raise CompileFailure("crash", "the compiler ended without a result", log=_tail(work)) from None
+        raise CompileFailure("crash", "the compiler ended without a result", log=_read_end_of_log(work)) from None
     if result.get("error"):
-        raise _refusal(str(result["error"]), _tail(work))
+        raise _explain_refusal(str(result["error"]), _read_end_of_log(work))
     return float(result["cpu_seconds"])
 
 
-def _refusal(error: str, log: str) -> CompileFailure:
+def _explain_refusal(error: str, log: str) -> CompileFailure:
     text = f"{error}\n{log}"
     if _OUT_OF_MEMORY.search(text):
         return CompileFailure("memory", "the compiler ran out of memory", log=log)
@@ -238,7 +240,7 @@ def _refusal(error: str, log: str) -> CompileFailure:
     return CompileFailure("error", f"Inductor refuses the program: {error.splitlines()[0][:300]}", log=log)
 
 
-def _death(code: int, log: str) -> CompileFailure:
+def _explain_death(code: int, log: str) -> CompileFailure:
     if _OUT_OF_MEMORY.search(log):
         return CompileFailure("memory", "the compiler ran out of memory", log=log)
     if code >= 0:
@@ -251,14 +253,14 @@ def _death(code: int, log: str) -> CompileFailure:
     return CompileFailure("crash", f"the compiling process was ended by {name}{hint}", log=log)
 
 
-def _tail(work: Path) -> str:
+def _read_end_of_log(work: Path) -> str:
     try:
         return (work / LOG).read_bytes()[-20000:].decode(errors="replace").replace(f"{work}/", "")
     except OSError:
         return ""
 
 
-def _hand_over(made: Path, folder: Path) -> int:
+def _move_files(made: Path, folder: Path) -> int:
     """Move the files into `folder` and return their size."""
     folder.mkdir(parents=True, exist_ok=True)
     size_bytes = sum(path.stat().st_size for path in made.rglob("*") if path.is_file())
@@ -267,7 +269,7 @@ def _hand_over(made: Path, folder: Path) -> int:
     return size_bytes
 
 
-def _remove(work: Path) -> None:
+def _remove_folder(work: Path) -> None:
     for _attempt in range(20):
         shutil.rmtree(work, ignore_errors=True)
         if not work.exists():

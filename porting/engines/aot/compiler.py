@@ -51,7 +51,7 @@ def compile_here(program_file: Path, folder: Path, *, settings: CompileSettings)
     if not settings.is_deterministic:
         use_faster_products(program.module, example_arguments(program), num_threads=settings.num_threads)
     build = Path("build").resolve()
-    options = _inductor_options(program, settings, output=build / LIBRARY)
+    options = _choose_inductor_options(program, settings, output=build / LIBRARY)
     library = torch._inductor.aot_compile(program.module, tuple(example_arguments(program)), options=options)
     shutil.copyfile(str(library), folder / LIBRARY)
     for operators in build.glob("*.wrapper.json"):
@@ -65,7 +65,7 @@ def compile_here(program_file: Path, folder: Path, *, settings: CompileSettings)
     try_out(load_program(folder), program)
 
 
-def _inductor_options(program: Program, settings: CompileSettings, *, output: Path) -> Dict[str, Any]:
+def _choose_inductor_options(program: Program, settings: CompileSettings, *, output: Path) -> Dict[str, Any]:
     return {
         "aot_inductor.compile_wrapper_opt_level": "O0" if program.num_operators >= _MANY_OPERATORS else "O1",
         "aot_inductor.output_path": str(output),
@@ -89,7 +89,7 @@ def _prepare_inductor(settings: CompileSettings) -> None:
     torch.use_deterministic_algorithms(settings.is_deterministic)
     torch.set_num_threads(1)
     for owner, name, function in (
-        (cpu_vec_isa.VecISA, "check_build", _has_instructions),
+        (cpu_vec_isa.VecISA, "check_build", _knows_instructions),
         (CppWrapperCpu, "generate_input_output_runtime_checks", _write_no_checks),
     ):
         if not hasattr(owner, name):
@@ -109,7 +109,7 @@ def _write_no_checks(wrapper: Any) -> None:
     wrapper.prefix.splice_aot(_NO_CHECKS)
 
 
-def _has_instructions(isa: Any, _code: str) -> bool:
+def _knows_instructions(isa: Any, _code: str) -> bool:
     """Ask the C++ compiler whether it knows the flags of an instruction set, which torch says the processor has."""
     command = [get_cpp_compiler(), *isa.build_arch_flags().split(), "-x", "c++", "-E", os.devnull]
     return subprocess.run(command, capture_output=True, check=False).returncode == 0

@@ -46,16 +46,16 @@ def install_index_guards() -> None:
         if name not in vars(owner):
             raise RuntimeError(f"the Inductor of torch {torch.__version__} has no {owner.__name__}.{name}")
     for kernel in (CppKernel, CppVecKernel):
-        _replace(kernel, "indirect_assert", _noting)
-    _replace(CSEProxy, "indirect_indexing", _within_bounds)
-    _replace(KernelGroup, "codegen_group", _throwing_at_the_end)
+        _replace(kernel, "indirect_assert", _note_fault)
+    _replace(CSEProxy, "indirect_indexing", _keep_within_bounds)
+    _replace(KernelGroup, "codegen_group", _throw_at_end)
 
 
 def _replace(owner: Any, name: str, made_of: Callable[[Any], Any]) -> None:
     setattr(owner, name, made_of(getattr(owner, name)))
 
 
-def _noting(original: Callable[..., str]) -> Callable[..., str]:
+def _note_fault(original: Callable[..., str]) -> Callable[..., str]:
     def indirect_assert(self: Any, var: Any, lower: Any, upper: Any, mask: Any = None) -> str:
         _function, _, arguments = original(self, var, lower, upper, mask).partition("(")
         return f"{_CHECK}({arguments}"
@@ -63,7 +63,7 @@ def _noting(original: Callable[..., str]) -> Callable[..., str]:
     return indirect_assert
 
 
-def _within_bounds(original: Callable[..., Any]) -> Callable[..., Any]:
+def _keep_within_bounds(original: Callable[..., Any]) -> Callable[..., Any]:
     def indirect_indexing(self: Any, var: Any, size: Any, check: bool = True, wrap_neg: bool = True) -> Any:
         symbol = original(self, var, size, check, wrap_neg)
         if not check or not isinstance(self.kernel, CppKernel):
@@ -77,16 +77,16 @@ def _within_bounds(original: Callable[..., Any]) -> Callable[..., Any]:
         inside = virtualized.ops.maximum(index, virtualized.ops.constant(0, dtype))
         if last < torch.iinfo(dtype).max:
             inside = virtualized.ops.minimum(inside, virtualized.ops.constant(last, dtype))
-        return self.parent_handler.indirect_indexing(_value(inside), size, False)
+        return self.parent_handler.indirect_indexing(_unwrap_value(inside), size, False)
 
     return indirect_indexing
 
 
-def _value(wrapped: Any) -> Any:
+def _unwrap_value(wrapped: Any) -> Any:
     return getattr(wrapped, "value", wrapped)
 
 
-def _throwing_at_the_end(original: Callable[..., str]) -> Callable[..., str]:
+def _throw_at_end(original: Callable[..., str]) -> Callable[..., str]:
     def codegen_group(self: Any, name: Any = None) -> str:
         code = original(self, name)
         if f"{_CHECK}(" not in code:

@@ -67,7 +67,7 @@ class LoadedProgram:
         """Run the program; TypeError for other tensors than it was compiled for, IndexError for a bad index."""
         given = tuple((tensor.shape, tensor.stride(), tensor.dtype, tensor.is_cpu) for tensor in tensors)
         if given != self._expected:
-            raise TypeError(self._mismatch(tensors))
+            raise TypeError(self._explain_mismatch(tensors))
         try:
             return self._run(list(tensors))
         except RuntimeError as error:
@@ -75,17 +75,17 @@ class LoadedProgram:
                 raise IndexError("an index of the batch, such as a label or a token, is out of bounds") from error
             raise
 
-    def _mismatch(self, tensors: Sequence[torch.Tensor]) -> str:
+    def _explain_mismatch(self, tensors: Sequence[torch.Tensor]) -> str:
         if len(tensors) != len(self.arguments):
             return f"the program takes {len(self.arguments)} tensors and got {len(tensors)}"
         for tensor, spec in zip(tensors, self.arguments):
             given = TensorSpec.of(tensor, name=spec.name)
             if given != spec:
-                return f"the program was compiled for {_words(spec)} as `{spec.name}` and got {_words(given)}"
+                return f"the program was compiled for {_describe(spec)} as `{spec.name}` and got {_describe(given)}"
         return "the program was compiled for tensors in the processor's memory"
 
 
-def _words(spec: TensorSpec) -> str:
+def _describe(spec: TensorSpec) -> str:
     return f"a tensor of shape {list(spec.shape)}, strides {list(spec.stride)} and {spec.dtype}"
 
 

@@ -14,7 +14,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tu
 import torch
 from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
-__all__ = ["Product", "choose_matmul_kernels", "is_faster_by_onednn", "products", "use_faster_products"]
+__all__ = ["Product", "choose_matmul_kernels", "find_products", "is_faster_by_onednn", "use_faster_products"]
 
 aten = torch.ops.aten
 
@@ -56,35 +56,35 @@ def use_faster_products(
     return chosen
 
 
-def products(graph: torch.fx.Graph) -> Dict[Product, List[torch.fx.Node]]:
+def find_products(graph: torch.fx.Graph) -> Dict[Product, List[torch.fx.Node]]:
     """Return the nodes of each product of two float32 matrices that is large enough to be worth a choice."""
     found: Dict[Product, List[torch.fx.Node]] = {}
     for node in graph.nodes:
-        product = _product(node)
+        product = _read_product(node)
         if product is not None:
             found.setdefault(product, []).append(node)
     return found
 
 
-def _product(node: torch.fx.Node) -> Optional[Product]:
+def _read_product(node: torch.fx.Node) -> Optional[Product]:
     if node.target is aten.mm.default:
         left, right, bias = node.args[0], node.args[1], None
     elif node.target is aten.addmm.default and not node.kwargs:
         bias, left, right = node.args[:3]
     else:
         return None
-    values = [_value(factor) for factor in (left, right)]
+    values = [_get_value(factor) for factor in (left, right)]
     if any(value is None or value.dtype != torch.float32 or value.device.type != "cpu" for value in values):
         return None
     (rows, inner), columns = values[0].shape, values[1].shape[1]
-    if rows * inner * columns < _MIN_MULTIPLICATIONS or (bias is not None and _value(bias).dim() != 1):
+    if rows * inner * columns < _MIN_MULTIPLICATIONS or (bias is not None and _get_value(bias).dim() != 1):
         return None
     return Product(
         tuple(values[0].shape), values[0].stride(), tuple(values[1].shape), values[1].stride(), bias is not None
     )
 
 
-def _value(argument: Any) -> Any:
+def _get_value(argument: Any) -> Any:
     return argument.meta.get("val") if isinstance(argument, torch.fx.Node) else None
 
 
@@ -97,7 +97,7 @@ def choose_matmul_kernels(
     """
     measure = is_faster_by_onednn if is_faster is None else is_faster
     chosen = {}
-    for product, nodes in products(graph).items():
+    for product, nodes in find_products(graph).items():
         chosen[product] = measure(product)
         if chosen[product]:
             for node in nodes:
@@ -109,7 +109,7 @@ def _replace(graph: torch.fx.Graph, node: torch.fx.Node) -> None:
     bias, left, right = node.args if node.target is aten.addmm.default else (None, node.args[0], node.args[1])
     with graph.inserting_before(node):
         transposed = graph.call_function(aten.t.default, (right,))
-        transposed.meta["val"] = _value(right).t()
+        transposed.meta["val"] = _get_value(right).t()
         arguments: Tuple[Any, ...] = (left, transposed, bias, "none", [], "")
         replaced = graph.call_function(torch.ops.mkldnn._linear_pointwise.default, arguments)
     replaced.meta.update(node.meta)
@@ -127,15 +127,17 @@ def is_faster_by_onednn(product: Product) -> bool:
     bias = torch.randn(product.right_shape[1]) if product.has_bias else None
     transposed = right.t() if _is_dense(right) else right.t().contiguous()
 
-    def by_blas() -> torch.Tensor:
+    def multiply_by_blas() -> torch.Tensor:
         return torch.mm(left, right) if bias is None else torch.addmm(bias, left, right)
 
-    def by_onednn() -> torch.Tensor:
+    def multiply_by_onednn() -> torch.Tensor:
         # the compiled program makes the left factor contiguous in each step, too
         result: torch.Tensor = torch.ops.mkldnn._linear_pointwise(left.contiguous(), transposed, bias, "none", [], "")
         return result
 
-    rounds = [(_seconds(by_blas), _seconds(by_onednn)) for _round in range(_NUM_ROUNDS + 1)][1:]
+    rounds = [
+        (_measure_seconds(multiply_by_blas), _measure_seconds(multiply_by_onednn)) for _round in range(_NUM_ROUNDS + 1)
+    ][1:]
     shortest = min(blas for blas, _ in rounds) / min(onednn for _, onednn in rounds)
     return min(shortest, statistics.median(blas / onednn for blas, onednn in rounds)) >= _MIN_GAIN
 
@@ -144,7 +146,7 @@ def _is_dense(matrix: torch.Tensor) -> bool:
     return matrix.is_contiguous() or matrix.t().is_contiguous()
 
 
-def _seconds(function: Callable[[], torch.Tensor]) -> float:
+def _measure_seconds(function: Callable[[], torch.Tensor]) -> float:
     start = time.perf_counter()
     function()
     return time.perf_counter() - start

@@ -29,7 +29,7 @@ def main(work_folder: str) -> int:
     warnings.simplefilter("ignore")
     try:
         _compile(work, json.loads((work / "job.json").read_text(encoding="utf-8")))
-        outcome: Dict[str, Any] = {"cpu_seconds": _cpu_seconds()}
+        outcome: Dict[str, Any] = {"cpu_seconds": _measure_cpu_seconds()}
     except Exception as error:
         traceback.print_exc()
         outcome = {"error": f"{type(error).__name__}: {error}"}
@@ -49,10 +49,10 @@ def _die_with_parent(work: Path) -> None:
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
-    threading.Thread(target=_watch, args=(lifeline, os.getppid(), work), daemon=True).start()
+    threading.Thread(target=_watch_parent, args=(lifeline, os.getppid(), work), daemon=True).start()
 
 
-def _watch(lifeline: int, parent: int, work: Path) -> None:
+def _watch_parent(lifeline: int, parent: int, work: Path) -> None:
     # a process that the parent forked may hold the pipe open for longer than the parent lives
     while os.getppid() == parent:
         readable, _, _ = select.select([lifeline], [], [], _LOOK_SECONDS)
@@ -62,6 +62,6 @@ def _watch(lifeline: int, parent: int, work: Path) -> None:
     os.killpg(os.getpgrp(), signal.SIGKILL)
 
 
-def _cpu_seconds() -> float:
+def _measure_cpu_seconds() -> float:
     times = os.times()
     return times.user + times.system + times.children_user + times.children_system

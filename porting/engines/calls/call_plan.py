@@ -10,9 +10,8 @@ from typing import FrozenSet, List, NamedTuple, Optional, Sequence, Tuple
 import torch
 
 from .gradient_exchange import GradientExchange
-from .replica_groups import ReplicaGroups
 
-__all__ = ["CallPlan", "MicroBatch", "OutputCollector", "Runs"]
+__all__ = ["CallPlan", "MicroBatch", "OutputCollector", "ReplicaGroups", "Runs"]
 
 
 class MicroBatch(NamedTuple):
@@ -21,6 +20,39 @@ class MicroBatch(NamedTuple):
     number: int
     replica: int
     position: int
+
+
+@dataclass(frozen=True)
+class ReplicaGroups:
+    """`replicas` in groups of `size`, neighbours together or, `strided`, as far apart as there are groups.
+
+    `returns_all` says that the host gets the value of every replica, not only of each group's first one.
+
+    >>> groups = ReplicaGroups(replicas=4, size=2)
+    >>> [groups.group_of(replica) for replica in range(4)]
+    [0, 0, 1, 1]
+    >>> groups = ReplicaGroups(replicas=4, size=2, strided=True)
+    >>> [groups.group_of(replica) for replica in range(4)]
+    [0, 1, 0, 1]
+    """
+
+    replicas: int
+    size: int = 1
+    strided: bool = False
+    returns_all: bool = False
+
+    @property
+    def num_groups(self) -> int:
+        """How many groups there are."""
+        return self.replicas // self.size
+
+    def group_of(self, replica: int) -> int:
+        """Return the group that a replica belongs to."""
+        return replica % self.num_groups if self.strided else replica // self.size
+
+    def first_replica(self, group: int) -> int:
+        """Return the replica whose value stands for its group's."""
+        return group if self.strided else group * self.size
 
 
 # Micro-batches that run at once, grouped by optimizer step.
@@ -37,8 +69,8 @@ class CallPlan:
     loss scaling to the range of half-precision gradients after each step; with `rounds_at_random` weights and optimizer
     state in half precision are rounded up or down at random. `checks_floats` makes operators raise whose result
     is not a number or infinite. `synthetic` names the numbers that the device makes up instead of reading its inputs,
-    as in `synthetic_inputs`. With `divides_last` the mean is taken of the accumulated gradient, which spares small ones
-    in half precision the division.
+    as `make_synthetic_inputs` calls them. With `divides_last` the mean is taken of the accumulated gradient: small
+    gradients in half precision are then not divided, and none of them vanishes.
     """
 
     iterations: int = 1
@@ -99,7 +131,7 @@ class CallPlan:
         numbers = range(self.iterations * self.accumulation)
         return tuple(
             tuple(
-                MicroBatch(number, replica, self._position(number, replica))
+                MicroBatch(number, replica, self._find_position(number, replica))
                 for number in numbers[first : first + self.accumulation]
                 for replica in range(self.replicas)
             )
@@ -120,7 +152,7 @@ class CallPlan:
         steps = self.steps if keeps_steps else (self.micro_batches,)
         return tuple(tuple(step[first : first + most] for first in range(0, len(step), most)) for step in steps)
 
-    def _position(self, number: int, replica: int) -> int:
+    def _find_position(self, number: int, replica: int) -> int:
         if self.input_groups is None or self._num_sharing == 1:
             return number * self.replicas + replica
         return self.input_groups.group_of(replica) * self.iterations * self.accumulation + number
@@ -162,7 +194,7 @@ class OutputCollector:
         """Take the results of one micro-batch; they must not change afterwards."""
         if self._plan.output_mode == "sum":
             sums = self._sums[micro_batch.replica]
-            self._sums[micro_batch.replica] = list(results) if sums is None else self._added(sums, results)
+            self._sums[micro_batch.replica] = list(results) if sums is None else self._add_to_sums(sums, results)
         elif self._plan.keeps(micro_batch):
             self._kept.append(results)
         elif self.wants(micro_batch):
@@ -173,7 +205,7 @@ class OutputCollector:
                 ]
             )
 
-    def _added(self, totals: Sequence[torch.Tensor], results: Sequence[torch.Tensor]) -> List[torch.Tensor]:
+    def _add_to_sums(self, totals: Sequence[torch.Tensor], results: Sequence[torch.Tensor]) -> List[torch.Tensor]:
         return [
             result if index in self._constant else total + result
             for index, (total, result) in enumerate(zip(totals, results))
@@ -189,12 +221,12 @@ class OutputCollector:
         if len(kept) == 1 and self._plan.num_kept <= 1:
             return list(kept[0])
         return [
-            parts[-1] if index in self._constant else _join(parts, self._plan.num_kept)
+            parts[-1] if index in self._constant else _join_parts(parts, self._plan.num_kept)
             for index, parts in enumerate(zip(*kept))
         ]
 
 
-def _join(parts: Sequence[torch.Tensor], num_wanted: int) -> torch.Tensor:
+def _join_parts(parts: Sequence[torch.Tensor], num_wanted: int) -> torch.Tensor:
     missing = [torch.zeros_like(parts[0])] * (num_wanted - len(parts))
     joined = [*parts, *missing]
     return torch.stack(joined) if parts[0].dim() == 0 else torch.cat(joined)

@@ -8,7 +8,7 @@ from typing import Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequence,
 import torch
 
 from ...capture import StepGraph
-from .replica_groups import ReplicaGroups
+from .call_plan import ReplicaGroups
 
 __all__ = ["DeviceState"]
 
@@ -49,18 +49,20 @@ class DeviceState:
         `groups` names the parameters that differ between groups of replicas.
         """
         training = graph.mode == "training"
-        parts = {info.name: _part_names(info.name, groups.get(info.name)) for info in graph.parameters}
+        parts = {info.name: _name_parts(info.name, groups.get(info.name)) for info in graph.parameters}
         with torch.inference_mode(False):
             # the first placeholders are the parameters, then come the buffers
             infos = graph.parameters + graph.buffers
             patterns = {info.name: node.meta["val"] for info, node in zip(infos, graph.placeholders)}
             parameters = {
-                part: _zeros_like(patterns[info.name]).requires_grad_(training and info.requires_grad)
+                part: _make_zeros_like(patterns[info.name]).requires_grad_(training and info.requires_grad)
                 for info in graph.parameters
                 for part in parts[info.name]
             }
             copies = replicas if graph.mutated_buffers else 1
-            buffers = [{info.name: _zeros_like(patterns[info.name]) for info in graph.buffers} for _ in range(copies)]
+            buffers = [
+                {info.name: _make_zeros_like(patterns[info.name]) for info in graph.buffers} for _ in range(copies)
+            ]
         trained = {info.name for info in graph.parameters if training and info.requires_grad}
         return cls(
             parameters,
@@ -95,14 +97,14 @@ class DeviceState:
         with torch.no_grad():
             for name, parts in self.parts.items():
                 if wanted is None or name in wanted:
-                    for part, value in zip(parts, self._values_of_parts(name, host[name])):
+                    for part, value in zip(parts, self._split_into_parts(name, host[name])):
                         self.parameters[part].copy_(value)
             for buffers in self.buffers:
                 for name, tensor in buffers.items():
                     if wanted is None or name in wanted:
                         tensor.copy_(host[name])
 
-    def _values_of_parts(self, name: str, value: torch.Tensor) -> Sequence[torch.Tensor]:
+    def _split_into_parts(self, name: str, value: torch.Tensor) -> Sequence[torch.Tensor]:
         groups = self.groups.get(name)
         if groups is None:
             return [value]
@@ -159,11 +161,11 @@ class DeviceState:
         return self._storages
 
 
-def _part_names(name: str, groups: Optional[ReplicaGroups]) -> Tuple[str, ...]:
+def _name_parts(name: str, groups: Optional[ReplicaGroups]) -> Tuple[str, ...]:
     return (name,) if groups is None else tuple(f"{name}[{group}]" for group in range(groups.num_groups))
 
 
-def _zeros_like(tensor: torch.Tensor) -> torch.Tensor:
+def _make_zeros_like(tensor: torch.Tensor) -> torch.Tensor:
     """Make zeros with the shape, type and memory format of `tensor`, which has no values."""
     pattern = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype)
     return torch.zeros_like(pattern)  # overlapping strides become ordinary ones

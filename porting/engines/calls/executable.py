@@ -9,9 +9,8 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Protocol, Seque
 import torch
 
 from ...diagnostics import Finding
-from .call_plan import CallPlan
+from .call_plan import CallPlan, ReplicaGroups
 from .device_state import DeviceState
-from .replica_groups import ReplicaGroups
 from .step_anchors import StepObserver
 
 __all__ = ["BuildRequest", "Executable", "Variant"]

@@ -56,13 +56,13 @@ def give_back_what_is_freed() -> bool:
 
 def return_freed_memory() -> None:
     """Give what is free back to the system, once: after work that will not be done again."""
-    library = _c_library()
+    library = _find_c_library()
     if library is not None:
         library.malloc_trim(0)
 
 
 def _set_thresholds(*, mmap: int, trim: int) -> bool:
-    library = None if _has_user_chosen() else _c_library()
+    library = None if _has_user_chosen() else _find_c_library()
     return library is not None and bool(
         library.mallopt(_M_MMAP_THRESHOLD, mmap) and library.mallopt(_M_TRIM_THRESHOLD, trim)
     )
@@ -72,7 +72,7 @@ def _has_user_chosen() -> bool:
     return not _CHOICES.isdisjoint(os.environ) or "glibc.malloc." in os.environ.get("GLIBC_TUNABLES", "")
 
 
-def _c_library() -> Any:
+def _find_c_library() -> Any:
     """Return the C library where it is GNU's."""
     if not sys.platform.startswith("linux"):
         return None

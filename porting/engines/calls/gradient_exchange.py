@@ -20,7 +20,7 @@ def sum_over_processes(gradients: Sequence[torch.Tensor]) -> None:
 
     They travel in messages of about 32 MiB, so that many small ones cost one exchange.
     """
-    for bucket in _buckets(gradients):
+    for bucket in _fill_buckets(gradients):
         message = torch.cat([gradient.reshape(-1) for gradient in bucket])
         torch.distributed.all_reduce(message)
         parts = message.split([gradient.numel() for gradient in bucket])
@@ -28,7 +28,7 @@ def sum_over_processes(gradients: Sequence[torch.Tensor]) -> None:
             gradient.copy_(part.view(gradient.shape))
 
 
-def _buckets(gradients: Sequence[torch.Tensor]) -> List[List[torch.Tensor]]:
+def _fill_buckets(gradients: Sequence[torch.Tensor]) -> List[List[torch.Tensor]]:
     buckets: List[List[torch.Tensor]] = []
     num_bytes = _MESSAGE_BYTES
     for gradient in gradients:

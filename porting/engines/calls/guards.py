@@ -1,41 +1,18 @@
-"""What a call of an engine keeps apart: the caller's modes and threads, the random stream, the memory of results."""
+"""What surrounds a call: the caller's modes, threads and random stream are kept apart from the device's."""
 
 from __future__ import annotations
 
 import threading
 from contextlib import ExitStack, contextmanager, nullcontext
-from typing import AbstractSet, Any, ContextManager, Iterator, Optional
+from typing import Any, ContextManager, Iterator, Optional
 
 import torch
 
 from .device_state import DeviceState
 
-__all__ = ["make_recordable", "narrow", "own", "own_random_stream", "shut_out_host_modes", "to_work_on"]
+__all__ = ["draw_from_stream_of", "make_recordable", "shut_out_host_modes"]
 
 _NOTHING: ContextManager[Any] = nullcontext()
-
-
-def narrow(tensor: torch.Tensor, position: int, num_slices: int) -> torch.Tensor:
-    """Cut the rows at `position` out of an input of `num_slices` micro-batches; a scalar is the same for all."""
-    if num_slices == 1 or tensor.dim() == 0:
-        return tensor
-    rows = tensor.shape[0] // num_slices
-    return tensor.narrow(0, position * rows, rows)
-
-
-def to_work_on(rows: torch.Tensor, *, is_written: bool, trains: bool) -> torch.Tensor:
-    """Return rows of an input as a graph may use them: a copy where it writes to them or autograd cannot keep them."""
-    # autograd keeps no tensor that was made under `torch.inference_mode`
-    return rows.clone() if is_written or (trains and rows.is_inference()) else rows
-
-
-def own(result: torch.Tensor, shared: AbstractSet[int]) -> torch.Tensor:
-    """Return a result that nothing else will write to: a copy where it is a view of a weight, buffer or input.
-
-    `shared` are the addresses of their memory.
-    """
-    result = result.detach()
-    return result.clone() if result.untyped_storage().data_ptr() in shared else result
 
 
 def shut_out_host_modes(num_threads: Optional[int] = None) -> ContextManager[Any]:
@@ -70,7 +47,7 @@ _one_stream_at_a_time = threading.RLock()
 
 
 @contextmanager
-def own_random_stream(state: DeviceState) -> Iterator[None]:
+def draw_from_stream_of(state: DeviceState) -> Iterator[None]:
     """Let random operators draw from the device's stream; without a seed it starts where the host's stands."""
     with _one_stream_at_a_time:
         host = torch.get_rng_state()

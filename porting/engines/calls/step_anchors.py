@@ -68,7 +68,7 @@ class StepObserver:
         """Take what the step of the micro-batches since the last update has led to."""
         for micro_batch, gradients in self._micro_batches:
             if self._collector.wants(micro_batch):
-                values = [_value(value, state, micro_batch, own) for value, own in zip(self.wanted, gradients)]
+                values = [_read_value(value, state, micro_batch, own) for value, own in zip(self.wanted, gradients)]
                 self._collector.add(micro_batch, values)
         self._micro_batches = []
 
@@ -77,7 +77,7 @@ class StepObserver:
         return self._collector.combine()
 
 
-def _value(
+def _read_value(
     value: StepValue, state: DeviceState, micro_batch: MicroBatch, gradient: Optional[torch.Tensor]
 ) -> torch.Tensor:
     if value.kind == "loss_scaling":

@@ -113,7 +113,7 @@ class BoundState:
         key = (role, replica)
         if key not in self._arguments:
             specs = self._layout.arguments[role]
-            self._arguments[key] = Arguments(specs, [self._tensor(spec, replica) for spec in specs])
+            self._arguments[key] = Arguments(specs, [self._find_checked(spec, replica) for spec in specs])
         return self._arguments[key]
 
     def empty_accumulators(self) -> None:
@@ -128,11 +128,11 @@ class BoundState:
     def gradients(self, results: Sequence[torch.Tensor]) -> Dict[str, torch.Tensor]:
         """Return gradients that a program has returned by the parts of parameters, in the memory format of those."""
         return {
-            part: _in_format_of(self.state.parameters[part], gradient)
+            part: _convert_format(self.state.parameters[part], gradient)
             for part, gradient in zip(self._layout.trained, results)
         }
 
-    def _tensor(self, spec: TensorSpec, replica: int) -> Optional[torch.Tensor]:
+    def _find_checked(self, spec: TensorSpec, replica: int) -> Optional[torch.Tensor]:
         kind, detail, name = read_argument_name(spec.name)
         if kind in ("numbers", "input"):
             return None
@@ -157,7 +157,7 @@ class BoundState:
         return state.parameters[part]
 
 
-def _in_format_of(weight: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
+def _convert_format(weight: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
     if gradient.stride() == weight.stride():
         return gradient
     with torch.no_grad():

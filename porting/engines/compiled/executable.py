@@ -13,10 +13,10 @@ import torch
 from ...capture import StepGraph
 from ...diagnostics import Finding
 from ..calls.call_plan import CallPlan, MicroBatch, OutputCollector
+from ..calls.call_tensors import make_synthetic_inputs
 from ..calls.device_state import DeviceState
 from ..calls.executable import BuildRequest, Executable
-from ..calls.guards import own_random_stream, shut_out_host_modes
-from ..calls.synthetic_inputs import synthetic_inputs
+from ..calls.guards import draw_from_stream_of, shut_out_host_modes
 from ..update.traced_updates import depends_on_count, group_numbers, step_numbers, update_structure
 from ..update.updates import apply_update
 from .bound_state import Arguments, BoundState, Mismatch
@@ -60,7 +60,7 @@ class CompiledExecutable:
         self._runners = runners
         self._make_fallback = fallback
         self._fallback: Optional[Executable] = None
-        self._report = report or _log
+        self._report = report or _log_finding
         self._is_reported = False
         self._bound: Optional[BoundState] = None
         self._plan: Optional[CallPlan] = None
@@ -87,38 +87,38 @@ class CompiledExecutable:
         group_names: Sequence[Sequence[str]] = (),
     ) -> List[torch.Tensor]:
         """Run one device call on a full batch and update `state`, as `ReplayExecutable.run` does."""
-        stream = own_random_stream(state) if self.layout.is_random else _NOTHING
+        stream = draw_from_stream_of(state) if self.layout.is_random else _NOTHING
         # nothing here requires a gradient, but some operators prepare for their backward pass only if it may come
         guards = shut_out_host_modes(self.request.variant.num_threads)
         with guards, torch.set_grad_enabled(self.layout.trains), torch._C.DisableTorchFunction():
             try:
-                bound = self._bind(state, plan, groups, group_names)
-                given = self._fitting(inputs, plan)
-                numbers = self._numbers_of(bound, plan, groups)
+                bound = self._bind_state(state, plan, groups, group_names)
+                given = self._fit_inputs(inputs, plan)
+                numbers = self._compute_hyper_parameters(bound, plan, groups)
             except Mismatch as mismatch:
-                self._say(mismatch.reason)
+                self._report_mismatch(mismatch.reason)
             else:
                 if has_bad_index(given, self.layout.bounds):
-                    return self._replay().run(state, inputs, plan, groups=groups, group_names=group_names)
+                    return self._get_replay().run(state, inputs, plan, groups=groups, group_names=group_names)
                 with stream:
                     run = self._run_steps if self.layout.kind == "steps" else self._run_micro_batches
                     results = run(bound, given, plan, numbers)
                 state.final_loss_scale = groups[0].loss_scaling if self.layout.trains else state.final_loss_scale
                 return results
-        return self._replay().run(state, inputs, plan, groups=groups, group_names=group_names)
+        return self._get_replay().run(state, inputs, plan, groups=groups, group_names=group_names)
 
     # -- does the call fit? --------------------------------------------------------------------------------------------
 
-    def _bind(
+    def _bind_state(
         self, state: DeviceState, plan: CallPlan, groups: Sequence[Any], group_names: Sequence[Sequence[str]]
     ) -> BoundState:
         """Return the tensors of `state` as arguments; raise Mismatch if the call is not what was compiled."""
         if plan is not self._plan:
-            self._take_plan(plan)
+            self._adopt_plan(plan)
         if self.layout.trains and list(groups) != self._groups:
-            self._take_groups(groups)
+            self._adopt_groups(groups)
         if self.layout.trains and list(group_names) != self._group_names:
-            self._take_names(group_names)
+            self._adopt_names(group_names)
         if state.loss_scale_factor is not None:
             raise Mismatch("the loss scaling adapts itself")
         if self._bound is None or not self._bound.is_current(state):
@@ -126,7 +126,7 @@ class CompiledExecutable:
             self._bound = BoundState(state, self.layout, groups)
         return self._bound
 
-    def _take_plan(self, plan: CallPlan) -> None:
+    def _adopt_plan(self, plan: CallPlan) -> None:
         self._numbers = self._plan = None
         reason = why_plan_is_replayed(plan)
         if reason:
@@ -135,24 +135,24 @@ class CompiledExecutable:
             raise Mismatch("a call consists of other micro-batches, or returns others")
         self._plan = plan
 
-    def _take_groups(self, groups: Sequence[Any]) -> None:
+    def _adopt_groups(self, groups: Sequence[Any]) -> None:
         self._numbers, self._groups = None, []
         structures = [update_structure(settings) for settings in groups]
         if structures != [dict(group.structure) for group in self.layout.groups]:
             raise Mismatch("the optimizer's arithmetic has changed: its kind, a type, or a setting that was zero")
         self._groups = list(groups)
 
-    def _take_names(self, group_names: Sequence[Sequence[str]]) -> None:
+    def _adopt_names(self, group_names: Sequence[Sequence[str]]) -> None:
         self._group_names = None
         if [tuple(names) for names in group_names] != [group.names for group in self.layout.groups]:
             raise Mismatch("the optimizer's groups have other parameters")
         self._group_names = [list(names) for names in group_names]
 
-    def _fitting(self, inputs: Inputs, plan: CallPlan) -> Inputs:
+    def _fit_inputs(self, inputs: Inputs, plan: CallPlan) -> Inputs:
         """Return the inputs as the programs take them, copied only where their memory is in another order."""
         if plan.synthetic:
             if self._synthetic is None:
-                self._synthetic = synthetic_inputs(inputs, plan.synthetic)
+                self._synthetic = make_synthetic_inputs(inputs, plan.synthetic)
             inputs = self._synthetic
         fitting = list(inputs)
         if len(fitting) != len(self.layout.inputs):
@@ -166,7 +166,9 @@ class CompiledExecutable:
                 fitting[index] = tensor.resolve_neg().contiguous()
         return fitting
 
-    def _numbers_of(self, bound: BoundState, plan: CallPlan, groups: Sequence[Any]) -> Optional[torch.Tensor]:
+    def _compute_hyper_parameters(
+        self, bound: BoundState, plan: CallPlan, groups: Sequence[Any]
+    ) -> Optional[torch.Tensor]:
         """Return the hyper-parameters of all steps of a call, [step, field]."""
         if not self.layout.trains:
             return None
@@ -174,18 +176,21 @@ class CompiledExecutable:
         if self._numbers is None or self._counts_matter:
             common = step_numbers(groups, backward_scale=plan.backward_scale, update_scale=plan.update_scale)
             self._numbers = torch.tensor(
-                [[*common, *self._group_fields(groups, counts, step)] for step in range(1, plan.iterations + 1)],
+                [
+                    [*common, *self._compute_group_fields(groups, counts, step)]
+                    for step in range(1, plan.iterations + 1)
+                ],
                 dtype=torch.float32,
             )
         return self._numbers
 
-    def _group_fields(self, groups: Sequence[Any], counts: Sequence[int], step: int) -> List[float]:
+    def _compute_group_fields(self, groups: Sequence[Any], counts: Sequence[int], step: int) -> List[float]:
         fields: List[float] = []
         for settings, layout, count in zip(groups, self._numbered, counts):
             fields += group_numbers(settings, layout.structure, count=count + step)
         return fields
 
-    def _say(self, reason: str) -> None:
+    def _report_mismatch(self, reason: str) -> None:
         if not self._is_reported:
             self._is_reported = True
             self._report(
@@ -197,7 +202,7 @@ class CompiledExecutable:
                 )
             )
 
-    def _replay(self) -> Executable:
+    def _get_replay(self) -> Executable:
         if self._fallback is None:
             self._fallback = self._make_fallback()
         return self._fallback
@@ -208,7 +213,7 @@ class CompiledExecutable:
         layout = self.layout
         arguments, runner = bound.arguments(self._role), self._runners[self._role]
         num_runs = plan.iterations // layout.steps_per_run
-        windows = [(index, self._windows(inputs[which], plan, num_runs)) for index, which in arguments.inputs]
+        windows = [(index, self._cut_windows(inputs[which], plan, num_runs)) for index, which in arguments.inputs]
         rows = (numbers,) if num_runs == 1 or numbers is None else numbers.split(layout.steps_per_run)
         tensors, results = arguments.tensors, _ResultsOfRuns(layout, plan)
         num_done = 0
@@ -221,7 +226,7 @@ class CompiledExecutable:
                 found = runner(tensors)
                 if layout.fused_update:
                     num_results = len(found) - len(layout.trained)
-                    self._update(bound, plan, bound.gradients(found[num_results:]))
+                    self._update_weights(bound, plan, bound.gradients(found[num_results:]))
                     found = found[:num_results]
                 num_done += 1
                 results.add(found)
@@ -238,7 +243,7 @@ class CompiledExecutable:
         self, state: DeviceState, inputs: Inputs, plan: CallPlan, *, number: int, num_runs: int
     ) -> None:
         """Replay a run that failed, on a copy of the device: its error knows the operator and the user's line."""
-        windows = [self._windows(tensor, plan, num_runs)[number] for tensor in inputs]
+        windows = [self._cut_windows(tensor, plan, num_runs)[number] for tensor in inputs]
         window_of = [
             window if tensor.dim() == 0 else window.reshape(-1, *tensor.shape[1:])
             for window, tensor in zip(windows, inputs)
@@ -248,9 +253,9 @@ class CompiledExecutable:
             name: copy.deepcopy(getattr(state, name), {}) for name in ("parameters", "buffers", "slots", "rng_state")
         }
         copied = dataclasses.replace(state, **tensors)
-        self._replay().run(copied, window_of, of_run, groups=self._groups, group_names=self._group_names or ())
+        self._get_replay().run(copied, window_of, of_run, groups=self._groups, group_names=self._group_names or ())
 
-    def _windows(self, tensor: torch.Tensor, plan: CallPlan, num_runs: int) -> Sequence[torch.Tensor]:
+    def _cut_windows(self, tensor: torch.Tensor, plan: CallPlan, num_runs: int) -> Sequence[torch.Tensor]:
         """Return what each run takes of an input."""
         if tensor.dim() == 0:
             return [tensor] * num_runs
@@ -260,7 +265,7 @@ class CompiledExecutable:
             return by_group.split(by_group.shape[1] // num_runs, dim=1)
         return (tensor,) if num_runs == 1 else tensor.split(tensor.shape[0] // num_runs)
 
-    def _update(self, bound: BoundState, plan: CallPlan, gradients: Dict[str, torch.Tensor]) -> None:
+    def _update_weights(self, bound: BoundState, plan: CallPlan, gradients: Dict[str, torch.Tensor]) -> None:
         """End a step whose programs do not update."""
         state = bound.state
         apply_update(
@@ -289,7 +294,7 @@ class CompiledExecutable:
                         bound, inputs, micro_batches[first : first + layout.micro_batches_at_once], row, collector
                     )
                 if layout.fused_update:
-                    self._update(bound, plan, bound.accumulated())
+                    self._update_weights(bound, plan, bound.accumulated())
                     bound.empty_accumulators()
                 elif layout.trains:
                     self._run_program("update", bound.arguments("update"), row)
@@ -316,7 +321,7 @@ class CompiledExecutable:
         layout = self.layout
         arguments = bound.arguments(self._role, micro_batches[0].replica)
         for index, which in arguments.inputs:
-            arguments.tensors[index] = _rows_of(inputs[which], micro_batches, self._plan)
+            arguments.tensors[index] = _cut_rows(inputs[which], micro_batches, self._plan)
         results = self._run_program(self._role, arguments, row)
         for index, micro_batch in enumerate(micro_batches):
             if collector.wants(micro_batch):
@@ -331,11 +336,11 @@ class CompiledExecutable:
 _NOTHING = nullcontext()
 
 
-def _log(finding: Finding) -> None:
+def _log_finding(finding: Finding) -> None:
     _logger.warning("%s: %s", finding.code, finding.message)
 
 
-def _rows_of(tensor: torch.Tensor, micro_batches: Sequence[MicroBatch], plan: Optional[CallPlan]) -> torch.Tensor:
+def _cut_rows(tensor: torch.Tensor, micro_batches: Sequence[MicroBatch], plan: Optional[CallPlan]) -> torch.Tensor:
     """Return the rows of micro-batches, one after the other."""
     assert plan is not None
     if tensor.dim() == 0:
@@ -358,7 +363,7 @@ class _ResultsOfRuns:
     def add(self, results: Results) -> None:
         kind = self._layout.results
         if kind == "sum" and self._runs:
-            self._runs = [[self._sum(index, pair) for index, pair in enumerate(zip(self._runs[0], results))]]
+            self._runs = [[self._add_results(index, pair) for index, pair in enumerate(zip(self._runs[0], results))]]
         elif kind == "last":
             self._runs = [results]
         else:
@@ -367,12 +372,12 @@ class _ResultsOfRuns:
     def combine(self) -> Results:
         if len(self._runs) == 1:
             return list(self._runs[0])
-        return [self._join(index, parts) for index, parts in enumerate(zip(*self._runs))]
+        return [self._join_results(index, parts) for index, parts in enumerate(zip(*self._runs))]
 
-    def _sum(self, index: int, pair: Tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+    def _add_results(self, index: int, pair: Tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
         return pair[1] if index in self._layout.constant_outputs else pair[0] + pair[1]
 
-    def _join(self, index: int, parts: Sequence[torch.Tensor]) -> torch.Tensor:
+    def _join_results(self, index: int, parts: Sequence[torch.Tensor]) -> torch.Tensor:
         if index in self._layout.constant_outputs:
             return parts[-1]
         return torch.stack(list(parts)) if parts[0].dim() == 0 else torch.cat(list(parts))

@@ -50,12 +50,12 @@ def fast_erf(x: torch.Tensor) -> torch.Tensor:
     tensor([0.0000, 0.8427, 1.0000])
     """
     square = x * x
-    quotient = x * _polynomial(square, _NUMERATOR) / _polynomial(square, _DENOMINATOR)
+    quotient = x * _evaluate_polynomial(square, _NUMERATOR) / _evaluate_polynomial(square, _DENOMINATOR)
     # an exact 1, because GELU multiplies what is left of it by x
     return torch.where(x.abs() < _ONE_FROM, quotient, torch.sign(x))
 
 
-def _polynomial(x: torch.Tensor, coefficients: Sequence[float]) -> torch.Tensor:
+def _evaluate_polynomial(x: torch.Tensor, coefficients: Sequence[float]) -> torch.Tensor:
     """Evaluate a polynomial by Horner's rule; the coefficient of the highest power comes first."""
     value = x * coefficients[0] + coefficients[1]
     for coefficient in coefficients[2:]:
@@ -68,7 +68,7 @@ def fast_gelu(x: torch.Tensor, *, approximate: str = "none") -> torch.Tensor:
     if x.dtype not in _TYPES:
         return NotImplemented
     single = x.float()
-    cdf = _cdf(single) if approximate == "none" else torch.sigmoid(_twice_u(single))
+    cdf = _compute_cdf(single) if approximate == "none" else torch.sigmoid(_compute_twice_u(single))
     return (single * cdf).to(x.dtype)
 
 
@@ -78,21 +78,21 @@ def fast_gelu_backward(grad_out: torch.Tensor, x: torch.Tensor, *, approximate: 
         return NotImplemented
     single = x.float()
     if approximate == "none":
-        cdf, pdf = _cdf(single), torch.exp(single * single * -0.5) * (1.0 / math.sqrt(2.0 * math.pi))
+        cdf, pdf = _compute_cdf(single), torch.exp(single * single * -0.5) * (1.0 / math.sqrt(2.0 * math.pi))
     else:
-        cdf = torch.sigmoid(_twice_u(single))
+        cdf = torch.sigmoid(_compute_twice_u(single))
         pdf = (single * single * (3.0 * _CUBIC) + 1.0) * (2.0 * _LINEAR) * (cdf * (1.0 - cdf))
     return (grad_out.float() * (cdf + single * pdf)).to(x.dtype)
 
 
-def _cdf(x: torch.Tensor) -> torch.Tensor:
+def _compute_cdf(x: torch.Tensor) -> torch.Tensor:
     return fast_erf(x * math.sqrt(0.5)) * 0.5 + 0.5
 
 
 _LINEAR, _CUBIC = math.sqrt(2.0 / math.pi), 0.044715
 
 
-def _twice_u(x: torch.Tensor) -> torch.Tensor:
+def _compute_twice_u(x: torch.Tensor) -> torch.Tensor:
     return (x + x * x * x * _CUBIC) * (2.0 * _LINEAR)
 
 

@@ -7,7 +7,7 @@ from typing import Sequence, Tuple
 from ...diagnostics import Finding
 from ..calls.executable import Variant
 
-__all__ = ["failure_finding", "failure_reason", "is_lasting", "not_compilable", "parity_finding"]
+__all__ = ["failure_finding", "failure_reason", "is_lasting", "parity_finding", "replay_finding"]
 
 _CODES = {"timeout": "E002"}
 
@@ -16,17 +16,17 @@ def failure_finding(variant: Variant, error: Exception) -> Finding:
     """Return the finding about an `error` of making a variant: E003 for a step that needs replay, else E001 or E002."""
     reason = failure_reason(error)
     if getattr(error, "reason", "") and not hasattr(error, "kind"):
-        return not_compilable(reason)
+        return replay_finding(reason)
     log = str(getattr(error, "log", "")).strip().splitlines()[-3:]
     return Finding(
         _CODES.get(getattr(error, "kind", ""), "E001"),
         message=f"the engine `{variant.label}` could not compile the step: {reason}",
-        notes=("replay runs the step, with the same results", *_quoted(log)),
+        notes=("replay runs the step, with the same results", *_quote_compiler(log)),
         help="nothing need be done; `porting cache why` tells more, `porting cache clear --failed` lets one try again",
     )
 
 
-def _quoted(lines: Sequence[str]) -> Tuple[str, ...]:
+def _quote_compiler(lines: Sequence[str]) -> Tuple[str, ...]:
     return tuple(f"the compiler said: {line[:200]}" for line in lines)
 
 
@@ -50,7 +50,7 @@ def is_lasting(error: BaseException) -> bool:
     return "allocate memory" not in str(error)
 
 
-def not_compilable(reason: str) -> Finding:
+def replay_finding(reason: str) -> Finding:
     """Return the finding E003 about a step that needs replay."""
     return Finding("E003", message=f"the step is not compiled but replayed: {reason}")
 

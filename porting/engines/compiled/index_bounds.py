@@ -34,9 +34,9 @@ def index_bounds(graph: StepGraph) -> Tuple[IndexBounds, ...]:
     first = len(graph.parameters) + len(graph.buffers)
     found: List[IndexBounds] = []
     for number, placeholder in enumerate(placeholders[first : first + len(graph.inputs)]):
-        for node in _same_elements(placeholder):
+        for node in _follow_elements(placeholder):
             for user in node.users:
-                bounds = _bounds_of(user, node)
+                bounds = _read_bounds(user, node)
                 if bounds is not None and (number, *bounds) not in found:
                     found.append((number, *bounds))
     return tuple(found)
@@ -57,7 +57,7 @@ def has_bad_index(inputs: Sequence[torch.Tensor], bounds: Sequence[IndexBounds])
     return False
 
 
-def _same_elements(placeholder: torch.fx.Node) -> Iterator[torch.fx.Node]:
+def _follow_elements(placeholder: torch.fx.Node) -> Iterator[torch.fx.Node]:
     """Yield the nodes that have all elements of an input of integers, and no others."""
     waiting, seen = [placeholder], {placeholder}
     while waiting:
@@ -65,13 +65,15 @@ def _same_elements(placeholder: torch.fx.Node) -> Iterator[torch.fx.Node]:
         if not _is_integer(node):
             continue
         yield node
-        for user in _readers(node, seen):
+        for user in _find_readers(node, seen):
             seen.add(user)
             waiting.append(user)
 
 
-def _readers(node: torch.fx.Node, seen: Set[torch.fx.Node]) -> List[torch.fx.Node]:
-    return [user for user in node.users if _name(user) in _ALL_ELEMENTS and user.args[0] is node and user not in seen]
+def _find_readers(node: torch.fx.Node, seen: Set[torch.fx.Node]) -> List[torch.fx.Node]:
+    return [
+        user for user in node.users if _schema_name(user) in _ALL_ELEMENTS and user.args[0] is node and user not in seen
+    ]
 
 
 def _is_integer(node: torch.fx.Node) -> bool:
@@ -79,25 +81,25 @@ def _is_integer(node: torch.fx.Node) -> bool:
     return isinstance(value, torch.Tensor) and value.dtype in (torch.int32, torch.int64)
 
 
-def _name(node: torch.fx.Node) -> str:
+def _schema_name(node: torch.fx.Node) -> str:
     schema = getattr(node.target, "_schema", None)
     return "" if schema is None else str(schema.name)
 
 
-def _bounds_of(node: torch.fx.Node, index: torch.fx.Node) -> Optional[Tuple[int, int, Optional[int]]]:
+def _read_bounds(node: torch.fx.Node, index: torch.fx.Node) -> Optional[Tuple[int, int, Optional[int]]]:
     """Return the range in which an operator wants `index`, and what it ignores; None if it takes it for no index."""
-    given = _arguments(node)
-    if _name(node) == "aten::embedding" and given.get("indices") is index:
-        return (0, _shape(given["weight"])[0], None)
-    if _name(node) in _LOSSES and given.get("target") is index:
-        shape = _shape(given["self"])
+    given = _name_arguments(node)
+    if _schema_name(node) == "aten::embedding" and given.get("indices") is index:
+        return (0, _get_shape(given["weight"])[0], None)
+    if _schema_name(node) in _LOSSES and given.get("target") is index:
+        shape = _get_shape(given["self"])
         return (0, shape[1] if len(shape) > 1 else shape[0], int(given["ignore_index"]))
-    if _name(node) in ("aten::gather", "aten::index_select") and given.get("index") is index:
-        return (0, _shape(given["self"])[given["dim"]], None)
+    if _schema_name(node) in ("aten::gather", "aten::index_select") and given.get("index") is index:
+        return (0, _get_shape(given["self"])[given["dim"]], None)
     return None
 
 
-def _arguments(node: torch.fx.Node) -> Dict[str, Any]:
+def _name_arguments(node: torch.fx.Node) -> Dict[str, Any]:
     """Return the arguments of an operator by name, defaults included."""
     schema = getattr(node.target, "_schema", None)
     if schema is None:
@@ -107,5 +109,5 @@ def _arguments(node: torch.fx.Node) -> Dict[str, Any]:
     return {**defaults, **dict(zip(names, node.args)), **node.kwargs}
 
 
-def _shape(node: Any) -> Tuple[int, ...]:
+def _get_shape(node: Any) -> Tuple[int, ...]:
     return tuple(node.meta["val"].shape)

@@ -84,14 +84,14 @@ def read_program(path: Path) -> Program:
     and OSError where there is none.
     """
     try:
-        return _program_from_data(json.loads(_content(path.read_bytes())))
+        return _program_from_data(json.loads(_check_content(path.read_bytes())))
     except _UnfitError as error:
         raise ProgramFileError(path, str(error)) from None
     except (ArithmeticError, AttributeError, LookupError, RecursionError, RuntimeError, TypeError, ValueError) as error:
         raise ProgramFileError(path, f"it describes no program: {type(error).__name__}: {error}") from error
 
 
-def _content(data: bytes) -> bytes:
+def _check_content(data: bytes) -> bytes:
     """Return what follows the header, after all checks."""
     header = _HEADER.match(data[:_MAX_HEADER])
     if header is None:
@@ -132,7 +132,7 @@ def _program_to_data(program: Program) -> Dict[str, Any]:
 def _program_from_data(data: Mapping[str, Any]) -> Program:
     module = torch.nn.Module()
     for name, value in data["constants"].items():
-        module.register_buffer(_identifier(name), _tensor_from_data(value))
+        module.register_buffer(_check_identifier(name), _tensor_from_data(value))
     graph = _graph_from_data(data["nodes"], constants=set(data["constants"]))
     arguments = tuple(map(TensorSpec.from_dict, data["arguments"]))
     num_placeholders = sum(node.op == "placeholder" for node in graph.nodes)
@@ -156,7 +156,7 @@ def _program_from_data(data: Mapping[str, Any]) -> Program:
 def _node_to_data(node: torch.fx.Node) -> Dict[str, Any]:
     data: Dict[str, Any] = {"op": node.op, "name": node.name}
     if node.op == "call_function":
-        data["target"] = _target_name(node.target)
+        data["target"] = _name_target(node.target)
         data["kwargs"] = {name: _to_data(value) for name, value in node.kwargs.items()}
     elif node.op == "get_attr":
         data["target"] = str(node.target)
@@ -170,13 +170,13 @@ def _graph_from_data(data: List[Mapping[str, Any]], *, constants: Any) -> torch.
     graph = torch.fx.Graph()
     nodes: Dict[str, torch.fx.Node] = {}
     for item in data:
-        name, op = _identifier(item["name"]), item["op"]
+        name, op = _check_identifier(item["name"]), item["op"]
         if name in nodes or (nodes and op == "output" and item is not data[-1]):
             raise _UnfitError(f"the graph has `{name}` twice or goes on after its end")
         args = tuple(_from_data(value, nodes) for value in item["args"])
         if op == "call_function":
-            kwargs = {_identifier(key): _from_data(value, nodes) for key, value in item["kwargs"].items()}
-            nodes[name] = graph.create_node(op, _target_named(item["target"]), args, kwargs, name=name)
+            kwargs = {_check_identifier(key): _from_data(value, nodes) for key, value in item["kwargs"].items()}
+            nodes[name] = graph.create_node(op, _find_target(item["target"]), args, kwargs, name=name)
         elif op == "placeholder" and not args:
             nodes[name] = graph.create_node(op, name, name=name)
         elif op == "get_attr" and item["target"] in constants:
@@ -191,7 +191,7 @@ def _graph_from_data(data: List[Mapping[str, Any]], *, constants: Any) -> torch.
     return graph
 
 
-def _identifier(name: Any) -> str:
+def _check_identifier(name: Any) -> str:
     """Return a name that may become part of a program; fx writes graphs as Python source."""
     if not isinstance(name, str) or not name.isascii() or not name.isidentifier() or keyword.iskeyword(name):
         raise _UnfitError(f"{name!r} is no name")
@@ -201,7 +201,7 @@ def _identifier(name: Any) -> str:
 # -- operators ---------------------------------------------------------------------------------------------------------
 
 
-def _target_name(target: Any) -> str:
+def _name_target(target: Any) -> str:
     if target is operator.getitem:
         return "getitem"
     if isinstance(target, torch._ops.OpOverload):
@@ -209,7 +209,7 @@ def _target_name(target: Any) -> str:
     raise _UnfitError(f"the graph calls `{getattr(target, '__name__', target)}`, which is no operator of torch")
 
 
-def _target_named(name: str) -> Callable[..., Any]:
+def _find_target(name: str) -> Callable[..., Any]:
     if name == "getitem":
         return operator.getitem
     parts = str(name).split(".")
@@ -239,7 +239,7 @@ def _to_data(value: Any) -> Any:
     raise _UnfitError(f"an operator takes {value!r}, of the type `{type(value).__name__}`")
 
 
-def _flag(value: Any) -> Dict[str, str]:
+def _find_flag(value: Any) -> Dict[str, str]:
     if str(value) not in _FLAGS:
         raise _UnfitError(f"an operator takes `{value}`")
     return {"flag": str(value)}
@@ -254,8 +254,8 @@ _DESCRIBED: Mapping[type, Callable[[Any], Any]] = {
     slice: lambda value: {"slice": list(map(_to_data, (value.start, value.stop, value.step)))},
     torch.device: lambda value: {"device": str(value)},
     torch.dtype: lambda value: {"dtype": str(value)},
-    torch.layout: _flag,
-    torch.memory_format: _flag,
+    torch.layout: _find_flag,
+    torch.memory_format: _find_flag,
 }
 
 

@@ -57,7 +57,7 @@ class ProgramGraph:
                 nodes.append(node)
             else:
                 self._graph.erase_node(node)
-        written = _written_memory(self._graph)
+        written = _find_written_memory(self._graph)
         return Program(
             role=role,
             module=torch.fx.GraphModule(torch.nn.Module(), self._graph),
@@ -68,7 +68,7 @@ class ProgramGraph:
         )
 
 
-def _written_memory(graph: torch.fx.Graph) -> Set[torch.fx.Node]:
+def _find_written_memory(graph: torch.fx.Graph) -> Set[torch.fx.Node]:
     """Return the nodes whose memory an operator writes to, through views or not."""
     origins: Dict[torch.fx.Node, torch.fx.Node] = {}
     written: Set[torch.fx.Node] = set()

@@ -7,7 +7,7 @@ from typing import Any, Dict, List, Mapping, Sequence, Tuple
 import torch
 
 from ..calls.device_state import DeviceState
-from ..update.traced_updates import STEP_NUMBERS, clip_factor, number_names, updated
+from ..update.traced_updates import STEP_NUMBERS, clip_factor, compute_update, number_names
 from .call_layout import GroupLayout, argument_name
 from .program_graph import ProgramGraph
 from .programs import num_operators
@@ -42,7 +42,7 @@ class UpdateWriter:
     def num_operators(self) -> int:
         """How many operators an update has, about."""
         parts = [(layout, part) for layout in self._layouts for part in layout.trained]
-        return sum(num_operators(self._template(layout, part)) + 1 + len(layout.slots) for layout, part in parts)
+        return sum(num_operators(self._get_template(layout, part)) + 1 + len(layout.slots) for layout, part in parts)
 
     def numbers(self, program: ProgramGraph, step: int) -> Dict[Tuple[int, str], torch.fx.Node]:
         """Write out the numbers of a step, by group and name; those of no group are of group -1."""
@@ -61,27 +61,27 @@ class UpdateWriter:
         New values are computed before any is stored, so that no gradient changes that is a view of a weight.
         """
         single = {
-            part: self._single(program, gradients[part], types[part], layout)
+            part: self._convert_to_single(program, gradients[part], types[part], layout)
             for layout in self._layouts
             for part in layout.trained
         }
         scale = numbers[-1, "gradient_scale"]
         single = {part: program.call(aten.mul.Tensor, gradient, scale) for part, gradient in single.items()}
         if single and self._layouts[0].structure["clips"]:
-            single = _clipped(program, single, numbers[-1, "max_grad_norm"])
+            single = _clip_gradients(program, single, numbers[-1, "max_grad_norm"])
         stores: List[Tuple[torch.fx.Node, torch.fx.Node]] = []
         for group, layout in enumerate(self._layouts):
             of_group = [numbers[group, name] for name in number_names(layout.structure)]
             for part in layout.trained:
                 slots = [program.arguments[argument_name("slot", detail=slot, name=part)] for slot in layout.slots]
                 weight = program.arguments[argument_name("parameter", name=part)]
-                template = self._template(layout, part)
+                template = self._get_template(layout, part)
                 values = program.inline(template, [weight, single[part], *slots, *of_group])
                 stores += zip([weight, *slots], values)
         for target, value in stores:
             program.call(aten.copy_.default, target, value)
 
-    def _single(
+    def _convert_to_single(
         self, program: ProgramGraph, gradient: torch.fx.Node, dtype: torch.dtype, layout: GroupLayout
     ) -> torch.fx.Node:
         """Write a gradient as its accumulator holds it, in single precision."""
@@ -93,7 +93,7 @@ class UpdateWriter:
             gradient = program.call(aten._to_copy.default, gradient, dtype=torch.float32)
         return gradient
 
-    def _template(self, layout: GroupLayout, part: str) -> torch.fx.Graph:
+    def _get_template(self, layout: GroupLayout, part: str) -> torch.fx.Graph:
         """Return the graph of one parameter's update: new weight and slots from weight, gradient, slots, numbers.
 
         It has no shape in it, and serves all parameters of the same types.
@@ -102,17 +102,17 @@ class UpdateWriter:
         types = (weight.dtype, *(slots[slot].dtype for slot in layout.slots))
         key = (tuple(sorted((name, str(value)) for name, value in layout.structure.items())), types)
         if key not in self._templates:
-            self._templates[key] = _traced_update(layout, types)
+            self._templates[key] = _trace_update(layout, types)
         return self._templates[key]
 
 
-def _traced_update(layout: GroupLayout, types: Tuple[torch.dtype, ...]) -> torch.fx.Graph:
+def _trace_update(layout: GroupLayout, types: Tuple[torch.dtype, ...]) -> torch.fx.Graph:
     names = number_names(layout.structure)
     num_slots = len(layout.slots)
 
     def update(weight: torch.Tensor, gradient: torch.Tensor, *others: torch.Tensor) -> Tuple[torch.Tensor, ...]:
         slots, numbers = dict(zip(layout.slots, others)), dict(zip(names, others[num_slots:]))
-        new_weight, new_slots = updated(layout.structure, weight, gradient, slots, numbers)
+        new_weight, new_slots = compute_update(layout.structure, weight, gradient, slots, numbers)
         return (new_weight, *(new_slots[slot] for slot in layout.slots))
 
     weight, *slots = (torch.empty((2, 2), dtype=dtype) for dtype in types)
@@ -121,7 +121,7 @@ def _traced_update(layout: GroupLayout, types: Tuple[torch.dtype, ...]) -> torch
         return trace(update, [weight, torch.empty((2, 2), dtype=torch.float32), *slots, *numbers])
 
 
-def _clipped(
+def _clip_gradients(
     program: ProgramGraph, gradients: Mapping[str, torch.fx.Node], max_norm: torch.fx.Node
 ) -> Dict[str, torch.fx.Node]:
     norms = [program.call(aten.linalg_vector_norm.default, gradient) for gradient in gradients.values()]

@@ -32,8 +32,14 @@ def write_steps(step: TracedStep, plan: CallPlan, steps: Runs) -> Program:
     `plan` has as many iterations as the program does at a time. The program returns the results combined; where it does
     not update, it is of one step, and the sums of its gradients follow.
     """
-    windows = {name: _window(step, row, plan) for name, row in zip(step.input_names, step.rows)}
-    arguments = {**_parts(step), **_buffers(step), **_slots(step), **_numbers(step, len(steps)), **_constants(step)}
+    windows = {name: _make_window(step, row, plan) for name, row in zip(step.input_names, step.rows)}
+    arguments = {
+        **_list_parts(step),
+        **_list_buffers(step),
+        **_list_slots(step),
+        **_numbers(step, len(steps)),
+        **_list_constants(step),
+    }
     returned: List[torch.fx.Node] = []
     program = ProgramGraph({**arguments, **windows})
     collected = _Collected(plan, step)
@@ -42,11 +48,13 @@ def write_steps(step: TracedStep, plan: CallPlan, steps: Runs) -> Program:
         sums: Dict[str, torch.fx.Node] = {}
         for micro_batches in runs:
             replica, run = micro_batches[0].replica, step.run(len(micro_batches))
-            rows = [_cut(program, name, row, micro_batches, plan) for name, row in zip(step.input_names, step.rows)]
-            outputs = _inline(program, step, run, _state_of(step, replica), rows, numbers)
+            rows = [
+                _cut_rows(program, name, row, micro_batches, plan) for name, row in zip(step.input_names, step.rows)
+            ]
+            outputs = _inline(program, step, run, _name_state(step, replica), rows, numbers)
             collected.add(program, run, micro_batches, outputs)
             for part, gradient in step.gradients(run, outputs, replica=replica).items():
-                gradient = _converted(program, step, part, gradient)
+                gradient = _convert_gradient(program, step, part, gradient)
                 sums[part] = program.call(aten.add.Tensor, sums[part], gradient) if part in sums else gradient
         if step.fused_update:
             returned = [sums[part] for layout in step.layouts for part in layout.trained]
@@ -56,7 +64,7 @@ def write_steps(step: TracedStep, plan: CallPlan, steps: Runs) -> Program:
     return _finish(program, step, role, [*collected.combine(program), *returned])
 
 
-def _window(step: TracedStep, row: torch.Tensor, plan: CallPlan) -> torch.Tensor:
+def _make_window(step: TracedStep, row: torch.Tensor, plan: CallPlan) -> torch.Tensor:
     """Return what one run takes of an input, [row, ...]; with groups of several replicas [group, row, ...]."""
     if row.dim() == 0:
         return row
@@ -76,7 +84,7 @@ def _num_groups(plan: CallPlan) -> int:
     return plan.input_groups.num_groups if plan.input_groups is not None else 1
 
 
-def _cut(
+def _cut_rows(
     program: ProgramGraph, name: str, row: torch.Tensor, micro_batches: MicroBatches, plan: CallPlan
 ) -> torch.fx.Node:
     """Write the rows of `micro_batches`, [row, ...] for one and [micro-batch, row, ...] for several."""
@@ -85,14 +93,14 @@ def _cut(
         return window
     positions = [micro_batch.position for micro_batch in micro_batches]
     if len(micro_batches) == 1:
-        return _rows(program, window, row, positions, plan)
+        return _slice_rows(program, window, row, positions, plan)
     if not _is_grouped(plan) and positions == list(range(positions[0], positions[0] + len(micro_batches))):
-        rows = _rows(program, window, row, positions, plan)
+        rows = _slice_rows(program, window, row, positions, plan)
         return program.call(aten.view.default, rows, [len(micro_batches), *row.shape])
-    return program.call(aten.stack.default, [_rows(program, window, row, [at], plan) for at in positions])
+    return program.call(aten.stack.default, [_slice_rows(program, window, row, [at], plan) for at in positions])
 
 
-def _rows(
+def _slice_rows(
     program: ProgramGraph, window: torch.fx.Node, row: torch.Tensor, positions: Sequence[int], plan: CallPlan
 ) -> torch.fx.Node:
     """Write the rows of micro-batches at consecutive `positions`, all of one group if there are groups."""
@@ -122,7 +130,7 @@ class _Collected:
         for index, micro_batch in enumerate(micro_batches):
             if self._rehearsal.wants(micro_batch):
                 self._rehearsal.add(micro_batch, self._step.patterns)
-                self._wanted.append((micro_batch, _results(program, run, index, outputs)))
+                self._wanted.append((micro_batch, _select_results(program, run, index, outputs)))
 
     def combine(self, program: ProgramGraph) -> List[torch.fx.Node]:
         num_results = len(self._step.patterns)
@@ -139,7 +147,7 @@ class _Collected:
         return program.inline(graph, [node for _turn, nodes in self._wanted for node in nodes])
 
 
-def _results(
+def _select_results(
     program: ProgramGraph, run: TracedRun, index: int, outputs: Sequence[torch.fx.Node]
 ) -> List[torch.fx.Node]:
     """Write the results of one micro-batch, which do not keep the memory of the others."""
@@ -160,11 +168,14 @@ def write_micro_batches(step: TracedStep, num_micro_batches: int) -> Program:
     """
     state, run = step.state, step.run(num_micro_batches)
     arguments = {
-        **{_own("parameter", name): state.parameters[parts[0]] for name, parts in state.parts.items()},
-        **{_own("buffer", name): buffer for name, buffer in state.buffers[0].items()},
-        **{_own("accumulator", name): _accumulator(step, parts[0]) for name, parts in _trained_parts(step).items()},
+        **{_name_own("parameter", name): state.parameters[parts[0]] for name, parts in state.parts.items()},
+        **{_name_own("buffer", name): buffer for name, buffer in state.buffers[0].items()},
+        **{
+            _name_own("accumulator", name): _make_accumulator(step, parts[0])
+            for name, parts in _find_trained_parts(step).items()
+        },
         **_numbers(step, 1),
-        **_constants(step),
+        **_list_constants(step),
     }
     windows = {
         name: row
@@ -181,22 +192,24 @@ def write_micro_batches(step: TracedStep, num_micro_batches: int) -> Program:
         for name, row in zip(step.input_names, step.rows)
     ]
     own_state = [
-        *(_own("parameter", name) for name in state.parts),
-        *(_own("buffer", name) for name in state.buffers[0]),
+        *(_name_own("parameter", name) for name in state.parts),
+        *(_name_own("buffer", name) for name in state.buffers[0]),
     ]
     outputs = _inline(program, step, run, own_state, rows, numbers)
     names = {part: name for name, parts in state.parts.items() for part in parts}
     for part, gradient in step.gradients(run, outputs, replica=0).items():
-        accumulator = program.arguments[_own("accumulator", names[part])]
-        program.call(aten.add_.Tensor, accumulator, _converted(program, step, part, gradient))
-    results = [node for index in range(num_micro_batches) for node in _results(program, run, index, outputs)]
+        accumulator = program.arguments[_name_own("accumulator", names[part])]
+        program.call(aten.add_.Tensor, accumulator, _convert_gradient(program, step, part, gradient))
+    results = [node for index in range(num_micro_batches) for node in _select_results(program, run, index, outputs)]
     return _finish(program, step, "accumulate" if step.trains else "forward", results)
 
 
 def write_update(step: TracedStep) -> Program:
     """Write the program that ends a step: it updates the weights by the accumulators and empties those."""
-    accumulators = {argument_name("accumulator", name=part): _accumulator(step, part) for part in step.gradient_types}
-    program = ProgramGraph({**_parts(step), **_slots(step), **accumulators, **_numbers(step, 1)})
+    accumulators = {
+        argument_name("accumulator", name=part): _make_accumulator(step, part) for part in step.gradient_types
+    }
+    program = ProgramGraph({**_list_parts(step), **_list_slots(step), **accumulators, **_numbers(step, 1)})
     sums = {part: program.arguments[argument_name("accumulator", name=part)] for part in step.gradient_types}
     step.update.write(program, sums, step.gradient_types, step.update.numbers(program, 0))
     for accumulator in sums.values():
@@ -204,15 +217,15 @@ def write_update(step: TracedStep) -> Program:
     return _finish(program, step, "update", [])
 
 
-def _own(kind: str, name: str) -> str:
+def _name_own(kind: str, name: str) -> str:
     return argument_name(kind, detail="own", name=name)
 
 
-def _trained_parts(step: TracedStep) -> Dict[str, Tuple[str, ...]]:
+def _find_trained_parts(step: TracedStep) -> Dict[str, Tuple[str, ...]]:
     return {name: parts for name, parts in step.state.parts.items() if step.gradient_types.keys() & set(parts)}
 
 
-def _accumulator(step: TracedStep, part: str) -> torch.Tensor:
+def _make_accumulator(step: TracedStep, part: str) -> torch.Tensor:
     return torch.empty_like(step.state.parameters[part], dtype=step.gradient_types[part], requires_grad=False)
 
 
@@ -228,12 +241,12 @@ def _inline(
     numbers: Numbers,
 ) -> List[torch.fx.Node]:
     """Write a run of the graph on the parameters and buffers called `state`; return its outputs."""
-    constants = [program.arguments[name] for name in _constants(step)]
+    constants = [program.arguments[name] for name in _list_constants(step)]
     seed = [numbers[-1, "loss_seed"]] if run.takes_seed else []
     return program.inline(run.graph, [*(program.arguments[name] for name in state), *rows, *constants, *seed])
 
 
-def _state_of(step: TracedStep, replica: int) -> List[str]:
+def _name_state(step: TracedStep, replica: int) -> List[str]:
     copy = replica if step.has_own_buffers else 0
     return [
         *(argument_name("parameter", name=step.state.part(name, replica)) for name in step.state.parts),
@@ -241,7 +254,7 @@ def _state_of(step: TracedStep, replica: int) -> List[str]:
     ]
 
 
-def _converted(program: ProgramGraph, step: TracedStep, part: str, gradient: torch.fx.Node) -> torch.fx.Node:
+def _convert_gradient(program: ProgramGraph, step: TracedStep, part: str, gradient: torch.fx.Node) -> torch.fx.Node:
     """Write a gradient in the type in which those of several micro-batches add up."""
     dtype = step.gradient_types[part]
     if dtype == step.state.parameters[part].dtype:
@@ -249,11 +262,11 @@ def _converted(program: ProgramGraph, step: TracedStep, part: str, gradient: tor
     return program.call(aten._to_copy.default, gradient, dtype=dtype)
 
 
-def _parts(step: TracedStep) -> Dict[str, torch.Tensor]:
+def _list_parts(step: TracedStep) -> Dict[str, torch.Tensor]:
     return {argument_name("parameter", name=part): tensor.detach() for part, tensor in step.state.parameters.items()}
 
 
-def _buffers(step: TracedStep) -> Dict[str, torch.Tensor]:
+def _list_buffers(step: TracedStep) -> Dict[str, torch.Tensor]:
     copies = step.state.buffers if step.has_own_buffers else step.state.buffers[:1]
     return {
         argument_name("buffer", detail=str(copy), name=name): tensor
@@ -262,7 +275,7 @@ def _buffers(step: TracedStep) -> Dict[str, torch.Tensor]:
     }
 
 
-def _slots(step: TracedStep) -> Dict[str, torch.Tensor]:
+def _list_slots(step: TracedStep) -> Dict[str, torch.Tensor]:
     return {
         argument_name("slot", detail=slot, name=part): step.state.slots[part][slot]
         for layout in step.layouts
@@ -275,7 +288,7 @@ def _numbers(step: TracedStep, num_steps: int) -> Dict[str, torch.Tensor]:
     return {_NUMBERS: torch.empty((num_steps, step.update.num_numbers), dtype=torch.float32)}
 
 
-def _constants(step: TracedStep) -> Dict[str, torch.Tensor]:
+def _list_constants(step: TracedStep) -> Dict[str, torch.Tensor]:
     return {argument_name("constant", detail=str(index)): value for index, value in enumerate(step.constants)}
 
 

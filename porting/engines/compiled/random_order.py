@@ -47,18 +47,18 @@ def _draw_in_order(graph: torch.fx.Graph, node: torch.fx.Node, make: Any) -> Non
     if value.is_contiguous() or not in_order.is_contiguous():
         return
     fills = [user for user in node.users if _fills(user)]
-    draws = list(map(_filling, fills)) or [_drawing(node.target, make)]
-    if not all(_is_same(draw, value, order) for draw in draws):
+    draws = list(map(_make_filling, fills)) or [_make_drawing(node.target, make)]
+    if not all(_draws_same(draw, value, order) for draw in draws):
         return
     with graph.inserting_before(node):
         made = graph.call_function(make, (list(in_order.shape),), {"dtype": value.dtype})
         made.meta["val"] = in_order
-        shown = _shown(graph, made, order, value)
+        shown = _show_in_order(graph, made, order, value)
     for user in fills:
         user.replace_input_with(node, made)
         user.meta["val"] = in_order
         with graph.inserting_after(user):
-            filled = _shown(graph, user, order, value)
+            filled = _show_in_order(graph, user, order, value)
         for other in [other for other in user.users if other is not filled]:
             other.replace_input_with(user, filled)
     node.replace_all_uses_with(shown)
@@ -68,17 +68,17 @@ def _draw_in_order(graph: torch.fx.Graph, node: torch.fx.Node, make: Any) -> Non
 Draw = Callable[[torch.Tensor], torch.Tensor]
 
 
-def _drawing(target: Any, make: Any) -> Draw:
+def _make_drawing(target: Any, make: Any) -> Draw:
     """Return what draws a tensor like the one that it gets, as the graph does before and after the change."""
     return lambda tensor: make(tensor.shape, dtype=tensor.dtype) if tensor.is_contiguous() else target(tensor)
 
 
-def _filling(user: torch.fx.Node) -> Draw:
+def _make_filling(user: torch.fx.Node) -> Draw:
     target: Any = user.target
     return lambda tensor: target(tensor, *user.args[1:], **user.kwargs)
 
 
-def _is_same(draw: Draw, value: torch.Tensor, order: Sequence[int]) -> bool:
+def _draws_same(draw: Draw, value: torch.Tensor, order: Sequence[int]) -> bool:
     """Try out whether `draw` draws the same numbers for a tensor like `value` and one with dimensions in `order`."""
     drawn: List[torch.Tensor] = []
     with unset_fake_temporarily(), torch.random.fork_rng(devices=[]):
@@ -89,7 +89,9 @@ def _is_same(draw: Draw, value: torch.Tensor, order: Sequence[int]) -> bool:
         return torch.equal(drawn[0].permute(list(order)), drawn[1])
 
 
-def _shown(graph: torch.fx.Graph, made: torch.fx.Node, order: Sequence[int], value: torch.Tensor) -> torch.fx.Node:
+def _show_in_order(
+    graph: torch.fx.Graph, made: torch.fx.Node, order: Sequence[int], value: torch.Tensor
+) -> torch.fx.Node:
     """Look at `made`, the dimensions of which are in `order`, as at `value`."""
     inverse: List[int] = [list(order).index(dim) for dim in range(len(order))]
     shown = graph.call_function(aten.permute.default, (made, inverse))

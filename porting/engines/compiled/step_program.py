@@ -38,16 +38,16 @@ def build_programs(graph: StepGraph, request: BuildRequest) -> Programs:
     step = TracedStep(graph, request)
     with fake_tensors():
         step.trace()
-        size = _steps_per_run(step, wanted=max(1, request.variant.steps_per_run))
-        return _of_micro_batches(step) if size is None else _of_steps(step, size)
+        size = _choose_steps_per_run(step, wanted=max(1, request.variant.steps_per_run))
+        return _make_run_programs(step) if size is None else _make_step_programs(step, size)
 
 
-def _steps_per_run(step: TracedStep, *, wanted: int) -> Optional[int]:
+def _choose_steps_per_run(step: TracedStep, *, wanted: int) -> Optional[int]:
     """Return how many steps one program does; None where it cannot do even a single one."""
     plan = step.plan
     if not step.trains:
         wanted = max(wanted, step.most_at_once // len(plan.steps[0]))
-    sizes = [1] if step.fused_update else _divisors(plan.iterations)
+    sizes = [1] if step.fused_update else _list_divisors(plan.iterations)
     possible = [size for size in sizes if _is_regular(plan, size)]
     larger = [size for size in possible if size > wanted]
     for size in [*(size for size in reversed(possible) if size <= wanted), *larger]:
@@ -59,7 +59,7 @@ def _steps_per_run(step: TracedStep, *, wanted: int) -> Optional[int]:
     return None
 
 
-def _divisors(number: int) -> List[int]:
+def _list_divisors(number: int) -> List[int]:
     return [divisor for divisor in range(1, number + 1) if number % divisor == 0]
 
 
@@ -70,22 +70,22 @@ def _is_regular(plan: CallPlan, size: int) -> bool:
     return size * plan.accumulation % plan.output_period == 0
 
 
-def _of_steps(step: TracedStep, size: int) -> Programs:
+def _make_step_programs(step: TracedStep, size: int) -> Programs:
     plan = dataclasses.replace(step.plan, iterations=size)
     program = write_steps(step, plan, plan.cut_into_runs(step.most_at_once, keeps_steps=step.trains))
     results = {"all": "join", "every_n": "join", "sum": "sum"}.get(plan.output_mode, "last")
-    return _programs(step, [program], kind="steps", results=results, steps_per_run=size)
+    return _lay_out_calls(step, [program], kind="steps", results=results, steps_per_run=size)
 
 
-def _of_micro_batches(step: TracedStep) -> Programs:
-    at_once = max(size for size in _divisors(len(step.plan.steps[0])) if size <= step.most_at_once)
+def _make_run_programs(step: TracedStep) -> Programs:
+    at_once = max(size for size in _list_divisors(len(step.plan.steps[0])) if size <= step.most_at_once)
     programs = [write_micro_batches(step, at_once)]
     if step.trains and not step.fused_update:
         programs.append(write_update(step))
-    return _programs(step, programs, kind="micro-batches", results="micro-batches", micro_batches_at_once=at_once)
+    return _lay_out_calls(step, programs, kind="micro-batches", results="micro-batches", micro_batches_at_once=at_once)
 
 
-def _programs(
+def _lay_out_calls(
     step: TracedStep,
     programs: List[Program],
     *,
@@ -98,7 +98,7 @@ def _programs(
     if not any(program.num_operators for program in programs):
         raise NotCompilable(COMPUTES_NOTHING)
     full = [
-        TensorSpec.of(torch.empty(_of_call(info.shape, plan), dtype=info.dtype), name=name)
+        TensorSpec.of(torch.empty(_widen_to_call(info.shape, plan), dtype=info.dtype), name=name)
         for name, info in zip(step.input_names, graph.inputs)
     ]
     scalars = frozenset(index for index, pattern in enumerate(step.patterns) if pattern.dim() == 0)
@@ -123,6 +123,6 @@ def _programs(
     return Programs({program.role: program for program in programs}, layout)
 
 
-def _of_call(shape: Tuple[int, ...], plan: CallPlan) -> Tuple[int, ...]:
+def _widen_to_call(shape: Tuple[int, ...], plan: CallPlan) -> Tuple[int, ...]:
     """Return the shape of an input of a whole call; `shape` is that of a micro-batch."""
     return (plan.num_slices * shape[0], *shape[1:]) if shape else ()

@@ -54,11 +54,11 @@ def without_branches(graph: torch.fx.Graph) -> torch.fx.Graph:
         if node.target is run_cond:
             node.target = _run_both
         if bodies_of(node):
-            node.args = tuple(_body_without_branches(argument) for argument in node.args)
+            node.args = tuple(_remove_branches(argument) for argument in node.args)
     return copied
 
 
-def _body_without_branches(argument: Any) -> Any:
+def _remove_branches(argument: Any) -> Any:
     return Body(without_branches(argument.graph)) if isinstance(argument, Body) else argument
 
 
@@ -100,7 +100,7 @@ def trace(function: Callable[..., Any], arguments: Sequence[torch.Tensor]) -> to
     except NotCompilable:
         raise
     except Exception as error:
-        raise NotCompilable(f"the step cannot be traced: {_first_line(error)}") from error
+        raise NotCompilable(f"the step cannot be traced: {_shorten(error)}") from error
     if any(node.op == "get_attr" for node in graph.nodes):
         raise NotCompilable(MAKES_VALUES_ON_HOST)
     for node in graph.nodes:
@@ -109,7 +109,7 @@ def trace(function: Callable[..., Any], arguments: Sequence[torch.Tensor]) -> to
     return graph
 
 
-def _first_line(error: Exception) -> str:
+def _shorten(error: Exception) -> str:
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
@@ -137,9 +137,9 @@ def trace_run(
     """
     run = _Run(graph, function, trained, num_micro_batches, owns_gradients)
     seed = [torch.empty((), dtype=torch.float32)] if trained else []
-    with _recurrence_written_out(graph.graph):
+    with _write_out_recurrence(graph.graph):
         traced = trace(run, [*arguments, *seed])
-    patterns = tuple(_pattern(value, num_micro_batches) for value in run.results)
+    patterns = tuple(_make_pattern(value, num_micro_batches) for value in run.results)
     return TracedRun(traced, num_micro_batches, len(run.results), bool(trained), tuple(run.with_gradient), patterns)
 
 
@@ -148,7 +148,7 @@ _MAX_CELLS = 80
 
 
 @contextmanager
-def _recurrence_written_out(graph: torch.fx.Graph) -> Iterator[None]:
+def _write_out_recurrence(graph: torch.fx.Graph) -> Iterator[None]:
     """Let short LSTMs consist of the operators of their cells, which a compiler fuses.
 
     Otherwise torch takes oneDNN's kernel for the whole layer; compilers know nothing of it, and code that is compiled
@@ -156,7 +156,7 @@ def _recurrence_written_out(graph: torch.fx.Graph) -> Iterator[None]:
     """
     backend: Any = torch._C
     before = backend._get_mkldnn_enabled()
-    if not 0 < sum(map(_num_cells, graph.nodes)) <= _MAX_CELLS:
+    if not 0 < sum(map(_count_cells, graph.nodes)) <= _MAX_CELLS:
         yield
         return
     backend._set_mkldnn_enabled(False)
@@ -166,7 +166,7 @@ def _recurrence_written_out(graph: torch.fx.Graph) -> Iterator[None]:
         backend._set_mkldnn_enabled(before)
 
 
-def _num_cells(node: torch.fx.Node) -> int:
+def _count_cells(node: torch.fx.Node) -> int:
     """Return how many cells an LSTM consists of: over time, layers and directions."""
     if node.target is not aten.lstm.input:
         return 0
@@ -176,7 +176,7 @@ def _num_cells(node: torch.fx.Node) -> int:
     return int(length * num_layers * (2 if is_bidirectional else 1))
 
 
-def _pattern(value: torch.Tensor, num_micro_batches: int) -> torch.Tensor:
+def _make_pattern(value: torch.Tensor, num_micro_batches: int) -> torch.Tensor:
     first = value if num_micro_batches == 1 else value[0]
     return torch.empty_strided(first.shape, first.stride(), dtype=first.dtype)
 
@@ -213,18 +213,18 @@ class _Run:
             rows = list(given[first_input:end_of_inputs])
             for index in graph.mutated_inputs:
                 rows[index] = rows[index].clone()
-            outputs = self._outputs([*values, *rows, *given[end_of_inputs:]])
-            gradients = self._gradients(outputs, [values[index] for index in self._trained], seed)
+            outputs = self._run_forward([*values, *rows, *given[end_of_inputs:]])
+            gradients = self._run_backward(outputs, [values[index] for index in self._trained], seed)
         results = [*outputs[: len(graph.outputs)], *(rows[index] for index in sorted(graph.mutated_inputs))]
-        shared = {_memory(value) for value in given}
-        self.results = [_own(result.detach(), shared) for result in results]
+        shared = {_memory_of(value) for value in given}
+        self.results = [_copy_if_shared(result.detach(), shared) for result in results]
         if self._owns_gradients:
             trained = [values[index] for index in self.with_gradient]
-            gradients = _own_gradients(gradients, trained, shared | {_memory(result) for result in self.results})
+            gradients = _detach_gradients(gradients, trained, shared | {_memory_of(result) for result in self.results})
         return (*self.results, *gradients)
 
-    def _outputs(self, values: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
-        outputs = self._mapped(values) if self._num_micro_batches > 1 else self._function.call(*values)
+    def _run_forward(self, values: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+        outputs = self._run_mapped(values) if self._num_micro_batches > 1 else self._function.call(*values)
         expected = [node.meta["val"] for node in output_nodes(self._graph.graph)]
         micro_batches = () if self._num_micro_batches == 1 else (self._num_micro_batches,)
         for output, pattern in zip(outputs, expected):
@@ -232,7 +232,7 @@ class _Run:
                 raise NotCompilable(CHANGES_SHAPE)
         return outputs
 
-    def _mapped(self, values: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+    def _run_mapped(self, values: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
         first_input = len(self._graph.parameters) + len(self._graph.buffers)
         inputs = range(first_input, first_input + len(self._graph.inputs))
         in_dims = tuple(0 if index in inputs and value.dim() else None for index, value in enumerate(values))
@@ -240,7 +240,7 @@ class _Run:
             outputs: Sequence[torch.Tensor] = torch.func.vmap(self._function.call, in_dims=in_dims)(*values)
         return outputs
 
-    def _gradients(
+    def _run_backward(
         self, outputs: Sequence[torch.Tensor], parameters: Sequence[torch.Tensor], seed: Optional[torch.Tensor]
     ) -> List[torch.Tensor]:
         if seed is None:
@@ -249,31 +249,31 @@ class _Run:
         start = seed.to(loss.dtype).expand(loss.shape)
         found = torch.autograd.grad([loss], parameters, [start], allow_unused=True)
         self.with_gradient = [index for index, gradient in zip(self._trained, found) if gradient is not None]
-        return [_materialised(gradient) for gradient in found if gradient is not None]
+        return [_materialise(gradient) for gradient in found if gradient is not None]
 
 
-def _materialised(gradient: torch.Tensor) -> torch.Tensor:
+def _materialise(gradient: torch.Tensor) -> torch.Tensor:
     # autograd has a shorthand for a gradient that is zero everywhere
     return torch.zeros_like(gradient) if gradient._is_zerotensor() else gradient
 
 
-def _own_gradients(
+def _detach_gradients(
     gradients: Sequence[torch.Tensor], parameters: Sequence[torch.Tensor], shared: Set[int]
 ) -> List[torch.Tensor]:
     found: List[torch.Tensor] = []
     for gradient, parameter in zip(gradients, parameters):
         if gradient.stride() != parameter.stride():
             gradient = torch.empty_like(parameter, requires_grad=False).copy_(gradient)
-        elif _memory(gradient) in shared:
+        elif _memory_of(gradient) in shared:
             gradient = gradient.clone()
-        shared = shared | {_memory(gradient)}
+        shared = shared | {_memory_of(gradient)}
         found.append(gradient.detach())
     return found
 
 
-def _memory(tensor: torch.Tensor) -> int:
+def _memory_of(tensor: torch.Tensor) -> int:
     return int(tensor.untyped_storage()._cdata)
 
 
-def _own(result: torch.Tensor, shared: Set[int]) -> torch.Tensor:
-    return result.clone() if _memory(result) in shared else result
+def _copy_if_shared(result: torch.Tensor, shared: Set[int]) -> torch.Tensor:
+    return result.clone() if _memory_of(result) in shared else result

@@ -52,19 +52,19 @@ class TracedStep:
         """
         graph, plan = self.graph, self.plan
         self.state = DeviceState.for_graph(graph, replicas=plan.replicas, groups=self._replica_groups)
-        self.constants = [_like(value) for value in graph.constant_values]
+        self.constants = [_make_like(value) for value in graph.constant_values]
         self.rows = [torch.empty(info.shape, dtype=info.dtype) for info in graph.inputs]
-        self.most_at_once = self._most_at_once()
-        first = self._first_run()
+        self.most_at_once = self._choose_most_at_once()
+        first = self._trace_first_run()
         self.patterns = first.patterns
         self.num_operators = num_operators(first.graph)
-        self.layouts = tuple(self._group_layout(settings, names, first) for settings, names in self._groups)
+        self.layouts = tuple(self._lay_out_group(settings, names, first) for settings, names in self._groups)
         self.trains = any(layout.trained for layout in self.layouts)
         self.layouts = self.layouts if self.trains else ()
         if self.fused_update:
             self._require_fused_update()
         self.update = UpdateWriter(() if self.fused_update else self.layouts, self.state)
-        self.gradient_types = self._gradient_types()
+        self.gradient_types = self._choose_gradient_types()
 
     @property
     def has_own_buffers(self) -> bool:
@@ -83,7 +83,7 @@ class TracedStep:
                 self.graph,
                 self._function,
                 arguments,
-                trained=self._trained(),
+                trained=self._find_trained(),
                 num_micro_batches=num_micro_batches,
                 owns_gradients=self.fused_update,
             )
@@ -102,7 +102,7 @@ class TracedStep:
             if not has_fused_arithmetic(settings):
                 raise NotCompilable(why_update_is_not_fused(optimizer_family(settings)))
 
-    def _most_at_once(self) -> int:
+    def _choose_most_at_once(self) -> int:
         if self._replica_groups or self.plan.num_slices == 1 or not may_run_at_once(self.graph):
             return 1
         return (
@@ -111,7 +111,7 @@ class TracedStep:
             else max(1, self._micro_batches_at_once)
         )
 
-    def _first_run(self) -> TracedRun:
+    def _trace_first_run(self) -> TracedRun:
         num_micro_batches = min(
             self.most_at_once, len(self.plan.steps[0]) if self.trains else self.plan.num_micro_batches
         )
@@ -123,14 +123,14 @@ class TracedStep:
             self.most_at_once = 1  # an operator cannot be mapped over micro-batches
             return self.run(1)
 
-    def _trained(self) -> List[int]:
+    def _find_trained(self) -> List[int]:
         """Return the indices of the parameters that the optimizer has, in part at least."""
         parts, parameters = self.state.parts, self.state.parameters
         grouped = {name for _settings, names in self._groups for name in names if parameters[name].requires_grad}
         infos = enumerate(self.graph.parameters)
         return [index for index, info in infos if grouped.intersection(parts[info.name])]
 
-    def _group_layout(self, settings: object, names: Sequence[str], run: TracedRun) -> GroupLayout:
+    def _lay_out_group(self, settings: object, names: Sequence[str], run: TracedRun) -> GroupLayout:
         infos, state = self.graph.parameters, self.state
         with_gradient = {part for index in run.with_gradient for part in state.parts[infos[index].name]}
         trained = tuple(name for name in names if name in with_gradient and state.parameters[name].requires_grad)
@@ -138,7 +138,7 @@ class TracedStep:
         slots = tuple(name for name in slot_names(settings) if name != "Step")
         return GroupLayout(structure=update_structure(settings), names=tuple(names), trained=trained, slots=slots)
 
-    def _gradient_types(self) -> Dict[str, torch.dtype]:
+    def _choose_gradient_types(self) -> Dict[str, torch.dtype]:
         """Return the types in which gradients add up over micro-batches, as the replay engine's do."""
         types = {name: self.state.parameters[name].dtype for layout in self.layouts for name in layout.trained}
         is_single = bool(self.layouts) and self.layouts[0].structure["accum_type"] == "float32"
@@ -147,7 +147,7 @@ class TracedStep:
         return types
 
 
-def _like(tensor: torch.Tensor) -> torch.Tensor:
+def _make_like(tensor: torch.Tensor) -> torch.Tensor:
     return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype)
 
 

@@ -44,18 +44,18 @@ class OrderCost:
 
 def costs_of_orders(graph: StepGraph, orders: Iterable[str]) -> List[OrderCost]:
     """Predict the costs of several computation orders of a step, none of which it has yet."""
-    plain = _trial(graph)
+    plain = _run_trial(graph)
     found = []
     for text in orders:
         ordered = order_computation(graph, ComputationOrder.of(text))
-        found.append(_cost(text, ordered, plain if ordered is graph else _trial(ordered), plain))
+        found.append(_compare_with_plain(text, ordered, plain if ordered is graph else _run_trial(ordered), plain))
     return found
 
 
 def cost_of(graph: StepGraph, order: str, *, plain: Optional[StepGraph] = None) -> OrderCost:
     """Predict what `graph` costs, which has the order already; `plain` is the step without one."""
-    own = _trial(graph)
-    return _cost(order, graph, own, own if plain is None else _trial(plain))
+    own = _run_trial(graph)
+    return _compare_with_plain(order, graph, own, own if plain is None else _run_trial(plain))
 
 
 def format_costs(costs: Sequence[OrderCost]) -> str:
@@ -83,23 +83,23 @@ class _Trial:
     flops: int
 
 
-def _cost(text: str, graph: StepGraph, trial: _Trial, plain: _Trial) -> OrderCost:
+def _compare_with_plain(text: str, graph: StepGraph, trial: _Trial, plain: _Trial) -> OrderCost:
     num_segments = sum(node.target is run_segment for node in graph.graph.nodes)
     recomputed = trial.flops - plain.flops
     return OrderCost(text, num_segments, trial.kept_bytes, trial.peak_bytes, plain.forward_flops, recomputed)
 
 
-def _trial(graph: StepGraph) -> _Trial:
+def _run_trial(graph: StepGraph) -> _Trial:
     """Run forward and backward on tensors without values, and see what autograd keeps."""
     function = GraphFunction(graph.graph).call
     with FakeTensorMode(allow_non_fake_inputs=True), torch.enable_grad(), torch._C.DisableTorchFunction():
-        arguments = _arguments(graph)
-        entering = {_memory(tensor) for tensor in arguments}
+        arguments = _make_arguments(graph)
+        entering = {_memory_of(tensor) for tensor in arguments}
         saved: Dict[int, torch.Tensor] = {}
 
         def note(tensor: torch.Tensor) -> torch.Tensor:
-            if _memory(tensor) not in entering:
-                saved.setdefault(_memory(tensor), tensor)
+            if _memory_of(tensor) not in entering:
+                saved.setdefault(_memory_of(tensor), tensor)
             return tensor
 
         with count_flops() as counter, _MemoryInUse(entering) as memory:
@@ -126,15 +126,15 @@ class _MemoryInUse(TorchDispatchMode):
         """Run the operator and look at its results."""
         results = func(*args, **(kwargs or {}))
         for value in tree_leaves(results):
-            if isinstance(value, torch.Tensor) and _memory(value) not in self._entering:
+            if isinstance(value, torch.Tensor) and _memory_of(value) not in self._entering:
                 storage = value.untyped_storage()
-                self._alive[_memory(value)] = (StorageWeakRef(storage), storage.nbytes())
+                self._alive[_memory_of(value)] = (StorageWeakRef(storage), storage.nbytes())
         self._alive = {key: entry for key, entry in self._alive.items() if not entry[0].expired()}
         self.peak_bytes = max(self.peak_bytes, sum(size for _, size in self._alive.values()))
         return results
 
 
-def _arguments(graph: StepGraph) -> List[torch.Tensor]:
+def _make_arguments(graph: StepGraph) -> List[torch.Tensor]:
     trained = {info.name for info in graph.parameters if info.requires_grad and graph.mode == "training"}
     tensors = []
     for node in graph.placeholders:
@@ -146,5 +146,5 @@ def _arguments(graph: StepGraph) -> List[torch.Tensor]:
     return tensors
 
 
-def _memory(tensor: torch.Tensor) -> int:
+def _memory_of(tensor: torch.Tensor) -> int:
     return int(tensor.untyped_storage()._cdata)

@@ -46,13 +46,13 @@ def node_flops(node: torch.fx.Node) -> int:
     value = node.meta.get("val")
     elements = value.numel() if isinstance(value, FakeTensor) else 0
     if device_operator(target) is not None or torch.Tag.nondeterministic_seeded in target.tags and elements:
-        counted = _with_formula(node) if "scaled_dot_product" in str(target) else 0
+        counted = _count_by_formula(node) if "scaled_dot_product" in str(target) else 0
     else:
-        counted = _with_formula(node)
+        counted = _count_by_formula(node)
     return counted or elements
 
 
-def _with_formula(node: torch.fx.Node) -> int:
+def _count_by_formula(node: torch.fx.Node) -> int:
     values = [used.meta.get("val") for used in node.all_input_nodes]
     if not all(isinstance(value, FakeTensor) for value in values):
         return 0
@@ -66,11 +66,11 @@ def _with_formula(node: torch.fx.Node) -> int:
     return int(counter.get_total_flops())
 
 
-def _attention(query: Sequence[int], key: Sequence[int], value: Sequence[int], *_: Any, **__: Any) -> int:
+def _count_attention(query: Sequence[int], key: Sequence[int], value: Sequence[int], *_: Any, **__: Any) -> int:
     return int(sdpa_flop_count(query, key, value))
 
 
-def _attention_backward(
+def _count_attention_backward(
     gradient: Sequence[int], query: Sequence[int], key: Sequence[int], value: Sequence[int], *_: Any, **__: Any
 ) -> int:
     return int(sdpa_backward_flop_count(gradient, query, key, value))
@@ -81,8 +81,8 @@ _ATTENTION_ON_CPU: Mapping[Any, Callable[..., int]] = MappingProxyType(
     {
         packet: formula
         for name, formula in (
-            ("_scaled_dot_product_flash_attention_for_cpu", _attention),
-            ("_scaled_dot_product_flash_attention_for_cpu_backward", _attention_backward),
+            ("_scaled_dot_product_flash_attention_for_cpu", _count_attention),
+            ("_scaled_dot_product_flash_attention_for_cpu_backward", _count_attention_backward),
         )
         for packet in [getattr(aten, name, None)]
         if packet is not None

@@ -22,7 +22,7 @@ def nodes_with_gradient(graph: StepGraph) -> Set[torch.fx.Node]:
     """Return the nodes between the final loss and the trainable parameters; none for a graph without a loss."""
     if not graph.has_loss:
         return set()
-    return _before_loss(graph, nodes_after_parameters(graph))
+    return _follow_back_from_loss(graph, nodes_after_parameters(graph))
 
 
 def nodes_after_parameters(graph: StepGraph) -> Set[torch.fx.Node]:
@@ -30,7 +30,7 @@ def nodes_after_parameters(graph: StepGraph) -> Set[torch.fx.Node]:
     return set(ValueFlow.through(graph).with_gradient)
 
 
-def _before_loss(graph: StepGraph, tracked: Set[torch.fx.Node]) -> Set[torch.fx.Node]:
+def _follow_back_from_loss(graph: StepGraph, tracked: Set[torch.fx.Node]) -> Set[torch.fx.Node]:
     """Return those of `tracked`, which autograd keeps track of, that lead to the loss by way of each other."""
     loss = output_nodes(graph.graph)[-1]
     found, memory = tracked & {loss}, tensor_memories([loss])

@@ -57,7 +57,7 @@ def plan_chen(graph: UnitGraph, *, budget_bytes: Optional[int] = None) -> Plan:
     """
     sizes = [unit.num_bytes for unit in graph.units]
     limit = budget_bytes if budget_bytes is not None else sum(sizes) / max(1.0, math.sqrt(len(sizes)))
-    crossing = _crossing(graph)
+    crossing = _find_crossing(graph)
     stretches: List[Tuple[int, ...]] = []
     start, filled = 0, 0
     for number, size in enumerate(sizes[:-1]):
@@ -74,7 +74,7 @@ def plan_chen(graph: UnitGraph, *, budget_bytes: Optional[int] = None) -> Plan:
     return Plan.but_last(stretches, int(limit))
 
 
-def _crossing(graph: UnitGraph) -> List[List[int]]:
+def _find_crossing(graph: UnitGraph) -> List[List[int]]:
     """List for each unit the units, up to it, whose results are read after it."""
     last_use = list(range(len(graph.units)))
     for number, used in enumerate(graph.uses):
@@ -99,9 +99,9 @@ def plan_lower_sets(graph: UnitGraph, *, budget_bytes: Optional[int] = None, sav
     if len(graph.units) < 2:
         return Plan.but_last([range(len(graph.units))])
     search = _Search(graph)
-    least = search.least_budget()
+    least = search.find_least_budget()
     budget = least if budget_bytes is None else max(budget_bytes, least)
-    chain = search.best_chain(budget, saves_time=saves_time)
+    chain = search.find_best_chain(budget, saves_time=saves_time)
     stretches = [np.flatnonzero(after & ~before).tolist() for before, after in zip(chain, chain[1:])]
     return Plan.but_last(stretches, int(budget))
 
@@ -113,8 +113,8 @@ class _Search:
         self._sizes = np.array([unit.num_bytes for unit in graph.units], dtype=np.float64)
         # what an operator reads and writes costs time, too
         costs = np.array([unit.flops + unit.num_bytes for unit in graph.units], dtype=np.float64)
-        reads = _matrix(graph.uses, len(graph.units))
-        self._sets = _lower_sets(graph, self._sizes, reads)
+        reads = _make_matrix(graph.uses, len(graph.units))
+        self._sets = _list_lower_sets(graph, self._sizes, reads)
         sets = self._sets.astype(np.float64)
         is_read_outside = (~self._sets).astype(np.float64) @ reads.astype(np.float64) > 0
         boundary = (self._sets & is_read_outside).astype(np.float64)
@@ -125,9 +125,9 @@ class _Search:
         self._cost = forgotten.sum(1)[None, :] - sets @ forgotten.T
         self._follows = (sets @ (1 - sets).T == 0) & (self._bytes[:, None] <= self._bytes[None, :])
         self._follows &= sets.sum(1)[:, None] < sets.sum(1)[None, :]
-        self._around = self._gradients_around(reads)
+        self._around = self._measure_gradients_around(reads)
 
-    def _gradients_around(self, reads: np.ndarray) -> np.ndarray:
+    def _measure_gradients_around(self, reads: np.ndarray) -> np.ndarray:
         """Return for each set the bytes of the gradients, and of the values they are made of, that lie just after."""
         outside = ~self._sets
         wide = reads.astype(np.float64)
@@ -136,26 +136,26 @@ class _Search:
         result: np.ndarray = users @ self._sizes + others @ self._sizes
         return result
 
-    def _peaks(self) -> np.ndarray:
+    def _predict_peaks(self) -> np.ndarray:
         """Return for each pair of sets the peak while the units between them run backward, besides what is kept."""
         between = self._bytes[None, :] - self._bytes[:, None]
         result: np.ndarray = 2 * between + self._around[None, :]
         return result
 
-    def least_budget(self) -> float:
+    def find_least_budget(self) -> float:
         """Return the least budget with a chain from nothing to all units."""
         high = 2 * float(self._bytes[-1]) + float(self._around.max()) + 1
         low = 0.0
         for _ in range(24):
             middle = (low + high) / 2
-            if np.isfinite(self._least_kept(middle)[-1]):
+            if np.isfinite(self._find_least_kept(middle)[-1]):
                 high = middle
             else:
                 low = middle
         return math.ceil(high)
 
-    def _least_kept(self, budget: float) -> np.ndarray:
-        peaks = self._peaks()
+    def _find_least_kept(self, budget: float) -> np.ndarray:
+        peaks = self._predict_peaks()
         kept = np.full(len(self._sets), np.inf)
         kept[0] = 0.0
         for number in range(1, len(kept)):
@@ -164,13 +164,13 @@ class _Search:
                 kept[number] = (kept + self._new_kept[:, number])[possible].min()
         return kept
 
-    def best_chain(self, budget: float, *, saves_time: bool) -> List[np.ndarray]:
+    def find_best_chain(self, budget: float, *, saves_time: bool) -> List[np.ndarray]:
         """Return the sets of the chain with the least (or the most) recomputation within `budget`, the empty one first.
 
         Of each set some states are kept: (cost, bytes kept, set before, state before), none worse than another.
         """
         sign = 1.0 if saves_time else -1.0
-        peaks = self._peaks()
+        peaks = self._predict_peaks()
         states: List[np.ndarray] = [np.zeros((1, 4))]
         for number in range(1, len(self._sets)):
             is_last = number == len(self._sets) - 1
@@ -184,7 +184,7 @@ class _Search:
                     added[:, 1] = known[fits, 1] + self._new_kept[earlier, number]
                     added[:, 2], added[:, 3] = earlier, fits
                     candidates.append(added)
-            states.append(_undominated(np.concatenate(candidates)) if candidates else np.empty((0, 4)))
+            states.append(_drop_dominated(np.concatenate(candidates)) if candidates else np.empty((0, 4)))
         return self._follow_back(states)
 
     def _follow_back(self, states: Sequence[np.ndarray]) -> List[np.ndarray]:
@@ -197,7 +197,7 @@ class _Search:
         return chain[::-1]
 
 
-def _undominated(states: np.ndarray) -> np.ndarray:
+def _drop_dominated(states: np.ndarray) -> np.ndarray:
     """Keep the states of which none has less cost and fewer bytes; of many, some over the whole range."""
     ordered = states[np.lexsort((states[:, 1], states[:, 0]))]
     least_before = np.concatenate([[np.inf], np.minimum.accumulate(ordered[:, 1])[:-1]])
@@ -207,14 +207,14 @@ def _undominated(states: np.ndarray) -> np.ndarray:
     return front
 
 
-def _matrix(edges: Sequence[object], size: int) -> np.ndarray:
+def _make_matrix(edges: Sequence[object], size: int) -> np.ndarray:
     matrix = np.zeros((size, size), dtype=bool)
     for number, items in enumerate(edges):
         matrix[number, sorted(items)] = True  # type: ignore[call-overload]
     return matrix
 
 
-def _lower_sets(graph: UnitGraph, sizes: np.ndarray, reads: np.ndarray) -> np.ndarray:
+def _list_lower_sets(graph: UnitGraph, sizes: np.ndarray, reads: np.ndarray) -> np.ndarray:
     """Return the lower sets to choose from, smaller ones first: of each unit with all it waits for, and beginnings.
 
     The first is the empty set, the last holds all units. Of many, those with little to keep are taken.
@@ -227,12 +227,12 @@ def _lower_sets(graph: UnitGraph, sizes: np.ndarray, reads: np.ndarray) -> np.nd
     beginnings = np.tril(np.ones((count, count), dtype=bool))
     found = np.unique(np.concatenate([closure, beginnings]), axis=0)
     found = found[np.argsort(found.sum(1), kind="stable")]
-    found = _thinned(found[found.sum(1) < count], sizes, reads)
+    found = _thin_out(found[found.sum(1) < count], sizes, reads)
     ends = np.zeros((1, count), dtype=bool)
     return np.concatenate([ends, found, ~ends])
 
 
-def _thinned(sets: np.ndarray, sizes: np.ndarray, reads: np.ndarray) -> np.ndarray:
+def _thin_out(sets: np.ndarray, sizes: np.ndarray, reads: np.ndarray) -> np.ndarray:
     if len(sets) <= _MAX_SETS:
         return sets
     is_read_outside = (~sets).astype(np.float64) @ reads.astype(np.float64) > 0

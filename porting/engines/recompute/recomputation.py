@@ -61,14 +61,14 @@ class ComputationOrder:
         """Read `text`; raise ExecutableError E026 for a policy that there is not, or a budget that is none."""
         name, colon, number = text.strip().partition(":")
         if name.startswith("custom_") and not colon:
-            return cls("custom", commands=_custom_commands(name))
+            return cls("custom", commands=_read_commands(name))
         if name == "dummy":
             name = "none"
         if name not in POLICIES or name == "custom_":
-            raise _unknown(text, f"there is no computation order called `{text}`")
+            raise _refuse_order(text, f"there is no computation order called `{text}`")
         if colon and name not in _BUDGETED:
-            raise _unknown(text, f"`{name}` takes no budget")
-        return cls(name, _budget(text, number) if colon else None)
+            raise _refuse_order(text, f"`{name}` takes no budget")
+        return cls(name, _read_budget(text, number) if colon else None)
 
     @property
     def recomputes(self) -> bool:
@@ -85,8 +85,8 @@ def order_computation(graph: StepGraph, order: ComputationOrder) -> StepGraph:
     if not order.recomputes or not (graph.has_loss and graph.loss_has_gradient):
         return graph
     units = UnitGraph.of(graph)
-    plan = _plan(units, order)
-    return _with_segments(graph, units, plan)
+    plan = _make_plan(units, order)
+    return _insert_segments(graph, units, plan)
 
 
 def recomputes(graph: StepGraph) -> bool:
@@ -122,7 +122,7 @@ def run_segment(body: Callable[..., Sequence[Any]], statistics: Sequence[int], *
 # -- plans -------------------------------------------------------------------------------------------------------------
 
 
-def _plan(units: UnitGraph, order: ComputationOrder) -> Plan:
+def _make_plan(units: UnitGraph, order: ComputationOrder) -> Plan:
     if order.policy == "dummy2":
         return plan_everything(units)
     if order.policy == "chen":
@@ -138,7 +138,7 @@ def _plan_custom(units: UnitGraph, commands: Sequence[Tuple[str, int]]) -> Plan:
     forgotten: Set[int] = set()
     for command, number in commands:
         if command != "CB" and number >= count:
-            raise _unknown(f"{command}{number}", f"`{command}{number}`: the step has units 0 to {count - 1}")
+            raise _refuse_order(f"{command}{number}", f"`{command}{number}`: the step has units 0 to {count - 1}")
         if command == "FFi":
             forgotten |= units.uses[number]
         elif command.startswith("FF"):
@@ -153,27 +153,27 @@ def _plan_custom(units: UnitGraph, commands: Sequence[Tuple[str, int]]) -> Plan:
     return Plan(tuple(map(tuple, stretches)), tuple(stretch[0] in forgotten for stretch in stretches))
 
 
-def _custom_commands(name: str) -> Tuple[Tuple[str, int], ...]:
+def _read_commands(name: str) -> Tuple[Tuple[str, int], ...]:
     commands = []
     for word in name[len("custom_") :].replace(",", "_").split("_"):
         match = _CUSTOM.fullmatch(word)
         if match is None or bool(match[2]) == (match[1] == "CB"):
-            raise _unknown(name, f"`{word}` is no command of a custom computation order")
+            raise _refuse_order(name, f"`{word}` is no command of a custom computation order")
         commands.append((match[1], int(match[2] or 0)))
     return tuple(commands)
 
 
-def _budget(text: str, number: str) -> int:
+def _read_budget(text: str, number: str) -> int:
     try:
         megabytes = float(number)
     except ValueError:
         megabytes = -1.0
     if not 0 < megabytes < 1e9:
-        raise _unknown(text, f"`{number}` is no budget: it is a number of megabytes")
+        raise _refuse_order(text, f"`{number}` is no budget: it is a number of megabytes")
     return int(megabytes * MEGABYTE)
 
 
-def _unknown(_text: str, message: str) -> ExecutableError:
+def _refuse_order(_text: str, message: str) -> ExecutableError:
     known = tuple(f"`{name}`: {meaning}" for name, meaning in POLICIES.items())
     return ExecutableError.of("E026", message=message, notes=known, help="take one of these")
 
@@ -181,12 +181,12 @@ def _unknown(_text: str, message: str) -> ExecutableError:
 # -- the graph with segments -------------------------------------------------------------------------------------------
 
 
-def _with_segments(graph: StepGraph, units: UnitGraph, plan: Plan) -> StepGraph:
+def _insert_segments(graph: StepGraph, units: UnitGraph, plan: Plan) -> StepGraph:
     tracked = ValueFlow.through(graph).with_gradient
-    excluded = _sources_of_constants(graph)
+    excluded = _find_sources_of_constants(graph)
     runs: List[Tuple[List[torch.fx.Node], bool]] = []
     for stretch, is_recomputed in zip(plan.stretches, plan.recomputed):
-        for numbers, can_be_segment in _stages(units, stretch) if is_recomputed else [(stretch, False)]:
+        for numbers, can_be_segment in _split_into_stages(units, stretch) if is_recomputed else [(stretch, False)]:
             nodes = [node for number in numbers for node in units.units[number].nodes]
             # of a single operator nothing lies in between that could be forgotten
             computing = [node for node in nodes if node in tracked and _computes(node)]
@@ -205,7 +205,7 @@ def _computes(node: torch.fx.Node) -> bool:
     return not is_view or bool(written_nodes(node))
 
 
-def _stages(units: UnitGraph, stretch: Sequence[int]) -> List[Tuple[List[int], bool]]:
+def _split_into_stages(units: UnitGraph, stretch: Sequence[int]) -> List[Tuple[List[int], bool]]:
     """Split a stretch into stages that run one after another: by turns kept units, and units that can run again."""
     stage_of: Dict[int, int] = {}
     for number in stretch:
@@ -217,7 +217,7 @@ def _stages(units: UnitGraph, stretch: Sequence[int]) -> List[Tuple[List[int], b
     return [(stages[stage], stage % 2 == 1) for stage in sorted(stages)]
 
 
-def _sources_of_constants(graph: StepGraph) -> Set[torch.fx.Node]:
+def _find_sources_of_constants(graph: StepGraph) -> Set[torch.fx.Node]:
     """Return what the outputs that no input changes are made of: they must stay recognisable as such."""
     returned = output_nodes(graph.graph)
     waiting = [returned[index] for index in constant_outputs(graph)]
@@ -265,13 +265,13 @@ def _emit_segment(
     statistics = tuple(number for number, node in enumerate(entering) if node in updated)
     arguments: Any = (Body(body), statistics, *(images[node] for node in entering))
     call = emitted.call_function(run_segment, arguments)
-    call.meta.update(operator="segment", module_path=_common_path(nodes), place=nodes[0].meta.get("place"))
+    call.meta.update(operator="segment", module_path=_find_common_path(nodes), place=nodes[0].meta.get("place"))
     for number, node in enumerate(leaving):
         images[node] = emitted.create_node("call_function", operator.getitem, (call, number), name=node.name)
         images[node].meta.update(node.meta)
 
 
-def _common_path(nodes: Sequence[torch.fx.Node]) -> str:
+def _find_common_path(nodes: Sequence[torch.fx.Node]) -> str:
     """Return the path of the innermost module that all of `nodes` are in."""
     paths = [str(node.meta.get("module_path", "")).split(".") for node in nodes]
     same = [parts[0] for parts in zip(*paths) if len(set(parts)) == 1]

@@ -26,7 +26,7 @@ def makes_several_views(node: torch.fx.Node) -> bool:
 def take_views_singly(node: torch.fx.Node) -> None:
     """Exchange what is taken out of the results of `node` for views of their own."""
     source = node.args[0]
-    calls = list(_single_calls(node))
+    calls = list(_make_single_calls(node))
     for part in [user for user in node.users if user.target is operator.getitem]:
         index: Any = part.args[1]
         target, arguments = calls[index]
@@ -37,7 +37,7 @@ def take_views_singly(node: torch.fx.Node) -> None:
         node.graph.erase_node(part)
 
 
-def _single_calls(node: torch.fx.Node) -> Iterator[Tuple[Any, List[int]]]:
+def _make_single_calls(node: torch.fx.Node) -> Iterator[Tuple[Any, List[int]]]:
     """Yield for each result the operator that makes it alone, and its arguments after the tensor."""
     target: Any = node.target
     arguments: Any = map_arg((node.args, dict(node.kwargs)), lambda used: used.meta["val"])

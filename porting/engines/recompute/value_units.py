@@ -19,7 +19,7 @@ from ...capture.device_operators import device_operator
 from ...capture.graph_flow import tensor_memory, written_nodes
 from .flop_counts import node_flops
 
-__all__ = ["Unit", "UnitGraph", "draws", "statistics_written_by"]
+__all__ = ["Unit", "UnitGraph", "draws_numbers", "statistics_written_by"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,13 +52,13 @@ class UnitGraph:
         nodes = [node for node in graph.graph.nodes if node.op == "call_function"]
         position = {node: number for number, node in enumerate(nodes)}
         facts = _MemoryFacts(graph, nodes)
-        joined = _joined(nodes, position, facts)
-        reads = [(position[used], number) for number, node in enumerate(nodes) for used in _made(node, position)]
-        waits = [*reads, *_order_of_effects(nodes, facts), *_reads_before_writes(nodes, position, facts)]
-        group = _strongly_connected(len(nodes), joined, waits)
+        joined = _pair_nodes(nodes, position, facts)
+        reads = [(position[used], number) for number, node in enumerate(nodes) for used in _find_made(node, position)]
+        waits = [*reads, *_order_effects(nodes, facts), *_order_reads_before_writes(nodes, position, facts)]
+        group = _group_strongly_connected(len(nodes), joined, waits)
         kept = {group[number] for number, node in enumerate(nodes) if facts.runs_once(node)}
-        kept |= {group[number] for number in _without_gradient(nodes)}
-        return _ordered(nodes, group, kept, waits=waits, reads=reads)
+        kept |= {group[number] for number in _find_without_gradient(nodes)}
+        return _order_units(nodes, group, kept, waits=waits, reads=reads)
 
 
 def statistics_written_by(node: torch.fx.Node) -> List[torch.fx.Node]:
@@ -87,7 +87,7 @@ class _MemoryFacts:
         self.entering = {tensor_memory(node) for node in graph.placeholders}
         statistics = {tensor_memory(item) for node in nodes for item in statistics_written_by(node)}
         self.rewritten = {
-            tensor_memory(item) for node in nodes for item in _writes(node) if tensor_memory(item) in self.entering
+            tensor_memory(item) for node in nodes for item in _find_writes(node) if tensor_memory(item) in self.entering
         }
         self.touched_statistics = statistics
         touching: Dict[int, Set[torch.fx.Node]] = {}
@@ -102,7 +102,7 @@ class _MemoryFacts:
         target: Any = node.target
         if target is operator.getitem:
             return False
-        if not isinstance(target, torch._ops.OpOverload) or draws(node):
+        if not isinstance(target, torch._ops.OpOverload) or draws_numbers(node):
             return True
         special = device_operator(target)
         if special is not None and not special.is_pure or target.namespace != "aten" and special is None:
@@ -111,13 +111,13 @@ class _MemoryFacts:
         return bool(memories & (self.rewritten | self._shared_statistics))
 
 
-def _writes(node: torch.fx.Node) -> List[torch.fx.Node]:
+def _find_writes(node: torch.fx.Node) -> List[torch.fx.Node]:
     """Return what `node` writes to, save statistics that do not matter to its result."""
     statistics = statistics_written_by(node)
     return [item for item in written_nodes(node) if item not in statistics]
 
 
-def draws(node: torch.fx.Node) -> bool:
+def draws_numbers(node: torch.fx.Node) -> bool:
     """Tell whether `node`, an operator, draws random numbers with the arguments that it has."""
     target: Any = node.target
     if torch.Tag.nondeterministic_seeded not in target.tags:
@@ -131,14 +131,14 @@ def draws(node: torch.fx.Node) -> bool:
     return bool(arguments[_DRAWS_IF[name]])
 
 
-def _made(node: torch.fx.Node, position: Dict[torch.fx.Node, int]) -> List[torch.fx.Node]:
+def _find_made(node: torch.fx.Node, position: Dict[torch.fx.Node, int]) -> List[torch.fx.Node]:
     return [used for used in node.all_input_nodes if used in position]
 
 
 # -- what belongs together ---------------------------------------------------------------------------------------------
 
 
-def _joined(
+def _pair_nodes(
     nodes: Sequence[torch.fx.Node], position: Dict[torch.fx.Node, int], facts: _MemoryFacts
 ) -> List[Tuple[int, int]]:
     """List pairs of nodes that belong into one unit: parts of results, views, writers, and regions without gradient."""
@@ -147,14 +147,14 @@ def _joined(
     for number, node in enumerate(nodes):
         if node.target is operator.getitem:
             pairs.append((position[node.args[0]], number))  # type: ignore[index]
-        memories = {tensor_memory(item) for item in (node, *_writes(node))} - facts.entering - {-1}
+        memories = {tensor_memory(item) for item in (node, *_find_writes(node))} - facts.entering - {-1}
         pairs += [(first_of.setdefault(memory, number), number) for memory in memories]
-    region = _without_gradient(nodes)
+    region = _find_without_gradient(nodes)
     pairs += list(zip(region, region[1:]))
     return pairs
 
 
-def _without_gradient(nodes: Sequence[torch.fx.Node]) -> List[int]:
+def _find_without_gradient(nodes: Sequence[torch.fx.Node]) -> List[int]:
     """List the nodes inside `torch.no_grad()` and the like, the switches among them; they stay together."""
     found, is_enabled = [], True
     for number, node in enumerate(nodes):
@@ -166,27 +166,27 @@ def _without_gradient(nodes: Sequence[torch.fx.Node]) -> List[int]:
     return found
 
 
-def _order_of_effects(nodes: Sequence[torch.fx.Node], facts: _MemoryFacts) -> List[Tuple[int, int]]:
+def _order_effects(nodes: Sequence[torch.fx.Node], facts: _MemoryFacts) -> List[Tuple[int, int]]:
     """Keep what must run once in the order of the program."""
     effects = [number for number, node in enumerate(nodes) if facts.runs_once(node)]
     return list(zip(effects, effects[1:]))
 
 
-def _reads_before_writes(
+def _order_reads_before_writes(
     nodes: Sequence[torch.fx.Node], position: Dict[torch.fx.Node, int], facts: _MemoryFacts
 ) -> List[Tuple[int, int]]:
     """Let what reads a memory come before what writes over it later."""
     readers: Dict[int, List[int]] = {}
     pairs = []
     for number, node in enumerate(nodes):
-        for item in _writes(node):
+        for item in _find_writes(node):
             pairs += [(reader, number) for reader in readers.get(tensor_memory(item), ()) if reader != number]
         for item in node.all_input_nodes:
             readers.setdefault(tensor_memory(item), []).append(number)
     return pairs
 
 
-def _strongly_connected(
+def _group_strongly_connected(
     num_nodes: int, joined: Iterable[Tuple[int, int]], waits: Iterable[Tuple[int, int]]
 ) -> List[int]:
     """Number the groups of nodes that lie on a common circle of `waits` and, both ways, `joined` (Tarjan's method)."""
@@ -213,7 +213,7 @@ def _strongly_connected(
                 if visits:
                     low[visits[-1][0]] = min(low[visits[-1][0]], low[node])
                 if low[node] == index[node]:
-                    _close(path, node, group)
+                    _close_group(path, node, group)
             elif index[following] < 0:
                 visits.append((following, iter(follows[following])))
             else:
@@ -221,7 +221,7 @@ def _strongly_connected(
     return group
 
 
-def _close(path: List[int], root: int, group: List[int]) -> None:
+def _close_group(path: List[int], root: int, group: List[int]) -> None:
     while True:
         member = path.pop()
         group[member] = root
@@ -232,7 +232,7 @@ def _close(path: List[int], root: int, group: List[int]) -> None:
 # -- the graph of units ------------------------------------------------------------------------------------------------
 
 
-def _ordered(
+def _order_units(
     nodes: Sequence[torch.fx.Node],
     group: Sequence[int],
     kept: AbstractSet[int],
@@ -250,9 +250,9 @@ def _ordered(
         for first, second in pairs:
             if group[first] != group[second]:
                 edges[group[second]].add(group[first])
-    order = _topological(members, before)
+    order = _sort_topologically(members, before)
     number_of = {root: number for number, root in enumerate(order)}
-    units = tuple(_unit([nodes[number] for number in members[root]], root in kept) for root in order)
+    units = tuple(_make_unit([nodes[number] for number in members[root]], root in kept) for root in order)
     return UnitGraph(
         units,
         tuple(frozenset(number_of[item] for item in before[root]) for root in order),
@@ -260,7 +260,7 @@ def _ordered(
     )
 
 
-def _topological(members: Dict[int, List[int]], before: Dict[int, Set[int]]) -> List[int]:
+def _sort_topologically(members: Dict[int, List[int]], before: Dict[int, Set[int]]) -> List[int]:
     after: Dict[int, List[int]] = {root: [] for root in members}
     missing = {root: len(items) for root, items in before.items()}
     for root, items in before.items():
@@ -280,7 +280,7 @@ def _topological(members: Dict[int, List[int]], before: Dict[int, Set[int]]) -> 
     return order
 
 
-def _unit(nodes: List[torch.fx.Node], is_kept: bool) -> Unit:
+def _make_unit(nodes: List[torch.fx.Node], is_kept: bool) -> Unit:
     entering = {tensor_memory(used) for node in nodes for used in node.all_input_nodes if used not in nodes}
     values = {tensor_memory(node): node.meta.get("val") for node in nodes}
     num_bytes = sum(

@@ -20,8 +20,8 @@ from ...capture import StepGraph
 from ...capture.device_operators import device_operator
 from ...capture.graph_flow import is_half, output_nodes, tensor_memory
 from ..calls.call_plan import CallPlan, MicroBatch, Runs
+from ..calls.call_tensors import prepare_rows
 from ..calls.device_state import DeviceState
-from ..calls.guards import to_work_on
 
 __all__ = ["BatchedMicroBatches", "may_run_at_once", "micro_batches_at_once", "only_mapped_operators"]
 
@@ -46,7 +46,7 @@ def micro_batches_at_once(graph: StepGraph) -> int:
     """
     if not may_run_at_once(graph):
         return 1
-    num_bytes = _num_bytes([node for node in graph.graph.nodes if node.op == "call_function"]) or 1
+    num_bytes = _count_bytes([node for node in graph.graph.nodes if node.op == "call_function"]) or 1
     return max(1, min(_MAX_MICRO_BATCHES, _MAX_BYTES // num_bytes))
 
 
@@ -58,7 +58,7 @@ def may_run_at_once(graph: StepGraph) -> bool:
         return False  # an input without rows keeps what is written to it from one micro-batch to the next
     nodes = [node for node in graph.graph.nodes if node.op == "call_function"]
     inputs = {node for node in graph.placeholders if node.meta["kind"] == "input"}
-    varying = _that_depend_on(inputs, nodes)
+    varying = _find_dependent(inputs, nodes)
     # half precision is coarse enough for the order of summation to show
     return all(_keeps_to_itself(node, varying) and not is_half(node) for node in nodes)
 
@@ -107,15 +107,15 @@ class BatchedMicroBatches:
 
         Returns None if it cannot be done, because of an operator or of a fault that these values cause.
         """
-        rows = [self._rows(index, tensor, micro_batches, plan) for index, tensor in enumerate(inputs)]
+        rows = [self._stack_rows(index, tensor, micro_batches, plan) for index, tensor in enumerate(inputs)]
         arguments = state.arguments(micro_batches[0].replica)
         try:
-            return self._mapped_results(arguments, rows, state), rows
+            return self._run_mapped(arguments, rows, state), rows
         except Exception as error:  # whatever it is, the user sees it when the micro-batch runs by itself
             self._reason = str(error)
             return None
 
-    def _mapped_results(
+    def _run_mapped(
         self, arguments: Sequence[torch.Tensor], rows: Sequence[torch.Tensor], state: DeviceState
     ) -> List[torch.Tensor]:
         if self._mapped is not None:
@@ -141,7 +141,7 @@ class BatchedMicroBatches:
             for result, pattern in zip(results, self._patterns)
         )
 
-    def _rows(
+    def _stack_rows(
         self, index: int, tensor: torch.Tensor, micro_batches: Sequence[MicroBatch], plan: CallPlan
     ) -> torch.Tensor:
         """Cut out the rows of `micro_batches`, [micro-batch, row, ...]; a copy where the graph writes to them.
@@ -154,7 +154,7 @@ class BatchedMicroBatches:
         first = micro_batches[0].position
         if all(micro_batch.position == first + number for number, micro_batch in enumerate(micro_batches)):
             rows = slices.narrow(0, first, len(micro_batches))
-            return to_work_on(rows, is_written=index in self._written_inputs, trains=self._trains)
+            return prepare_rows(rows, is_written=index in self._written_inputs, trains=self._trains)
         return slices[[micro_batch.position for micro_batch in micro_batches]]
 
 
@@ -190,7 +190,7 @@ def _keeps_to_itself(node: torch.fx.Node, varying: AbstractSet[torch.fx.Node]) -
     return name.startswith("aten::") and name not in _UNCHECKED
 
 
-def _that_depend_on(inputs: AbstractSet[torch.fx.Node], nodes: Sequence[torch.fx.Node]) -> Set[torch.fx.Node]:
+def _find_dependent(inputs: AbstractSet[torch.fx.Node], nodes: Sequence[torch.fx.Node]) -> Set[torch.fx.Node]:
     """Return `inputs` and all of `nodes` that are made of them."""
     found = set(inputs)
     for node in nodes:
@@ -199,7 +199,7 @@ def _that_depend_on(inputs: AbstractSet[torch.fx.Node], nodes: Sequence[torch.fx
     return found
 
 
-def _num_bytes(nodes: Sequence[torch.fx.Node]) -> int:
+def _count_bytes(nodes: Sequence[torch.fx.Node]) -> int:
     """Return the bytes of all memory that the operators fill; views of the same count once."""
     values = {tensor_memory(node): node.meta.get("val") for node in reversed(nodes)}
     return sum(value.numel() * value.element_size() for value in values.values() if isinstance(value, torch.Tensor))

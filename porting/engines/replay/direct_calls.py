@@ -40,8 +40,8 @@ def direct_call(node: torch.fx.Node) -> Call:
     if special is not None and special.run is not None:
         return Call(special.run, tuple(node.args), dict(node.kwargs))
     if operator.namespace == "aten":
-        candidates = list(_candidates(operator, tuple(node.args), dict(node.kwargs)))
-        kind = (operator, _kind_of(tuple(node.args)), _kind_of(dict(node.kwargs)))
+        candidates = list(_list_candidates(operator, tuple(node.args), dict(node.kwargs)))
+        kind = (operator, _describe_kind(tuple(node.args)), _describe_kind(dict(node.kwargs)))
         if kind not in _chosen:
             _chosen[kind] = next((i for i, call in enumerate(candidates) if _is_same_call(call, node)), None)
         choice = _chosen[kind]
@@ -54,19 +54,19 @@ def direct_call(node: torch.fx.Node) -> Call:
 _chosen: Dict[Any, Optional[int]] = {}
 
 
-def _kind_of(value: Any) -> Any:
+def _describe_kind(value: Any) -> Any:
     """Describe an argument by what bindings tell apart: types, lengths, and which tensors could pass for numbers."""
     if isinstance(value, torch.fx.Node):
         tensor = value.meta["val"]
         return (type(tensor), tensor.dtype, tensor.dim() == 0) if isinstance(tensor, torch.Tensor) else type(tensor)
     if isinstance(value, (tuple, list)):
-        return (type(value), *map(_kind_of, value))
+        return (type(value), *map(_describe_kind, value))
     if isinstance(value, dict):
-        return tuple((name, _kind_of(item)) for name, item in value.items())
+        return tuple((name, _describe_kind(item)) for name, item in value.items())
     return value if isinstance(value, str) else type(value)
 
 
-def _candidates(operator: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Iterator[Call]:
+def _list_candidates(operator: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Iterator[Call]:
     """Name the bindings called like `operator`, with these arguments and with defaults spelt out."""
     positional = [argument for argument in operator._schema.arguments if not argument.kwarg_only]
     all_args = (*args, *(kwargs.get(argument.name, argument.default_value) for argument in positional[len(args) :]))
@@ -87,8 +87,8 @@ def _is_same_call(call: Call, node: torch.fx.Node) -> bool:
             call.function(*args, **kwargs)
     except _CaughtCall as caught:
         operator, heard_args, heard_kwargs = caught.args
-        return operator is node.target and _same(
-            _named(operator, heard_args, heard_kwargs), _named(operator, wanted_args, wanted_kwargs)
+        return operator is node.target and _are_same(
+            _name_arguments(operator, heard_args, heard_kwargs), _name_arguments(operator, wanted_args, wanted_kwargs)
         )
     except (TypeError, ValueError, RuntimeError):
         return False  # this binding wants its arguments in another form
@@ -106,7 +106,7 @@ class _Listener(OperatorMode):
         raise _CaughtCall(func, args, kwargs or {})
 
 
-def _named(operator: Any, args: Sequence[Any], kwargs: Dict[str, Any]) -> Dict[str, Any]:
+def _name_arguments(operator: Any, args: Sequence[Any], kwargs: Dict[str, Any]) -> Dict[str, Any]:
     """Name all arguments and fill in defaults."""
     named = {argument.name: argument.default_value for argument in operator._schema.arguments}
     named.update(zip(list(named), args))
@@ -114,11 +114,11 @@ def _named(operator: Any, args: Sequence[Any], kwargs: Dict[str, Any]) -> Dict[s
     return named
 
 
-def _same(one: Any, other: Any) -> bool:
+def _are_same(one: Any, other: Any) -> bool:
     if isinstance(one, torch.Tensor):
         return one is other
     if isinstance(one, dict):
-        return one.keys() == other.keys() and all(_same(one[name], other[name]) for name in one)
+        return one.keys() == other.keys() and all(_are_same(one[name], other[name]) for name in one)
     if isinstance(one, (list, tuple)):
-        return isinstance(other, (list, tuple)) and len(one) == len(other) and all(map(_same, one, other))
+        return isinstance(other, (list, tuple)) and len(one) == len(other) and all(map(_are_same, one, other))
     return type(one) is type(other) and bool(one == other)

@@ -27,14 +27,14 @@ class FloatingPointChecks(TorchDispatchMode):
         """Run one operator and look at its result."""
         name = func.overloadpacket.__name__
         leaves = tree_leaves((args, kwargs or {}))
-        operands = list(_floats(leaves))
+        operands = list(_find_floats(leaves))
         has_nan = any(bool(operand.isnan().any()) for operand in operands)
         has_infinity = any(bool(operand.isinf().any()) for operand in operands)
         if has_nan and name in _COMPARISONS:
             raise FloatingPointError(f"invalid operation: aten::{name} compares with NaN")
         result = func(*args, **(kwargs or {}))
         if operands and name not in _UNINITIALISED and not _has_special_numbers(leaves):
-            for value in _floats(tree_leaves(result)):
+            for value in _find_floats(tree_leaves(result)):
                 if not has_nan and bool(value.isnan().any()):
                     raise FloatingPointError(f"invalid operation: the result of aten::{name} is NaN")
                 if not has_infinity and bool(value.isinf().any()):
@@ -42,7 +42,7 @@ class FloatingPointChecks(TorchDispatchMode):
         return result
 
 
-def _floats(leaves: List[Any]) -> Iterator[torch.Tensor]:
+def _find_floats(leaves: List[Any]) -> Iterator[torch.Tensor]:
     return (leaf for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.is_floating_point() and leaf.numel() > 0)
 
 

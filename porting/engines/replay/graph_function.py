@@ -52,49 +52,51 @@ class GraphFunction:
         while traceback is not None:
             if traceback.tb_frame.f_code.co_filename == self._file:
                 inner = (body.place_of(traceback.tb_next) for body in self._bodies)
-                return next((place for place in inner if place is not None), self._place_of_line(traceback.tb_lineno))
+                return next(
+                    (place for place in inner if place is not None), self._find_place_of_line(traceback.tb_lineno)
+                )
             traceback = traceback.tb_next
         return None
 
-    def _place_of_line(self, number: int) -> Optional[Place]:
+    def _find_place_of_line(self, number: int) -> Optional[Place]:
         node = self._lines[number - 1][1]
         place = node.meta.get("place") if node is not None else None
         return place if isinstance(place, Place) else None
 
     def _write(self, graph: torch.fx.Graph) -> None:
-        released = _last_uses(graph)
+        released = _find_last_uses(graph)
         parameters = [node.name for node in graph.nodes if node.op == "placeholder"]
         self._lines.append((f"def forward({', '.join(parameters)}):", None))
         for node in graph.nodes:
             if node.op == "call_function":
-                call = f"    {node.name} = {self._call(node)}"
+                call = f"    {node.name} = {self._write_call(node)}"
                 unused = released.get(node, [])
                 self._lines.append((call + "".join(f"; del {name}" for name in unused), node))
             elif node.op == "output":
-                self._lines.append((f"    return {self._expression(tuple(node.args[0]))}", None))
+                self._lines.append((f"    return {self._write_expression(tuple(node.args[0]))}", None))
 
-    def _call(self, node: torch.fx.Node) -> str:
+    def _write_call(self, node: torch.fx.Node) -> str:
         function, args, kwargs = direct_call(node)
-        arguments = [self._expression(argument) for argument in args]
-        arguments += [f"{name}={self._expression(value)}" for name, value in kwargs.items()]
-        return f"{self._bind(function)}({', '.join(arguments)})"
+        arguments = [self._write_expression(argument) for argument in args]
+        arguments += [f"{name}={self._write_expression(value)}" for name, value in kwargs.items()]
+        return f"{self._bind_name(function)}({', '.join(arguments)})"
 
-    def _expression(self, value: Any) -> str:
+    def _write_expression(self, value: Any) -> str:
         if isinstance(value, torch.fx.Node):
             return value.name
         if isinstance(value, tuple):
-            return "(" + "".join(f"{self._expression(item)}, " for item in value) + ")"
+            return "(" + "".join(f"{self._write_expression(item)}, " for item in value) + ")"
         if isinstance(value, list):
-            return "[" + ", ".join(self._expression(item) for item in value) + "]"
+            return "[" + ", ".join(self._write_expression(item) for item in value) + "]"
         is_plain = value is None or isinstance(value, (bool, int, str))
         if is_plain or (isinstance(value, float) and math.isfinite(value)):
             return repr(value)
         if isinstance(value, Body):
             self._bodies.append(GraphFunction(value.graph))
-            return self._bind(self._bodies[-1].call)
-        return self._bind(value)
+            return self._bind_name(self._bodies[-1].call)
+        return self._bind_name(value)
 
-    def _bind(self, value: Any) -> str:
+    def _bind_name(self, value: Any) -> str:
         while True:
             name = f"_{next(self._counter)}"
             if name not in self._taken:
@@ -102,7 +104,7 @@ class GraphFunction:
                 return name
 
 
-def _last_uses(graph: torch.fx.Graph) -> Dict[torch.fx.Node, List[str]]:
+def _find_last_uses(graph: torch.fx.Graph) -> Dict[torch.fx.Node, List[str]]:
     """Name, for each node, the intermediate values that nothing uses after it."""
     released: Dict[torch.fx.Node, List[str]] = {}
     seen: Set[torch.fx.Node] = set()

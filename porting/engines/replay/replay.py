@@ -12,13 +12,12 @@ from ...capture import StepGraph
 from ...capture.graph_flow import constant_outputs, is_half
 from ...diagnostics import Place
 from ..calls.call_plan import CallPlan, MicroBatch, OutputCollector
+from ..calls.call_tensors import cut_rows, detach_result, make_synthetic_inputs, prepare_rows
 from ..calls.device_state import DeviceState
 from ..calls.executable import BuildRequest
-from ..calls.guards import narrow, own, own_random_stream, shut_out_host_modes, to_work_on
+from ..calls.guards import draw_from_stream_of, shut_out_host_modes
 from ..calls.step_anchors import StepObserver
-from ..calls.synthetic_inputs import synthetic_inputs
-from ..update.loss_scaling import adapt_loss_scaling
-from ..update.updates import apply_update
+from ..update.updates import adapt_loss_scaling, apply_update
 from .batched_micro_batches import BatchedMicroBatches
 from .floating_point_checks import FloatingPointChecks
 from .graph_function import GraphFunction
@@ -101,26 +100,28 @@ class ReplayExecutable:
         line; the step that fails changes no weight and leaves no gradient.
         """
         if plan.synthetic:
-            inputs = self._made_up(inputs, plan.synthetic)
+            inputs = self._make_inputs(inputs, plan.synthetic)
         collector = OutputCollector(plan, constant=self._constant_outputs)
         shared = state.storages() | {tensor.untyped_storage().data_ptr() for tensor in inputs}
         draws = self._is_random or plan.rounds_at_random
         widens = self._trains_halves and len(plan.steps[0]) > 1 and _has_single_accumulators(groups)
         try:
-            stream = own_random_stream(state) if draws else nullcontext()
+            stream = draw_from_stream_of(state) if draws else nullcontext()
             guards = shut_out_host_modes(self._num_threads)
             with guards, torch.set_grad_enabled(self._trains), torch._C.DisableTorchFunction(), stream:
                 for runs in self._batched.schedule(plan, state):
-                    scaling = _loss_scaling(state, groups)
+                    scaling = _read_loss_scaling(state, groups)
                     wide: Dict[str, torch.Tensor] = {}
                     for micro_batches in runs:
-                        for micro_batch, results in self._results(state, inputs, micro_batches, plan, scaling):
+                        for micro_batch, results in self._run_micro_batches(
+                            state, inputs, micro_batches, plan, scaling
+                        ):
                             if widens:
                                 _accumulate_in_single(state, wide)
                             if collector.wants(micro_batch):
-                                collector.add(micro_batch, [own(result, shared) for result in results])
+                                collector.add(micro_batch, [detach_result(result, shared) for result in results])
                     if self._trains:
-                        self._update(state, plan, scaling, groups, group_names, wide)
+                        self._update_weights(state, plan, scaling, groups, group_names, wide)
         except BaseException as error:
             _note_place(error, self._function.place_of(error.__traceback__))
             for parameter in state.parameters.values():
@@ -128,7 +129,7 @@ class ReplayExecutable:
             raise
         return collector.combine()
 
-    def _update(
+    def _update_weights(
         self,
         state: DeviceState,
         plan: CallPlan,
@@ -155,12 +156,12 @@ class ReplayExecutable:
         if self._observer is not None:
             self._observer.after_update(state)
 
-    def _made_up(self, inputs: Sequence[torch.Tensor], kind: str) -> Sequence[torch.Tensor]:
+    def _make_inputs(self, inputs: Sequence[torch.Tensor], kind: str) -> Sequence[torch.Tensor]:
         if self._synthetic is None:
-            self._synthetic = synthetic_inputs(inputs, kind)
+            self._synthetic = make_synthetic_inputs(inputs, kind)
         return self._synthetic
 
-    def _results(
+    def _run_micro_batches(
         self,
         state: DeviceState,
         inputs: Sequence[torch.Tensor],
@@ -169,19 +170,19 @@ class ReplayExecutable:
         scaling: float,
     ) -> Iterator[Tuple[MicroBatch, Sequence[torch.Tensor]]]:
         """Run micro-batches, at once if there are several and it can be done, and yield the results of each."""
-        at_once = self._at_once(state, inputs, micro_batches, plan, scaling) if len(micro_batches) > 1 else None
+        at_once = self._run_at_once(state, inputs, micro_batches, plan, scaling) if len(micro_batches) > 1 else None
         if at_once is not None:
             yield from zip(micro_batches, at_once)
             return
         for micro_batch in micro_batches:
-            rows = self._rows(inputs, micro_batch, plan)
+            rows = self._cut_rows(inputs, micro_batch, plan)
             with FloatingPointChecks() if plan.checks_floats else _NOTHING:
-                results = self._micro_batch(state, micro_batch, rows, scaling * plan.backward_scale)
+                results = self._run_micro_batch(state, micro_batch, rows, scaling * plan.backward_scale)
             yield micro_batch, results
         if len(micro_batches) > 1:
             self._batched.give_up()
 
-    def _at_once(
+    def _run_at_once(
         self,
         state: DeviceState,
         inputs: Sequence[torch.Tensor],
@@ -195,7 +196,7 @@ class ReplayExecutable:
             return None
         results, rows = done
         if self._trains:
-            self._backward(results[-1], scaling * plan.backward_scale)
+            self._run_backward(results[-1], scaling * plan.backward_scale)
         results = [*results[: self._num_outputs], *(rows[index] for index in self._written_inputs)]
         parts = zip(*(result.unbind() for result in results))
         if plan.num_kept <= 1:
@@ -206,27 +207,27 @@ class ReplayExecutable:
             )
         return parts
 
-    def _rows(self, inputs: Sequence[torch.Tensor], micro_batch: MicroBatch, plan: CallPlan) -> List[torch.Tensor]:
+    def _cut_rows(self, inputs: Sequence[torch.Tensor], micro_batch: MicroBatch, plan: CallPlan) -> List[torch.Tensor]:
         """Cut the rows of one micro-batch out of `inputs`, and copy what the graph writes to."""
-        rows = (narrow(tensor, micro_batch.position, plan.num_slices) for tensor in inputs)
+        rows = (cut_rows(tensor, micro_batch.position, plan.num_slices) for tensor in inputs)
         return [
-            to_work_on(tensor, is_written=index in self._written_inputs, trains=self._trains)
+            prepare_rows(tensor, is_written=index in self._written_inputs, trains=self._trains)
             for index, tensor in enumerate(rows)
         ]
 
-    def _micro_batch(
+    def _run_micro_batch(
         self, state: DeviceState, micro_batch: MicroBatch, batch: Sequence[torch.Tensor], scaling: float
     ) -> List[torch.Tensor]:
         """Run forward, and backward if there is one; return the outputs and the inputs that were written to."""
         results = self._function.call(*state.arguments(micro_batch.replica), *batch, *state.constants)
         if self._trains:
             if self._observer is None:
-                self._backward(results[-1], scaling)
+                self._run_backward(results[-1], scaling)
             else:
-                self._observer.during_backward(partial(self._backward, results[-1], scaling), state, micro_batch)
+                self._observer.during_backward(partial(self._run_backward, results[-1], scaling), state, micro_batch)
         return [*results[: self._num_outputs], *(batch[index] for index in self._written_inputs)]
 
-    def _backward(self, loss: torch.Tensor, scaling: float) -> None:
+    def _run_backward(self, loss: torch.Tensor, scaling: float) -> None:
         """Add the gradients of `scaling` times the sum of `loss` to those of the parameters."""
         if self._seed is None or self._seed[0] != scaling or self._seed[1] != loss.shape:
             self._seed = (scaling, loss.shape, torch.full_like(loss, scaling))
@@ -238,7 +239,7 @@ _NOTHING: ContextManager[Any] = nullcontext()
 _ENGINE: Any = torch.autograd.Variable._execution_engine
 
 
-def _loss_scaling(state: DeviceState, groups: Sequence[Any]) -> float:
+def _read_loss_scaling(state: DeviceState, groups: Sequence[Any]) -> float:
     """Return what the next step's loss is multiplied by."""
     scaling: float = groups[0].loss_scaling if groups else 1.0
     return scaling if state.loss_scale_factor is None else scaling * float(state.loss_scale_factor)

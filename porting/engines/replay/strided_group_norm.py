@@ -14,15 +14,15 @@ __all__ = ["stride_group_norms", "strided_group_norm"]
 
 def stride_group_norms(graph: StepGraph) -> None:
     """Exchange every group normalisation of `graph` for the strided one, also in its loops and branches."""
-    _exchange(graph.graph)
+    _exchange_norms(graph.graph)
 
 
-def _exchange(graph: torch.fx.Graph) -> None:
+def _exchange_norms(graph: torch.fx.Graph) -> None:
     for node in graph.nodes:
         if node.target is torch.ops.aten.group_norm.default:
             node.target = strided_group_norm
         for body in bodies_of(node):
-            _exchange(body.graph)
+            _exchange_norms(body.graph)
 
 
 def strided_group_norm(

@@ -14,7 +14,7 @@ from ..calls.executable import BuildRequest, Variant
 from ..replay.batched_micro_batches import may_run_at_once, micro_batches_at_once
 from ..update.fused_updates import has_fused_arithmetic
 from ..update.updates import slot_names
-from .memory_format import LayoutError, in_channels_last
+from .memory_format import LayoutError, put_channels_last
 
 __all__ = ["PLAIN", "list_candidates", "tuned_engines"]
 
@@ -44,34 +44,34 @@ def list_candidates(graph: StepGraph, request: BuildRequest, *, engines: Sequenc
     layouts = [False, True] if _has_other_layout(graph) else [False]
     threads = 1 if _is_tiny(graph) and torch.get_num_threads() > 1 else None
     found = [PLAIN, replace(PLAIN, num_threads=threads)] if threads else [PLAIN]
-    found += [variant for variant in _replay_variants(request, layouts) if variant not in found]
-    found += [replace(PLAIN, micro_batches_at_once=number) for number in _numbers_at_once(graph, request)]
+    found += [variant for variant in _list_replay_variants(request, layouts) if variant not in found]
+    found += [replace(PLAIN, micro_batches_at_once=number) for number in _choose_numbers_at_once(graph, request)]
     # a compiler that lays values out as it likes gains most from the layout that convolutions like
     for engine in engines:
-        for fused in _fused_updates(graph, request):
+        for fused in _choose_fused_updates(graph, request):
             found += [Variant(engine, channels_last=layout, fused_update=fused) for layout in reversed(layouts)]
         found += [Variant(engine, num_threads=threads)] if threads else []
-        found += [Variant(engine, steps_per_run=n, num_threads=threads) for n in _steps_per_run(graph, request)]
+        found += [Variant(engine, steps_per_run=n, num_threads=threads) for n in _choose_steps_per_run(graph, request)]
     return found
 
 
-def _fused_updates(graph: StepGraph, request: BuildRequest) -> List[bool]:
+def _choose_fused_updates(graph: StepGraph, request: BuildRequest) -> List[bool]:
     """Return whether compiled programs leave the update to torch's fused kernels, what compiles sooner first."""
     num_trained = sum(map(len, request.group_names))
     if num_trained <= _MANY_TRAINED or not all(map(has_fused_arithmetic, request.groups)):
         return [False]
-    return [True, False] if _operators_of_step(graph, request) <= _MAX_OPERATORS_OF_STEP else [True]
+    return [True, False] if _estimate_operators(graph, request) <= _MAX_OPERATORS_OF_STEP else [True]
 
 
 def _has_other_layout(graph: StepGraph) -> bool:
     try:
-        in_channels_last(graph)
+        put_channels_last(graph)
     except LayoutError:
         return False
     return True
 
 
-def _replay_variants(request: BuildRequest, layouts: Sequence[bool]) -> Iterator[Variant]:
+def _list_replay_variants(request: BuildRequest, layouts: Sequence[bool]) -> Iterator[Variant]:
     can_fuse = any(map(has_fused_arithmetic, request.groups))
     for layout in layouts:
         yield replace(PLAIN, channels_last=layout)
@@ -79,7 +79,7 @@ def _replay_variants(request: BuildRequest, layouts: Sequence[bool]) -> Iterator
             yield replace(PLAIN, channels_last=layout, fused_update=True)
 
 
-def _numbers_at_once(graph: StepGraph, request: BuildRequest) -> List[int]:
+def _choose_numbers_at_once(graph: StepGraph, request: BuildRequest) -> List[int]:
     """Return other numbers of micro-batches at once than the one taken in general: one by one, and all of a step."""
     of_step = request.plan.accumulation * request.plan.replicas
     of_run = of_step if request.groups else request.plan.num_micro_batches
@@ -89,15 +89,15 @@ def _numbers_at_once(graph: StepGraph, request: BuildRequest) -> List[int]:
     return [number for number in (1, of_run) if number != usual]
 
 
-def _steps_per_run(graph: StepGraph, request: BuildRequest) -> List[int]:
+def _choose_steps_per_run(graph: StepGraph, request: BuildRequest) -> List[int]:
     """Return how many device iterations one program could hold besides a single one: as many as can be unrolled."""
     iterations = request.plan.iterations
-    most = max(1, _MAX_OPERATORS // max(1, _operators_of_step(graph, request)))
+    most = max(1, _MAX_OPERATORS // max(1, _estimate_operators(graph, request)))
     found = max(number for number in range(1, min(most, iterations) + 1) if iterations % number == 0)
     return [found] if found > 1 else []
 
 
-def _operators_of_step(graph: StepGraph, request: BuildRequest) -> int:
+def _estimate_operators(graph: StepGraph, request: BuildRequest) -> int:
     """Return about how many operators the program of a whole step has."""
     # backward has about twice as many operators as forward, and the update a few for each tensor that it writes
     of_micro_batch = len(graph.operators) * (3 if graph.has_loss else 1)

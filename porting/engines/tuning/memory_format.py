@@ -21,7 +21,7 @@ from ...capture.operator_schema import operator_name
 from ...capture.shape_mode import in_order_of
 from ..calls.executable import Variant
 
-__all__ = ["LayoutError", "in_channels_last", "laid_out"]
+__all__ = ["LayoutError", "lay_out", "put_channels_last"]
 
 aten = torch.ops.aten
 
@@ -46,7 +46,7 @@ class LayoutError(Exception):
     """The graph cannot run in another memory format; the text is the reason, in a few words."""
 
 
-def in_channels_last(graph: StepGraph) -> StepGraph:
+def put_channels_last(graph: StepGraph) -> StepGraph:
     """Return `graph` for a state whose convolution weights have their channels innermost.
 
     `DeviceState.for_graph` of the result makes that state. Inputs come as ever, and are put in order inside; results
@@ -54,7 +54,7 @@ def in_channels_last(graph: StepGraph) -> StepGraph:
 
     >>> from porting.capture import capture_step
     >>> graph = capture_step(torch.nn.Conv2d(2, 3, 3), [torch.ones(1, 2, 8, 8)], mode="inference")
-    >>> in_channels_last(graph).placeholders[0].meta["val"].stride()
+    >>> put_channels_last(graph).placeholders[0].meta["val"].stride()
     (18, 1, 6, 2)
     """
     copied = torch.fx.Graph()
@@ -70,9 +70,9 @@ def in_channels_last(graph: StepGraph) -> StepGraph:
     return dataclasses.replace(graph, graph=copied)
 
 
-def laid_out(graph: StepGraph, variant: Variant) -> StepGraph:
+def lay_out(graph: StepGraph, variant: Variant) -> StepGraph:
     """Return `graph` in the memory format of `variant`; LayoutError with the reason where it has no such form."""
-    return in_channels_last(graph) if variant.channels_last else graph
+    return put_channels_last(graph) if variant.channels_last else graph
 
 
 def _require_tensors_only(graph: torch.fx.Graph) -> None:
@@ -85,7 +85,7 @@ def _require_tensors_only(graph: torch.fx.Graph) -> None:
 _PLAIN = (operator.getitem, torch._C._set_grad_enabled)
 
 
-def _weight_of(node: torch.fx.Node) -> Optional[torch.fx.Node]:
+def _find_weight(node: torch.fx.Node) -> Optional[torch.fx.Node]:
     """Return the weight of a convolution over images or volumes."""
     if not isinstance(node.target, torch._ops.OpOverload) or operator_name(node.target) not in _CONVOLUTIONS:
         return None
@@ -96,7 +96,7 @@ def _weight_of(node: torch.fx.Node) -> Optional[torch.fx.Node]:
 def _move_weights(graph: torch.fx.Graph, step: StepGraph) -> Set[torch.fx.Node]:
     """Let the placeholders of convolution weights say that their channels are innermost; return them."""
     trained = set(list(graph.nodes)[: len(step.parameters)])
-    weights = {_stored(weight) for weight in map(_weight_of, graph.nodes) if weight is not None} & trained
+    weights = {_find_stored(weight) for weight in map(_find_weight, graph.nodes) if weight is not None} & trained
     for weight in weights:
         value = weight.meta["val"]
         # the same memory, so that views of it are still known as such
@@ -104,7 +104,7 @@ def _move_weights(graph: torch.fx.Graph, step: StepGraph) -> Set[torch.fx.Node]:
     return weights
 
 
-def _stored(weight: torch.fx.Node) -> torch.fx.Node:
+def _find_stored(weight: torch.fx.Node) -> torch.fx.Node:
     """Return what a weight is before it is cast to the type of the activations; casts keep the order of elements."""
     while weight.target in _CASTS and isinstance(weight.args[0], torch.fx.Node):
         weight = weight.args[0]
@@ -116,7 +116,7 @@ def _convert_inputs(graph: torch.fx.Graph, step: StepGraph) -> Set[torch.fx.Node
     first = next(node for node in graph.nodes if node.op != "placeholder")
     start = len(step.parameters) + len(step.buffers)
     inputs = [node for node in graph.nodes if node.op == "placeholder"][start : start + len(step.inputs)]
-    feeding = _that_lead_to_convolutions(graph)
+    feeding = _find_leading_to_convolutions(graph)
     converted: Set[torch.fx.Node] = set()
     for index, node in enumerate(inputs):
         value = node.meta["val"]
@@ -128,10 +128,10 @@ def _convert_inputs(graph: torch.fx.Graph, step: StepGraph) -> Set[torch.fx.Node
     return converted
 
 
-def _that_lead_to_convolutions(graph: torch.fx.Graph) -> Set[torch.fx.Node]:
+def _find_leading_to_convolutions(graph: torch.fx.Graph) -> Set[torch.fx.Node]:
     found: Set[torch.fx.Node] = set()
     for node in reversed(graph.nodes):
-        if _weight_of(node) is not None or node in found:
+        if _find_weight(node) is not None or node in found:
             found.update(node.all_input_nodes)
     return found
 

@@ -135,22 +135,22 @@ def check_parity(
     runs = (
         _Run(candidate.executable, trial.prepare(candidate.new_state())),
         _Run(reference.executable, trial.prepare(reference.new_state())),
-        _Run(reference.executable, _perturbed(trial.prepare(reference.new_state()))),
+        _Run(reference.executable, _perturb(trial.prepare(reference.new_state()))),
     )
     rounding, worst = RandomRounding(), 0.0
     for call in range(1, num_calls + 1):
-        found, expected = (_everything(trial.run(*run), run.state) for run in runs[:2])
+        found, expected = (_collect_all(trial.run(*run), run.state) for run in runs[:2])
         with rounding:
-            rounded = _everything(trial.run(*runs[2]), runs[2].state)
+            rounded = _collect_all(trial.run(*runs[2]), runs[2].state)
         if list(found) != list(expected):
             return Parity(f"it has other results than replay after call {call}", worst, call)
-        scales = _scales(expected)
+        scales = _measure_scales(expected)
         for key, wanted in expected.items():
             allowed = _Allowed(_TOLERANCES[precision], _NOTHING * scales[key.kind])
             value = found[key]
             if key.name:
-                undecided = _undecided(key.name, runs[1].state, runs[2].state)
-                value = _with_noise_taken_out(value, wanted, undecided, trial.weights[key.name])
+                undecided = _find_undecided(key.name, runs[1].state, runs[2].state)
+                value = _take_noise_out(value, wanted, undecided, trial.weights[key.name])
             differing = _compare(key, value, wanted, rounded[key], allowed)
             worst = max(worst, differing.error)
             if differing.text:
@@ -179,7 +179,7 @@ class _Allowed(NamedTuple):
     per_element: float
 
 
-def _perturbed(state: DeviceState) -> DeviceState:
+def _perturb(state: DeviceState) -> DeviceState:
     """Change the weights of `state` in their last bit, up or down."""
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
@@ -188,7 +188,7 @@ def _perturbed(state: DeviceState) -> DeviceState:
     return state
 
 
-def _everything(results: Sequence[torch.Tensor], state: DeviceState) -> Dict[_Key, torch.Tensor]:
+def _collect_all(results: Sequence[torch.Tensor], state: DeviceState) -> Dict[_Key, torch.Tensor]:
     """Return all that a call returned and left, with names for people."""
     named = {_Key(f"result {index}", f"result {index}"): result for index, result in enumerate(results)}
     named.update({_Key("weight", f"weight `{name}`", name): weight for name, weight in state.parameters.items()})
@@ -208,7 +208,7 @@ def _everything(results: Sequence[torch.Tensor], state: DeviceState) -> Dict[_Ke
 _STREAM = "stream"
 
 
-def _scales(values: Mapping[_Key, torch.Tensor]) -> Dict[str, float]:
+def _measure_scales(values: Mapping[_Key, torch.Tensor]) -> Dict[str, float]:
     """Return the largest finite magnitude among the tensors of each kind."""
     scales: Dict[str, float] = {}
     for key, value in values.items():
@@ -227,14 +227,14 @@ def _compare(
     key: _Key, value: torch.Tensor, wanted: torch.Tensor, rounded: torch.Tensor, allowed: _Allowed
 ) -> _Difference:
     if value.shape != wanted.shape or value.dtype != wanted.dtype:
-        return _Difference(f"{_kind(value)} instead of {_kind(wanted)}", 0.0)
+        return _Difference(f"{_describe_kind(value)} instead of {_describe_kind(wanted)}", 0.0)
     if key.kind == _STREAM:
         return _Difference("" if torch.equal(value, wanted) else "other random numbers were drawn", 0.0)
     if not wanted.is_floating_point():
         return _compare_discrete(value, wanted, rounded)
     finite = wanted.isfinite()
-    if not _same_specials(value, wanted):
-        explained = not _same_specials(rounded, wanted)  # rounding alone makes it overflow, or not
+    if not _have_same_specials(value, wanted):
+        explained = not _have_same_specials(rounded, wanted)  # rounding alone makes it overflow, or not
         return _Difference("" if explained else "NaN or infinity in other places", 0.0 if explained else float("inf"))
     number, exact = value[finite].double(), wanted[finite].double()
     scale, error = float(exact.norm()), float((number - exact).norm())
@@ -247,7 +247,7 @@ def _compare(
     return _Difference(f"by {relative:.1e} relative, where {tolerance:.0e} is allowed", relative)
 
 
-def _undecided(name: str, reference: DeviceState, rounded: DeviceState) -> Optional[torch.Tensor]:
+def _find_undecided(name: str, reference: DeviceState, rounded: DeviceState) -> Optional[torch.Tensor]:
     """Find the elements of a weight whose optimizer state rounding alone changes much; None where there is no state.
 
     Adam and its kin divide a gradient by its own size: a gradient that is nothing but rounding moves its weight as far
@@ -261,7 +261,7 @@ def _undecided(name: str, reference: DeviceState, rounded: DeviceState) -> Optio
     return found
 
 
-def _with_noise_taken_out(
+def _take_noise_out(
     value: torch.Tensor, wanted: torch.Tensor, undecided: Optional[torch.Tensor], start: torch.Tensor
 ) -> torch.Tensor:
     """Give the undecided elements of a weight their wanted values, unless they moved further than a step can."""
@@ -271,7 +271,7 @@ def _with_noise_taken_out(
     return torch.where(undecided & ((value - wanted).abs() <= furthest), wanted, value)
 
 
-def _same_specials(value: torch.Tensor, wanted: torch.Tensor) -> bool:
+def _have_same_specials(value: torch.Tensor, wanted: torch.Tensor) -> bool:
     """Tell whether NaN and the infinities are at the same places."""
     return torch.equal(value.isnan(), wanted.isnan()) and all(
         torch.equal(value == special, wanted == special) for special in (math.inf, -math.inf)
@@ -287,7 +287,7 @@ def _compare_discrete(value: torch.Tensor, wanted: torch.Tensor, rounded: torch.
     return _Difference(f"{share:.1%} of its elements", share)
 
 
-def _kind(tensor: torch.Tensor) -> str:
+def _describe_kind(tensor: torch.Tensor) -> str:
     return f"{str(tensor.dtype).replace('torch.', '')}{list(tensor.shape)}"
 
 

@@ -106,25 +106,25 @@ class TuningReport:
     def __str__(self) -> str:
         """Lay the candidates out as a table, the chosen one marked."""
         header = ("", "candidate", "compile s", "cpu ms", "wall ms", "x replay", "95 % interval", "off by", "")
-        rows = [header, *(self._row(candidate) for candidate in self.candidates)]
+        rows = [header, *(self._make_row(candidate) for candidate in self.candidates)]
         widths = [max(len(row[column]) for row in rows) for column in range(len(header))]
         lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
         return "\n".join([*lines, *self.notes])
 
-    def _row(self, candidate: Candidate) -> Tuple[str, ...]:
+    def _make_row(self, candidate: Candidate) -> Tuple[str, ...]:
         speed_up = candidate.speed_up
         return (
             "*" if candidate.variant == self.chosen else "",
             candidate.variant.label,
-            _number(candidate.compile_seconds, ".1f"),
-            _number(candidate.cpu_seconds, ".3f", factor=1000.0),
-            _number(candidate.wall_seconds, ".3f", factor=1000.0),
+            _format_number(candidate.compile_seconds, ".1f"),
+            _format_number(candidate.cpu_seconds, ".3f", factor=1000.0),
+            _format_number(candidate.wall_seconds, ".3f", factor=1000.0),
             "-" if speed_up is None else f"{speed_up.median:.2f}",
             "-" if speed_up is None else f"{speed_up.low:.2f} - {speed_up.high:.2f}",
-            _number(candidate.worst, ".0e"),
+            _format_number(candidate.worst, ".0e"),
             f"out: {candidate.problem}" if candidate.problem else "",
         )
 
 
-def _number(value: Optional[float], style: str, *, factor: float = 1.0) -> str:
+def _format_number(value: Optional[float], style: str, *, factor: float = 1.0) -> str:
     return "-" if value is None else format(value * factor, style)

@@ -28,7 +28,7 @@ from ..compiled.compile_settings import CompileLimits
 from ..compiled.findings import failure_finding, failure_reason, is_lasting, parity_finding
 from ..replay.replay import build_replay
 from .candidates import PLAIN, list_candidates, tuned_engines
-from .memory_format import laid_out
+from .memory_format import lay_out
 from .parity import Trial, compare_with_replay, empty_state
 from .report import Candidate, TuningLimits, TuningReport
 
@@ -133,7 +133,7 @@ def tune(
     except Exception as error:
         note = f"nothing could be measured: the step fails on its example: {failure_reason(error)}"
         return Tuned(plain, graph, TuningReport(PLAIN, notes=(note,)))
-    contestants = _contestants(session, known_failures)
+    contestants = _enter_contestants(session, known_failures)
     with tqdm(total=len(contestants) + 1, desc="tuning", unit="", leave=False, disable=None) as bar:
         try:
             _compile_all(session, contestants, advance=bar.update)
@@ -149,7 +149,7 @@ def tune(
         bar.update()
     reference = contestants[0].timing
     assert reference is not None
-    candidates = [_described(contestant, reference) for contestant in contestants]
+    candidates = [_describe_candidate(contestant, reference) for contestant in contestants]
     measured = {contestant.variant: contestant.timing for contestant in contestants if contestant.timing is not None}
     chosen = choose(measured)
     seconds = time.perf_counter() - session.began
@@ -183,7 +183,7 @@ _FUSED = replace(PLAIN, fused_update=True)
 
 def _is_no_slower(one: Timing, other: Timing) -> bool:
     """Tell whether `one` takes less time by the clock and of processors in at least half of the rounds."""
-    return all(_ratio(other, one, by_processor=by_processor).median >= 1.0 for by_processor in (True, False))
+    return all(_compare_times(other, one, by_processor=by_processor).median >= 1.0 for by_processor in (True, False))
 
 
 def beats(one: Timing, other: Timing) -> bool:
@@ -192,20 +192,23 @@ def beats(one: Timing, other: Timing) -> bool:
     It has to take less processor time and, as far as can be told, no more by the clock; or equal processor time and
     less by the clock, which is how several threads at once show.
     """
-    by_processor, by_clock = _ratio(other, one, by_processor=True), _ratio(other, one, by_processor=False)
+    by_processor, by_clock = (
+        _compare_times(other, one, by_processor=True),
+        _compare_times(other, one, by_processor=False),
+    )
     if _is_gain(by_processor):
         return by_clock.high >= 1.0
     is_no_loss = by_processor.high >= 1.0 or by_processor.median >= 1.0 / _LEAST_GAIN
     return is_no_loss and _is_gain(by_clock)
 
 
-def _ratio(one: Timing, other: Timing, *, by_processor: bool) -> Interval:
+def _compare_times(one: Timing, other: Timing, *, by_processor: bool) -> Interval:
     """Return how many times `other` `one` takes, over the rounds that both took part in."""
     num_rounds = min(len(one.wall_seconds), len(other.wall_seconds))
-    return ratio(_first_rounds(one, num_rounds), _first_rounds(other, num_rounds), by_processor=by_processor)
+    return ratio(_take_first_rounds(one, num_rounds), _take_first_rounds(other, num_rounds), by_processor=by_processor)
 
 
-def _first_rounds(timing: Timing, number: int) -> Timing:
+def _take_first_rounds(timing: Timing, number: int) -> Timing:
     return Timing(timing.wall_seconds[:number], timing.cpu_seconds[:number])
 
 
@@ -213,24 +216,24 @@ def _is_gain(times: Interval) -> bool:
     return times.median >= _LEAST_GAIN and times.low > 1.0
 
 
-def _described(contestant: _Contestant, reference: Timing) -> Candidate:
+def _describe_candidate(contestant: _Contestant, reference: Timing) -> Candidate:
     timing = contestant.timing
     return Candidate(
         contestant.variant,
         compile_seconds=contestant.compile_seconds,
         cpu_seconds=None if timing is None else timing.cpu.median,
         wall_seconds=None if timing is None else timing.wall.median,
-        speed_up=None if timing is None else _ratio(reference, timing, by_processor=True),
-        clock_speed_up=None if timing is None else _ratio(reference, timing, by_processor=False),
+        speed_up=None if timing is None else _compare_times(reference, timing, by_processor=True),
+        clock_speed_up=None if timing is None else _compare_times(reference, timing, by_processor=False),
         worst=contestant.worst,
         problem=contestant.problem,
     )
 
 
-def _contestants(session: _Session, known_failures: Mapping[str, str]) -> List[_Contestant]:
+def _enter_contestants(session: _Session, known_failures: Mapping[str, str]) -> List[_Contestant]:
     found = []
     for number, variant in enumerate(list_candidates(session.graph, session.request, engines=tuned_engines())):
-        contestant = _Contestant(variant, laid_out(session.graph, variant))
+        contestant = _Contestant(variant, lay_out(session.graph, variant))
         if variant.engine == "replay":
             contestant.executable = build_replay(contestant.graph, session.request_for(variant))
         else:
@@ -358,7 +361,7 @@ def _measure(session: _Session, contestants: Sequence[_Contestant]) -> None:
     # the first call does more than the others, the second is like them
     slowest = max([call.seconds() for call in calls.values() for _warm in range(2)][1::2])
     repeats = max(1, math.ceil(_TURN_SECONDS / slowest)) if slowest else 1
-    timings = _timed(calls, rounds=_FIRST_ROUNDS, repeats=repeats, seconds=seconds / 2)
+    timings = _time_calls(calls, rounds=_FIRST_ROUNDS, repeats=repeats, seconds=seconds / 2)
     best = min(timings[contestant.variant].cpu.median for contestant in contestants if contestant.is_in)
     remaining = {
         contestant.variant: calls[contestant.variant]
@@ -367,8 +370,8 @@ def _measure(session: _Session, contestants: Sequence[_Contestant]) -> None:
     }
     if set(remaining) != {PLAIN}:
         left = seconds - (time.perf_counter() - began)
-        more = _timed(remaining, rounds=_MOST_ROUNDS - _FIRST_ROUNDS, repeats=repeats, seconds=left)
-        timings.update({variant: _joined(timings[variant], timing) for variant, timing in more.items()})
+        more = _time_calls(remaining, rounds=_MOST_ROUNDS - _FIRST_ROUNDS, repeats=repeats, seconds=left)
+        timings.update({variant: _join_timings(timings[variant], timing) for variant, timing in more.items()})
     for contestant in contestants:
         contestant.timing = timings[contestant.variant] if contestant.is_in else None
 
@@ -398,7 +401,7 @@ class _Call:
         return time.perf_counter() - began
 
 
-def _timed(
+def _time_calls(
     calls: Mapping[Variant, Callable[[], None]], *, rounds: int, repeats: int, seconds: float
 ) -> Dict[Variant, Timing]:
     by_label = {str(index): call for index, call in enumerate(calls.values())}
@@ -406,5 +409,5 @@ def _timed(
     return dict(zip(calls, timings.values()))
 
 
-def _joined(one: Timing, other: Timing) -> Timing:
+def _join_timings(one: Timing, other: Timing) -> Timing:
     return Timing((*one.wall_seconds, *other.wall_seconds), (*one.cpu_seconds, *other.cpu_seconds))

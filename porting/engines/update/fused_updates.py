@@ -17,14 +17,14 @@ _IN_STEP = ("Accl1", "Accl2")
 
 def has_fused_arithmetic(settings: Any) -> bool:
     """Tell whether torch has a fused form of the update of `settings`, for tensors that are laid out alike."""
-    return _family(settings.kind.name) in _ARITHMETIC
+    return _find_family(settings.kind.name) in _ARITHMETIC
 
 
 def fused_arithmetic(
     settings: Any, weights: Sequence[torch.Tensor], gradients: Sequence[torch.Tensor], state: Dict[str, Tensors]
 ) -> Optional[Arithmetic]:
     """Return the fused form of an update, or None where torch has none for these settings or tensors."""
-    arithmetic = _ARITHMETIC.get(_family(settings.kind.name))
+    arithmetic = _ARITHMETIC.get(_find_family(settings.kind.name))
     if arithmetic is None:
         return None
     others = [gradients, *(state[slot] for slot in _IN_STEP if slot in state)]
@@ -36,11 +36,11 @@ def fused_arithmetic(
     return arithmetic if are_alike else None
 
 
-def _family(kind: str) -> str:
+def _find_family(kind: str) -> str:
     return next((family for family in ("SGD", "ADAMW", "ADAM") if kind.startswith(family)), "")
 
 
-def _sgd(s: Any, weights: Tensors, gradients: Tensors, state: Dict[str, Tensors]) -> None:
+def _apply_sgd(s: Any, weights: Tensors, gradients: Tensors, state: Dict[str, Tensors]) -> None:
     # torch damps nothing without momentum, and never the first step; the device always does
     undamped = 1.0 if s.momentum else 1.0 - s.dampening
     torch._fused_sgd_(
@@ -57,8 +57,8 @@ def _sgd(s: Any, weights: Tensors, gradients: Tensors, state: Dict[str, Tensors]
     )
 
 
-def _adam(s: Any, weights: Tensors, gradients: Tensors, state: Dict[str, Tensors]) -> None:
-    is_decoupled = _family(s.kind.name) == "ADAMW"
+def _apply_adam(s: Any, weights: Tensors, gradients: Tensors, state: Dict[str, Tensors]) -> None:
+    is_decoupled = _find_family(s.kind.name) == "ADAMW"
     kernel = torch._fused_adamw_ if is_decoupled else torch._fused_adam_
     kernel(
         weights,
@@ -77,4 +77,4 @@ def _adam(s: Any, weights: Tensors, gradients: Tensors, state: Dict[str, Tensors
     )
 
 
-_ARITHMETIC: Dict[str, Arithmetic] = {"SGD": _sgd, "ADAM": _adam, "ADAMW": _adam}
+_ARITHMETIC: Dict[str, Arithmetic] = {"SGD": _apply_sgd, "ADAM": _apply_adam, "ADAMW": _apply_adam}

@@ -17,12 +17,12 @@ from .updates import optimizer_family, slot_names
 __all__ = [
     "STEP_NUMBERS",
     "clip_factor",
+    "compute_update",
     "depends_on_count",
     "group_numbers",
     "number_names",
     "step_numbers",
     "update_structure",
-    "updated",
 ]
 
 Structure = Mapping[str, Any]
@@ -46,14 +46,14 @@ def update_structure(settings: Any) -> Dict[str, Any]:
         "use_tf_variant": family == "RMSPROP" and bool(settings.use_tf_variant),
         "bias_correction": family in ("ADAM", "ADAMW") or (family == "LAMB" and bool(settings.bias_correction)),
         "clips": not math.isinf(settings.max_grad_norm),
-        "accum_type": _name(settings.accum_type),
-        "first_order_type": _name(settings.first_order_type),
-        "second_order_type": _name(settings.second_order_type),
+        "accum_type": _name_type(settings.accum_type),
+        "first_order_type": _name_type(settings.first_order_type),
+        "second_order_type": _name_type(settings.second_order_type),
         "slots": list(slot_names(settings)),
     }
 
 
-def _name(dtype: torch.dtype) -> str:
+def _name_type(dtype: torch.dtype) -> str:
     return str(dtype).replace("torch.", "")
 
 
@@ -113,13 +113,13 @@ def group_numbers(settings: Any, structure: Structure, *, count: int) -> List[fl
     return [values[name] for name in number_names(structure)]
 
 
-def _sgd_numbers(s: Any, structure: Structure) -> Dict[str, float]:
+def _prepare_sgd(s: Any, structure: Structure) -> Dict[str, float]:
     gain = 1.0 - s.dampening
     rate = -s.learning_rate if structure["momentum"] else -s.learning_rate * gain
     return {"weight_decay": s.weight_decay, "momentum": s.momentum, "gain": gain, "rate": rate}
 
 
-def _adam_numbers(s: Any, _structure: Structure) -> Dict[str, float]:
+def _prepare_adam(s: Any, _structure: Structure) -> Dict[str, float]:
     return {
         "weight_decay": s.weight_decay,
         "keep": 1.0 - s.learning_rate * s.weight_decay,
@@ -131,7 +131,7 @@ def _adam_numbers(s: Any, _structure: Structure) -> Dict[str, float]:
     }
 
 
-def _rmsprop_numbers(s: Any, _structure: Structure) -> Dict[str, float]:
+def _prepare_rmsprop(s: Any, _structure: Structure) -> Dict[str, float]:
     return {
         "weight_decay": s.weight_decay,
         "alpha": s.alpha,
@@ -143,18 +143,18 @@ def _rmsprop_numbers(s: Any, _structure: Structure) -> Dict[str, float]:
 
 
 _COMMON: Mapping[str, Callable[[Any, Structure], Dict[str, float]]] = {
-    "SGD": _sgd_numbers,
-    "ADAM": _adam_numbers,
-    "ADAMW": _adam_numbers,
-    "RMSPROP": _rmsprop_numbers,
-    "LAMB": _adam_numbers,
+    "SGD": _prepare_sgd,
+    "ADAM": _prepare_adam,
+    "ADAMW": _prepare_adam,
+    "RMSPROP": _prepare_rmsprop,
+    "LAMB": _prepare_adam,
 }
 
 
 # -- operators ---------------------------------------------------------------------------------------------------------
 
 
-def updated(
+def compute_update(
     structure: Structure, weight: torch.Tensor, gradient: torch.Tensor, slots: Slots, numbers: Numbers
 ) -> Updated:
     """Return the new value of `weight` and of its `slots` in single precision; nothing is written to.
@@ -174,7 +174,7 @@ def clip_factor(norms: torch.Tensor, max_norm: torch.Tensor) -> torch.Tensor:
     return torch.clamp(max_norm / (torch.linalg.vector_norm(norms) + 1e-6), max=1.0)
 
 
-def _sgd(structure: Structure, weight: torch.Tensor, gradient: torch.Tensor, slots: Slots, n: Numbers) -> Updated:
+def _apply_sgd(structure: Structure, weight: torch.Tensor, gradient: torch.Tensor, slots: Slots, n: Numbers) -> Updated:
     if structure["weight_decay"]:
         gradient = gradient + weight * n["weight_decay"]
     if not structure["momentum"]:
@@ -184,7 +184,7 @@ def _sgd(structure: Structure, weight: torch.Tensor, gradient: torch.Tensor, slo
     return weight + direction * n["rate"], {"Accl1": velocity}
 
 
-def _moments(gradient: torch.Tensor, slots: Slots, n: Numbers) -> Dict[str, torch.Tensor]:
+def _update_moments(gradient: torch.Tensor, slots: Slots, n: Numbers) -> Dict[str, torch.Tensor]:
     first, second = slots["Accl1"], slots["Accl2"]
     return {
         "Accl1": first + (gradient - first) * n["gain1"],
@@ -192,18 +192,22 @@ def _moments(gradient: torch.Tensor, slots: Slots, n: Numbers) -> Dict[str, torc
     }
 
 
-def _adam(structure: Structure, weight: torch.Tensor, gradient: torch.Tensor, slots: Slots, n: Numbers) -> Updated:
+def _apply_adam(
+    structure: Structure, weight: torch.Tensor, gradient: torch.Tensor, slots: Slots, n: Numbers
+) -> Updated:
     if structure["weight_decay"]:
         if structure["family"] == "ADAMW":
             weight = weight * n["keep"]
         else:
             gradient = gradient + weight * n["weight_decay"]
-    moments = _moments(gradient, slots, n)
+    moments = _update_moments(gradient, slots, n)
     denominator = moments["Accl2"].sqrt() * n["inverse_root"] + n["eps"]
     return weight + moments["Accl1"] * n["rate"] / denominator, moments
 
 
-def _rmsprop(structure: Structure, weight: torch.Tensor, gradient: torch.Tensor, slots: Slots, n: Numbers) -> Updated:
+def _apply_rmsprop(
+    structure: Structure, weight: torch.Tensor, gradient: torch.Tensor, slots: Slots, n: Numbers
+) -> Updated:
     if structure["weight_decay"]:
         gradient = gradient + weight * n["weight_decay"]
     square = slots["Accl1"] * n["alpha"] + gradient * gradient * n["gain"]
@@ -224,8 +228,10 @@ def _rmsprop(structure: Structure, weight: torch.Tensor, gradient: torch.Tensor,
     return weight - direction, new
 
 
-def _lamb(_structure: Structure, weight: torch.Tensor, gradient: torch.Tensor, slots: Slots, n: Numbers) -> Updated:
-    moments = _moments(gradient, slots, n)
+def _apply_lamb(
+    _structure: Structure, weight: torch.Tensor, gradient: torch.Tensor, slots: Slots, n: Numbers
+) -> Updated:
+    moments = _update_moments(gradient, slots, n)
     denominator = moments["Accl2"].sqrt() * n["inverse_root"] + n["eps"]
     direction = moments["Accl1"] * n["inverse_correction"] / denominator + weight * n["weight_decay"]
     weight_norm = torch.minimum(torch.linalg.vector_norm(weight), n["max_weight_norm"])
@@ -236,9 +242,9 @@ def _lamb(_structure: Structure, weight: torch.Tensor, gradient: torch.Tensor, s
 
 
 _UPDATES: Mapping[str, Callable[..., Updated]] = {
-    "SGD": _sgd,
-    "ADAM": _adam,
-    "ADAMW": _adam,
-    "RMSPROP": _rmsprop,
-    "LAMB": _lamb,
+    "SGD": _apply_sgd,
+    "ADAM": _apply_adam,
+    "ADAMW": _apply_adam,
+    "RMSPROP": _apply_rmsprop,
+    "LAMB": _apply_lamb,
 }

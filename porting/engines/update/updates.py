@@ -15,12 +15,17 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import torch
 
+from ..calls.device_state import DeviceState
 from ..calls.gradient_exchange import GradientExchange
 from .fused_updates import fused_arithmetic
 
-__all__ = ["apply_update", "ensure_slots", "optimizer_family", "slot_names"]
+__all__ = ["adapt_loss_scaling", "apply_update", "ensure_slots", "optimizer_family", "slot_names"]
 
 Slots = Dict[str, torch.Tensor]
+
+_HIGHEST = torch.finfo(torch.float16).max
+_NEAR_THE_TOP = 0.125 * _HIGHEST
+_SHARE_NEAR_THE_TOP = 1e-7
 
 
 def apply_update(
@@ -53,7 +58,7 @@ def apply_update(
             [name for name in names if parameters[name].grad is not None or name in found] for names in group_names
         ]
         gradients = [
-            [_accumulated(found.get(name, parameters[name].grad), settings.accum_type) for name in names]
+            [_round_to_accumulator(found.get(name, parameters[name].grad), settings.accum_type) for name in names]
             for settings, names in zip(groups, trained)
         ]
         everything = [gradient for of_group in gradients for gradient in of_group]
@@ -64,8 +69,8 @@ def apply_update(
                 torch._foreach_mul_(everything, scale)
             if observe is not None:
                 observe(everything)
-            _unscale(everything, groups[0].loss_scaling if loss_scaling is None else loss_scaling)
-            _clip(everything, groups[0].max_grad_norm)
+            _undo_loss_scaling(everything, groups[0].loss_scaling if loss_scaling is None else loss_scaling)
+            _clip_gradients(everything, groups[0].max_grad_norm)
             store = _store_at_random if rounds_at_random else _store
             for settings, names, of_group in zip(groups, trained, gradients):
                 if names:
@@ -75,13 +80,13 @@ def apply_update(
         parameter.grad = None
 
 
-def _accumulated(gradient: Any, dtype: torch.dtype) -> torch.Tensor:
+def _round_to_accumulator(gradient: Any, dtype: torch.dtype) -> torch.Tensor:
     """Return a gradient as its accumulator holds it, in single precision; it may be written to."""
-    single = _single(gradient)
+    single = _convert_to_single(gradient)
     return single if dtype == torch.float32 else single.to(dtype).float()
 
 
-def _single(gradient: Any) -> torch.Tensor:
+def _convert_to_single(gradient: Any) -> torch.Tensor:
     """Return a gradient in single precision that may be written to."""
     if gradient._is_zerotensor():  # autograd's shorthand for a gradient that is zero everywhere
         return torch.zeros_like(gradient, dtype=torch.float32)
@@ -89,16 +94,32 @@ def _single(gradient: Any) -> torch.Tensor:
     return single
 
 
-def _unscale(gradients: List[torch.Tensor], loss_scaling: float) -> None:
+def _undo_loss_scaling(gradients: List[torch.Tensor], loss_scaling: float) -> None:
     if loss_scaling != 1.0:
         torch._foreach_mul_(gradients, 1.0 / loss_scaling)
 
 
-def _clip(gradients: List[torch.Tensor], max_norm: float) -> None:
+def _clip_gradients(gradients: List[torch.Tensor], max_norm: float) -> None:
     if not math.isinf(max_norm):
         total = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
         scale = torch.clamp(max_norm / (total + 1e-6), max=1.0)  # the form of torch.nn.utils.clip_grad_norm_
         torch._foreach_mul_(gradients, scale)
+
+
+def adapt_loss_scaling(state: DeviceState, gradients: Sequence[torch.Tensor]) -> None:
+    """Set the factor of the next step's loss scaling from the gradients of this one, still scaled.
+
+    A step whose share of gradient elements near the top of half precision's range exceeds a threshold halves the
+    factor. Any other step doubles it, up to what half precision can hold.
+    """
+    assert state.loss_scale_factor is not None
+    num_elements = sum(gradient.numel() for gradient in gradients)
+    # counted by what is not below, so that infinity and NaN are near the top too
+    num_near_top = sum(int((~(gradient.abs() < _NEAR_THE_TOP)).sum()) for gradient in gradients)
+    if num_near_top > _SHARE_NEAR_THE_TOP * num_elements:
+        state.loss_scale_factor.mul_(0.5)
+    elif state.final_loss_scale * 2 <= _HIGHEST:
+        state.loss_scale_factor.mul_(2.0)
 
 
 def slot_names(settings: Any) -> Tuple[str, ...]:
@@ -120,10 +141,10 @@ def ensure_slots(
         own = slots.setdefault(name, {})
         for slot in wanted:
             if slot not in own:
-                own[slot] = _new_slot(settings, slot, parameters[name])
+                own[slot] = _make_slot(settings, slot, parameters[name])
 
 
-def _new_slot(settings: Any, slot: str, parameter: torch.Tensor) -> torch.Tensor:
+def _make_slot(settings: Any, slot: str, parameter: torch.Tensor) -> torch.Tensor:
     if slot == "Step":
         return torch.zeros(())
     start = 1.0 if slot == "Accl1" and optimizer_family(settings) == "RMSPROP" and settings.use_tf_variant else 0.0
@@ -175,10 +196,10 @@ def _store_at_random(targets: Sequence[torch.Tensor], values: Sequence[torch.Ten
     """Round as `_store` does, up or down in proportion to the distance, by torch's global random stream."""
     for target, value in zip(targets, values):
         if target is not value:
-            target.copy_(_rounded_at_random(value, target.dtype))
+            target.copy_(_round_at_random(value, target.dtype))
 
 
-def _rounded_at_random(value: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+def _round_at_random(value: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     nearest = value.to(dtype)
     towards = torch.where(nearest.float() < value, math.inf, -math.inf).to(dtype)
     other = torch.nextafter(nearest, towards)
@@ -195,7 +216,7 @@ State = Dict[str, Tensors]
 # -- those of torch's own optimizers in their default form, so that a port's weights are the same to the last bit.
 
 
-def _sgd(s: Any, weights: Tensors, gradients: Tensors, state: State) -> None:
+def _apply_sgd(s: Any, weights: Tensors, gradients: Tensors, state: State) -> None:
     if s.weight_decay:
         torch._foreach_add_(gradients, weights, alpha=s.weight_decay)
     if not s.momentum:
@@ -215,12 +236,12 @@ def _update_moments(s: Any, gradients: Tensors, state: State) -> None:
     torch._foreach_addcmul_(state["Accl2"], gradients, gradients, 1.0 - s.beta2)
 
 
-def _bias_corrections(state: State, beta: float, is_on: bool = True) -> List[float]:
+def _compute_bias_corrections(state: State, beta: float, is_on: bool = True) -> List[float]:
     """Return 1 - beta^t for each parameter; those that sat out a step have made fewer updates."""
     return [1.0 - beta ** int(step) if is_on else 1.0 for step in state["Step"]]
 
 
-def _adam(s: Any, weights: Tensors, gradients: Tensors, state: State) -> None:
+def _apply_adam(s: Any, weights: Tensors, gradients: Tensors, state: State) -> None:
     is_decoupled = optimizer_family(s) == "ADAMW"
     if s.weight_decay and not is_decoupled:
         torch._foreach_add_(gradients, weights, alpha=s.weight_decay)
@@ -228,13 +249,13 @@ def _adam(s: Any, weights: Tensors, gradients: Tensors, state: State) -> None:
     if s.weight_decay and is_decoupled:
         torch._foreach_mul_(weights, 1.0 - s.learning_rate * s.weight_decay)
     denominators = torch._foreach_sqrt(state["Accl2"])
-    torch._foreach_div_(denominators, [math.sqrt(c) for c in _bias_corrections(state, s.beta2)])
+    torch._foreach_div_(denominators, [math.sqrt(c) for c in _compute_bias_corrections(state, s.beta2)])
     torch._foreach_add_(denominators, s.eps)
-    rates = [-s.learning_rate / c for c in _bias_corrections(state, s.beta1)]
+    rates = [-s.learning_rate / c for c in _compute_bias_corrections(state, s.beta1)]
     torch._foreach_addcdiv_(weights, state["Accl1"], denominators, rates)
 
 
-def _rmsprop(s: Any, weights: Tensors, gradients: Tensors, state: State) -> None:
+def _apply_rmsprop(s: Any, weights: Tensors, gradients: Tensors, state: State) -> None:
     if s.weight_decay:
         torch._foreach_add_(gradients, weights, alpha=s.weight_decay)
     squares = state["Accl1"]
@@ -259,11 +280,13 @@ def _rmsprop(s: Any, weights: Tensors, gradients: Tensors, state: State) -> None
     torch._foreach_add_(weights, state["Accl2"], alpha=-rate)
 
 
-def _lamb(s: Any, weights: Tensors, gradients: Tensors, state: State) -> None:
+def _apply_lamb(s: Any, weights: Tensors, gradients: Tensors, state: State) -> None:
     _update_moments(s, gradients, state)
-    directions = torch._foreach_div(state["Accl1"], _bias_corrections(state, s.beta1, s.bias_correction))
+    directions = torch._foreach_div(state["Accl1"], _compute_bias_corrections(state, s.beta1, s.bias_correction))
     denominators = torch._foreach_sqrt(state["Accl2"])
-    torch._foreach_div_(denominators, [math.sqrt(c) for c in _bias_corrections(state, s.beta2, s.bias_correction)])
+    torch._foreach_div_(
+        denominators, [math.sqrt(c) for c in _compute_bias_corrections(state, s.beta2, s.bias_correction)]
+    )
     torch._foreach_add_(denominators, s.eps)
     torch._foreach_div_(directions, denominators)
     torch._foreach_add_(directions, weights, alpha=s.weight_decay)
@@ -276,9 +299,9 @@ def _lamb(s: Any, weights: Tensors, gradients: Tensors, state: State) -> None:
 
 
 _ARITHMETIC: Dict[str, Callable[..., None]] = {
-    "SGD": _sgd,
-    "ADAM": _adam,
-    "ADAMW": _adam,
-    "RMSPROP": _rmsprop,
-    "LAMB": _lamb,
+    "SGD": _apply_sgd,
+    "ADAM": _apply_adam,
+    "ADAMW": _apply_adam,
+    "RMSPROP": _apply_rmsprop,
+    "LAMB": _apply_lamb,
 }

@@ -14,10 +14,9 @@ from torch import nn
 
 from ...capture import StepGraph, capture_step
 from ...diagnostics import CaptureError, Finding
-from ...engines.calls.call_plan import CallPlan
+from ...engines.calls.call_plan import CallPlan, ReplicaGroups
 from ...engines.calls.device_state import DeviceState
 from ...engines.calls.executable import Executable
-from ...engines.calls.replica_groups import ReplicaGroups
 from ...engines.recompute.recomputation import ComputationOrder, order_computation
 from ...engines.recompute.values_for_backward import keep_values_for_backward
 from ...engines.replay.strided_group_norm import stride_group_norms

@@ -10,13 +10,12 @@ import torch
 from ...capture import StepGraph
 from ...capture.dtypes import NARROWED
 from ...diagnostics import Finding
-from ...engines.calls.call_plan import CallPlan
+from ...engines.calls.call_plan import CallPlan, ReplicaGroups
+from ...engines.calls.call_tensors import make_synthetic_inputs
 from ...engines.calls.device_state import DeviceState
 from ...engines.calls.executable import BuildRequest
 from ...engines.calls.guards import make_recordable
-from ...engines.calls.replica_groups import ReplicaGroups
 from ...engines.calls.step_anchors import StepObserver
-from ...engines.calls.synthetic_inputs import synthetic_inputs
 from ...engines.tuning.parity import Trial, empty_state
 from ...engines.tuning.report import TuningLimits
 from ...executables.obtain import Obtained, obtain_executable
@@ -91,7 +90,7 @@ def _samples(inputs: Sequence[torch.Tensor]) -> List[torch.Tensor]:
     samples = [tensor.to(NARROWED[tensor.dtype]) if tensor.dtype in NARROWED else tensor for tensor in detached]
     if any(sample.is_floating_point() and bool(sample.any()) for sample in samples):
         return samples
-    return [made.abs() if made.is_floating_point() else made for made in synthetic_inputs(samples, "uniform")]
+    return [made.abs() if made.is_floating_point() else made for made in make_synthetic_inputs(samples, "uniform")]
 
 
 def _log(finding: Finding) -> None:

@@ -12,7 +12,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from porting.bench.processes import child_environment
 from porting.engines.aot.library import load_program
-from porting.engines.aot.matmul_kernels import choose_matmul_kernels, is_faster_by_onednn, products
+from porting.engines.aot.matmul_kernels import choose_matmul_kernels, find_products, is_faster_by_onednn
 from porting.engines.compiled.call_layout import TensorSpec
 from porting.engines.compiled.program_file import write_program
 from porting.engines.compiled.programs import Program
@@ -76,17 +76,17 @@ def test_products_of_the_same_shapes_are_measured_once():
 
 
 def test_small_products_are_left_alone():
-    assert products(_traced(_layer, *_factors(16)).graph) == {}
+    assert find_products(_traced(_layer, *_factors(16)).graph) == {}
 
 
 def test_half_precision_is_left_alone():
     halves = [factor.bfloat16() for factor in _factors()]
 
-    assert products(_traced(_layer, *halves).graph) == {}
+    assert find_products(_traced(_layer, *halves).graph) == {}
 
 
 def test_a_product_is_measured_on_both_libraries():
-    [product] = products(_traced(_layer, *_factors()).graph)
+    [product] = find_products(_traced(_layer, *_factors()).graph)
 
     assert is_faster_by_onednn(product) in (True, False)
 

@@ -8,8 +8,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from porting.capture import capture_step
+from porting.engines.calls.call_plan import ReplicaGroups
 from porting.engines.calls.device_state import DeviceState
-from porting.engines.calls.replica_groups import ReplicaGroups
 
 
 class Counting(nn.Module):

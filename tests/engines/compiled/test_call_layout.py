@@ -7,8 +7,7 @@ import json
 import pytest
 import torch
 
-from porting.engines.calls.call_plan import CallPlan
-from porting.engines.calls.replica_groups import ReplicaGroups
+from porting.engines.calls.call_plan import CallPlan, ReplicaGroups
 from porting.engines.compiled.call_layout import TensorSpec, argument_name, plan_facts, read_argument_name
 
 

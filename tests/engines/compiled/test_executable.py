@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
+from porting.engines.calls.call_plan import ReplicaGroups
 from porting.engines.calls.executable import Variant
-from porting.engines.calls.replica_groups import ReplicaGroups
 from porting.engines.compiled import step_program
 from porting.engines.replay.replay import build_replay
 

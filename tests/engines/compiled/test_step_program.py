@@ -17,7 +17,7 @@ from porting.engines.calls.executable import BuildRequest, Variant
 from porting.engines.calls.step_anchors import StepObserver
 from porting.engines.compiled import step_program
 from porting.engines.compiled.call_layout import CallLayout
-from porting.engines.compiled.programs import interpreted
+from porting.engines.compiled.programs import interpret_programs
 from porting.engines.compiled.step_program import build_programs
 from porting.engines.compiled.why_replay import NotCompilable
 
@@ -177,7 +177,7 @@ def test_a_program_runs_without_a_compiler():
     programs = build_programs(*inference(lambda module, x: x * module.weight))
     arguments = {"parameter::weight": torch.tensor([1.0, 2.0, 3.0]), "input:0:": torch.ones(2, 3)}
 
-    (result,) = interpreted(programs)["forward"](
+    (result,) = interpret_programs(programs)["forward"](
         [arguments[spec.name] for spec in programs.by_role["forward"].arguments]
     )
 
@@ -222,7 +222,7 @@ def run(graph, request, *inputs):
     known = {f"input:{index}:": tensor for index, tensor in enumerate(inputs)}
     known["parameter::weight"] = torch.tensor([1.0, 2.0, 3.0])
     known.update({f"constant:{index}:": value for index, value in enumerate(graph.constant_values)})
-    return interpreted(programs)[program.role]([known[spec.name] for spec in program.arguments])
+    return interpret_programs(programs)[program.role]([known[spec.name] for spec in program.arguments])
 
 
 def test_a_loop_is_written_out():

@@ -12,7 +12,7 @@ from porting.capture import capture_step
 from porting.diagnostics import ExecutableError
 from porting.engines.calls.executable import BuildRequest
 from porting.engines.compiled.executable import CompiledExecutable
-from porting.engines.compiled.programs import interpreted
+from porting.engines.compiled.programs import interpret_programs
 from porting.engines.compiled.step_program import build_programs
 from porting.engines.recompute.recomputation import POLICIES, ComputationOrder, order_computation, run_segment
 from porting.engines.replay.replay import ReplayExecutable
@@ -254,7 +254,7 @@ def test_the_compiled_programs_compute_the_same(settings, twins):
     request = BuildRequest(pair.plan, tuple(pair.settings), tuple(map(tuple, pair.names)))
     programs = build_programs(ordered, request)
     pair.compiled = CompiledExecutable(
-        ordered, request, programs.layout, interpreted(programs), lambda: ReplayExecutable(ordered)
+        ordered, request, programs.layout, interpret_programs(programs), lambda: ReplayExecutable(ordered)
     )
 
     pair.assert_same(inputs, LABELS)

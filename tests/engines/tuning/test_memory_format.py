@@ -10,7 +10,7 @@ from porting.capture import capture_step
 from porting.engines.calls.call_plan import CallPlan
 from porting.engines.calls.device_state import DeviceState
 from porting.engines.replay.replay import ReplayExecutable
-from porting.engines.tuning.memory_format import LayoutError, in_channels_last
+from porting.engines.tuning.memory_format import LayoutError, put_channels_last
 from porting.host_tensors import host_tensors
 
 IMAGES = torch.linspace(-1, 1, 4 * 3 * 8 * 8).reshape(4, 3, 8, 8)
@@ -62,7 +62,7 @@ def assert_same_step(model, settings, **plan):
     inputs = [IMAGES, LABELS.int()]
 
     expected, plain = run(graph, model, inputs, settings, **plan)
-    found, other = run(in_channels_last(graph), model, inputs, settings, **plan)
+    found, other = run(put_channels_last(graph), model, inputs, settings, **plan)
 
     torch.testing.assert_close(found, expected)
     torch.testing.assert_close(other.parameters, plain.parameters)
@@ -99,7 +99,7 @@ def test_accumulation_is_alike(settings):
     inputs = [IMAGES, LABELS.int()]
 
     expected, plain = run(graph, model, inputs, settings(), accumulation=2)
-    found, other = run(in_channels_last(graph), model, inputs, settings(), accumulation=2)
+    found, other = run(put_channels_last(graph), model, inputs, settings(), accumulation=2)
 
     torch.testing.assert_close(found, expected)
     torch.testing.assert_close(other.parameters, plain.parameters)
@@ -107,7 +107,7 @@ def test_accumulation_is_alike(settings):
 
 def test_weights_lie_with_their_channels_innermost_and_so_does_the_optimizers_state(settings):
     model = Pooled(lambda x: x.flatten(1))
-    graph = in_channels_last(captured(model, IMAGES, LABELS, loss=nn.functional.cross_entropy))
+    graph = put_channels_last(captured(model, IMAGES, LABELS, loss=nn.functional.cross_entropy))
 
     _results, state = run(graph, model, [IMAGES, LABELS.int()], settings(momentum=0.9))
 
@@ -119,7 +119,7 @@ def test_weights_lie_with_their_channels_innermost_and_so_does_the_optimizers_st
 def test_volumes_have_their_channels_innermost_too():
     model = nn.Conv3d(2, 3, 3)
     volumes = torch.ones(1, 2, 4, 4, 4)
-    graph = in_channels_last(captured(model, volumes, mode="inference"))
+    graph = put_channels_last(captured(model, volumes, mode="inference"))
 
     results, state = run(graph, model, [volumes])
 
@@ -129,7 +129,7 @@ def test_volumes_have_their_channels_innermost_too():
 
 def test_results_lie_in_the_ordinary_order():
     model = nn.Conv2d(3, 4, 3)
-    graph = in_channels_last(captured(model, IMAGES, mode="inference"))
+    graph = put_channels_last(captured(model, IMAGES, mode="inference"))
 
     results, _state = run(graph, model, [IMAGES])
 
@@ -138,7 +138,7 @@ def test_results_lie_in_the_ordinary_order():
 
 def test_the_host_gets_its_own_layout_back(settings):
     model = Pooled(lambda x: x.flatten(1))
-    graph = in_channels_last(captured(model, IMAGES, LABELS, loss=nn.functional.cross_entropy))
+    graph = put_channels_last(captured(model, IMAGES, LABELS, loss=nn.functional.cross_entropy))
     _results, state = run(graph, model, [IMAGES, LABELS.int()], settings())
     hosts = {host.name: host.tensor for host in host_tensors(model)}
 
@@ -179,21 +179,21 @@ def test_what_could_change_is_refused_with_a_reason(forward):
     graph = captured(Model(), IMAGES, mode="inference")
 
     with pytest.raises(LayoutError, match="written to later|in the order of the memory"):
-        in_channels_last(graph)
+        put_channels_last(graph)
 
 
 def test_a_graph_without_convolutions_has_nothing_to_move():
     graph = captured(nn.Linear(4, 2), torch.ones(3, 4), mode="inference")
 
     with pytest.raises(LayoutError, match="no convolution"):
-        in_channels_last(graph)
+        put_channels_last(graph)
 
 
 def test_the_graph_itself_stays_as_it_was():
     graph = captured(nn.Conv2d(3, 4, 3), IMAGES, mode="inference")
     before = str(graph)
 
-    in_channels_last(graph)
+    put_channels_last(graph)
 
     assert str(graph) == before
     assert graph.placeholders[0].meta["val"].is_contiguous()
@@ -202,7 +202,7 @@ def test_the_graph_itself_stays_as_it_was():
 def test_a_weight_that_is_cast_for_its_convolution_has_its_channels_innermost_too():
     graph = captured(Pooled(nn.Flatten()), IMAGES, mode="inference", autocast=torch.bfloat16)
 
-    (weight,) = [node for node in in_channels_last(graph).placeholders if node.name == "conv_weight"]
+    (weight,) = [node for node in put_channels_last(graph).placeholders if node.name == "conv_weight"]
     assert weight.meta["val"].is_contiguous(memory_format=torch.channels_last)
 
 
@@ -211,6 +211,6 @@ def test_a_network_in_bfloat16_computes_alike():
     graph = captured(model, IMAGES, mode="inference", autocast=torch.bfloat16)
 
     (expected,), _state = run(graph, model, [IMAGES])
-    (found,), _state = run(in_channels_last(graph), model, [IMAGES])
+    (found,), _state = run(put_channels_last(graph), model, [IMAGES])
 
     torch.testing.assert_close(found, expected, rtol=0.05, atol=0.05)

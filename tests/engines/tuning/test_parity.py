@@ -12,7 +12,7 @@ from porting.capture import capture_step
 from porting.engines.calls.call_plan import CallPlan
 from porting.engines.calls.executable import BuildRequest
 from porting.engines.replay.replay import ReplayExecutable
-from porting.engines.tuning.memory_format import in_channels_last
+from porting.engines.tuning.memory_format import put_channels_last
 from porting.engines.tuning.parity import Trial, compare_with_replay, working_type
 from porting.host_tensors import host_tensors
 
@@ -78,7 +78,7 @@ def test_replay_agrees_with_itself(compare):
 def test_rounding_in_another_order_is_no_difference(compare, kind):
     parity = compare(
         lambda graph: ReplayExecutable(graph, fused_update=True),
-        change_graph=in_channels_last,
+        change_graph=put_channels_last,
         kind=kind,
         momentum=0.9 if kind == "SGD2" else 0.0,
         learning_rate=0.01,

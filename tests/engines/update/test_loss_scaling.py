@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from porting.engines.calls.device_state import DeviceState
-from porting.engines.update.loss_scaling import adapt_loss_scaling
+from porting.engines.update.updates import adapt_loss_scaling
 
 
 def adapted(gradient, *, scaling=4.0, factor=1.0):

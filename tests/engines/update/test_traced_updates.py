@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from porting.engines.update.traced_updates import (
     clip_factor,
+    compute_update,
     depends_on_count,
     group_numbers,
     number_names,
     step_numbers,
     update_structure,
-    updated,
 )
 from porting.engines.update.updates import apply_update, ensure_slots
 
@@ -65,7 +65,7 @@ class Parameter:
             single = single * clip_factor(torch.stack([single.norm()]), max_norm)
         own = {name: tensor for name, tensor in self.slots["w"].items() if name != "Step"}
         names = number_names(structure)
-        weight, slots = updated(structure, self.weight, single, own, dict(zip(names, numbers)))
+        weight, slots = compute_update(structure, self.weight, single, own, dict(zip(names, numbers)))
         self.weight.copy_(weight)
         for name, value in slots.items():
             own[name].copy_(value)
