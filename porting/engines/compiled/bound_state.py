@@ -23,13 +23,13 @@ class Mismatch(Exception):  # noqa: N818 - no error, the call is done another wa
 
 
 class Arguments:
-    """The list of arguments of a program, in which a call fills in its numbers and inputs."""
+    """The list of arguments of a program, in which a call fills in its hyper-parameters and inputs."""
 
     def __init__(self, specs: Sequence[TensorSpec], tensors: Sequence[Optional[torch.Tensor]]) -> None:
         """Take the tensors that stay the same; None stands for what calls fill in."""
         self.tensors: List[Any] = list(tensors)
         names = [read_argument_name(spec.name) for spec in specs]
-        self.numbers = next((index for index, name in enumerate(names) if name.kind == "numbers"), None)
+        self.hyper_parameters = next((i for i, name in enumerate(names) if name.kind == "hyper_parameters"), None)
         self.inputs = [(index, int(name.detail)) for index, name in enumerate(names) if name.kind == "input"]
 
 
@@ -134,7 +134,7 @@ class BoundState:
 
     def _find_checked(self, spec: TensorSpec, replica: int) -> Optional[torch.Tensor]:
         kind, detail, name = read_argument_name(spec.name)
-        if kind in ("numbers", "input"):
+        if kind in ("hyper_parameters", "input"):
             return None
         found = self._find(spec, kind, detail, name, replica)
         if tuple(found.shape) != spec.shape or found.stride() != spec.stride or found.dtype != spec.dtype:

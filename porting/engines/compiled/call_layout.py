@@ -6,7 +6,7 @@ The name of an argument says which tensor it is, `kind:detail:name`:
   of the part that the replica of the run has.
 * `buffer:1:running_mean`: of replica 1, or with the detail `own` of the replica of the run.
 * `constant:0:`, `input:0:`: by their index; an input is the window of rows that one run works on.
-* `numbers::`: the hyper-parameters of each step of a run, single precision, [step, field].
+* `hyper_parameters::`: the hyper-parameters of each step of a run, single precision, [step, field].
 """
 
 from __future__ import annotations

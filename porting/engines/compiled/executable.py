@@ -17,7 +17,12 @@ from ..calls.call_tensors import make_synthetic_inputs
 from ..calls.device_state import DeviceState
 from ..calls.executable import BuildRequest, Executable
 from ..calls.guards import draw_from_stream_of, shut_out_host_modes
-from ..update.traced_updates import depends_on_count, group_numbers, step_numbers, update_structure
+from ..update.traced_updates import (
+    compute_group_hyper_parameters,
+    compute_step_hyper_parameters,
+    depends_on_count,
+    update_structure,
+)
 from ..update.updates import apply_update
 from .bound_state import Arguments, BoundState, Mismatch
 from .call_layout import CallLayout, plan_facts
@@ -66,10 +71,10 @@ class CompiledExecutable:
         self._plan: Optional[CallPlan] = None
         self._groups: List[Any] = []
         self._group_names: Optional[List[List[str]]] = None
-        self._numbers: Optional[torch.Tensor] = None
+        self._hyper_parameters: Optional[torch.Tensor] = None
         self._synthetic: Optional[Inputs] = None
-        self._numbered = () if layout.fused_update else layout.groups
-        self._counts_matter = any(depends_on_count(group.structure) for group in self._numbered)
+        self._updated_groups = () if layout.fused_update else layout.groups
+        self._counts_matter = any(depends_on_count(group.structure) for group in self._updated_groups)
         self._role = layout.role_of_runs
 
     @property
@@ -94,7 +99,7 @@ class CompiledExecutable:
             try:
                 bound = self._bind_state(state, plan, groups, group_names)
                 given = self._fit_inputs(inputs, plan)
-                numbers = self._compute_hyper_parameters(bound, plan, groups)
+                hyper_parameters = self._compute_hyper_parameters(bound, plan, groups)
             except Mismatch as mismatch:
                 self._report_mismatch(mismatch.reason)
             else:
@@ -102,7 +107,7 @@ class CompiledExecutable:
                     return self._get_replay().run(state, inputs, plan, groups=groups, group_names=group_names)
                 with stream:
                     run = self._run_steps if self.layout.kind == "steps" else self._run_micro_batches
-                    results = run(bound, given, plan, numbers)
+                    results = run(bound, given, plan, hyper_parameters)
                 state.final_loss_scale = groups[0].loss_scaling if self.layout.trains else state.final_loss_scale
                 return results
         return self._get_replay().run(state, inputs, plan, groups=groups, group_names=group_names)
@@ -127,7 +132,7 @@ class CompiledExecutable:
         return self._bound
 
     def _adopt_plan(self, plan: CallPlan) -> None:
-        self._numbers = self._plan = None
+        self._hyper_parameters = self._plan = None
         reason = why_plan_is_replayed(plan)
         if reason:
             raise Mismatch(reason)
@@ -136,7 +141,7 @@ class CompiledExecutable:
         self._plan = plan
 
     def _adopt_groups(self, groups: Sequence[Any]) -> None:
-        self._numbers, self._groups = None, []
+        self._hyper_parameters, self._groups = None, []
         structures = [update_structure(settings) for settings in groups]
         if structures != [dict(group.structure) for group in self.layout.groups]:
             raise Mismatch("the optimizer's arithmetic has changed: its kind, a type, or a setting that was zero")
@@ -172,22 +177,24 @@ class CompiledExecutable:
         """Return the hyper-parameters of all steps of a call, [step, field]."""
         if not self.layout.trains:
             return None
-        counts = bound.counts() if self._numbered else []
-        if self._numbers is None or self._counts_matter:
-            common = step_numbers(groups, backward_scale=plan.backward_scale, update_scale=plan.update_scale)
-            self._numbers = torch.tensor(
+        counts = bound.counts() if self._updated_groups else []
+        if self._hyper_parameters is None or self._counts_matter:
+            common = compute_step_hyper_parameters(
+                groups, backward_scale=plan.backward_scale, update_scale=plan.update_scale
+            )
+            self._hyper_parameters = torch.tensor(
                 [
                     [*common, *self._compute_group_fields(groups, counts, step)]
                     for step in range(1, plan.iterations + 1)
                 ],
                 dtype=torch.float32,
             )
-        return self._numbers
+        return self._hyper_parameters
 
     def _compute_group_fields(self, groups: Sequence[Any], counts: Sequence[int], step: int) -> List[float]:
         fields: List[float] = []
-        for settings, layout, count in zip(groups, self._numbered, counts):
-            fields += group_numbers(settings, layout.structure, count=count + step)
+        for settings, layout, count in zip(groups, self._updated_groups, counts):
+            fields += compute_group_hyper_parameters(settings, layout.structure, count=count + step)
         return fields
 
     def _report_mismatch(self, reason: str) -> None:
@@ -209,20 +216,26 @@ class CompiledExecutable:
 
     # -- programs of whole steps ---------------------------------------------------------------------------------------
 
-    def _run_steps(self, bound: BoundState, inputs: Inputs, plan: CallPlan, numbers: Optional[torch.Tensor]) -> Results:
+    def _run_steps(
+        self, bound: BoundState, inputs: Inputs, plan: CallPlan, hyper_parameters: Optional[torch.Tensor]
+    ) -> Results:
         layout = self.layout
         arguments, runner = bound.arguments(self._role), self._runners[self._role]
         num_runs = plan.iterations // layout.steps_per_run
         windows = [(index, self._cut_windows(inputs[which], plan, num_runs)) for index, which in arguments.inputs]
-        rows = (numbers,) if num_runs == 1 or numbers is None else numbers.split(layout.steps_per_run)
+        rows = (
+            (hyper_parameters,)
+            if num_runs == 1 or hyper_parameters is None
+            else hyper_parameters.split(layout.steps_per_run)
+        )
         tensors, results = arguments.tensors, _ResultsOfRuns(layout, plan)
         num_done = 0
         try:
             for number in range(num_runs):
                 for index, of_runs in windows:
                     tensors[index] = of_runs[number]
-                if arguments.numbers is not None:
-                    tensors[arguments.numbers] = rows[number]
+                if arguments.hyper_parameters is not None:
+                    tensors[arguments.hyper_parameters] = rows[number]
                 found = runner(tensors)
                 if layout.fused_update:
                     num_results = len(found) - len(layout.trained)
@@ -281,14 +294,14 @@ class CompiledExecutable:
     # -- programs of single runs ---------------------------------------------------------------------------------------
 
     def _run_micro_batches(
-        self, bound: BoundState, inputs: Inputs, plan: CallPlan, numbers: Optional[torch.Tensor]
+        self, bound: BoundState, inputs: Inputs, plan: CallPlan, hyper_parameters: Optional[torch.Tensor]
     ) -> Results:
         layout = self.layout
         collector = OutputCollector(plan, constant=layout.constant_outputs)
         num_done = 0
         try:
             for number, micro_batches in enumerate(plan.steps):
-                row = None if numbers is None else numbers[number : number + 1]
+                row = None if hyper_parameters is None else hyper_parameters[number : number + 1]
                 for first in range(0, len(micro_batches), layout.micro_batches_at_once):
                     self._run_at_once(
                         bound, inputs, micro_batches[first : first + layout.micro_batches_at_once], row, collector
@@ -328,8 +341,8 @@ class CompiledExecutable:
                 collector.add(micro_batch, results[index * layout.num_results : (index + 1) * layout.num_results])
 
     def _run_program(self, role: str, arguments: Arguments, row: Optional[torch.Tensor]) -> Results:
-        if arguments.numbers is not None:
-            arguments.tensors[arguments.numbers] = row
+        if arguments.hyper_parameters is not None:
+            arguments.tensors[arguments.hyper_parameters] = row
         return self._runners[role](arguments.tensors)
 
 

@@ -7,7 +7,7 @@ from typing import Any, Dict, List, Mapping, Sequence, Tuple
 import torch
 
 from ..calls.device_state import DeviceState
-from ..update.traced_updates import STEP_NUMBERS, clip_factor, compute_update, number_names
+from ..update.traced_updates import STEP_HYPER_PARAMETERS, clip_factor, compute_update, hyper_parameter_names
 from .call_layout import GroupLayout, argument_name
 from .program_graph import ProgramGraph
 from .programs import num_operators
@@ -29,13 +29,13 @@ class UpdateWriter:
         self._layouts = layouts
         self._state = state
         self._templates: Dict[Any, torch.fx.Graph] = {}
-        self._names: List[Tuple[int, str]] = [(-1, name) for name in STEP_NUMBERS]
+        self._names: List[Tuple[int, str]] = [(-1, name) for name in STEP_HYPER_PARAMETERS]
         for group, layout in enumerate(layouts):
-            self._names += [(group, name) for name in number_names(layout.structure)]
+            self._names += [(group, name) for name in hyper_parameter_names(layout.structure)]
 
     @property
-    def num_numbers(self) -> int:
-        """How many numbers a step has."""
+    def num_hyper_parameters(self) -> int:
+        """How many hyper-parameters a step has."""
         return len(self._names)
 
     @property
@@ -44,9 +44,9 @@ class UpdateWriter:
         parts = [(layout, part) for layout in self._layouts for part in layout.trained]
         return sum(num_operators(self._get_template(layout, part)) + 1 + len(layout.slots) for layout, part in parts)
 
-    def numbers(self, program: ProgramGraph, step: int) -> Dict[Tuple[int, str], torch.fx.Node]:
-        """Write out the numbers of a step, by group and name; those of no group are of group -1."""
-        row = program.call(aten.select.int, program.arguments[argument_name("numbers")], 0, step)
+    def select_hyper_parameters(self, program: ProgramGraph, step: int) -> Dict[Tuple[int, str], torch.fx.Node]:
+        """Select the hyper-parameters of a step, by group and name; those of no group are of group -1."""
+        row = program.call(aten.select.int, program.arguments[argument_name("hyper_parameters")], 0, step)
         return {key: program.call(aten.select.int, row, 0, index) for index, key in enumerate(self._names)}
 
     def write(
@@ -54,7 +54,7 @@ class UpdateWriter:
         program: ProgramGraph,
         gradients: Mapping[str, torch.fx.Node],
         types: Mapping[str, torch.dtype],
-        numbers: Mapping[Tuple[int, str], torch.fx.Node],
+        hyper_parameters: Mapping[Tuple[int, str], torch.fx.Node],
     ) -> None:
         """Write the update of all trained parameters by the sums of their `gradients`, which have these `types`.
 
@@ -65,13 +65,13 @@ class UpdateWriter:
             for layout in self._layouts
             for part in layout.trained
         }
-        scale = numbers[-1, "gradient_scale"]
+        scale = hyper_parameters[-1, "gradient_scale"]
         single = {part: program.call(aten.mul.Tensor, gradient, scale) for part, gradient in single.items()}
         if single and self._layouts[0].structure["clips"]:
-            single = _clip_gradients(program, single, numbers[-1, "max_grad_norm"])
+            single = _clip_gradients(program, single, hyper_parameters[-1, "max_grad_norm"])
         stores: List[Tuple[torch.fx.Node, torch.fx.Node]] = []
         for group, layout in enumerate(self._layouts):
-            of_group = [numbers[group, name] for name in number_names(layout.structure)]
+            of_group = [hyper_parameters[group, name] for name in hyper_parameter_names(layout.structure)]
             for part in layout.trained:
                 slots = [program.arguments[argument_name("slot", detail=slot, name=part)] for slot in layout.slots]
                 weight = program.arguments[argument_name("parameter", name=part)]
@@ -94,9 +94,10 @@ class UpdateWriter:
         return gradient
 
     def _get_template(self, layout: GroupLayout, part: str) -> torch.fx.Graph:
-        """Return the graph of one parameter's update: new weight and slots from weight, gradient, slots, numbers.
+        """Return the graph of one parameter's update, which makes a new weight and slots.
 
-        It has no shape in it, and serves all parameters of the same types.
+        It takes the weight, its gradient, the slots and the hyper-parameters. It has no shape in it, and serves all
+        parameters of the same types.
         """
         weight, slots = self._state.parameters[part], self._state.slots.get(part, {})
         types = (weight.dtype, *(slots[slot].dtype for slot in layout.slots))
@@ -107,18 +108,18 @@ class UpdateWriter:
 
 
 def _trace_update(layout: GroupLayout, types: Tuple[torch.dtype, ...]) -> torch.fx.Graph:
-    names = number_names(layout.structure)
+    names = hyper_parameter_names(layout.structure)
     num_slots = len(layout.slots)
 
     def update(weight: torch.Tensor, gradient: torch.Tensor, *others: torch.Tensor) -> Tuple[torch.Tensor, ...]:
-        slots, numbers = dict(zip(layout.slots, others)), dict(zip(names, others[num_slots:]))
-        new_weight, new_slots = compute_update(layout.structure, weight, gradient, slots, numbers)
+        slots, hyper_parameters = dict(zip(layout.slots, others)), dict(zip(names, others[num_slots:]))
+        new_weight, new_slots = compute_update(layout.structure, weight, gradient, slots, hyper_parameters)
         return (new_weight, *(new_slots[slot] for slot in layout.slots))
 
     weight, *slots = (torch.empty((2, 2), dtype=dtype) for dtype in types)
-    numbers = [torch.empty((), dtype=torch.float32) for _ in names]
+    hyper_parameters = [torch.empty((), dtype=torch.float32) for _ in names]
     with torch.no_grad():
-        return trace(update, [weight, torch.empty((2, 2), dtype=torch.float32), *slots, *numbers])
+        return trace(update, [weight, torch.empty((2, 2), dtype=torch.float32), *slots, *hyper_parameters])
 
 
 def _clip_gradients(

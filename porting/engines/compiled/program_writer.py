@@ -17,10 +17,10 @@ __all__ = ["write_micro_batches", "write_steps", "write_update"]
 
 aten = torch.ops.aten
 
-Numbers = Mapping[Tuple[int, str], torch.fx.Node]
+HyperParameters = Mapping[Tuple[int, str], torch.fx.Node]
 MicroBatches = Sequence[MicroBatch]
 
-_NUMBERS = argument_name("numbers")
+_HYPER_PARAMETERS = argument_name("hyper_parameters")
 
 
 # -- whole steps -------------------------------------------------------------------------------------------------------
@@ -37,21 +37,21 @@ def write_steps(step: TracedStep, plan: CallPlan, steps: Runs) -> Program:
         **_list_parts(step),
         **_list_buffers(step),
         **_list_slots(step),
-        **_numbers(step, len(steps)),
+        **_list_hyper_parameters(step, len(steps)),
         **_list_constants(step),
     }
     returned: List[torch.fx.Node] = []
     program = ProgramGraph({**arguments, **windows})
     collected = _Collected(plan, step)
     for number, runs in enumerate(steps):
-        numbers = step.update.numbers(program, number)
+        hyper_parameters = step.update.select_hyper_parameters(program, number)
         sums: Dict[str, torch.fx.Node] = {}
         for micro_batches in runs:
             replica, run = micro_batches[0].replica, step.run(len(micro_batches))
             rows = [
                 _cut_rows(program, name, row, micro_batches, plan) for name, row in zip(step.input_names, step.rows)
             ]
-            outputs = _inline(program, step, run, _name_state(step, replica), rows, numbers)
+            outputs = _inline(program, step, run, _name_state(step, replica), rows, hyper_parameters)
             collected.add(program, run, micro_batches, outputs)
             for part, gradient in step.gradients(run, outputs, replica=replica).items():
                 gradient = _convert_gradient(program, step, part, gradient)
@@ -59,7 +59,7 @@ def write_steps(step: TracedStep, plan: CallPlan, steps: Runs) -> Program:
         if step.fused_update:
             returned = [sums[part] for layout in step.layouts for part in layout.trained]
         elif step.trains:
-            step.update.write(program, sums, step.gradient_types, numbers)
+            step.update.write(program, sums, step.gradient_types, hyper_parameters)
     role = "forward" if not step.trains else "gradients" if step.fused_update else "step"
     return _finish(program, step, role, [*collected.combine(program), *returned])
 
@@ -174,7 +174,7 @@ def write_micro_batches(step: TracedStep, num_micro_batches: int) -> Program:
             _name_own("accumulator", name): _make_accumulator(step, parts[0])
             for name, parts in _find_trained_parts(step).items()
         },
-        **_numbers(step, 1),
+        **_list_hyper_parameters(step, 1),
         **_list_constants(step),
     }
     windows = {
@@ -184,7 +184,7 @@ def write_micro_batches(step: TracedStep, num_micro_batches: int) -> Program:
         for name, row in zip(step.input_names, step.rows)
     }
     program = ProgramGraph({**arguments, **windows})
-    numbers = step.update.numbers(program, 0)
+    hyper_parameters = step.update.select_hyper_parameters(program, 0)
     rows = [
         program.call(aten.view.default, program.arguments[name], [num_micro_batches, *row.shape])
         if num_micro_batches > 1 and row.dim()
@@ -195,7 +195,7 @@ def write_micro_batches(step: TracedStep, num_micro_batches: int) -> Program:
         *(_name_own("parameter", name) for name in state.parts),
         *(_name_own("buffer", name) for name in state.buffers[0]),
     ]
-    outputs = _inline(program, step, run, own_state, rows, numbers)
+    outputs = _inline(program, step, run, own_state, rows, hyper_parameters)
     names = {part: name for name, parts in state.parts.items() for part in parts}
     for part, gradient in step.gradients(run, outputs, replica=0).items():
         accumulator = program.arguments[_name_own("accumulator", names[part])]
@@ -209,9 +209,11 @@ def write_update(step: TracedStep) -> Program:
     accumulators = {
         argument_name("accumulator", name=part): _make_accumulator(step, part) for part in step.gradient_types
     }
-    program = ProgramGraph({**_list_parts(step), **_list_slots(step), **accumulators, **_numbers(step, 1)})
+    program = ProgramGraph(
+        {**_list_parts(step), **_list_slots(step), **accumulators, **_list_hyper_parameters(step, 1)}
+    )
     sums = {part: program.arguments[argument_name("accumulator", name=part)] for part in step.gradient_types}
-    step.update.write(program, sums, step.gradient_types, step.update.numbers(program, 0))
+    step.update.write(program, sums, step.gradient_types, step.update.select_hyper_parameters(program, 0))
     for accumulator in sums.values():
         program.call(aten.zero_.default, accumulator)
     return _finish(program, step, "update", [])
@@ -238,11 +240,11 @@ def _inline(
     run: TracedRun,
     state: Sequence[str],
     rows: Sequence[torch.fx.Node],
-    numbers: Numbers,
+    hyper_parameters: HyperParameters,
 ) -> List[torch.fx.Node]:
     """Write a run of the graph on the parameters and buffers called `state`; return its outputs."""
     constants = [program.arguments[name] for name in _list_constants(step)]
-    seed = [numbers[-1, "loss_seed"]] if run.takes_seed else []
+    seed = [hyper_parameters[-1, "loss_seed"]] if run.takes_seed else []
     return program.inline(run.graph, [*(program.arguments[name] for name in state), *rows, *constants, *seed])
 
 
@@ -284,8 +286,8 @@ def _list_slots(step: TracedStep) -> Dict[str, torch.Tensor]:
     }
 
 
-def _numbers(step: TracedStep, num_steps: int) -> Dict[str, torch.Tensor]:
-    return {_NUMBERS: torch.empty((num_steps, step.update.num_numbers), dtype=torch.float32)}
+def _list_hyper_parameters(step: TracedStep, num_steps: int) -> Dict[str, torch.Tensor]:
+    return {_HYPER_PARAMETERS: torch.empty((num_steps, step.update.num_hyper_parameters), dtype=torch.float32)}
 
 
 def _list_constants(step: TracedStep) -> Dict[str, torch.Tensor]:

@@ -1,8 +1,8 @@
 """The optimizer arithmetic of `updates` for one parameter, as operators that a compiler makes one pass over memory of.
 
 What changes the operators is the group's *structure*: the optimizer's kind, whether there is momentum or weight decay,
-the types. All else are *numbers*, which may be others in each step. They are computed on the host in double precision,
-as torch computes its scalars, and come as tensors without dimensions in single precision.
+the types. All else are *hyper-parameters*, which may be others in each step. They are computed on the host in double
+precision, as torch computes its scalars, and come as tensors without dimensions in single precision.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ import torch
 from .updates import optimizer_family, slot_names
 
 __all__ = [
-    "STEP_NUMBERS",
+    "STEP_HYPER_PARAMETERS",
     "clip_factor",
+    "compute_group_hyper_parameters",
+    "compute_step_hyper_parameters",
     "compute_update",
     "depends_on_count",
-    "group_numbers",
-    "number_names",
-    "step_numbers",
+    "hyper_parameter_names",
     "update_structure",
 ]
 
 Structure = Mapping[str, Any]
 Slots = Mapping[str, torch.Tensor]
-Numbers = Mapping[str, torch.Tensor]
+HyperParameters = Mapping[str, torch.Tensor]
 Updated = Tuple[torch.Tensor, Dict[str, torch.Tensor]]
 
-STEP_NUMBERS: Tuple[str, ...] = ("loss_seed", "gradient_scale", "max_grad_norm")
-"""The numbers of a step that belong to no group."""
+STEP_HYPER_PARAMETERS: Tuple[str, ...] = ("loss_seed", "gradient_scale", "max_grad_norm")
+"""The hyper-parameters of a step that belong to no group."""
 
 
 def update_structure(settings: Any) -> Dict[str, Any]:
@@ -57,9 +57,9 @@ def _name_type(dtype: torch.dtype) -> str:
     return str(dtype).replace("torch.", "")
 
 
-# -- numbers -----------------------------------------------------------------------------------------------------------
+# -- hyper-parameters --------------------------------------------------------------------------------------------------
 
-_NUMBERS: Mapping[str, Tuple[str, ...]] = {
+_NAMES: Mapping[str, Tuple[str, ...]] = {
     "SGD": ("weight_decay", "momentum", "gain", "rate"),
     "ADAM": ("weight_decay", "gain1", "beta2", "gain2", "eps", "inverse_root", "rate"),
     "ADAMW": ("keep", "gain1", "beta2", "gain2", "eps", "inverse_root", "rate"),
@@ -78,18 +78,18 @@ _NUMBERS: Mapping[str, Tuple[str, ...]] = {
 }
 
 
-def number_names(structure: Structure) -> Tuple[str, ...]:
-    """Return the names of the numbers of a group, in the order of `group_numbers`."""
-    return _NUMBERS[structure["family"]]
+def hyper_parameter_names(structure: Structure) -> Tuple[str, ...]:
+    """Return the names of the hyper-parameters of a group, in the order of `compute_group_hyper_parameters`."""
+    return _NAMES[structure["family"]]
 
 
 def depends_on_count(structure: Structure) -> bool:
-    """Tell whether the numbers of a group differ from one update to the next though its settings stay the same."""
+    """Tell whether a group's hyper-parameters differ from one update to the next while its settings stay the same."""
     return bool(structure["bias_correction"])
 
 
-def step_numbers(groups: Sequence[Any], *, backward_scale: float, update_scale: float) -> List[float]:
-    """Return the numbers called `STEP_NUMBERS`: the first group's loss scaling and bound of the gradients hold.
+def compute_step_hyper_parameters(groups: Sequence[Any], *, backward_scale: float, update_scale: float) -> List[float]:
+    """Return the values of `STEP_HYPER_PARAMETERS`: the first group's loss scaling and bound of the gradients hold.
 
     Gradients are those of the loss times its scaling and `backward_scale`; the update undoes the scaling and
     multiplies by `update_scale`.
@@ -99,8 +99,8 @@ def step_numbers(groups: Sequence[Any], *, backward_scale: float, update_scale: 
     return [loss_scaling * backward_scale, update_scale / loss_scaling, max_norm]
 
 
-def group_numbers(settings: Any, structure: Structure, *, count: int) -> List[float]:
-    """Return the numbers of a group for its update number `count`, from 1."""
+def compute_group_hyper_parameters(settings: Any, structure: Structure, *, count: int) -> List[float]:
+    """Return the hyper-parameters of a group for its update number `count`, from 1."""
     s, values = settings, _COMMON[structure["family"]](settings, structure)
     if "gain1" in values:
         corrected = structure["bias_correction"]
@@ -110,7 +110,7 @@ def group_numbers(settings: Any, structure: Structure, *, count: int) -> List[fl
         values["inverse_root"] = 1.0 / math.sqrt(correction2) if correction2 > 0 else math.inf
         values["inverse_correction"] = 1.0 / correction1 if correction1 else math.inf
         values["rate"] = -s.learning_rate if structure["family"] == "LAMB" else -s.learning_rate / correction1
-    return [values[name] for name in number_names(structure)]
+    return [values[name] for name in hyper_parameter_names(structure)]
 
 
 def _prepare_sgd(s: Any, structure: Structure) -> Dict[str, float]:
@@ -155,7 +155,7 @@ _COMMON: Mapping[str, Callable[[Any, Structure], Dict[str, float]]] = {
 
 
 def compute_update(
-    structure: Structure, weight: torch.Tensor, gradient: torch.Tensor, slots: Slots, numbers: Numbers
+    structure: Structure, weight: torch.Tensor, gradient: torch.Tensor, slots: Slots, hyper_parameters: HyperParameters
 ) -> Updated:
     """Return the new value of `weight` and of its `slots` in single precision; nothing is written to.
 
@@ -163,7 +163,7 @@ def compute_update(
     slots.
     """
     single_slots = {name: slot.float() for name, slot in slots.items()}
-    return _UPDATES[structure["family"]](structure, weight.float(), gradient, single_slots, numbers)
+    return _UPDATES[structure["family"]](structure, weight.float(), gradient, single_slots, hyper_parameters)
 
 
 def clip_factor(norms: torch.Tensor, max_norm: torch.Tensor) -> torch.Tensor:
@@ -174,71 +174,73 @@ def clip_factor(norms: torch.Tensor, max_norm: torch.Tensor) -> torch.Tensor:
     return torch.clamp(max_norm / (torch.linalg.vector_norm(norms) + 1e-6), max=1.0)
 
 
-def _apply_sgd(structure: Structure, weight: torch.Tensor, gradient: torch.Tensor, slots: Slots, n: Numbers) -> Updated:
+def _apply_sgd(
+    structure: Structure, weight: torch.Tensor, gradient: torch.Tensor, slots: Slots, h: HyperParameters
+) -> Updated:
     if structure["weight_decay"]:
-        gradient = gradient + weight * n["weight_decay"]
+        gradient = gradient + weight * h["weight_decay"]
     if not structure["momentum"]:
-        return weight + gradient * n["rate"], {}
-    velocity = slots["Accl1"] * n["momentum"] + gradient * n["gain"]
-    direction = gradient + velocity * n["momentum"] if structure["nesterov"] else velocity
-    return weight + direction * n["rate"], {"Accl1": velocity}
+        return weight + gradient * h["rate"], {}
+    velocity = slots["Accl1"] * h["momentum"] + gradient * h["gain"]
+    direction = gradient + velocity * h["momentum"] if structure["nesterov"] else velocity
+    return weight + direction * h["rate"], {"Accl1": velocity}
 
 
-def _update_moments(gradient: torch.Tensor, slots: Slots, n: Numbers) -> Dict[str, torch.Tensor]:
+def _update_moments(gradient: torch.Tensor, slots: Slots, h: HyperParameters) -> Dict[str, torch.Tensor]:
     first, second = slots["Accl1"], slots["Accl2"]
     return {
-        "Accl1": first + (gradient - first) * n["gain1"],
-        "Accl2": second * n["beta2"] + gradient * gradient * n["gain2"],
+        "Accl1": first + (gradient - first) * h["gain1"],
+        "Accl2": second * h["beta2"] + gradient * gradient * h["gain2"],
     }
 
 
 def _apply_adam(
-    structure: Structure, weight: torch.Tensor, gradient: torch.Tensor, slots: Slots, n: Numbers
+    structure: Structure, weight: torch.Tensor, gradient: torch.Tensor, slots: Slots, h: HyperParameters
 ) -> Updated:
     if structure["weight_decay"]:
         if structure["family"] == "ADAMW":
-            weight = weight * n["keep"]
+            weight = weight * h["keep"]
         else:
-            gradient = gradient + weight * n["weight_decay"]
-    moments = _update_moments(gradient, slots, n)
-    denominator = moments["Accl2"].sqrt() * n["inverse_root"] + n["eps"]
-    return weight + moments["Accl1"] * n["rate"] / denominator, moments
+            gradient = gradient + weight * h["weight_decay"]
+    moments = _update_moments(gradient, slots, h)
+    denominator = moments["Accl2"].sqrt() * h["inverse_root"] + h["eps"]
+    return weight + moments["Accl1"] * h["rate"] / denominator, moments
 
 
 def _apply_rmsprop(
-    structure: Structure, weight: torch.Tensor, gradient: torch.Tensor, slots: Slots, n: Numbers
+    structure: Structure, weight: torch.Tensor, gradient: torch.Tensor, slots: Slots, h: HyperParameters
 ) -> Updated:
     if structure["weight_decay"]:
-        gradient = gradient + weight * n["weight_decay"]
-    square = slots["Accl1"] * n["alpha"] + gradient * gradient * n["gain"]
+        gradient = gradient + weight * h["weight_decay"]
+    square = slots["Accl1"] * h["alpha"] + gradient * gradient * h["gain"]
     new = {"Accl1": square}
     variance = square
     if structure["centered"]:
-        mean = slots["Accl3"] + (gradient - slots["Accl3"]) * n["gain"]
+        mean = slots["Accl3"] + (gradient - slots["Accl3"]) * h["gain"]
         new["Accl3"] = mean
         variance = square - mean * mean
     if structure["use_tf_variant"]:
-        direction = gradient * n["learning_rate"] / (variance + n["eps"]).sqrt()
+        direction = gradient * h["learning_rate"] / (variance + h["eps"]).sqrt()
     else:
-        direction = gradient / (variance.sqrt() + n["eps"])
+        direction = gradient / (variance.sqrt() + h["eps"])
     if structure["momentum"]:
-        new["Accl2"] = direction = slots["Accl2"] * n["momentum"] + direction
+        new["Accl2"] = direction = slots["Accl2"] * h["momentum"] + direction
     if not structure["use_tf_variant"]:
-        direction = direction * n["learning_rate"]
+        direction = direction * h["learning_rate"]
     return weight - direction, new
 
 
 def _apply_lamb(
-    _structure: Structure, weight: torch.Tensor, gradient: torch.Tensor, slots: Slots, n: Numbers
+    _structure: Structure, weight: torch.Tensor, gradient: torch.Tensor, slots: Slots, h: HyperParameters
 ) -> Updated:
-    moments = _update_moments(gradient, slots, n)
-    denominator = moments["Accl2"].sqrt() * n["inverse_root"] + n["eps"]
-    direction = moments["Accl1"] * n["inverse_correction"] / denominator + weight * n["weight_decay"]
-    weight_norm = torch.minimum(torch.linalg.vector_norm(weight), n["max_weight_norm"])
+    moments = _update_moments(gradient, slots, h)
+    denominator = moments["Accl2"].sqrt() * h["inverse_root"] + h["eps"]
+    direction = moments["Accl1"] * h["inverse_correction"] / denominator + weight * h["weight_decay"]
+    weight_norm = torch.minimum(torch.linalg.vector_norm(weight), h["max_weight_norm"])
     direction_norm = torch.linalg.vector_norm(direction)
     are_both = (weight_norm > 0) & (direction_norm > 0)
     trust = torch.where(are_both, weight_norm / direction_norm, 1.0)
-    return weight + direction * (trust * n["rate"]), moments
+    return weight + direction * (trust * h["rate"]), moments
 
 
 _UPDATES: Mapping[str, Callable[..., Updated]] = {

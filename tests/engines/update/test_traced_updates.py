@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from porting.engines.update.traced_updates import (
     clip_factor,
+    compute_group_hyper_parameters,
+    compute_step_hyper_parameters,
     compute_update,
     depends_on_count,
-    group_numbers,
-    number_names,
-    step_numbers,
+    hyper_parameter_names,
     update_structure,
 )
 from porting.engines.update.updates import apply_update, ensure_slots
@@ -58,13 +58,15 @@ class Parameter:
         apply_update([settings], [["w"]], self.reference, self.reference_slots)
         structure = update_structure(settings)
         self.count += 1
-        numbers = torch.tensor(group_numbers(settings, structure, count=self.count))
-        _seed, scale, max_norm = torch.tensor(step_numbers([settings], backward_scale=1.0, update_scale=1.0))
+        numbers = torch.tensor(compute_group_hyper_parameters(settings, structure, count=self.count))
+        _seed, scale, max_norm = torch.tensor(
+            compute_step_hyper_parameters([settings], backward_scale=1.0, update_scale=1.0)
+        )
         single = (gradient * settings.loss_scaling).float() * scale
         if structure["clips"]:
             single = single * clip_factor(torch.stack([single.norm()]), max_norm)
         own = {name: tensor for name, tensor in self.slots["w"].items() if name != "Step"}
-        names = number_names(structure)
+        names = hyper_parameter_names(structure)
         weight, slots = compute_update(structure, self.weight, single, own, dict(zip(names, numbers)))
         self.weight.copy_(weight)
         for name, value in slots.items():
@@ -116,7 +118,7 @@ def test_there_is_a_number_for_each_name(settings, kind, values):
     group = settings(kind, **values)
     structure = update_structure(group)
 
-    assert len(group_numbers(group, structure, count=1)) == len(number_names(structure))
+    assert len(compute_group_hyper_parameters(group, structure, count=1)) == len(hyper_parameter_names(structure))
 
 
 @each_optimizer
@@ -124,7 +126,9 @@ def test_numbers_that_say_they_stay_do_not_depend_on_the_count(settings, kind, v
     group = settings(kind, **values)
     structure = update_structure(group)
 
-    same = group_numbers(group, structure, count=1) == group_numbers(group, structure, count=2)
+    same = compute_group_hyper_parameters(group, structure, count=1) == compute_group_hyper_parameters(
+        group, structure, count=2
+    )
 
     assert same is not depends_on_count(structure)
 
@@ -152,6 +156,8 @@ def test_what_needs_other_operators_is_part_of_the_structure(settings, values):
 
 
 def test_a_loss_scaling_is_undone_in_the_gradient(settings):
-    seed, scale, _max_norm = step_numbers([settings(loss_scaling=8.0)], backward_scale=0.5, update_scale=2.0)
+    seed, scale, _max_norm = compute_step_hyper_parameters(
+        [settings(loss_scaling=8.0)], backward_scale=0.5, update_scale=2.0
+    )
 
     assert (seed, scale) == (4.0, 0.25)
