@@ -31,9 +31,13 @@ RESULT = "result.json"
 LOG = "log.txt"
 """Everything that it and the C++ compiler write, in its work folder."""
 
+# How often the parent looks whether the child has ended, and how often it adds up the memory of the group. The second
+# look reads a file of every process of the machine, so it is rarer.
 _POLL_SECONDS = 0.05
 _WATCH_SECONDS = 0.5
+# A process in an uninterruptible wait of the kernel does not die at once, even by SIGKILL.
 _KILL_SECONDS = 10.0
+# The rest stays for the parent, which goes on training or waits with its own tensors.
 _SHARE_OF_FREE_MEMORY = 0.75
 
 # Inductor pastes paths into command lines without quotes
@@ -42,6 +46,10 @@ _OUT_OF_MEMORY = re.compile(r"Killed signal terminated program|virtual memory ex
 _NO_SPACE = re.compile(r"No space left on device|Disk quota exceeded")
 _CXX_ERROR = re.compile(r"^.*?\b(?:fatal )?error: (.*)$", re.MULTILINE)
 
+# A string instead of `-m`: what the parent has added to its `sys.path` does not travel. The paths go to the end, so
+# that they hide nothing that the child finds by itself.
+# A string instead of `-m`: what the parent has added to its `sys.path` does not travel. The paths go to the end, so
+# that they hide nothing that the child finds by itself.
 _START = "import sys; sys.path.extend({paths!r}); from porting.engines.aot.worker import main; sys.exit(main({job!r}))"
 
 
@@ -63,6 +71,7 @@ def compile_in_child(
     _require_compiler()
     started = time.monotonic()
     folder.parent.mkdir(parents=True, exist_ok=True)
+    # The work folder lies beside the result, on the same file system, so that handing the files over is a rename.
     work = Path(tempfile.mkdtemp(prefix=".compiling-", dir=_choose_parent_of_work(folder)))
     try:
         job = {"program": str(program_file.resolve()), "compiler": compiler, "settings": settings.to_dict()}
@@ -85,6 +94,7 @@ def _require_compiler() -> None:
 
 def _choose_parent_of_work(folder: Path) -> Optional[Path]:
     parent = folder.parent.resolve()
+    # None is the system's place for temporary files.
     return parent if _PLAIN_PATH.fullmatch(str(parent)) else None  # None is the system's place for temporary files
 
 
@@ -102,11 +112,13 @@ def _run_compiler(
     with open(work / LOG, "wb") as log:
         process = subprocess.Popen(
             [sys.executable, "-c", program],
+            # nobody writes to this pipe: its end tells the child that this process is gone
             stdin=subprocess.PIPE,
             stdout=log,
             stderr=subprocess.STDOUT,
             cwd=work,
             env=_make_environment(work),
+            # the leader of a group of its own, so that one signal reaches the C++ compiler as well
             start_new_session=True,
         )
         try:
@@ -115,6 +127,7 @@ def _run_compiler(
             raise CompileFailure(failure.kind, failure.reason, log=_read_end_of_log(work)) from None
         finally:
             _kill_group(process)
+    # With a result the child says itself what went wrong; without one only its exit status does.
     if process.returncode != 0 and not (work / RESULT).exists():
         raise _explain_death(process.returncode, _read_end_of_log(work))
 
@@ -136,6 +149,7 @@ def _wait_for_end(
             now = time.monotonic()
         if now - started > limits.seconds:
             raise CompileFailure("timeout", f"the compiler was not done after {limits.seconds:g} s")
+        # The limit is for the whole group: most of the memory belongs to the C++ compiler, a grandchild.
         if now - looked >= _WATCH_SECONDS:
             looked = now
             if memory_of_group(process.pid) > memory_bytes:
@@ -153,6 +167,7 @@ def _kill_group(process: subprocess.Popen[bytes]) -> None:
             process.kill()
     except (ProcessLookupError, PermissionError):
         pass  # all of them have ended
+    # Closed only now: an earlier end of the pipe would make the child clear its folder away.
     if process.stdin is not None:
         process.stdin.close()
     process.wait(timeout=_KILL_SECONDS)
@@ -164,13 +179,16 @@ def _make_environment(work: Path) -> Dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if name not in ours}
     return {
         **kept,
+        # The compiler is one of several that run at once, beside a training that needs the cores.
         "OMP_NUM_THREADS": "1",
         "MKL_NUM_THREADS": "1",
         "TORCHINDUCTOR_COMPILE_THREADS": "1",
         "TORCHINDUCTOR_CACHE_DIR": str(work / "cache"),
         "TRITON_CACHE_DIR": str(work / "cache" / "triton"),
+        # With its temporary files in the work folder even a killed C++ compiler leaves nothing behind.
         "TMPDIR": str(work / "tmp"),
         "PYTHONWARNINGS": "ignore",
+        # messages of the C++ compiler are read by patterns in English
         "LC_ALL": "C",
     }
 
@@ -197,6 +215,7 @@ def memory_of_group(group: int) -> int:
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             # the name of a program, in brackets, may contain anything
+            # The fields are those of proc(5), counted after the name: 2 is the group, 21 the pages in memory.
             fields = stat.read_text(errors="replace").rpartition(")")[2].split()
             if int(fields[2]) == group:
                 total += int(fields[21]) * os.sysconf("SC_PAGE_SIZE")
@@ -228,6 +247,8 @@ def _read_outcome(work: Path) -> float:
     return float(result["cpu_seconds"])
 
 
+# The causes are looked for from the most specific to the least: a compiler that was killed for its memory also leaves
+# an error that would read as a refusal.
 def _explain_refusal(error: str, log: str) -> CompileFailure:
     text = f"{error}\n{log}"
     if _OUT_OF_MEMORY.search(text):
@@ -246,6 +267,7 @@ def _explain_death(code: int, log: str) -> CompileFailure:
     if code >= 0:
         return CompileFailure("crash", f"the compiling process ended with the code {code}", log=log)
     try:
+        # Popen reports a signal as a negative code.
         name = signal.Signals(-code).name
     except ValueError:
         name = f"signal {-code}"

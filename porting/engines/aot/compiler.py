@@ -48,20 +48,24 @@ def compile_here(program_file: Path, folder: Path, *, settings: CompileSettings)
     """Compile a program in this process and put a library and what `load_program` must know into `folder`."""
     program = read_program(program_file)
     _prepare_inductor(settings)
+    # Products by oneDNN round otherwise than those of ATen, which a deterministic program must not.
     if not settings.is_deterministic:
         use_faster_products(program.module, example_arguments(program), num_threads=settings.num_threads)
+    # Inductor leaves sources and objects beside its library; only what loading needs goes into the result.
     build = Path("build").resolve()
     options = _choose_inductor_options(program, settings, output=build / LIBRARY)
     library = torch._inductor.aot_compile(program.module, tuple(example_arguments(program)), options=options)
     shutil.copyfile(str(library), folder / LIBRARY)
     for operators in build.glob("*.wrapper.json"):
         shutil.copyfile(operators, folder / OPERATORS)
+    # What `LoadedProgram` compares each call with. Inductor's own checks are compiled out, see above.
     facts = {
         "torch": torch.__version__,
         "num_results": program.num_results,
         "arguments": [spec.to_dict() for spec in program.arguments],
     }
     (folder / RUNNER).write_text(json.dumps(facts), encoding="utf-8")
+    # A library that crashes or hangs does so here, where the parent only sees a failed compilation.
     try_out(load_program(folder), program)
 
 
@@ -75,9 +79,11 @@ def _choose_inductor_options(program: Program, settings: CompileSettings, *, out
         "cpp_cache_precompile_headers": False,
         "cpp.threads": settings.num_threads,
         "cpp.vec_isa_ok": True,
+        # Otherwise fused operators keep single precision between them where the graph rounds to a half type.
         "emulate_precision_casts": program.has_halves,
         "fallback_random": True,  # the operators of eager PyTorch draw the numbers, in the graph's order
         "layout_optimization": False,  # it would copy each weight of a convolution in each step
+        # `LoadedProgram` has compared shapes and strides before the first kernel runs.
         "size_asserts": False,
     }
 
@@ -86,8 +92,11 @@ def _prepare_inductor(settings: CompileSettings) -> None:
     """Change Inductor, in this process, so that it compiles faster and its code does not end the process."""
     install_index_guards()
     _leave_pools_to_torch()
+    # The parent's setting does not travel with the process.
     torch.use_deterministic_algorithms(settings.is_deterministic)
+    # Kernels get their number of threads from the options; this is about compiling them.
     torch.set_num_threads(1)
+    # These are Inductor's internals. A torch that has renamed one is refused instead of compiled slowly or wrongly.
     for owner, name, function in (
         (cpu_vec_isa.VecISA, "check_build", _knows_instructions),
         (CppWrapperCpu, "generate_input_output_runtime_checks", _write_no_checks),
@@ -99,6 +108,7 @@ def _prepare_inductor(settings: CompileSettings) -> None:
 
 def _leave_pools_to_torch() -> None:
     """Let torch's kernel take the gradient of a maximum pool; Inductor's loop over all windows uses no vectors."""
+    # Both tables have to forget it: the decomposition is asked first, and the lowering by packet and by overload.
     operator = torch.ops.aten.max_pool2d_with_indices_backward
     decomposition.decompositions.pop(operator.default, None)
     kernel = lowering.fallback_max_pool2d_with_indices_backward

@@ -34,6 +34,7 @@ __all__ = ["AOT", "AotEngine"]
 
 _LAYOUT = "call.json"
 # Tracing patches torch for the whole process.
+# Tuning compiles several candidates in threads; only the compilers, in their own processes, run at once.
 _one_trace_at_a_time = threading.Lock()
 
 
@@ -51,6 +52,7 @@ class AotEngine:
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
+        # The library stays mapped; the files may go with the last call, not before.
         weakref.finalize(executable, shutil.rmtree, folder, True)
         return executable
 
@@ -70,10 +72,13 @@ class AotEngine:
         deadline = time.monotonic() + limits.seconds
         with _one_trace_at_a_time:
             programs = build_programs(graph, request)
+        # Found out before a compiler runs for a minute and fails with a message that nobody understands.
         reasons = (why_not_aot(program.module.graph) for program in programs.by_role.values())
         reason = next(filter(None, reasons), "")
         if reason:
             raise NotCompilable(reason)
+        # Both settings are the process's: kernels are compiled for a number of threads, and determinism is a mode of
+        # torch.
         settings = CompileSettings(
             num_threads=request.variant.num_threads or torch.get_num_threads(),
             is_deterministic=torch.are_deterministic_algorithms_enabled(),
@@ -81,8 +86,11 @@ class AotEngine:
         for role, program in programs.by_role.items():
             file = folder / f"{role}.program"
             write_program(program, file)
+            # The limit is for all programs together. One second is left even when none is, for the error to be a
+            # timeout.
             left = replace(limits, seconds=max(1.0, deadline - time.monotonic()))
             compile_program(file, folder / role, settings=settings, limits=left, progress=progress)
+        # Last: a folder with this file is complete.
         write_atomically(folder / _LAYOUT, json.dumps(programs.layout.to_dict()).encode())
 
     def load(self, graph: StepGraph, request: BuildRequest, folder: Path) -> CompiledExecutable:

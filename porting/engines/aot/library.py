@@ -65,12 +65,15 @@ class LoadedProgram:
 
     def __call__(self, tensors: Sequence[torch.Tensor]) -> List[torch.Tensor]:
         """Run the program; TypeError for other tensors than it was compiled for, IndexError for a bad index."""
+        # One tuple against one tuple: in steps of microseconds a loop that explains would show. `_explain_mismatch`
+        # does that when they differ.
         given = tuple((tensor.shape, tensor.stride(), tensor.dtype, tensor.is_cpu) for tensor in tensors)
         if given != self._expected:
             raise TypeError(self._explain_mismatch(tensors))
         try:
             return self._run(list(tensors))
         except RuntimeError as error:
+            # The text is that of Inductor's check, which reaches Python as a RuntimeError whatever was wrong.
             if str(error).startswith("index out of bounds"):
                 raise IndexError("an index of the batch, such as a label or a token, is out of bounds") from error
             raise
@@ -114,6 +117,7 @@ def load_program(folder: Path) -> LoadedProgram:
         raise ProgramLoadError(folder, f"`{LIBRARY}` is missing")
     try:
         # an absolute path: the system looks for a bare name among its own libraries
+        # One model instance: calls of a device come one after another.
         runner = torch._C._aoti.AOTIModelContainerRunnerCpu(str(path.resolve()), 1)
     except (RuntimeError, AttributeError) as error:
         raise ProgramLoadError(folder, f"`{LIBRARY}` cannot be loaded: {str(error).splitlines()[0]}") from error
@@ -128,6 +132,7 @@ def read_facts(folder: Path) -> Mapping[str, Any]:
         arguments = facts["arguments"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ProgramLoadError(folder, f"`{RUNNER}` is missing or damaged") from error
+    # The library calls into torch by an interface that may change with every version.
     if version != torch.__version__:
         raise ProgramLoadError(folder, f"it is for torch {version}, this is {torch.__version__}")
     if not isinstance(arguments, list):

@@ -43,8 +43,10 @@ def use_faster_products(
     """
     if not torch.backends.mkldnn.is_available():
         return {}
+    # A program that was read from a file has no values; shapes and strides are needed to tell products apart.
     FakeTensorProp(module).propagate(*arguments)
     before = torch.get_num_threads()
+    # Which library is faster depends on the number of threads.
     torch.set_num_threads(num_threads)
     try:
         chosen = choose_matmul_kernels(module.graph)
@@ -69,6 +71,7 @@ def find_products(graph: torch.fx.Graph) -> Dict[Product, List[torch.fx.Node]]:
 def _read_product(node: torch.fx.Node) -> Optional[Product]:
     if node.target is aten.mm.default:
         left, right, bias = node.args[0], node.args[1], None
+    # with a factor of the bias or of the product oneDNN's operator would compute something else
     elif node.target is aten.addmm.default and not node.kwargs:
         bias, left, right = node.args[:3]
     else:
@@ -108,6 +111,7 @@ def choose_matmul_kernels(
 def _replace(graph: torch.fx.Graph, node: torch.fx.Node) -> None:
     bias, left, right = node.args if node.target is aten.addmm.default else (None, node.args[0], node.args[1])
     with graph.inserting_before(node):
+        # oneDNN multiplies by the transpose, as a linear layer does; the view costs nothing.
         transposed = graph.call_function(aten.t.default, (right,))
         transposed.meta["val"] = _get_value(right).t()
         arguments: Tuple[Any, ...] = (left, transposed, bias, "none", [], "")
@@ -125,6 +129,7 @@ def is_faster_by_onednn(product: Product) -> bool:
     left = torch.empty_strided(product.left_shape, product.left_stride).normal_()
     right = torch.empty_strided(product.right_shape, product.right_stride).normal_()
     bias = torch.randn(product.right_shape[1]) if product.has_bias else None
+    # As Inductor's lowering below will see it: either order of a dense matrix, else a copy.
     transposed = right.t() if _is_dense(right) else right.t().contiguous()
 
     def multiply_by_blas() -> torch.Tensor:
@@ -135,6 +140,7 @@ def is_faster_by_onednn(product: Product) -> bool:
         result: torch.Tensor = torch.ops.mkldnn._linear_pointwise(left.contiguous(), transposed, bias, "none", [], "")
         return result
 
+    # The first round of each pays for caches and for oneDNN's choice of a kernel.
     rounds = [
         (_measure_seconds(multiply_by_blas), _measure_seconds(multiply_by_onednn)) for _round in range(_NUM_ROUNDS + 1)
     ][1:]
@@ -161,6 +167,7 @@ def _install_lowering() -> None:
     from torch._inductor.fx_passes import mkldnn_fusion
     from torch._inductor.lowering import lowerings
 
+    # It registers the lowerings that the line at the end replaces.
     mkldnn_fusion._mkldnn_fusion_init()
     kernel = mkldnn_ir.LinearUnary
 
@@ -168,6 +175,7 @@ def _install_lowering() -> None:
         """Do what `LinearUnary.create` does, but for the order of `right`, [column, inner]."""
         left, right = kernel.require_contiguous(kernel.realize_input(left)), kernel.realize_input(right)
         rows, (columns, inner) = left.get_size()[0], right.get_size()
+        # A weight's gradient has the other order; oneDNN reads both without a copy.
         is_transposed = list(right.get_stride()) == [1, columns]
         inputs = [left, kernel.require_exact_strides(right, [1, columns] if is_transposed else [inner, 1])]
         constants: List[Any] = [attr, scalars or [-1], algorithm]

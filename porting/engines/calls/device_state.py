@@ -1,4 +1,4 @@
-"""What a simulated device holds between calls: weights, buffers, constants, optimizer slots, random state."""
+"""The state of a simulated device between calls: weights, buffers, constants, optimizer slots, random state."""
 
 from __future__ import annotations
 
@@ -37,6 +37,10 @@ class DeviceState:
     parts: Mapping[str, Tuple[str, ...]] = field(default_factory=dict)
     loss_scale_factor: Optional[torch.Tensor] = None
     final_loss_scale: float = 1.0
+    # Looked up once for all calls. Both hold only because tensors of a state are written to in place and never
+    # exchanged for others.
+    # Looked up once for all calls. Both hold only because tensors of a state are written to in place and never
+    # exchanged for others.
     _storages: Optional[FrozenSet[int]] = field(default=None, init=False, repr=False)
     _arguments: Dict[int, Tuple[torch.Tensor, ...]] = field(default_factory=dict, init=False, repr=False)
 
@@ -50,6 +54,8 @@ class DeviceState:
         """
         training = graph.mode == "training"
         parts = {info.name: _name_parts(info.name, groups.get(info.name)) for info in graph.parameters}
+        # A state that was made in inference mode could never be trained, nor written to in place.
+        # A state that was made in inference mode could never be trained, nor written to in place.
         with torch.inference_mode(False):
             # the first placeholders are the parameters, then come the buffers
             infos = graph.parameters + graph.buffers
@@ -59,6 +65,8 @@ class DeviceState:
                 for info in graph.parameters
                 for part in parts[info.name]
             }
+            # Replicas with equal buffers share one dictionary; statistics that each of them updates are its own.
+            # Replicas with equal buffers share one dictionary; statistics that each of them updates are its own.
             copies = replicas if graph.mutated_buffers else 1
             buffers = [
                 {info.name: _make_zeros_like(patterns[info.name]) for info in graph.buffers} for _ in range(copies)
@@ -102,6 +110,10 @@ class DeviceState:
             for buffers in self.buffers:
                 for name, tensor in buffers.items():
                     if wanted is None or name in wanted:
+                        # `copy_` converts types and layouts: the host's order of elements in memory is not the
+                        # device's.
+                        # `copy_` converts types and layouts: the host's order of elements in memory is not the
+                        # device's.
                         tensor.copy_(host[name])
 
     def _split_into_parts(self, name: str, value: torch.Tensor) -> Sequence[torch.Tensor]:
@@ -121,6 +133,8 @@ class DeviceState:
         """
         with torch.no_grad():
             for name in self.names:
+                # What no call writes to may be more precise on the host, where narrowing has not touched it.
+                # What no call writes to may be more precise on the host, where narrowing has not touched it.
                 if name in self.written and name in host:
                     host[name].copy_(self.value(name))
 
@@ -133,6 +147,8 @@ class DeviceState:
             for name in self.names:
                 if name not in self.written and name in host:
                     value = self.value(name)
+                    # Compared in the device's type: a float64 buffer that was only narrowed is still the same.
+                    # Compared in the device's type: a float64 buffer that was only narrowed is still the same.
                     if not torch.equal(host[name].to(value.dtype), value):
                         host[name].copy_(value)
 
@@ -143,6 +159,8 @@ class DeviceState:
         groups, parts = self.groups.get(name), self.parts[name]
         if groups is None:
             return self.parameters[name].detach()
+        # one value for each group, or for each replica if the user asked for all of them
+        # one value for each group, or for each replica if the user asked for all of them
         order = range(groups.num_groups)
         if groups.returns_all:
             order = [groups.group_of(replica) for replica in range(groups.replicas)]  # type: ignore[assignment]

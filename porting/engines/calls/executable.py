@@ -76,6 +76,8 @@ class BuildRequest:
     variant: Variant = Variant()
     replica_groups: Mapping[str, ReplicaGroups] = field(default_factory=dict)
     observer: Optional[StepObserver] = None
+    # not a part of what is built: the same request with another listener has the same executable
+    # not a part of what is built: the same request with another listener has the same executable
     report: Optional[Callable[[Finding], None]] = field(default=None, compare=False)
 
 

@@ -47,6 +47,8 @@ def attention_gradient(
     if query.dtype not in _HALVES or dropout_p or key.shape[-2] > _MOST_SCORES_PER_VALUE * key.shape[-1]:
         return NotImplemented
     factor = 1.0 / math.sqrt(query.shape[-1]) if scale is None else scale
+    # The products are in half precision, everything between them in single: exp of a rounded score is off by more than
+    # a product of rounded factors.
     scores = torch.matmul(query, key.transpose(-2, -1)).float() * factor
     if attn_mask is not None:
         scores = scores + attn_mask
@@ -55,6 +57,7 @@ def attention_gradient(
     weights = torch.exp(scores - logsumexp.unsqueeze(-1))
     grad_value = torch.matmul(weights.to(query.dtype).transpose(-2, -1), grad_out)
     grad_weights = torch.matmul(grad_out, value.transpose(-2, -1)).float()
+    # The sum over keys of p * dp, by the output instead of another product: o = p v.
     of_row = (grad_out.float() * out.float()).sum(-1, keepdim=True)
     grad_scores = (weights * (grad_weights - of_row) * factor).to(query.dtype)
     return torch.matmul(grad_scores, key), torch.matmul(grad_scores.transpose(-2, -1), query), grad_value
@@ -62,6 +65,7 @@ def attention_gradient(
 
 def _is_past(scores: torch.Tensor) -> torch.Tensor:
     queries = torch.arange(scores.shape[-2], device=scores.device).unsqueeze(1)
+    # torch aligns a causal mask at the first query and the first key
     return torch.arange(scores.shape[-1], device=scores.device) <= queries
 
 

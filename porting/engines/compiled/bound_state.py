@@ -27,6 +27,8 @@ class Arguments:
 
     def __init__(self, specs: Sequence[TensorSpec], tensors: Sequence[Optional[torch.Tensor]]) -> None:
         """Take the tensors that stay the same; None stands for what calls fill in."""
+        # One list for all calls, changed in place: programs with thousands of arguments would spend their time on
+        # making it.
         self.tensors: List[Any] = list(tensors)
         names = [read_argument_name(spec.name) for spec in specs]
         self.hyper_parameters = next((i for i, name in enumerate(names) if name.kind == "hyper_parameters"), None)
@@ -44,11 +46,13 @@ class BoundState:
         self.state = state
         self._layout = layout
         if {name: tuple(parts) for name, parts in state.parts.items()} != dict(layout.parts):
+            # Names of arguments are names of parts, so that other parts are other arguments.
             raise Mismatch("other parameters differ between replicas")
         for settings, group in zip(groups, layout.groups):
             ensure_slots(settings, group.trained, state.parameters, state.slots)
         self._accumulators: Dict[str, torch.Tensor] = {}
         self._arguments: Dict[Tuple[str, int], Arguments] = {}
+        # One slot stands for all: a checkpoint that is loaded exchanges every slot of a state.
         self._first = next((state.slots[part] for group in layout.groups for part in group.trained), None)
         self._counted = [
             [state.slots[part] for part in group.trained]
@@ -63,9 +67,12 @@ class BoundState:
         """Let the counts of all parameters be views of one tensor, in the state too."""
         slots = [own for of_group in self._counted for own in of_group]
         with torch.inference_mode(False):
+            # A counter for each parameter, as the vendor keeps them, would cost an operator each in every step.
             self._counts = torch.stack([own["Step"] for own in slots]) if slots else torch.zeros(0)
         for own, count in zip(slots, self._counts.unbind()):
             own["Step"] = count
+        # Torch counts the writes to a tensor. While the count has not changed, the values that were read are still
+        # right, and nothing waits for a device.
         self._seen_version = -1
         self._values: List[Optional[int]] = []
 
@@ -134,11 +141,13 @@ class BoundState:
 
     def _find_checked(self, spec: TensorSpec, replica: int) -> Optional[torch.Tensor]:
         kind, detail, name = read_argument_name(spec.name)
+        # filled in by each call
         if kind in ("hyper_parameters", "input"):
             return None
         found = self._find(spec, kind, detail, name, replica)
         if tuple(found.shape) != spec.shape or found.stride() != spec.stride or found.dtype != spec.dtype:
             raise Mismatch(f"the {kind} `{name or detail}` has another shape, type or memory format")
+        # the same memory: a program writes its weights in place
         return found.detach()
 
     def _find(self, spec: TensorSpec, kind: str, detail: str, name: str, replica: int) -> torch.Tensor:
@@ -152,6 +161,7 @@ class BoundState:
             return state.slots[part][detail]
         if kind == "accumulator":
             if part not in self._accumulators:
+                # With the strides that the program was compiled for, which `zeros_like` might choose otherwise.
                 self._accumulators[part] = torch.empty_strided(spec.shape, spec.stride, dtype=spec.dtype).zero_()
             return self._accumulators[part]
         return state.parameters[part]

@@ -52,6 +52,7 @@ def read_argument_name(text: str) -> ArgumentName:
     >>> read_argument_name("buffer:0:layer.running_mean")
     ArgumentName(kind='buffer', detail='0', name='layer.running_mean')
     """
+    # only twice: names of parameters may have colons
     return ArgumentName(*text.split(":", 2))
 
 
@@ -68,6 +69,7 @@ def plan_facts(plan: CallPlan) -> Dict[str, Any]:
         "accumulation": plan.accumulation,
         "replicas": plan.replicas,
         "output_mode": plan.output_mode,
+        # What has no effect is no difference: it would only compile the same program again.
         "output_period": plan.output_period if plan.output_mode == "every_n" else 1,
         "input_groups": [groups.size, groups.strided] if groups is not None and is_grouped else [],
     }
@@ -212,6 +214,7 @@ class CallLayout:
             "constant_outputs": frozenset(values["constant_outputs"]),
             "scalar_results": frozenset(values["scalar_results"]),
             "parts": {name: tuple(parts) for name, parts in values["parts"].items()},
+            # JSON has lists only
             "bounds": tuple(tuple(bounds) for bounds in values.get("bounds", ())),
         }
         return cls(**{**values, **converted})

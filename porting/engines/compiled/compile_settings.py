@@ -1,4 +1,4 @@
-"""What a compilation may be told, what it costs, and how it fails; plain data that needs no torch."""
+"""The settings, limits, costs and failures of a compilation, as plain data that needs no torch."""
 
 from __future__ import annotations
 

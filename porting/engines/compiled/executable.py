@@ -6,7 +6,7 @@ import copy
 import dataclasses
 import logging
 from contextlib import nullcontext
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
 import torch
 
@@ -28,6 +28,7 @@ from .bound_state import Arguments, BoundState, Mismatch
 from .call_layout import CallLayout, plan_facts
 from .index_bounds import has_bad_index
 from .programs import Runner
+from .run_results import ResultsOfRuns
 from .why_replay import why_plan_is_replayed
 
 __all__ = ["CompiledExecutable"]
@@ -74,6 +75,7 @@ class CompiledExecutable:
         self._hyper_parameters: Optional[torch.Tensor] = None
         self._synthetic: Optional[Inputs] = None
         self._updated_groups = () if layout.fused_update else layout.groups
+        # Without bias corrections the hyper-parameters of a call stay the same until somebody sets them.
         self._counts_matter = any(depends_on_count(group.structure) for group in self._updated_groups)
         self._role = layout.role_of_runs
 
@@ -103,11 +105,14 @@ class CompiledExecutable:
             except Mismatch as mismatch:
                 self._report_mismatch(mismatch.reason)
             else:
+                # Programs write weights while they run. What would fail in the middle is replayed, which fails before
+                # it updates.
                 if has_bad_index(given, self.layout.bounds):
                     return self._get_replay().run(state, inputs, plan, groups=groups, group_names=group_names)
                 with stream:
                     run = self._run_steps if self.layout.kind == "steps" else self._run_micro_batches
                     results = run(bound, given, plan, hyper_parameters)
+                # set after the run, so that a failed call says nothing
                 state.final_loss_scale = groups[0].loss_scaling if self.layout.trains else state.final_loss_scale
                 return results
         return self._get_replay().run(state, inputs, plan, groups=groups, group_names=group_names)
@@ -118,6 +123,8 @@ class CompiledExecutable:
         self, state: DeviceState, plan: CallPlan, groups: Sequence[Any], group_names: Sequence[Sequence[str]]
     ) -> BoundState:
         """Return the tensors of `state` as arguments; raise Mismatch if the call is not what was compiled."""
+        # By identity: a call passes the plan that the last one did, and comparing plans would take longer than small
+        # steps.
         if plan is not self._plan:
             self._adopt_plan(plan)
         if self.layout.trains and list(groups) != self._groups:
@@ -132,6 +139,7 @@ class CompiledExecutable:
         return self._bound
 
     def _adopt_plan(self, plan: CallPlan) -> None:
+        # Forgotten first: after a mismatch the next call has to be looked at again.
         self._hyper_parameters = self._plan = None
         reason = why_plan_is_replayed(plan)
         if reason:
@@ -167,6 +175,7 @@ class CompiledExecutable:
                 raise Mismatch("an input has another shape or type")
             if tensor.requires_grad:
                 fitting[index] = tensor = tensor.detach()
+            # A lazy negation is a flag of the tensor that compiled code does not know of.
             if not tensor.is_contiguous() or tensor.is_neg():
                 fitting[index] = tensor.resolve_neg().contiguous()
         return fitting
@@ -228,7 +237,7 @@ class CompiledExecutable:
             if num_runs == 1 or hyper_parameters is None
             else hyper_parameters.split(layout.steps_per_run)
         )
-        tensors, results = arguments.tensors, _ResultsOfRuns(layout, plan)
+        tensors, results = arguments.tensors, ResultsOfRuns(layout)
         num_done = 0
         try:
             for number in range(num_runs):
@@ -265,6 +274,8 @@ class CompiledExecutable:
         tensors = {
             name: copy.deepcopy(getattr(state, name), {}) for name in ("parameters", "buffers", "slots", "rng_state")
         }
+        # A copy, because the failed run may have written a part of the weights. The error is what is wanted of the
+        # replay.
         copied = dataclasses.replace(state, **tensors)
         self._get_replay().run(copied, window_of, of_run, groups=self._groups, group_names=self._group_names or ())
 
@@ -274,6 +285,7 @@ class CompiledExecutable:
             return [tensor] * num_runs
         groups = plan.input_groups
         if groups is not None and groups.size > 1:
+            # Each group has a block of its own rows; a run takes a stretch of each block.
             by_group = tensor.view(groups.num_groups, -1, *tensor.shape[1:])
             return by_group.split(by_group.shape[1] // num_runs, dim=1)
         return (tensor,) if num_runs == 1 else tensor.split(tensor.shape[0] // num_runs)
@@ -316,6 +328,7 @@ class CompiledExecutable:
             bound.empty_accumulators()
             bound.advance(num_done)
             failed, num_done = num_done, 0
+            # A KeyboardInterrupt is nobody's operator.
             if isinstance(error, Exception):
                 self._raise_as_replay(bound.state, inputs, plan, number=failed, num_runs=plan.iterations)
             raise
@@ -361,36 +374,6 @@ def _cut_rows(tensor: torch.Tensor, micro_batches: Sequence[MicroBatch], plan: O
     num_rows = tensor.shape[0] // plan.num_slices
     positions = [micro_batch.position for micro_batch in micro_batches]
     if positions == list(range(positions[0], positions[0] + len(positions))):
+        # neighbours need no copy
         return tensor.narrow(0, positions[0] * num_rows, len(positions) * num_rows)
     return torch.cat([tensor.narrow(0, position * num_rows, num_rows) for position in positions])
-
-
-class _ResultsOfRuns:
-    """The results of several runs, as those of the call."""
-
-    def __init__(self, layout: CallLayout, plan: CallPlan) -> None:
-        self._layout = layout
-        self._plan = plan
-        self._runs: List[Results] = []
-
-    def add(self, results: Results) -> None:
-        kind = self._layout.results
-        if kind == "sum" and self._runs:
-            self._runs = [[self._add_results(index, pair) for index, pair in enumerate(zip(self._runs[0], results))]]
-        elif kind == "last":
-            self._runs = [results]
-        else:
-            self._runs.append(results)
-
-    def combine(self) -> Results:
-        if len(self._runs) == 1:
-            return list(self._runs[0])
-        return [self._join_results(index, parts) for index, parts in enumerate(zip(*self._runs))]
-
-    def _add_results(self, index: int, pair: Tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
-        return pair[1] if index in self._layout.constant_outputs else pair[0] + pair[1]
-
-    def _join_results(self, index: int, parts: Sequence[torch.Tensor]) -> torch.Tensor:
-        if index in self._layout.constant_outputs:
-            return parts[-1]
-        return torch.stack(list(parts)) if parts[0].dim() == 0 else torch.cat(list(parts))

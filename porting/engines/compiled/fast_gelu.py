@@ -50,6 +50,7 @@ def fast_erf(x: torch.Tensor) -> torch.Tensor:
     tensor([0.0000, 0.8427, 1.0000])
     """
     square = x * x
+    # Additions, products and one division: compilers make vectors of these, and calls of functions of erf and tanh.
     quotient = x * _evaluate_polynomial(square, _NUMERATOR) / _evaluate_polynomial(square, _DENOMINATOR)
     # an exact 1, because GELU multiplies what is left of it by x
     return torch.where(x.abs() < _ONE_FROM, quotient, torch.sign(x))
@@ -81,6 +82,7 @@ def fast_gelu_backward(grad_out: torch.Tensor, x: torch.Tensor, *, approximate: 
         cdf, pdf = _compute_cdf(single), torch.exp(single * single * -0.5) * (1.0 / math.sqrt(2.0 * math.pi))
     else:
         cdf = torch.sigmoid(_compute_twice_u(single))
+        # the derivative of 2 u, times that of the logistic function
         pdf = (single * single * (3.0 * _CUBIC) + 1.0) * (2.0 * _LINEAR) * (cdf * (1.0 - cdf))
     return (grad_out.float() * (cdf + single * pdf)).to(x.dtype)
 

@@ -1,4 +1,4 @@
-"""What a user hears of an engine that could not do a step: never more than that replay does it instead."""
+"""Findings about engines that could not do a step: they never say more than that replay does it instead."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ _CODES = {"timeout": "E002"}
 def failure_finding(variant: Variant, error: Exception) -> Finding:
     """Return the finding about an `error` of making a variant: E003 for a step that needs replay, else E001 or E002."""
     reason = failure_reason(error)
+    # Told by their attributes: an engine of another package may bring its own classes.
     if getattr(error, "reason", "") and not hasattr(error, "kind"):
         return replay_finding(reason)
     log = str(getattr(error, "log", "")).strip().splitlines()[-3:]
@@ -33,6 +34,7 @@ def _quote_compiler(lines: Sequence[str]) -> Tuple[str, ...]:
 def failure_reason(error: BaseException) -> str:
     """Return why something failed, in one line."""
     reason = str(getattr(error, "reason", ""))
+    # the first line: some of torch's errors quote a whole graph
     lines = (reason or str(error)).strip().splitlines()
     if reason and lines:
         return lines[0]

@@ -1,7 +1,7 @@
 """Indices of a batch, such as labels and tokens: their bounds are known from the graph, and looked at before a run.
 
-A compiled step writes weights while it runs. If it found out about a bad label in its midst, some would be updated and
-others not; so a call with one is replayed, which raises the operator's error before anything is updated.
+A compiled step writes weights while it runs. If it met a bad label in the middle, some weights would be updated and
+others not. So a call with a bad label is replayed, which raises the operator's error before it updates anything.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ def has_bad_index(inputs: Sequence[torch.Tensor], bounds: Sequence[IndexBounds])
         values = inputs[number]
         if not values.numel():
             continue
+        # One pass over the batch. Only if it finds something the ignored index is looked at.
         least, most = torch.aminmax(values)
         if low <= int(least) and int(most) < end:
             continue
@@ -59,6 +60,7 @@ def has_bad_index(inputs: Sequence[torch.Tensor], bounds: Sequence[IndexBounds])
 
 def _follow_elements(placeholder: torch.fx.Node) -> Iterator[torch.fx.Node]:
     """Yield the nodes that have all elements of an input of integers, and no others."""
+    # Followed through views and copies: a label is often flattened or cast before the loss takes it.
     waiting, seen = [placeholder], {placeholder}
     while waiting:
         node = waiting.pop()

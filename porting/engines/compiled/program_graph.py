@@ -43,12 +43,14 @@ class ProgramGraph:
                 return [images[value] for value in returned]
             else:
                 images[node] = self._graph.node_copy(node, images.__getitem__)
+                # what was known of a node holds for the graph that it comes from
                 images[node].meta = {}
         raise AssertionError("a graph ends in an output")
 
     def finish(self, role: str, results: Sequence[torch.fx.Node], *, has_halves: bool) -> Program:
         """End with the tuple of `results`; what nothing needs is left out, arguments too."""
         self._graph.output(tuple(results))
+        # Writes in place count as used, so that only what nobody reads goes.
         self._graph.eliminate_dead_code()
         specs, nodes = [], []
         for spec, node in zip(self._specs, self.arguments.values()):
@@ -78,6 +80,7 @@ def _find_written_memory(graph: torch.fx.Graph) -> Set[torch.fx.Node]:
         if isinstance(target, torch._ops.OpOverload):
             targets = written_arguments(target, node.args, node.kwargs)
             written.update(origins[item] for item in targets if isinstance(item, torch.fx.Node))
+            # A result that the schema calls an alias is a view of the first argument.
             returns = target._schema.returns
             if returns and returns[0].alias_info is not None and node.all_input_nodes:
                 origins[node] = origins[node.all_input_nodes[0]]

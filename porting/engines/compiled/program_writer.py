@@ -45,6 +45,7 @@ def write_steps(step: TracedStep, plan: CallPlan, steps: Runs) -> Program:
     collected = _Collected(plan, step)
     for number, runs in enumerate(steps):
         hyper_parameters = step.update.select_hyper_parameters(program, number)
+        # In the order of replay, micro-batch by micro-batch, so that sums are rounded as its are.
         sums: Dict[str, torch.fx.Node] = {}
         for micro_batches in runs:
             replica, run = micro_batches[0].replica, step.run(len(micro_batches))
@@ -54,6 +55,7 @@ def write_steps(step: TracedStep, plan: CallPlan, steps: Runs) -> Program:
             outputs = _inline(program, step, run, _name_state(step, replica), rows, hyper_parameters)
             collected.add(program, run, micro_batches, outputs)
             for part, gradient in step.gradients(run, outputs, replica=replica).items():
+                # Converted before the first sum: half precision loses what several micro-batches add.
                 gradient = _convert_gradient(program, step, part, gradient)
                 sums[part] = program.call(aten.add.Tensor, sums[part], gradient) if part in sums else gradient
         if step.fused_update:
@@ -122,6 +124,7 @@ class _Collected:
         self._plan = plan
         self._step = step
         self._wanted: List[Tuple[MicroBatch, List[torch.fx.Node]]] = []
+        # Which results are wanted depends on those before; tensors without values play the call through.
         self._rehearsal = OutputCollector(plan, constant=step.constant_outputs)
 
     def add(
@@ -143,6 +146,7 @@ class _Collected:
 
         patterns = [torch.empty_like(pattern) for _ in self._wanted for pattern in self._step.patterns]
         with torch.no_grad():
+            # The collector of real calls is traced, so that a program cannot join results in another way.
             graph = trace(combine, patterns)
         return program.inline(graph, [node for _turn, nodes in self._wanted for node in nodes])
 
@@ -155,6 +159,7 @@ def _select_results(
     if run.num_micro_batches == 1:
         return list(results)
     selected = [program.call(aten.select.int, result, 0, index) for result in results]
+    # a view would keep the results of all micro-batches alive as long as the user keeps one
     return [program.call(aten.clone.default, result) for result in selected]
 
 
@@ -215,6 +220,7 @@ def write_update(step: TracedStep) -> Program:
     sums = {part: program.arguments[argument_name("accumulator", name=part)] for part in step.gradient_types}
     step.update.write(program, sums, step.gradient_types, step.update.select_hyper_parameters(program, 0))
     for accumulator in sums.values():
+        # the next step adds to them
         program.call(aten.zero_.default, accumulator)
     return _finish(program, step, "update", [])
 
@@ -244,6 +250,7 @@ def _inline(
 ) -> List[torch.fx.Node]:
     """Write a run of the graph on the parameters and buffers called `state`; return its outputs."""
     constants = [program.arguments[name] for name in _list_constants(step)]
+    # an argument, not a constant: the loss scaling may change from call to call
     seed = [hyper_parameters[-1, "loss_seed"]] if run.takes_seed else []
     return program.inline(run.graph, [*(program.arguments[name] for name in state), *rows, *constants, *seed])
 

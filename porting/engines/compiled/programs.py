@@ -1,4 +1,4 @@
-"""What is compiled: programs, flat graphs of ATen operators over the tensors of a device, and their use."""
+"""Programs for a compiler: flat graphs of ATen operators over the tensors of a device, and their use."""
 
 from __future__ import annotations
 

@@ -48,6 +48,7 @@ def _draw_in_order(graph: torch.fx.Graph, node: torch.fx.Node, make: Any) -> Non
         return
     fills = [user for user in node.users if _fills(user)]
     draws = list(map(_make_filling, fills)) or [_make_drawing(node.target, make)]
+    # Left as it is then. The program draws other numbers than replay, and tuning finds out.
     if not all(_draws_same(draw, value, order) for draw in draws):
         return
     with graph.inserting_before(node):
@@ -81,6 +82,7 @@ def _make_filling(user: torch.fx.Node) -> Draw:
 def _draws_same(draw: Draw, value: torch.Tensor, order: Sequence[int]) -> bool:
     """Try out whether `draw` draws the same numbers for a tensor like `value` and one with dimensions in `order`."""
     drawn: List[torch.Tensor] = []
+    # Tried with real numbers: whether the order of memory matters depends on operator, type and processor.
     with unset_fake_temporarily(), torch.random.fork_rng(devices=[]):
         tensor = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype)
         for like in (tensor, torch.empty([value.shape[dim] for dim in order], dtype=value.dtype)):

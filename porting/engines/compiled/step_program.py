@@ -47,12 +47,15 @@ def _choose_steps_per_run(step: TracedStep, *, wanted: int) -> Optional[int]:
     plan = step.plan
     if not step.trains:
         wanted = max(wanted, step.most_at_once // len(plan.steps[0]))
+    # the fused kernels run between two programs, so that a program ends with its step
     sizes = [1] if step.fused_update else _list_divisors(plan.iterations)
     possible = [size for size in sizes if _is_regular(plan, size)]
+    # What was asked for first, then smaller programs, then larger ones: a regular size may be found only there.
     larger = [size for size in possible if size > wanted]
     for size in [*(size for size in reversed(possible) if size <= wanted), *larger]:
         of_program = dataclasses.replace(plan, iterations=size)
         num_runs = sum(map(len, of_program.cut_into_runs(step.most_at_once, keeps_steps=step.trains)))
+        # an estimate, made without writing the program out
         total = num_runs * step.num_operators + size * step.update.num_operators
         if total <= _MAX_OPERATORS or num_runs == 1:
             return size

@@ -52,6 +52,7 @@ def without_branches(graph: torch.fx.Graph) -> torch.fx.Graph:
     copied.output(copied.graph_copy(graph, {}))
     for node in copied.nodes:
         if node.target is run_cond:
+            # No program can choose between two graphs, but one that runs both can choose between their results.
             node.target = _run_both
         if bodies_of(node):
             node.args = tuple(_remove_branches(argument) for argument in node.args)
@@ -84,6 +85,7 @@ _WRITTEN_OUT = {**ATTENTION_GRADIENT, **FAST_GELU}
 @contextmanager
 def fake_tensors() -> Iterator[FakeTensorMode]:
     """Make tensors without values while the context lasts; torch's own modes of the caller are shut out."""
+    # Tracing has modes of its own, in which those of the caller would take part.
     with shut_out_host_modes(), torch._C.DisableTorchFunctionSubclass(), FakeTensorMode() as mode:
         yield mode
 
@@ -101,6 +103,7 @@ def trace(function: Callable[..., Any], arguments: Sequence[torch.Tensor]) -> to
         raise
     except Exception as error:
         raise NotCompilable(f"the step cannot be traced: {_shorten(error)}") from error
+    # A tensor that was made while tracing, and not by an operator, holds values that nobody will compute again.
     if any(node.op == "get_attr" for node in graph.nodes):
         raise NotCompilable(MAKES_VALUES_ON_HOST)
     for node in graph.nodes:
@@ -159,6 +162,7 @@ def _write_out_recurrence(graph: torch.fx.Graph) -> Iterator[None]:
     if not 0 < sum(map(_count_cells, graph.nodes)) <= _MAX_CELLS:
         yield
         return
+    # a switch of the process; one trace runs at a time
     backend._set_mkldnn_enabled(False)
     try:
         yield
@@ -170,6 +174,7 @@ def _count_cells(node: torch.fx.Node) -> int:
     """Return how many cells an LSTM consists of: over time, layers and directions."""
     if node.target is not aten.lstm.input:
         return 0
+    # The lengths are known: a captured graph has no sizes that change.
     x: Any = node.args[0]
     num_layers, is_bidirectional, is_batch_first = (node.args[index] for index in (4, 7, 8))
     length = x.meta["val"].shape[1 if is_batch_first else 0]
@@ -202,16 +207,19 @@ class _Run:
 
     def __call__(self, *arguments: torch.Tensor) -> Tuple[torch.Tensor, ...]:
         graph = self._graph
+        # The gradient of the loss is an argument, so that a loss scaling is not compiled in.
         seed: Optional[torch.Tensor] = arguments[-1] if self._trained else None
         given = arguments[:-1] if self._trained else arguments
         first_input = len(graph.parameters) + len(graph.buffers)
         end_of_inputs = first_input + len(graph.inputs)
         with torch.set_grad_enabled(bool(self._trained)):
+            # Detached, so that autograd sees leaves, and the writes of `forward` still reach the caller's memory.
             values = [value.detach() for value in given[:first_input]]
             for index in self._trained:
                 values[index].requires_grad_()
             rows = list(given[first_input:end_of_inputs])
             for index in graph.mutated_inputs:
+                # the rows are the host's, who has to see none of the writes but through the results
                 rows[index] = rows[index].clone()
             outputs = self._run_forward([*values, *rows, *given[end_of_inputs:]])
             gradients = self._run_backward(outputs, [values[index] for index in self._trained], seed)
@@ -236,6 +244,7 @@ class _Run:
         first_input = len(self._graph.parameters) + len(self._graph.buffers)
         inputs = range(first_input, first_input + len(self._graph.inputs))
         in_dims = tuple(0 if index in inputs and value.dim() else None for index, value in enumerate(values))
+        # A program that loops over micro-batches inside would be larger and no faster than several runs.
         with only_mapped_operators():
             outputs: Sequence[torch.Tensor] = torch.func.vmap(self._function.call, in_dims=in_dims)(*values)
         return outputs
@@ -247,6 +256,7 @@ class _Run:
             return []
         loss = outputs[-1]  # the step ends in it
         start = seed.to(loss.dtype).expand(loss.shape)
+        # `grad`, not `backward`: gradients come back as values of the graph instead of into `.grad`.
         found = torch.autograd.grad([loss], parameters, [start], allow_unused=True)
         self.with_gradient = [index for index, gradient in zip(self._trained, found) if gradient is not None]
         return [_materialise(gradient) for gradient in found if gradient is not None]
@@ -262,6 +272,7 @@ def _detach_gradients(
 ) -> List[torch.Tensor]:
     found: List[torch.Tensor] = []
     for gradient, parameter in zip(gradients, parameters):
+        # Fused kernels walk through weight and gradient by address.
         if gradient.stride() != parameter.stride():
             gradient = torch.empty_like(parameter, requires_grad=False).copy_(gradient)
         elif _memory_of(gradient) in shared:

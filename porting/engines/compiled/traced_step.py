@@ -1,4 +1,4 @@
-"""What the programs of one request are made of: tensors without values, and the graphs traced so far."""
+"""The material of the programs of one request: tensors without values, and the graphs traced so far."""
 
 from __future__ import annotations
 
@@ -43,6 +43,7 @@ class TracedStep:
         self._micro_batches_at_once = request.variant.micro_batches_at_once
         self.fused_update = request.variant.fused_update
         self._function = GraphFunction(without_branches(graph.graph))
+        # Traced once for each number of micro-batches; the last run of a step may have fewer.
         self._runs: Dict[int, TracedRun] = {}
 
     def trace(self) -> None:
@@ -51,12 +52,14 @@ class TracedStep:
         Raises NotCompilable for a graph that cannot be traced.
         """
         graph, plan = self.graph, self.plan
+        # Made within the fake mode, it has shapes, strides and names, and no memory.
         self.state = DeviceState.for_graph(graph, replicas=plan.replicas, groups=self._replica_groups)
         self.constants = [_make_like(value) for value in graph.constant_values]
         self.rows = [torch.empty(info.shape, dtype=info.dtype) for info in graph.inputs]
         self.most_at_once = self._choose_most_at_once()
         first = self._trace_first_run()
         self.patterns = first.patterns
+        # what the size of programs is estimated by
         self.num_operators = num_operators(first.graph)
         self.layouts = tuple(self._lay_out_group(settings, names, first) for settings, names in self._groups)
         self.trains = any(layout.trained for layout in self.layouts)
@@ -135,6 +138,7 @@ class TracedStep:
         with_gradient = {part for index in run.with_gradient for part in state.parts[infos[index].name]}
         trained = tuple(name for name in names if name in with_gradient and state.parameters[name].requires_grad)
         ensure_slots(settings, trained, state.parameters, state.slots)
+        # The counts stay on the host, which has to know them for the bias corrections.
         slots = tuple(name for name in slot_names(settings) if name != "Step")
         return GroupLayout(structure=update_structure(settings), names=tuple(names), trained=trained, slots=slots)
 

@@ -1,4 +1,4 @@
-"""What a computation order costs: bytes that wait for the backward pass, and operations that are made twice."""
+"""The costs of a computation order: bytes that wait for the backward pass, and operations that are made twice."""
 
 from __future__ import annotations
 
@@ -92,11 +92,14 @@ def _compare_with_plain(text: str, graph: StepGraph, trial: _Trial, plain: _Tria
 def _run_trial(graph: StepGraph) -> _Trial:
     """Run forward and backward on tensors without values, and see what autograd keeps."""
     function = GraphFunction(graph.graph).call
+    # Fake tensors have storages with sizes and lifetimes, and no memory: a step of many gigabytes is looked at on a
+    # laptop.
     with FakeTensorMode(allow_non_fake_inputs=True), torch.enable_grad(), torch._C.DisableTorchFunction():
         arguments = _make_arguments(graph)
         entering = {_memory_of(tensor) for tensor in arguments}
         saved: Dict[int, torch.Tensor] = {}
 
+        # Autograd calls this for each tensor that it keeps; one memory counts once, whatever looks at it.
         def note(tensor: torch.Tensor) -> torch.Tensor:
             if _memory_of(tensor) not in entering:
                 saved.setdefault(_memory_of(tensor), tensor)
@@ -106,6 +109,7 @@ def _run_trial(graph: StepGraph) -> _Trial:
             with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
                 results = function(*arguments)
             kept_bytes = sum(tensor.untyped_storage().nbytes() for tensor in saved.values())
+            # else the notes would keep alive what the backward pass frees
             saved.clear()
             forward_flops = counter.get_total_flops()
             if graph.has_loss and graph.loss_has_gradient:
@@ -129,6 +133,7 @@ class _MemoryInUse(TorchDispatchMode):
             if isinstance(value, torch.Tensor) and _memory_of(value) not in self._entering:
                 storage = value.untyped_storage()
                 self._alive[_memory_of(value)] = (StorageWeakRef(storage), storage.nbytes())
+        # Weak references: a storage has expired once nothing looks at it, which is when a program frees it.
         self._alive = {key: entry for key, entry in self._alive.items() if not entry[0].expired()}
         self.peak_bytes = max(self.peak_bytes, sum(size for _, size in self._alive.values()))
         return results

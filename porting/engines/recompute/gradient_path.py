@@ -32,9 +32,11 @@ def nodes_after_parameters(graph: StepGraph) -> Set[torch.fx.Node]:
 
 def _follow_back_from_loss(graph: StepGraph, tracked: Set[torch.fx.Node]) -> Set[torch.fx.Node]:
     """Return those of `tracked`, which autograd keeps track of, that lead to the loss by way of each other."""
+    # The last output is the loss that the step ends in.
     loss = output_nodes(graph.graph)[-1]
     found, memory = tracked & {loss}, tensor_memories([loss])
     for node in reversed(graph.graph.nodes):
+        # A write in place leads to the loss if a later reader of that memory does.
         leads = node in found or not memory.isdisjoint(tensor_memories(written_nodes(node)))
         if leads and node in tracked and node.op == "call_function":
             found.add(node)

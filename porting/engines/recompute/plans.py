@@ -61,11 +61,13 @@ def plan_chen(graph: UnitGraph, *, budget_bytes: Optional[int] = None) -> Plan:
     stretches: List[Tuple[int, ...]] = []
     start, filled = 0, 0
     for number, size in enumerate(sizes[:-1]):
+        # Bytes, not operators: a segment is as good as the memory that it forgets.
         filled += size
         end = None
         if filled >= limit and len(crossing[number]) <= 1:
             end = number
         elif filled >= 3 * limit:
+            # Residual networks have long stretches in which two values are alive everywhere.
             end = min(range(start, number + 1), key=lambda cut: sum(sizes[item] for item in crossing[cut]))
         if end is not None:
             stretches.append(tuple(range(start, end + 1)))
@@ -83,6 +85,7 @@ def _find_crossing(graph: UnitGraph) -> List[List[int]]:
     alive: List[int] = []
     found = []
     for number, unit in enumerate(graph.units):
+        # The result of a unit crosses a cut as long as a later unit reads it.
         alive = [item for item in alive if last_use[item] > number]
         if last_use[number] > number and unit.num_bytes:
             alive.append(number)
@@ -123,6 +126,8 @@ class _Search:
         self._new_kept = (boundary @ self._sizes)[None, :] - sets @ (boundary * self._sizes).T
         forgotten = (sets - boundary) * costs
         self._cost = forgotten.sum(1)[None, :] - sets @ forgotten.T
+        # Sets that grow into each other, in bytes as well, so that a search over them is one over a graph without
+        # circles.
         self._follows = (sets @ (1 - sets).T == 0) & (self._bytes[:, None] <= self._bytes[None, :])
         self._follows &= sets.sum(1)[:, None] < sets.sum(1)[None, :]
         self._around = self._measure_gradients_around(reads)
@@ -131,6 +136,7 @@ class _Search:
         """Return for each set the bytes of the gradients, and of the values they are made of, that lie just after."""
         outside = ~self._sets
         wide = reads.astype(np.float64)
+        # The gradients at the border of a set are made of what its readers have, and those need their other operands.
         users = outside & ((self._sets.astype(np.float64) @ wide.T) > 0)
         others = outside & ((users.astype(np.float64) @ wide) > 0)
         result: np.ndarray = users @ self._sizes + others @ self._sizes
@@ -144,6 +150,7 @@ class _Search:
 
     def find_least_budget(self) -> float:
         """Return the least budget with a chain from nothing to all units."""
+        # Everything in one stretch always fits into this; halving finds the least budget to a fraction of a percent.
         high = 2 * float(self._bytes[-1]) + float(self._around.max()) + 1
         low = 0.0
         for _ in range(24):
@@ -189,6 +196,7 @@ class _Search:
 
     def _follow_back(self, states: Sequence[np.ndarray]) -> List[np.ndarray]:
         number, state = len(states) - 1, int(np.lexsort((states[-1][:, 1], states[-1][:, 0]))[0])
+        # Each state remembers the one before it; the chain is read from its end.
         chain = [self._sets[number]]
         while number:
             _cost, _kept, before, before_state = states[number][state]

@@ -100,9 +100,11 @@ def run_segment(body: Callable[..., Sequence[Any]], statistics: Sequence[int], *
     `statistics` are the indices of arguments that the body updates and does not depend on: the second run does so on
     copies of them.
     """
+    # nothing will be asked for a second time
     if not torch.is_grad_enabled():
         return body(*arguments)
     updated = {index: arguments[index] for index in statistics}
+    # `checkpoint` keeps its arguments. Statistics pass by it, because the first run writes to them in place.
     kept = [argument for index, argument in enumerate(arguments) if index not in updated]
     runs = 0
 
@@ -110,9 +112,12 @@ def run_segment(body: Callable[..., Sequence[Any]], statistics: Sequence[int], *
         nonlocal runs
         runs += 1
         remaining = iter(values)
+        # The statistics have moved on once when the backward pass runs the body again.
         own = updated if runs == 1 else {index: tensor.clone() for index, tensor in updated.items()}
         return body(*(own[index] if index in own else next(remaining) for index in range(len(arguments))))
 
+    # Segments have no random operators, so that no state of a generator has to be kept; and the check compares shapes
+    # that are static anyway.
     results: Sequence[Any] = checkpoint(
         compute, *kept, use_reentrant=False, preserve_rng_state=False, determinism_check="none"
     )
@@ -183,6 +188,7 @@ def _refuse_order(_text: str, message: str) -> ExecutableError:
 
 def _insert_segments(graph: StepGraph, units: UnitGraph, plan: Plan) -> StepGraph:
     tracked = ValueFlow.through(graph).with_gradient
+    # A value out of a segment comes from a call, and nobody could tell any more that no input changes it.
     excluded = _find_sources_of_constants(graph)
     runs: List[Tuple[List[torch.fx.Node], bool]] = []
     for stretch, is_recomputed in zip(plan.stretches, plan.recomputed):
@@ -210,6 +216,8 @@ def _split_into_stages(units: UnitGraph, stretch: Sequence[int]) -> List[Tuple[L
     stage_of: Dict[int, int] = {}
     for number in stretch:
         stage = max((stage_of[item] for item in units.before[number] if item in stage_of), default=0)
+        # Odd stages can run again, even ones are kept: a unit goes into the first stage of its kind after those that it
+        # waits for.
         stage_of[number] = stage + (stage % 2 == int(units.units[number].is_kept))
     stages: Dict[int, List[int]] = {}
     for number in stretch:
@@ -243,6 +251,7 @@ def _emit(graph: StepGraph, runs: Sequence[Tuple[Sequence[torch.fx.Node], bool]]
             for node in nodes:
                 images[node] = emitted.node_copy(node, images.__getitem__)
     end = next(iter(reversed(graph.graph.nodes)))
+    # the output node, which is last
     emitted.node_copy(end, images.__getitem__)
     return emitted
 
@@ -267,6 +276,7 @@ def _emit_segment(
     call = emitted.call_function(run_segment, arguments)
     call.meta.update(operator="segment", module_path=_find_common_path(nodes), place=nodes[0].meta.get("place"))
     for number, node in enumerate(leaving):
+        # With the old name: messages and anchors know a value by it.
         images[node] = emitted.create_node("call_function", operator.getitem, (call, number), name=node.name)
         images[node].meta.update(node.meta)
 

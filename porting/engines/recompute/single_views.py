@@ -44,6 +44,7 @@ def _make_single_calls(node: torch.fx.Node) -> Iterator[Tuple[Any, List[int]]]:
     args, kwargs = arguments
     names = [argument.name for argument in target._schema.arguments]
     dim = {**dict(zip(names, args)), **kwargs}.get("dim", 0)
+    # Torch computes the shapes of the views, also for sizes that do not divide.
     with args[0].fake_mode:
         results = target(*args, **kwargs)
     start = 0

@@ -55,8 +55,10 @@ class UnitGraph:
         joined = _pair_nodes(nodes, position, facts)
         reads = [(position[used], number) for number, node in enumerate(nodes) for used in _find_made(node, position)]
         waits = [*reads, *_order_effects(nodes, facts), *_order_reads_before_writes(nodes, position, facts)]
+        # Units that wait for each other cannot run one after the other, so they become one.
         group = _group_strongly_connected(len(nodes), joined, waits)
         kept = {group[number] for number, node in enumerate(nodes) if facts.runs_once(node)}
+        # A switch of autograd inside a segment would be made again in the backward pass.
         kept |= {group[number] for number in _find_without_gradient(nodes)}
         return _order_units(nodes, group, kept, waits=waits, reads=reads)
 
@@ -107,6 +109,7 @@ class _MemoryFacts:
         special = device_operator(target)
         if special is not None and not special.is_pure or target.namespace != "aten" and special is None:
             return True
+        # A memory that changes would be read in another state the second time.
         memories = {tensor_memory(item) for item in node.all_input_nodes}
         return bool(memories & (self.rewritten | self._shared_statistics))
 
@@ -148,6 +151,7 @@ def _pair_nodes(
         if node.target is operator.getitem:
             pairs.append((position[node.args[0]], number))  # type: ignore[index]
         memories = {tensor_memory(item) for item in (node, *_find_writes(node))} - facts.entering - {-1}
+        # The first node that touches a memory made it; views and writers join that one.
         pairs += [(first_of.setdefault(memory, number), number) for memory in memories]
     region = _find_without_gradient(nodes)
     pairs += list(zip(region, region[1:]))
@@ -200,6 +204,7 @@ def _group_strongly_connected(
     path: List[int] = []
     count = 0
     for start in range(num_nodes):
+        # With a stack of its own instead of recursion: graphs are deeper than Python's stack.
         visits = [(start, iter(follows[start]))] if index[start] < 0 else []
         while visits:
             node, rest = visits[-1]
@@ -266,6 +271,7 @@ def _sort_topologically(members: Dict[int, List[int]], before: Dict[int, Set[int
     for root, items in before.items():
         for item in items:
             after[item].append(root)
+    # Of the groups that can run the first one of the program, so that memory is used in its order.
     ready = [(numbers[0], root) for root, numbers in members.items() if not missing[root]]
     heapq.heapify(ready)
     order = []
@@ -281,6 +287,7 @@ def _sort_topologically(members: Dict[int, List[int]], before: Dict[int, Set[int
 
 
 def _make_unit(nodes: List[torch.fx.Node], is_kept: bool) -> Unit:
+    # Results in memory that came from outside fill no new one.
     entering = {tensor_memory(used) for node in nodes for used in node.all_input_nodes if used not in nodes}
     values = {tensor_memory(node): node.meta.get("val") for node in nodes}
     num_bytes = sum(

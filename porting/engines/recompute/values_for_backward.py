@@ -40,6 +40,7 @@ _NEED_NO_ARGUMENT = frozenset(
 
 def keep_values_for_backward(graph: StepGraph) -> StepGraph:
     """Return `graph`, or one that computes the same and copies what is written over before its gradient is computed."""
+    # Without a backward pass nothing is needed later, and most graphs write nothing.
     last_write = _find_last_writes(graph.graph) if graph.has_loss else {}
     if not last_write:
         return graph
@@ -86,6 +87,7 @@ def _find_needed(graph: StepGraph, last_write: Dict[int, int]) -> List[Tuple[tor
 def _find_lost_arguments(node: torch.fx.Node, position: int, last_write: Dict[int, int]) -> List[torch.fx.Node]:
     """List the arguments that `node` or a later operator writes over; what `node` says it writes to autograd keeps."""
     written = _find_declared_writes(node)
+    # At its own position too: `x.mul_(x)` writes over what it needs.
     lost = (used for used in node.all_input_nodes if last_write.get(tensor_memory(used), -1) >= position)
     return [used for used in lost if used not in written or node.args.count(used) > 1]
 
@@ -133,6 +135,7 @@ def _insert_copies(
     buffers: Sequence[torch.fx.Node],
     views: Sequence[torch.fx.Node],
 ) -> StepGraph:
+    # A copy of the graph: the captured one is what the user is shown, without these operators.
     copied = torch.fx.Graph()
     images: Dict[torch.fx.Node, torch.fx.Node] = {}
     result: Any = copied.graph_copy(graph.graph, images)
@@ -164,6 +167,7 @@ def _end_history(buffer: torch.fx.Node, first: torch.fx.Node, end: torch.fx.Node
         copy = _insert_clone(buffer, buffer)
     buffer.replace_all_uses_with(copy, delete_user_cb=lambda user: user is not copy)
     with buffer.graph.inserting_before(end):
+        # The history ends here. Otherwise the next micro-batch would go back through this one, which is freed.
         value = buffer.graph.call_function(aten.detach.default, (copy,))
         written = buffer.graph.call_function(aten.copy_.default, (buffer, value))
     for node in (value, written):

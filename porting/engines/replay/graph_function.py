@@ -17,6 +17,8 @@ from .direct_calls import direct_call
 
 __all__ = ["GraphFunction"]
 
+# tracebacks find the text by the file's name, so no two graphs may share one
+# tracebacks find the text by the file's name, so no two graphs may share one
 _numbers = itertools.count()
 
 
@@ -38,7 +40,13 @@ class GraphFunction:
         self._file = f"<porting graph {next(_numbers)}>"
         source = "\n".join(text for text, _node in self._lines) + "\n"
         linecache.cache[self._file] = (len(source), None, source.splitlines(True), self._file)  # for tracebacks
+        # the cache outlives the graph, and a program may make thousands
+        # the cache outlives the graph, and a program may make thousands
         weakref.finalize(self, linecache.cache.pop, self._file, None)
+        # Generated code instead of a loop over nodes: a name in a frame is an array slot, and the loop would look up
+        # each operand in a dictionary.
+        # Generated code instead of a loop over nodes: a name in a frame is an array slot, and the loop would look up
+        # each operand in a dictionary.
         exec(compile(source, self._file, "exec"), self._names)
         self.call: Callable[..., Tuple[torch.Tensor, ...]] = self._names["forward"]
 
@@ -71,6 +79,8 @@ class GraphFunction:
             if node.op == "call_function":
                 call = f"    {node.name} = {self._write_call(node)}"
                 unused = released.get(node, [])
+                # Freed on the same line, as Python frees a temporary: memory peaks where the eager program's does.
+                # Freed on the same line, as Python frees a temporary: memory peaks where the eager program's does.
                 self._lines.append((call + "".join(f"; del {name}" for name in unused), node))
             elif node.op == "output":
                 self._lines.append((f"    return {self._write_expression(tuple(node.args[0]))}", None))
@@ -88,6 +98,8 @@ class GraphFunction:
             return "(" + "".join(f"{self._write_expression(item)}, " for item in value) + ")"
         if isinstance(value, list):
             return "[" + ", ".join(self._write_expression(item) for item in value) + "]"
+        # What has a text that reads back as itself is written out; all else is bound to a name.
+        # What has a text that reads back as itself is written out; all else is bound to a name.
         is_plain = value is None or isinstance(value, (bool, int, str))
         if is_plain or (isinstance(value, float) and math.isfinite(value)):
             return repr(value)
@@ -99,6 +111,8 @@ class GraphFunction:
     def _bind_name(self, value: Any) -> str:
         while True:
             name = f"_{next(self._counter)}"
+            # a node of the graph may be called like that, too
+            # a node of the graph may be called like that, too
             if name not in self._taken:
                 self._names[name] = value
                 return name

@@ -44,6 +44,7 @@ def list_candidates(graph: StepGraph, request: BuildRequest, *, engines: Sequenc
     layouts = [False, True] if _has_other_layout(graph) else [False]
     threads = 1 if _is_tiny(graph) and torch.get_num_threads() > 1 else None
     found = [PLAIN, replace(PLAIN, num_threads=threads)] if threads else [PLAIN]
+    # These cost no compilation, only a few calls of measuring.
     found += [variant for variant in _list_replay_variants(request, layouts) if variant not in found]
     found += [replace(PLAIN, micro_batches_at_once=number) for number in _choose_numbers_at_once(graph, request)]
     # a compiler that lays values out as it likes gains most from the layout that convolutions like
@@ -83,6 +84,7 @@ def _choose_numbers_at_once(graph: StepGraph, request: BuildRequest) -> List[int
     """Return other numbers of micro-batches at once than the one taken in general: one by one, and all of a step."""
     of_step = request.plan.accumulation * request.plan.replicas
     of_run = of_step if request.groups else request.plan.num_micro_batches
+    # replicas with weights of their own run one by one
     if of_run == 1 or request.replica_groups or not may_run_at_once(graph):
         return []
     usual = min(micro_batches_at_once(graph), of_run)
@@ -92,6 +94,7 @@ def _choose_numbers_at_once(graph: StepGraph, request: BuildRequest) -> List[int
 def _choose_steps_per_run(graph: StepGraph, request: BuildRequest) -> List[int]:
     """Return how many device iterations one program could hold besides a single one: as many as can be unrolled."""
     iterations = request.plan.iterations
+    # A larger program saves the start of a run, microseconds, and costs the compiler seconds.
     most = max(1, _MAX_OPERATORS // max(1, _estimate_operators(graph, request)))
     found = max(number for number in range(1, min(most, iterations) + 1) if iterations % number == 0)
     return [found] if found > 1 else []

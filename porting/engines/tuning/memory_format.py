@@ -60,6 +60,7 @@ def put_channels_last(graph: StepGraph) -> StepGraph:
     copied = torch.fx.Graph()
     result: Any = copied.graph_copy(graph.graph, {})
     copied.output(result)
+    # Bodies of loops and branches are graphs of their own, which nothing here looks into.
     _require_tensors_only(copied)
     ordinary = {node for node in copied.nodes if _is_ordinary(node)}
     weights = _move_weights(copied, graph)
@@ -96,6 +97,7 @@ def _find_weight(node: torch.fx.Node) -> Optional[torch.fx.Node]:
 def _move_weights(graph: torch.fx.Graph, step: StepGraph) -> Set[torch.fx.Node]:
     """Let the placeholders of convolution weights say that their channels are innermost; return them."""
     trained = set(list(graph.nodes)[: len(step.parameters)])
+    # Only weights of the state itself: what the graph computes a weight from has an order that others rely on.
     weights = {_find_stored(weight) for weight in map(_find_weight, graph.nodes) if weight is not None} & trained
     for weight in weights:
         value = weight.meta["val"]
@@ -122,6 +124,7 @@ def _convert_inputs(graph: torch.fx.Graph, step: StepGraph) -> Set[torch.fx.Node
         value = node.meta["val"]
         is_image = value.dim() in _FORMATS and value.is_floating_point() and node in feeding
         if is_image and index not in step.mutated_inputs:
+            # The host's batch comes in the usual order, and is put in the other one in each micro-batch.
             copy = _insert_copy(node, before=first, memory_format=_FORMATS[value.dim()])
             node.replace_all_uses_with(copy, delete_user_cb=lambda user, copy=copy: user is not copy)
             converted.add(copy)
@@ -161,6 +164,7 @@ class _Adaptation:
         self._nodes = list(graph.nodes)
         self._moved = moved
         self._ordinary = ordinary
+        # A view that becomes a copy is another value as soon as somebody writes to the original.
         self._last_write = {
             tensor_memory(written): position
             for position, node in enumerate(self._nodes)
@@ -174,6 +178,7 @@ class _Adaptation:
             used = [value for value in node.all_input_nodes if value in self._moved]
             if node.op == "output":
                 self._restore([value for value in used if value in self._ordinary], node)
+            # What an operator makes of moved values may lie in either order; torch decides that when it runs.
             elif used and node not in self._moved:
                 if isinstance(node.target, torch._ops.OpOverload):
                     self._adapt(node, used, position)
@@ -213,4 +218,5 @@ class _Adaptation:
 
 def _is_foreign(target: Any) -> bool:
     """Tell whether an operator is not torch's own, so that nobody knows how it reads its tensors."""
+    # its code may go through memory by address
     return target.namespace != "aten" or device_operator(target) is not None

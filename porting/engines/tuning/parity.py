@@ -137,11 +137,13 @@ def check_parity(
         _Run(reference.executable, trial.prepare(reference.new_state())),
         _Run(reference.executable, _perturb(trial.prepare(reference.new_state()))),
     )
+    # All three run from equal states and equal streams; only the rounding differs.
     rounding, worst = RandomRounding(), 0.0
     for call in range(1, num_calls + 1):
         found, expected = (_collect_all(trial.run(*run), run.state) for run in runs[:2])
         with rounding:
             rounded = _collect_all(trial.run(*runs[2]), runs[2].state)
+        # other results, or a slot that one of them has not made
         if list(found) != list(expected):
             return Parity(f"it has other results than replay after call {call}", worst, call)
         scales = _measure_scales(expected)

@@ -1,4 +1,4 @@
-"""What tuning may take, and what it found: every candidate with its cost and speed, and why it is out if it is."""
+"""Reports of tuning: its limits, and every candidate with its cost, its speed, and why it is out if it is."""
 
 from __future__ import annotations
 
@@ -48,6 +48,7 @@ class Candidate:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Candidate:
         """Make the candidate that `to_dict` described."""
+        # the label follows from the variant
         found = {name: value for name, value in values.items() if name != "label"}
         found["variant"] = Variant.from_dict(found["variant"])
         for name in ("speed_up", "clock_speed_up"):
@@ -100,6 +101,7 @@ class TuningReport:
             candidates=tuple(map(Candidate.from_dict, values["candidates"])),
             seconds=values["seconds"],
             notes=tuple(values["notes"]),
+            # an older report lacks it
             limit_seconds=values.get("limit_seconds"),
         )
 

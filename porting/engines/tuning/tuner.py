@@ -20,7 +20,7 @@ from tqdm import tqdm
 
 from ...capture import StepGraph
 from ...diagnostics import Finding
-from ...interleaved import Interval, Timing, ratio, time_interleaved
+from ...interleaved import Timing, time_interleaved
 from .. import load_engine
 from ..calls.device_state import DeviceState
 from ..calls.executable import BuildRequest, Executable, Variant
@@ -28,20 +28,23 @@ from ..compiled.compile_settings import CompileLimits
 from ..compiled.findings import failure_finding, failure_reason, is_lasting, parity_finding
 from ..replay.replay import build_replay
 from .candidates import PLAIN, list_candidates, tuned_engines
+from .choice import choose, compare_times
 from .memory_format import lay_out
 from .parity import Trial, compare_with_replay, empty_state
 from .report import Candidate, TuningLimits, TuningReport
 
-__all__ = ["Tuned", "beats", "choose", "tune"]
+__all__ = ["Tuned", "tune"]
 
 _logger = logging.getLogger("porting")
 
-_LEAST_GAIN = 1.03
 # Measuring gets a quarter of the time, and needs no more than this.
+# The rest is for compiling, most of which is waiting for the C++ compiler.
 _MEASURING_SHARE = 0.25
 _MOST_MEASURING_SECONDS = 30.0
+# One call of a small step is too short to be timed, so that a turn repeats it.
 _TURN_SECONDS = 0.005
 _FIRST_ROUNDS, _MOST_ROUNDS = 5, 25
+# so much slower in the first rounds that more of them cannot change the order
 _HOPELESS = 1.5
 
 
@@ -127,6 +130,7 @@ def tune(
     wrong with a candidate ends that candidate; KeyboardInterrupt ends the compilations that run, and comes through.
     """
     session = _Session(graph, request, trial, folder, limits or TuningLimits(), report, note_failure)
+    # If replay fails on the example, so does every candidate, and none of them is to blame.
     plain = build_replay(graph, session.request_for(PLAIN))
     try:
         trial.run(plain, trial.prepare(empty_state(graph, request)))
@@ -147,6 +151,7 @@ def tune(
         _tell_of_failures(session, contestants)
         _measure(session, [contestant for contestant in contestants if contestant.is_in])
         bar.update()
+    # plain replay, which is the first of all candidates
     reference = contestants[0].timing
     assert reference is not None
     candidates = [_describe_candidate(contestant, reference) for contestant in contestants]
@@ -166,56 +171,6 @@ def tune(
 _LACKED_ROOM = "candidates lacked memory or room on the disk: the choice is not kept, and made again next time"
 
 
-def choose(timings: Mapping[Variant, Timing]) -> Variant:
-    """Return the variant to take; `timings` are of the same rounds, those of simpler variants first."""
-    variants = list(timings)
-    best = variants[0]
-    for variant in variants[1:]:
-        is_faster = beats(timings[variant], timings[best])
-        if is_faster or (best, variant) == (PLAIN, _FUSED) and _is_no_slower(timings[variant], timings[best]):
-            best = variant
-    return best
-
-
-# What eager PyTorch at its best does, and as simple as plain replay: a tie is enough for it.
-_FUSED = replace(PLAIN, fused_update=True)
-
-
-def _is_no_slower(one: Timing, other: Timing) -> bool:
-    """Tell whether `one` takes less time by the clock and of processors in at least half of the rounds."""
-    return all(_compare_times(other, one, by_processor=by_processor).median >= 1.0 for by_processor in (True, False))
-
-
-def beats(one: Timing, other: Timing) -> bool:
-    """Tell whether `one` is faster than `other` for certain, and by at least 3 %.
-
-    It has to take less processor time and, as far as can be told, no more by the clock; or equal processor time and
-    less by the clock, which is how several threads at once show.
-    """
-    by_processor, by_clock = (
-        _compare_times(other, one, by_processor=True),
-        _compare_times(other, one, by_processor=False),
-    )
-    if _is_gain(by_processor):
-        return by_clock.high >= 1.0
-    is_no_loss = by_processor.high >= 1.0 or by_processor.median >= 1.0 / _LEAST_GAIN
-    return is_no_loss and _is_gain(by_clock)
-
-
-def _compare_times(one: Timing, other: Timing, *, by_processor: bool) -> Interval:
-    """Return how many times `other` `one` takes, over the rounds that both took part in."""
-    num_rounds = min(len(one.wall_seconds), len(other.wall_seconds))
-    return ratio(_take_first_rounds(one, num_rounds), _take_first_rounds(other, num_rounds), by_processor=by_processor)
-
-
-def _take_first_rounds(timing: Timing, number: int) -> Timing:
-    return Timing(timing.wall_seconds[:number], timing.cpu_seconds[:number])
-
-
-def _is_gain(times: Interval) -> bool:
-    return times.median >= _LEAST_GAIN and times.low > 1.0
-
-
 def _describe_candidate(contestant: _Contestant, reference: Timing) -> Candidate:
     timing = contestant.timing
     return Candidate(
@@ -223,8 +178,8 @@ def _describe_candidate(contestant: _Contestant, reference: Timing) -> Candidate
         compile_seconds=contestant.compile_seconds,
         cpu_seconds=None if timing is None else timing.cpu.median,
         wall_seconds=None if timing is None else timing.wall.median,
-        speed_up=None if timing is None else _compare_times(reference, timing, by_processor=True),
-        clock_speed_up=None if timing is None else _compare_times(reference, timing, by_processor=False),
+        speed_up=None if timing is None else compare_times(reference, timing, by_processor=True),
+        clock_speed_up=None if timing is None else compare_times(reference, timing, by_processor=False),
         worst=contestant.worst,
         problem=contestant.problem,
     )
@@ -250,6 +205,7 @@ def _enter_contestants(session: _Session, known_failures: Mapping[str, str]) -> 
 def _compile_all(session: _Session, contestants: Sequence[_Contestant], *, advance: Callable[[], Any]) -> None:
     """Compile the candidates that need it, a few at a time, until the time for it is up."""
     deadline = session.began + session.limits.seconds * (1 - _MEASURING_SHARE)
+    # Threads suffice: each waits for a compiler in a process of its own.
     pool = ThreadPoolExecutor(session.limits.processes, thread_name_prefix="porting-compile")
     running: List[Any] = []
     try:
@@ -269,6 +225,7 @@ def _compile_all(session: _Session, contestants: Sequence[_Contestant], *, advan
         session.cancelled.set()
         raise
     finally:
+        # Compilers that run are told by `cancelled` and end within a second.
         pool.shutdown(wait=True)
 
 
@@ -302,6 +259,7 @@ def _give_up(session: _Session, contestant: _Contestant, error: Exception) -> No
     contestant.lacked_time = getattr(error, "kind", "") == "timeout"
     contestant.lacked_room = not is_lasting(error)
     _logger.debug("the candidate %s is out: %s", contestant.variant.label, contestant.problem, exc_info=error)
+    # Remembered only if it would happen again: not what a busy or full machine did.
     if not contestant.lacked_time and not contestant.lacked_room:
         session.note_failure(contestant.variant.label, contestant.problem)
 
@@ -355,10 +313,13 @@ def _measure(session: _Session, contestants: Sequence[_Contestant]) -> None:
     for contestant in contestants:
         layout = contestant.variant.channels_last
         if layout not in states:
+            # One state for all candidates of a layout: they train it further, and a step takes as long with any
+            # weights.
             states[layout] = session.trial.prepare(empty_state(contestant.graph, session.request))
         calls[contestant.variant] = _Call(session.trial, contestant, states[layout])
     began = time.perf_counter()
     # the first call does more than the others, the second is like them
+    # both of each call in turn: the first one binds tensors, chooses kernels and fills caches
     slowest = max([call.seconds() for call in calls.values() for _warm in range(2)][1::2])
     repeats = max(1, math.ceil(_TURN_SECONDS / slowest)) if slowest else 1
     timings = _time_calls(calls, rounds=_FIRST_ROUNDS, repeats=repeats, seconds=seconds / 2)
@@ -392,6 +353,7 @@ class _Call:
             except Exception as error:
                 if self.contestant.variant == PLAIN:
                     raise
+                # The others go on. A candidate that failed here has timings that say nothing.
                 self.contestant.executable, self.contestant.problem = None, failure_reason(error)
 
     def seconds(self) -> float:

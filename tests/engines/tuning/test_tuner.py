@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -19,9 +18,8 @@ from porting.engines.replay.replay import ReplayExecutable
 from porting.engines.tuning import tuner
 from porting.engines.tuning.parity import Trial
 from porting.engines.tuning.report import TuningLimits, TuningReport
-from porting.engines.tuning.tuner import beats, choose, tune
+from porting.engines.tuning.tuner import tune
 from porting.host_tensors import host_tensors
-from porting.interleaved import Timing
 
 INPUTS = [torch.randn(8, 4, generator=torch.Generator().manual_seed(0)), torch.arange(8, dtype=torch.int32) % 3]
 FAST, PLAIN = Variant("fast"), Variant()
@@ -289,44 +287,6 @@ def test_the_users_inputs_stay_as_they_are(clock, engines, tuned):
     assert all(map(torch.equal, INPUTS, before))
 
 
-# -- the decision -----------------------------------------------------------------------------------------------------
-
-
-def timing(*cpu, wall=None):
-    return Timing(tuple(cpu if wall is None else wall), tuple(cpu))
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "expected"),
-    [
-        (timing(1.0, 1.0, 1.0), timing(2.0, 2.0, 2.0), True),
-        (timing(1.0, 1.0, 1.0), timing(1.02, 1.02, 1.02), False),
-        (timing(1.0, 3.0, 1.0, 2.0), timing(2.0, 1.0, 2.0, 1.0), False),
-        (timing(1.0, 1.0, 1.0, wall=(3.0, 3.0, 3.0)), timing(2.0, 2.0, 2.0), False),
-        (timing(2.0, 2.0, 2.0, wall=(1.0, 1.0, 1.0)), timing(2.0, 2.0, 2.0), True),
-        (timing(2.2, 2.2, 2.2, wall=(1.0, 1.0, 1.0)), timing(2.0, 2.0, 2.0), False),
-    ],
-    ids=[
-        "half the processor time",
-        "a gain of 2 %",
-        "no more than noise",
-        "less processor time but longer",
-        "as much processor time but shorter",
-        "more processor time though shorter",
-    ],
-)
-def test_one_beats_another_only_for_certain(one, other, expected):
-    assert beats(one, other) is expected
-
-
-def test_of_two_that_are_equally_fast_the_simpler_one_is_chosen():
-    simple, bold = Variant("aot"), Variant("aot", channels_last=True)
-
-    chosen = choose({PLAIN: timing(2.0, 2.0), simple: timing(1.0, 1.0), bold: timing(0.99, 0.99)})
-
-    assert chosen == simple
-
-
 def test_a_report_survives_json_and_is_a_table(clock, engines, tuned):
     engines(fast=PretendedEngine(clock, 0.5), bad=PretendedEngine(clock, fail=crash()))
 
@@ -336,12 +296,3 @@ def test_a_report_survives_json_and_is_a_table(clock, engines, tuned):
     assert "*  fast" in str(report)
     assert "out: the compiler crashed" in str(report)
     assert report.summary.startswith("fast: 2x replay (chosen of 3, 1 of them out")
-
-
-@pytest.mark.parametrize(("seconds", "is_chosen"), [(0.995, True), (1.02, False)])
-def test_a_tie_is_enough_for_the_fused_update_of_replay(seconds, is_chosen):
-    fused = replace(PLAIN, fused_update=True)
-
-    chosen = choose({PLAIN: Timing((1.0,) * 9, (1.0,) * 9), fused: Timing((seconds,) * 9, (seconds,) * 9)})
-
-    assert (chosen == fused) is is_chosen
