@@ -48,8 +48,6 @@ _CXX_ERROR = re.compile(r"^.*?\b(?:fatal )?error: (.*)$", re.MULTILINE)
 
 # A string instead of `-m`: what the parent has added to its `sys.path` does not travel. The paths go to the end, so
 # that they hide nothing that the child finds by itself.
-# A string instead of `-m`: what the parent has added to its `sys.path` does not travel. The paths go to the end, so
-# that they hide nothing that the child finds by itself.
 _START = "import sys; sys.path.extend({paths!r}); from porting.engines.aot.worker import main; sys.exit(main({job!r}))"
 
 

@@ -99,7 +99,6 @@ class CallPlan:
 
     @cached_property
     # Cached, as `steps` is: both are asked for in every call, and a plan lasts for all calls of an executable.
-    # Cached, as `steps` is: both are asked for in every call, and a plan lasts for all calls of an executable.
     def num_slices(self) -> int:
         """Into how many micro-batches the rows of an input are cut: those of one replica of each input group."""
         return self.num_micro_batches // self._num_sharing
@@ -157,8 +156,6 @@ class CallPlan:
     def _find_position(self, number: int, replica: int) -> int:
         # The vendor's layout of a batch: replicas are the innermost part of its rows, unless several of them get the
         # same ones. Then each group has a block of its own.
-        # The vendor's layout of a batch: replicas are the innermost part of its rows, unless several of them get the
-        # same ones. Then each group has a block of its own.
         if self.input_groups is None or self._num_sharing == 1:
             return number * self.replicas + replica
         return self.input_groups.group_of(replica) * self.iterations * self.accumulation + number
@@ -194,8 +191,6 @@ class OutputCollector:
 
     # PopTorch returns tensors of the right shape even if the period of "every_n" is longer than the call, so that one
     # result is needed as a pattern.
-    # PopTorch returns tensors of the right shape even if the period of "every_n" is longer than the call, so that one
-    # result is needed as a pattern.
     def wants(self, micro_batch: MicroBatch) -> bool:
         """Tell whether the results of `micro_batch` are needed; those of the last show shapes if nothing is kept."""
         return self._plan.keeps(micro_batch) or (not self._kept and micro_batch.position == self._plan.num_slices - 1)
@@ -203,7 +198,6 @@ class OutputCollector:
     def add(self, micro_batch: MicroBatch, results: Sequence[torch.Tensor]) -> None:
         """Take the results of one micro-batch; they must not change afterwards."""
         if self._plan.output_mode == "sum":
-            # Each replica adds up for itself; the host joins the sums.
             # Each replica adds up for itself; the host joins the sums.
             sums = self._sums[micro_batch.replica]
             self._sums[micro_batch.replica] = list(results) if sums is None else self._add_to_sums(sums, results)
@@ -230,7 +224,6 @@ class OutputCollector:
         not divide the micro-batches of a replica, the rest of the host's memory stays zero.
         """
         kept = [sums for sums in self._sums if sums is not None] if self._plan.output_mode == "sum" else self._kept
-        # the only result of the call: nothing to join, and a scalar has no dimension to be stacked along
         # the only result of the call: nothing to join, and a scalar has no dimension to be stacked along
         if len(kept) == 1 and self._plan.num_kept <= 1:
             return list(kept[0])

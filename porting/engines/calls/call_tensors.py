@@ -19,8 +19,6 @@ def cut_rows(tensor: torch.Tensor, position: int, num_slices: int) -> torch.Tens
 
 # The host's own tensors must not change. And autograd keeps what it needs of an input for the backward pass, which it
 # cannot do with a tensor of inference mode.
-# The host's own tensors must not change. And autograd keeps what it needs of an input for the backward pass, which it
-# cannot do with a tensor of inference mode.
 def prepare_rows(rows: torch.Tensor, *, is_written: bool, trains: bool) -> torch.Tensor:
     """Return rows of an input as a graph may use them: a copy where it writes to them or autograd cannot keep them."""
     # autograd keeps no tensor that was made under `torch.inference_mode`
@@ -42,14 +40,12 @@ def make_synthetic_inputs(like: Sequence[torch.Tensor], kind: str) -> List[torch
     Integers and bools are zero, which is a valid index. The same numbers come each time.
     """
     # a generator of its own, so that measuring does not move the host's random stream
-    # a generator of its own, so that measuring does not move the host's random stream
     generator = torch.Generator().manual_seed(0)
     return [_make_synthetic(tensor, kind, generator) for tensor in like]
 
 
 def _make_synthetic(like: torch.Tensor, kind: str, generator: torch.Generator) -> torch.Tensor:
     made = torch.zeros(like.shape, dtype=like.dtype)
-    # zero is a valid label, token and mask, whatever their range
     # zero is a valid label, token and mask, whatever their range
     if not made.is_floating_point() or kind == "zeros":
         return made

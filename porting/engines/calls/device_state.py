@@ -39,8 +39,6 @@ class DeviceState:
     final_loss_scale: float = 1.0
     # Looked up once for all calls. Both hold only because tensors of a state are written to in place and never
     # exchanged for others.
-    # Looked up once for all calls. Both hold only because tensors of a state are written to in place and never
-    # exchanged for others.
     _storages: Optional[FrozenSet[int]] = field(default=None, init=False, repr=False)
     _arguments: Dict[int, Tuple[torch.Tensor, ...]] = field(default_factory=dict, init=False, repr=False)
 
@@ -55,7 +53,6 @@ class DeviceState:
         training = graph.mode == "training"
         parts = {info.name: _name_parts(info.name, groups.get(info.name)) for info in graph.parameters}
         # A state that was made in inference mode could never be trained, nor written to in place.
-        # A state that was made in inference mode could never be trained, nor written to in place.
         with torch.inference_mode(False):
             # the first placeholders are the parameters, then come the buffers
             infos = graph.parameters + graph.buffers
@@ -65,7 +62,6 @@ class DeviceState:
                 for info in graph.parameters
                 for part in parts[info.name]
             }
-            # Replicas with equal buffers share one dictionary; statistics that each of them updates are its own.
             # Replicas with equal buffers share one dictionary; statistics that each of them updates are its own.
             copies = replicas if graph.mutated_buffers else 1
             buffers = [
@@ -112,8 +108,6 @@ class DeviceState:
                     if wanted is None or name in wanted:
                         # `copy_` converts types and layouts: the host's order of elements in memory is not the
                         # device's.
-                        # `copy_` converts types and layouts: the host's order of elements in memory is not the
-                        # device's.
                         tensor.copy_(host[name])
 
     def _split_into_parts(self, name: str, value: torch.Tensor) -> Sequence[torch.Tensor]:
@@ -134,7 +128,6 @@ class DeviceState:
         with torch.no_grad():
             for name in self.names:
                 # What no call writes to may be more precise on the host, where narrowing has not touched it.
-                # What no call writes to may be more precise on the host, where narrowing has not touched it.
                 if name in self.written and name in host:
                     host[name].copy_(self.value(name))
 
@@ -148,7 +141,6 @@ class DeviceState:
                 if name not in self.written and name in host:
                     value = self.value(name)
                     # Compared in the device's type: a float64 buffer that was only narrowed is still the same.
-                    # Compared in the device's type: a float64 buffer that was only narrowed is still the same.
                     if not torch.equal(host[name].to(value.dtype), value):
                         host[name].copy_(value)
 
@@ -159,7 +151,6 @@ class DeviceState:
         groups, parts = self.groups.get(name), self.parts[name]
         if groups is None:
             return self.parameters[name].detach()
-        # one value for each group, or for each replica if the user asked for all of them
         # one value for each group, or for each replica if the user asked for all of them
         order = range(groups.num_groups)
         if groups.returns_all:

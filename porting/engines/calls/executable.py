@@ -1,4 +1,4 @@
-"""What every engine makes, an `Executable`, and what it makes it of, a `BuildRequest` with a `Variant`."""
+"""The product of every engine, an `Executable`, and the order for one, a `BuildRequest` with its `Variant`."""
 
 from __future__ import annotations
 
@@ -76,7 +76,6 @@ class BuildRequest:
     variant: Variant = Variant()
     replica_groups: Mapping[str, ReplicaGroups] = field(default_factory=dict)
     observer: Optional[StepObserver] = None
-    # not a part of what is built: the same request with another listener has the same executable
     # not a part of what is built: the same request with another listener has the same executable
     report: Optional[Callable[[Finding], None]] = field(default=None, compare=False)
 

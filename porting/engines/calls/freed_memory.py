@@ -37,7 +37,6 @@ def keep_freed_memory() -> bool:
     and where it is not that of GNU. A second call changes nothing.
     """
     # Setting either threshold also ends its adaptation: the C library moves both only while nobody has chosen one.
-    # Setting either threshold also ends its adaptation: the C library moves both only while nobody has chosen one.
     return not _saves_memory and _set_thresholds(mmap=_LARGEST_KEPT, trim=_NEVER_TRIM)
 
 
@@ -48,7 +47,6 @@ def give_back_what_is_freed() -> bool:
     next block of the same size: tensors begin at multiples of 64 bytes, and the library looks for a hole in which any
     beginning would do. A program that frees values early would make the heap larger by that, not smaller.
     """
-    # The heap belongs to the process, so one program that saves memory decides for all others.
     # The heap belongs to the process, so one program that saves memory decides for all others.
     global _saves_memory
     _saves_memory = True
@@ -63,7 +61,6 @@ def return_freed_memory() -> None:
     library = _find_c_library()
     if library is not None:
         # The thresholds act on later calls of `free` only; what is already free has to be asked back.
-        # The thresholds act on later calls of `free` only; what is already free has to be asked back.
         library.malloc_trim(0)
 
 
@@ -76,7 +73,6 @@ def _set_thresholds(*, mmap: int, trim: int) -> bool:
 
 def _has_user_chosen() -> bool:
     # Who has set these has measured something. The C library reads them when the process starts.
-    # Who has set these has measured something. The C library reads them when the process starts.
     return not _CHOICES.isdisjoint(os.environ) or "glibc.malloc." in os.environ.get("GLIBC_TUNABLES", "")
 
 
@@ -85,7 +81,6 @@ def _find_c_library() -> Any:
     if not sys.platform.startswith("linux"):
         return None
     try:
-        # the library that this process runs on, musl's for example, which has no such functions
         # the library that this process runs on, musl's for example, which has no such functions
         library = ctypes.CDLL(None)
     except OSError:

@@ -12,10 +12,8 @@ __all__ = ["GradientExchange", "sum_over_processes"]
 # same order.
 GradientExchange = Callable[[Sequence[torch.Tensor]], None]
 
-# Below this size the start of an exchange costs more than its bytes; above it the copies into the message do not fit
-# into caches any more.
-# Below this size the start of an exchange costs more than its bytes; above it the copies into the message do not fit
-# into caches any more.
+# Large enough for the start of an exchange to cost little beside its bytes, and small enough for a copy to take little
+# memory.
 _MESSAGE_BYTES = 32 * 2**20
 
 
@@ -25,7 +23,6 @@ def sum_over_processes(gradients: Sequence[torch.Tensor]) -> None:
     They travel in messages of about 32 MiB, so that many small ones cost one exchange.
     """
     for bucket in _fill_buckets(gradients):
-        # A copy there and back is cheap beside one exchange for each of many small gradients.
         # A copy there and back is cheap beside one exchange for each of many small gradients.
         message = torch.cat([gradient.reshape(-1) for gradient in bucket])
         torch.distributed.all_reduce(message)

@@ -1,4 +1,4 @@
-"""What surrounds a call: the caller's modes, threads and random stream are kept apart from the device's."""
+"""Guards around a call: the caller's modes, threads and random stream are kept apart from the device's."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from .device_state import DeviceState
 
 __all__ = ["draw_from_stream_of", "make_recordable", "shut_out_host_modes"]
 
-# shared: it has no state, and most calls need no other
 # shared: it has no state, and most calls need no other
 _NOTHING: ContextManager[Any] = nullcontext()
 
@@ -32,7 +31,6 @@ def shut_out_host_modes(num_threads: Optional[int] = None) -> ContextManager[Any
     if changes_threads and num_threads is not None:
         contexts.callback(torch.set_num_threads, torch.get_num_threads())
         torch.set_num_threads(num_threads)
-    # only where it is on: entering the mode, even to turn it off, takes longer than looking
     # only where it is on: entering the mode, even to turn it off, takes longer than looking
     if is_inference:
         contexts.enter_context(torch.inference_mode(False))
@@ -55,13 +53,11 @@ def draw_from_stream_of(state: DeviceState) -> Iterator[None]:
     """Let random operators draw from the device's stream; without a seed it starts where the host's stands."""
     with _one_stream_at_a_time:
         # Operators draw from torch's global generator, so the device's stream has to be put there for the call.
-        # Operators draw from torch's global generator, so the device's stream has to be put there for the call.
         host = torch.get_rng_state()
         if state.rng_state is not None:
             torch.set_rng_state(state.rng_state)
         try:
             yield
-            # only after a whole call: one that failed leaves the stream where it was
             # only after a whole call: one that failed leaves the stream where it was
             state.rng_state = torch.get_rng_state()
         finally:

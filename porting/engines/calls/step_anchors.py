@@ -50,7 +50,6 @@ class StepObserver:
         names = {value.parameter for value in self.wanted if value.kind == "gradient"}
         parameters = {name: state.parameters[state.part(name, micro_batch.replica)] for name in names}
         # Autograd adds to `.grad`. Taken away for this pass, it shows the gradient of this micro-batch alone.
-        # Autograd adds to `.grad`. Taken away for this pass, it shows the gradient of this micro-batch alone.
         accumulated = {name: parameter.grad for name, parameter in parameters.items()}
         for name in accumulated:
             parameters[name].grad = None
@@ -64,7 +63,6 @@ class StepObserver:
             for name, before in accumulated.items():
                 gradient = own[name]
                 if before is not None:
-                    # In place and in this order, so that the sum is rounded as it is without an observer.
                     # In place and in this order, so that the sum is rounded as it is without an observer.
                     parameters[name].grad = before if gradient is None else before.add_(gradient)
 
@@ -84,7 +82,6 @@ class StepObserver:
 def _read_value(
     value: StepValue, state: DeviceState, micro_batch: MicroBatch, gradient: Optional[torch.Tensor]
 ) -> torch.Tensor:
-    # the scaling that this step was run with, not the one that the next step will have
     # the scaling that this step was run with, not the one that the next step will have
     if value.kind == "loss_scaling":
         return torch.tensor(state.final_loss_scale)

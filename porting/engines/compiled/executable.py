@@ -112,7 +112,7 @@ class CompiledExecutable:
                 with stream:
                     run = self._run_steps if self.layout.kind == "steps" else self._run_micro_batches
                     results = run(bound, given, plan, hyper_parameters)
-                # set after the run, so that a failed call says nothing
+                # after the run: a call that failed leaves the scaling of the last good one
                 state.final_loss_scale = groups[0].loss_scaling if self.layout.trains else state.final_loss_scale
                 return results
         return self._get_replay().run(state, inputs, plan, groups=groups, group_names=group_names)
@@ -328,7 +328,7 @@ class CompiledExecutable:
             bound.empty_accumulators()
             bound.advance(num_done)
             failed, num_done = num_done, 0
-            # A KeyboardInterrupt is nobody's operator.
+            # A KeyboardInterrupt was caused by no operator, and a replay would not show it again.
             if isinstance(error, Exception):
                 self._raise_as_replay(bound.state, inputs, plan, number=failed, num_runs=plan.iterations)
             raise

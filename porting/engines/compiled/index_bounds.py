@@ -48,7 +48,7 @@ def has_bad_index(inputs: Sequence[torch.Tensor], bounds: Sequence[IndexBounds])
         values = inputs[number]
         if not values.numel():
             continue
-        # One pass over the batch. Only if it finds something the ignored index is looked at.
+        # One pass over the batch. Only where it finds something, the ignored index is looked at too.
         least, most = torch.aminmax(values)
         if low <= int(least) and int(most) < end:
             continue

@@ -271,7 +271,7 @@ def _sort_topologically(members: Dict[int, List[int]], before: Dict[int, Set[int
     for root, items in before.items():
         for item in items:
             after[item].append(root)
-    # Of the groups that can run the first one of the program, so that memory is used in its order.
+    # Of the groups that can run, the one that the program has first goes first, so that memory is used in its order.
     ready = [(numbers[0], root) for root, numbers in members.items() if not missing[root]]
     heapq.heapify(ready)
     order = []

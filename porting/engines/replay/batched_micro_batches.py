@@ -88,8 +88,6 @@ class BatchedMicroBatches:
         self._function = function
         # made in the first run that succeeds, and kept: mapping a function anew in each call costs more than small
         # steps
-        # made in the first run that succeeds, and kept: mapping a function anew in each call costs more than small
-        # steps
         self._mapped: Optional[Callable[..., Tuple[torch.Tensor, ...]]] = None
         self._written_inputs = frozenset(graph.mutated_inputs)
         self._patterns = [node.meta["val"] for node in output_nodes(graph.graph)]
@@ -98,8 +96,6 @@ class BatchedMicroBatches:
 
     def schedule(self, plan: CallPlan, state: DeviceState) -> Runs:
         """Return the runs of each optimizer step of a call, or of the whole call in inference."""
-        # A check has to name the micro-batch that failed. And replicas with weights of their own have no weight in
-        # common that the others could be mapped beside.
         # A check has to name the micro-batch that failed. And replicas with weights of their own have no weight in
         # common that the others could be mapped beside.
         most = 1 if plan.checks_floats or state.groups or plan.num_slices == 1 else self.most
@@ -164,7 +160,6 @@ class BatchedMicroBatches:
             rows = slices.narrow(0, first, len(micro_batches))
             return prepare_rows(rows, is_written=index in self._written_inputs, trains=self._trains)
         # Positions with gaps, as replicas of one group have them: gathered, which makes a copy anyway.
-        # Positions with gaps, as replicas of one group have them: gathered, which makes a copy anyway.
         return slices[[micro_batch.position for micro_batch in micro_batches]]
 
 
@@ -173,7 +168,6 @@ def only_mapped_operators() -> Iterator[None]:
     """Make operators that torch could only run one by one an error."""
     functorch: Any = torch._C._functorch
     before = functorch._is_vmap_fallback_enabled()
-    # Torch would warn and loop. A loop over micro-batches gains nothing, and replay has a faster one.
     # Torch would warn and loop. A loop over micro-batches gains nothing, and replay has a faster one.
     functorch._set_vmap_fallback_enabled(False)
     try:
@@ -198,8 +192,6 @@ def _keeps_to_itself(node: torch.fx.Node, varying: AbstractSet[torch.fx.Node]) -
         return special.is_pure
     # An embedding is mapped only if the batch is the index: with a table for each micro-batch torch looks up in one
     # long table, where an index out of range finds a row of the neighbour.
-    # An embedding is mapped only if the batch is the index: with a table for each micro-batch torch looks up in one
-    # long table, where an index out of range finds a row of the neighbour.
     name = operator_of_node._schema.name
     if name == "aten::embedding":
         return node.args[0] not in varying
@@ -217,7 +209,6 @@ def _find_dependent(inputs: AbstractSet[torch.fx.Node], nodes: Sequence[torch.fx
 
 def _count_bytes(nodes: Sequence[torch.fx.Node]) -> int:
     """Return the bytes of all memory that the operators fill; views of the same count once."""
-    # The last value wins in a dictionary; reversed, that is the operator that made the memory, not a view of it.
     # The last value wins in a dictionary; reversed, that is the operator that made the memory, not a view of it.
     values = {tensor_memory(node): node.meta.get("val") for node in reversed(nodes)}
     return sum(value.numel() * value.element_size() for value in values.values() if isinstance(value, torch.Tensor))

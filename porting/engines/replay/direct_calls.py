@@ -41,8 +41,7 @@ def direct_call(node: torch.fx.Node) -> Call:
         return Call(special.run, tuple(node.args), dict(node.kwargs))
     if operator.namespace == "aten":
         candidates = list(_list_candidates(operator, tuple(node.args), dict(node.kwargs)))
-        # Two nodes of one kind call alike: the trial, which runs the dispatcher, is worth one time each.
-        # Two nodes of one kind call alike: the trial, which runs the dispatcher, is worth one time each.
+        # Two nodes of one kind call alike, so that one trial for each kind is enough.
         kind = (operator, _describe_kind(tuple(node.args)), _describe_kind(dict(node.kwargs)))
         if kind not in _chosen:
             _chosen[kind] = next((i for i, call in enumerate(candidates) if _is_same_call(call, node)), None)
@@ -78,7 +77,6 @@ def _list_candidates(operator: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any
         if function is not None:
             yield Call(function, args, kwargs)
             # Some bindings take an argument by position only, or have no default where the schema has one.
-            # Some bindings take an argument by position only, or have no default where the schema has one.
             yield Call(function, all_args, other_kwargs)
 
 
@@ -87,8 +85,6 @@ def _is_same_call(call: Call, node: torch.fx.Node) -> bool:
         (node.args, node.kwargs, call.args, call.kwargs), lambda used: used.meta["val"]
     )
     try:
-        # The listener stops the call at the dispatcher. What a binding made of its arguments is seen; nothing is
-        # computed.
         # The listener stops the call at the dispatcher. What a binding made of its arguments is seen; nothing is
         # computed.
         with torch._C.DisableTorchFunction(), enable_python_dispatcher(), _Listener():
@@ -129,6 +125,5 @@ def _are_same(one: Any, other: Any) -> bool:
         return one.keys() == other.keys() and all(_are_same(one[name], other[name]) for name in one)
     if isinstance(one, (list, tuple)):
         return isinstance(other, (list, tuple)) and len(one) == len(other) and all(map(_are_same, one, other))
-    # `1 == 1.0 == True` would hide a binding that changes the type of a scalar
     # `1 == 1.0 == True` would hide a binding that changes the type of a scalar
     return type(one) is type(other) and bool(one == other)

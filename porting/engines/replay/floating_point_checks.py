@@ -26,7 +26,6 @@ class FloatingPointChecks(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run one operator and look at its result."""
         # Operands are looked at before the operator runs, which may overwrite them in place.
-        # Operands are looked at before the operator runs, which may overwrite them in place.
         name = func.overloadpacket.__name__
         leaves = tree_leaves((args, kwargs or {}))
         operands = list(_find_floats(leaves))
@@ -35,7 +34,6 @@ class FloatingPointChecks(TorchDispatchMode):
         if has_nan and name in _COMPARISONS:
             raise FloatingPointError(f"invalid operation: aten::{name} compares with NaN")
         result = func(*args, **(kwargs or {}))
-        # Memory that nobody has written yet holds anything. And a program that names infinity means it.
         # Memory that nobody has written yet holds anything. And a program that names infinity means it.
         if operands and name not in _UNINITIALISED and not _has_special_numbers(leaves):
             for value in _find_floats(tree_leaves(result)):

@@ -18,7 +18,6 @@ from .direct_calls import direct_call
 __all__ = ["GraphFunction"]
 
 # tracebacks find the text by the file's name, so no two graphs may share one
-# tracebacks find the text by the file's name, so no two graphs may share one
 _numbers = itertools.count()
 
 
@@ -41,10 +40,7 @@ class GraphFunction:
         source = "\n".join(text for text, _node in self._lines) + "\n"
         linecache.cache[self._file] = (len(source), None, source.splitlines(True), self._file)  # for tracebacks
         # the cache outlives the graph, and a program may make thousands
-        # the cache outlives the graph, and a program may make thousands
         weakref.finalize(self, linecache.cache.pop, self._file, None)
-        # Generated code instead of a loop over nodes: a name in a frame is an array slot, and the loop would look up
-        # each operand in a dictionary.
         # Generated code instead of a loop over nodes: a name in a frame is an array slot, and the loop would look up
         # each operand in a dictionary.
         exec(compile(source, self._file, "exec"), self._names)
@@ -80,7 +76,6 @@ class GraphFunction:
                 call = f"    {node.name} = {self._write_call(node)}"
                 unused = released.get(node, [])
                 # Freed on the same line, as Python frees a temporary: memory peaks where the eager program's does.
-                # Freed on the same line, as Python frees a temporary: memory peaks where the eager program's does.
                 self._lines.append((call + "".join(f"; del {name}" for name in unused), node))
             elif node.op == "output":
                 self._lines.append((f"    return {self._write_expression(tuple(node.args[0]))}", None))
@@ -99,7 +94,6 @@ class GraphFunction:
         if isinstance(value, list):
             return "[" + ", ".join(self._write_expression(item) for item in value) + "]"
         # What has a text that reads back as itself is written out; all else is bound to a name.
-        # What has a text that reads back as itself is written out; all else is bound to a name.
         is_plain = value is None or isinstance(value, (bool, int, str))
         if is_plain or (isinstance(value, float) and math.isfinite(value)):
             return repr(value)
@@ -111,7 +105,6 @@ class GraphFunction:
     def _bind_name(self, value: Any) -> str:
         while True:
             name = f"_{next(self._counter)}"
-            # a node of the graph may be called like that, too
             # a node of the graph may be called like that, too
             if name not in self._taken:
                 self._names[name] = value

@@ -68,7 +68,6 @@ class ReplayExecutable:
         self._trains = graph.has_loss and graph.loss_has_gradient
         self._is_random = graph.is_random
         # The start of the backward pass, made once: a tensor each call would be a good part of a small step.
-        # The start of the backward pass, made once: a tensor each call would be a good part of a small step.
         self._seed: Optional[Tuple[float, torch.Size, torch.Tensor]] = None
         self._has_halves = any(map(is_half, graph.graph.nodes))
         self._trains_halves = any(info.requires_grad and info.dtype == torch.float16 for info in graph.parameters)
@@ -105,11 +104,8 @@ class ReplayExecutable:
             inputs = self._make_inputs(inputs, plan.synthetic)
         collector = OutputCollector(plan, constant=self._constant_outputs)
         # A result that aliases a weight, a buffer or an input would change under the user with the next call.
-        # A result that aliases a weight, a buffer or an input would change under the user with the next call.
         shared = state.storages() | {tensor.untyped_storage().data_ptr() for tensor in inputs}
         draws = self._is_random or plan.rounds_at_random
-        # The device adds up half-precision gradients of several micro-batches in single precision if told so. Autograd
-        # would add them in half, into `.grad`.
         # The device adds up half-precision gradients of several micro-batches in single precision if told so. Autograd
         # would add them in half, into `.grad`.
         widens = self._trains_halves and len(plan.steps[0]) > 1 and _has_single_accumulators(groups)
@@ -117,8 +113,6 @@ class ReplayExecutable:
             stream = draw_from_stream_of(state) if draws else nullcontext()
             guards = shut_out_host_modes(self._num_threads)
             with guards, torch.set_grad_enabled(self._trains), torch._C.DisableTorchFunction(), stream:
-                # One pass for each optimizer step: all of its micro-batches, then the update, in place on the device's
-                # tensors.
                 # One pass for each optimizer step: all of its micro-batches, then the update, in place on the device's
                 # tensors.
                 for runs in self._batched.schedule(plan, state):
@@ -134,7 +128,6 @@ class ReplayExecutable:
                                 collector.add(micro_batch, [detach_result(result, shared) for result in results])
                     if self._trains:
                         self._update_weights(state, plan, scaling, groups, group_names, wide)
-        # KeyboardInterrupt as well: gradients of half a step must not be added to the next one's.
         # KeyboardInterrupt as well: gradients of half a step must not be added to the next one's.
         except BaseException as error:
             _note_place(error, self._function.place_of(error.__traceback__))
@@ -195,7 +188,6 @@ class ReplayExecutable:
             yield micro_batch, results
         if len(micro_batches) > 1:
             # They ran alone without an error, so it was the mapping that failed, and would fail again.
-            # They ran alone without an error, so it was the mapping that failed, and would fail again.
             self._batched.give_up()
 
     def _run_at_once(
@@ -241,7 +233,6 @@ class ReplayExecutable:
                 self._run_backward(results[-1], scaling)
             else:
                 self._observer.during_backward(partial(self._run_backward, results[-1], scaling), state, micro_batch)
-        # The written inputs are the rows themselves, read after the graph has run.
         # The written inputs are the rows themselves, read after the graph has run.
         return [*results[: self._num_outputs], *(batch[index] for index in self._written_inputs)]
 

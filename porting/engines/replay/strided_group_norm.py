@@ -37,10 +37,7 @@ def strided_group_norm(
     channels = x.shape[1]
     # Channel c = k * groups + g becomes [k, g]; transposed, the channels of a group lie together, which is where
     # torch's operator expects them.
-    # Channel c = k * groups + g becomes [k, g]; transposed, the channels of a group lie together, which is where
-    # torch's operator expects them.
     strided = x.unflatten(1, (channels // num_groups, num_groups)).transpose(1, 2).flatten(1, 2)
-    # without weight and bias, which belong to channels in their own order
     # without weight and bias, which belong to channels in their own order
     normal = torch.group_norm(strided, num_groups, None, None, eps)
     result = normal.unflatten(1, (num_groups, channels // num_groups)).transpose(1, 2).flatten(1, 2)

@@ -137,7 +137,7 @@ def check_parity(
         _Run(reference.executable, trial.prepare(reference.new_state())),
         _Run(reference.executable, _perturb(trial.prepare(reference.new_state()))),
     )
-    # All three run from equal states and equal streams; only the rounding differs.
+    # Three runs from the same start: the candidate, replay, and replay that is rounded otherwise.
     rounding, worst = RandomRounding(), 0.0
     for call in range(1, num_calls + 1):
         found, expected = (_collect_all(trial.run(*run), run.state) for run in runs[:2])

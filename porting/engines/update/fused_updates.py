@@ -30,14 +30,11 @@ def fused_arithmetic(
     others = [gradients, *(state[slot] for slot in _IN_STEP if slot in state)]
     # The kernels walk through memory by address. Two layouts of one shape would pair the wrong elements, without an
     # error.
-    # The kernels walk through memory by address. Two layouts of one shape would pair the wrong elements, without an
-    # error.
     are_alike = all(
         tensor.stride() == weight.stride() and tensor.dtype == weight.dtype
         for tensors in others
         for weight, tensor in zip(weights, tensors)
     )
-    # the caller then takes the plain form, which can do everything
     # the caller then takes the plain form, which can do everything
     return arithmetic if are_alike else None
 

@@ -105,7 +105,6 @@ def compute_group_hyper_parameters(settings: Any, structure: Structure, *, count
     if "gain1" in values:
         corrected = structure["bias_correction"]
         # In double precision on the host, as torch does it; the program gets the rounded results.
-        # In double precision on the host, as torch does it; the program gets the rounded results.
         correction1 = 1.0 - s.beta1**count if corrected else 1.0
         correction2 = 1.0 - s.beta2**count if corrected else 1.0
         # a second moment that is not averaged (beta2 = 1) stays zero and has no correction
@@ -165,7 +164,6 @@ def compute_update(
     slots.
     """
     # a compiler fuses the casts into its one pass over memory
-    # a compiler fuses the casts into its one pass over memory
     single_slots = {name: slot.float() for name, slot in slots.items()}
     return _UPDATES[structure["family"]](structure, weight.float(), gradient, single_slots, hyper_parameters)
 
@@ -178,8 +176,6 @@ def clip_factor(norms: torch.Tensor, max_norm: torch.Tensor) -> torch.Tensor:
     return torch.clamp(max_norm / (torch.linalg.vector_norm(norms) + 1e-6), max=1.0)
 
 
-# The expressions are those of `updates`, reordered so that divisions by numbers become products. They round a little
-# differently, which `tuning.parity` allows for.
 # The expressions are those of `updates`, reordered so that divisions by numbers become products. They round a little
 # differently, which `tuning.parity` allows for.
 def _apply_sgd(

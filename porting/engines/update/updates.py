@@ -64,17 +64,13 @@ def apply_update(
         everything = [gradient for of_group in gradients for gradient in of_group]
         # In the device's order: exchange, mean, observation, scaling, clipping. Each works on what the last one left,
         # in place.
-        # In the device's order: exchange, mean, observation, scaling, clipping. Each works on what the last one left,
-        # in place.
         if everything:
-            # before the mean is taken, which is over the micro-batches of all processes
             # before the mean is taken, which is over the micro-batches of all processes
             if exchange is not None:
                 exchange(everything)
             if scale != 1.0:
                 torch._foreach_mul_(everything, scale)
             if observe is not None:
-                # The range of half precision matters while the gradients are still scaled.
                 # The range of half precision matters while the gradients are still scaled.
                 observe(everything)
             _undo_loss_scaling(everything, groups[0].loss_scaling if loss_scaling is None else loss_scaling)
@@ -86,14 +82,12 @@ def apply_update(
                     _update_group(settings, names, weights, of_group, slots, store, is_fused=is_fused)
     for parameter in parameters.values():
         # None, not zeros: the next backward pass then stores its gradient instead of adding to it.
-        # None, not zeros: the next backward pass then stores its gradient instead of adding to it.
         parameter.grad = None
 
 
 def _round_to_accumulator(gradient: Any, dtype: torch.dtype) -> torch.Tensor:
     """Return a gradient as its accumulator holds it, in single precision; it may be written to."""
     single = _convert_to_single(gradient)
-    # Through the type and back: the device's accumulator has lost these bits.
     # Through the type and back: the device's accumulator has lost these bits.
     return single if dtype == torch.float32 else single.to(dtype).float()
 
@@ -113,7 +107,6 @@ def _undo_loss_scaling(gradients: List[torch.Tensor], loss_scaling: float) -> No
 
 def _clip_gradients(gradients: List[torch.Tensor], max_norm: float) -> None:
     if not math.isinf(max_norm):
-        # the norm of norms: one number for each parameter instead of a copy of all gradients in one tensor
         # the norm of norms: one number for each parameter instead of a copy of all gradients in one tensor
         total = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
         scale = torch.clamp(max_norm / (total + 1e-6), max=1.0)  # the form of torch.nn.utils.clip_grad_norm_
@@ -162,7 +155,6 @@ def _make_slot(settings: Any, slot: str, parameter: torch.Tensor) -> torch.Tenso
     if slot == "Step":
         return torch.zeros(())
     # TensorFlow's RMSprop begins with a mean square of one, so that its first steps are small.
-    # TensorFlow's RMSprop begins with a mean square of one, so that its first steps are small.
     start = 1.0 if slot == "Accl1" and optimizer_family(settings) == "RMSPROP" and settings.use_tf_variant else 0.0
     dtype = settings.second_order_type if slot == "Accl2" else settings.first_order_type
     return torch.full_like(parameter, start, dtype=dtype, requires_grad=False)
@@ -190,12 +182,9 @@ def _update_group(
     ensure_slots(settings, names, dict(zip(names, weights)), slots)
     family = optimizer_family(settings)
     # Lists over all parameters of a group: the `foreach` operators run once for all of them.
-    # Lists over all parameters of a group: the `foreach` operators run once for all of them.
     state = {slot: [slots[name][slot] for name in names] for slot in slot_names(settings)}
     if "Step" in state:
         torch._foreach_add_(state["Step"], 1.0)
-    # `float()` of single precision is the tensor itself: the arithmetic below then works in place, and `store` has
-    # nothing to do. Half precision is computed in single and rounded once.
     # `float()` of single precision is the tensor itself: the arithmetic below then works in place, and `store` has
     # nothing to do. Half precision is computed in single and rounded once.
     single_weights = [weight.float() for weight in weights]
@@ -224,15 +213,12 @@ def _store_at_random(targets: Sequence[torch.Tensor], values: Sequence[torch.Ten
 def _round_at_random(value: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     # Of the two neighbours in the type, the farther one is taken as often as the value is near to it, so that the mean
     # of many roundings is the value itself.
-    # Of the two neighbours in the type, the farther one is taken as often as the value is near to it, so that the mean
-    # of many roundings is the value itself.
     nearest = value.to(dtype)
     towards = torch.where(nearest.float() < value, math.inf, -math.inf).to(dtype)
     other = torch.nextafter(nearest, towards)
     distance = (value - nearest.float()).abs()
     gap = (other.float() - nearest.float()).abs()
     takes_other = torch.rand_like(value) * gap < distance
-    # the neighbour of the largest number is infinity, which chance must not choose
     # the neighbour of the largest number is infinity, which chance must not choose
     return torch.where(takes_other & other.isfinite(), other, nearest)
 
@@ -260,7 +246,6 @@ def _apply_sgd(s: Any, weights: Tensors, gradients: Tensors, state: State) -> No
 
 def _update_moments(s: Any, gradients: Tensors, state: State) -> None:
     # `lerp`, as torch writes it: m + (g - m)(1 - beta) rounds otherwise than beta m + (1 - beta) g.
-    # `lerp`, as torch writes it: m + (g - m)(1 - beta) rounds otherwise than beta m + (1 - beta) g.
     torch._foreach_lerp_(state["Accl1"], gradients, 1.0 - s.beta1)
     torch._foreach_mul_(state["Accl2"], s.beta2)
     torch._foreach_addcmul_(state["Accl2"], gradients, gradients, 1.0 - s.beta2)
@@ -279,7 +264,6 @@ def _apply_adam(s: Any, weights: Tensors, gradients: Tensors, state: State) -> N
     if s.weight_decay and is_decoupled:
         torch._foreach_mul_(weights, 1.0 - s.learning_rate * s.weight_decay)
     denominators = torch._foreach_sqrt(state["Accl2"])
-    # The corrections are Python numbers in double precision, as torch computes them.
     # The corrections are Python numbers in double precision, as torch computes them.
     torch._foreach_div_(denominators, [math.sqrt(c) for c in _compute_bias_corrections(state, s.beta2)])
     torch._foreach_add_(denominators, s.eps)
@@ -324,7 +308,6 @@ def _apply_lamb(s: Any, weights: Tensors, gradients: Tensors, state: State) -> N
     torch._foreach_add_(directions, weights, alpha=s.weight_decay)
     weight_norms = torch.stack(torch._foreach_norm(weights)).clamp(max=s.max_weight_norm)
     direction_norms = torch.stack(torch._foreach_norm(directions))
-    # a weight of zeros could never leave them if its norm scaled the step
     # a weight of zeros could never leave them if its norm scaled the step
     are_both = (weight_norms > 0) & (direction_norms > 0)
     trust = torch.where(are_both, weight_norms / direction_norms, torch.ones_like(weight_norms))
