@@ -90,7 +90,7 @@ class BoundState:
         first = next((own for of_group in self._counted for own in of_group), None)
         return first is None or first["Step"]._base is self._counts
 
-    def counts(self) -> List[int]:
+    def read_counts(self) -> List[int]:
         """Return for each group how many updates its parameters have made; 0 for one that does not count.
 
         Raises Mismatch where parameters of a group have made different numbers.
@@ -115,7 +115,7 @@ class BoundState:
 
     # -- arguments -----------------------------------------------------------------------------------------------------
 
-    def arguments(self, role: str, replica: int = 0) -> Arguments:
+    def find_arguments(self, role: str, replica: int = 0) -> Arguments:
         """Return the arguments of the program of a role, on what `replica` has."""
         key = (role, replica)
         if key not in self._arguments:
@@ -128,11 +128,11 @@ class BoundState:
         for accumulator in self._accumulators.values():
             accumulator.zero_()
 
-    def accumulated(self) -> Dict[str, torch.Tensor]:
+    def list_accumulators(self) -> Dict[str, torch.Tensor]:
         """Return the accumulators of a step by the parts of parameters."""
         return dict(self._accumulators)
 
-    def gradients(self, results: Sequence[torch.Tensor]) -> Dict[str, torch.Tensor]:
+    def match_gradients(self, results: Sequence[torch.Tensor]) -> Dict[str, torch.Tensor]:
         """Return gradients that a program has returned by the parts of parameters, in the memory format of those."""
         return {
             part: _convert_format(self.state.parameters[part], gradient)

@@ -186,7 +186,7 @@ class CompiledExecutable:
         """Return the hyper-parameters of all steps of a call, [step, field]."""
         if not self.layout.trains:
             return None
-        counts = bound.counts() if self._updated_groups else []
+        counts = bound.read_counts() if self._updated_groups else []
         if self._hyper_parameters is None or self._counts_matter:
             common = compute_step_hyper_parameters(
                 groups, backward_scale=plan.backward_scale, update_scale=plan.update_scale
@@ -229,7 +229,7 @@ class CompiledExecutable:
         self, bound: BoundState, inputs: Inputs, plan: CallPlan, hyper_parameters: Optional[torch.Tensor]
     ) -> Results:
         layout = self.layout
-        arguments, runner = bound.arguments(self._role), self._runners[self._role]
+        arguments, runner = bound.find_arguments(self._role), self._runners[self._role]
         num_runs = plan.iterations // layout.steps_per_run
         windows = [(index, self._cut_windows(inputs[which], plan, num_runs)) for index, which in arguments.inputs]
         rows = (
@@ -248,7 +248,7 @@ class CompiledExecutable:
                 found = runner(tensors)
                 if layout.fused_update:
                     num_results = len(found) - len(layout.trained)
-                    self._update_weights(bound, plan, bound.gradients(found[num_results:]))
+                    self._update_weights(bound, plan, bound.match_gradients(found[num_results:]))
                     found = found[:num_results]
                 num_done += 1
                 results.add(found)
@@ -319,10 +319,10 @@ class CompiledExecutable:
                         bound, inputs, micro_batches[first : first + layout.micro_batches_at_once], row, collector
                     )
                 if layout.fused_update:
-                    self._update_weights(bound, plan, bound.accumulated())
+                    self._update_weights(bound, plan, bound.list_accumulators())
                     bound.empty_accumulators()
                 elif layout.trains:
-                    self._run_program("update", bound.arguments("update"), row)
+                    self._run_program("update", bound.find_arguments("update"), row)
                 num_done += 1
         except BaseException as error:
             bound.empty_accumulators()
@@ -345,7 +345,7 @@ class CompiledExecutable:
         collector: OutputCollector,
     ) -> None:
         layout = self.layout
-        arguments = bound.arguments(self._role, micro_batches[0].replica)
+        arguments = bound.find_arguments(self._role, micro_batches[0].replica)
         for index, which in arguments.inputs:
             arguments.tensors[index] = _cut_rows(inputs[which], micro_batches, self._plan)
         results = self._run_program(self._role, arguments, row)

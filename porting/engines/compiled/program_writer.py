@@ -54,7 +54,7 @@ def write_steps(step: TracedStep, plan: CallPlan, steps: Runs) -> Program:
             ]
             outputs = _inline(program, step, run, _name_state(step, replica), rows, hyper_parameters)
             collected.add(program, run, micro_batches, outputs)
-            for part, gradient in step.gradients(run, outputs, replica=replica).items():
+            for part, gradient in step.match_gradients(run, outputs, replica=replica).items():
                 # Converted before the first sum: half precision loses what several micro-batches add.
                 gradient = _convert_gradient(program, step, part, gradient)
                 sums[part] = program.call(aten.add.Tensor, sums[part], gradient) if part in sums else gradient
@@ -202,7 +202,7 @@ def write_micro_batches(step: TracedStep, num_micro_batches: int) -> Program:
     ]
     outputs = _inline(program, step, run, own_state, rows, hyper_parameters)
     names = {part: name for name, parts in state.parts.items() for part in parts}
-    for part, gradient in step.gradients(run, outputs, replica=0).items():
+    for part, gradient in step.match_gradients(run, outputs, replica=0).items():
         accumulator = program.arguments[_name_own("accumulator", names[part])]
         program.call(aten.add_.Tensor, accumulator, _convert_gradient(program, step, part, gradient))
     results = [node for index in range(num_micro_batches) for node in _select_results(program, run, index, outputs)]

@@ -92,7 +92,9 @@ class TracedStep:
             )
         return self._runs[num_micro_batches]
 
-    def gradients(self, run: TracedRun, outputs: Sequence[torch.fx.Node], *, replica: int) -> Dict[str, torch.fx.Node]:
+    def match_gradients(
+        self, run: TracedRun, outputs: Sequence[torch.fx.Node], *, replica: int
+    ) -> Dict[str, torch.fx.Node]:
         """Return the gradients among the outputs of a run, by the parts that the replica has of the parameters."""
         names = (self.graph.parameters[index].name for index in run.with_gradient)
         found = dict(zip((self.state.part(name, replica) for name in names), outputs[run.num_results :]))

@@ -107,7 +107,7 @@ class _Session:
         if self.cancelled.is_set():
             raise _CancelledError
 
-    def request_for(self, variant: Variant) -> BuildRequest:
+    def make_request(self, variant: Variant) -> BuildRequest:
         """Return the request of a variant."""
         return replace(self.request, variant=variant)
 
@@ -131,7 +131,7 @@ def tune(
     """
     session = _Session(graph, request, trial, folder, limits or TuningLimits(), report, note_failure)
     # If replay fails on the example, so does every candidate, and none of them is to blame.
-    plain = build_replay(graph, session.request_for(PLAIN))
+    plain = build_replay(graph, session.make_request(PLAIN))
     try:
         trial.run(plain, trial.prepare(empty_state(graph, request)))
     except Exception as error:
@@ -190,7 +190,7 @@ def _enter_contestants(session: _Session, known_failures: Mapping[str, str]) -> 
     for number, variant in enumerate(list_candidates(session.graph, session.request, engines=tuned_engines())):
         contestant = _Contestant(variant, lay_out(session.graph, variant))
         if variant.engine == "replay":
-            contestant.executable = build_replay(contestant.graph, session.request_for(variant))
+            contestant.executable = build_replay(contestant.graph, session.make_request(variant))
         else:
             contestant.folder = session.folder / str(number)
             if variant.label in known_failures:
@@ -242,7 +242,7 @@ def _compile_one(session: _Session, contestant: _Contestant, deadline: float) ->
         engine = load_engine(contestant.variant.engine)
         engine.compile(
             contestant.graph,
-            session.request_for(contestant.variant),
+            session.make_request(contestant.variant),
             folder,
             limits=CompileLimits(seconds=deadline - began),
             progress=session.stop_if_cancelled,
@@ -283,7 +283,7 @@ def _load_and_compare(session: _Session, contestant: _Contestant) -> None:
         if contestant.executable is None:
             assert contestant.folder is not None
             engine = load_engine(contestant.variant.engine)
-            request = session.request_for(contestant.variant)
+            request = session.make_request(contestant.variant)
             contestant.executable = engine.load(contestant.graph, request, contestant.folder)
         parity = compare_with_replay(
             contestant.executable,
@@ -320,7 +320,7 @@ def _measure(session: _Session, contestants: Sequence[_Contestant]) -> None:
     began = time.perf_counter()
     # the first call does more than the others, the second is like them
     # both of each call in turn: the first one binds tensors, chooses kernels and fills caches
-    slowest = max([call.seconds() for call in calls.values() for _warm in range(2)][1::2])
+    slowest = max([call.measure_seconds() for call in calls.values() for _warm in range(2)][1::2])
     repeats = max(1, math.ceil(_TURN_SECONDS / slowest)) if slowest else 1
     timings = _time_calls(calls, rounds=_FIRST_ROUNDS, repeats=repeats, seconds=seconds / 2)
     best = min(timings[contestant.variant].cpu.median for contestant in contestants if contestant.is_in)
@@ -356,7 +356,7 @@ class _Call:
                 # The others go on. A candidate that failed here has timings that say nothing.
                 self.contestant.executable, self.contestant.problem = None, failure_reason(error)
 
-    def seconds(self) -> float:
+    def measure_seconds(self) -> float:
         """Return the seconds of one call."""
         began = time.perf_counter()
         self()
