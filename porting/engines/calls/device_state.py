@@ -82,7 +82,7 @@ class DeviceState:
         """The names of all parameters and buffers, as the host has them."""
         return [*self.parts, *self.buffers[0]]
 
-    def arguments(self, replica: int) -> Tuple[torch.Tensor, ...]:
+    def find_arguments(self, replica: int) -> Tuple[torch.Tensor, ...]:
         """Return the parameters and buffers that a replica's graph works on; a state's tensors are never exchanged."""
         found = self._arguments.get(replica)
         if found is None:
@@ -157,7 +157,7 @@ class DeviceState:
             order = [groups.group_of(replica) for replica in range(groups.replicas)]  # type: ignore[assignment]
         return torch.stack([self.parameters[parts[group]].detach() for group in order])
 
-    def storages(self) -> FrozenSet[int]:
+    def find_storages(self) -> FrozenSet[int]:
         """Return the addresses of all memory that outlives a call, to recognise results that alias it.
 
         They are looked up once: a state's tensors are written to, never exchanged.

@@ -81,7 +81,7 @@ class TracedStep:
             rows = [
                 torch.empty((*micro_batches, *row.shape), dtype=row.dtype) if row.dim() else row for row in self.rows
             ]
-            arguments = [*self.state.arguments(0), *rows, *self.constants]
+            arguments = [*self.state.find_arguments(0), *rows, *self.constants]
             self._runs[num_micro_batches] = trace_run(
                 self.graph,
                 self._function,

@@ -104,7 +104,7 @@ class ReplayExecutable:
             inputs = self._make_inputs(inputs, plan.synthetic)
         collector = OutputCollector(plan, constant=self._constant_outputs)
         # A result that aliases a weight, a buffer or an input would change under the user with the next call.
-        shared = state.storages() | {tensor.untyped_storage().data_ptr() for tensor in inputs}
+        shared = state.find_storages() | {tensor.untyped_storage().data_ptr() for tensor in inputs}
         draws = self._is_random or plan.rounds_at_random
         # The device adds up half-precision gradients of several micro-batches in single precision if told so. Autograd
         # would add them in half, into `.grad`.
@@ -227,7 +227,7 @@ class ReplayExecutable:
         self, state: DeviceState, micro_batch: MicroBatch, batch: Sequence[torch.Tensor], scaling: float
     ) -> List[torch.Tensor]:
         """Run forward, and backward if there is one; return the outputs and the inputs that were written to."""
-        results = self._function.call(*state.arguments(micro_batch.replica), *batch, *state.constants)
+        results = self._function.call(*state.find_arguments(micro_batch.replica), *batch, *state.constants)
         if self._trains:
             if self._observer is None:
                 self._run_backward(results[-1], scaling)
