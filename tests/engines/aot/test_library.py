@@ -11,8 +11,6 @@ from pathlib import Path
 
 import pytest
 import torch
-import torch.nn.functional as F
-from torch.fx.experimental.proxy_tensor import make_fx
 
 from porting.engines.aot.library import (
     LIBRARY,
@@ -20,31 +18,12 @@ from porting.engines.aot.library import (
     RUNNER,
     LoadedProgram,
     ProgramLoadError,
-    compile_program,
     load_program,
 )
 from porting.engines.compiled.call_layout import TensorSpec
-from porting.engines.compiled.compile_settings import CompileFailure, CompileSettings
-from porting.engines.compiled.program_file import write_program
-from porting.engines.compiled.programs import Program
-from tests.engines.compiled_step import NUM_TOKENS, step_arguments, step_program
+from tests.engines.compiled_step import results_and_state, step_program
 
 REPOSITORY = Path(__file__).parents[3]
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """Compile the step for two threads, once for all tests."""
-    place = tmp_path_factory.mktemp("aot")
-    write_program(step_program(), place / "step.program")
-    compile_program(place / "step.program", place / "step", settings=CompileSettings(num_threads=2))
-    return place / "step"
-
-
-def results_and_state(run):
-    arguments = step_arguments()
-    torch.manual_seed(7)
-    return [*run(arguments), *arguments]
 
 
 # -- compiled
@@ -101,29 +80,6 @@ print(float(run(step_arguments())[0]) > 0)
     )
 
     assert (finished.stdout, finished.stderr) == ("True\n", "")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("index", [NUM_TOKENS, -NUM_TOKENS - 1, 2**40])
-@pytest.mark.parametrize("argument", [2, 3], ids=["token", "label"])
-def test_an_index_out_of_bounds_is_an_error_even_in_a_loop_of_threads(folder, index, argument):
-    run, arguments = load_program(folder), step_arguments()
-    arguments[argument][100] = index
-
-    with pytest.raises(IndexError, match="out of bounds"):
-        run(arguments)
-
-
-@pytest.mark.slow
-def test_a_run_after_an_index_out_of_bounds_is_like_any_other(folder):
-    run, arguments = load_program(folder), step_arguments()
-    arguments[2][100] = NUM_TOKENS
-    with pytest.raises(IndexError):
-        run(arguments)
-
-    found = results_and_state(run)
-
-    torch.testing.assert_close(found, results_and_state(load_program(folder)))
 
 
 @pytest.mark.slow
@@ -220,49 +176,3 @@ def test_a_library_that_is_none_is_an_error_with_a_reason(tmp_path):
 
     with pytest.raises(ProgramLoadError, match="`program.so` cannot be loaded"):
         load_program(tmp_path)
-
-
-def _pooled(images, grad):
-    leaf = images.detach().requires_grad_()
-    with torch.enable_grad():
-        (found,) = torch.autograd.grad(F.max_pool2d(leaf.relu(), 3, stride=2, padding=1), leaf, grad)
-    return (found.clone(),)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
-def test_the_gradient_of_a_maximum_pool_is_torchs(tmp_path, memory_format):
-    torch.manual_seed(0)
-    images = torch.randn(2, 8, 9, 9).contiguous(memory_format=memory_format)
-    arguments = [images, torch.randn(2, 8, 5, 5)]
-    module = make_fx(_pooled, tracing_mode="fake")(*arguments)
-    specs = tuple(TensorSpec.of(tensor, name=f"input:{index}:") for index, tensor in enumerate(arguments))
-    write_program(Program("step", module, specs, written=(), num_results=1), tmp_path / "pool.program")
-
-    compile_program(tmp_path / "pool.program", tmp_path / "pool", settings=CompileSettings())
-
-    torch.testing.assert_close(load_program(tmp_path / "pool")(arguments), list(_pooled(*arguments)))
-
-
-@pytest.mark.slow
-def test_a_program_file_that_is_damaged_is_a_failure_of_the_compiler(tmp_path):
-    (tmp_path / "step.program").write_bytes(b"nothing")
-
-    with pytest.raises(CompileFailure, match="it is no program file"):
-        compile_program(tmp_path / "step.program", tmp_path / "step", settings=CompileSettings())
-
-
-@pytest.mark.slow
-def test_a_step_that_does_not_suit_zeros_is_compiled_all_the_same():
-    from porting.engines.aot.compiler import try_out
-
-    given = []
-
-    def refuse(tensors):
-        given.extend(tensors)
-        raise RuntimeError("the matrix is singular")
-
-    try_out(refuse, step_program())
-
-    assert [tensor.shape for tensor in given] == [tensor.shape for tensor in step_arguments()]
-    assert not any(tensor.any() for tensor in given)
