@@ -49,11 +49,14 @@ class RandomRounding(TorchDispatchMode):
         """Run `func`, or the operators that it is made of, then round its results otherwise."""
         parts = decomposition_table.get(func) if func.overloadpacket in _MADE_OF_SUMS else None
         if parts is not None:
+            # Norms are taken apart, because an error of their statistics is shared by many elements; the parts are
+            # rounded in here again.
             with self:
                 return parts(*args, **(kwargs or {}))
         result = func(*args, **(kwargs or {}))
         results = result if isinstance(result, (tuple, list)) else [result]
         for returned, value in zip(func._schema.returns, results):
+            # a view, or what was written in place, has been rounded where it was made
             if returned.alias_info is None and isinstance(value, torch.Tensor):
                 change_last_bits(value, self._generator)
         return result
@@ -66,6 +69,7 @@ def change_last_bits(value: torch.Tensor, generator: torch.Generator) -> None:
     """
     if not value.is_floating_point() or not value.numel():
         return
+    # in int8, an eighth of the memory of default integers
     signs = torch.randint(0, 2, value.shape, generator=generator, dtype=torch.int8) * 2 - 1
     relative = torch.finfo(value.dtype).eps * _UNITS.get(value.dtype, _UNITS_OF_LONG_TYPES)
     value.add_((value * signs * relative).masked_fill_(value == value.round(), 0.0))
