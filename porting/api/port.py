@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Dict, Iterator, List, Mapping, Sequence, Tuple
+from typing import Any, ContextManager, Dict, Iterator, List, Mapping, Sequence, Tuple
 
 from torch import nn
 
+from .. import module_attributes
 from ..adapters import Backend, LossInForward
 from ..diagnostics import Finding, Severity, caller_place, notify
 from ..host_tensors import walk_modules
-from ..module_attributes import modules_of
+from ..module_attributes import modules_of, train_modes_kept
 from ..options import PortOptions, to_poptorch
 
 __all__ = [
@@ -135,27 +135,14 @@ def modes_of(port: Port) -> List[bool]:
     return [module.training for module in port.model.modules()]
 
 
-@contextmanager
-def kept_modes(port: Port) -> Iterator[None]:
+def kept_modes(port: Port) -> ContextManager[None]:
     """Give every module the mode back that it has now."""
-    modes = [(module, module.training) for module in _modules_with_modes(port)]
-    try:
-        yield
-    finally:
-        for module, training in modes:
-            module.training = training
+    return train_modes_kept(_modules_with_modes(port))
 
 
-@contextmanager
-def eval_modes(port: Port) -> Iterator[None]:
-    """Put all modules into eval mode for the duration of the context.
-
-    The flags are set directly: a user's own `train()` may do more than switch a mode.
-    """
-    with kept_modes(port):
-        for module in _modules_with_modes(port):
-            module.training = False
-        yield
+def eval_modes(port: Port) -> ContextManager[None]:
+    """Put all modules into eval mode for the duration of the context."""
+    return module_attributes.eval_modes(_modules_with_modes(port))
 
 
 def _modules_with_modes(port: Port) -> List[nn.Module]:

@@ -82,13 +82,13 @@ class ExecutableStore:
 
         A damaged one is reported (E005) and counts as missing.
         """
-        return None if key.opaque else self._opened(key.digest, key.sections)
+        return None if key.opaque else self._open(key.digest, key.sections)
 
     def open(self, digest: str) -> Optional[Entry]:
         """Return the executable with this digest, checked and held, or None; nothing says that it fits this machine."""
-        return self._opened(digest, None)
+        return self._open(digest, None)
 
-    def _opened(self, digest: str, sections: Optional[Mapping[str, str]]) -> Optional[Entry]:
+    def _open(self, digest: str, sections: Optional[Mapping[str, str]]) -> Optional[Entry]:
         folder = self.programs / digest
         was_there = folder.is_dir()
         try:
@@ -100,12 +100,12 @@ class ExecutableStore:
         except OSError as error:
             self._report_unusable(error, "is not read")
             return None
-        entry = self._checked(folder, held, sections)
+        entry = self._check(folder, held, sections)
         if entry is None:
             os.close(held)
         return entry
 
-    def _checked(self, folder: Path, held: int, sections: Optional[Mapping[str, str]]) -> Optional[Entry]:
+    def _check(self, folder: Path, held: int, sections: Optional[Mapping[str, str]]) -> Optional[Entry]:
         if not _hold(held) or not _is_at(held, folder / MANIFEST):
             return None  # it is being removed at this moment
         try:

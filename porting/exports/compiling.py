@@ -10,9 +10,9 @@ import torch
 
 from ..capture import TensorInfo
 from ..diagnostics import ExecutableError, Finding
-from ..engines.parity import Trial
-from ..engines.recomputation import ComputationOrder, order_computation
-from ..engines.tuning_report import TuningLimits
+from ..engines.recompute.recomputation import ComputationOrder, order_computation
+from ..engines.tuning.parity import Trial
+from ..engines.tuning.report import TuningLimits
 from ..executables.obtain import Obtained, obtain_executable
 from .exported_step import ExportedStep
 
@@ -42,7 +42,7 @@ def compile_step(
     request = step.request
 
     def make_trial() -> Trial:
-        return Trial(_weights(step), step.inputs, request.plan, request.groups, request.group_names)
+        return Trial(_make_weights(step), step.inputs, request.plan, request.groups, request.group_names)
 
     limits = TuningLimits() if tuning_seconds is None else TuningLimits(seconds=tuning_seconds)
     return obtain_executable(
@@ -88,7 +88,7 @@ def require_settings(step: ExportedStep, **wanted: Optional[str]) -> None:
             )
 
 
-def _weights(step: ExportedStep) -> Mapping[str, torch.Tensor]:
+def _make_weights(step: ExportedStep) -> Mapping[str, torch.Tensor]:
     """Return the values of parameters and buffers; numbers of an ordinary size for those that were left out."""
     values: Dict[str, torch.Tensor] = dict(step.values)
     generator = torch.Generator().manual_seed(0)

@@ -15,9 +15,9 @@ from ..api.batch import BatchSignature
 from ..atomic_files import write_atomically
 from ..capture.dtypes import device_dtype
 from ..diagnostics import OptionError, caller_place
-from ..engines.executable import BuildRequest
+from ..engines.calls.executable import BuildRequest
+from ..engines.recompute.values_for_backward import keep_values_for_backward
 from ..options import PortOptions
-from ..simulator._graph.values_for_backward import keep_values_for_backward
 from .dumps import dump_graph
 from .exported_step import BatchRecord, ExportedStep
 from .step_file import Path
@@ -97,7 +97,7 @@ def capture(
             ported.compile(*args, **kwargs)
             session = ported.device_executor.device_session
         step = _take(session, options, BatchSignature(args, kwargs))
-        return dataclasses.replace(step, target=target, inputs=_inputs(session, args, kwargs))
+        return dataclasses.replace(step, target=target, inputs=_convert_inputs(session, args, kwargs))
     finally:
         ported.destroy()
 
@@ -120,7 +120,7 @@ def _without_labels(
     return tuple(split.args), dict(split.kwargs)
 
 
-def _inputs(session: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Tuple[torch.Tensor, ...]:
+def _convert_inputs(session: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Tuple[torch.Tensor, ...]:
     """Return the inputs of a call in the types of the device."""
     tensors = session.parser.bind(args, kwargs).tensors()
     return tuple(tensor.detach().to(device_dtype(tensor.dtype)).contiguous() for tensor in tensors)

@@ -6,7 +6,7 @@ from typing import List, Optional, Sequence
 
 import torch
 
-from ...engines.device_state import DeviceState
+from ...engines.calls.device_state import DeviceState
 from .._logging import cpp_log
 from ..errors import createPoptorchError
 from ..options import Options

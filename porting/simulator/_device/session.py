@@ -11,7 +11,8 @@ from torch import nn
 
 from ...capture import StepGraph
 from ...capture.dtypes import NARROWED
-from ...engines.device_state import DeviceState
+from ...engines.calls.device_state import DeviceState
+from ...engines.calls.guards import make_recordable, shut_out_host_modes
 from ...host_tensors import host_tensors
 from .. import trouble
 from .._args_parser import ArgsParser, BoundArguments, CompiledSignature
@@ -42,7 +43,6 @@ from ..options import Options
 from .call_results import hand_back
 from .device_pool import Claim, claim_device
 from .device_target import is_offline
-from .host_modes import on_device, recordable
 from .perf_counters import CallTimes, cycle_count
 from .random_stream import RandomStream
 
@@ -253,10 +253,10 @@ class DeviceSession:
         """Run the program, and note what is newer on the device then."""
         optimizer, owner = self.optimizer, self.owner
         try:
-            with on_device():
+            with shut_out_host_modes():
                 results: List[torch.Tensor] = compiled.executable.run(
                     compiled.state,
-                    [recordable(tensor) for tensor in inputs],
+                    [make_recordable(tensor) for tensor in inputs],
                     compiled.plan,
                     groups=optimizer.groups,
                     group_names=optimizer.group_names,

@@ -67,6 +67,7 @@ def load_executable(session: DeviceSession, filename: FileName, data: Optional[P
     signature: CompiledSignature = data.executable_inputs
     record = read_graph_record(filename)
 
+    # before the executor gives up what it has: a file of another model must leave it usable
     def check(graph: Any) -> None:
         _refuse_other_graph(filename, record, graph_record(graph))
 
