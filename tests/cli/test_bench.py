@@ -59,6 +59,7 @@ def measured(monkeypatch):
     return cells
 
 
+@pytest.mark.slow
 def test_a_target_is_measured_and_told_as_a_page(program, capsys):
     assert main(["bench", f"{program}:make", *QUICK]) == 0
 
