@@ -53,7 +53,7 @@ def check_labels(parts: Parts, args: Sequence[Any], kwargs: Mapping[str, Any]) -
 
 def _refuse_arrays(args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
     """Refuse (B012) what holds numbers and is no tensor; it would be compiled in."""
-    named = [*((f"argument {number}", value) for number, value in enumerate(args, 1)), *kwargs.items()]
+    named = [*((f"argument {number}", value) for number, value in enumerate(args)), *kwargs.items()]
     for name, value in named:
         if hasattr(value, "__array_interface__") and not isinstance(value, torch.Tensor):
             kind = type(value)
