@@ -291,7 +291,7 @@ def _begin(destination: Path, target: Optional[str], batch_size: Optional[int]) 
     if target is not None:
         user = importlib.import_module("porting.cli.recipe_targets").load_user_model(target, batch_size=batch_size)
     _load("new_recipe").write_recipe(destination, user)
-    print(f"the steps are in {destination}; `recipe_model.py` in it is what is yours; try them:")
+    print(f"the steps are in {destination}; `workload.py` in it is what is yours; try them:")
     print(
         f"  porting recipe run {destination if destination.is_absolute() else os.path.join('.', destination)} --check"
     )

@@ -95,7 +95,7 @@ from typing import Any, Sequence, Tuple
 
 import torch
 from torch import nn
-from torch.utils.data import TensorDataset
+from torch.utils.data import DataLoader, TensorDataset
 
 """
 _PLACEHOLDER = """\

@@ -110,7 +110,7 @@ def _forget_modules_of_others(folder: Path) -> None:
 
 
 def _is_recipe_file(stem: str) -> bool:
-    return stem in ("checks", "pictures") or stem.startswith("step_")
+    return stem in ("checks", "pictures", "workload") or stem.startswith("step_")
 
 
 def _forget_modules_in(folder: Path) -> None:

@@ -576,20 +576,20 @@ def own_program(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     yield tmp_path
-    for name in ("own_program", "recipe_model"):
+    for name in ("own_program", "workload"):
         sys.modules.pop(name, None)
 
 
 NEW_FILES = [
     "README.md",
     "checks.py",
-    "recipe_model.py",
     "step_0_plain.py",
     "step_1_loss_in_forward.py",
     "step_2_device_loader.py",
     "step_3_compile_and_infer.py",
     "step_4_device_iterations.py",
     "step_5_accumulation.py",
+    "workload.py",
 ]
 
 
@@ -644,7 +644,7 @@ def test_a_target_that_does_not_serve_leaves_nothing_behind(own_program, capsys,
 def test_a_function_gets_the_batch_size_of_a_new_recipe(own_program, one_thread, capsys, name, made):
     assert main(["recipe", "new", "mine", "--model", f"own_program.py:{name}", "--batch", "7"]) == 0
 
-    program = (own_program / "mine" / "recipe_model.py").read_text()
+    program = (own_program / "mine" / "workload.py").read_text()
     assert "BATCH_SIZE = 6\n" in program
     assert made in program
     assert main(["recipe", "run", "./mine", "--check"]) == 0
@@ -652,13 +652,13 @@ def test_a_function_gets_the_batch_size_of_a_new_recipe(own_program, one_thread,
 
 def test_without_a_batch_size_the_default_of_the_function_holds(own_program):
     assert main(["recipe", "new", "mine", "--model", "own_program.py:sized_by_default"]) == 0
-    assert "made = sized_by_default()" in (own_program / "mine" / "recipe_model.py").read_text()
+    assert "made = sized_by_default()" in (own_program / "mine" / "workload.py").read_text()
 
 
 def test_any_other_batch_is_cut_to_the_batch_size_of_a_new_recipe(own_program):
     assert main(["recipe", "new", "mine", "--model", "own_program.py:make", "--batch", "4"]) == 0
 
-    program = (own_program / "mine" / "recipe_model.py").read_text()
+    program = (own_program / "mine" / "workload.py").read_text()
     assert "BATCH_SIZE = 4\n" in program
     assert "made = make()" in program
 
@@ -680,7 +680,7 @@ def test_a_users_function_is_called_once(own_program):
     assert len(sys.modules["own_program"].CALLS) == 1
 
 
-@pytest.mark.parametrize("name", ["my-program.py", "random.py"])
+@pytest.mark.parametrize("name", ["my-program.py", "random.py", "workload.py"])
 def test_a_file_that_no_program_can_import_is_refused(own_program, capsys, name):
     (own_program / name).write_text(TARGET)
 
