@@ -49,6 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     show = _add_action(actions, "show", "print a recipe's story, a step's source, or what a step changes")
     show.add_argument("name", metavar="NAME")
     show.add_argument("--step", type=int, metavar="N", help="print the source of step N instead of the story")
+    show.add_argument("--workload", action="store_true", help="print what all steps share instead of the story")
     show.add_argument("--diff", action="store_true", help="print what changes from the step before (or in all steps)")
 
     run_parser = _add_action(actions, "run", "run a recipe, or one of its steps, and print the losses")
@@ -107,6 +108,8 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"porting recipe: `{recipe.name}` has no step {arguments.step}; it has {known}", file=sys.stderr)
         return EXIT_USAGE
     steps = [step for step in recipe.steps if arguments.step in (None, step.number)]
+    if arguments.action == "show" and arguments.workload:
+        return _show_workload(recipe)
     if arguments.action == "show":
         return _show(recipe, steps, diff=arguments.diff, is_one=arguments.step is not None)
     if arguments.check:
@@ -161,6 +164,13 @@ def _show(recipe: Recipe, steps: Sequence[RecipeStep], *, diff: bool, is_one: bo
     if not is_one and not recipe.readme.exists():
         raise _missing_part(recipe, "story, `README.md`", "`--step N` prints a program, `--diff` what steps change")
     print((steps[0].source if is_one else recipe.readme.read_text(encoding="utf-8")).rstrip())
+    return EXIT_DONE
+
+
+def _show_workload(recipe: Recipe) -> int:
+    if not recipe.workload.exists():
+        raise _missing_part(recipe, "`workload.py`", "its steps share no file; `--step N` prints a program")
+    print(recipe.workload.read_text(encoding="utf-8").rstrip())
     return EXIT_DONE
 
 

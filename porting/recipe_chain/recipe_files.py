@@ -67,6 +67,11 @@ class Recipe:
         """The story: what each step changes, and why."""
         return self.folder / "README.md"
 
+    @property
+    def workload(self) -> Path:
+        """What all steps share: data, model, the test."""
+        return self.folder / "workload.py"
+
     def step(self, number: int) -> RecipeStep:
         """Return the step of this number; KeyError when there is none."""
         return {step.number: step for step in self.steps}[number]

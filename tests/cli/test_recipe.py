@@ -126,6 +126,16 @@ def test_show_with_a_step_prints_its_source(chain, capsys):
     assert capsys.readouterr().out == (chain / "step_1_more.py").read_text()
 
 
+def test_show_with_the_workload_prints_what_all_steps_share(chain, capsys):
+    assert main(["recipe", "show", "halving", "--workload"]) == 1
+    assert "error[R004]: the recipe `halving` has no `workload.py`" in capsys.readouterr().err
+
+    (chain / "workload.py").write_text("HALF = 0.5\n")
+
+    assert main(["recipe", "show", "halving", "--workload"]) == 0
+    assert capsys.readouterr().out == "HALF = 0.5\n"
+
+
 def test_a_diff_has_the_lines_that_changed_and_no_colour_outside_a_terminal(chain, capsys):
     assert main(["recipe", "show", "halving", "--step", "1", "--diff"]) == 0
 
