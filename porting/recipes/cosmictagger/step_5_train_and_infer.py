@@ -9,6 +9,7 @@ from torch.optim.lr_scheduler import LambdaLR
 
 import porting
 from porting.models import uresnet2d
+from porting.recipes.cosmictagger import workload
 from porting.recipes.cosmictagger.workload import BATCH_SIZE, Settings, Training, batches_of, main, make_parts
 
 
@@ -47,13 +48,9 @@ def run(num_steps: int, settings: Settings = Settings()) -> Training:
 def validate(ported: porting.PortedModel, events: Any) -> Dict[str, float]:
     """Return the mean over `events` of each metric."""
     ported.eval()
-    totals = {name: 0.0 for name in uresnet2d.METRICS}
-    for images, labels in ported.dataloader(events, training=False):
-        _logits, _loss, metrics = ported(images, labels)
-        for name in uresnet2d.METRICS:
-            totals[name] += metrics[name].sum().item() / len(events)
+    metrics = [ported(images, labels)[-1] for images, labels in ported.dataloader(events, training=False)]
     ported.train()
-    return totals
+    return workload.average(metrics)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from torch.optim.lr_scheduler import LambdaLR
 
 import porting
 from porting.models import uresnet2d
+from porting.recipes.cosmictagger import workload
 from porting.recipes.cosmictagger.workload import BATCH_SIZE, Settings, Training, batches_of, main, make_parts
 
 OPTIONS = porting.PortOptions(micro_batch=1, accumulation=BATCH_SIZE, output_mode="all")
@@ -48,27 +49,19 @@ def run(num_steps: int, settings: Settings = Settings()) -> Training:
 def validate(ported: porting.PortedModel, events: Any) -> Dict[str, float]:
     """Return the mean over `events` of each metric."""
     ported.eval()
-    totals = {name: 0.0 for name in uresnet2d.METRICS}
-    for images, labels in ported.dataloader(events, training=False):
-        _logits, _loss, metrics = ported(images, labels)
-        for name in uresnet2d.METRICS:
-            totals[name] += metrics[name].sum().item() / len(events)
+    metrics = [ported(images, labels)[-1] for images, labels in ported.dataloader(events, training=False)]
     ported.train()
-    return totals
+    return workload.average(metrics)
 
 
 def small() -> Any:
     """Give the parts of a step: model, loss, a micro-batch, optimizer and options."""
-    train_set, model, _optimizer = make_parts(Settings())
-    batch = [part.unsqueeze(0) for part in train_set[0]]
-    return model, uresnet2d.loss, batch, torch.optim.Adam(model.parameters(), lr=0.001), OPTIONS
+    return (*workload.make_small_step(), OPTIONS)
 
 
 def a21() -> Any:
     """Give the parts of a step of the full network with images of 640 x 1024 pixels."""
-    model, config = uresnet2d.build("a21"), uresnet2d.VARIANTS["a21"]
-    batch = uresnet2d.example_batch(config, batch_size=1)
-    return model, uresnet2d.loss, batch, torch.optim.Adam(model.parameters(), lr=0.001), OPTIONS
+    return (*workload.make_a21_step(), OPTIONS)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from dataclasses import dataclass, field, fields
 from itertools import chain, islice, repeat
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple, Type
+from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Type
 
 import torch
 from torch import nn
@@ -89,14 +89,33 @@ def batches_of(loader: Any, num_steps: int) -> Iterator[Any]:
 def validate(model: nn.Module, events: Any) -> Dict[str, float]:
     """Return the mean over `events` of each metric."""
     model.eval()
-    totals = {name: 0.0 for name in uresnet2d.METRICS}
+    metrics = []
     with torch.no_grad():
         for images, labels in DataLoader(events, batch_size=1):
             logits, planes = model(images), uresnet2d.chunk_planes(labels)
-            for name, metric in uresnet2d.METRICS.items():
-                totals[name] += metric(logits, planes).item() / len(events)
+            metrics.append({name: metric(logits, planes) for name, metric in uresnet2d.METRICS.items()})
     model.train()
-    return totals
+    return average(metrics)
+
+
+def average(metrics: Sequence[Mapping[str, torch.Tensor]]) -> Dict[str, float]:
+    """Return the mean of each metric over all values of all calls, whose metrics are given."""
+    names = uresnet2d.METRICS
+    return {name: torch.cat([values[name].flatten() for values in metrics]).mean().item() for name in names}
+
+
+def make_small_step() -> Tuple[Any, ...]:
+    """Give model, loss, a micro-batch and an optimizer of the small network."""
+    train_set, model, _optimizer = make_parts(Settings())
+    batch = tuple(part.unsqueeze(0) for part in train_set[0])
+    return model, uresnet2d.loss, batch, torch.optim.Adam(model.parameters(), lr=0.001)
+
+
+def make_a21_step() -> Tuple[Any, ...]:
+    """Give those of the full network, with images of 640 x 1024 pixels."""
+    model, config = uresnet2d.build("a21"), uresnet2d.VARIANTS["a21"]
+    batch = uresnet2d.example_batch(config, batch_size=1)
+    return model, uresnet2d.loss, batch, torch.optim.Adam(model.parameters(), lr=0.001)
 
 
 def main(
