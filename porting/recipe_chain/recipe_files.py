@@ -86,7 +86,7 @@ class Recipe:
         if step is self.steps[0]:
             return []
         lines = difflib.unified_diff(
-            before.source.splitlines(), step.source.splitlines(), before.path.name, step.path.name, n=2, lineterm=""
+            before.source.splitlines(), step.source.splitlines(), before.path.name, step.path.name, n=1, lineterm=""
         )
         return list(lines)
 
