@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import random
 import sys
 
@@ -76,6 +77,18 @@ def test_modules_of_a_folder_are_gone_afterwards(folder):
 
     assert not {"shared", "step_0_plain"} & set(sys.modules)
     assert sys.path == before
+
+
+def test_the_workload_of_another_folder_is_not_taken(folder, tmp_path_factory, monkeypatch):
+    other = tmp_path_factory.mktemp("other")
+    for place, first in ((folder, 2.0), (other, 9.0)):
+        (place / "workload.py").write_text(f"FIRST = {first}\n")
+    (folder / "step_0_plain.py").write_text(STEP.replace("shared", "workload"))
+    monkeypatch.syspath_prepend(str(other))
+    monkeypatch.setitem(sys.modules, "workload", importlib.import_module("workload"))
+
+    with Steps(find_recipe(str(folder))) as steps:
+        assert steps.losses(0, 2) == [0.0, 2.0]
 
 
 def test_a_step_of_the_package_is_the_packages_module():
