@@ -1,4 +1,4 @@
-"""What the steps of a recipe are checked for, as a table that `checks.py` of the recipe holds."""
+"""The kinds of checks that `checks.py` of a recipe makes its table of."""
 
 from __future__ import annotations
 

@@ -55,14 +55,8 @@ def validate(ported: porting.PortedModel, events: Any) -> Dict[str, float]:
     return workload.average(metrics)
 
 
-def small() -> Any:
-    """Give the parts of a step: model, loss, a micro-batch, optimizer and options."""
-    return (*workload.make_small_step(), OPTIONS)
-
-
-def a21() -> Any:
-    """Give the parts of a step of the full network with images of 640 x 1024 pixels."""
-    return (*workload.make_a21_step(), OPTIONS)
+# give model, loss, a micro-batch, optimizer and options, of this network and of the full one
+small, a21 = workload.make_targets(OPTIONS)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What all steps share: events, the network, its optimizer and its scores, and the command line."""
+"""Shared by all steps: events, the network, its optimizer and its scores, and the command line."""
 
 from __future__ import annotations
 
@@ -104,18 +104,24 @@ def average(metrics: Sequence[Mapping[str, torch.Tensor]]) -> Dict[str, float]:
     return {name: torch.cat([values[name].flatten() for values in metrics]).mean().item() for name in names}
 
 
-def make_small_step() -> Tuple[Any, ...]:
-    """Give model, loss, a micro-batch and an optimizer of the small network."""
-    train_set, model, _optimizer = make_parts(Settings())
-    batch = tuple(part.unsqueeze(0) for part in train_set[0])
-    return model, uresnet2d.loss, batch, torch.optim.Adam(model.parameters(), lr=0.001)
+def make_targets(options: Any) -> Tuple[Callable[[], Any], Callable[[], Any]]:
+    """Make two functions for commands that look at a step: of the small network, and of the full one.
 
+    Each gives the parts of a step: model, loss, a micro-batch, optimizer and `options`.
+    """
 
-def make_a21_step() -> Tuple[Any, ...]:
-    """Give those of the full network, with images of 640 x 1024 pixels."""
-    model, config = uresnet2d.build("a21"), uresnet2d.VARIANTS["a21"]
-    batch = uresnet2d.example_batch(config, batch_size=1)
-    return model, uresnet2d.loss, batch, torch.optim.Adam(model.parameters(), lr=0.001)
+    def small() -> Any:
+        train_set, model, _optimizer = make_parts(Settings())
+        return parts_of(model, [part.unsqueeze(0) for part in train_set[0]])
+
+    def a21() -> Any:
+        config = uresnet2d.VARIANTS["a21"]
+        return parts_of(uresnet2d.build("a21"), uresnet2d.example_batch(config, batch_size=1))
+
+    def parts_of(model: nn.Module, batch: Any) -> Any:
+        return model, uresnet2d.loss, batch, torch.optim.Adam(model.parameters(), lr=0.001), options
+
+    return small, a21
 
 
 def main(

@@ -1,4 +1,4 @@
-"""What the steps are checked for: the losses that must be equal are, and what is made gets like what is real."""
+"""Losses that must be equal are equal, and made pictures become like real ones."""
 
 from __future__ import annotations
 

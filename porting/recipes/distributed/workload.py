@@ -1,4 +1,4 @@
-"""What all steps share: the images, what a training leaves behind, and the command line."""
+"""Shared by all steps: the images, what a training leaves behind, and the command line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all steps share: sentences, the model and its optimizer, and the test."""
+"""Shared by all steps: sentences, the model and its optimizer, and the test."""
 
 from __future__ import annotations
 

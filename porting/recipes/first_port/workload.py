@@ -1,4 +1,4 @@
-"""What all steps share: the digits, the network, and how well it recognises them."""
+"""Shared by all steps: the digits, the network, and how well it recognises them."""
 
 from __future__ import annotations
 

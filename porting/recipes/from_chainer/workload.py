@@ -1,4 +1,4 @@
-"""What all steps share: digits, the network's layout, the test, and what is printed in the end."""
+"""Shared by all steps: digits, the network's layout, the test, and what is printed in the end."""
 
 from __future__ import annotations
 

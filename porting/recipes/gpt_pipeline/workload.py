@@ -1,4 +1,4 @@
-"""What all steps share: the text, the transformer and its test."""
+"""Shared by all steps: the text, the transformer and its test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all steps share: digits, their loader, and the command line."""
+"""Shared by all steps: digits, their loader, and the command line."""
 
 from __future__ import annotations
 

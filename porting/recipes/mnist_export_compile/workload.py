@@ -1,4 +1,4 @@
-"""What all steps share: the flags of the original example, digits, the perceptron, and what is written in the end."""
+"""Shared by all steps: the flags of the original example, digits, the perceptron, and what is written in the end."""
 
 from __future__ import annotations
 

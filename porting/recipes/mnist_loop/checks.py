@@ -1,4 +1,4 @@
-"""What the steps are checked for: equal losses, epochs that get better, and nearly all digits recognised."""
+"""All steps have equal losses; epochs get better, and nearly all digits are recognised."""
 
 from __future__ import annotations
 

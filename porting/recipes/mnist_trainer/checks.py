@@ -1,4 +1,4 @@
-"""What the steps are checked for: equal losses, equal logs, epochs that get better, nearly all digits recognised."""
+"""All steps have equal losses and equal logs; epochs get better, and nearly all digits are recognised."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all steps share: digits, the perceptron, means over batches, and the command line."""
+"""Shared by all steps: digits, the perceptron, means over batches, and the command line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the steps are checked for: losses that are equal for 50 epochs, an accuracy like that in Chainer's manual."""
+"""Losses are equal for 50 epochs, and the accuracy is like that in Chainer's manual."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all steps share: mushrooms, the perceptron, what a training leaves behind, and the command line."""
+"""Shared by all steps: mushrooms, the perceptron, what a training leaves behind, and the command line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all steps share: the text in windows, the model, the loss of a window, the test, and the command line."""
+"""Shared by all steps: the text in windows, the model, the loss of a window, the test, and the command line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all steps share: textures, the network and the rules for its training, the test, and the command line."""
+"""Shared by all steps: textures, the network and the rules for its training, the test, and the command line."""
 
 from __future__ import annotations
 

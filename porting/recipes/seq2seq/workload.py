@@ -1,4 +1,4 @@
-"""What all steps share: sentences and their batches, the model, its score, and the command line."""
+"""Shared by all steps: sentences and their batches, the model, its score, and the command line."""
 
 from __future__ import annotations
 

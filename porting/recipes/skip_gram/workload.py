@@ -1,4 +1,4 @@
-"""What all steps share: the text and its loader, what the vectors know, and the command line."""
+"""Shared by all steps: the text and its loader, what the vectors know, and the command line."""
 
 from __future__ import annotations
 
