@@ -18,7 +18,7 @@ import torch
 from porting.cli.main import main
 from porting.diagnostics import PortingError
 from porting.recipe_chain import find_recipe, read_recipes, recipe_files
-from porting.recipe_chain.running import program_of
+from porting.recipe_chain.running import report_failures_of
 
 SOURCE = '''
 """{summary}."""
@@ -327,7 +327,7 @@ def test_the_owner_of_a_failing_step_is_told_to_run_it_and_of_the_packages_to_co
     main(["recipe", "run", "halving"])
     assert "run it by itself: `porting recipe copy halving DEST`, then change step_1_more.py" in capsys.readouterr().err
 
-    with pytest.raises(PortingError, match="R003") as caught, program_of(own, "step_1_more.py"):
+    with pytest.raises(PortingError, match="R003") as caught, report_failures_of(own, "step_1_more.py"):
         runpy.run_path(str(tmp_path / "mine" / "step_1_more.py"))
     assert caught.value.finding.help == (f"run it by itself: `python {tmp_path / 'mine' / 'step_1_more.py'}`",)
 
