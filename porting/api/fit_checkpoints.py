@@ -16,6 +16,7 @@ from ..adapters.checkpoint_folder import (
 )
 from ..adapters.loader_position import begin_epoch_again, read_streams, refuse_unknown_order
 from ..diagnostics import CheckpointError, OptionError, caller_place
+from ..options import is_count
 from ..process import this_instance
 
 if TYPE_CHECKING:
@@ -182,7 +183,7 @@ def _length_of(loader: Any) -> Optional[int]:
 
 
 def _check_count(name: str, value: Any) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+    if not is_count(value):
         raise OptionError.of(
             "P002",
             message=f"`{name}` is {value!r}, not a positive number",

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from ..adapters import LossInForward, apply_precision, find_backend, notify, to_backend_optimizer
-from ..adapters.running_statistics import note_statistics_of_one_replica
+from ..adapters.batch_statistics import note_statistics_of_one_replica
 from ..adapters.stages import require_filled_pipeline, require_modules
 from ..diagnostics import Finding, OptionError, caller_place, render
 from ..options import PortOptions
