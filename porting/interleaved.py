@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple, TypeVar
 
 import numpy as np
 from tqdm import tqdm
 
-__all__ = ["Interval", "Timing", "ratio", "time_interleaved"]
+__all__ = ["Interval", "Timing", "ratio", "take_turns", "time_interleaved"]
+
+Taken = TypeVar("Taken")
 
 
 @dataclass(frozen=True)
@@ -58,21 +61,43 @@ def time_interleaved(
     `progress` is the text beside a progress bar, which only terminals get. After `at_most_seconds` no round begins, but
     there is always one.
     """
-    wall: Dict[str, List[float]] = {name: [] for name in contestants}
-    cpu: Dict[str, List[float]] = {name: [] for name in contestants}
-    order = list(contestants)
+    sides = {name: functools.partial(_time_repeats, call, repeats) for name, call in contestants.items()}
+    with tqdm(total=rounds, desc=progress, leave=False, disable=None if progress else True) as bar:
+        turns = take_turns(
+            sides, rounds=rounds, at_most_seconds=at_most_seconds, after_round=lambda _number: bar.update()
+        )
+    return {
+        name: Timing(tuple(wall for wall, _cpu in taken), tuple(cpu for _wall, cpu in taken))
+        for name, taken in turns.items()
+    }
+
+
+def take_turns(
+    sides: Mapping[str, Callable[[], Taken]],
+    *,
+    rounds: int,
+    after_round: Callable[[int], Any] = lambda _number: None,
+    at_most_seconds: Optional[float] = None,
+) -> Dict[str, List[Taken]]:
+    """Let every side take a turn in each round, and return what its turns gave.
+
+    Who begins changes from round to round. `after_round` is told how many are done. After `at_most_seconds` no round
+    begins, but there is always one.
+
+    >>> take_turns({"a": lambda: 1, "b": lambda: 2}, rounds=2)
+    {'a': [1, 1], 'b': [2, 2]}
+    """
+    taken: Dict[str, List[Taken]] = {name: [] for name in sides}
+    order = list(sides)
     began = time.perf_counter()
-    for _round in tqdm(range(rounds), desc=progress, leave=False, disable=None if progress else True):
+    for number in range(rounds):
         for name in order:
-            wall_start, cpu_start = time.perf_counter(), time.process_time()
-            for _repeat in range(repeats):
-                contestants[name]()
-            cpu[name].append((time.process_time() - cpu_start) / repeats)
-            wall[name].append((time.perf_counter() - wall_start) / repeats)
+            taken[name].append(sides[name]())
         order.reverse()
+        after_round(number + 1)
         if at_most_seconds is not None and time.perf_counter() - began >= at_most_seconds:
             break
-    return {name: Timing(tuple(wall[name]), tuple(cpu[name])) for name in contestants}
+    return taken
 
 
 def ratio(
@@ -101,6 +126,15 @@ def ratio(
     medians = np.median(random.choice(by_round, size=(num_resamples, by_round.size)), axis=1)
     low, high = np.quantile(medians, [(1 - confidence) / 2, (1 + confidence) / 2])
     return Interval(float(np.median(by_round)), float(low), float(high))
+
+
+def _time_repeats(call: Callable[[], Any], repeats: int) -> Tuple[float, float]:
+    """Return the seconds of one call by the clock and by the processor, the mean of `repeats`."""
+    wall_start, cpu_start = time.perf_counter(), time.process_time()
+    for _repeat in range(repeats):
+        call()
+    cpu = (time.process_time() - cpu_start) / repeats
+    return (time.perf_counter() - wall_start) / repeats, cpu
 
 
 def _quartiles(seconds: Tuple[float, ...]) -> Interval:

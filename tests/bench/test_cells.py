@@ -8,7 +8,6 @@ import pytest
 
 from porting.bench.cells import Cell, run_cell
 from porting.bench.choices import Choices, expand
-from porting.bench.processes import describe_exit
 
 from .conftest import QUICK
 
@@ -106,8 +105,3 @@ def test_a_matrix_is_all_combinations_the_last_key_fastest():
         (16, "float32", "replay"),
         (16, "mixed", "replay"),
     ]
-
-
-def test_the_end_of_a_process_is_told_with_its_last_words():
-    assert describe_exit(3, "one\ntwo\n\nthree\nfour\n") == "exit status 3: two; three; four"
-    assert describe_exit(-11, "") == "signal 11"

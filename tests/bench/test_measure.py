@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import pytest
@@ -15,9 +16,12 @@ from porting.bench import BenchSettings
 from porting.bench.eager import EagerSide
 from porting.bench.measure import measure
 from porting.bench.report import break_even_steps
-from porting.bench.workloads import Source
+from porting.bench.workloads import Source, Workload
+from porting.models import make_cnn, make_mlp
 
 from .conftest import QUICK, make_workload
+
+REPLAY = PortOptions(engine="replay")
 
 
 @pytest.mark.parametrize(
@@ -42,6 +46,38 @@ def test_both_sides_have_the_same_losses(options):
     assert report.parity.num_steps >= 20
 
 
+SMALL = {
+    "MLP": (lambda: make_mlp((6, 8, 10)), (4, 6), torch.optim.Adam),
+    "CNN": (lambda: make_cnn(image_size=4), (4, 1, 4, 4), torch.optim.SGD),
+}
+
+
+@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("eager_optimizer", ["default", "fused"])
+def test_both_sides_have_the_same_losses_whatever_kernels_eager_has(name, eager_optimizer):
+    make, shape, optimizer = SMALL[name]
+    batch = torch.randn(shape), torch.randint(10, shape[:1])
+    workload = Workload(make(), nn.CrossEntropyLoss(), batch, lambda parameters: optimizer(parameters, lr=0.01), REPLAY)
+
+    report = measure(workload, settings=dataclasses.replace(QUICK, eager_optimizer=eager_optimizer))
+
+    assert report.parity.difference <= 1e-5
+    assert ("fused" in report.eager.described) == (eager_optimizer == "fused")
+
+
+@pytest.mark.parametrize("device_iterations", [1, 4])
+def test_inference_is_measured_as_well(device_iterations):
+    options = REPLAY.replace(device_iterations=device_iterations)
+    workload = Workload(make_mlp((6, 8, 10)), nn.CrossEntropyLoss(), torch.randn(8, 6), options=options, trains=False)
+
+    report = measure(workload, settings=QUICK)
+
+    assert report.parity.difference <= 1e-5
+    assert report.device.is_proven
+    assert "inference" in report.eager.described
+    assert report.to_dict()["trains"] is False
+
+
 def test_at_least_three_calls_are_compared():
     report = measure(make_workload(PortOptions(engine="replay", device_iterations=8), rows=64), settings=QUICK)
 
@@ -54,7 +90,9 @@ def test_the_device_counts_every_call(report):
 
 
 def test_every_round_has_its_ratio(report):
-    assert len(report.speed_up.rounds) == len(report.eager.round_seconds) == QUICK.rounds
+    sides = report.eager.round_seconds, report.ported.round_seconds
+
+    assert [len(seconds) for seconds in (report.speed_up.rounds, *sides)] == [QUICK.rounds] * 3
 
 
 def test_two_different_models_are_found_out(monkeypatch):

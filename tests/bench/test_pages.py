@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import sys
 import xml.etree.ElementTree as ElementTree
@@ -11,7 +12,16 @@ import pytest
 from porting.bench.cells import Cell
 from porting.bench.charts import write_png
 from porting.bench.html_page import html_page
-from porting.bench.pages import cell_titles, failures, seconds, table_lines
+from porting.bench.pages import (
+    cell_titles,
+    failures,
+    machinery_lines,
+    result_lines,
+    seconds,
+    start_up_lines,
+    table_lines,
+)
+from porting.bench.report import StartUp
 from porting.bench.results import ResultFile
 from porting.diagnostics import PortingError
 
@@ -49,6 +59,38 @@ def test_titles_have_only_the_choices_that_vary():
     records[1]["choices"] = {**records[1]["choices"], "batch": 8, "accumulation": 2}
 
     assert cell_titles(records) == ("replay", ["tiny", "tiny batch 8 2 accumulated"])
+
+
+COLD_AND_WARM = StartUp(
+    eager_cpu_seconds=4.0,
+    ported_cpu_seconds=2.0,
+    cold_cpu_seconds=8.0,
+    eager_first_step_cpu_seconds=2.0,
+    ported_first_step_cpu_seconds=1.0,
+    cold_first_step_cpu_seconds=4.0,
+    torch_cpu_seconds=1.0,
+    import_cpu_seconds=0.5,
+    loads_compiler=False,
+    num_runs=3,
+)
+
+
+def test_warm_and_cold_starts_are_compared_with_eager(report):
+    started = dataclasses.replace(report, start_up=COLD_AND_WARM)
+
+    page = "\n".join(result_lines(started.to_dict()))
+    assert "over eager: cold x2.00, warm x0.50; first step, warm over cold: x0.25" in page
+    assert "torch's compiler not loaded" in page
+    assert any("cold x2.00" in line for line in start_up_lines([make_record(report=started)]))
+
+
+def test_what_a_call_costs_by_itself_is_told_of_the_tiny_models(report):
+    records = [make_record(name=name, report=report) for name in ("overhead_tiny", "overhead_tiny_inference", "cnn")]
+    extra = 1e6 * (report.ported.step_seconds.median - report.eager.step_seconds.median)
+
+    (line,) = machinery_lines(records)
+
+    assert f"{extra:.0f} us in training, {extra:.0f} us in inference" in line
 
 
 def test_losses_that_differ_are_a_failure(report):
