@@ -73,10 +73,14 @@ class SideProcess:
 def measure_memory(source: Source, settings: BenchSettings) -> Memory:
     """Measure the peak memory of each side, in one process after the other."""
     try:
-        peaks = {side: run_job("memory", side, source, settings)["peak_bytes"] for side in ("eager", "ported")}
+        peaks = {side: run_job("memory", side, source, settings) for side in ("eager", "ported")}
     except ChildError as failure:
         return Memory(reason=str(failure))
-    return Memory(eager_bytes=peaks["eager"], ported_bytes=peaks["ported"])
+    return Memory(
+        eager_bytes=peaks["eager"]["peak_bytes"],
+        ported_bytes=peaks["ported"]["peak_bytes"],
+        ported_process_bytes=peaks["ported"]["process_peak_bytes"],
+    )
 
 
 def measure_start_up(source: Source, settings: BenchSettings) -> StartUp:

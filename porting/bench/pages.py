@@ -12,6 +12,7 @@ __all__ = [
     "cell_titles",
     "failures",
     "machinery_lines",
+    "order_lines",
     "result_lines",
     "seconds",
     "size",
@@ -274,6 +275,20 @@ def machinery_lines(cells: Sequence[Plain]) -> Iterator[str]:
         yield f"machinery of a call: {told} (the tiny models' ported less eager step)"
 
 
+def order_lines(cells: Sequence[Plain]) -> Iterator[str]:
+    """Lay out the peaks of whole processes by computation order, beside that of the order `none`."""
+    peaks = {
+        (cell["name"], cell["choices"]["order"]): cell["result"]["memory"].get("ported_process_bytes")
+        for cell in cells
+        if cell["result"] is not None and cell["choices"].get("order")
+    }
+    for (name, order), peak in peaks.items():
+        plain = peaks.get((name, "none"))
+        if peak is not None:
+            share = "" if plain is None else f"  x{peak / plain:.2f} of none"
+            yield f"peak of the process, {name}, order {order:<8}{size(peak):>12}{share}"
+
+
 def cell_title(cell: Plain) -> str:
     """Name a cell by itself, with all of its choices."""
     return " ".join([cell["name"], *_choices(cell, cell["choices"])])
@@ -309,6 +324,7 @@ _WORDS = {
     "replicas": "{} replicas",
     "device_iterations": "{} steps a call",
     "threads": "{} thread(s)",
+    "order": "order {}",
 }
 
 

@@ -36,11 +36,12 @@ class Memory:
     """Peak memory of each side in a process of its own, beyond what the process had once everything was imported.
 
     None with a `reason` where it could not be measured. `ported_bytes` is that of a process that finds its executable
-    on disk, where the engine keeps such.
+    on disk, where the engine keeps such; `ported_process_bytes` is the peak of that whole process.
     """
 
     eager_bytes: Optional[int] = None
     ported_bytes: Optional[int] = None
+    ported_process_bytes: Optional[int] = None
     reason: str = ""
 
     @property

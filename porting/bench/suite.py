@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any, Callable, Mapping, Optional, Tuple
+from typing import Any, Callable, Mapping, Optional, Sequence, Tuple
 
 import torch
 from torch import nn
@@ -15,7 +15,7 @@ from porting.options import PortOptions
 from .choices import with_choices
 from .workloads import Workload
 
-__all__ = ["GROUPS", "OVERHEAD", "START_UP", "SUITE", "WORKLOADS", "SuiteEntry", "load"]
+__all__ = ["GROUPS", "ORDERS", "OVERHEAD", "START_UP", "SUITE", "WORKLOADS", "SuiteEntry", "load"]
 
 Parts = Tuple[nn.Module, Any, Any, Callable[[Any], torch.optim.Optimizer]]
 """Model, loss, batch, and the function of parameters that makes the optimizer."""
@@ -26,8 +26,8 @@ class SuiteEntry:
     """A workload by name.
 
     `make` gets the rows of a call and returns the parts. `demanded` has the speed-up over float32 eager that is asked
-    of each precision; precisions that are not in it are not part of the suite. `engine` and `settings` (fields of
-    `BenchSettings`) are what it is measured with unless others are named.
+    of each precision; precisions that are not in it are not part of the suite. `matrix` (see `Choices`) and `settings`
+    (fields of `BenchSettings`) are what it is measured with unless others are named.
     """
 
     title: str
@@ -36,7 +36,7 @@ class SuiteEntry:
     demanded: Mapping[str, float]
     options: PortOptions = field(default_factory=PortOptions)
     trains: bool = True
-    engine: str = "auto"
+    matrix: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -214,6 +214,7 @@ _INFERRED = {
     ),
     "tiny": SuiteEntry("one 4-10 layer", 4, _perceptron(*_TINY, optimizer=_SGD), {}),
 }
+_REPLAYED = {"engine": ["replay"]}
 _OVERHEAD_SETTINGS = {
     "rounds": 25,
     "turn_seconds": 0.1,
@@ -225,7 +226,7 @@ _OVERHEAD_SETTINGS = {
 OVERHEAD: Mapping[str, SuiteEntry] = MappingProxyType(
     {
         **{
-            f"overhead_{name}": replace(entry, engine="replay", settings=_OVERHEAD_SETTINGS)
+            f"overhead_{name}": replace(entry, matrix=_REPLAYED, settings=_OVERHEAD_SETTINGS)
             for name, entry in _TRAINED.items()
         },
         **{
@@ -234,7 +235,7 @@ OVERHEAD: Mapping[str, SuiteEntry] = MappingProxyType(
                 title=f"inference of {entry.title}",
                 make=_without_labels(entry.make),
                 trains=False,
-                engine="replay",
+                matrix=_REPLAYED,
                 settings=_OVERHEAD_SETTINGS,
             )
             for name, entry in _INFERRED.items()
@@ -251,7 +252,7 @@ START_UP: Mapping[str, SuiteEntry] = MappingProxyType(
         f"start_up_{name}": replace(
             SUITE[name],
             demanded={},
-            engine="ready",
+            matrix={"engine": ["ready"]},
             settings={"rounds": 2, "memory": False, "data": False, "start_up_runs": 5, "cold_starts": 1},
         )
         for name in ("mnist_mlp", "cnn", "resnet18", "gpt")
@@ -259,8 +260,40 @@ START_UP: Mapping[str, SuiteEntry] = MappingProxyType(
 )
 """What it costs to get to the first step, with an executable on disk and without."""
 
+
+def _linear24(rows: int) -> Parts:
+    """Make layers that are all alike, with blocks of 1 KiB a row: only when memory is let go tells orders apart."""
+    model = nn.Sequential(*(nn.Linear(256, 256) for _ in range(24)))
+    return model, nn.MSELoss(), tuple(torch.randn(rows, 256) for _ in range(2)), _sgd(0.01)
+
+
+ORDERS: Mapping[str, SuiteEntry] = MappingProxyType(
+    {
+        f"orders_{name}": replace(
+            entry,
+            demanded={},
+            matrix={**_REPLAYED, "order": ["none", "chen", "gttime", "gtmem", "dummy2"]},
+            # threads have heaps of their own, and how many there are is another question
+            settings={
+                "rounds": 1,
+                "calls_per_turn": 1,
+                "parity_steps": 1,
+                "threads": 1,
+                "device": "sim",
+                "data": False,
+            },
+        )
+        for name, entry in {
+            "linear24": SuiteEntry("24 linear layers of 256", 12_288, _linear24, {}),
+            "gpt": SUITE["gpt"],
+            "uresnet2d": SUITE["uresnet2d"],
+        }.items()
+    }
+)
+"""Peak memory of whole processes by computation order: what fits into a machine is decided by that."""
+
 GROUPS: Mapping[str, Mapping[str, SuiteEntry]] = MappingProxyType(
-    {"suite": SUITE, "overhead": OVERHEAD, "start_up": START_UP}
+    {"suite": SUITE, "overhead": OVERHEAD, "start_up": START_UP, "orders": ORDERS}
 )
 """Workloads that are measured together."""
 

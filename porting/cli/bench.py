@@ -30,6 +30,7 @@ PROGRAM:FUNCTION is one of
   mushrooms, suite       a workload of the repository's suite, or all (--list)
   overhead               what a simulated call costs without compiled engines
   start_up               what it costs to get to the first step
+  orders                 peak memory by computation order
   benchmarks.yml         a file of entries; .json is read as well
 
 a session:
@@ -211,7 +212,7 @@ def _cells(entry: FileEntry, matrix: Mapping[str, Sequence[Any]], arguments: arg
     own = _workloads().WORKLOADS[entry.target] if is_own else None
     loader = "porting.bench.suite:load" if is_own else "porting.cli.bench_targets:load"
     loaded_data = arguments.loader or entry.loader
-    combined = {"engine": [own.engine if own else "auto"], **entry.matrix, **matrix}
+    combined = {"engine": ["auto"], **(own.matrix if own else {}), **entry.matrix, **matrix}
     settings = _settings({**(own.settings if own else {}), **entry.settings}, arguments)
     for choices in expand(combined):
         for repeat in range(1, (arguments.repeats or entry.repeats) + 1):
@@ -330,7 +331,7 @@ def _write(content: Mapping[str, Any], earlier: Optional[Mapping[str, Any]], arg
 
 def _print(results: ResultFile, earlier: Optional[Mapping[str, Any]]) -> None:
     from porting.bench.comparison import comparison_lines
-    from porting.bench.pages import machinery_lines, result_lines, start_up_lines, table_lines
+    from porting.bench.pages import machinery_lines, order_lines, result_lines, start_up_lines, table_lines
 
     machine = results.content["machine"]
     print(f"{machine['processor']}, {machine['num_cores']} cores, Python {machine['python']}, torch {machine['torch']}")
@@ -344,8 +345,10 @@ def _print(results: ResultFile, earlier: Optional[Mapping[str, Any]]) -> None:
         print("\n".join(result_lines(only)))
     else:
         print("\n".join([*table_lines(results.cells), *start_up_lines(results.cells)]))
-    for line in machinery_lines(results.cells):
-        print(f"\n{line}")
+    below = [*order_lines(results.cells), *machinery_lines(results.cells)]
+    if below:
+        print()
+        print("\n".join(below))
     if earlier is not None:
         print()
         print("\n".join(comparison_lines(earlier, results.content)))

@@ -16,12 +16,13 @@ from porting.bench.pages import (
     cell_titles,
     failures,
     machinery_lines,
+    order_lines,
     result_lines,
     seconds,
     start_up_lines,
     table_lines,
 )
-from porting.bench.report import StartUp
+from porting.bench.report import Memory, StartUp
 from porting.bench.results import ResultFile
 from porting.diagnostics import PortingError
 
@@ -91,6 +92,16 @@ def test_what_a_call_costs_by_itself_is_told_of_the_tiny_models(report):
     (line,) = machinery_lines(records)
 
     assert f"{extra:.0f} us in training, {extra:.0f} us in inference" in line
+
+
+def test_the_peak_of_each_order_stands_beside_that_of_none(report):
+    def record_of(order: str, peak: int) -> dict:
+        record = make_record(report=dataclasses.replace(report, memory=Memory(ported_process_bytes=peak)))
+        return {**record, "choices": {**record["choices"], "order": order}}
+
+    lines = list(order_lines([record_of("none", 4 << 20), record_of("chen", 3 << 20)]))
+
+    assert [line.split()[-4:] for line in lines] == [["MiB", "x1.00", "of", "none"], ["MiB", "x0.75", "of", "none"]]
 
 
 def test_losses_that_differ_are_a_failure(report):

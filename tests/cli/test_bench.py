@@ -185,6 +185,15 @@ def test_start_up_is_measured_cold_and_warm_with_what_is_compiled_already(measur
     assert {(setting.start_up_runs, setting.cold_starts) for setting in settings} == {(2, 1)}
 
 
+def test_orders_are_a_matrix_of_computation_orders(measured):
+    main(["bench", "orders_linear24"])
+    main(["bench", "orders_gpt", "--matrix", "order=none,chen"])
+
+    orders = [(cell.name, cell.choices.order) for cell in measured]
+    assert orders[:2] == [("orders_linear24", "none"), ("orders_linear24", "chen")]
+    assert orders[5:] == [("orders_gpt", "none"), ("orders_gpt", "chen")]
+
+
 def test_the_table_of_overhead_has_a_row_for_each_workload_and_states_the_conditions(measured, capsys):
     main(["bench", "overhead"])
 
