@@ -86,8 +86,8 @@ def measure_memory(source: Source, settings: BenchSettings) -> Memory:
 def measure_start_up(source: Source, settings: BenchSettings) -> StartUp:
     """Time fresh processes of both sides in turns, to the end of the first step.
 
-    The first one of each side is not counted: it may have to read files that the others find in memory. Cold starts,
-    which find no executable, come before them.
+    The first one of each side is not counted: it writes bytecode and reads files that the others find. Cold starts,
+    which find no executable, follow it.
     """
     with tempfile.TemporaryDirectory(prefix="porting-bench-") as name:
         folder = Path(name)
@@ -97,13 +97,13 @@ def measure_start_up(source: Source, settings: BenchSettings) -> StartUp:
             return run_job("start-up", side, from_source, settings, environment=environment)
 
         try:
+            sides = {"eager": lambda: start("eager"), "ported": lambda: start("ported")}
+            take_turns(sides, rounds=1)
             cold = [start("ported", source.with_cache(str(folder / str(run)))) for run in range(settings.cold_starts)]
-            runs = take_turns(
-                {"eager": lambda: start("eager"), "ported": lambda: start("ported")}, rounds=settings.start_up_runs + 1
-            )
+            runs = take_turns(sides, rounds=settings.start_up_runs)
         except ChildError as failure:
             return StartUp(reason=str(failure))
-    eager, ported = runs["eager"][1:], runs["ported"][1:]
+    eager, ported = runs["eager"], runs["ported"]
     return StartUp(
         eager_cpu_seconds=_median(eager, "cpu_seconds"),
         ported_cpu_seconds=_median(ported, "cpu_seconds"),

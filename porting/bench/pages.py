@@ -134,21 +134,21 @@ def _start_up_texts(start_up: Plain) -> Iterator[str]:
     )
     if start_up.get("torch_cpu_seconds") is None:
         return
-    firsts = [f"{side} {seconds(start_up[f'{side}_first_step_cpu_seconds'])}" for side in ("eager", "ported")]
-    compiler = "loaded" if start_up["loads_compiler"] else "not loaded"
     yield (
         f"import torch {seconds(start_up['torch_cpu_seconds'])}, the port's own imports "
-        f"{seconds(start_up['import_cpu_seconds'])}; first step {', '.join(firsts)}; torch's compiler {compiler}"
+        f"{seconds(start_up['import_cpu_seconds'])}, torch's compiler {'' if start_up['loads_compiler'] else 'not '}loaded"
     )
+    sides = [side for side in ("eager", "ported", "cold") if start_up[f"{side}_cpu_seconds"] is not None]
+    firsts = {side: start_up[f"{side}_first_step_cpu_seconds"] for side in sides}
+    yield f"first step: {', '.join(f'{side} {seconds(first)}' for side, first in firsts.items())}"
     eager, ported, cold = (start_up[f"{side}_cpu_seconds"] for side in ("eager", "ported", "cold"))
     if cold is None:
         yield f"over eager: x{ported / eager:.2f}"
-        return
-    warm_first, cold_first = start_up["ported_first_step_cpu_seconds"], start_up["cold_first_step_cpu_seconds"]
-    yield (
-        f"cold {seconds(cold)}, its first step {seconds(cold_first)}; over eager: cold x{cold / eager:.2f}, "
-        f"warm x{ported / eager:.2f}; first step, warm over cold: x{warm_first / cold_first:.2f}"
-    )
+    else:
+        yield (
+            f"cold {seconds(cold)}; over eager: cold x{cold / eager:.2f}, warm x{ported / eager:.2f}; "
+            f"first step, warm over cold: x{firsts['ported'] / firsts['cold']:.2f}"
+        )
 
 
 def _proof_lines(result: Plain) -> Iterator[str]:

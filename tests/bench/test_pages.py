@@ -82,6 +82,7 @@ def test_warm_and_cold_starts_are_compared_with_eager(report):
     page = "\n".join(result_lines(started.to_dict()))
     assert "over eager: cold x2.00, warm x0.50; first step, warm over cold: x0.25" in page
     assert "torch's compiler not loaded" in page
+    assert max(map(len, page.splitlines())) <= 130
     assert any("cold x2.00" in line for line in start_up_lines([make_record(report=started)]))
 
 
