@@ -134,10 +134,9 @@ def _start_up_texts(start_up: Plain) -> Iterator[str]:
     )
     if start_up.get("torch_cpu_seconds") is None:
         return
-    yield (
-        f"import torch {seconds(start_up['torch_cpu_seconds'])}, the port's own imports "
-        f"{seconds(start_up['import_cpu_seconds'])}, torch's compiler {'' if start_up['loads_compiler'] else 'not '}loaded"
-    )
+    torch_seconds, own_seconds = seconds(start_up["torch_cpu_seconds"]), seconds(start_up["import_cpu_seconds"])
+    compiler = "loaded" if start_up["loads_compiler"] else "not loaded"
+    yield f"import torch {torch_seconds}, the port's own imports {own_seconds}, torch's compiler {compiler}"
     sides = [side for side in ("eager", "ported", "cold") if start_up[f"{side}_cpu_seconds"] is not None]
     firsts = {side: start_up[f"{side}_first_step_cpu_seconds"] for side in sides}
     yield f"first step: {', '.join(f'{side} {seconds(first)}' for side, first in firsts.items())}"
