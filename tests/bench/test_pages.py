@@ -1,17 +1,11 @@
-"""Tables fit a terminal, say what cells have in common once, and nothing of a user's text acts on a page."""
+"""Tables fit a terminal, say what cells have in common once, and what below them could not stand in them."""
 
 from __future__ import annotations
 
 import dataclasses
-import re
-import sys
-import xml.etree.ElementTree as ElementTree
 
 import pytest
 
-from porting.bench.cells import Cell
-from porting.bench.charts import write_png
-from porting.bench.html_page import html_page
 from porting.bench.pages import (
     cell_titles,
     failures,
@@ -23,17 +17,8 @@ from porting.bench.pages import (
     table_lines,
 )
 from porting.bench.report import Memory, StartUp
-from porting.bench.results import ResultFile
-from porting.diagnostics import PortingError
 
 from .conftest import make_record
-
-CELL = Cell(name="tiny", target="tiny", loader="a:b", arguments={})
-HOSTILE = "<script>alert('x')</script>&\"'"
-
-
-def results_of(*records) -> dict:
-    return {**ResultFile([CELL]).content, "cells": list(records)}
 
 
 @pytest.mark.parametrize("width", [80, 100, 120])
@@ -125,50 +110,3 @@ def test_calls_that_the_device_did_not_count_are_a_failure(report):
 )
 def test_durations_have_three_digits(value, text):
     assert seconds(value) == text
-
-
-def test_a_page_needs_nothing_else(report):
-    page = html_page(results_of(make_record(report=report, demanded=2.0), make_record(name="other")))
-
-    assert not re.search(r"(src|href)=", page)
-    assert "tiny" in page
-
-
-def test_a_page_shows_users_text_and_does_not_run_it(report):
-    records = [
-        make_record(name=HOSTILE, report=report),
-        make_record(name=HOSTILE, status="failed", reason=HOSTILE),
-    ]
-
-    page = html_page(results_of(*records), comparison=[HOSTILE])
-
-    assert "<script>" not in page
-    assert "&lt;script&gt;" in page
-
-
-def test_the_picture_in_a_page_is_well_formed(report):
-    page = html_page(results_of(make_record(name=HOSTILE, report=report, demanded=2.0)))
-
-    picture = ElementTree.fromstring(re.search(r"<svg.*?</svg>", page, re.DOTALL)[0])
-    assert len(picture.findall("g")) == 1
-
-
-def test_a_run_without_any_result_is_a_page_too():
-    assert "No cell has a result" in html_page(results_of(make_record()))
-
-
-def test_a_picture_is_a_png(report, tmp_path):
-    pytest.importorskip("matplotlib")
-    records = [make_record(report=report, demanded=2.0), make_record(name="not run")]
-
-    write_png(results_of(*records), tmp_path / "picture.png")
-
-    assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_without_matplotlib_the_extra_is_named(report, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib.backends.backend_agg", None)
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-
-    with pytest.raises(PortingError, match=r"ipu-porting\[bench\]"):
-        write_png(results_of(make_record(report=report)), tmp_path / "picture.png")
