@@ -14,7 +14,7 @@ from typing import Any, Callable, Iterator, List, Mapping, NamedTuple, Optional,
 import torch
 
 from porting.diagnostics import OptionError, caller_place
-from porting.process import this_instance
+from porting.support.process import this_instance
 
 __all__ = ["DEVICES", "PortOptions", "requested_device", "require_precision", "to_poptorch"]
 

@@ -38,7 +38,7 @@ def main(folder_path: str) -> int:
     except Exception as error:
         # whatever a user's model raises is the result: who waits for it goes on with something else
         left = _failure(error)
-    from porting.atomic_files import write_atomically
+    from porting.support.atomic_files import write_atomically
 
     write_atomically(folder / "result.json", json.dumps(left).encode())
     return 0 if left["status"] == "done" else 1

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Dict, List, Mapping, Optional, Type
 
-from porting.interleaved import take_turns
+from porting.support.interleaved import take_turns
 
 from .processes import Child, ChildError, child_environment
 from .report import Memory, StartUp

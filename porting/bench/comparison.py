@@ -8,7 +8,7 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence
 
 import numpy as np
 
-from porting.interleaved import Interval
+from porting.support.interleaved import Interval
 
 from .machine import machine_differences
 from .pages import cell_title

@@ -9,7 +9,7 @@ from typing import Any, Callable, Dict, Mapping, NamedTuple, Tuple
 
 import numpy as np
 
-from porting.interleaved import Interval, Timing, ratio, take_turns
+from porting.support.interleaved import Interval, Timing, ratio, take_turns
 
 __all__ = ["Ratios", "Spread", "Turn", "Turns", "ratios_of", "time_calls", "time_sides"]
 

@@ -16,7 +16,7 @@ from porting.bench.cells import Cell, run_cell
 from porting.bench.choices import COUNTS, MATRIX_KEYS, PRECISIONS, expand
 from porting.bench.results import ResultFile, read_results
 from porting.bench.settings import BenchSettings
-from porting.command_line import count
+from porting.cli.argument_types import count
 from porting.diagnostics import PortingError, render_all
 
 __all__ = ["add_arguments", "run"]
@@ -315,7 +315,7 @@ def _is_good(record: Mapping[str, Any]) -> bool:
 
 
 def _write(content: Mapping[str, Any], earlier: Optional[Mapping[str, Any]], arguments: argparse.Namespace) -> None:
-    from porting.atomic_files import write_atomically
+    from porting.support.atomic_files import write_atomically
 
     if arguments.html is not None:
         from porting.bench.comparison import comparison_lines

@@ -19,8 +19,8 @@ from typing import Any, Callable, Mapping, Optional
 
 import torch
 
-from ..atomic_files import write_atomically
 from ..capture import StepGraph
+from ..support.atomic_files import write_atomically
 from . import aot, inductor
 from .call_layout import CallLayout
 from .compile_settings import CompileLimits, CompileSettings

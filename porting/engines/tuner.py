@@ -20,7 +20,7 @@ from tqdm import tqdm
 
 from ..capture import StepGraph
 from ..diagnostics import Finding
-from ..interleaved import Interval, Timing, ratio, time_interleaved
+from ..support.interleaved import Interval, Timing, ratio, time_interleaved
 from . import load_engine
 from .candidates import PLAIN, list_candidates, tuned_engines
 from .compile_settings import CompileLimits

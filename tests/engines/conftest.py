@@ -19,8 +19,8 @@ from porting.engines.executable import BuildRequest, Variant
 from porting.engines.replay import ReplayExecutable
 from porting.engines.step_program import build_programs, interpreted
 from porting.host_tensors import host_tensors
-from porting.lazy_modules import materialise_lazy_modules
 from porting.structure import flatten_tensors
+from porting.support.lazy_modules import materialise_lazy_modules
 
 
 class Kind(NamedTuple):

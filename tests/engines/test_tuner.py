@@ -21,7 +21,7 @@ from porting.engines.replay import ReplayExecutable
 from porting.engines.tuner import beats, choose, tune
 from porting.engines.tuning_report import TuningLimits, TuningReport
 from porting.host_tensors import host_tensors
-from porting.interleaved import Timing
+from porting.support.interleaved import Timing
 
 INPUTS = [torch.randn(8, 4, generator=torch.Generator().manual_seed(0)), torch.arange(8, dtype=torch.int32) % 3]
 FAST, PLAIN = Variant("fast"), Variant()
@@ -64,8 +64,8 @@ class PretendedEngine:
 def clock(monkeypatch):
     """Pretend that replay takes a second for each call, by the processor and by the clock."""
     clock = SimpleNamespace(now=0.0)
-    monkeypatch.setattr("porting.interleaved.time.perf_counter", lambda: clock.now)
-    monkeypatch.setattr("porting.interleaved.time.process_time", lambda: clock.now)
+    monkeypatch.setattr("porting.support.interleaved.time.perf_counter", lambda: clock.now)
+    monkeypatch.setattr("porting.support.interleaved.time.process_time", lambda: clock.now)
     monkeypatch.setattr(tuner, "build_replay", lambda graph, request: Pretender(graph, clock, 1.0))
     return clock
 

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from porting import compiler_loading
+from porting.support import compiler_loading
 
 
 def said_by(program: str) -> str:
@@ -20,7 +20,7 @@ def said_by(program: str) -> str:
 
 MAKE_OPTIMIZER = """
 import sys, torch
-from porting.compiler_loading import optimizers_load_compiler_late
+from porting.support.compiler_loading import optimizers_load_compiler_late
 optimizers_load_compiler_late()
 weight = torch.ones(2, requires_grad=True)
 optimizer = torch.optim.SGD([weight], lr=1.0)

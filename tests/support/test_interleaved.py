@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from porting import interleaved
-from porting.interleaved import Interval, Timing, ratio, time_interleaved
+from porting.support import interleaved
+from porting.support.interleaved import Interval, Timing, ratio, time_interleaved
 
 
 @pytest.fixture

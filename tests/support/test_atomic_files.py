@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from porting.atomic_files import replacing_file, write_atomically
+from porting.support.atomic_files import replacing_file, write_atomically
 
 
 def test_a_file_replaces_the_old_one_and_leaves_nothing_else(tmp_path):

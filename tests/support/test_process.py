@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from porting.process import Instance, this_instance, usable_cores
+from porting.support.process import Instance, this_instance, usable_cores
 
 
 @pytest.fixture(autouse=True)
@@ -70,7 +70,7 @@ def test_at_its_end_a_process_leaves_the_group_that_it_is_still_in(tmp_path):
     program = (
         "import atexit\n"
         "from torch import distributed\n"
-        "from porting.process import leave_group_at_exit\n"
+        "from porting.support.process import leave_group_at_exit\n"
         "atexit.register(lambda: print('in a group:', distributed.is_initialized()))\n"
         f"distributed.init_process_group('gloo', init_method='file://{tmp_path}/place', rank=0, world_size=1)\n"
         "leave_group_at_exit()\n"
