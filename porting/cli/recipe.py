@@ -12,7 +12,7 @@ import textwrap
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Sequence
 
-from porting.command_line import count
+from porting.cli.argument_types import count
 from porting.diagnostics import FORMATS, PortingError
 from porting.recipe_chain.copying import copy_recipe, create_folder
 from porting.recipe_chain.recipe_files import Recipe, RecipeStep, find_recipe, read_recipes

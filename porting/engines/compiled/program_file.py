@@ -20,7 +20,7 @@ from typing import Any, Callable, Dict, List, Mapping
 
 import torch
 
-from ...atomic_files import write_atomically
+from ...support.atomic_files import write_atomically
 from .call_layout import TensorSpec
 from .programs import Program
 
