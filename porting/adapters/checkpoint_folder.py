@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, List, Optional, Union
 
 from porting.adapters.checkpoints import Checkpoint, load_checkpoint
-from porting.atomic_files import sync_folder
 from porting.diagnostics import CheckpointError, Finding, caller_place, notify
+from porting.support.atomic_files import sync_folder
 
 __all__ = ["checkpoint_path", "drop_old_checkpoints", "list_checkpoints", "newest_checkpoint", "remove_unfinished"]
 

@@ -11,7 +11,7 @@ What padding does and does not change:
   modes then treat all micro-batches alike, so the samples of a micro-batch with few real ones weigh more than others.
   A micro-batch of padding alone has the loss NaN (0 / 0), in torch with gradients of zero. `reduction="sum"` has
   neither problem.
-* Layers that mix samples, BatchNorm above all, see the padding: `padding_checks.note_batchnorm` finds them.
+* Layers that mix samples, BatchNorm above all, see the padding: `batch_statistics.note_batchnorm` finds them.
 * A metric that is not masked counts the padding: use `masked_accuracy` and `masked_mean`.
 """
 
@@ -19,26 +19,29 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, MutableMapping
-from typing import Any, List, Optional, Sequence, Tuple, Union
+from typing import Any, List, Optional, Sequence, Tuple, Type, TypeVar, Union
 
 import numpy
 import torch
 import torch.utils.data
 
 from porting.diagnostics import BatchError, caller_place
+from porting.options import is_count
 
 __all__ = [
     "IGNORE_LABEL",
     "FixedBatchDataset",
     "count_padding",
     "count_real",
-    "find_fixed_batch",
+    "find_dataset",
     "masked_accuracy",
     "masked_mean",
 ]
 
 IGNORE_LABEL = -100
 """The label that torch's losses ignore by default."""
+
+_Dataset = TypeVar("_Dataset")
 
 
 class FixedBatchDataset(torch.utils.data.Dataset):
@@ -62,7 +65,7 @@ class FixedBatchDataset(torch.utils.data.Dataset):
         self, dataset: Any, batch_size: int, ignore_label: int = IGNORE_LABEL, *, label: Union[int, str] = -1
     ) -> None:
         self.dataset = dataset
-        self.batch_size = _as_count(batch_size)
+        self.batch_size = _require_count(batch_size)
         self.ignore_label = ignore_label
         self.label = label
         self._num_real = _num_samples(dataset)
@@ -169,9 +172,9 @@ class FixedBatchDataset(torch.utils.data.Dataset):
         return type(label)(self.ignore_label) if isinstance(label, numpy.integer) else self.ignore_label
 
 
-def _as_count(batch_size: Any) -> int:
-    if isinstance(batch_size, int) and not isinstance(batch_size, bool) and batch_size > 0:
-        return batch_size
+def _require_count(batch_size: Any) -> int:
+    if is_count(batch_size):
+        return int(batch_size)
     raise BatchError.of(
         "B004",
         message=f"`batch_size` is {batch_size!r}, not a positive number of samples",
@@ -253,14 +256,14 @@ def count_real(labels: torch.Tensor, ignore_label: int = IGNORE_LABEL) -> torch.
     return (labels != ignore_label).sum()
 
 
-def find_fixed_batch(dataset: Any) -> Optional[FixedBatchDataset]:
-    """Return the `FixedBatchDataset` that `dataset` is, or is made from: a `Subset`, an instance's share.
+def find_dataset(dataset: Any, kind: Type[_Dataset]) -> Optional[_Dataset]:
+    """Return the dataset of class `kind` that `dataset` is, or is made from: by a `Subset`, an instance's share.
 
     >>> data = FixedBatchDataset(torch.utils.data.TensorDataset(torch.arange(5), torch.arange(5)), batch_size=4)
-    >>> find_fixed_batch(torch.utils.data.Subset(data, [0, 7])) is data
+    >>> find_dataset(torch.utils.data.Subset(data, [0, 7]), FixedBatchDataset) is data
     True
     """
-    while dataset is not None and not isinstance(dataset, FixedBatchDataset):
+    while dataset is not None and not isinstance(dataset, kind):
         dataset = getattr(dataset, "dataset", None)
     return dataset
 

@@ -1,4 +1,4 @@
-"""What instances of a program share out and add up: the samples of a dataset, and counts such as correct answers.
+"""Work of several instances of a program: samples of a dataset shared out, and counts such as correct answers summed.
 
 An instance is one of several processes that train one model together; `this_instance` says which one this is.
 """
@@ -14,7 +14,7 @@ import torch
 import torch.utils.data
 
 from porting.diagnostics import BatchError, DeviceError, OptionError, caller_place
-from porting.process import leave_group_at_exit, this_instance
+from porting.support.process import leave_group_at_exit, this_instance
 
 __all__ = ["Share", "partition", "sum_over_instances"]
 
@@ -119,19 +119,6 @@ def partition(
             help="pass a map-style dataset, with `__len__`, `__getitem__` and at least one sample",
         )
     return Share(dataset, index=rank, size=size, shuffle=shuffle, seed=seed, force_equal_length=force_equal_length)
-
-
-def is_shared_out(dataset: Any) -> bool:
-    """Tell whether `dataset` is, or is made from, one instance's share.
-
-    >>> is_shared_out(torch.utils.data.Subset(partition("abcd", 0, 2), [0])), is_shared_out("abcd")
-    (True, False)
-    """
-    while dataset is not None:
-        if isinstance(dataset, Share):
-            return True
-        dataset = getattr(dataset, "dataset", None)
-    return False
 
 
 def sum_over_instances(values: Any) -> torch.Tensor:

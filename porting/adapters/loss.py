@@ -11,16 +11,14 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Seque
 import torch
 from torch import nn
 
-from porting.adapters.autocast_answer import autocast_answered
 from porting.adapters.gradient_guard import gradients_guarded
 from porting.adapters.labels import NO_LABELS, Key, LabelKeys, check_label_keys, split_labels
 from porting.adapters.loss_terms import Losses, LossTerm, as_terms, function_name, term_values
 from porting.adapters.portable_losses import PortableLosses
-from porting.adapters.precision import cast_floats, weights_cast
-from porting.adapters.print_guard import PrintGuard
+from porting.adapters.precision import cast_floats, cast_weights
 from porting.adapters.returned_loss import as_scalar, find_loss, with_loss
 from porting.adapters.second_loss import refuse_second_loss
-from porting.adapters.tracing_answer import tracing_announced
+from porting.adapters.tracing_guards import PrintGuard, announce_tracing, answer_autocast
 from porting.diagnostics import OptionError, PortingError, caller_place
 
 __all__ = ["LossInForward"]
@@ -206,7 +204,7 @@ def _tracing(plan: _Plan) -> Iterator[None]:
 
     Losses that the device lacks are computed by other operators; gradients that it would lose are refused.
     """
-    with PrintGuard(), PortableLosses(), tracing_announced(), autocast_answered():
+    with PrintGuard(), PortableLosses(), announce_tracing(), answer_autocast():
         with nullcontext() if plan.allowed is None else gradients_guarded(plan.allowed, trains=plan.is_for_training):
             yield
 
@@ -269,7 +267,7 @@ def _call_model(plan: _Plan, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
         output = plan.model(*args, **kwargs)
     else:
         args, kwargs = cast_floats((tuple(args), dict(kwargs)), plan.input_dtype)
-        with weights_cast(plan.model, plan.input_dtype):
+        with cast_weights(plan.model, plan.input_dtype):
             output = plan.model(*args, **kwargs)
     return output if plan.output_dtype is None else cast_floats(output, plan.output_dtype)
 

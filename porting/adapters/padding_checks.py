@@ -1,4 +1,4 @@
-"""Checks that padding changes nothing: does the loss ignore its label, and does a layer mix it with real samples?"""
+"""A check that padding does not train: the loss has to ignore the label of padded samples."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import nn
 from porting.adapters.fixed_batch import IGNORE_LABEL
 from porting.diagnostics import BatchError, Finding, Severity, caller_place
 
-__all__ = ["check_ignore_label", "note_batchnorm"]
+__all__ = ["check_ignore_label"]
 
 
 def check_ignore_label(loss: Any, ignore_label: int = IGNORE_LABEL) -> Optional[Finding]:
@@ -59,35 +59,6 @@ def check_ignore_label(loss: Any, ignore_label: int = IGNORE_LABEL) -> Optional[
         help=f"make sure that samples with the label {ignore_label} do not enter the loss",
         severity=Severity.WARNING,
     )
-
-
-def note_batchnorm(model: nn.Module) -> Optional[Finding]:
-    """Find the BatchNorm layers in training mode that padding would enter: a warning (B008), or None.
-
-    The padding repeats sample 0, so batches with padding have other means and variances than their real samples, and
-    the running statistics follow.
-    """
-    names = [name or "the model itself" for name, module in model.named_modules() if _uses_batch_statistics(module)]
-    if not names:
-        return None
-    shown = ", ".join(f"`{name}`" for name in names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-    return Finding(
-        "B008",
-        f"padded samples enter the batch statistics of {shown}",
-        place=caller_place(),
-        notes="the padding repeats sample 0: the loss ignores it, a mean over the batch does not",
-        help=(
-            "avoid padding: sizes that divide the dataset, or `drop_last=True`",
-            "or use layers that look at one sample at a time, such as GroupNorm",
-        ),
-    )
-
-
-_BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
-
-
-def _uses_batch_statistics(module: nn.Module) -> bool:
-    return isinstance(module, _BATCH_NORMS) and module.training
 
 
 def _ignore_indices(loss: Any) -> Set[int]:

@@ -15,7 +15,7 @@ from porting.diagnostics import Finding
 from porting.host_tensors import registry_of, walk_modules
 from porting.options import PortOptions, require_precision
 
-__all__ = ["PrecisionPlan", "apply_precision", "cast_floats", "weights_cast"]
+__all__ = ["PrecisionPlan", "apply_precision", "cast_floats", "cast_weights"]
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ def apply_precision(model: nn.Module, options: PortOptions, backend: Any) -> Pre
 
     float32 changes nothing. float16 converts the model's own floating-point parameters and buffers in place: they
     stay the same objects, so that an optimizer still holds them. mixed keeps float32 weights: the inputs become half,
-    and so do the weights that `forward` sees (`weights_cast`).
+    and so do the weights that `forward` sees (`cast_weights`).
     bfloat16 keeps float32 weights and inputs too: the backend computes matrix products and convolutions in
     bfloat16, and the outputs become float32 again. The loss is computed in float32 in any case. Raises OptionError
     P001 for a precision that `backend` does not have, before anything changes.
@@ -75,7 +75,7 @@ _KEEP_WEIGHTS = "use `precision='mixed'` to keep them in float32; `model.float()
 
 
 @contextmanager
-def weights_cast(model: nn.Module, dtype: torch.dtype) -> Iterator[None]:
+def cast_weights(model: nn.Module, dtype: torch.dtype) -> Iterator[None]:
     """Let `model` see its floating-point parameters in `dtype` while the context lasts.
 
     The casts belong to the graph that a device records: what trains are the parameters themselves. PopTorch would not
@@ -85,7 +85,7 @@ def weights_cast(model: nn.Module, dtype: torch.dtype) -> Iterator[None]:
     parameters, and what they have found is cast: a copy of the table would be larger.
 
     >>> model = nn.Sequential(nn.Embedding(3, 2), nn.Linear(2, 1))
-    >>> with weights_cast(model, torch.float64):
+    >>> with cast_weights(model, torch.float64):
     ...     model(torch.tensor([1])).dtype, model[1].weight.dtype
     (torch.float64, torch.float64)
     >>> model[1].weight.dtype

@@ -7,7 +7,7 @@ from typing import Any, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 import torch
 
 from ..adapters import check_ignore_label, note_batchnorm, to_ipu_dataloader
-from ..adapters.fixed_batch import find_fixed_batch
+from ..adapters.fixed_batch import FixedBatchDataset, find_dataset
 from ..adapters.labels import NO_LABELS, split_labels
 from ..diagnostics import BatchError, DeviceError, Finding, caller_place, notify
 from ..options import PortOptions
@@ -38,7 +38,7 @@ def make_dataloader(port: Port, source: Any, *, training: bool, batch_size: Opti
     if batch_size is None and (port.options.micro_batch > 1 or not hasattr(source, "batch_size")):
         batch_size = port.options.micro_batch
     dataset = source.dataset if isinstance(source, torch.utils.data.DataLoader) else source
-    padded = find_fixed_batch(dataset)
+    padded = find_dataset(dataset, FixedBatchDataset)
     if padded is not None and padded.num_padding and training:
         for finding in (check_ignore_label(port.loss, padded.ignore_label), note_batchnorm(port.model)):
             if finding is not None:
@@ -88,7 +88,7 @@ def check_labels(port: Port, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
 
 def _refuse_arrays(args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
     """Refuse (B012) what holds numbers and is no tensor; it would be compiled in."""
-    named = [*((f"argument {number}", value) for number, value in enumerate(args, 1)), *kwargs.items()]
+    named = [*((f"argument {number}", value) for number, value in enumerate(args)), *kwargs.items()]
     for name, value in named:
         if hasattr(value, "__array_interface__") and not isinstance(value, torch.Tensor):
             kind = type(value)

@@ -16,7 +16,8 @@ from ..adapters.checkpoint_folder import (
 )
 from ..adapters.loader_position import begin_epoch_again, read_streams, refuse_unknown_order
 from ..diagnostics import CheckpointError, OptionError, caller_place
-from ..process import this_instance
+from ..options import is_count
+from ..support.process import this_instance
 from .ported_model import PortedModel
 
 __all__ = ["FitCheckpoints", "FitProgress"]
@@ -180,7 +181,7 @@ def _length_of(loader: Any) -> Optional[int]:
 
 
 def _check_count(name: str, value: Any) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+    if not is_count(value):
         raise OptionError.of(
             "P002",
             message=f"`{name}` is {value!r}, not a positive number",

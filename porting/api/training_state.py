@@ -11,7 +11,7 @@ from ..adapters import Checkpoint, load_checkpoint, load_weights, plain_state_di
 from ..adapters.loader_position import read_streams, set_streams
 from ..adapters.optimizer_state import to_device_state
 from ..diagnostics import CheckpointError, Finding, caller_place, notify
-from ..process import this_instance
+from ..support.process import this_instance
 from .optimizer import PortOptimizer
 from .port import Port
 from .runners import Runners

@@ -8,7 +8,7 @@ import platform
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional
 
-from porting.process import usable_cores
+from porting.support.process import usable_cores
 from porting.version import VERSION
 
 __all__ = ["describe_machine", "machine_differences", "processor_name"]

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Dict, List, NoReturn, Optional
 
-from porting.command_line import count
+from porting.cli.argument_types import count
 from porting.run import InstancePlan, is_simulated, run_instances, simulated_environment, vendor_environment
 
 __all__ = ["add_arguments", "run"]

@@ -16,9 +16,9 @@ from typing import Any, BinaryIO, Dict, Iterator, List, Mapping, Optional, Seque
 
 import torch
 
-from ..atomic_files import replacing_file
 from ..capture.plain_values import dtype_name, dtype_named
 from ..diagnostics import ExecutableError
+from ..support.atomic_files import replacing_file
 
 __all__ = ["Path", "damaged", "is_step_file", "read_step_file", "write_step_file"]
 

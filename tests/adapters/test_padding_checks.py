@@ -1,4 +1,4 @@
-"""The loss ignores the padding, and no layer mixes it with real samples."""
+"""The loss ignores the padding."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from porting.adapters.padding_checks import check_ignore_label, note_batchnorm
+from porting.adapters.padding_checks import check_ignore_label
 from porting.diagnostics import BatchError, Severity
 
 
@@ -112,37 +112,3 @@ def test_a_part_of_a_loss_that_padding_enters_is_a_warning():
 
     assert finding.severity is Severity.WARNING
     assert "the padding enters a part of the loss: `MSELoss` ignores no label" in finding.message
-
-
-# layers
-
-
-@pytest.mark.parametrize("layer", [nn.BatchNorm1d(3), nn.BatchNorm2d(3), nn.BatchNorm3d(3), nn.SyncBatchNorm(3)])
-def test_batchnorm_in_training_is_noted(layer):
-    finding = note_batchnorm(nn.Sequential(nn.Linear(3, 3), layer))
-
-    assert (finding.code, finding.severity) == ("B008", Severity.WARNING)
-    assert "`1`" in finding.message
-
-
-def test_many_batchnorms_are_named_in_part():
-    finding = note_batchnorm(nn.Sequential(*(nn.BatchNorm1d(2) for _ in range(5))))
-
-    assert "`0`, `1`, `2` and 2 more" in finding.message
-
-
-@pytest.mark.parametrize(
-    "model", [nn.Sequential(nn.BatchNorm1d(3)).eval(), nn.GroupNorm(1, 3), nn.LayerNorm(3), nn.InstanceNorm2d(3)]
-)
-def test_layers_that_look_at_one_sample_are_not_noted(model):
-    assert note_batchnorm(model) is None
-
-
-def test_the_warning_is_true_padding_does_move_the_running_mean():
-    real = torch.tensor([[1.0], [2.0]])
-    with_padding, without = nn.BatchNorm1d(1), nn.BatchNorm1d(1)
-
-    with_padding(torch.cat([real, real[:1]]))
-    without(real)
-
-    assert not torch.allclose(with_padding.running_mean, without.running_mean)

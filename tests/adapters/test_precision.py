@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from porting.adapters.loss import LossInForward
-from porting.adapters.precision import apply_precision, cast_floats, weights_cast
+from porting.adapters.precision import apply_precision, cast_floats, cast_weights
 from porting.diagnostics import OptionError, Severity
 from porting.options import PortOptions
 
@@ -152,7 +152,7 @@ def test_a_mixed_step_computes_in_half_from_the_embeddings_on(poptorch):
 def test_embeddings_give_floats_again_when_the_context_ends():
     model = Words()
 
-    with weights_cast(model, torch.float16):
+    with cast_weights(model, torch.float16):
         assert model.embedding(torch.tensor([1])).dtype == torch.float16
 
     assert model.embedding(torch.tensor([1])).dtype == torch.float32
@@ -181,7 +181,7 @@ def test_a_tied_table_a_parameter_and_a_buffer_do_not_end_half_precision():
     torch.manual_seed(0)
     model = Tied()
 
-    with weights_cast(model, torch.float16):
+    with cast_weights(model, torch.float16):
         output = model(torch.tensor([0, 4, 2]))
 
     assert (output.dtype, model.seen) == (torch.float16, ["torch.float16", "torch.float16"])
@@ -193,7 +193,7 @@ def test_gradients_reach_the_float32_weights():
     weights = list(model.parameters())
     expected = torch.autograd.grad(model(tokens).sum(), weights)
 
-    with weights_cast(model, torch.float64):
+    with cast_weights(model, torch.float64):
         found = torch.autograd.grad(model(tokens).sum(), weights)
 
     torch.testing.assert_close(found, expected)
@@ -203,7 +203,7 @@ def test_a_weight_of_two_modules_is_cast_once():
     first, second = nn.Linear(2, 2), nn.Linear(2, 2)
     second.weight = first.weight
 
-    with weights_cast(nn.Sequential(first, second), torch.float16):
+    with cast_weights(nn.Sequential(first, second), torch.float16):
         assert first.weight is second.weight
         assert first.weight.dtype == torch.float16
 
@@ -214,7 +214,7 @@ def test_recurrent_layers_use_the_casts(poptorch):
     expected = layer.double()(x.double())[0].float()
     layer.float()
 
-    with weights_cast(layer, torch.float64):
+    with cast_weights(layer, torch.float64):
         found = layer(x)[0]
 
     assert found.dtype == torch.float64
@@ -226,7 +226,7 @@ def test_the_weights_are_back_after_an_error():
     model = nn.Sequential(nn.Embedding(3, 2), nn.LSTM(2, 2))
     before = [*model.parameters()]
 
-    with pytest.raises(IndexError), weights_cast(model, torch.float16):
+    with pytest.raises(IndexError), cast_weights(model, torch.float16):
         model(torch.tensor([[7]]))
 
     assert all(one is other for one, other in zip(model.parameters(), before))

@@ -45,7 +45,7 @@ PROGRAMS = {
         wrapped = porting.to_ipu(torch.nn.Linear(4, 3), torch.nn.CrossEntropyLoss()).port.wrapped
         assert isinstance(wrapped, LossInForward)
         assert MLPConfig is porting.models.mlp.MLPConfig
-        assert MLPConfig.__module__ == "porting.models.mlp.config"
+        assert MLPConfig.__module__ == "porting.models.mlp"
     """,
     "a program by its name": """
         import runpy
@@ -86,6 +86,7 @@ def test_the_front_doors_lead_to_the_same_modules(name, clone):
     assert ended.returncode == 0, ended.stderr
 
 
+@pytest.mark.slow
 def test_they_do_so_under_pytest(clone):
     (clone / "test_mine.py").write_text(
         "from adapters.loss import LossInForward\n"

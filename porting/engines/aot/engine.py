@@ -18,8 +18,8 @@ from typing import Callable, Optional
 
 import torch
 
-from ...atomic_files import write_atomically
 from ...capture import StepGraph
+from ...support.atomic_files import write_atomically
 from ..calls.executable import BuildRequest
 from ..compiled.call_layout import CallLayout
 from ..compiled.compile_settings import CompileLimits, CompileSettings

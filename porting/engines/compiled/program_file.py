@@ -19,10 +19,10 @@ from typing import Any, Dict, Mapping
 
 import torch
 
-from ...atomic_files import write_atomically
 from ...capture.graph_data import Functions, nodes_from_data, nodes_to_data
 from ...capture.plain_values import UndescribableError
 from ...diagnostics import ExecutableError
+from ...support.atomic_files import write_atomically
 from .call_layout import TensorSpec
 from .programs import Program
 

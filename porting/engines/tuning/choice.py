@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Mapping
 
-from ...interleaved import Interval, Timing, ratio
+from ...support.interleaved import Interval, Timing, ratio
 from ..calls.executable import Variant
 from .candidates import PLAIN
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any, Dict, Mapping, Optional, Tuple
 
-from ...interleaved import Interval
+from ...support.interleaved import Interval
 from ..calls.executable import Variant
 
 __all__ = ["Candidate", "TuningLimits", "TuningReport"]

@@ -20,7 +20,7 @@ from tqdm import tqdm
 
 from ...capture import StepGraph
 from ...diagnostics import Finding
-from ...interleaved import Timing, time_interleaved
+from ...support.interleaved import Timing, time_interleaved
 from .. import load_engine
 from ..calls.device_state import DeviceState
 from ..calls.executable import BuildRequest, Executable, Variant

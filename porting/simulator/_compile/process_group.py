@@ -10,7 +10,7 @@ import torch
 from torch import distributed
 
 from ...engines.calls.gradient_exchange import sum_over_processes
-from ...process import leave_group_at_exit
+from ...support.process import leave_group_at_exit
 from .._logging import logger
 from ..errors import createPoptorchError, native_error
 

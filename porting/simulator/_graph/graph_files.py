@@ -12,9 +12,9 @@ import os
 import zlib
 from typing import Any, Dict, Mapping
 
-from ...atomic_files import write_atomically
 from ...capture import StepGraph
 from ...capture.graph_identity import identify_graph
+from ...support.atomic_files import write_atomically
 from .._logging import cpp_log, cpp_log_enabled
 
 __all__ = ["GRAPH_FORMAT", "export_graph", "fingerprint", "graph_record", "trace_graph"]

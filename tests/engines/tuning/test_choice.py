@@ -9,7 +9,7 @@ import pytest
 from porting.engines.calls.executable import Variant
 from porting.engines.tuning.candidates import PLAIN
 from porting.engines.tuning.choice import beats, choose
-from porting.interleaved import Timing
+from porting.support.interleaved import Timing
 
 
 def timing(*cpu, wall=None):

@@ -8,7 +8,7 @@ import pytest
 
 from porting.engines.calls.executable import Variant
 from porting.engines.tuning.report import Candidate, TuningReport
-from porting.interleaved import Interval
+from porting.support.interleaved import Interval
 
 
 @pytest.fixture

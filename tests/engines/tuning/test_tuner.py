@@ -62,8 +62,8 @@ class PretendedEngine:
 def clock(monkeypatch):
     """Pretend that replay takes a second for each call, by the processor and by the clock."""
     clock = SimpleNamespace(now=0.0)
-    monkeypatch.setattr("porting.interleaved.time.perf_counter", lambda: clock.now)
-    monkeypatch.setattr("porting.interleaved.time.process_time", lambda: clock.now)
+    monkeypatch.setattr("porting.support.interleaved.time.perf_counter", lambda: clock.now)
+    monkeypatch.setattr("porting.support.interleaved.time.process_time", lambda: clock.now)
     monkeypatch.setattr(tuner, "build_replay", lambda graph, request: Pretender(graph, clock, 1.0))
     return clock
 

@@ -11,7 +11,7 @@ from typing import Any, Callable, Iterable, Optional
 
 import torch
 
-from ....process import this_instance
+from ....support.process import this_instance
 from ..._compile import process_group
 from ..._device.device_pool import device_table, reserved_ipus
 from ..._device.device_target import num_simulated_ipus

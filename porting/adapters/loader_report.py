@@ -1,0 +1,132 @@
+"""`LoaderReport`: how many samples an epoch of a loader covers, and the findings about those that it drops."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Optional, Tuple
+
+from porting.adapters.fixed_batch import FixedBatchDataset
+from porting.adapters.instances import Share
+from porting.diagnostics import BatchError, Finding, Severity, caller_place
+from porting.options import PortOptions
+
+__all__ = ["LoaderReport", "note_dropped", "refuse_impossible"]
+
+
+@dataclass(frozen=True)
+class LoaderReport:
+    """What one epoch of a converted loader covers; None where it cannot be known beforehand.
+
+    `samples` counts what the source yields, `padding_per_epoch` of them being padding of a `FixedBatchDataset`. Where
+    `instances` processes divide the source among themselves, samples and those lost are those of all of them.
+    `ignored` says which settings of the source have no effect, and why.
+
+    >>> LoaderReport(samples=10, samples_per_call=4, calls_per_epoch=2, samples_lost_per_epoch=2).percent_lost
+    20.0
+    """
+
+    samples: Optional[int]
+    samples_per_call: int
+    calls_per_epoch: Optional[int]
+    samples_lost_per_epoch: Optional[int]
+    padding_per_epoch: int = 0
+    findings: Tuple[Finding, ...] = ()
+    ignored: Tuple[str, ...] = ()
+    instances: int = 1
+
+    @property
+    def percent_lost(self) -> Optional[float]:
+        """The share of samples that an epoch does not show to the model, in percent."""
+        if self.samples is None or self.samples_lost_per_epoch is None:
+            return None
+        return 100.0 * self.samples_lost_per_epoch / self.samples
+
+
+def refuse_impossible(report: LoaderReport, sizes: PortOptions, dataset: Any, drop_last: Optional[bool]) -> None:
+    """Refuse a loader without a full call (BatchError B005), or with a rest that may not be dropped (B004, B010)."""
+    if report.samples is not None and not report.calls_per_epoch:
+        raise BatchError.of(
+            "B005",
+            message=f"the dataset has {report.samples} samples, but one call takes {report.samples_per_call}",
+            place=caller_place(),
+            notes=(_describe_grouping(sizes), *_describe_instances(report)),
+            help=_suggest_full_call(report.samples, sizes),
+        )
+    if drop_last is False and report.samples_lost_per_epoch != 0:
+        countable = report.samples is not None
+        raise BatchError.of(
+            "B004" if countable else "B010",
+            message=f"`drop_last=False`, but {_describe_rest(report)}",
+            place=caller_place(),
+            notes=("a static graph takes full batches only", _describe_grouping(sizes)),
+            help=_suggest_no_loss(report, dataset, countable=countable),
+        )
+
+
+def note_dropped(report: LoaderReport, dataset: Any, agreed: int) -> Tuple[Finding, ...]:
+    """Say how many samples are lost without anybody having asked for it, or that nobody knows."""
+    lost = report.samples_lost_per_epoch
+    if lost is None:
+        advice = (
+            "say `drop_last=True` if that is meant, or load from a map-style dataset, which can be counted and padded"
+        )
+        message = (
+            f"the samples cannot be counted: up to {report.samples_per_call - 1} per worker are dropped in every epoch"
+        )
+        return (Finding("B010", message, place=caller_place(), help=advice, severity=Severity.WARNING),)
+    if lost <= agreed:
+        return ()
+    notes = [f"one call takes {report.samples_per_call} samples, and an epoch is {report.calls_per_epoch} calls"]
+    notes += _describe_instances(report)
+    if agreed:
+        notes.append(f"with `drop_last=True` and its own batch size, the loader dropped {agreed}")
+    if isinstance(dataset, FixedBatchDataset):
+        notes.append(f"the `FixedBatchDataset` was padded to batches of {dataset.batch_size}")
+    help = (*_suggest_no_loss(report, dataset, countable=True), "or say `drop_last=True` if the loss is meant")
+    message = f"{lost} of {report.samples} samples ({report.percent_lost:.3g} %) are dropped in every epoch"
+    return (Finding("B006", message, place=caller_place(), notes=notes, help=help),)
+
+
+def _describe_grouping(sizes: PortOptions) -> str:
+    return (
+        f"one call: micro-batch {sizes.micro_batch} x accumulation {sizes.accumulation} x replicas {sizes.replicas}"
+        f" x device iterations {sizes.device_iterations} = {sizes.samples_per_call} samples"
+    )
+
+
+def _describe_instances(report: LoaderReport) -> Tuple[str, ...]:
+    return (f"{report.instances} instances share the samples",) if report.instances > 1 else ()
+
+
+def _describe_rest(report: LoaderReport) -> str:
+    if report.samples is None:
+        return f"it is not known whether the samples fill calls of {report.samples_per_call}"
+    lost, size = report.samples_lost_per_epoch, report.samples_per_call
+    return f"{lost} of {report.samples} samples are left over when one call takes {size}"
+
+
+def _suggest_no_loss(report: LoaderReport, dataset: Any, *, countable: bool) -> Tuple[str, ...]:
+    if not countable:
+        return ("load from a map-style dataset: `FixedBatchDataset` can pad its last batch",)
+    is_share = isinstance(dataset, Share)
+    batch_size = report.samples_per_call * (dataset.size if is_share else report.instances)
+    padded = f"FixedBatchDataset(dataset, batch_size={batch_size})"
+    return (
+        f"pad the last batch: `{f'partition({padded})' if is_share else padded}`",
+        f"or choose sizes whose product divides {report.samples}",
+    )
+
+
+def _suggest_full_call(samples: int, sizes: PortOptions) -> Tuple[str, ...]:
+    """Suggest the one factor whose lowering is enough, the one that changes training least before the others."""
+    if samples == 0:
+        return ("pass a dataset that has samples",)
+    for name in ("device_iterations", "accumulation", "replicas", "micro_batch"):
+        factor = getattr(sizes, name)
+        most = samples * factor // sizes.samples_per_call
+        if most >= 1:
+            lower = f"lower `{name}` from {factor} to {most}" + (" or less" if most > 1 else "")
+            break
+    else:
+        lower = "lower more than one of these factors"
+    return (lower, f"or pad: `FixedBatchDataset(dataset, batch_size={sizes.samples_per_call})`")

@@ -1,0 +1,154 @@
+"""`PortOptions` written as the vendor's `Options`: the one place of this package that knows the vendor's spelling."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+from typing import Any, Iterator
+
+import torch
+
+from porting.diagnostics import OptionError, caller_place
+from porting.options.accepted_values import OUTPUT_MODES, REDUCTIONS
+from porting.options.port_options import PortOptions
+from porting.support.process import this_instance
+
+__all__ = ["require_precision", "to_poptorch"]
+
+# PopART's RecomputationType.RecomputeAll: keep what is marked; pipelines have a type of their own by default
+_RECOMPUTE_ALL = 4
+
+
+def to_poptorch(options: PortOptions, backend: Any, *, training: bool, popdist: str = "popdist") -> Any:
+    """Make the `Options` object of `backend` (a module with PopTorch's API) that means the same as `options`.
+
+    An inference executor takes no accumulation and returns every row. Where a launcher has started several instances of
+    the program, the options hold the place of this one, so that gradients are joined over all; `popdist` is the name of
+    the backend's module for them. Raises OptionError: P001 for a precision that no such backend has, P002 for another
+    number of replicas than the launcher's, P004 for an engine choice that `backend` cannot take.
+    """
+    require_precision(options, backend)
+    vendor = _make_instance_options(options, backend, popdist)
+    vendor.deviceIterations(options.device_iterations)
+    vendor.broadcastBuffers(options.broadcast_buffers)
+    if training:
+        vendor.Training.gradientAccumulation(options.accumulation)
+        reduction = getattr(backend.ReductionType, REDUCTIONS[options.reduction])
+        vendor.Training.accumulationAndReplicationReductionType(reduction)
+    _set_output_mode(vendor, options, backend, training=training)
+    if options.seed is not None:
+        with _restore_generators():
+            vendor.randomSeed(int(options.seed))
+    if options.cache_dir is not None:
+        vendor.enableExecutableCaching(os.fspath(options.cache_dir))
+    _set_engine(vendor, options, backend)
+    _set_computation_order(vendor, options, backend)
+    _set_pipeline(vendor, options, backend, training=training)
+    if options.precision == "bfloat16":
+        vendor.useAutocast(torch.bfloat16)
+    return vendor
+
+
+def require_precision(options: PortOptions, backend: Any) -> None:
+    """Raise OptionError P001 when `backend` cannot compute in the precision that `options` ask for.
+
+    No IPU has bfloat16 (PopTorch reads such inputs as float32), so there it is refused instead of ignored. A backend
+    whose `Options` have `useAutocast` computes in it: the simulator.
+    """
+    if options.precision == "bfloat16" and not hasattr(backend.Options, "useAutocast"):
+        raise OptionError.of(
+            "P001",
+            message=f"`{_name_module(backend)}` cannot compute in bfloat16",
+            notes="IPUs have float32 and float16; PopTorch would read bfloat16 as float32 without a word",
+            help="use `precision='float16'`, or `precision='mixed'` to keep float32 weights",
+        )
+
+
+def _make_instance_options(options: PortOptions, backend: Any, popdist: str) -> Any:
+    """Make the backend's `Options` with the replicas of this process and its place among those that train together.
+
+    poprun's instances get the options of popdist, which know their device, too. torchrun tells no more than the place.
+    """
+    if "POPDIST_NUM_TOTAL_REPLICAS" in os.environ:
+        launcher = importlib.import_module(popdist)
+        _check_replicas(options, launcher.getNumLocalReplicas())
+        launcher.init()
+        # a model that begins blocks by itself takes what the launcher gives it
+        return importlib.import_module(f"{popdist}.poptorch").Options(options.num_ipus if options.stages else None)
+    vendor = backend.Options()
+    vendor.replicationFactor(options.replicas)
+    instance = this_instance()
+    if instance.size > 1:
+        vendor.Distributed.configureProcessId(instance.index, instance.size)
+    return vendor
+
+
+def _check_replicas(options: PortOptions, num_launched: int) -> None:
+    if options.replicas != num_launched:
+        raise OptionError.of(
+            "P002",
+            message=f"`replicas` is {options.replicas}, but the launcher gives each instance {num_launched}",
+            place=caller_place(),
+            help=(
+                f"use `PortOptions(replicas={num_launched})`",
+                f"or start it with `--num-replicas` = {options.replicas} x the number of instances",
+            ),
+        )
+
+
+def _set_output_mode(vendor: Any, options: PortOptions, backend: Any, *, training: bool) -> None:
+    if not training:
+        vendor.outputMode(backend.OutputMode.All)
+    elif options.output_mode == "every_n":
+        vendor.outputMode(backend.OutputMode.EveryN, options.output_every)
+    elif options.output_mode != "default":
+        vendor.outputMode(getattr(backend.OutputMode, OUTPUT_MODES[options.output_mode]))
+
+
+def _set_engine(vendor: Any, options: PortOptions, backend: Any) -> None:
+    if hasattr(vendor, "useEngine"):
+        vendor.useEngine(options.engine, tuning_seconds=options.tuning_seconds)
+    elif options.engine not in ("ready", "auto", os.environ.get("PORTING_ENGINE")):
+        raise OptionError.of(
+            "P004",
+            message=f"`engine` is {options.engine!r}, but `{_name_module(backend)}` has only its own",
+            help="leave `engine` at 'ready', or run on the simulator with `device='sim'`",
+        )
+
+
+def _set_computation_order(vendor: Any, options: PortOptions, backend: Any) -> None:
+    if hasattr(vendor, "useComputationOrder"):
+        vendor.useComputationOrder(options.computation_order)
+    elif options.computation_order not in ("none", "dummy"):
+        raise OptionError.of(
+            "P002",
+            message=f"`{_name_module(backend)}` has no `computation_order` {options.computation_order!r}",
+            help="mark what it keeps with `poptorch.recomputationCheckpoint`, or run on the simulator",
+        )
+
+
+def _set_pipeline(vendor: Any, options: PortOptions, backend: Any, *, training: bool) -> None:
+    """Let blocks be stages, and outside of a pipeline forget all but checkpoints where the options ask for that."""
+    ipus = options.stage_ipus
+    if len(ipus) > 1:
+        is_pipelined = training or options.device_iterations >= len(ipus)
+        strategy = backend.PipelinedExecution if is_pipelined else backend.ShardedExecution
+        # a stage is known by its IPU, unless the pipeline comes back to one
+        auto_stage = backend.AutoStage.SameAsIpu if len(set(ipus)) == len(ipus) else backend.AutoStage.AutoIncrement
+        vendor.setExecutionStrategy(strategy(auto_stage))
+        vendor.autoRoundNumIPUs(True)
+    elif options.recompute and training:
+        vendor._Popart.set("autoRecomputation", _RECOMPUTE_ALL)
+
+
+@contextlib.contextmanager
+def _restore_generators() -> Iterator[None]:
+    """Undo what PopTorch's `randomSeed` does besides: it calls `torch.manual_seed` on the host."""
+    cuda_devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
+    with torch.random.fork_rng(devices=cuda_devices):
+        yield
+
+
+def _name_module(backend: Any) -> str:
+    return str(getattr(backend, "__name__", backend))

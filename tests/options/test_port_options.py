@@ -1,0 +1,98 @@
+"""Options: what they mean, what they refuse together, and the device that is asked for."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import hypothesis
+import pytest
+from hypothesis import strategies as st
+
+from porting.diagnostics import OptionError
+from porting.options import PortOptions, requested_device
+
+COUNTS = st.integers(min_value=1, max_value=64)
+
+
+@hypothesis.given(micro=COUNTS, accumulation=COUNTS, replicas=COUNTS, iterations=COUNTS)
+def test_a_call_is_made_of_whole_steps_and_of_whole_micro_batches(micro, accumulation, replicas, iterations):
+    options = PortOptions(micro_batch=micro, accumulation=accumulation, replicas=replicas, device_iterations=iterations)
+
+    assert options.samples_per_call == options.samples_per_step * iterations
+    assert options.samples_per_call == options.micro_batches_per_call * micro
+    assert options.samples_per_inference_call * accumulation == options.samples_per_call
+
+
+def test_options_cannot_be_changed_afterwards():
+    options = PortOptions()
+
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        options.micro_batch = 2
+
+
+def test_replace_makes_changed_options_and_leaves_the_old_ones():
+    options = PortOptions(micro_batch=4, seed=7)
+
+    changed = options.replace(replicas=2)
+
+    assert (changed.micro_batch, changed.replicas, changed.seed) == (4, 2, 7)
+    assert options.replicas == 1
+
+
+def test_replace_checks_like_the_constructor():
+    with pytest.raises(OptionError, match="micro_batch"):
+        PortOptions().replace(micro_batch=0)
+
+
+def test_an_output_period_without_its_mode_is_refused():
+    with pytest.raises(OptionError, match="`output_every` is 2 with `output_mode` 'default'"):
+        PortOptions(output_every=2, device_iterations=2)
+
+
+def test_an_output_period_that_leaves_a_rest_is_refused():
+    with pytest.raises(OptionError, match="does not divide"):
+        PortOptions(output_mode="every_n", output_every=4, accumulation=3, device_iterations=2)
+
+
+def test_the_environment_names_the_engine_that_nobody_chose(monkeypatch):
+    monkeypatch.setenv("PORTING_ENGINE", "auto")
+
+    assert PortOptions().engine == "auto"
+    assert PortOptions(engine="ready").engine == "ready"
+
+
+def test_the_device_is_chosen_by_the_environment(monkeypatch):
+    monkeypatch.setenv("PORTING_DEVICE", "sim")
+
+    assert requested_device() == "sim"
+
+
+def test_an_argument_wins_over_the_environment(monkeypatch):
+    monkeypatch.setenv("PORTING_DEVICE", "nonsense")
+
+    assert requested_device("ipu") == "ipu"
+
+
+@pytest.mark.parametrize("value", [None, "", "  "])
+def test_without_a_choice_the_device_is_auto(monkeypatch, value):
+    monkeypatch.delenv("PORTING_DEVICE", raising=False)
+    if value is not None:
+        monkeypatch.setenv("PORTING_DEVICE", value)
+
+    assert requested_device() == "auto"
+
+
+def test_an_unknown_device_in_the_environment_is_named(monkeypatch):
+    monkeypatch.setenv("PORTING_DEVICE", "gpu")
+
+    with pytest.raises(OptionError, match="PORTING_DEVICE is 'gpu'") as caught:
+        requested_device()
+
+    assert caught.value.code == "P005"
+
+
+def test_an_unknown_device_argument_is_named():
+    with pytest.raises(OptionError, match="`device` is 'gpu'") as caught:
+        requested_device("gpu")
+
+    assert caught.value.code == "P002"
