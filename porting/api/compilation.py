@@ -12,9 +12,8 @@ import torch
 
 from ..adapters.stages import check_order, marked_stages, require_filled_pipeline
 from ..diagnostics import OptionError, PortingError, Severity, caller_place, find_assignment
-from ..module_attributes import attributes_kept
+from ..module_attributes import attributes_kept, materialise_lazy_modules
 from ..options import PortOptions
-from ..support.lazy_modules import materialise_lazy_modules
 from .gradients import anchor_gradients
 from .optimizer import PortOptimizer
 from .port import Port, PortFindings, eval_modes, kept_modes

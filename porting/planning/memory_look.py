@@ -11,8 +11,8 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from .. import simulator
 from ..diagnostics import BatchError, Finding, OptionError, caller_place
+from ..module_attributes import materialise_lazy_modules
 from ..options import PortOptions
-from ..support.lazy_modules import materialise_lazy_modules
 from ..targets import DEFAULT, Target, find_target
 from .memory_model import Layout, StageMemory, ipu_memories
 from .remedies import Remedy, remedies_for

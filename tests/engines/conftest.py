@@ -20,8 +20,8 @@ from porting.engines.compiled.programs import interpret_programs
 from porting.engines.compiled.step_program import build_programs
 from porting.engines.replay.replay import ReplayExecutable
 from porting.host_tensors import host_tensors
+from porting.module_attributes import materialise_lazy_modules
 from porting.structure import flatten_tensors
-from porting.support.lazy_modules import materialise_lazy_modules
 
 
 class Kind(NamedTuple):

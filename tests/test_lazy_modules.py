@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from porting.support.lazy_modules import materialise_lazy_modules
+from porting.module_attributes import materialise_lazy_modules
 
 
 def test_the_modes_and_statistics_stay_as_they_were():
