@@ -219,8 +219,8 @@ class BatchSignature:
     def __init__(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         self.num_positional = len(args)
         self.keywords = sorted(kwargs)
-        self.leaves = [leaf for i, value in enumerate(args) for leaf in _leaves(f"argument {i}", value)]
-        self.leaves += [leaf for name in self.keywords for leaf in _leaves(f"`{name}`", kwargs[name])]
+        self.leaves = [leaf for i, value in enumerate(args) for leaf in _list_leaves(f"argument {i}", value)]
+        self.leaves += [leaf for name in self.keywords for leaf in _list_leaves(f"`{name}`", kwargs[name])]
 
     @property
     def rows(self) -> int:
@@ -233,31 +233,31 @@ class BatchSignature:
         `remedy` says how to compile for other batches.
         """
         if (self.num_positional, self.keywords) != (actual.num_positional, actual.keywords):
-            return _arguments_changed(self, actual, remedy)
+            return _describe_changed_arguments(self, actual, remedy)
         ours = {leaf.name: leaf for leaf in self.leaves}
         theirs = {leaf.name: leaf for leaf in actual.leaves}
         for name in [*ours, *(name for name in theirs if name not in ours)]:
-            finding = _leaf_difference(name, ours.get(name), theirs.get(name), remedy)
+            finding = _compare_leaves(name, ours.get(name), theirs.get(name), remedy)
             if finding is not None:
                 return finding
         return None
 
     def __str__(self) -> str:
         """List the arguments with their shapes and types."""
-        return ", ".join(f"{leaf.name}: {_described(leaf)}" for leaf in self.leaves) or "no arguments"
+        return ", ".join(f"{leaf.name}: {_describe(leaf)}" for leaf in self.leaves) or "no arguments"
 
 
-def _leaves(name: str, value: Any) -> List[_Leaf]:
+def _list_leaves(name: str, value: Any) -> List[_Leaf]:
     if isinstance(value, torch.Tensor):
         return [_Leaf(name, tuple(value.shape), value.dtype)]
     if isinstance(value, Mapping):
-        return [leaf for key, item in value.items() for leaf in _leaves(f"{name}[{key!r}]", item)]
+        return [leaf for key, item in value.items() for leaf in _list_leaves(f"{name}[{key!r}]", item)]
     if isinstance(value, (list, tuple)):
-        return [leaf for i, item in enumerate(value) for leaf in _leaves(f"{name}[{i}]", item)]
+        return [leaf for i, item in enumerate(value) for leaf in _list_leaves(f"{name}[{i}]", item)]
     return [_Leaf(name, None, type(value), value)]
 
 
-def _arguments_changed(expected: BatchSignature, actual: BatchSignature, remedy: str) -> Finding:
+def _describe_changed_arguments(expected: BatchSignature, actual: BatchSignature, remedy: str) -> Finding:
     return Finding(
         "B003",
         message="the call has other arguments than the one that was compiled for",
@@ -268,7 +268,7 @@ def _arguments_changed(expected: BatchSignature, actual: BatchSignature, remedy:
     )
 
 
-def _leaf_difference(name: str, expected: Optional[_Leaf], actual: Optional[_Leaf], remedy: str) -> Optional[Finding]:
+def _compare_leaves(name: str, expected: Optional[_Leaf], actual: Optional[_Leaf], remedy: str) -> Optional[Finding]:
     if expected is None:
         return _finding("B003", f"{name} was not there {_IN_THE_FIRST}", expected, actual, remedy)
     if actual is None:
@@ -304,12 +304,12 @@ def _finding(code: str, fault: str, expected: Optional[_Leaf], actual: Optional[
         message=fault,
         place=caller_place(),
         label="this call",
-        notes=(f"compiled for: {_described(expected)}", f"this call:    {_described(actual)}"),
+        notes=(f"compiled for: {_describe(expected)}", f"this call:    {_describe(actual)}"),
         help=remedies,
     )
 
 
-def _described(leaf: Optional[_Leaf]) -> str:
+def _describe(leaf: Optional[_Leaf]) -> str:
     if leaf is None:
         return "nothing"
     if leaf.shape is None:

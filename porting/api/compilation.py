@@ -18,7 +18,7 @@ from .gradients import anchor_gradients
 from .optimizer import PortOptimizer
 from .port import Port, PortFindings, eval_modes, kept_modes
 
-__all__ = ["cache_files", "check_memory", "check_placement", "compilation", "make_executor"]
+__all__ = ["check_memory", "check_placement", "compilation", "list_cache_files", "make_executor"]
 
 
 def make_executor(
@@ -88,7 +88,7 @@ def _attributes_kept(port: Port, findings: PortFindings) -> ContextManager[None]
     )
 
 
-def cache_files(options: PortOptions) -> Set[str]:
+def list_cache_files(options: PortOptions) -> Set[str]:
     """List what is in the folder of executables, from which one tells what the vendor's compiler did."""
     folder = options.cache_dir
     return set(os.listdir(folder)) if folder is not None and os.path.isdir(folder) else set()

@@ -8,16 +8,18 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 from torch import nn
 
 from ..diagnostics import Finding, Place, caller_place
-from .port import Port, PortFindings, modules_by_prefix
+from .port import Port, PortFindings, list_modules_by_prefix
 from .watches import AttributeReads, AttributeWatch
 
-__all__ = ["say_changed_attributes", "say_frozen_values", "watch_of"]
+__all__ = ["say_changed_attributes", "say_frozen_values", "watch_attributes"]
 
 _IF_MEANT = "if it is meant to stay as it is: `PortOptions(frozen=['{}'])`"
 _MOST_FINDINGS = 5
 
 
-def watch_of(port: Port, modules: Sequence[Tuple[str, nn.Module]], reads: AttributeReads) -> Optional[AttributeWatch]:
+def watch_attributes(
+    port: Port, modules: Sequence[Tuple[str, nn.Module]], reads: AttributeReads
+) -> Optional[AttributeWatch]:
     """Return the watch on what a compilation has read of `modules`, unless the options allow all changes."""
     frozen = port.options.frozen
     if frozen == "allow":
@@ -56,7 +58,7 @@ def say_frozen_values(port: Port, findings: PortFindings, executor: Any, *, comp
     # on a machine with IPUs there is no capture, nor the torch that it wants
     second_run = importlib.import_module("porting.capture.second_run")
     frozen_values = importlib.import_module("porting.capture.frozen_values").frozen_values
-    modules = modules_by_prefix(port)
+    modules = list_modules_by_prefix(port)
     failure: Optional[Exception] = None
     found: List[Any] = []
     with second_run.without_trace(modules) as changes:

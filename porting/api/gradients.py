@@ -12,9 +12,9 @@ from torch.nn.modules import module as module_hooks
 from ..diagnostics import CaptureError, DeviceError, Finding, OptionError, caller_place, notify
 from ..diagnostics.places import is_user_file
 from ..host_tensors import host_tensors, refuse_gradient_hooks
-from .port import Port, modules_by_user_name
+from .port import Port, name_modules
 
-__all__ = ["anchor_gradients", "gradients_of_step", "refuse_hooks", "watch_gradient_reads"]
+__all__ = ["anchor_gradients", "read_gradients", "refuse_hooks", "watch_gradient_reads"]
 
 _PREFIX = "Gradient___"
 
@@ -44,12 +44,12 @@ def anchor_gradients(port: Port, options: Any, optimizer: Any, args: Sequence[An
         known = set(probe.getTensorNames())
     finally:
         probe.destroy()
-    for name in _trainable_names(port):
+    for name in _list_trainable(port):
         if _PREFIX + name in known:
             options.anchorTensor(_PREFIX + name, _PREFIX + name)
 
 
-def gradients_of_step(port: Port, optimizer: Any, executor: Any, iteration: int) -> Dict[str, torch.Tensor]:
+def read_gradients(port: Port, optimizer: Any, executor: Any, iteration: int) -> Dict[str, torch.Tensor]:
     """Return the gradient that a step of the device's `optimizer` used in the last call, by parameter.
 
     The device has those of each micro-batch, times the loss scaling; they are joined as it joins them. `iteration` is
@@ -71,7 +71,7 @@ def gradients_of_step(port: Port, optimizer: Any, executor: Any, iteration: int)
     size = options.accumulation * options.replicas
     scale = (1.0 / size if options.reduction == "mean" else 1.0) / float(getattr(optimizer, "loss_scaling", 1.0))
     found = {}
-    for name in _trainable_names(port):
+    for name in _list_trainable(port):
         if _PREFIX + name in executor.options.anchored_tensors:
             shape = dict(port.model.named_parameters())[name].shape
             anchored = executor.getAnchoredTensor(_PREFIX + name).reshape(options.device_iterations, size, *shape)
@@ -89,7 +89,7 @@ def _check_iteration(iteration: int, count: int) -> None:
         )
 
 
-def _trainable_names(port: Port) -> List[str]:
+def _list_trainable(port: Port) -> List[str]:
     return [name for name, parameter in port.model.named_parameters() if parameter.requires_grad]
 
 
@@ -100,15 +100,15 @@ def refuse_hooks(port: Port) -> None:
     """Raise CaptureError C007 for a backward hook of a parameter, of a module, of the loss or of all modules."""
     hosts = [host for host in host_tensors(port.wrapped) if host.kind == "parameter"]
     refuse_gradient_hooks(hosts, _raise)
-    for name, module in modules_by_user_name(port):
+    for name, module in name_modules(port):
         if not isinstance(module, torch.jit.ScriptModule) and (module._backward_hooks or module._backward_pre_hooks):
-            raise _hook_error(f"the module `{name}` ({type(module).__name__}) has a backward hook")
+            raise _make_hook_error(f"the module `{name}` ({type(module).__name__}) has a backward hook")
     every: Any = module_hooks
     if every._global_backward_hooks or every._global_backward_pre_hooks:
-        raise _hook_error("all modules have a backward hook (`register_module_full_backward_hook` or its like)")
+        raise _make_hook_error("all modules have a backward hook (`register_module_full_backward_hook` or its like)")
 
 
-def _hook_error(message: str) -> CaptureError:
+def _make_hook_error(message: str) -> CaptureError:
     return CaptureError.of(
         "C007",
         message=message,

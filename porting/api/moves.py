@@ -95,7 +95,7 @@ def cannot_be_copied() -> DeviceError:
 def refuse_wrapper_that_asks(attribute: str) -> None:
     """Raise DeviceError D003 if `attribute` is one by which a wrapper is known."""
     if attribute in _ASKED_BY:
-        raise _wrapper_error(*_ASKED_BY[attribute])
+        raise _make_wrapper_error(*_ASKED_BY[attribute])
 
 
 def refuse_data_parallel() -> None:
@@ -104,13 +104,13 @@ def refuse_data_parallel() -> None:
     For the function that a ported model's `__call__` calls.
     """
     if sys._getframe(3).f_code is _DATA_PARALLEL:
-        raise _wrapper_error("DataParallel", _REPLICAS)
+        raise _make_wrapper_error("DataParallel", _REPLICAS)
 
 
 _DATA_PARALLEL = nn.DataParallel.forward.__code__
 
 
-def _wrapper_error(wrapper: str, remedy: str) -> DeviceError:
+def _make_wrapper_error(wrapper: str, remedy: str) -> DeviceError:
     return DeviceError.of(
         "D003",
         message=f"a ported model is wrapped in `{wrapper}`, which is for modules on the host",

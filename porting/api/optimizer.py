@@ -69,9 +69,9 @@ class PortOptimizer:
     def prepare(self) -> None:
         """Note the settings that a compilation begins with."""
         self._drop_old_settings()
-        self._uploaded_settings = _settings_of(self.require())
+        self._uploaded_settings = _copy_settings(self.require())
         if self.given is not None:
-            self._given_settings = _settings_of(self.given)
+            self._given_settings = _copy_settings(self.given)
 
     def match_before_compilation(self) -> Any:
         """Bring the device's optimizer up to date with the user's, and return it."""
@@ -84,16 +84,16 @@ class PortOptimizer:
         """Let the device see what was changed on the host's optimizer since the last call."""
         source = self.source
         if source is not None:
-            given = _settings_of(source)
+            given = _copy_settings(source)
             if given != self._given_settings:
                 self._given_settings = given
                 sync_hyper_parameters(source, self.device, is_compiled=True)
-        if _settings_of(self.device) != self._uploaded_settings:
+        if _copy_settings(self.device) != self._uploaded_settings:
             self.upload(self.device, upload)
 
     def upload(self, optimizer: Any, upload: Upload) -> None:
         """Hand the settings of the device's `optimizer` over by `upload`."""
-        self._uploaded_settings = _settings_of(optimizer)
+        self._uploaded_settings = _copy_settings(optimizer)
         upload(optimizer)
 
     # -- schedulers ----------------------------------------------------------------------------------------------------
@@ -102,7 +102,7 @@ class PortOptimizer:
         """Remember a scheduler that was connected, for checkpoints."""
         self._bridges.append(weakref.ref(bridge))
 
-    def schedulers(self, handed_over: Sequence[Any]) -> List[Any]:
+    def list_schedulers(self, handed_over: Sequence[Any]) -> List[Any]:
         """List the schedulers that are connected and those that are handed over, each once."""
         connected = [bridge for bridge in (reference() for reference in self._bridges) if bridge is not None]
         known = {id(inner) for bridge in connected for inner in (bridge, bridge.scheduler)}
@@ -116,7 +116,7 @@ class PortOptimizer:
             return dict(self.require().state_dict())
         return to_torch_state(self.device.state_dict(), self.source, self._port.wrapped)
 
-    def device_state(self) -> Dict[str, torch.Tensor]:
+    def read_device_state(self) -> Dict[str, torch.Tensor]:
         """Return the state tensors of the device by its own names; empty before its first step."""
         return self.device.state_dict().get("ipu_state") or {}
 
@@ -130,22 +130,22 @@ class PortOptimizer:
         self._settings_of_state = None
         if state.get("ipu_state") is not None:
             self.device.set_state_dict({name: state[name] for name in ("ipu_state", "ipu_param")})
-            self._settings_of_state = self._users_settings()
+            self._settings_of_state = self._copy_users_settings()
 
     def _drop_old_settings(self) -> None:
         """Leave settings that have changed since `keep_state` out of the state: what is loaded overrides today's.
 
         The device warns of each that a state lacks, so that they are left in as long as they are right.
         """
-        if self._settings_of_state is not None and self._settings_of_state != self._users_settings():
+        if self._settings_of_state is not None and self._settings_of_state != self._copy_users_settings():
             self.set_device_state(self.device.state_dict()["ipu_state"])
 
-    def _users_settings(self) -> List[Dict[str, Any]]:
-        return _settings_of(self.device if self.given is None else self.given)
+    def _copy_users_settings(self) -> List[Dict[str, Any]]:
+        return _copy_settings(self.device if self.given is None else self.given)
 
     def _take_over_state(self, loaded: torch.optim.Optimizer) -> None:
         """Give the device the state of `loaded`, and zeros where that has none."""
-        before = self.device_state()
+        before = self.read_device_state()
         if before:
             zeros = {name: torch.zeros_like(tensor) for name, tensor in before.items()}
             self.set_device_state(zeros)
@@ -174,7 +174,7 @@ class PortOptimizer:
 
         def on_step(_optimizer: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
             if any(callable(value) for value in (*args[1:], *kwargs.values())):
-                raise _closure_error()
+                raise _make_closure_error()
             if is_on_device() and not warned:
                 warned.append(True)
                 say_host_step_is_needless("`optimizer.step()` does nothing")
@@ -232,7 +232,7 @@ def refuse_backward(*_args: Any, **_kwargs: Any) -> None:
     )
 
 
-def _closure_error() -> UnsupportedOptimizerError:
+def _make_closure_error() -> UnsupportedOptimizerError:
     return UnsupportedOptimizerError.of(
         "O004",
         message="`optimizer.step(closure)` is called on the optimizer of a ported model",
@@ -268,7 +268,7 @@ class _MethodHook:
             vars(optimizer).pop(self._name, None)
 
 
-def _settings_of(optimizer: Any) -> List[Dict[str, Any]]:
+def _copy_settings(optimizer: Any) -> List[Dict[str, Any]]:
     """Copy the settings of each parameter group; tensors, which torch allows for some, as numbers."""
     return [
         {name: _plain(value) for name, value in group.items() if name != "params"} for group in optimizer.param_groups

@@ -19,9 +19,9 @@ __all__ = [
     "PortFindings",
     "eval_modes",
     "kept_modes",
-    "modes_of",
-    "modules_by_prefix",
-    "modules_by_user_name",
+    "list_modules_by_prefix",
+    "name_modules",
+    "read_modes",
     "say_it_is_compiled_in",
 ]
 
@@ -101,7 +101,7 @@ class PortFindings:
 # -- modules -----------------------------------------------------------------------------------------------------------
 
 
-def modules_by_user_name(port: Port) -> Iterator[Tuple[str, nn.Module]]:
+def name_modules(port: Port) -> Iterator[Tuple[str, nn.Module]]:
     """Yield the modules of the model and of its losses, by the names that the user knows."""
     for prefix, module in walk_modules(port.model):
         yield prefix[:-1] or type(module).__name__, module
@@ -111,7 +111,7 @@ def modules_by_user_name(port: Port) -> Iterator[Tuple[str, nn.Module]]:
                 yield f"{name}.{prefix}"[:-1], module
 
 
-def modules_by_prefix(port: Port) -> List[Tuple[str, nn.Module]]:
+def list_modules_by_prefix(port: Port) -> List[Tuple[str, nn.Module]]:
     """List the modules whose `forward` a step runs, the model's and the losses', with their attributes' prefix."""
     found = list(modules_of(port.model).items())
     for name, module in _losses(port, ""):
@@ -130,7 +130,7 @@ def _losses(port: Port, name_of_one: str) -> List[Tuple[str, Any]]:
 # -- train and eval modes ----------------------------------------------------------------------------------------------
 
 
-def modes_of(port: Port) -> List[bool]:
+def read_modes(port: Port) -> List[bool]:
     """List for each module of the user's model whether it is in train mode."""
     return [module.training for module in port.model.modules()]
 

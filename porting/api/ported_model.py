@@ -13,12 +13,12 @@ from ..adapters.checkpoints import Checkpoint, check_shapes
 from ..diagnostics import BatchError
 from ..options import PortOptions
 from .batch import check_first_batch, check_labels, has_labels, make_dataloader
-from .gradients import gradients_of_step
+from .gradients import read_gradients
 from .moves import cannot_be_copied, cannot_move, check_cast, check_move, refuse_wrapper_that_asks
 from .optimizer import PortOptimizer, refuse_backward, say_host_step_is_needless
-from .port import Port, PortFindings, modes_of, say_it_is_compiled_in
+from .port import Port, PortFindings, read_modes, say_it_is_compiled_in
 from .ported_inference import PortedInference
-from .run_report import RunReport, note_loss, report_of
+from .run_report import RunReport, make_report, note_loss
 from .runner import Runner
 from .runners import Runners
 from .training_state import load_training, save_training
@@ -110,7 +110,7 @@ class PortedModel:
         self.training = mode
         if not self._train_runner.has_executable():
             self._port.wrapped.train(mode)
-        elif mode and self._compiled_modes != modes_of(self._port):
+        elif mode and self._compiled_modes != read_modes(self._port):
             say_it_is_compiled_in("modules changed between train and eval mode after the step was compiled")
         return self
 
@@ -125,7 +125,7 @@ class PortedModel:
     def _prepare(self, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> None:
         """Check what only the first batch can tell, and note what will be compiled in."""
         check_first_batch(self._port, args, kwargs)
-        self._compiled_modes, self._warned_of_modes = modes_of(self._port), False
+        self._compiled_modes, self._warned_of_modes = read_modes(self._port), False
         self._optimizer.prepare()
 
     def _evaluator(self, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Runner:
@@ -206,7 +206,7 @@ class PortedModel:
         unless the port was made with `PortOptions(keep_gradients=True)` and called, OptionError P002 for a step that a
         call does not make.
         """
-        return gradients_of_step(self._port, self._optimizer.device, self._train_runner.executor, iteration)
+        return read_gradients(self._port, self._optimizer.device, self._train_runner.executor, iteration)
 
     def zero_grad(self, *_args: Any, **_kwargs: Any) -> None:
         """Do nothing but say (O007) that a training call needs no `zero_grad()`."""
@@ -289,7 +289,7 @@ class PortedModel:
 
     def report(self) -> RunReport:
         """Tell which device ran, how often, when and how long it compiled, and whether a cache was hit."""
-        return report_of(self._port, self._optimizer.device, self._findings.all, self._runners.records)
+        return make_report(self._port, self._optimizer.device, self._findings.all, self._runners.records)
 
     # -- moves and casts ----------------------------------------------------------------------------------------------
 

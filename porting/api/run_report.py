@@ -14,7 +14,7 @@ from ..options import PortOptions
 from ..structure import flatten_tensors
 from .port import Port, PortFindings
 
-__all__ = ["VENDORS_ENGINE", "ExecutorRecord", "RunReport", "note_loss", "note_outputs", "report_of"]
+__all__ = ["VENDORS_ENGINE", "ExecutorRecord", "RunReport", "make_report", "note_loss", "note_outputs"]
 
 VENDORS_ENGINE = "PopART"
 """What compiles for an IPU, whatever engine the options name: that choice is the simulator's."""
@@ -190,7 +190,9 @@ class RunReport:
         return f"{len(ipus)} stages on {self.options.num_ipus} IPUs{of_replicas}{order}"
 
 
-def report_of(port: Port, optimizer: Any, findings: Sequence[Finding], records: Sequence[ExecutorRecord]) -> RunReport:
+def make_report(
+    port: Port, optimizer: Any, findings: Sequence[Finding], records: Sequence[ExecutorRecord]
+) -> RunReport:
     """Make the report of a port with the device's `optimizer`, whose executors have these records, as they are now."""
     rates = [] if optimizer is None else [f"{float(group['lr']):g}" for group in optimizer.param_groups]
     return RunReport(

@@ -14,13 +14,13 @@ from torch import nn
 
 from ..diagnostics import BatchError, DeviceError, caller_place
 from .batch import BatchSignature, find_foreign_device, refuse_lost_values
-from .compilation import cache_files, check_memory, check_placement, compilation, make_executor
+from .compilation import check_memory, check_placement, compilation, list_cache_files, make_executor
 from .failures import explain_failure, refuse_loss_without_gradient
-from .frozen_checks import say_changed_attributes, say_frozen_values, watch_of
+from .frozen_checks import say_changed_attributes, say_frozen_values, watch_attributes
 from .gradients import refuse_hooks, watch_gradient_reads
 from .moves import refuse_data_parallel
 from .optimizer import PortOptimizer
-from .port import Port, PortFindings, modules_by_prefix
+from .port import Port, PortFindings, list_modules_by_prefix
 from .run_report import ExecutorRecord, note_outputs
 from .watches import AttributeReads, AttributeWatch, LateChanges, reads_noted
 
@@ -100,16 +100,16 @@ class Runner:
             refuse_hooks(self._port)
         self._meet_others()
         self._findings.begin_compilation()
-        files = cache_files(self._port.options)
+        files = list_cache_files(self._port.options)
         start = time.perf_counter()
-        modules = modules_by_prefix(self._port)
+        modules = list_modules_by_prefix(self._port)
         executor, reads = self._make_compiled(modules, args, kwargs)
         seconds = time.perf_counter() - start
         self._signature = BatchSignature(args, kwargs)
         self.record.note_compilation(seconds, samples_per_call=self._signature.rows, cache=self._cache_result(files))
         self._take_over(executor)
         self._findings.say_deferred()
-        self._watch = watch_of(self._port, modules, reads)
+        self._watch = watch_attributes(self._port, modules, reads)
         if self.record.num_compilations == 1:
             with compilation(self._port, self._findings, training=self.trains):
                 say_frozen_values(self._port, self._findings, executor, compile_seconds=seconds)
@@ -168,7 +168,7 @@ class Runner:
         options = self._port.options
         if options.cache_dir is None:
             return "off"
-        return "hit" if before and cache_files(options) == before else "miss"
+        return "hit" if before and list_cache_files(options) == before else "miss"
 
     # -- calls ---------------------------------------------------------------------------------------------------------
 

@@ -67,7 +67,7 @@ class Runners:
 
     # -- random streams ------------------------------------------------------------------------------------------------
 
-    def random_states(self) -> Dict[str, List[int]]:
+    def read_random_states(self) -> Dict[str, List[int]]:
         """Return seed and state of each executor's random stream, by name; one that has not begun has none."""
         states = dict(self._random_states)
         for runner in self:

@@ -43,9 +43,9 @@ def save_training(
 
     The file is one of `save_checkpoint`. Raises OptionError P002 for what no checkpoint holds.
     """
-    states = [_plain_scheduler(scheduler) for scheduler in optimizer.schedulers(schedulers)]
+    states = [_plain_scheduler(scheduler) for scheduler in optimizer.list_schedulers(schedulers)]
     optimizer_state = optimizer.state_dict()
-    streams = {name: json.dumps(words) for name, words in runners.random_states().items()}
+    streams = {name: json.dumps(words) for name, words in runners.read_random_states().items()}
     training = {
         "epoch": epoch,
         "instance": this_instance().index,
@@ -83,7 +83,7 @@ def load_training(
     """
     checkpoint = checkpoint if isinstance(checkpoint, Checkpoint) else load_checkpoint(checkpoint)
     training: Mapping[str, Any] = checkpoint.training or {}
-    connected = optimizer.schedulers(schedulers)
+    connected = optimizer.list_schedulers(schedulers)
     states = training.get("schedulers", [] if checkpoint.scheduler is None else [checkpoint.scheduler])
     _check_fits(optimizer, checkpoint, num_schedulers=(len(connected), len(states)))
     streams = {name: json.loads(words) for name, words in training.get("device", {}).get("random", {}).items()}
@@ -129,7 +129,7 @@ def _only_on_device(port: Port, optimizer: PortOptimizer, state: Mapping[str, An
     if optimizer.source is None:
         return {}
     of_torch = to_device_state(state, optimizer.source, port.wrapped)
-    return {name: tensor for name, tensor in optimizer.device_state().items() if name not in of_torch}
+    return {name: tensor for name, tensor in optimizer.read_device_state().items() if name not in of_torch}
 
 
 def _load_optimizer(
@@ -146,7 +146,7 @@ def _load_optimizer(
     optimizer.source.load_state_dict(dict(state))
     exact = to_device_state(state, optimizer.source, port.wrapped)
     if exact or only_on_device:
-        optimizer.set_device_state({**optimizer.device_state(), **exact, **only_on_device})
+        optimizer.set_device_state({**optimizer.read_device_state(), **exact, **only_on_device})
 
 
 def _check_fits(optimizer: PortOptimizer, checkpoint: Checkpoint, *, num_schedulers: Sequence[int]) -> None:

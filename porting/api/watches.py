@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from ..host_tensors import host_tensors
-from .port import Port, modules_by_user_name, say_it_is_compiled_in
+from .port import Port, name_modules, say_it_is_compiled_in
 
 __all__ = ["AttributeReads", "AttributeWatch", "ChangedAttribute", "LateChanges", "reads_noted"]
 
@@ -188,7 +188,7 @@ class LateChanges:
         self._parameters = [(host.name, host.tensor, _is_trained(host.tensor)) for host in hosts]
         self._modules = [
             (name, module._backward_hooks, module._backward_pre_hooks)
-            for name, module in modules_by_user_name(port)
+            for name, module in name_modules(port)
             if not isinstance(module, torch.jit.ScriptModule)
         ]
         self._said: Set[Tuple[str, str]] = set()

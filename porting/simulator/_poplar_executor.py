@@ -21,10 +21,10 @@ from ._device.perf_counters import (
     EVENTS,
     Counters,
     Latency,
-    compilation_time,
-    cycle_count,
-    latency,
-    perf_counters,
+    count_cycles,
+    list_stamps,
+    measure_compilation,
+    measure_latency,
 )
 from ._device.session import DeviceSession
 from ._executables.saved_executables import FileName, load_executable, save_executable
@@ -119,7 +119,7 @@ class PoplarExecutor:
 
     def getTensorNames(self) -> List[str]:
         """Return the names of tensors that `Options.anchorTensor` can ask for; AssertionError before compilation."""
-        return self._session.tensor_names()
+        return self._session.list_tensor_names()
 
     def getAnchoredTensor(self, short_name: str) -> torch.Tensor:
         """Return an anchored tensor of the last call; AssertionError if `Options.anchorTensor` never got the name."""
@@ -128,7 +128,7 @@ class PoplarExecutor:
 
     def _debugGetPopartIR(self) -> str:
         """Return the compiled graph as JSON: the simulator's own rendering, see `graph_ir`."""
-        return self._session.graph_text()
+        return self._session.render_graph()
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
         """Compile for these arguments and run nothing; no weight changes."""
@@ -246,7 +246,7 @@ class PoplarExecutor:
     def rng_state(self) -> Optional[List[int]]:
         """The seed followed by the state of the device's random stream; only the seed before the first run."""
         with self._lock:
-            return self._session.random_state()
+            return self._session.read_random_state()
 
     @rng_state.setter
     def rng_state(self, state: Sequence[int]) -> None:
@@ -257,36 +257,36 @@ class PoplarExecutor:
 
     def cycleCount(self) -> int:
         """Return the cycles of the last run on simulated hardware: its time on this CPU at the IPU's clock."""
-        return cycle_count(self._session.call_times, self.options)
+        return count_cycles(self._session.call_times, self.options)
 
     def compilationTime(self) -> datetime.timedelta:
         """Return how long the compilation took, the second included that a compilation for IPUs takes at the least."""
         if not self.isCompiled():
             raise createPoptorchError("Please compile the model before obtaining compilation time.")
-        return compilation_time(self.options)
+        return measure_compilation(self.options)
 
     def getPerfCounters(self) -> Counters:
         """Return when the tensors of the last call moved, in seconds: `{event: [[...] for each tensor]}`."""
         compiled, times = self._session.compiled, self._session.call_times
         if compiled is None or times is None:
             return {event: [[]] for event in EVENTS}
-        return perf_counters(compiled.graph, compiled.plan, times, self.options)
+        return list_stamps(compiled.graph, compiled.plan, times, self.options)
 
     def getHostIpuLatency(self) -> Latency:
         """Return (shortest, longest, mean) seconds from the first input asked for to the last one there."""
-        return latency(self.getPerfCounters(), "input", "input_complete", min)
+        return measure_latency(self.getPerfCounters(), "input", "input_complete", min)
 
     def getComputeLatency(self) -> Latency:
         """Return (shortest, longest, mean) seconds from the last input there to the last output ready."""
-        return latency(self.getPerfCounters(), "input_complete", "output", max)
+        return measure_latency(self.getPerfCounters(), "input_complete", "output", max)
 
     def getIpuHostLatency(self) -> Latency:
         """Return (shortest, longest, mean) seconds from the first output ready to the last one handed back."""
-        return latency(self.getPerfCounters(), "output", "output_complete", min)
+        return measure_latency(self.getPerfCounters(), "output", "output_complete", min)
 
     def getLatency(self) -> Latency:
         """Return (shortest, longest, mean) seconds from the first input asked for to the last output handed back."""
-        return latency(self.getPerfCounters(), "input", "output_complete", min)
+        return measure_latency(self.getPerfCounters(), "input", "output_complete", min)
 
     # -- the user's model --------------------------------------------------------------------------------------------
 

@@ -15,7 +15,16 @@ from ..errors import createPoptorchError
 from ..options import Options
 from .device_target import CLOCK_HERTZ, simulated_version
 
-__all__ = ["EVENTS", "CallTimes", "Counters", "Latency", "compilation_time", "cycle_count", "latency", "perf_counters"]
+__all__ = [
+    "EVENTS",
+    "CallTimes",
+    "Counters",
+    "Latency",
+    "count_cycles",
+    "list_stamps",
+    "measure_compilation",
+    "measure_latency",
+]
 
 _LEAST_COMPILATION_TIME = datetime.timedelta(seconds=1)
 
@@ -27,7 +36,7 @@ Counters = Dict[str, List[List[float]]]
 Latency = Tuple[float, float, float]
 
 
-def perf_counters(graph: StepGraph, plan: CallPlan, times: CallTimes, options: Options) -> Counters:
+def list_stamps(graph: StepGraph, plan: CallPlan, times: CallTimes, options: Options) -> Counters:
     """Return for each event of a call a list of stamps for each input or output of the graph."""
     if options._Popart.options.get("syntheticDataMode"):
         return _stamps(len(graph.inputs), len(graph.outputs), [], [])
@@ -35,7 +44,7 @@ def perf_counters(graph: StepGraph, plan: CallPlan, times: CallTimes, options: O
     return _stamps(len(graph.inputs), len(graph.outputs) + len(graph.mutated_inputs), entered, left)
 
 
-def latency(
+def measure_latency(
     counters: Mapping[str, Sequence[Sequence[float]]], start: str, end: str, start_reduce: Callable[..., float]
 ) -> Latency:
     """Return (shortest, longest, mean) time from the event `start` to the event `end` over the steps of a call.
@@ -57,7 +66,7 @@ def latency(
     return min(durations), max(durations), sum(durations) / len(durations)
 
 
-def cycle_count(times: Optional[CallTimes], options: Options) -> int:
+def count_cycles(times: Optional[CallTimes], options: Options) -> int:
     """Return the cycles of a run on simulated hardware: the time it took here, at the IPU's clock.
 
     Raises `poptorch.Error` without the option, and before the first run.
@@ -70,7 +79,7 @@ def cycle_count(times: Optional[CallTimes], options: Options) -> int:
     return max(1, int((ended - started) * CLOCK_HERTZ[simulated_version() or 21]))
 
 
-def compilation_time(options: Options) -> datetime.timedelta:
+def measure_compilation(options: Options) -> datetime.timedelta:
     """Return how long the last compilation took, with the least that a compilation for IPUs takes added to it.
 
     The simulator compiles in milliseconds, and programs rely on more than a second. Raises `poptorch.Error` without the

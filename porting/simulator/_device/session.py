@@ -43,7 +43,7 @@ from ..options import Options
 from .call_results import hand_back
 from .device_pool import Claim, claim_device
 from .device_target import is_offline
-from .perf_counters import CallTimes, cycle_count
+from .perf_counters import CallTimes, count_cycles
 from .random_stream import RandomStream
 
 __all__ = ["DeviceSession"]
@@ -53,10 +53,8 @@ class DeviceSession:
     """Owns the executable of one executor, its claim on IPUs, and the tensors that are on the device.
 
     Weights, optimizer state and random stream are kept twice, here and on the host. The session knows which copy is the
-    newer one, and brings it across where the other is looked at. An executor locks it against other threads.
-
-    `model` is what is traced and `user_model` what the user holds. `owner` is the training executor's hold on the
-    user's tensors, None in inference.
+    newer one, and brings it across where the other is looked at. An executor locks it against other threads. `model` is
+    what is traced and `user_model` what the user holds; `owner` is a training executor's hold on the user's tensors.
     """
 
     def __init__(self, model: nn.Module, user_model: nn.Module, options: Options, *, owner: Optional[Owner]) -> None:
@@ -117,8 +115,8 @@ class DeviceSession:
             optimizer_type=self.optimizer.settings.get("optimizer_type"),
             check_graph=check_graph,
             per_replica=self.per_replica,
-            optimizer_names=self._optimizer_names,
-            host=self._host_side(),
+            optimizer_names=self._list_optimizer_names,
+            host=self._describe_host(),
         )
         self.destroy()
         self.wrap_user_model()  # lazy parameters have a value now
@@ -136,7 +134,7 @@ class DeviceSession:
         if self.owner is not None:
             wrap_model(self.user_model, self.owner)
 
-    def _host_side(self) -> HostSide:
+    def _describe_host(self) -> HostSide:
         """Return what the executable is built for and measured with; weights are fetched only if they are asked for."""
 
         def weights() -> Mapping[str, torch.Tensor]:
@@ -228,7 +226,7 @@ class DeviceSession:
         entered = perf_counter()
         signature.check(bound)
         hosts = bound.tensors(like=signature.arguments)
-        inputs = [self._device_input(tensor) for tensor in hosts]
+        inputs = [self._convert_input(tensor) for tensor in hosts]
         if self.is_training:
             self._upload_optimizer_state()
         if trouble.injections:
@@ -246,7 +244,7 @@ class DeviceSession:
         outputs = hand_back(compiled.graph, hosts, results)
         self.call_times = (entered, started, ended, perf_counter())
         if self._logs_cycles:
-            cpp_log("info", f"Total number of IPU cycles: {cycle_count(self.call_times, self.options)}")
+            cpp_log("info", f"Total number of IPU cycles: {count_cycles(self.call_times, self.options)}")
         return outputs
 
     def _execute(self, compiled: CompiledModel, inputs: Sequence[torch.Tensor]) -> List[torch.Tensor]:
@@ -271,7 +269,7 @@ class DeviceSession:
                 owner.is_ahead = True
                 optimizer.mark_trained()
 
-    def _device_input(self, tensor: torch.Tensor) -> torch.Tensor:
+    def _convert_input(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return an input in the device's type and layout."""
         if tensor.device.type != "cpu":
             raise createPoptorchError(f"Inputs must be on the CPU, got a tensor on {tensor.device}")
@@ -317,7 +315,7 @@ class DeviceSession:
     def copy_named_buffers_to_device(self) -> None:
         """Send the buffers that `Options.updatableNamedBuffers` lists; `poptorch.Error` if it lists none."""
         state = self._require_device()
-        names: Optional[Sequence[str]] = self.options._Popart.options.get("updatableNamedBuffers")
+        names = self.options._Popart.options.get("updatableNamedBuffers")
         if not names:
             raise createPoptorchError("No named buffers marked as updatable via updatableNamedBuffers option")
         upload_weights(self.user_model, state, names=names)
@@ -341,12 +339,12 @@ class DeviceSession:
 
     def leave_weights_behind(self) -> None:
         """Keep what a forgotten executor trained: no tensor may be touched while garbage is collected."""
-        owner, compiled = self.owner, self.compiled
-        if owner is None:
+        if self.owner is None:
             return
         self.optimizer.leave_device()
-        if compiled is not None and owner.is_ahead:
-            owner.leave_behind(compiled.state, {host.name: host.tensor for host in host_tensors(self.user_model)})
+        if self.compiled is not None and self.owner.is_ahead:
+            tensors = {host.name: host.tensor for host in host_tensors(self.user_model)}
+            self.owner.leave_behind(self.compiled.state, tensors)
 
     # -- optimizer and random stream -----------------------------------------------------------------------------------
 
@@ -365,7 +363,7 @@ class DeviceSession:
             self.send_weights()
         self.optimizer.upload_state()
 
-    def random_state(self) -> Optional[List[int]]:
+    def read_random_state(self) -> Optional[List[int]]:
         """Return seed and state of the device's random stream; `poptorch.Error` without an executable."""
         state = self.require_compiled().state
         return self.random.read(state if self.is_attached else None)
@@ -379,19 +377,19 @@ class DeviceSession:
 
     # -- what there is to see ------------------------------------------------------------------------------------------
 
-    def tensor_names(self) -> List[str]:
+    def list_tensor_names(self) -> List[str]:
         """Return the names of tensors that can be anchored; AssertionError without an executable."""
         require(self.compiled is not None, "Model must be compiled before calling getTensorNames")
         compiled = self.require_compiled()
-        return tensor_names(compiled.graph, compiled.plan, self._optimizer_names())
+        return tensor_names(compiled.graph, compiled.plan, self._list_optimizer_names())
 
-    def _optimizer_names(self) -> OptimizerNames:
+    def _list_optimizer_names(self) -> OptimizerNames:
         """Return the names of the optimizer's tensors; there are none in inference."""
         if not self.is_training:
             return OptimizerNames()
         return OptimizerNames(*self.optimizer.tensor_names(parameter_names(self.user_model)))
 
-    def graph_text(self) -> str:
+    def render_graph(self) -> str:
         """Return the compiled graph as JSON; `poptorch.Error` without one."""
         compiled = self.require_compiled()
         if not self.is_training:

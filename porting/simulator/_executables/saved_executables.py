@@ -41,7 +41,7 @@ def save_executable(session: DeviceSession, filename: FileName, *, export_model:
         session.signature,
         options,
         random_seed=options.random_seed if options.exists("random_seed") else None,
-        rng_state=session.random_state() if save_rng_state else None,
+        rng_state=session.read_random_state() if save_rng_state else None,
     )
     if export_model:
         data.training = session.is_training

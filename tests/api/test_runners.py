@@ -1,3 +1,5 @@
+"""Executors that share weights take turns on the device, and hand the weights over through the host."""
+
 from __future__ import annotations
 
 import copy
