@@ -12,6 +12,7 @@ import textwrap
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Sequence
 
+from porting.cli import EXIT_DONE, EXIT_FAILED, EXIT_USAGE
 from porting.cli.argument_types import count
 from porting.diagnostics import FORMATS, PortingError
 from porting.recipe_chain.copying import copy_recipe, create_folder
@@ -19,7 +20,6 @@ from porting.recipe_chain.recipe_files import Recipe, RecipeStep, find_recipe, r
 
 __all__ = ["add_arguments", "run"]
 
-EXIT_DONE, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
 DEFAULT_NUM_STEPS = 10
 
 _RED, _GREEN, _CYAN, _PLAIN = "\033[31m", "\033[32m", "\033[36m", "\033[0m"
