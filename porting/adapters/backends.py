@@ -1,4 +1,4 @@
-"""Which module with PopTorch's API a port runs on: the vendor's where there is an IPU, the simulator elsewhere."""
+"""The search for a backend: the vendor's PopTorch where there is an IPU, the simulator elsewhere."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ def find_backend(device: str = "auto", *, simulator: Union[ModuleType, Callable[
     """
     wanted = requested_device(device)
     if wanted == "sim":
-        return _simulator_backend(simulator)
+        return _make_simulator_backend(simulator)
     vendor, absence = _find_vendor()
     if absence is None:
-        return _hardware_backend(vendor)
+        return _make_hardware_backend(vendor)
     if wanted == "ipu":
         error = DeviceError.of("D001", notes=absence.facts, help=(absence.remedy, _USE_SIMULATOR))
         raise error from absence.cause
-    return _simulator_backend(simulator, Finding("D002", notes=absence.facts, help=f"for IPUs, {absence.remedy}"))
+    return _make_simulator_backend(simulator, Finding("D002", notes=absence.facts, help=f"for IPUs, {absence.remedy}"))
 
 
 class _Absence(NamedTuple):
@@ -78,17 +78,17 @@ def _find_vendor() -> Tuple[Any, Optional[_Absence]]:
     try:
         vendor = importlib.import_module(_VENDOR)
     except _IMPORT_FAILURES as error:
-        return None, _import_absence(error)
+        return None, _explain_import_failure(error)
     if vendor.__name__.split(".")[0] == _OWN_PACKAGE:
         fact = f"the module `{_VENDOR}` of this process is the simulator `{vendor.__name__}`"
         return None, _Absence((fact,), "start the program without the simulator standing in for the vendor's module")
     if not vendor.ipuHardwareIsAvailable():
-        fact = f"{_VENDOR} {_version(vendor)} is installed, but finds no IPU on this machine"
+        fact = f"{_VENDOR} {_read_version(vendor)} is installed, but finds no IPU on this machine"
         return None, _Absence((fact,), "see with `gc-info -l` that IPUs are attached and IPUOF_CONFIG_PATH is set")
     return vendor, None
 
 
-def _import_absence(error: BaseException) -> _Absence:
+def _explain_import_failure(error: BaseException) -> _Absence:
     if isinstance(error, ModuleNotFoundError) and error.name == _VENDOR:
         fact = f"{_VENDOR} is not installed for {sys.executable}"
         return _Absence((fact,), "install the poptorch wheel of the Poplar SDK into this environment", error)
@@ -100,12 +100,14 @@ def _import_absence(error: BaseException) -> _Absence:
     return _Absence(facts, remedy, error)
 
 
-def _hardware_backend(vendor: Any) -> Backend:
-    description = f"IPU (hardware version {vendor.ipuHardwareVersion()}, {_VENDOR} {_version(vendor)})"
+def _make_hardware_backend(vendor: Any) -> Backend:
+    description = f"IPU (hardware version {vendor.ipuHardwareVersion()}, {_VENDOR} {_read_version(vendor)})"
     return Backend(module=vendor, name=_VENDOR, is_simulator=False, device_description=description)
 
 
-def _simulator_backend(simulator: Union[ModuleType, Callable[[], Any]], finding: Optional[Finding] = None) -> Backend:
+def _make_simulator_backend(
+    simulator: Union[ModuleType, Callable[[], Any]], finding: Optional[Finding] = None
+) -> Backend:
     module = simulator() if callable(simulator) and not isinstance(simulator, ModuleType) else simulator
     return Backend(
         module=module,
@@ -117,5 +119,5 @@ def _simulator_backend(simulator: Union[ModuleType, Callable[[], Any]], finding:
     )
 
 
-def _version(vendor: Any) -> str:
+def _read_version(vendor: Any) -> str:
     return str(getattr(vendor, "__version__", "of unknown version"))

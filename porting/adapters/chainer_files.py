@@ -32,10 +32,10 @@ def read_arrays(path: Union[str, os.PathLike[str]], *, prefix: Optional[str] = N
     file = existing_file(path, help="save one with `chainer.serializers.save_npz(path, model)`")
     try:
         with zipfile.ZipFile(file) as archive:
-            entries = {_name_of(record.filename): record for record in archive.infolist()}
+            entries = {_name_array(record.filename): record for record in archive.infolist()}
             prefix = model_entries(entries) if prefix is None else prefix
             wanted = {name: record for name, record in entries.items() if name.startswith(prefix)}
-            return prefix, {name[len(prefix) :]: _read(file, archive, record) for name, record in wanted.items()}
+            return prefix, {name[len(prefix) :]: _read_array(file, archive, record) for name, record in wanted.items()}
     except _DAMAGE as error:
         raise damaged_file(file, f"no npz file can be read from it: {error}", location="the archive") from error
 
@@ -56,12 +56,12 @@ def model_entries(names: Any) -> str:
     return prefix + _MODEL_OF_CLASSIFIER if is_classifier else prefix
 
 
-def _name_of(entry: str) -> str:
+def _name_array(entry: str) -> str:
     # `save_npz` writes an absolute path where a serializer begins with one
     return (entry[: -len(".npy")] if entry.endswith(".npy") else entry).lstrip("/")
 
 
-def _read(file: Any, archive: zipfile.ZipFile, record: zipfile.ZipInfo) -> Optional[np.ndarray]:
+def _read_array(file: Any, archive: zipfile.ZipFile, record: zipfile.ZipInfo) -> Optional[np.ndarray]:
     """Read one array; None where Chainer has saved Python's None, of which only the type is looked at."""
     try:
         with archive.open(record) as stream:

@@ -52,9 +52,9 @@ def load_chainer_npz(
     12.0
     """
     found_prefix, arrays = read_arrays(path, prefix=prefix)
-    plan = _plan(arrays, model, names or {})
-    tensors = dict(_tensors_of(model))
-    problems = [*plan.problems, *_gaps(plan, arrays, tensors, found_prefix)]
+    plan = _plan_copies(arrays, model, names or {})
+    tensors = dict(_list_tensors(model))
+    problems = [*plan.problems, *_list_gaps(plan, arrays, tensors, found_prefix)]
     values: Dict[str, np.ndarray] = {}
     for name, source in plan.sources.items():
         parts = [arrays[entry] for entry in source.entries]
@@ -67,7 +67,7 @@ def load_chainer_npz(
             shapes = f"{list(values[name].shape)}, `{name}` {list(tensors[name].shape)}"
             problems.append(f"`{source.entries[0]}` has the shape {shapes}")
     if problems:
-        raise _foreign(path, model, problems)
+        raise _make_foreign_error(path, model, problems)
     with torch.no_grad():
         for name, value in values.items():
             tensors[name].copy_(torch.from_numpy(np.array(value)))
@@ -92,10 +92,10 @@ class _Plan(NamedTuple):
 # -- links and modules -------------------------------------------------------------------------------------------------
 
 
-def _plan(arrays: Arrays, model: nn.Module, names: Mapping[str, Optional[str]]) -> _Plan:
+def _plan_copies(arrays: Arrays, model: nn.Module, names: Mapping[str, Optional[str]]) -> _Plan:
     modules = dict(model.named_modules())
     plan = _Plan({}, set(), [])
-    links = _links_of(arrays)
+    links = _find_links(arrays)
     plan.problems.extend(f"`names` has `{link}`, but there is no such link" for link in names if link not in links)
     for link, entries in links.items():
         target = names.get(link, link.replace("/", "."))
@@ -105,17 +105,17 @@ def _plan(arrays: Arrays, model: nn.Module, names: Mapping[str, Optional[str]]) 
             plan.problems.append(f"link `{link}` has no module `{target}` in the model; say which with `names=`")
             plan.skipped.update(f"{link}/{entry}".lstrip("/") for entry in entries)
         else:
-            for parameter, source in _sources(modules[target], set(entries)).items():
+            for parameter, source in _find_sources(modules[target], set(entries)).items():
                 tensor = f"{target}.{parameter}".lstrip(".")
                 found = tuple(f"{link}/{entry}".lstrip("/") for entry in source.entries)
                 plan.sources[tensor] = _Source(found, source.convert)
     return plan
 
 
-def _links_of(arrays: Arrays) -> Dict[str, List[str]]:
+def _find_links(arrays: Arrays) -> Dict[str, List[str]]:
     """Name the links and the entries of each; those inside an LSTM, or the layers of an NStepLSTM, are one link's.
 
-    >>> _links_of({"l/W": None, "rnn/upward/W": None, "rnn/lateral/W": None, "deep/0/w0": None})
+    >>> _find_links({"l/W": None, "rnn/upward/W": None, "rnn/lateral/W": None, "deep/0/w0": None})
     {'l': ['W'], 'rnn': ['upward/W', 'lateral/W'], 'deep': ['0/w0']}
     """
     links: Dict[str, List[str]] = {}
@@ -126,16 +126,16 @@ def _links_of(arrays: Arrays) -> Dict[str, List[str]]:
     return links
 
 
-def _same(value: np.ndarray) -> np.ndarray:
+def _keep_value(value: np.ndarray) -> np.ndarray:
     return value
 
 
-def _sources(module: nn.Module, entries: Set[str]) -> Dict[str, _Source]:
+def _find_sources(module: nn.Module, entries: Set[str]) -> Dict[str, _Source]:
     """Say how the parameters and statistics of `module` follow from a link's entries."""
     if isinstance(module, nn.LSTM) and any("w0" in entry for entry in entries):
-        return dict(_stacked_lstm(module))
+        return dict(_find_stacked_lstm_sources(module))
     if isinstance(module, (nn.LSTM, nn.LSTMCell)):
-        return _lstm(module)
+        return _find_lstm_sources(module)
     if isinstance(module, _BatchNorm):
         table = {"weight": "gamma", "bias": "beta", "running_mean": "avg_mean", "running_var": "avg_var"}
         table["num_batches_tracked"] = "N"
@@ -144,24 +144,24 @@ def _sources(module: nn.Module, entries: Set[str]) -> Dict[str, _Source]:
     else:
         table = {"weight": "W", "bias": "b"}
     own = {name for name, _tensor in (*module.named_parameters(recurse=False), *module.named_buffers(recurse=False))}
-    return {name: _Source((entry,), _same) for name, entry in table.items() if name in own and entry in entries}
+    return {name: _Source((entry,), _keep_value) for name, entry in table.items() if name in own and entry in entries}
 
 
-def _lstm(module: nn.Module) -> Dict[str, _Source]:
+def _find_lstm_sources(module: nn.Module) -> Dict[str, _Source]:
     """L.LSTM: one product of the input with a bias (`upward`), one of the state without (`lateral`)."""
     end = "" if isinstance(module, nn.LSTMCell) else "_l0"
     return {
-        f"weight_ih{end}": _Source(("upward/W",), _gates_in_blocks),
-        f"bias_ih{end}": _Source(("upward/b",), _gates_in_blocks),
-        f"weight_hh{end}": _Source(("lateral/W",), _gates_in_blocks),
+        f"weight_ih{end}": _Source(("upward/W",), _sort_gates),
+        f"bias_ih{end}": _Source(("upward/b",), _sort_gates),
+        f"weight_hh{end}": _Source(("lateral/W",), _sort_gates),
         f"bias_hh{end}": _Source(("upward/b",), np.zeros_like),
     }
 
 
-def _gates_in_blocks(rows: np.ndarray) -> np.ndarray:
+def _sort_gates(rows: np.ndarray) -> np.ndarray:
     """Bring rows a, i, f, o of unit 0, then of unit 1, ... into torch's blocks i, f, g (= a), o.
 
-    >>> _gates_in_blocks(np.array(["a0", "i0", "f0", "o0", "a1", "i1", "f1", "o1"])).tolist()
+    >>> _sort_gates(np.array(["a0", "i0", "f0", "o0", "a1", "i1", "f1", "o1"])).tolist()
     ['i0', 'i1', 'f0', 'f1', 'a0', 'a1', 'o0', 'o1']
     """
     if rows.shape[0] % 4:
@@ -170,7 +170,7 @@ def _gates_in_blocks(rows: np.ndarray) -> np.ndarray:
     return np.concatenate([gates[:, gate] for gate in (1, 2, 0, 3)])
 
 
-def _stacked_lstm(module: nn.LSTM) -> Iterator[Tuple[str, _Source]]:
+def _find_stacked_lstm_sources(module: nn.LSTM) -> Iterator[Tuple[str, _Source]]:
     """L.NStepLSTM: for each layer matrices of i, f, o, a for the input (0 to 3) and for the state (4 to 7)."""
     for layer in range(module.num_layers):
         for kind, first in (("ih", 0), ("hh", 4)):
@@ -183,12 +183,12 @@ def _stacked_lstm(module: nn.LSTM) -> Iterator[Tuple[str, _Source]]:
 # -- what does not fit -------------------------------------------------------------------------------------------------
 
 
-def _tensors_of(model: nn.Module) -> Iterator[Tuple[str, torch.Tensor]]:
+def _list_tensors(model: nn.Module) -> Iterator[Tuple[str, torch.Tensor]]:
     yield from model.named_parameters()
     yield from model.named_buffers()
 
 
-def _gaps(plan: _Plan, arrays: Arrays, tensors: Mapping[str, Any], prefix: str) -> Iterator[str]:
+def _list_gaps(plan: _Plan, arrays: Arrays, tensors: Mapping[str, Any], prefix: str) -> Iterator[str]:
     """Name entries that nothing is made from, sources that are not in the file, and tensors that get nothing."""
     if not arrays:
         yield f"there are no entries below `{prefix}`" if prefix else "the file has no entries"
@@ -212,7 +212,7 @@ def _is_optional(name: str, tensor: torch.Tensor) -> bool:
     return name.endswith("num_batches_tracked") and tensor.dim() == 0
 
 
-def _foreign(path: Any, model: nn.Module, problems: List[str]) -> CheckpointError:
+def _make_foreign_error(path: Any, model: nn.Module, problems: List[str]) -> CheckpointError:
     return CheckpointError.of(
         "K002",
         message=f"`{os.fspath(path)}` does not fit `{type(model).__name__}`; nothing was loaded",

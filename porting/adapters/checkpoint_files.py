@@ -32,10 +32,10 @@ def read_tensors(path: Union[str, os.PathLike[str]]) -> Any:
     try:
         return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
-        raise _not_only_tensors(path, error) from error
+        raise _explain_unpickling(path, error) from error
     except Exception as error:
         # torch's readers raise whatever the bytes lead to: KeyError, EOFError, UnicodeDecodeError, OSError, ...
-        raise damaged(path, f"torch cannot read it: {type(error).__name__}: {_first_line(error)}") from error
+        raise damaged(path, f"torch cannot read it: {type(error).__name__}: {_take_first_line(error)}") from error
 
 
 def damaged(
@@ -60,7 +60,7 @@ def _check_archive(path: Union[str, os.PathLike[str]]) -> None:
                 if record.CRC:
                     _read_through(archive, record)
     except zipfile.BadZipFile as error:
-        raise damaged(path, f"the archive is cut off or corrupt: {_first_line(error)}") from error
+        raise damaged(path, f"the archive is cut off or corrupt: {_take_first_line(error)}") from error
 
 
 def _read_through(archive: zipfile.ZipFile, record: zipfile.ZipInfo) -> None:
@@ -69,10 +69,10 @@ def _read_through(archive: zipfile.ZipFile, record: zipfile.ZipInfo) -> None:
             pass
 
 
-def _not_only_tensors(path: Union[str, os.PathLike[str]], error: Exception) -> CheckpointError:
+def _explain_unpickling(path: Union[str, os.PathLike[str]], error: Exception) -> CheckpointError:
     found = re.search(r"(?:GLOBAL|class) ([\w.]+\.\w+)", str(error))
     if found is None:
-        return damaged(path, f"it is no file of `torch.save`, or corrupt: {_first_line(error)}")
+        return damaged(path, f"it is no file of `torch.save`, or corrupt: {_take_first_line(error)}")
     return damaged(
         path,
         f"it holds an object of {found.group(1)}, not only tensors; loading that would run code from the file",
@@ -80,5 +80,5 @@ def _not_only_tensors(path: Union[str, os.PathLike[str]], error: Exception) -> C
     )
 
 
-def _first_line(error: Exception) -> str:
+def _take_first_line(error: Exception) -> str:
     return (str(error).strip().splitlines() or ["no details"])[0]

@@ -43,14 +43,14 @@ def newest_checkpoint(folder: Folder) -> Optional[Checkpoint]:
             errors.append(error)
             continue
         if errors:
-            _say_it_is_damaged([error.finding for error in errors], path)
+            _warn_of_damage([error.finding for error in errors], path)
         return checkpoint
     if errors:
         raise errors[0]
     return None
 
 
-def _say_it_is_damaged(damaged: List[Finding], used: Path) -> None:
+def _warn_of_damage(damaged: List[Finding], used: Path) -> None:
     notes = tuple(f"{finding.message}: {'; '.join(finding.notes)}" for finding in damaged)
     notify(
         Finding(

@@ -55,10 +55,10 @@ def plain_state_dict(model: nn.Module) -> OrderedDict[str, Any]:
     False
     """
     copies: Dict[int, torch.Tensor] = {}
-    state = _with_versions(OrderedDict(), model)
+    state = _note_versions(OrderedDict(), model)
     for (name, value), kept in zip(model.state_dict().items(), model.state_dict(keep_vars=True).values()):
         if isinstance(value, torch.Tensor):
-            state[name] = copies.setdefault(id(kept), _plain_tensor(value, is_copy=True))
+            state[name] = copies.setdefault(id(kept), _make_plain_tensor(value, is_copy=True))
         else:
             state[name] = value
     return state
@@ -83,12 +83,12 @@ def save_checkpoint(
     content = {
         "format": _FORMAT,
         "version": _VERSION,
-        "model": _plain(_state(model), "model"),
-        "optimizer": _plain(_state(optimizer), "optimizer"),
-        "scheduler": _plain(_state(scheduler), "scheduler"),
+        "model": _make_plain(_read_state(model), "model"),
+        "optimizer": _make_plain(_read_state(optimizer), "optimizer"),
+        "scheduler": _make_plain(_read_state(scheduler), "scheduler"),
         "step": step,
-        "extra": _plain(extra, "extra"),
-        "training": _plain(training, "training"),
+        "extra": _make_plain(extra, "extra"),
+        "training": _make_plain(training, "training"),
     }
     with replacing_file(path) as file:
         torch.save(content, file)
@@ -113,7 +113,7 @@ def load_checkpoint(path: Path) -> Checkpoint:
     missing = [name for name in ("model", "optimizer", "scheduler", "step", "extra") if name not in content]
     if missing or not isinstance(content["model"], dict):
         raise damaged(path, f"its {', '.join(missing) or 'model'} is missing")
-    restored = _restored(content)
+    restored = _restore_counters(content)
     return Checkpoint(
         model=restored["model"],
         optimizer=restored["optimizer"],
@@ -136,24 +136,24 @@ def load_weights(model: nn.Module, weights: Union[Path, Checkpoint, Mapping[str,
         state, source = weights.model, "the checkpoint"
     else:
         state, source = load_checkpoint(weights).model, f"`{os.fspath(weights)}`"
-    differences = _differences(model, state)
+    differences = _list_differences(model, state)
     if not _loads_its_own_way(model):
         if differences:
-            raise _foreign(source, model, differences)
+            raise _make_foreign_error(source, model, differences)
         model.load_state_dict(state)
         return
     own = model.state_dict(keep_vars=True)
-    before = _with_versions(
-        OrderedDict((name, _copied(value)) for name, value in own.items() if not is_lazy(value)), model
+    before = _note_versions(
+        OrderedDict((name, _copy_value(value)) for name, value in own.items() if not is_lazy(value)), model
     )
     try:
         model.load_state_dict(state)
     except Exception as error:
         model.load_state_dict(before, strict=False)
-        raise _foreign(source, model, differences or [str(error)]) from error
+        raise _make_foreign_error(source, model, differences or [str(error)]) from error
 
 
-def _with_versions(state: OrderedDict[str, Any], model: nn.Module) -> OrderedDict[str, Any]:
+def _note_versions(state: OrderedDict[str, Any], model: nn.Module) -> OrderedDict[str, Any]:
     """Note in `state` the versions of the modules' formats, as torch does: some modules load nothing without theirs.
 
     They are asked of the modules, because the dictionary of a model that PopTorch holds comes without.
@@ -164,54 +164,54 @@ def _with_versions(state: OrderedDict[str, Any], model: nn.Module) -> OrderedDic
     return state
 
 
-def _copied(value: Any) -> Any:
+def _copy_value(value: Any) -> Any:
     # the tensors of a model that PopTorch holds are of classes that `deepcopy` cannot make
-    return _plain_tensor(value, is_copy=True) if isinstance(value, torch.Tensor) else copy.deepcopy(value)
+    return _make_plain_tensor(value, is_copy=True) if isinstance(value, torch.Tensor) else copy.deepcopy(value)
 
 
 def check_shapes(model: nn.Module, state: Mapping[str, Any]) -> None:
     """Refuse (CheckpointError K002) a state with an entry of `model`'s that has another shape; names do not matter."""
-    different = [line for line in _differences(model, state) if line.startswith("shape")]
+    different = [line for line in _list_differences(model, state) if line.startswith("shape")]
     if different:
-        raise _foreign("the state dictionary", model, different)
+        raise _make_foreign_error("the state dictionary", model, different)
 
 
-def _state(value: Any) -> Any:
+def _read_state(value: Any) -> Any:
     return value.state_dict() if hasattr(value, "state_dict") else value
 
 
-def _plain(value: Any, path: str) -> Any:
+def _make_plain(value: Any, path: str) -> Any:
     """Make `value` what `torch.load(weights_only=True)` reads in every version since torch 2.0."""
     if isinstance(value, torch.Tensor):
-        return _plain_tensor(value)
+        return _make_plain_tensor(value)
     if value is None or isinstance(value, (bool, int, float, str, torch.dtype)):
         return value
     if isinstance(value, Counter):
-        return {_COUNTER: [[_plain(key, path), count] for key, count in value.items()]}
+        return {_COUNTER: [[_make_plain(key, path), count] for key, count in value.items()]}
     if isinstance(value, Mapping):
         kind = OrderedDict if isinstance(value, OrderedDict) else dict
-        items = ((_plain_key(key, path), _plain(item, f"{path}[{key!r}]")) for key, item in value.items())
-        return _versioned_as(value, kind(items))
+        items = ((_check_key(key, path), _make_plain(item, f"{path}[{key!r}]")) for key, item in value.items())
+        return _copy_versions(value, kind(items))
     if isinstance(value, (tuple, list)):
-        elements = [_plain(item, f"{path}[{index}]") for index, item in enumerate(value)]
+        elements = [_make_plain(item, f"{path}[{index}]") for index, item in enumerate(value)]
         return elements if isinstance(value, list) else tuple(elements)
-    raise _not_plain(value, path)
+    raise _make_kind_error(value, path)
 
 
-def _versioned_as(state: Any, made: Any) -> Any:
+def _copy_versions(state: Any, made: Any) -> Any:
     """Take the versions of a model's modules over, which torch keeps, and pickles, beside the entries."""
     if hasattr(state, "_metadata"):
         made._metadata = state._metadata
     return made
 
 
-def _plain_key(key: Any, path: str) -> Any:
+def _check_key(key: Any, path: str) -> Any:
     if key is None or isinstance(key, (bool, int, float, str)):
         return key
-    raise _not_plain(key, f"a key of {path}")
+    raise _make_kind_error(key, f"a key of {path}")
 
 
-def _not_plain(value: Any, path: str) -> OptionError:
+def _make_kind_error(value: Any, path: str) -> OptionError:
     return OptionError.of(
         "P002",
         message=f"`{path}` is a {type(value).__module__}.{type(value).__qualname__}, which a checkpoint does not hold",
@@ -221,7 +221,7 @@ def _not_plain(value: Any, path: str) -> OptionError:
     )
 
 
-def _plain_tensor(tensor: torch.Tensor, *, is_copy: bool = False) -> torch.Tensor:
+def _make_plain_tensor(tensor: torch.Tensor, *, is_copy: bool = False) -> torch.Tensor:
     plain = tensor.detach().as_subclass(torch.Tensor).cpu()
     is_part = plain.untyped_storage().nbytes() != plain.numel() * plain.element_size()
     if is_copy or is_part or not plain.is_contiguous():
@@ -229,14 +229,14 @@ def _plain_tensor(tensor: torch.Tensor, *, is_copy: bool = False) -> torch.Tenso
     return plain
 
 
-def _restored(value: Any) -> Any:
-    """Undo what `_plain` did to counters."""
+def _restore_counters(value: Any) -> Any:
+    """Undo what `_make_plain` did to counters."""
     if isinstance(value, dict):
         if set(value) == {_COUNTER}:
             return Counter({key: count for key, count in value[_COUNTER]})
-        return _versioned_as(value, type(value)((key, _restored(item)) for key, item in value.items()))
+        return _copy_versions(value, type(value)((key, _restore_counters(item)) for key, item in value.items()))
     if isinstance(value, (tuple, list)):
-        return type(value)(_restored(item) for item in value)
+        return type(value)(_restore_counters(item) for item in value)
     return value
 
 
@@ -244,23 +244,23 @@ def _has_tensors(content: Mapping[str, Any]) -> bool:
     return not content or any(isinstance(value, torch.Tensor) for value in content.values())
 
 
-def _differences(model: nn.Module, state: Mapping[str, Any]) -> List[str]:
+def _list_differences(model: nn.Module, state: Mapping[str, Any]) -> List[str]:
     own = model.state_dict(keep_vars=True)
     missing = [f"missing: `{name}`" for name in own if name not in state]
     unexpected = [f"unexpected: `{name}`" for name in state if name not in own]
     shapes = [
-        f"shape of `{name}`: {_shape(state[name])} instead of {_shape(value)}"
+        f"shape of `{name}`: {_describe_shape(state[name])} instead of {_describe_shape(value)}"
         for name, value in own.items()
-        if name in state and not is_lazy(value) and _shape(state[name]) != _shape(value)
+        if name in state and not is_lazy(value) and _describe_shape(state[name]) != _describe_shape(value)
     ]
-    return [*_shortened(missing), *_shortened(unexpected), *_shortened(shapes)]
+    return [*_shorten_list(missing), *_shorten_list(unexpected), *_shorten_list(shapes)]
 
 
-def _shape(value: Any) -> Any:
+def _describe_shape(value: Any) -> Any:
     return list(value.shape) if isinstance(value, torch.Tensor) else None
 
 
-def _shortened(lines: List[str]) -> List[str]:
+def _shorten_list(lines: List[str]) -> List[str]:
     if len(lines) <= _MAX_LISTED:
         return lines
     kind = lines[0].split(":")[0].split(" of ")[0]
@@ -277,7 +277,7 @@ def _loads_its_own_way(model: nn.Module) -> bool:
     )
 
 
-def _foreign(source: str, model: nn.Module, differences: List[str]) -> CheckpointError:
+def _make_foreign_error(source: str, model: nn.Module, differences: List[str]) -> CheckpointError:
     return CheckpointError.of(
         "K002",
         message=f"{source} does not fit `{type(model).__name__}`; nothing was loaded",

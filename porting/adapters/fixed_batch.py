@@ -68,9 +68,9 @@ class FixedBatchDataset(torch.utils.data.Dataset):
         self.batch_size = _require_count(batch_size)
         self.ignore_label = ignore_label
         self.label = label
-        self._num_real = _num_samples(dataset)
+        self._num_real = _count_samples(dataset)
         if self.num_padding:
-            self._as_padding(dataset[0])
+            self._make_padding(dataset[0])
 
     @property
     def num_real(self) -> int:
@@ -84,7 +84,7 @@ class FixedBatchDataset(torch.utils.data.Dataset):
 
     def is_padding(self, index: int) -> bool:
         """Tell whether the sample at `index` is padding; negative indices count from the end."""
-        return self._position(index) >= self._num_real
+        return self._find_position(index) >= self._num_real
 
     def __len__(self) -> int:
         """Count all samples, padding included: a multiple of `batch_size`."""
@@ -92,20 +92,20 @@ class FixedBatchDataset(torch.utils.data.Dataset):
 
     def __getitem__(self, index: int) -> Any:
         """Return a sample, or a padding sample; beyond the end an IndexError."""
-        position = self._position(index)
+        position = self._find_position(index)
         if position < self._num_real:
             return self.dataset[position]
-        return self._as_padding(self.dataset[0])
+        return self._make_padding(self.dataset[0])
 
     def __getitems__(self, indices: Sequence[int]) -> List[Any]:
         """Return the samples at `indices`, read at once where the dataset can."""
         read_at_once = getattr(self.dataset, "__getitems__", None)
         if not read_at_once:
             return [self[index] for index in indices]
-        positions = [self._position(index) for index in indices]
+        positions = [self._find_position(index) for index in indices]
         samples = read_at_once([position if position < self._num_real else 0 for position in positions])
         return [
-            sample if position < self._num_real else self._as_padding(sample)
+            sample if position < self._num_real else self._make_padding(sample)
             for position, sample in zip(positions, samples)
         ]
 
@@ -116,18 +116,18 @@ class FixedBatchDataset(torch.utils.data.Dataset):
         """
         return self.dataset, len(self), self.label, self.ignore_label
 
-    def _position(self, index: int) -> int:
+    def _find_position(self, index: int) -> int:
         position = index + len(self) if index < 0 else index
         if not 0 <= position < len(self):
             raise IndexError(f"index {index} is out of range for {len(self)} samples")
         return position
 
-    def _as_padding(self, sample: Any) -> Any:
+    def _make_padding(self, sample: Any) -> Any:
         """Copy `sample` with its label filled with the ignored one."""
         if isinstance(sample, Mapping):
-            return _with_entry(sample, self.label, self._ignored(_entry(sample, self.label)))
+            return _replace_label(sample, self.label, self._make_ignored_label(_read_label(sample, self.label)))
         if isinstance(sample, (tuple, list)):
-            ignored = self._ignored(_entry(sample, self.label))
+            ignored = self._make_ignored_label(_read_label(sample, self.label))
             parts = list(sample)
             parts[self.label] = ignored  # type: ignore[index]
             if hasattr(sample, "_fields"):
@@ -140,13 +140,13 @@ class FixedBatchDataset(torch.utils.data.Dataset):
             help="make the samples tuples `(input, label)` or dictionaries; name the label's place with `label=`",
         )
 
-    def _ignored(self, label: Any) -> Any:
+    def _make_ignored_label(self, label: Any) -> Any:
         """Make a label of the same kind, dtype and shape that holds nothing but the ignored one."""
-        info = _integer_range(label)
+        info = _find_integer_range(label)
         if info is None:
             raise BatchError.of(
                 "B007",
-                message=f"the label is {_described(label)}, which has no value that a loss ignores",
+                message=f"the label is {_describe_label(label)}, which has no value that a loss ignores",
                 place=caller_place(),
                 notes="padding needs class labels: integers, or tensors and arrays of integers",
                 help=(
@@ -157,7 +157,7 @@ class FixedBatchDataset(torch.utils.data.Dataset):
         if not info.min <= self.ignore_label <= info.max:
             raise BatchError.of(
                 "B007",
-                message=f"`ignore_label={self.ignore_label}` does not fit into the label, {_described(label)}",
+                message=f"`ignore_label={self.ignore_label}` does not fit into the label, {_describe_label(label)}",
                 place=caller_place(),
                 notes=f"it holds {info.min} to {info.max}",
                 help=(
@@ -183,7 +183,7 @@ def _require_count(batch_size: Any) -> int:
     )
 
 
-def _num_samples(dataset: Any) -> int:
+def _count_samples(dataset: Any) -> int:
     if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
         raise BatchError.of(
             "B004",
@@ -202,7 +202,7 @@ def _num_samples(dataset: Any) -> int:
     return num_samples
 
 
-def _entry(sample: Any, label: Union[int, str]) -> Any:
+def _read_label(sample: Any, label: Union[int, str]) -> Any:
     """Read the label out of a sample, or say what the sample has instead."""
     if isinstance(sample, Mapping):
         if label in sample:
@@ -221,7 +221,7 @@ def _entry(sample: Any, label: Union[int, str]) -> Any:
     )
 
 
-def _with_entry(sample: Any, key: Any, value: Any) -> Any:
+def _replace_label(sample: Any, key: Any, value: Any) -> Any:
     if isinstance(sample, MutableMapping):
         changed = copy.copy(sample)
         changed[key] = value
@@ -229,7 +229,7 @@ def _with_entry(sample: Any, key: Any, value: Any) -> Any:
     return {**sample, key: value}
 
 
-def _integer_range(label: Any) -> Any:
+def _find_integer_range(label: Any) -> Any:
     """Return an object with the `min` and `max` that a label can hold; None for anything but integers."""
     if isinstance(label, torch.Tensor):
         is_integer = label.dtype is not torch.bool and not label.is_floating_point() and not label.is_complex()
@@ -241,7 +241,7 @@ def _integer_range(label: Any) -> Any:
     return None
 
 
-def _described(label: Any) -> str:
+def _describe_label(label: Any) -> str:
     if isinstance(label, (torch.Tensor, numpy.ndarray)):
         return f"a {type(label).__name__} of {label.dtype}"
     return f"a {type(label).__name__}"

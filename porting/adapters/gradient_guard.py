@@ -1,4 +1,4 @@
-"""What in `forward` would change gradients on the host and is lost on a device: refused while the device traces."""
+"""A guard of traces: refuses what changes gradients on the host and is lost on a device."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def gradients_guarded(allowed: Collection[str], *, trains: bool) -> Iterator[Non
         if not trains or "custom-autograd-function" in allowed:
             yield
             return
-        with _custom_functions_refused(was_on):
+        with _refuse_custom_functions(was_on):
             yield
 
 
@@ -45,9 +45,9 @@ class _Calls(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Refuse autograd on the device's tensors and pass everything else on."""
         kwargs = kwargs or {}
-        if func in self._refused and _device_tensors(args, kwargs):
+        if func in self._refused and _list_device_tensors(args, kwargs):
             if func not in _HOOKS or not _is_switched_off(self._was_on):
-                raise _autograd_error(func)
+                raise _make_autograd_error(func)
         return func(*args, **kwargs)
 
 
@@ -64,11 +64,11 @@ def _is_switched_off(was_on: bool) -> bool:
     return was_on and not torch.is_grad_enabled()
 
 
-def _device_tensors(args: Any, kwargs: Any) -> Any:
+def _list_device_tensors(args: Any, kwargs: Any) -> Any:
     return [tensor for tensor in flatten_tensors((args, kwargs)) if tensor.device.type == "ipu"]
 
 
-def _autograd_error(func: Any) -> CaptureError:
+def _make_autograd_error(func: Any) -> CaptureError:
     name = getattr(func, "__qualname__", str(func)).replace("_TensorBase.", "Tensor.").replace("TensorBase.", "Tensor.")
     return CaptureError.of(
         "C007",
@@ -80,17 +80,17 @@ def _autograd_error(func: Any) -> CaptureError:
 
 
 @contextmanager
-def _custom_functions_refused(was_on: bool) -> Iterator[None]:
+def _refuse_custom_functions(was_on: bool) -> Iterator[None]:
     """Let `torch.autograd.Function.apply` refuse tensors of the device, and do for all others what it did."""
     kind: Any = torch.autograd.Function
     original = kind.__dict__["apply"]
 
     def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
         # whether a gradient flows through an intermediate tensor is nothing that a device says while it traces
-        floats = [tensor for tensor in _device_tensors(args, kwargs) if tensor.is_floating_point()]
+        floats = [tensor for tensor in _list_device_tensors(args, kwargs) if tensor.is_floating_point()]
         is_lost = bool(floats) and not any(getattr(tensor, "keeps_backward", False) for tensor in floats)
         if is_lost and cls is not CheckpointFunction and not _is_switched_off(was_on):
-            raise _custom_function_error(cls)
+            raise _make_custom_function_error(cls)
         return original.__get__(None, cls)(*args, **kwargs)
 
     kind.apply = classmethod(apply)
@@ -100,7 +100,7 @@ def _custom_functions_refused(was_on: bool) -> Iterator[None]:
         kind.apply = original
 
 
-def _custom_function_error(cls: Any) -> CaptureError:
+def _make_custom_function_error(cls: Any) -> CaptureError:
     return CaptureError.of(
         "C005",
         message=f"`{cls.__name__}` is a custom autograd function, whose `backward` would be lost",

@@ -61,15 +61,15 @@ class Share(torch.utils.data.Dataset):
 
     def __getitem__(self, index: int) -> Any:
         """Return a sample of this instance; beyond its end an IndexError."""
-        return self.dataset[self._position(index)]
+        return self.dataset[self._find_position(index)]
 
     def __getitems__(self, indices: Sequence[int]) -> List[Any]:
         """Return several samples, read at once where the dataset can."""
-        positions = [self._position(index) for index in indices]
+        positions = [self._find_position(index) for index in indices]
         read_at_once = getattr(self.dataset, "__getitems__", None)
         return list(read_at_once(positions)) if read_at_once else [self.dataset[position] for position in positions]
 
-    def _position(self, index: int) -> int:
+    def _find_position(self, index: int) -> int:
         within = index + len(self) if index < 0 else index
         if not 0 <= within < len(self):
             raise IndexError(f"index {index} is out of range for the {len(self)} samples of instance {self.index}")

@@ -1,4 +1,4 @@
-"""Which arguments of a training call are labels: found by position or by name, and kept from the model."""
+"""Labels among the arguments of a training call: found by position or by name, and kept from the model."""
 
 from __future__ import annotations
 
@@ -60,13 +60,13 @@ def split_labels(
     >>> split_labels(lambda image: image, ["an image"], {}, label=-1).labels
     NO_LABELS
     """
-    signature = _signature(forward)
+    signature = _read_signature(forward)
     keys = label if isinstance(label, tuple) else (label,)
     fits_whole = _fits(signature, args, kwargs)
-    spots = [_find(key, signature, args, kwargs) for key in keys]
+    spots = [_find_label(key, signature, args, kwargs) for key in keys]
     found = [spot for spot in spots if spot is not None]
     if len(found) == len(keys):
-        split = _without(found, args, kwargs, is_single=not isinstance(label, tuple))
+        split = _take_out(found, args, kwargs, is_single=not isinstance(label, tuple))
         has_inputs = bool(split.args or split.kwargs)
         if all(isinstance(key, str) for key in keys):
             return split
@@ -74,10 +74,10 @@ def split_labels(
             return split
     if fits_whole:
         return SplitCall(tuple(args), dict(kwargs), NO_LABELS)
-    raise _label_error(keys, spots, signature, args, kwargs)
+    raise _make_label_error(keys, spots, signature, args, kwargs)
 
 
-def _signature(forward: Callable[..., Any]) -> Optional[inspect.Signature]:
+def _read_signature(forward: Callable[..., Any]) -> Optional[inspect.Signature]:
     try:
         return inspect.signature(forward)
     except (TypeError, ValueError):
@@ -94,7 +94,7 @@ def _fits(signature: Optional[inspect.Signature], args: Sequence[Any], kwargs: M
     return True
 
 
-def _find(
+def _find_label(
     key: Key, signature: Optional[inspect.Signature], args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> Optional[Key]:
     """Return the position in `args` or the name in `kwargs` that `key` means; None when it is not there."""
@@ -103,20 +103,20 @@ def _find(
             return key
         names = list(signature.parameters) if signature else []
         return names.index(key) if key in names and names.index(key) < len(args) else None
-    unknown = _unknown_keywords(signature, kwargs)
+    unknown = _list_unknown_keywords(signature, kwargs)
     if key == -1 and len(unknown) == 1:
         return unknown[0]
     position = key + len(args) if key < 0 else key
     return position if 0 <= position < len(args) else None
 
 
-def _unknown_keywords(signature: Optional[inspect.Signature], kwargs: Mapping[str, Any]) -> List[str]:
+def _list_unknown_keywords(signature: Optional[inspect.Signature], kwargs: Mapping[str, Any]) -> List[str]:
     if signature is None or any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values()):
         return []
     return [name for name in kwargs if name not in signature.parameters]
 
 
-def _without(spots: Sequence[Key], args: Sequence[Any], kwargs: Mapping[str, Any], *, is_single: bool) -> SplitCall:
+def _take_out(spots: Sequence[Key], args: Sequence[Any], kwargs: Mapping[str, Any], *, is_single: bool) -> SplitCall:
     labels = tuple(kwargs[spot] if isinstance(spot, str) else args[spot] for spot in spots)
     return SplitCall(
         args=tuple(value for position, value in enumerate(args) if position not in spots),
@@ -125,7 +125,7 @@ def _without(spots: Sequence[Key], args: Sequence[Any], kwargs: Mapping[str, Any
     )
 
 
-def _label_error(
+def _make_label_error(
     keys: Sequence[Key],
     spots: Sequence[Optional[Key]],
     signature: Optional[inspect.Signature],
@@ -133,7 +133,7 @@ def _label_error(
     kwargs: Mapping[str, Any],
 ) -> PortingError:
     missing = [repr(key) for key, spot in zip(keys, spots) if spot is None]
-    most = _most_positional(signature)
+    most = _count_positional(signature)
     if not missing and most is not None and len(args) > most + len(keys):
         labels = "a label" if len(keys) == 1 else f"{len(keys)} labels"
         return PortingError.of(
@@ -158,7 +158,7 @@ def _label_error(
     )
 
 
-def _most_positional(signature: Optional[inspect.Signature]) -> Optional[int]:
+def _count_positional(signature: Optional[inspect.Signature]) -> Optional[int]:
     """Count the positional arguments that a signature takes; None where there is no limit, or none known."""
     kinds = [parameter.kind for parameter in signature.parameters.values()] if signature is not None else []
     if signature is None or inspect.Parameter.VAR_POSITIONAL in kinds:

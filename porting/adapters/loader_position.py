@@ -1,4 +1,4 @@
-"""Where in its epoch a training is: what the order of the epoch was drawn from, and how to get there again."""
+"""A training's position in its epoch: the random streams that the order was drawn from, and the way back to them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def begin_epoch_again(
         iter(loader)
     set_streams(start, loader)
     batches = iter(loader)
-    seen = _order_of(loader, batches) if num_seen else batches
+    seen = _find_order(loader, batches) if num_seen else batches
     for _ in range(num_seen):
         next(seen, None)
     if present is not None:
@@ -52,7 +52,7 @@ def begin_epoch_again(
     return batches
 
 
-def _order_of(loader: Any, batches: Any) -> Iterator[Any]:
+def _find_order(loader: Any, batches: Any) -> Iterator[Any]:
     """Return what can be advanced in the place of `batches` without reading a sample, or `batches` itself."""
     is_plain = isinstance(loader, torch.utils.data.DataLoader) and not loader.num_workers
     if is_plain and not isinstance(loader.dataset, torch.utils.data.IterableDataset):

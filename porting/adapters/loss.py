@@ -144,7 +144,7 @@ class LossInForward(nn.Module):
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Run the model and its loss; see the class."""
         plan = self._loss_plan
-        with _tracing(plan) if plan.is_on_device() else nullcontext():
+        with _guard_trace(plan) if plan.is_on_device() else nullcontext():
             if plan.terms is None:
                 return _call_with_own_loss(plan, args, kwargs)
             return _call_with_added_loss(plan, args, kwargs)
@@ -187,7 +187,7 @@ class LossInForward(nn.Module):
         destination, prefix, keep_vars = given
         state = self._loss_plan.model.state_dict(destination=destination, prefix=prefix, keep_vars=keep_vars)
         if keep_vars:
-            for name, module in _stateful_losses(self._loss_plan).items():
+            for name, module in _find_stateful_losses(self._loss_plan).items():
                 module.state_dict(destination=state, prefix=f"{prefix}{name}.", keep_vars=True)
         return state
 
@@ -199,7 +199,7 @@ class LossInForward(nn.Module):
 
 
 @contextmanager
-def _tracing(plan: _Plan) -> Iterator[None]:
+def _guard_trace(plan: _Plan) -> Iterator[None]:
     """Run a `forward` that a device records: nothing may be printed, and who asks learns that it is traced.
 
     Losses that the device lacks are computed by other operators; gradients that it would lose are refused.
@@ -213,13 +213,13 @@ def _share_state(wrapper: nn.Module, plan: _Plan) -> None:
     """Make the model's registries the wrapper's: every tensor keeps its name and is exchanged for both at once."""
     for registry in ("_parameters", "_buffers", "_non_persistent_buffers_set"):
         wrapper.__dict__[registry] = plan.model.__dict__[registry]
-    losses = _stateful_losses(plan)
+    losses = _find_stateful_losses(plan)
     modules = plan.model.__dict__["_modules"]
     wrapper.__dict__["_modules"] = type(modules)(chain(modules.items(), losses.items())) if losses else modules
     wrapper.training = plan.model.training
 
 
-def _stateful_losses(plan: _Plan) -> Dict[str, nn.Module]:
+def _find_stateful_losses(plan: _Plan) -> Dict[str, nn.Module]:
     """Name the loss modules that own tensors, beside the names that the model uses."""
     modules: Dict[str, nn.Module] = {}
     for name, module in plan.loss_modules.items():
@@ -239,7 +239,7 @@ def _call_with_own_loss(plan: _Plan, args: Sequence[Any], kwargs: Mapping[str, A
     loss = as_scalar(found, name="the model's own loss", reduction=plan.reduction)
     if plan.loss_output is None:
         refuse_second_loss(returned, found)
-    return with_loss(returned, _marked(plan, loss), plan.loss_output)
+    return with_loss(returned, _mark_loss(plan, loss), plan.loss_output)
 
 
 def _call_with_added_loss(plan: _Plan, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -257,7 +257,7 @@ def _call_with_added_loss(plan: _Plan, args: Sequence[Any], kwargs: Mapping[str,
             loss = loss + other
         with torch.no_grad():
             metrics = {name: metric(scored, labels) for name, metric in plan.metrics.items()}
-        loss = _marked(plan, _with_metrics_demoted(loss, metrics))
+        loss = _mark_loss(plan, _demote_metrics(loss, metrics))
     parts = {"output": output, "labels": labels, "loss": loss, "losses": losses, "metrics": metrics}
     return tuple(parts[name] for name in plan.returns)
 
@@ -272,7 +272,7 @@ def _call_model(plan: _Plan, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
     return output if plan.output_dtype is None else cast_floats(output, plan.output_dtype)
 
 
-def _with_metrics_demoted(loss: torch.Tensor, metrics: Mapping[str, Any]) -> torch.Tensor:
+def _demote_metrics(loss: torch.Tensor, metrics: Mapping[str, Any]) -> torch.Tensor:
     """Let the metrics lead to the loss without changing it or its gradient.
 
     A built-in loss function counts as a loss wherever it is called, and one that no other loss is computed from is
@@ -285,7 +285,7 @@ def _with_metrics_demoted(loss: torch.Tensor, metrics: Mapping[str, Any]) -> tor
     return loss
 
 
-def _marked(plan: _Plan, loss: torch.Tensor) -> torch.Tensor:
+def _mark_loss(plan: _Plan, loss: torch.Tensor) -> torch.Tensor:
     # while a device traces, `requires_grad` of intermediate tensors says nothing; there the backend finds a detached
     # loss
     if plan.is_for_training and not loss.requires_grad and torch.is_grad_enabled() and not plan.is_on_device():

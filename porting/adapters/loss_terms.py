@@ -50,20 +50,20 @@ def as_terms(loss: Losses) -> Dict[str, LossTerm]:
     Raises OptionError P002 for anything that cannot be called, and for a class in the place of its instance.
     """
     if not isinstance(loss, Mapping):
-        return {"loss": LossTerm(_checked(loss, "loss"))}
+        return {"loss": LossTerm(_require_function(loss, "loss"))}
     if not loss:
         raise OptionError.of("P002", message="`loss` is an empty mapping", place=caller_place())
-    return {name: _as_term(name, value) for name, value in loss.items()}
+    return {name: _make_term(name, value) for name, value in loss.items()}
 
 
-def _as_term(name: str, value: Any) -> LossTerm:
+def _make_term(name: str, value: Any) -> LossTerm:
     if isinstance(value, LossTerm):
-        _checked(value.function, f"loss[{name!r}]")
+        _require_function(value.function, f"loss[{name!r}]")
         return value
-    return _NamedTerm(_checked(value, f"loss[{name!r}]"), output=name, label=name)
+    return _NamedTerm(_require_function(value, f"loss[{name!r}]"), output=name, label=name)
 
 
-def _checked(function: Any, what: str) -> Any:
+def _require_function(function: Any, what: str) -> Any:
     if isinstance(function, type):
         fault, remedy = f"`{what}` is the class {function.__name__}", f"make an instance: `{function.__name__}()`"
     elif not callable(function):
@@ -114,7 +114,7 @@ def _pick_output(output: Any, key: Optional[Key], name: str) -> Any:
         "L007",
         message=f"the loss `{name}` needs output {key!r}, which the model does not return",
         place=caller_place(),
-        notes=f"the model returns {_described(output)}",
+        notes=f"the model returns {_describe_value(output)}",
         help=f"say which output it is: `{{{name!r}: LossTerm(loss, output=..., label=...)}}`",
     )
 
@@ -137,12 +137,12 @@ def _pick_label(labels: Any, term: LossTerm, name: str, *, label: LabelKeys) -> 
         "L006",
         message=f"the loss `{name}` needs label {key!r}, which the call does not have",
         place=caller_place(),
-        notes=f"the labels are {_described(labels)}",
+        notes=f"the labels are {_describe_value(labels)}",
         help=f"say which label it is: `{{{name!r}: LossTerm(loss, output=..., label=...)}}`",
     )
 
 
-def _described(value: Any) -> str:
+def _describe_value(value: Any) -> str:
     if isinstance(value, Mapping):
         return f"a mapping with the keys {', '.join(repr(key) for key in value)}"
     if isinstance(value, (tuple, list)):

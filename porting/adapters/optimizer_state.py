@@ -59,7 +59,7 @@ def carry_state(source: torch.optim.Optimizer, target: Any, model: nn.Module) ->
             for key, value in source.state.get(parameter, {}).items():
                 if key in slots and value is not None:
                     name = f"{slots[key]}___{names[id(parameter)]}"
-                    ipu_state[name] = _checked_state(key, value, parameter, names[id(parameter)])
+                    ipu_state[name] = _check_state(key, value, parameter, names[id(parameter)])
     if ipu_state:
         target.set_state_dict({"ipu_state": ipu_state, "ipu_param": {}})
 
@@ -78,7 +78,7 @@ def to_torch_state(
     state = {}
     for group, packed_group in zip(optimizer.param_groups, packed["param_groups"]):
         for parameter, index in zip(group["params"], packed_group["params"]):
-            values = _torch_values(type(optimizer), ipu_state, names[id(parameter)], parameter)
+            values = _make_torch_values(type(optimizer), ipu_state, names[id(parameter)], parameter)
             if values:
                 state[index] = values
     return {**packed, "state": state}
@@ -98,11 +98,11 @@ def to_device_state(
             for key, value in torch_state["state"].get(index, {}).items():
                 if key in slots and value is not None:
                     name = names[id(parameter)]
-                    ipu_state[f"{slots[key]}___{name}"] = _checked_state(key, value, parameter, name)
+                    ipu_state[f"{slots[key]}___{name}"] = _check_state(key, value, parameter, name)
     return ipu_state
 
 
-def _torch_values(
+def _make_torch_values(
     kind: type, ipu_state: Mapping[str, torch.Tensor], name: str, parameter: torch.Tensor
 ) -> Dict[str, torch.Tensor]:
     values = {}
@@ -117,7 +117,7 @@ def _torch_values(
     return values
 
 
-def _checked_state(key: str, value: Any, parameter: torch.Tensor, name: str) -> torch.Tensor:
+def _check_state(key: str, value: Any, parameter: torch.Tensor, name: str) -> torch.Tensor:
     tensor = torch.as_tensor(value, dtype=torch.float32).detach().cpu().clone()
     expected = torch.Size() if key == "step" else parameter.shape
     if tensor.shape != expected:

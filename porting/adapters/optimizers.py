@@ -76,19 +76,19 @@ def to_backend_optimizer(
     have, O003 for parameters that are not `model`'s, O005 for a state that does not fit them; OptionError P002 for a
     norm that is none. Warns (O002) of dampening with momentum, which the device applies to the first step too.
     """
-    clipping = _clipping(max_grad_norm)
+    clipping = _choose_clipping(max_grad_norm)
     is_the_devices = any(type(optimizer) is getattr(backend.optim, name) for name in _BACKEND_OPTIMIZERS)
-    kind = "" if is_the_devices else _torch_kind(optimizer)
+    kind = "" if is_the_devices else _find_kind(optimizer)
     parameter_names(optimizer, model)
     _refuse_hooks(optimizer)
     if clipping and (is_the_devices or kind == "RMSprop"):
-        raise _no_clipping(optimizer, is_the_devices=is_the_devices)
+        raise _make_clipping_error(optimizer, is_the_devices=is_the_devices)
     if is_the_devices:
         return optimizer
-    groups = [_checked_settings(kind, group) for group in optimizer.param_groups]
+    groups = [_check_hyper_parameters(kind, group) for group in optimizer.param_groups]
     _check_groups(kind, groups)
-    passed = _passed_settings(kind, groups)
-    defaults = _settings(kind, optimizer.defaults)
+    passed = _list_passed(kind, groups)
+    defaults = _read_hyper_parameters(kind, optimizer.defaults)
     converted = getattr(backend.optim, kind)(
         [{"params": list(group["params"]), **settings} for group, settings in zip(optimizer.param_groups, groups)],
         **{name: defaults[name] for name in passed},
@@ -119,10 +119,10 @@ def sync_hyper_parameters(source: torch.optim.Optimizer, target: Any, *, is_comp
             place=caller_place(),
             help="add all parameter groups before the model is ported",
         )
-    kind = _torch_kind(source)
+    kind = _find_kind(source)
     changes = []
     for theirs, ours in zip(source.param_groups, target.param_groups):
-        for name, value in _checked_settings(kind, theirs).items():
+        for name, value in _check_hyper_parameters(kind, theirs).items():
             if ours[name] != value:
                 changes.append((ours, name, value))
     for name in sorted({name for _, name, _ in changes}):
@@ -132,7 +132,7 @@ def sync_hyper_parameters(source: torch.optim.Optimizer, target: Any, *, is_comp
     return bool(changes)
 
 
-def _clipping(max_grad_norm: Optional[float]) -> Dict[str, float]:
+def _choose_clipping(max_grad_norm: Optional[float]) -> Dict[str, float]:
     """Return the argument of the device's optimizer that clips gradients, if they are to be clipped."""
     if max_grad_norm is None:
         return {}
@@ -147,34 +147,34 @@ def _clipping(max_grad_norm: Optional[float]) -> Dict[str, float]:
     )
 
 
-def _no_clipping(optimizer: Any, *, is_the_devices: bool) -> UnsupportedOptimizerError:
+def _make_clipping_error(optimizer: Any, *, is_the_devices: bool) -> UnsupportedOptimizerError:
     name = type(optimizer).__name__
     if is_the_devices:
         remedy = f"give it to the optimizer itself: `{name}(..., max_grad_norm=...)`"
-        return _unsupported_setting(f"`max_grad_norm` with the device's own `{name}`", remedy)
-    return _unsupported_setting(
+        return _make_setting_error(f"`max_grad_norm` with the device's own `{name}`", remedy)
+    return _make_setting_error(
         f"the device's {name} does not clip gradients", "clip with SGD, Adam or AdamW, or leave `max_grad_norm` out"
     )
 
 
-def _torch_kind(optimizer: Any) -> str:
+def _find_kind(optimizer: Any) -> str:
     """Name the counterpart's class; UnsupportedOptimizerError O001 when there is none."""
     kind = SUPPORTED_OPTIMIZERS.get(type(optimizer))
     if kind is None:
-        raise _unsupported(optimizer)
-    if kind == "Adam" and _common(optimizer.param_groups, "decoupled_weight_decay"):
+        raise _make_unsupported_error(optimizer)
+    if kind == "Adam" and _require_common(optimizer.param_groups, "decoupled_weight_decay"):
         return "AdamW"
     return kind
 
 
-def _unsupported(optimizer: Any) -> UnsupportedOptimizerError:
+def _make_unsupported_error(optimizer: Any) -> UnsupportedOptimizerError:
     name = type(optimizer).__name__
     supported = ", ".join(_BACKEND_OPTIMIZERS)
     notes = [f"the device has {supported} (LAMB from the backend's own `optim`)"]
     base = next((known for known in SUPPORTED_OPTIMIZERS if isinstance(optimizer, known)), None)
     if not isinstance(optimizer, torch.optim.Optimizer):
         message, remedy = (
-            f"`optimizer` is {_described(optimizer)}",
+            f"`optimizer` is {_describe_value(optimizer)}",
             "pass an instance: `torch.optim.SGD(model.parameters(), lr=0.1)`",
         )
     elif base is not None:
@@ -188,35 +188,35 @@ def _unsupported(optimizer: Any) -> UnsupportedOptimizerError:
     return UnsupportedOptimizerError.of("O001", message=message, place=caller_place(), notes=tuple(notes), help=remedy)
 
 
-def _described(value: Any) -> str:
+def _describe_value(value: Any) -> str:
     return f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"
 
 
-def _checked_settings(kind: str, group: Mapping[str, Any]) -> Dict[str, Any]:
+def _check_hyper_parameters(kind: str, group: Mapping[str, Any]) -> Dict[str, Any]:
     for setting, remedy in _REFUSED.items():
         if group.get(setting):
-            raise _unsupported_setting(f"`{setting}={group[setting]!r}` has no counterpart on the device", remedy)
-    return _settings(kind, group)
+            raise _make_setting_error(f"`{setting}={group[setting]!r}` has no counterpart on the device", remedy)
+    return _read_hyper_parameters(kind, group)
 
 
-def _settings(kind: str, group: Mapping[str, Any]) -> Dict[str, Any]:
+def _read_hyper_parameters(kind: str, group: Mapping[str, Any]) -> Dict[str, Any]:
     """Read the settings that the counterpart knows, as plain numbers."""
-    settings = {name: _plain(group[name]) for name in _GROUP_SETTINGS[kind]}
+    settings = {name: _make_plain(group[name]) for name in _GROUP_SETTINGS[kind]}
     if "dampening" in settings and not settings["momentum"]:
         # torch ignores dampening without momentum; the device would scale the gradient
         settings["dampening"] = 0.0
     return settings
 
 
-def _plain(value: Any) -> Any:
+def _make_plain(value: Any) -> Any:
     if isinstance(value, (tuple, list)):
-        return tuple(_plain(item) for item in value)
+        return tuple(_make_plain(item) for item in value)
     if isinstance(value, bool):
         return value
     return float(value)
 
 
-def _passed_settings(kind: str, groups: Sequence[Mapping[str, Any]]) -> List[str]:
+def _list_passed(kind: str, groups: Sequence[Mapping[str, Any]]) -> List[str]:
     vanishing = _VANISHING[kind]
     return [
         name
@@ -227,7 +227,7 @@ def _passed_settings(kind: str, groups: Sequence[Mapping[str, Any]]) -> List[str
 
 def _check_groups(kind: str, groups: Sequence[Mapping[str, Any]]) -> None:
     if kind == "RMSprop":
-        _common(groups, "centered")
+        _require_common(groups, "centered")
     if any(group.get("dampening") for group in groups):
         notify(
             Finding(
@@ -242,10 +242,10 @@ def _check_groups(kind: str, groups: Sequence[Mapping[str, Any]]) -> None:
         )
 
 
-def _common(groups: Sequence[Mapping[str, Any]], name: str) -> bool:
+def _require_common(groups: Sequence[Mapping[str, Any]], name: str) -> bool:
     values = {bool(group.get(name, False)) for group in groups}
     if len(values) > 1:
-        raise _unsupported_setting(f"the parameter groups differ in `{name}`", f"give all groups the same `{name}`")
+        raise _make_setting_error(f"the parameter groups differ in `{name}`", f"give all groups the same `{name}`")
     return values.pop() if values else False
 
 
@@ -258,7 +258,7 @@ def _refuse_hooks(optimizer: torch.optim.Optimizer) -> None:
         if not str(getattr(hook, "__module__", "")).startswith(_OWN_MODULES)
     ]
     if hooks:
-        raise _unsupported_setting(
+        raise _make_setting_error(
             "the optimizer has step hooks, which the device would not run",
             "remove the hooks; clipping by norm is `to_ipu(..., max_grad_norm=...)`",
         )
@@ -266,17 +266,17 @@ def _refuse_hooks(optimizer: torch.optim.Optimizer) -> None:
 
 def _make_variable(target: Any, name: str, *, is_compiled: bool) -> None:
     if name in ("nesterov", "centered"):
-        raise _unsupported_setting(f"`{name}` cannot change once the model is ported", "set it before")
+        raise _make_setting_error(f"`{name}` cannot change once the model is ported", "set it before")
     attributes = getattr(target, "variable_attrs", None)
     if attributes is None or not attributes.isConstant(name):
         return
     if is_compiled:
-        raise _unsupported_setting(
+        raise _make_setting_error(
             f"`{name}` changes, but the compiled program has it as a constant",
             f"set a `{name}` that has an effect, or make the scheduler that changes it, before the model is compiled",
         )
     attributes.markAsVariable(name)
 
 
-def _unsupported_setting(message: str, remedy: str) -> UnsupportedOptimizerError:
+def _make_setting_error(message: str, remedy: str) -> UnsupportedOptimizerError:
     return UnsupportedOptimizerError.of("O002", message=message, place=caller_place(), help=remedy)

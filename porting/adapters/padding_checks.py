@@ -26,7 +26,7 @@ def check_ignore_label(loss: Any, ignore_label: int = IGNORE_LABEL) -> Optional[
     >>> check_ignore_label(nn.CrossEntropyLoss(ignore_index=255), ignore_label=255) is None
     True
     """
-    found = _ignore_indices(loss)
+    found = _find_ignore_indices(loss)
     others = sorted(found - {ignore_label})
     if others:
         raise BatchError.of(
@@ -43,7 +43,7 @@ def check_ignore_label(loss: Any, ignore_label: int = IGNORE_LABEL) -> Optional[
     if _never_ignores(loss):
         raise BatchError.of(
             "B007",
-            message=f"`{_name(loss)}` ignores no label, so the padding would enter the loss",
+            message=f"`{_name_loss(loss)}` ignores no label, so the padding would enter the loss",
             place=caller_place(),
             notes=f"the padding's label is {ignore_label}",
             help=(
@@ -53,7 +53,7 @@ def check_ignore_label(loss: Any, ignore_label: int = IGNORE_LABEL) -> Optional[
         )
     return Finding(
         "B007",
-        f"whether `{_name(loss)}` ignores the padding's label {ignore_label} cannot be seen from outside",
+        f"whether `{_name_loss(loss)}` ignores the padding's label {ignore_label} cannot be seen from outside",
         place=caller_place(),
         notes="a loss says so by an attribute or a parameter `ignore_index`",
         help=f"make sure that samples with the label {ignore_label} do not enter the loss",
@@ -61,21 +61,21 @@ def check_ignore_label(loss: Any, ignore_label: int = IGNORE_LABEL) -> Optional[
     )
 
 
-def _ignore_indices(loss: Any) -> Set[int]:
+def _find_ignore_indices(loss: Any) -> Set[int]:
     """Collect the labels that a loss says it ignores."""
     if isinstance(loss, functools.partial):
         given = loss.keywords.get("ignore_index")
-        return _ignore_indices(loss.func) if given is None else {given}
+        return _find_ignore_indices(loss.func) if given is None else {given}
     own = getattr(loss, "ignore_index", None)
     if own is not None:
         return {own}
     if isinstance(loss, nn.Module):
         inside = (getattr(module, "ignore_index", None) for module in loss.modules())
         return {index for index in inside if index is not None}
-    return _default_ignore_index(loss)
+    return _find_default_ignore_index(loss)
 
 
-def _default_ignore_index(function: Callable[..., Any]) -> Set[int]:
+def _find_default_ignore_index(function: Callable[..., Any]) -> Set[int]:
     try:
         parameter = inspect.signature(function).parameters.get("ignore_index")
     except (TypeError, ValueError):  # not callable, or built in and without a signature
@@ -86,7 +86,7 @@ def _default_ignore_index(function: Callable[..., Any]) -> Set[int]:
 def _never_ignores(loss: Any) -> bool:
     """Tell torch's own losses without `ignore_index`: none of them ignores a label."""
     function = loss.func if isinstance(loss, functools.partial) else loss
-    if _ignore_indices(function):
+    if _find_ignore_indices(function):
         return False
     return (
         type(function).__module__ == "torch.nn.modules.loss"
@@ -97,7 +97,7 @@ def _never_ignores(loss: Any) -> bool:
 def _note_losses_inside(loss: Any) -> Optional[Finding]:
     """Find the parts of a composed loss that padding enters though another part ignores it."""
     modules = loss.modules() if isinstance(loss, nn.Module) else ()
-    names = sorted({_name(module) for module in modules if _never_ignores(module)})
+    names = sorted({_name_loss(module) for module in modules if _never_ignores(module)})
     if not names:
         return None
     return Finding(
@@ -109,6 +109,6 @@ def _note_losses_inside(loss: Any) -> Optional[Finding]:
     )
 
 
-def _name(loss: Any) -> str:
+def _name_loss(loss: Any) -> str:
     function = loss.func if isinstance(loss, functools.partial) else loss
     return getattr(function, "__name__", type(function).__name__)

@@ -45,7 +45,7 @@ class PortableLosses(TorchFunctionMode):
         return func(*args, **kwargs) if formula is None else formula()
 
 
-def _called_class_loss(
+def _compute_class_loss(
     kind: Any,
     output: torch.Tensor,
     target: torch.Tensor,
@@ -66,7 +66,7 @@ def _called_class_loss(
     return None if formula is loss else functools.partial(formula, output, target)
 
 
-def _called_huber(
+def _compute_huber(
     output: torch.Tensor,
     target: torch.Tensor,
     reduction: str = "mean",
@@ -76,61 +76,63 @@ def _called_huber(
     """Return what a call of `F.huber_loss` computes; the device has none."""
     if weight is not None:
         return None
-    return functools.partial(_huber(nn.HuberLoss(reduction=reduction, delta=delta)), output, target)
+    return functools.partial(_make_huber(nn.HuberLoss(reduction=reduction, delta=delta)), output, target)
 
 
 _FUNCTIONS: Any = {
-    F.cross_entropy: functools.partial(_called_class_loss, nn.CrossEntropyLoss),
-    F.huber_loss: _called_huber,
-    F.nll_loss: functools.partial(_called_class_loss, nn.NLLLoss),
+    F.cross_entropy: functools.partial(_compute_class_loss, nn.CrossEntropyLoss),
+    F.huber_loss: _compute_huber,
+    F.nll_loss: functools.partial(_compute_class_loss, nn.NLLLoss),
 }
 
 _Formula = Optional[Callable[[torch.Tensor, torch.Tensor], torch.Tensor]]
 
 
-def _cross_entropy(loss: nn.CrossEntropyLoss) -> _Formula:
+def _make_cross_entropy(loss: nn.CrossEntropyLoss) -> _Formula:
     if loss.weight is None and not loss.label_smoothing:
         return None
 
     def formula(output: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
-        log_probabilities = F.log_softmax(output, dim=_class_dim(output))
-        return _weighted_likelihood(log_probabilities, label, loss, smoothing=loss.label_smoothing)
+        log_probabilities = F.log_softmax(output, dim=_find_class_dim(output))
+        return _compute_likelihood(log_probabilities, label, loss, smoothing=loss.label_smoothing)
 
     return formula
 
 
-def _likelihood(loss: nn.NLLLoss) -> _Formula:
+def _make_likelihood(loss: nn.NLLLoss) -> _Formula:
     if loss.weight is None:
         return None
-    return lambda output, label: _weighted_likelihood(output, label, loss, smoothing=0.0)
+    return lambda output, label: _compute_likelihood(output, label, loss, smoothing=0.0)
 
 
-def _huber(loss: nn.HuberLoss) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
+def _make_huber(loss: nn.HuberLoss) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
     return lambda output, label: loss.delta * F.smooth_l1_loss(output, label, reduction=loss.reduction, beta=loss.delta)
 
 
-_FORMULAS: Any = {nn.CrossEntropyLoss: _cross_entropy, nn.NLLLoss: _likelihood, nn.HuberLoss: _huber}
+_FORMULAS: Any = {nn.CrossEntropyLoss: _make_cross_entropy, nn.NLLLoss: _make_likelihood, nn.HuberLoss: _make_huber}
 
 
-def _class_dim(output: torch.Tensor) -> int:
+def _find_class_dim(output: torch.Tensor) -> int:
     return 0 if output.dim() == 1 else 1
 
 
-def _weighted_likelihood(
+def _compute_likelihood(
     log_probabilities: torch.Tensor, label: torch.Tensor, loss: Any, *, smoothing: float
 ) -> torch.Tensor:
-    dim = _class_dim(log_probabilities)
+    dim = _find_class_dim(log_probabilities)
     class_weights = None if loss.weight is None else loss.weight.to(log_probabilities.dtype)
     if label.is_floating_point():
-        values, divisor = _of_probabilities(log_probabilities, label, class_weights, dim, smoothing)
+        values, divisor = _compute_for_probabilities(log_probabilities, label, class_weights, dim, smoothing)
     else:
-        values, divisor = _of_classes(log_probabilities, label, class_weights, dim, smoothing, loss.ignore_index)
+        values, divisor = _compute_for_classes(
+            log_probabilities, label, class_weights, dim, smoothing, loss.ignore_index
+        )
     if loss.reduction == "none":
         return values
     return values.sum() if loss.reduction == "sum" else values.sum() / divisor
 
 
-def _of_classes(
+def _compute_for_classes(
     log_probabilities: torch.Tensor,
     label: torch.Tensor,
     class_weights: Optional[torch.Tensor],
@@ -145,13 +147,13 @@ def _of_classes(
     values = -log_probabilities.gather(dim, known.unsqueeze(dim)).squeeze(dim) * sample_weights
     if smoothing:
         share = smoothing / log_probabilities.shape[dim]
-        values = (1 - smoothing) * values - share * _weighted(log_probabilities, class_weights, dim).sum(
+        values = (1 - smoothing) * values - share * _weight_classes(log_probabilities, class_weights, dim).sum(
             dim
         ) * is_counted
     return values, sample_weights.sum()
 
 
-def _of_probabilities(
+def _compute_for_probabilities(
     log_probabilities: torch.Tensor,
     label: torch.Tensor,
     class_weights: Optional[torch.Tensor],
@@ -161,11 +163,11 @@ def _of_probabilities(
     """Return the loss of each sample and their number."""
     num_classes = log_probabilities.shape[dim]
     smoothed = label * (1 - smoothing) + smoothing / num_classes
-    values = -(_weighted(log_probabilities, class_weights, dim) * smoothed).sum(dim)
+    values = -(_weight_classes(log_probabilities, class_weights, dim) * smoothed).sum(dim)
     return values, values.numel()
 
 
-def _weighted(log_probabilities: torch.Tensor, class_weights: Optional[torch.Tensor], dim: int) -> torch.Tensor:
+def _weight_classes(log_probabilities: torch.Tensor, class_weights: Optional[torch.Tensor], dim: int) -> torch.Tensor:
     if class_weights is None:
         return log_probabilities
     return log_probabilities * class_weights.reshape(-1, *[1] * (log_probabilities.dim() - dim - 1))

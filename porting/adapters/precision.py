@@ -42,14 +42,14 @@ def apply_precision(model: nn.Module, options: PortOptions, backend: Any) -> Pre
     if options.precision == "float32":
         return PrecisionPlan()
     if options.precision == "bfloat16":
-        return PrecisionPlan(output_dtype=torch.float32, findings=(_not_on_ipu(),))
+        return PrecisionPlan(output_dtype=torch.float32, findings=(_note_bfloat16(),))
     findings: Tuple[Finding, ...] = ()
     if options.precision == "float16":
         findings = _convert_to_half(model)
     return PrecisionPlan(input_dtype=torch.float16, loss_dtype=torch.float32, findings=findings)
 
 
-def _not_on_ipu() -> Finding:
+def _note_bfloat16() -> Finding:
     return Finding(
         "P006",
         notes="matrix products and convolutions are in bfloat16, weights and loss in float32, as under autocast",
@@ -99,7 +99,7 @@ def cast_weights(model: nn.Module, dtype: torch.dtype) -> Iterator[None]:
             if isinstance(module, _LOOK_UPS):
                 _look_up_uncast(module, own, dtype, undone)
             elif isinstance(module, _PRODUCTS):
-                undone.callback(module.register_forward_pre_hook(_casting_inputs(dtype), with_kwargs=True).remove)
+                undone.callback(module.register_forward_pre_hook(_make_cast_hook(dtype), with_kwargs=True).remove)
         yield
 
 
@@ -153,7 +153,7 @@ def _look_up_uncast(module: nn.Module, own: Mapping[str, torch.Tensor], dtype: t
     undone.callback(module.register_forward_hook(after).remove)
 
 
-def _casting_inputs(dtype: torch.dtype) -> Callable[..., Any]:
+def _make_cast_hook(dtype: torch.dtype) -> Callable[..., Any]:
     def cast(_module: nn.Module, args: Any, kwargs: Any) -> Any:
         return cast_floats((args, kwargs), dtype)
 

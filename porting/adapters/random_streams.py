@@ -52,20 +52,20 @@ def find_streams(loader: Any) -> Dict[str, Any]:
         seen.add(id(value))
         if _is_generator(value) or _counts_epochs(value) or _is_divided(value):
             found[path or "loader"] = value
-        waiting += [(f"{path}.{name}" if path else name, inner) for name, inner in _parts(value)]
+        waiting += [(f"{path}.{name}" if path else name, inner) for name, inner in _list_parts(value)]
     return found
 
 
 def read_states(streams: Mapping[str, Any]) -> Dict[str, Any]:
     """Return the present state of each stream as a plain value."""
-    return {name: _read(stream) for name, stream in streams.items()}
+    return {name: _read_state(stream) for name, stream in streams.items()}
 
 
 def set_states(streams: Mapping[str, Any], states: Mapping[str, Any]) -> List[str]:
     """Let each stream go on from its state in `states`; return the names that are only on one of the two sides."""
     for name, stream in streams.items():
         if name in states:
-            _set(stream, states[name])
+            _set_state(stream, states[name])
     return sorted(streams.keys() ^ states.keys())
 
 
@@ -81,7 +81,7 @@ def _is_divided(value: Any) -> bool:
     return callable(getattr(value, "swap_range", None))
 
 
-def _parts(value: Any) -> Iterator[Tuple[str, Any]]:
+def _list_parts(value: Any) -> Iterator[Tuple[str, Any]]:
     """List the attributes, and elements of lists in them, that may hold streams."""
     for name, inner in getattr(value, "__dict__", {}).items():
         elements = enumerate(inner) if isinstance(inner, (list, tuple)) and name in _INNER else [(None, inner)]
@@ -90,31 +90,31 @@ def _parts(value: Any) -> Iterator[Tuple[str, Any]]:
                 yield (name if index is None else f"{name}[{index}]"), element
 
 
-def _read(stream: Any) -> Any:
+def _read_state(stream: Any) -> Any:
     if isinstance(stream, torch.Generator):
         return stream.get_state()
     if isinstance(stream, random.Random) or stream is random:
         return json.dumps(stream.getstate())
     if isinstance(stream, numpy.random.Generator):
-        return json.dumps(stream.bit_generator.state, default=_packed_array)
+        return json.dumps(stream.bit_generator.state, default=_pack_array)
     if isinstance(stream, numpy.random.RandomState) or stream is numpy.random:
-        return json.dumps(stream.get_state(legacy=False), default=_packed_array)
+        return json.dumps(stream.get_state(legacy=False), default=_pack_array)
     if _is_divided(stream):
         state = {name: getattr(stream, name) for name in _SHARE_STATE if hasattr(stream, name)}
         return {name: value.clone() if isinstance(value, torch.Tensor) else value for name, value in state.items()}
     return stream.epoch
 
 
-def _set(stream: Any, state: Any) -> None:
+def _set_state(stream: Any, state: Any) -> None:
     if isinstance(stream, torch.Generator):
         stream.set_state(state)
     elif isinstance(stream, random.Random) or stream is random:
         version, words, gauss = json.loads(state)
         stream.setstate((version, tuple(words), gauss))
     elif isinstance(stream, numpy.random.Generator):
-        stream.bit_generator.state = json.loads(state, object_hook=_unpacked_array)
+        stream.bit_generator.state = json.loads(state, object_hook=_unpack_array)
     elif isinstance(stream, numpy.random.RandomState) or stream is numpy.random:
-        stream.set_state(json.loads(state, object_hook=_unpacked_array))
+        stream.set_state(json.loads(state, object_hook=_unpack_array))
     elif _is_divided(stream):
         for name, value in state.items():
             _set_attribute(stream, name, value)
@@ -131,9 +131,9 @@ def _set_attribute(share: Any, name: str, value: Any) -> None:
         setattr(share, name, value)
 
 
-def _packed_array(value: Any) -> Dict[str, Any]:
+def _pack_array(value: Any) -> Dict[str, Any]:
     return {"array": value.tolist(), "dtype": str(value.dtype)}
 
 
-def _unpacked_array(packed: Dict[str, Any]) -> Any:
+def _unpack_array(packed: Dict[str, Any]) -> Any:
     return numpy.array(packed["array"], dtype=packed["dtype"]) if packed.keys() == {"array", "dtype"} else packed

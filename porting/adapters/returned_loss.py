@@ -30,7 +30,7 @@ def find_loss(returned: Any, loss_output: Optional[Key] = None) -> Any:
     """
     if isinstance(returned, torch.Tensor) and loss_output is None:
         return returned
-    key = _loss_key(returned, loss_output)
+    key = _find_loss_key(returned, loss_output)
     return returned[key]
 
 
@@ -42,7 +42,7 @@ def with_loss(returned: Any, loss: torch.Tensor, loss_output: Optional[Key] = No
     """
     if isinstance(returned, torch.Tensor):
         return loss
-    key = _loss_key(returned, loss_output)
+    key = _find_loss_key(returned, loss_output)
     if isinstance(returned, Mapping):
         changed: Any = copy.copy(returned)
         changed[key] = loss
@@ -61,7 +61,7 @@ def as_scalar(value: Any, *, name: str, reduction: Optional[str]) -> torch.Tenso
     several and no reduction, or several values; L003 for a number or an integer tensor; L004 for None.
     """
     if not isinstance(value, torch.Tensor):
-        raise _not_a_tensor(value, name)
+        raise _make_kind_error(value, name)
     if not value.dtype.is_floating_point:
         raise PortingError.of(
             "L003",
@@ -85,25 +85,25 @@ def as_scalar(value: Any, *, name: str, reduction: Optional[str]) -> torch.Tenso
     return value.mean() if reduction == "mean" else value.sum()
 
 
-def _loss_key(returned: Any, loss_output: Optional[Key]) -> Any:
+def _find_loss_key(returned: Any, loss_output: Optional[Key]) -> Any:
     if isinstance(returned, Mapping):
         key = LOSS_NAME if loss_output is None else loss_output
         if key not in returned:
-            raise _missing_loss(f"no `{key}` among the keys {_listed(returned)} that it returns")
+            raise _make_missing_error(f"no `{key}` among the keys {_list_names(returned)} that it returns")
         return key
     if not isinstance(returned, (tuple, list)) or not returned:
-        raise _missing_loss(f"none in the {_kind(returned)} that it returns")
+        raise _make_missing_error(f"none in the {_describe_kind(returned)} that it returns")
     fields = list(getattr(returned, "_fields", ()))
     if isinstance(loss_output, str):
         if loss_output not in fields:
-            raise _missing_loss(f"no field `{loss_output}` in the {_kind(returned)} that it returns")
+            raise _make_missing_error(f"no field `{loss_output}` in the {_describe_kind(returned)} that it returns")
         return fields.index(loss_output)
     if loss_output is None:
         return fields.index(LOSS_NAME) if LOSS_NAME in fields else len(returned) - 1
-    return _checked_position(returned, loss_output)
+    return _check_position(returned, loss_output)
 
 
-def _checked_position(returned: Any, position: int) -> int:
+def _check_position(returned: Any, position: int) -> int:
     if not -len(returned) <= position < len(returned):
         raise PortingError.of(
             "L007",
@@ -114,7 +114,7 @@ def _checked_position(returned: Any, position: int) -> int:
     return position
 
 
-def _missing_loss(what: str) -> PortingError:
+def _make_missing_error(what: str) -> PortingError:
     return PortingError.of(
         "L004",
         message=f"the model should return its loss, but there is {what}",
@@ -124,7 +124,7 @@ def _missing_loss(what: str) -> PortingError:
     )
 
 
-def _not_a_tensor(value: Any, name: str) -> PortingError:
+def _make_kind_error(value: Any, name: str) -> PortingError:
     explained: Dict[str, Any] = {"place": caller_place()}
     if value is None:
         return PortingError.of("L004", message=f"{name} gives None", help="return the loss from it", **explained)
@@ -136,14 +136,16 @@ def _not_a_tensor(value: Any, name: str) -> PortingError:
             **explained,
         )
     several: Tuple[str, ...] = ("return one tensor", "or pass several losses: `loss={'a': loss_a, 'b': loss_b}`")
-    return PortingError.of("L002", message=f"{name} gives a {_kind(value)}, not a tensor", help=several, **explained)
+    return PortingError.of(
+        "L002", message=f"{name} gives a {_describe_kind(value)}, not a tensor", help=several, **explained
+    )
 
 
-def _kind(value: Any) -> str:
+def _describe_kind(value: Any) -> str:
     if isinstance(value, (tuple, list, Mapping)):
         return f"{type(value).__name__} of {len(value)} values"
     return type(value).__name__
 
 
-def _listed(names: Any) -> str:
+def _list_names(names: Any) -> str:
     return ", ".join(f"`{name}`" for name in names)

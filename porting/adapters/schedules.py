@@ -63,7 +63,7 @@ class SchedulerBridge:
 
     def step(self, *args: Any, **kwargs: Any) -> None:
         """Step the scheduler, with the metric that a `ReduceLROnPlateau` wants, and show the result to the device."""
-        seen: ContextManager[None] = _device_step_seen(self.source) if self._has_trained() else nullcontext()
+        seen: ContextManager[None] = _show_device_step(self.source) if self._has_trained() else nullcontext()
         with seen:
             self.scheduler.step(*args, **kwargs)
         self.push()
@@ -89,7 +89,7 @@ class SchedulerBridge:
 
 
 @contextmanager
-def _device_step_seen(optimizer: Any) -> Iterator[None]:
+def _show_device_step(optimizer: Any) -> Iterator[None]:
     """Let torch see that the optimizer has stepped: it looks for a call on the host, but the device made the step.
 
     torch 2.4 and later reads a flag, earlier versions a counter; both belong to the wrapper that a scheduler puts

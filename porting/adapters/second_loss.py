@@ -24,10 +24,10 @@ def refuse_second_loss(returned: Any, loss: torch.Tensor) -> None:
     if _is_marked(loss):
         return
     rivals = [place for place, value in enumerate(returned) if value is not loss and _could_be_a_loss(value)]
-    sources = _sources_of(loss) if rivals else []
-    rivals = [place for place in rivals if _origin(returned[place]) not in sources]
+    sources = _find_sources(loss) if rivals else []
+    rivals = [place for place in rivals if _find_origin(returned[place]) not in sources]
     if rivals:
-        raise _two_losses(returned, rivals[-1])
+        raise _make_two_losses_error(returned, rivals[-1])
 
 
 def _could_be_a_loss(value: Any) -> bool:
@@ -45,16 +45,18 @@ def _is_marked(loss: torch.Tensor) -> bool:
     return node is not None and "identity_loss" in str(node.target)
 
 
-def _origin(value: torch.Tensor) -> Any:
+def _find_origin(value: torch.Tensor) -> Any:
     """Return what made `value`: a node of the graph under capture, or of autograd's where it is computed at once."""
     node = getattr(value, "node", None)
     return value.grad_fn if node is None else node
 
 
-def _sources_of(loss: torch.Tensor) -> List[Any]:
+def _find_sources(loss: torch.Tensor) -> List[Any]:
     """List everything that `loss` is computed from."""
-    start = _origin(loss)
-    before: Callable[[Any], Iterator[Any]] = _before_in_graph if hasattr(start, "all_input_nodes") else _before_in_tape
+    start = _find_origin(loss)
+    before: Callable[[Any], Iterator[Any]] = (
+        _list_before_in_graph if hasattr(start, "all_input_nodes") else _list_before_in_tape
+    )
     found, waiting = {start}, [start]
     while waiting:
         for source in before(waiting.pop()):
@@ -64,16 +66,16 @@ def _sources_of(loss: torch.Tensor) -> List[Any]:
     return list(found)
 
 
-def _before_in_graph(node: Any) -> Iterator[Any]:
+def _list_before_in_graph(node: Any) -> Iterator[Any]:
     yield from node.all_input_nodes
 
 
-def _before_in_tape(function: Any) -> Iterator[Any]:
+def _list_before_in_tape(function: Any) -> Iterator[Any]:
     for source, _index in getattr(function, "next_functions", ()):
         yield source
 
 
-def _two_losses(returned: Any, position: int) -> CaptureError:
+def _make_two_losses_error(returned: Any, position: int) -> CaptureError:
     last = len(returned) - 1
     node = getattr(returned[position], "node", None)
     place = node.meta.get("place") if node is not None else None

@@ -18,7 +18,7 @@ __all__ = ["balanced_stages", "check_order", "marked_stages", "require_filled_pi
 
 def require_modules(model: nn.Module, options: PortOptions) -> None:
     """Raise OptionError P007 if `options` name a module that `model` does not have."""
-    modules = _modules_of(model)
+    modules = _list_modules(model)
     for option, names in (("stages", options.stages or {}), ("recompute", options.recompute)):
         for name in names:
             if name not in modules:
@@ -55,16 +55,16 @@ def marked_stages(model: nn.Module, options: PortOptions, *, backend: Any) -> It
     Raises OptionError: P007 for a name that `model` does not have, P002 for a module that begins a block by itself.
     """
     require_modules(model, options)
-    modules = _modules_of(model)
+    modules = _list_modules(model)
     begun: List[str] = []
     with ExitStack() as undone:
         if options.stages:
             undone.callback(model.register_forward_pre_hook(lambda _module, _args: begun.clear()).remove)
         for name, ipu in (options.stages or {}).items():
-            undone.callback(modules[name].register_forward_pre_hook(_noting(name, begun)).remove)
+            undone.callback(modules[name].register_forward_pre_hook(_make_note_hook(name, begun)).remove)
             _begin_block(modules[name], name, ipu, backend, undone)
         for name in options.recompute:
-            undone.callback(modules[name].register_forward_hook(_keeping_output(backend)).remove)
+            undone.callback(modules[name].register_forward_hook(_make_keep_hook(backend)).remove)
         yield begun
 
 
@@ -80,16 +80,16 @@ def check_order(options: PortOptions, begun: Sequence[str]) -> None:
             "P009",
             message=f"`forward` does not call `{missing[0]}`, so that no stage begins there",
             place=caller_place(),
-            notes=f"it began: {_listed(begun) or 'none'}",
+            notes=f"it began: {_list_names(begun) or 'none'}",
             help="name a module that is called itself: containers such as ModuleList are not, their items are",
         )
     called = list(dict.fromkeys(begun))
-    if called != list(stages) or _visited(stages, begun) != options.stage_ipus:
+    if called != list(stages) or _list_visited_ipus(stages, begun) != options.stage_ipus:
         raise OptionError.of(
             "P009",
             message="the model runs its stages in another order than `stages` lists them",
             place=caller_place(),
-            notes=(f"listed: {_listed(stages)}", f"begun: {_listed(begun)}"),
+            notes=(f"listed: {_list_names(stages)}", f"begun: {_list_names(begun)}"),
             help="list them as they run; a module that is called from two stages needs a stage of its own each time",
         )
 
@@ -110,18 +110,18 @@ def balanced_stages(model: nn.Module, num_ipus: int, *, within: str = "") -> Dic
         raise ValueError(f"{len(items)} modules in sequence cannot be {num_ipus} stages")
     sizes = [sum(p.numel() * p.element_size() for p in item.parameters()) for _name, item in items]
     prefix = f"{within}." if within else ""
-    return {f"{prefix}{items[first][0]}": ipu for ipu, first in enumerate(_least_maximum_cuts(sizes, num_ipus))}
+    return {f"{prefix}{items[first][0]}": ipu for ipu, first in enumerate(_find_even_cuts(sizes, num_ipus))}
 
 
 # -- marks -------------------------------------------------------------------------------------------------------------
 
 
-def _modules_of(model: nn.Module) -> Dict[str, nn.Module]:
+def _list_modules(model: nn.Module) -> Dict[str, nn.Module]:
     """Return the modules inside `model` by all of their names: one that is shared has several."""
     return {name: module for name, module in model.named_modules(remove_duplicate=False) if name}
 
 
-def _noting(name: str, begun: List[str]) -> Any:
+def _make_note_hook(name: str, begun: List[str]) -> Any:
     def note(_module: nn.Module, _args: Any) -> None:
         begun.append(name)
 
@@ -145,7 +145,7 @@ def _begin_block(module: nn.Module, name: str, ipu: int, backend: Any, undone: E
         undone.callback(module._forward_pre_hooks.pop, number, None)
 
 
-def _keeping_output(backend: Any) -> Any:
+def _make_keep_hook(backend: Any) -> Any:
     """Make the hook that marks the tensors of a module's output, wherever they are in it, while a device traces."""
 
     def keep(_module: nn.Module, _args: Any, output: Any) -> Any:
@@ -168,12 +168,14 @@ def _refuse_name(option: str, name: str, names: List[str]) -> NoReturn:
         "P007",
         message=f"`{option}` names `{name}`, but the model has no such module",
         place=caller_place(),
-        notes=() if near else f"its outermost modules are {_listed(outermost[:8]) or 'none: it is a single module'}",
-        help=f"did you mean {_listed(near)}?" if near else "use names as `model.named_modules()` gives them",
+        notes=()
+        if near
+        else f"its outermost modules are {_list_names(outermost[:8]) or 'none: it is a single module'}",
+        help=f"did you mean {_list_names(near)}?" if near else "use names as `model.named_modules()` gives them",
     )
 
 
-def _visited(stages: Mapping[str, int], begun: Sequence[str]) -> Tuple[int, ...]:
+def _list_visited_ipus(stages: Mapping[str, int], begun: Sequence[str]) -> Tuple[int, ...]:
     ipus = [0]
     for name in begun:
         if stages[name] != ipus[-1]:
@@ -181,11 +183,11 @@ def _visited(stages: Mapping[str, int], begun: Sequence[str]) -> Tuple[int, ...]
     return tuple(ipus)
 
 
-def _listed(names: Any) -> str:
+def _list_names(names: Any) -> str:
     return ", ".join(f"`{name}`" for name in names)
 
 
-def _least_maximum_cuts(sizes: Sequence[int], num_parts: int) -> List[int]:
+def _find_even_cuts(sizes: Sequence[int], num_parts: int) -> List[int]:
     """Return where each of `num_parts` runs of `sizes` begins so that the largest sum is the least possible.
 
     Dynamic programming over (parts, items): the best of the first k items in p parts is the least, over the beginning

@@ -1,4 +1,4 @@
-"""What `importlib.metadata` tells of a module whose name an alias took: its version, and no files."""
+"""A distribution for `importlib.metadata` of a module whose name an alias took: its version, and no files."""
 
 from __future__ import annotations
 

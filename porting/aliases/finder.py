@@ -76,7 +76,7 @@ class AliasFinder:
         self, fullname: str, path: Optional[Sequence[str]] = None, target: Optional[ModuleType] = None
     ) -> Optional[ModuleSpec]:
         """Return how to get the module behind an alias; None for other names, and where there is no such module."""
-        name = self._real_name(fullname)
+        name = self._find_real_name(fullname)
         if name is None:
             return None
         real = importlib.util.find_spec(name)
@@ -87,7 +87,7 @@ class AliasFinder:
         spec.has_location = real.has_location
         return spec
 
-    def _real_name(self, fullname: str) -> Optional[str]:
+    def _find_real_name(self, fullname: str) -> Optional[str]:
         top, dot, rest = fullname.partition(".")
         if top in self._replace:
             return self._replace[top] + dot + rest
@@ -126,7 +126,7 @@ class _AliasLoader:
         module = importlib.import_module(self._real.name)
         self._own_spec = module.__spec__
         if spec.name in COMPANIONS:
-            _tell_of_stand_in(spec.name, self._real.name)
+            _report_stand_in(spec.name, self._real.name)
         return module
 
     def exec_module(self, module: ModuleType) -> None:
@@ -143,7 +143,7 @@ class _AliasLoader:
         return lambda _alias=None: method(self._real.name)
 
 
-def _tell_of_stand_in(name: str, module: str) -> None:
+def _report_stand_in(name: str, module: str) -> None:
     """Say once, in whichever process comes first, that a stand-in was imported."""
     told: List[str] = os.environ.get(_TOLD, "").split()
     is_first = this_instance().index == 0

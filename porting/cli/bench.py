@@ -16,12 +16,11 @@ from porting.bench.cells import Cell, run_cell
 from porting.bench.choices import COUNTS, MATRIX_KEYS, PRECISIONS, expand
 from porting.bench.results import ResultFile, read_results
 from porting.bench.settings import BenchSettings
+from porting.cli import EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED
 from porting.cli.argument_types import count
 from porting.diagnostics import PortingError, render_all
 
 __all__ = ["add_arguments", "run"]
-
-EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED = 0, 1, 130
 
 _EPILOG = """\
 PROGRAM:FUNCTION is one of

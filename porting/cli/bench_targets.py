@@ -21,7 +21,7 @@ def load(target: str, choices: Mapping[str, Any], cache_dir: Optional[str] = Non
     if rows != loaded.rows:
         # made anew, so that a function that takes a batch size fills the whole call with samples of its own
         loaded = load_target(target, batch_size=rows)
-    return Workload(loaded.model, loaded.loss, loaded.batch, loaded.optimizer, options, _short(target))
+    return Workload(loaded.model, loaded.loss, loaded.batch, loaded.optimizer, options, _shorten_name(target))
 
 
 def load_data(target: str) -> Any:
@@ -29,10 +29,10 @@ def load_data(target: str) -> Any:
     return load_value(target)
 
 
-def _short(target: str) -> str:
+def _shorten_name(target: str) -> str:
     """Name a target without its folder.
 
-    >>> _short("examples/train.py:make")
+    >>> _shorten_name("examples/train.py:make")
     'train.py:make'
     """
     outline = TargetOutline.of(target)

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
+from porting.cli import EXIT_DONE, EXIT_FAILED, EXIT_USAGE
 from porting.diagnostics import FORMATS, ExecutableError, print_finding
 from porting.executables.archive import export_archive, import_archive
 from porting.executables.entry import DamagedEntryError, Manifest, read_explanation
@@ -18,8 +19,6 @@ from porting.executables.settings import PROGRAMS, cache_folder, format_bytes
 from porting.executables.store import ExecutableStore, StoredEntry
 
 __all__ = ["add_arguments", "run"]
-
-EXIT_DONE, EXIT_FINDING, EXIT_USAGE = 0, 1, 2
 
 _SECONDS = {"m": 60, "h": 3600, "d": 86400, "w": 604800}
 _SHORT = 8
@@ -54,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     clear.add_argument("keys", nargs="*", metavar="KEY")
     clear.add_argument("--failed", action="store_true", help="forget what could not be compiled, to try it again")
     clear.add_argument("--damaged", action="store_true", help="remove those that cannot be used")
-    clear.add_argument("--older-than", type=_seconds, metavar="TIME", help="not used for so long: 12h, 7d, 4w")
+    clear.add_argument("--older-than", type=_parse_seconds, metavar="TIME", help="not used for so long: 12h, 7d, 4w")
     clear.add_argument("--all", action="store_true", dest="everything", help="remove all of them")
 
     export = _add_action(actions, "export", "write executables into one file")
@@ -72,14 +71,22 @@ def run(arguments: argparse.Namespace) -> int:
 
     Raises ExecutableError: E010 for a key that there is not, and those of importing.
     """
-    store = ExecutableStore(_folder(arguments.dir), report=lambda finding: print_finding(finding, arguments.format))
-    actions = {"list": _list, "why": _why, "clear": _clear, "export": _export, "import": _import}
+    store = ExecutableStore(
+        _find_folder(arguments.dir), report=lambda finding: print_finding(finding, arguments.format)
+    )
+    actions = {
+        "list": _list_executables,
+        "why": _explain_executable,
+        "clear": _clear_executables,
+        "export": _export_executables,
+        "import": _import_executables,
+    }
     try:
         return actions[arguments.action](store, arguments)
     except OSError as error:
         place = f"`{error.filename}`: " if error.filename else ""
         print(f"porting cache: {place}{error.strerror or error}", file=sys.stderr)
-        return EXIT_FINDING
+        return EXIT_FAILED
 
 
 def _add_action(actions: Any, name: str, summary: str) -> argparse.ArgumentParser:
@@ -90,14 +97,14 @@ def _add_action(actions: Any, name: str, summary: str) -> argparse.ArgumentParse
     return parser
 
 
-def _seconds(text: str) -> float:
+def _parse_seconds(text: str) -> float:
     match = re.fullmatch(r"(\d{1,6})([mhdw])", text.strip().lower())
     if match is None:
         raise argparse.ArgumentTypeError("must be a number with m, h, d or w, such as 7d")
     return float(int(match[1]) * _SECONDS[match[2]])
 
 
-def _folder(given: Optional[str]) -> Path:
+def _find_folder(given: Optional[str]) -> Path:
     """Return the cache folder; the folder of programs inside of it may be named as well."""
     folder = cache_folder(given)
     return folder.parent if folder.name == PROGRAMS and not (folder / PROGRAMS).exists() else folder
@@ -106,15 +113,15 @@ def _folder(given: Optional[str]) -> Path:
 # -- list ------------------------------------------------------------------------------------------------------------
 
 
-def _list(store: ExecutableStore, arguments: argparse.Namespace) -> int:
+def _list_executables(store: ExecutableStore, arguments: argparse.Namespace) -> int:
     entries = sorted(store.entries(is_thorough=arguments.verify), key=lambda entry: -entry.last_used)
     failures = store.all_failures()
     if arguments.as_json or arguments.format == "json":
-        print(json.dumps(_as_json(store, entries, failures), indent=2))
+        print(json.dumps(_make_record(store, entries, failures), indent=2))
         return EXIT_DONE
     known = {entry.digest for entry in entries}
-    rows = [_row(entry, len(failures.get(entry.digest, {}).get("failures", ()))) for entry in entries]
-    rows += [_failed_row(digest, record) for digest, record in failures.items() if digest not in known]
+    rows = [_make_row(entry, len(failures.get(entry.digest, {}).get("failures", ()))) for entry in entries]
+    rows += [_make_failed_row(digest, record) for digest, record in failures.items() if digest not in known]
     if not rows:
         print(f"no executables in {store.folder}")
         return EXIT_DONE
@@ -126,31 +133,40 @@ def _list(store: ExecutableStore, arguments: argparse.Namespace) -> int:
     return EXIT_DONE
 
 
-def _row(entry: StoredEntry, num_failed: int) -> Tuple[str, ...]:
-    used, size = _ago(entry.last_used), format_bytes(entry.num_bytes)
+def _make_row(entry: StoredEntry, num_failed: int) -> Tuple[str, ...]:
+    used, size = _describe_age(entry.last_used), format_bytes(entry.num_bytes)
     manifest = entry.manifest
     if manifest is None:
         return entry.digest[:_SHORT], "?", "?", "-", size, "-", used, f"damaged: {entry.problem}"
     state = f"ok ({num_failed} failed)" if num_failed else "ok"
-    created = _ago(manifest.created)
+    created = _describe_age(manifest.created)
     speed_up = manifest.content.get("speed_up")
     shown = f"{speed_up:.2f}x" if isinstance(speed_up, (int, float)) else "-"
-    return entry.digest[:_SHORT], _model(manifest), _engine(manifest), shown, size, created, used, state
+    return (
+        entry.digest[:_SHORT],
+        _describe_model(manifest),
+        _describe_engine(manifest),
+        shown,
+        size,
+        created,
+        used,
+        state,
+    )
 
 
-def _failed_row(digest: str, record: Mapping[str, Any]) -> Tuple[str, ...]:
+def _make_failed_row(digest: str, record: Mapping[str, Any]) -> Tuple[str, ...]:
     names = ", ".join(record["failures"])
     when = record.get("when")
-    ago = _ago(when) if isinstance(when, (int, float)) else "-"
-    return digest[:_SHORT], _plain(record.get("model") or "?"), _plain(names), "-", "-", ago, "-", "failed"
+    ago = _describe_age(when) if isinstance(when, (int, float)) else "-"
+    return digest[:_SHORT], _make_plain(record.get("model") or "?"), _make_plain(names), "-", "-", ago, "-", "failed"
 
 
-def _model(manifest: Manifest) -> str:
+def _describe_model(manifest: Manifest) -> str:
     name, mode = manifest.model.get("name") or "?", manifest.model.get("mode")
-    return _plain(f"{name} ({mode})" if mode else str(name))
+    return _make_plain(f"{name} ({mode})" if mode else str(name))
 
 
-def _engine(manifest: Manifest) -> str:
+def _describe_engine(manifest: Manifest) -> str:
     """Name the variant that was chosen, and what was asked for where that is something else."""
     choice = manifest.content.get("choice")
     choice = choice if isinstance(choice, dict) else {}
@@ -159,22 +175,22 @@ def _engine(manifest: Manifest) -> str:
     words += [f"{choice['steps_per_run']} steps a run"] if _is_count(choice.get("steps_per_run"), 2) else []
     words += [f"{choice['micro_batches_at_once']} at once"] if _is_count(choice.get("micro_batches_at_once"), 1) else []
     asked = f" ({manifest.engine})" if manifest.engine not in ("", chosen) else ""
-    return _plain(", ".join(words) + asked)
+    return _make_plain(", ".join(words) + asked)
 
 
 def _is_count(value: Any, least: int) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= least
 
 
-def _plain(text: Any) -> str:
+def _make_plain(text: Any) -> str:
     """Return text that stays on its line and leaves the terminal alone."""
     return "".join(letter if letter.isprintable() else "?" for letter in str(text))[:60]
 
 
-def _ago(seconds: float) -> str:
+def _describe_age(seconds: float) -> str:
     """Say how long ago something was.
 
-    >>> _ago(time.time() - 7300)
+    >>> _describe_age(time.time() - 7300)
     '2 h ago'
     """
     passed = max(0.0, time.time() - seconds)
@@ -194,7 +210,7 @@ def _print_table(rows: Sequence[Sequence[str]], *, right: Sequence[int]) -> None
         print("  ".join(cells).rstrip())
 
 
-def _as_json(
+def _make_record(
     store: ExecutableStore, entries: Sequence[StoredEntry], failures: Mapping[str, Mapping[str, Any]]
 ) -> Dict[str, Any]:
     listed: List[Dict[str, Any]] = []
@@ -218,21 +234,21 @@ def _as_json(
 # -- why -------------------------------------------------------------------------------------------------------------
 
 
-def _why(store: ExecutableStore, arguments: argparse.Namespace) -> int:
+def _explain_executable(store: ExecutableStore, arguments: argparse.Namespace) -> int:
     if len(arguments.keys) > 2 or (arguments.keys and arguments.last):
         print("porting cache why: name one executable, two to compare, or --last", file=sys.stderr)
         return EXIT_USAGE
     entries = {entry.digest: entry for entry in store.entries()}
     failures = store.all_failures()
     if len(arguments.keys) == 2:
-        old, new = (_chosen(store, key, entries) for key in arguments.keys)
-        return _compare(entries[old], entries[new])
+        old, new = (_choose_key(store, key, entries) for key in arguments.keys)
+        return _compare_executables(entries[old], entries[new])
     if arguments.keys:
-        digest = _chosen(store, arguments.keys[0], {**failures, **entries})
+        digest = _choose_key(store, arguments.keys[0], {**failures, **entries})
     else:
         usable = [entry.manifest for entry in entries.values() if entry.manifest is not None]
         if not usable:
-            raise _unknown(store, None, [])
+            raise _make_unknown_error(store, None, [])
         digest = max(usable, key=lambda manifest: manifest.created).digest
     manifest = entries[digest].manifest if digest in entries else None
     if digest in entries and manifest is None:
@@ -240,14 +256,14 @@ def _why(store: ExecutableStore, arguments: argparse.Namespace) -> int:
     if manifest is not None:
         _print_reason(manifest)
     for name, failure in failures.get(digest, {}).get("failures", {}).items():
-        print(f"could not be compiled: {_plain(name)}: {_plain_line(failure['reason'])}")
+        print(f"could not be compiled: {_make_plain(name)}: {_make_plain_line(failure['reason'])}")
     return EXIT_DONE
 
 
 def _print_reason(manifest: Manifest) -> None:
     when = time.strftime("%Y-%m-%d %H:%M", time.localtime(manifest.created))
-    print(f"{manifest.digest[:_SHORT]}  {_model(manifest)}  {_engine(manifest)}  compiled {when}")
-    texts = [_plain_line(change.get("text")) for change in manifest.because]
+    print(f"{manifest.digest[:_SHORT]}  {_describe_model(manifest)}  {_describe_engine(manifest)}  compiled {when}")
+    texts = [_make_plain_line(change.get("text")) for change in manifest.because]
     if texts:
         print(f"recompiled: {texts[0]}")
         print("".join(f"      also: {text}\n" for text in texts[1:]), end="")
@@ -255,13 +271,13 @@ def _print_reason(manifest: Manifest) -> None:
         print("compiled because there was no earlier executable of this model")
 
 
-def _plain_line(text: Any) -> str:
+def _make_plain_line(text: Any) -> str:
     return "".join(letter if letter.isprintable() else "?" for letter in str(text))
 
 
-def _compare(old: StoredEntry, new: StoredEntry) -> int:
+def _compare_executables(old: StoredEntry, new: StoredEntry) -> int:
     try:
-        both = [read_explanation(entry.folder, _manifest_of(entry)) for entry in (old, new)]
+        both = [read_explanation(entry.folder, _require_manifest(entry)) for entry in (old, new)]
         changes = explain(*both)
     except DamagedEntryError as error:
         raise ExecutableError.of("E010", message=f"the two cannot be compared: {error}") from None
@@ -269,27 +285,27 @@ def _compare(old: StoredEntry, new: StoredEntry) -> int:
         raise ExecutableError.of("E010", message="the two cannot be compared: their records are incomplete") from None
     print(f"from {old.digest[:_SHORT]} to {new.digest[:_SHORT]}:")
     for change in changes:
-        print(f"  {_plain_line(change.text)}")
+        print(f"  {_make_plain_line(change.text)}")
     if not changes:
         print("  nothing that is written down")
     return EXIT_DONE
 
 
-def _manifest_of(entry: StoredEntry) -> Manifest:
+def _require_manifest(entry: StoredEntry) -> Manifest:
     if entry.manifest is None:
         raise DamagedEntryError(f"{entry.digest[:_SHORT]}: {entry.problem}")
     return entry.manifest
 
 
-def _chosen(store: ExecutableStore, key: str, known: Mapping[str, Any]) -> str:
+def _choose_key(store: ExecutableStore, key: str, known: Mapping[str, Any]) -> str:
     """Return the digest that begins with `key`; ExecutableError E010 without exactly one."""
     found = [digest for digest in known if digest.startswith(key.strip().lower())] if key.strip() else []
     if len(found) != 1:
-        raise _unknown(store, key, found)
+        raise _make_unknown_error(store, key, found)
     return found[0]
 
 
-def _unknown(store: ExecutableStore, key: Optional[str], found: Sequence[str]) -> ExecutableError:
+def _make_unknown_error(store: ExecutableStore, key: Optional[str], found: Sequence[str]) -> ExecutableError:
     """Make the error for a `key` that is not the one of an executable; None stands for any."""
     missing = "there are no executables" if key is None else f"there is no executable `{key}`"
     message = f"`{key}` is the beginning of {len(found)} executables" if found else missing
@@ -304,7 +320,7 @@ def _unknown(store: ExecutableStore, key: Optional[str], found: Sequence[str]) -
 # -- clear -----------------------------------------------------------------------------------------------------------
 
 
-def _clear(store: ExecutableStore, arguments: argparse.Namespace) -> int:
+def _clear_executables(store: ExecutableStore, arguments: argparse.Namespace) -> int:
     is_limited = arguments.older_than is not None
     if not (arguments.keys or arguments.failed or arguments.damaged or is_limited or arguments.everything):
         print(
@@ -314,14 +330,14 @@ def _clear(store: ExecutableStore, arguments: argparse.Namespace) -> int:
         return EXIT_USAGE
     entries = {entry.digest: entry for entry in store.entries(is_thorough=arguments.damaged)}
     failures = store.all_failures()
-    named = [_chosen(store, key, {**failures, **entries}) for key in arguments.keys]
+    named = [_choose_key(store, key, {**failures, **entries}) for key in arguments.keys]
     wanted = [digest for digest, entry in entries.items() if digest in named or _is_wanted(entry, arguments)]
     num_leftovers = store.sweep()
     removed = [entries[digest] for digest in wanted if store.remove(digest)]
     forgotten = list(failures) if arguments.failed or arguments.everything else named
     num_forgotten = sum(store.forget_failures(digest) for digest in forgotten)
     _print_cleared(removed, len(wanted) - len(removed), num_forgotten, num_leftovers)
-    return EXIT_DONE if len(removed) == len(wanted) else EXIT_FINDING
+    return EXIT_DONE if len(removed) == len(wanted) else EXIT_FAILED
 
 
 def _is_wanted(entry: StoredEntry, arguments: argparse.Namespace) -> bool:
@@ -343,23 +359,23 @@ def _print_cleared(removed: Sequence[StoredEntry], num_left: int, num_forgotten:
 # -- export and import -----------------------------------------------------------------------------------------------
 
 
-def _export(store: ExecutableStore, arguments: argparse.Namespace) -> int:
+def _export_executables(store: ExecutableStore, arguments: argparse.Namespace) -> int:
     entries = {entry.digest: entry for entry in store.entries()}
-    digests = [_chosen(store, key, entries) for key in arguments.keys] or list(entries)
+    digests = [_choose_key(store, key, entries) for key in arguments.keys] or list(entries)
     if not digests:
-        raise _unknown(store, None, [])
+        raise _make_unknown_error(store, None, [])
     written = export_archive(store, arguments.file, digests, with_sources=arguments.with_sources)
     size = format_bytes(Path(arguments.file).stat().st_size)
     print(f"wrote {len(written)} executable{'' if len(written) == 1 else 's'} to {arguments.file}, {size}")
-    return EXIT_DONE if len(written) == len(digests) else EXIT_FINDING
+    return EXIT_DONE if len(written) == len(digests) else EXIT_FAILED
 
 
-def _import(store: ExecutableStore, arguments: argparse.Namespace) -> int:
+def _import_executables(store: ExecutableStore, arguments: argparse.Namespace) -> int:
     imported = import_archive(store, arguments.file, is_forced=arguments.force)
     for manifest in imported.kept:
-        print(f"kept {manifest.digest[:_SHORT]}  {_model(manifest)}  {_engine(manifest)}")
+        print(f"kept {manifest.digest[:_SHORT]}  {_describe_model(manifest)}  {_describe_engine(manifest)}")
     for manifest in imported.known:
-        print(f"had  {manifest.digest[:_SHORT]}  {_model(manifest)}  {_engine(manifest)}")
+        print(f"had  {manifest.digest[:_SHORT]}  {_describe_model(manifest)}  {_describe_engine(manifest)}")
     if not imported.kept and not imported.known:
         print("the file holds no executables")
     return EXIT_DONE

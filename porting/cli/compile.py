@@ -6,7 +6,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from porting.cli.export import add_dump_argument, add_step_arguments, capture_target, dump_files, write_dumps
+from porting.cli import EXIT_DONE, EXIT_FAILED
+from porting.cli.export import add_dump_argument, add_step_arguments, capture_target, choose_dump_files, write_dumps
 from porting.diagnostics import print_finding
 
 __all__ = ["add_arguments", "load_or_capture", "run"]
@@ -46,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Compile, say what came of it, and tell by the status whether training will be faster for it."""
     step = load_or_capture(arguments)
     print(f"{arguments.step}: {step.graph.mode} step{f' of {step.target}' if step.target else ''}, {step.batch}")
-    dumps = dump_files(arguments.dump_graph, _beside(arguments.step))
+    dumps = choose_dump_files(arguments.dump_graph, _find_folder_beside(arguments.step))
     # the compiler and its engines are loaded only once the step is known to be right
     from porting.exports.compiling import compile_step
 
@@ -62,7 +63,8 @@ def run(arguments: argparse.Namespace) -> int:
         print(obtained.tuning)
     seconds = ", ".join(f"{what} {time:.2f} s" for what, time in obtained.seconds.items())
     print(f"{obtained.summary}: {_ORIGINS[obtained.origin]}" + (f" ({seconds})" if seconds else ""))
-    return 0 if obtained.origin != "replay" or obtained.tuning is not None or arguments.engine == "replay" else 1
+    is_ready = obtained.origin != "replay" or obtained.tuning is not None or arguments.engine == "replay"
+    return EXIT_DONE if is_ready else EXIT_FAILED
 
 
 _ORIGINS = {
@@ -105,6 +107,6 @@ def load_or_capture(arguments: argparse.Namespace) -> Any:
     return step
 
 
-def _beside(name: str) -> Path:
+def _find_folder_beside(name: str) -> Path:
     """Return the path that dumps without a name of their own lie beside."""
     return Path(name.rpartition(":")[0] or name) if not Path(name).is_file() else Path(name)

@@ -7,12 +7,11 @@ import json
 import sys
 from typing import Dict, Iterator
 
+from porting.cli import EXIT_DONE, EXIT_USAGE
 from porting.diagnostics.codes import CODES, FAMILIES, find_code
 from porting.diagnostics.pages import read_page, similar_names
 
 __all__ = ["add_arguments", "run"]
-
-EXIT_DONE, EXIT_USAGE = 0, 2
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,18 +24,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print what is asked for; an unknown code is wrong usage and is answered with the nearest known ones."""
     if arguments.list_codes:
-        print(_list_as_json() if arguments.format == "json" else "\n".join(_list_lines()))
+        print(_dump_codes() if arguments.format == "json" else "\n".join(_list_codes()))
         return EXIT_DONE
     code = find_code(arguments.name)
     if code is None:
-        print(_unknown(arguments.name), file=sys.stderr)
+        print(_suggest_codes(arguments.name), file=sys.stderr)
         return EXIT_USAGE
     page = read_page(code.code)
-    print(json.dumps({**_as_dict(code.code), "page": page}, indent=2) if arguments.format == "json" else page.rstrip())
+    print(
+        json.dumps({**_describe_code(code.code), "page": page}, indent=2)
+        if arguments.format == "json"
+        else page.rstrip()
+    )
     return EXIT_DONE
 
 
-def _list_lines() -> Iterator[str]:
+def _list_codes() -> Iterator[str]:
     for letter, family in FAMILIES.items():
         yield f"{letter}: {family}"
         for code in CODES.values():
@@ -44,16 +47,16 @@ def _list_lines() -> Iterator[str]:
                 yield f"  {code.code}  {code.severity.value:<7}  {code.slug}"
 
 
-def _list_as_json() -> str:
-    return json.dumps([_as_dict(code) for code in CODES], indent=2)
+def _dump_codes() -> str:
+    return json.dumps([_describe_code(code) for code in CODES], indent=2)
 
 
-def _as_dict(name: str) -> Dict[str, str]:
+def _describe_code(name: str) -> Dict[str, str]:
     code = CODES[name]
     return {"code": code.code, "slug": code.slug, "severity": code.severity.value, "title": code.title}
 
 
-def _unknown(name: str) -> str:
+def _suggest_codes(name: str) -> str:
     similar = similar_names(name)
     hint = f"did you mean {', '.join(similar)}?" if similar else "no known code is similar"
     return f"porting explain: no code or slug {name!r}; {hint}\n`porting explain --list` lists all"

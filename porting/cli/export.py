@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 
+from porting.cli import EXIT_DONE
 from porting.cli.argument_types import count
 from porting.diagnostics import ExecutableError
 
@@ -17,11 +18,11 @@ __all__ = [
     "add_dump_argument",
     "add_step_arguments",
     "capture_target",
-    "dump_files",
+    "choose_dump_files",
+    "explain_write_errors",
+    "read_step_changes",
     "run",
-    "step_changes",
     "write_dumps",
-    "writing",
 ]
 
 _EPILOG = """\
@@ -85,13 +86,13 @@ def run(arguments: argparse.Namespace) -> int:
     start = time.perf_counter()
     step = capture_target(arguments)
     output = Path(arguments.output)
-    dumps = dump_files(arguments.dump_graph, output)
-    with writing(output):
+    dumps = choose_dump_files(arguments.dump_graph, output)
+    with explain_write_errors(output):
         step.save(output, weights=not arguments.no_weights)
     write_dumps(step, dumps)
     print(f"{output}: {step.graph.mode} step of {step.target}, {step.batch}")
     print(f"captured in {time.perf_counter() - start:.2f} s; compile it: porting compile {output}", file=sys.stderr)
-    return 0
+    return EXIT_DONE
 
 
 def capture_target(arguments: argparse.Namespace) -> Any:
@@ -102,7 +103,7 @@ def capture_target(arguments: argparse.Namespace) -> Any:
     from porting.options import PortOptions
 
     target = load_target(arguments.target, batch_size=arguments.batch)
-    options = (target.options or PortOptions()).replace(**step_changes(arguments, target.rows))
+    options = (target.options or PortOptions()).replace(**read_step_changes(arguments, target.rows))
     is_training = arguments.mode != "inference"
     rows = options.samples_per_call if is_training else options.samples_per_inference_call
     return capture(
@@ -116,7 +117,7 @@ def capture_target(arguments: argparse.Namespace) -> Any:
     )
 
 
-def step_changes(arguments: argparse.Namespace, rows: int) -> Dict[str, Any]:
+def read_step_changes(arguments: argparse.Namespace, rows: int) -> Dict[str, Any]:
     """Return the changes of `PortOptions` that `arguments` ask for; `rows` is the target's own micro-batch."""
     changes = {
         "micro_batch": arguments.batch if arguments.batch is not None else rows,
@@ -132,7 +133,7 @@ def step_changes(arguments: argparse.Namespace, rows: int) -> Dict[str, Any]:
 # -- files -------------------------------------------------------------------------------------------------------------
 
 
-def dump_files(wanted: List[str], beside: Path) -> List[Tuple[str, Optional[Path]]]:
+def choose_dump_files(wanted: List[str], beside: Path) -> List[Tuple[str, Optional[Path]]]:
     """Read `FORMAT[=FILE]` and choose the names of files that have none; `-` is the standard output.
 
     Raises ExecutableError E028 for an unknown format.
@@ -159,13 +160,13 @@ def write_dumps(step: Any, files: List[Tuple[str, Optional[Path]]]) -> None:
             sys.stdout.flush()
             sys.stdout.buffer.write(content)
         else:
-            with writing(path):
+            with explain_write_errors(path):
                 write_atomically(path, content)
             print(f"{path}: the graph as {form}")
 
 
 @contextmanager
-def writing(path: Path) -> Iterator[None]:
+def explain_write_errors(path: Path) -> Iterator[None]:
     """Turn what keeps a file from being written into a finding."""
     try:
         yield

@@ -6,8 +6,9 @@ import argparse
 import sys
 from pathlib import Path
 
+from porting.cli import EXIT_DONE
 from porting.cli.compile import load_or_capture
-from porting.cli.export import add_step_arguments, dump_files, write_dumps
+from porting.cli.export import add_step_arguments, choose_dump_files, write_dumps
 
 __all__ = ["add_arguments", "run"]
 
@@ -37,12 +38,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Write the graph, or the comparison of computation orders."""
     if arguments.orders is None:
-        files = dump_files([f"{arguments.form}={arguments.output}"], Path())
+        files = choose_dump_files([f"{arguments.form}={arguments.output}"], Path())
         write_dumps(load_or_capture(arguments), files)
-        return 0
+        return EXIT_DONE
     step = load_or_capture(arguments)
     from porting.engines.recompute.costs import costs_of_orders, format_costs
 
     print(f"{arguments.step}: {step.batch}", file=sys.stderr)
     print(format_costs(costs_of_orders(step.graph, arguments.orders.split(","))))
-    return 0
+    return EXIT_DONE

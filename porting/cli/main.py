@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Mapping, NoReturn, Optional, Sequence
 
 import porting
+from porting.cli import EXIT_BROKEN_PIPE, EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED
 from porting.diagnostics import FORMATS, Finding, PortingError, print_finding
 
 __all__ = ["VERBS", "Verb", "main"]
@@ -55,8 +56,6 @@ VERBS: Mapping[str, Verb] = MappingProxyType(
 )
 """Every verb of the command; the modules are loaded on use."""
 
-EXIT_DONE, EXIT_FINDING, EXIT_INTERRUPTED, EXIT_BROKEN_PIPE = 0, 1, 130, 141
-
 _EPILOG = """\
 a session:
   $ porting recipe list
@@ -91,7 +90,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         return int(status)
     except PortingError as error:
         print_finding(_with_command(error.finding, words), arguments.format)
-        return EXIT_FINDING
+        return EXIT_FAILED
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return EXIT_INTERRUPTED

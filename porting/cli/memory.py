@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 
-from porting.cli.export import add_step_arguments, step_changes
+from porting.cli import EXIT_DONE, EXIT_FAILED
+from porting.cli.export import add_step_arguments, read_step_changes
 
 __all__ = ["add_arguments", "run"]
 
@@ -43,7 +44,9 @@ def run(arguments: argparse.Namespace) -> int:
     from porting.planning import memory_report
 
     target = load_target(arguments.target, batch_size=arguments.batch)
-    options = (target.options or PortOptions()).replace(**step_changes(arguments, target.rows), **_placing(arguments))
+    options = (target.options or PortOptions()).replace(
+        **read_step_changes(arguments, target.rows), **_read_placing(arguments)
+    )
     mode = arguments.mode or "training"
     ported = to_ipu(target.model, target.loss, optimizer=target.optimizer, options=options, device="sim")
     rows = options.samples_per_call if mode == "training" else options.samples_per_inference_call
@@ -52,10 +55,10 @@ def run(arguments: argparse.Namespace) -> int:
         batch = batch[:-1]
     report = memory_report(ported, batch, target=arguments.ipu, mode=mode)
     print(json.dumps(report.to_dict(), indent=2) if arguments.format == "json" else report)
-    return 0 if report.fits else 1
+    return EXIT_DONE if report.fits else EXIT_FAILED
 
 
-def _placing(arguments: argparse.Namespace) -> dict:
+def _read_placing(arguments: argparse.Namespace) -> dict:
     changes: dict = {}
     if arguments.recompute:
         changes["recompute"] = arguments.recompute.split(",")

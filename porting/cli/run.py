@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Dict, List, NoReturn, Optional
 
+from porting.cli import EXIT_DONE
 from porting.cli.argument_types import count
 from porting.run import InstancePlan, is_simulated, run_instances, simulated_environment, vendor_environment
 
@@ -75,18 +76,18 @@ def run(arguments: argparse.Namespace) -> int:
     Raises DeviceError D001 when an IPU is asked for and there is none, OptionError P005 for PORTING_DEVICE.
     """
     if "list" in arguments.inject:
-        return _list_trouble()
-    command = _command(arguments)
-    plan = _instance_plan(arguments)
+        return _list_failure_modes()
+    command = _build_command(arguments)
+    plan = _plan_instances(arguments)
     simulated = is_simulated(arguments.device)
     if not simulated and plan is not None:
         arguments.wrong_usage("on IPUs several instances are started by the vendor's poprun")
     environment = simulated_environment(os.environ) if simulated else vendor_environment(os.environ)
-    environment.update(_trouble_environment(arguments, simulated=simulated))
+    environment.update(_make_trouble_environment(arguments, simulated=simulated))
     if simulated:
         print("simulated: poptorch is porting.simulator on this CPU; no IPU took part", file=sys.stderr)
     try:
-        return run_instances(command, plan, environment) if plan is not None else _become(command, environment)
+        return run_instances(command, plan, environment) if plan is not None else _become_program(command, environment)
     except OSError as error:
         if error.errno not in _NOT_A_PROGRAM:
             raise
@@ -95,14 +96,14 @@ def run(arguments: argparse.Namespace) -> int:
         raise
 
 
-def _list_trouble() -> int:
+def _list_failure_modes() -> int:
     from porting.simulator.trouble import describe_kinds
 
     print(describe_kinds())
-    return 0
+    return EXIT_DONE
 
 
-def _trouble_environment(arguments: argparse.Namespace, *, simulated: bool) -> Dict[str, str]:
+def _make_trouble_environment(arguments: argparse.Namespace, *, simulated: bool) -> Dict[str, str]:
     """Return the variables that bring the trouble asked for into the program's processes."""
     if not arguments.inject:
         return {}
@@ -118,7 +119,7 @@ def _trouble_environment(arguments: argparse.Namespace, *, simulated: bool) -> D
     return {ENVIRONMENT_VARIABLE: ";".join(texts)}
 
 
-def _command(arguments: argparse.Namespace) -> List[str]:
+def _build_command(arguments: argparse.Namespace) -> List[str]:
     """Return the whole command line, interpreter included, that runs what was asked for."""
     # options of this interpreter, such as -u or -W, are the program's as well
     python = [sys.executable, *subprocess._args_from_interpreter_flags()]  # type: ignore[attr-defined]
@@ -133,7 +134,7 @@ def _command(arguments: argparse.Namespace) -> List[str]:
     program, *words = arguments.program
     if program.startswith("-") and program != "-":
         arguments.wrong_usage(f"there is no option {program}")
-    if _is_script_of_its_own(Path(program)):
+    if _is_own_script(Path(program)):
         return [os.path.abspath(program), *words]
     if program == "-" or Path(program).exists():
         return [*python, program, *words]
@@ -145,12 +146,12 @@ def _command(arguments: argparse.Namespace) -> List[str]:
     return [str(found), *words]
 
 
-def _is_script_of_its_own(path: Path) -> bool:
+def _is_own_script(path: Path) -> bool:
     """Tell a script that names its interpreter, such as one for a shell that starts Python several times."""
     return path.suffix != ".py" and path.is_file() and os.access(path, os.X_OK)
 
 
-def _instance_plan(arguments: argparse.Namespace) -> Optional[InstancePlan]:
+def _plan_instances(arguments: argparse.Namespace) -> Optional[InstancePlan]:
     num_instances, num_replicas = arguments.num_instances, arguments.num_replicas or arguments.num_instances
     if num_replicas % num_instances:
         arguments.wrong_usage(f"{num_replicas} replicas do not divide into {num_instances} instances")
@@ -159,7 +160,7 @@ def _instance_plan(arguments: argparse.Namespace) -> Optional[InstancePlan]:
     return InstancePlan(num_instances, num_replicas, arguments.ipus_per_replica)
 
 
-def _become(command: List[str], environment: Dict[str, str]) -> int:
+def _become_program(command: List[str], environment: Dict[str, str]) -> int:
     sys.stdout.flush()
     sys.stderr.flush()
     if os.name == "posix":

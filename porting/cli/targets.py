@@ -1,4 +1,4 @@
-"""What commands work on: `PROGRAM:FUNCTION`, a name in a program that stands for a model, its loss and a batch."""
+"""Loading of `PROGRAM:FUNCTION`: a function of a user's program that gives a model, its loss and a batch."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import importlib.util
 import inspect
 import os
 import sys
-import traceback
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
@@ -19,7 +18,7 @@ import torch
 from torch import nn
 
 from porting import models
-from porting.diagnostics import ExecutableError, Place, PortingError, is_user_file
+from porting.diagnostics import ExecutableError, Place, PortingError, raising_frame
 from porting.options import PortOptions
 from porting.structure import flatten_tensors, map_tensors
 
@@ -114,11 +113,11 @@ def load_target(text: str, *, batch_size: Optional[int] = None) -> Target:
     """
     outline = TargetOutline.of(text)
     if is_reference_model(outline):
-        return _reference_model(outline, text, batch_size)
+        return _build_reference_model(outline, text, batch_size)
     module, place = _load_module(text, outline)
     found = _look_up(module, outline, text, place)
-    place = _place_of(found) or place
-    call = _keywords_of_call(found, text, batch_size, place)
+    place = _find_place(found) or place
+    call = _choose_keywords(found, text, batch_size, place)
     made = found if call is None else _run_user_code(text, lambda: found(**call))
     target = replace(_read_parts(made, text, place), made=made, call=call)
     if batch_size is not None and batch_size != target.rows:
@@ -144,7 +143,7 @@ def is_reference_model(outline: TargetOutline) -> bool:
     return is_family and outline.attribute in models.load(outline.source).VARIANTS
 
 
-def _reference_model(outline: TargetOutline, text: str, batch_size: Optional[int]) -> Target:
+def _build_reference_model(outline: TargetOutline, text: str, batch_size: Optional[int]) -> Target:
     family = models.load(outline.source)
     batch = family.example_batch(family.VARIANTS[outline.attribute], batch_size=batch_size or _REFERENCE_SAMPLES)
     return Target(family.build(outline.attribute), family.loss, batch, name=text)
@@ -155,13 +154,13 @@ def _reference_model(outline: TargetOutline, text: str, batch_size: Optional[int
 
 def _load_module(text: str, outline: TargetOutline) -> Tuple[ModuleType, Optional[Place]]:
     if not outline.is_file:
-        _put_first(os.getcwd())
+        _put_folder_first(os.getcwd())
         _refuse_missing_module(text, outline.source)
         return _run_user_code(text, lambda: importlib.import_module(outline.source)), None
     path = Path(outline.source)
     if not path.is_file():
-        raise ExecutableError.of("E020", message=f"there is no file `{path}`", help=_similar_files(path))
-    _put_first(str(path.resolve().parent))
+        raise ExecutableError.of("E020", message=f"there is no file `{path}`", help=_suggest_file(path))
+    _put_folder_first(str(path.resolve().parent))
     return _run_user_code(text, lambda: _load_file(path.resolve())), Place(str(path), 1)
 
 
@@ -184,7 +183,7 @@ def _load_file(path: Path) -> ModuleType:
     return module
 
 
-def _put_first(folder: str) -> None:
+def _put_folder_first(folder: str) -> None:
     if sys.path[:1] != [folder]:
         sys.path.insert(0, folder)
 
@@ -195,7 +194,7 @@ def _refuse_missing_module(text: str, name: str) -> None:
         found = importlib.util.find_spec(name)
     except ModuleNotFoundError as error:
         if error.name is not None and not f"{name}.".startswith(f"{error.name}."):
-            _fail(text, error)
+            _raise_failure(text, error)
         found = None
     except (ImportError, ValueError):
         found = None
@@ -204,11 +203,11 @@ def _refuse_missing_module(text: str, name: str) -> None:
             "E020",
             message=f"there is no module `{name}`",
             notes=f"looked for from the folder {os.getcwd()}",
-            help=(*_sizes_of_family(name), "name a file instead, as in `folder/train.py:make`"),
+            help=(*_list_sizes(name), "name a file instead, as in `folder/train.py:make`"),
         )
 
 
-def _sizes_of_family(name: str) -> Tuple[str, ...]:
+def _list_sizes(name: str) -> Tuple[str, ...]:
     if name not in models.FAMILIES:
         return ()
     sizes = ", ".join(f"`{name}:{size}`" for size in models.load(name).VARIANTS)
@@ -222,28 +221,27 @@ def _run_user_code(text: str, run: Any) -> Any:
     except (PortingError, KeyboardInterrupt):
         raise
     except SystemExit as error:
-        _fail(text, error, "keep what starts the program under `if __name__ == '__main__':`")
+        _raise_failure(text, error, "keep what starts the program under `if __name__ == '__main__':`")
     except Exception as error:
-        _fail(text, error)
+        _raise_failure(text, error)
 
 
-def _fail(text: str, error: BaseException, remedy: str = "") -> NoReturn:
+def _raise_failure(text: str, error: BaseException, remedy: str = "") -> NoReturn:
     what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     raise ExecutableError.of(
         "E021",
         message=f"loading `{text}` failed: {what}",
-        place=_place_of_error(error),
+        place=_find_error_place(error),
         label=f"raises {type(error).__name__}",
         help=remedy or "make it run by itself first: `python -c` with this file's folder as the present one",
     ) from error
 
 
-def _place_of_error(error: BaseException) -> Optional[Place]:
+def _find_error_place(error: BaseException) -> Optional[Place]:
     if isinstance(error, SyntaxError) and error.filename and error.lineno:
         return Place(error.filename, error.lineno)
-    frames = traceback.extract_tb(error.__traceback__)
-    mine = [frame for frame in frames if frame.lineno and is_user_file(frame.filename)]
-    return Place(mine[-1].filename, mine[-1].lineno or 1) if mine else None
+    raised = raising_frame(error)
+    return raised[1] if raised is not None else None
 
 
 def _look_up(module: ModuleType, outline: TargetOutline, text: str, place: Optional[Place]) -> Any:
@@ -255,23 +253,23 @@ def _look_up(module: ModuleType, outline: TargetOutline, text: str, place: Optio
                 "E020",
                 message=f"`{outline.source}` has no `{part}`",
                 place=place,
-                help=_name_advice(part, names, module),
+                help=_suggest_name(part, names, module),
             )
         value = getattr(value, part)
     return value
 
 
-def _name_advice(wanted: str, names: List[str], module: ModuleType) -> str:
+def _suggest_name(wanted: str, names: List[str], module: ModuleType) -> str:
     near = difflib.get_close_matches(wanted, names, n=1)
     if near:
         return f"did you mean `{near[0]}`?"
-    defined = _functions_of(module)
+    defined = _list_functions(module)
     if defined:
         return f"name one of its functions: {', '.join(defined)}"
     return "define a function of that name that returns `(model, loss, batch)`"
 
 
-def _functions_of(module: ModuleType) -> List[str]:
+def _list_functions(module: ModuleType) -> List[str]:
     """List the functions that the file of `module` defines at its top level."""
     file = getattr(module, "__file__", None)
     if not file or not file.endswith(".py"):
@@ -280,7 +278,7 @@ def _functions_of(module: ModuleType) -> List[str]:
     return [node.name for node in tree.body if isinstance(node, ast.FunctionDef) and not node.name.startswith("_")]
 
 
-def _similar_files(path: Path) -> str:
+def _suggest_file(path: Path) -> str:
     folder = path.parent
     names = [file.stem for file in folder.glob("*.py")] if folder.is_dir() else []
     near = difflib.get_close_matches(path.stem, names, n=1)
@@ -297,7 +295,7 @@ def _refuse_form(text: str) -> NoReturn:
 # -- making and reading ------------------------------------------------------------------------------------------------
 
 
-def _keywords_of_call(
+def _choose_keywords(
     found: Any, text: str, batch_size: Optional[int], place: Optional[Place]
 ) -> Optional[Mapping[str, Any]]:
     """Return how to call `found`, with the batch size if it takes one; None if it makes no parts."""
@@ -338,10 +336,10 @@ def _read_parts(made: Any, text: str, place: Optional[Place]) -> Target:
         absent = [name for name in ("model", "batch") if values[name] is None]
         if absent:
             _refuse_parts(text, f"a {type(made).__name__} without {' and '.join(absent)}", place)
-    return _checked(values, text, place)
+    return _check_parts(values, text, place)
 
 
-def _checked(values: Any, text: str, place: Optional[Place]) -> Target:
+def _check_parts(values: Any, text: str, place: Optional[Place]) -> Target:
     batch = values["batch"]
     batch = tuple(batch) if isinstance(batch, (tuple, list)) else (batch,)
     expected = {
@@ -372,7 +370,7 @@ def _refuse_parts(text: str, what: str, place: Optional[Place]) -> NoReturn:
     raise ExecutableError.of("E022", message=f"`{text}` gives {what}", place=place, help=_EXAMPLE)
 
 
-def _place_of(found: Any) -> Optional[Place]:
+def _find_place(found: Any) -> Optional[Place]:
     if inspect.isclass(found):
         try:
             return Place(inspect.getfile(found), inspect.findsource(found)[1] + 1)

@@ -89,12 +89,12 @@ class PaddingReport:
         """Write a table with a line for each bucket, and one for all."""
         lines = ["bucket  sequences  tokens  places  padding"]
         for length, sequences, tokens in self.rows:
-            lines.append(_line(str(length), sequences, tokens, length * sequences))
+            lines.append(_format_line(str(length), sequences, tokens, length * sequences))
         total = sum(sequences for _length, sequences, _tokens in self.rows)
-        return "\n".join([*lines, _line("all", total, self.num_tokens, self.num_places)])
+        return "\n".join([*lines, _format_line("all", total, self.num_tokens, self.num_places)])
 
 
-def _line(name: str, sequences: int, tokens: int, places: int) -> str:
+def _format_line(name: str, sequences: int, tokens: int, places: int) -> str:
     share = 1 - tokens / places if places else 0.0
     return f"{name:>6}  {sequences:>9}  {tokens:>6}  {places:>6}  {share:>7.1%}"
 

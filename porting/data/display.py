@@ -87,30 +87,30 @@ def _load_matplotlib() -> Tuple[Any, Any, _Colours]:
 
 
 def _draw_charge(axes: Any, charge: torch.Tensor, colours: _Colours) -> None:
-    shown = _shrunk(charge.detach().float().cpu())
+    shown = _shrink_labels(charge.detach().float().cpu())
     largest = max(float(shown.max()), 10.0)
     hidden = shown.masked_fill(shown <= 0, float("nan")).numpy()
     axes.imshow(hidden, cmap="viridis_r", norm=colours.logarithmic(vmin=1.0, vmax=largest), **_LOOK)
-    _bare(axes)
+    _strip_axes(axes)
 
 
 def _draw_classes(axes: Any, classes: torch.Tensor, is_hit: torch.Tensor, colours: _Colours) -> None:
     """Show 0 for nothing, and a class + 1 where there is charge or a class other than background."""
     shown = torch.where(is_hit | (classes > 0), classes + 1, torch.zeros_like(classes))
-    axes.imshow(_shrunk(shown.detach().float().cpu()).numpy(), cmap=colours.classes, vmin=0, vmax=3, **_LOOK)
-    _bare(axes)
+    axes.imshow(_shrink_labels(shown.detach().float().cpu()).numpy(), cmap=colours.classes, vmin=0, vmax=3, **_LOOK)
+    _strip_axes(axes)
 
 
 _LOOK = {"aspect": "auto", "interpolation": "nearest", "origin": "lower"}
 
 
-def _shrunk(values: torch.Tensor) -> torch.Tensor:
+def _shrink_labels(values: torch.Tensor) -> torch.Tensor:
     """Shrink values_HW to what can be seen, with the largest of each block, so that thin tracks stay."""
     target = [min(have, shown) for have, shown in zip(values.shape, _SHOWN)]
     return torch.nn.functional.adaptive_max_pool2d(values[None], target)[0]
 
 
-def _bare(axes: Any) -> None:
+def _strip_axes(axes: Any) -> None:
     axes.set_xticks([])
     axes.set_yticks([])
     for side in axes.spines.values():

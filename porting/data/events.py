@@ -127,7 +127,7 @@ def _draw_cosmic(random: np.random.Generator, height: int, width: int, *, thickn
         wobble = np.cumsum(random.normal(0.0, 0.05, along.shape))
         rows = height / 2 + along * math.cos(angle)
         columns = middle + along * math.sin(angle) + wobble - wobble.mean()
-        planes.append(_thickened(random, rows, columns, across=(0.0, 1.0), thickness=thickness))
+        planes.append(_thicken_line(random, rows, columns, across=(0.0, 1.0), thickness=thickness))
     return planes
 
 
@@ -159,13 +159,13 @@ def _draw_prong(
     if not is_shower:
         along = np.arange(0.0, max(3.0, num_pixels / 2), 0.5)
         rows, columns = row + along * direction[0], column + along * direction[1]
-        return _thickened(random, rows, columns, across=across, thickness=2.0)
+        return _thicken_line(random, rows, columns, across=across, thickness=2.0)
     along = random.gamma(2.0, max(1.0, num_pixels / 8), int(1.4 * num_pixels) + 2)
     spread = random.normal(0.0, 0.12, along.shape) * (along + 2.0)
     return row + along * direction[0] + spread * across[0], column + along * direction[1] + spread * across[1]
 
 
-def _thickened(
+def _thicken_line(
     random: np.random.Generator, rows: np.ndarray, columns: np.ndarray, *, across: Tuple[float, float], thickness: float
 ) -> Points:
     """Repeat the points of a line beside each other, `thickness` of them on average, and leave gaps."""
@@ -191,20 +191,22 @@ def _make_hits(random: np.random.Generator, signal: Sequence[Tuple[Points, int]]
     cosmic = np.setdiff1d(owner[COSMIC], owner[NEUTRINO], assume_unique=True)
     taken = np.union1d(cosmic, owner[NEUTRINO])
     num_background = round(len(taken) * _BACKGROUND_SHARE / (1 - _BACKGROUND_SHARE))
-    background = _scatter(random, num_background, taken=taken, height=height, width=width)
+    background = _scatter_pixels(random, num_background, taken=taken, height=height, width=width)
     pixels = np.concatenate([background, cosmic, owner[NEUTRINO]])
     charges = np.concatenate(
         [
-            _charges(random, len(background), *_BACKGROUND_CHARGE),
-            _charges(random, len(cosmic), *_TRACK_CHARGE),
-            _charges(random, len(owner[NEUTRINO]), *_NEUTRINO_CHARGE),
+            _draw_charges(random, len(background), *_BACKGROUND_CHARGE),
+            _draw_charges(random, len(cosmic), *_TRACK_CHARGE),
+            _draw_charges(random, len(owner[NEUTRINO]), *_NEUTRINO_CHARGE),
         ]
     )
     labels = np.repeat([BACKGROUND, COSMIC, NEUTRINO], [len(background), len(cosmic), len(owner[NEUTRINO])])
     return Hits(pixels // width, pixels % width, charges, labels)
 
 
-def _scatter(random: np.random.Generator, num_wanted: int, *, taken: np.ndarray, height: int, width: int) -> np.ndarray:
+def _scatter_pixels(
+    random: np.random.Generator, num_wanted: int, *, taken: np.ndarray, height: int, width: int
+) -> np.ndarray:
     """Choose free pixels, in short runs of ticks on one wire; a few less than wanted where runs meet."""
     runs = random.geometric(1 / _BACKGROUND_RUN, max(1, round(num_wanted / _BACKGROUND_RUN)))
     first_rows, columns = random.integers(0, height, len(runs)), random.integers(0, width, len(runs))
@@ -213,7 +215,7 @@ def _scatter(random: np.random.Generator, num_wanted: int, *, taken: np.ndarray,
     return np.setdiff1d(pixels, taken)
 
 
-def _charges(random: np.random.Generator, num_hits: int, median: float, width: float) -> np.ndarray:
+def _draw_charges(random: np.random.Generator, num_hits: int, median: float, width: float) -> np.ndarray:
     """Draw log-normal charges above the threshold, in float32."""
     charges = random.lognormal(math.log(median), width, num_hits)
     return np.maximum(charges, _THRESHOLD + 0.1 * random.random(num_hits)).astype(np.float32)

@@ -1,4 +1,4 @@
-"""What readers of data files say when a file is missing (F002) or damaged (F001): its name and the place in it."""
+"""Errors of readers of data files: a file is missing (F002), or damaged (F001) at a place in it."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def read_mnist(folder: Union[str, os.PathLike[str]], part: str = "train") -> Tup
     together, F001.
     """
     images_file, labels_file = (
-        _either(Path(folder) / f"{part}-{name}-ubyte") for name in ("images-idx3", "labels-idx1")
+        _find_packed(Path(folder) / f"{part}-{name}-ubyte") for name in ("images-idx3", "labels-idx1")
     )
     images, labels = read_idx(images_file), read_idx(labels_file)
     if images.dim() != 3 or images.dtype != torch.uint8:
@@ -61,19 +61,19 @@ def read_idx(path: Union[str, os.PathLike[str]]) -> torch.Tensor:
         plain.seek(0)
         content = cast(BinaryIO, gzip.GzipFile(fileobj=plain)) if is_packed else plain
         try:
-            return _read(content, file)
+            return _read_tensor(content, file)
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             # gzip reads ahead: this is where it stands, at most a portion behind the damage
             where = f"byte {plain.tell()} of the packed file, or before"
             raise damaged_file(file, f"gzip cannot unpack it ({error})", location=where) from None
 
 
-def _either(path: Path) -> Path:
+def _find_packed(path: Path) -> Path:
     packed = path.with_name(f"{path.name}.gz")
     return existing_file(packed if packed.is_file() and not path.is_file() else path)
 
 
-def _read(content: BinaryIO, file: Path) -> torch.Tensor:
+def _read_tensor(content: BinaryIO, file: Path) -> torch.Tensor:
     magic = content.read(4)
     if len(magic) < 4 or magic[:2] != b"\0\0":
         found = " ".join(f"{byte:02x}" for byte in magic[:2]) or "nothing"
@@ -88,7 +88,7 @@ def _read(content: BinaryIO, file: Path) -> torch.Tensor:
         raise damaged_file(file, what, location=f"byte {4 + len(header)}", help=_HELP)
     sizes = tuple(int(size) for size in np.frombuffer(header, dtype=">u4"))
     numbers = np.frombuffer(
-        _numbers(content, file, sizes, start=4 + len(header), type_name=_TYPES[magic[2]]), _TYPES[magic[2]]
+        _read_numbers(content, file, sizes, start=4 + len(header), type_name=_TYPES[magic[2]]), _TYPES[magic[2]]
     )
     try:
         return torch.from_numpy(numbers.astype(numbers.dtype.newbyteorder("=")).reshape(sizes))
@@ -98,7 +98,7 @@ def _read(content: BinaryIO, file: Path) -> torch.Tensor:
         raise damaged_file(file, what, location="byte 3", help=_HELP) from None
 
 
-def _numbers(content: BinaryIO, file: Path, sizes: Tuple[int, ...], *, start: int, type_name: str) -> bytes:
+def _read_numbers(content: BinaryIO, file: Path, sizes: Tuple[int, ...], *, start: int, type_name: str) -> bytes:
     """Read exactly the numbers that the sizes announce, in portions, so that wrong sizes do not fill the memory."""
     num_bytes = math.prod(sizes) * np.dtype(type_name).itemsize
     portions, missing = [], num_bytes

@@ -33,12 +33,12 @@ def make_labelled_images(
 
     def draw(num_rows: int, random: np.random.Generator) -> Tuple[np.ndarray, np.ndarray]:
         labels_b = random.integers(num_classes, size=num_rows)
-        pattern_bhw = _textures(labels_b, random, num_variants=-(-num_classes // len(_PATTERNS)), size=size)
-        images_b3hw = _in_two_colours(pattern_bhw, random)
+        pattern_bhw = _make_textures(labels_b, random, num_variants=-(-num_classes // len(_PATTERNS)), size=size)
+        images_b3hw = _paint_two_colours(pattern_bhw, random)
         images_b3hw += 0.08 * random.standard_normal(images_b3hw.shape, dtype=np.float32)
         return images_b3hw, labels_b
 
-    return _drawn(draw, num_samples, shape=(3, size, size), seed=seed)
+    return _draw_portions(draw, num_samples, shape=(3, size, size), seed=seed)
 
 
 def make_silhouettes(num_samples: int, *, seed: int, size: int = 28) -> Tuple[torch.Tensor, torch.Tensor]:
@@ -54,7 +54,7 @@ def make_silhouettes(num_samples: int, *, seed: int, size: int = 28) -> Tuple[to
 
     def draw(num_rows: int, random: np.random.Generator) -> Tuple[np.ndarray, np.ndarray]:
         labels_b = random.integers(len(_SHAPES), size=num_rows)
-        x_bhw, y_bhw = _turned_grids(num_rows, random, size=size)
+        x_bhw, y_bhw = _turn_grids(num_rows, random, size=size)
         inside_bhw = np.empty_like(x_bhw)
         for label, shape in enumerate(_SHAPES):
             rows = labels_b == label
@@ -65,7 +65,7 @@ def make_silhouettes(num_samples: int, *, seed: int, size: int = 28) -> Tuple[to
         images_bhw += 0.05 * random.standard_normal(images_bhw.shape, dtype=np.float32)
         return images_bhw[:, None], labels_b
 
-    return _drawn(draw, num_samples, shape=(1, size, size), seed=seed)
+    return _draw_portions(draw, num_samples, shape=(1, size, size), seed=seed)
 
 
 def make_unlabelled_images(num_samples: int, *, seed: int, size: int = 32) -> torch.Tensor:
@@ -77,11 +77,11 @@ def make_unlabelled_images(num_samples: int, *, seed: int, size: int = 32) -> to
 
     def draw(num_rows: int, random: np.random.Generator) -> Tuple[np.ndarray, np.ndarray]:
         kinds_b = random.integers(2, size=num_rows)
-        blobs_b3hw = _blobs(num_rows, random, size=size)
-        checks_b3hw = _in_two_colours(_checkerboards(num_rows, random, size=size), random)
+        blobs_b3hw = _make_blobs(num_rows, random, size=size)
+        checks_b3hw = _paint_two_colours(_make_checkerboards(num_rows, random, size=size), random)
         return np.where(kinds_b[:, None, None, None] == 0, blobs_b3hw, checks_b3hw), kinds_b
 
-    return _drawn(draw, num_samples, shape=(3, size, size), seed=seed)[0]
+    return _draw_portions(draw, num_samples, shape=(3, size, size), seed=seed)[0]
 
 
 def fake_data(
@@ -100,7 +100,9 @@ def fake_data(
     return inputs, torch.randint(num_classes, (num_samples,), generator=generator)
 
 
-def _drawn(draw: Drawing, num_samples: int, *, shape: Tuple[int, ...], seed: int) -> Tuple[torch.Tensor, torch.Tensor]:
+def _draw_portions(
+    draw: Drawing, num_samples: int, *, shape: Tuple[int, ...], seed: int
+) -> Tuple[torch.Tensor, torch.Tensor]:
     """Draw portions of bounded size, each whole and with a stream of its own: longer series begin with shorter ones."""
     rows_at_once = max(1, _NUMBERS_AT_ONCE // int(np.prod(shape)))
     images = np.empty((num_samples, *shape), dtype=np.float32)
@@ -116,30 +118,30 @@ def _drawn(draw: Drawing, num_samples: int, *, shape: Tuple[int, ...], seed: int
 # -- textures ----------------------------------------------------------------------------------------------------------
 
 
-def _stripes(u: np.ndarray, v: np.ndarray) -> np.ndarray:
+def _make_stripes(u: np.ndarray, v: np.ndarray) -> np.ndarray:
     return np.sign(np.sin(u))
 
 
-def _checks(u: np.ndarray, v: np.ndarray) -> np.ndarray:
+def _make_checks(u: np.ndarray, v: np.ndarray) -> np.ndarray:
     return np.sign(np.sin(u) * np.sin(v))
 
 
-def _rings(u: np.ndarray, v: np.ndarray) -> np.ndarray:
+def _make_rings(u: np.ndarray, v: np.ndarray) -> np.ndarray:
     return np.sin(np.hypot(u, v))
 
 
-def _dots(u: np.ndarray, v: np.ndarray) -> np.ndarray:
+def _make_dots(u: np.ndarray, v: np.ndarray) -> np.ndarray:
     return np.where(np.cos(u) + np.cos(v) > 0.9, np.float32(1), np.float32(-1))
 
 
-def _waves(u: np.ndarray, v: np.ndarray) -> np.ndarray:
+def _make_waves(u: np.ndarray, v: np.ndarray) -> np.ndarray:
     return np.sin(u + 1.5 * np.sin(v))
 
 
-_PATTERNS = (_stripes, _checks, _rings, _dots, _waves)
+_PATTERNS = (_make_stripes, _make_checks, _make_rings, _make_dots, _make_waves)
 
 
-def _textures(labels_b: np.ndarray, random: np.random.Generator, *, num_variants: int, size: int) -> np.ndarray:
+def _make_textures(labels_b: np.ndarray, random: np.random.Generator, *, num_variants: int, size: int) -> np.ndarray:
     """Make pattern_BHW from -1 to 1; a variant is a direction between 0 and 90 degrees, and a wave length in pixels."""
     num_rows = len(labels_b)
     variant_b = (labels_b // len(_PATTERNS)).astype(np.float32) / num_variants
@@ -159,7 +161,7 @@ def _textures(labels_b: np.ndarray, random: np.random.Generator, *, num_variants
     return pattern_bhw
 
 
-def _in_two_colours(pattern_bhw: np.ndarray, random: np.random.Generator) -> np.ndarray:
+def _paint_two_colours(pattern_bhw: np.ndarray, random: np.random.Generator) -> np.ndarray:
     """Paint a pattern from -1 to 1 in two colours that are some way apart: images_B3HW."""
     num_rows = len(pattern_bhw)
     middle_b3 = random.uniform(0.35, 0.65, size=(num_rows, 3))
@@ -174,7 +176,7 @@ def _in_two_colours(pattern_bhw: np.ndarray, random: np.random.Generator) -> np.
 # -- silhouettes -------------------------------------------------------------------------------------------------------
 
 
-def _turned_grids(num_rows: int, random: np.random.Generator, *, size: int) -> Tuple[np.ndarray, np.ndarray]:
+def _turn_grids(num_rows: int, random: np.random.Generator, *, size: int) -> Tuple[np.ndarray, np.ndarray]:
     """Return x_BHW (right) and y_BHW (down), from about -1 to 1, of shapes that are turned, stretched and moved."""
     grid = (np.arange(size, dtype=np.float32) + 0.5) * (2 / size) - 1
     angle_b, scale_b2 = random.uniform(-0.3, 0.3, num_rows), random.uniform(0.75, 1.05, (num_rows, 2))
@@ -187,61 +189,72 @@ def _turned_grids(num_rows: int, random: np.random.Generator, *, size: int) -> T
     return xx * x_bhw + xy * y_bhw, yy * y_bhw - yx * x_bhw
 
 
-def _disc(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+def _draw_disc(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return np.float32(0.7) - np.hypot(x, y)
 
 
-def _square(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+def _draw_square(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return np.float32(0.6) - np.maximum(np.abs(x), np.abs(y))
 
 
-def _triangle(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+def _draw_triangle(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return np.minimum(np.float32(0.5) - y, np.float32(0.42) + y * np.float32(0.5) - np.abs(x) * np.float32(0.87))
 
 
-def _star(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+def _draw_star(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Five points: the radius of the edge falls from each point to the notch between two."""
     turn = 2 * np.pi / 5
     from_point = np.abs((np.arctan2(x, -y) % turn) / turn - 0.5) * 2
     return np.float32(0.32) + np.float32(0.5) * from_point.astype(np.float32) ** 2 - np.hypot(x, y)
 
 
-def _cross(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+def _draw_cross(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     x, y = np.abs(x), np.abs(y)
     return np.minimum(np.float32(0.7) - np.maximum(x, y), np.float32(0.24) - np.minimum(x, y))
 
 
-def _ring(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+def _draw_ring(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return np.float32(0.17) - np.abs(np.hypot(x, y) - np.float32(0.55))
 
 
-def _crescent(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    return np.minimum(_disc(x, y), np.hypot(x - np.float32(0.4), y) - np.float32(0.55))
+def _draw_crescent(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    return np.minimum(_draw_disc(x, y), np.hypot(x - np.float32(0.4), y) - np.float32(0.55))
 
 
-def _heart(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+def _draw_heart(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     lobes = np.float32(0.36) - np.hypot(np.abs(x) - np.float32(0.3), y + np.float32(0.22))
     point = np.minimum((np.float32(0.62) - y) * np.float32(0.7) - np.abs(x) * np.float32(0.7), y + np.float32(0.22))
     return np.maximum(lobes, np.minimum(point, np.float32(0.62) - np.abs(x)))
 
 
-def _half_disc(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+def _draw_half_disc(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return np.minimum(np.float32(0.75) - np.hypot(x, y - np.float32(0.3)), np.float32(0.3) - y)
 
 
-def _arrow(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+def _draw_arrow(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     head = np.minimum((y + np.float32(0.75)) * np.float32(0.7) - np.abs(x) * np.float32(0.7), np.float32(-0.05) - y)
     shaft = np.minimum(np.float32(0.16) - np.abs(x), np.minimum(np.float32(0.7) - y, y + np.float32(0.3)))
     return np.maximum(head, shaft)
 
 
-_SHAPES = (_disc, _square, _triangle, _star, _cross, _ring, _crescent, _heart, _half_disc, _arrow)
+_SHAPES = (
+    _draw_disc,
+    _draw_square,
+    _draw_triangle,
+    _draw_star,
+    _draw_cross,
+    _draw_ring,
+    _draw_crescent,
+    _draw_heart,
+    _draw_half_disc,
+    _draw_arrow,
+)
 
 
 # -- pictures without labels -------------------------------------------------------------------------------------------
 
 
-def _blobs(num_rows: int, random: np.random.Generator, *, size: int, num_blobs: int = 3) -> np.ndarray:
+def _make_blobs(num_rows: int, random: np.random.Generator, *, size: int, num_blobs: int = 3) -> np.ndarray:
     """Make soft blobs of bright colours on a dark ground: images_B3HW."""
     grid = np.linspace(0, 1, size, dtype=np.float32)
     middle_bp2 = random.uniform(0.15, 0.85, (num_rows, num_blobs, 2)).astype(np.float32)
@@ -254,7 +267,7 @@ def _blobs(num_rows: int, random: np.random.Generator, *, size: int, num_blobs: 
     return images_b3hw + np.float32(0.05)
 
 
-def _checkerboards(num_rows: int, random: np.random.Generator, *, size: int) -> np.ndarray:
+def _make_checkerboards(num_rows: int, random: np.random.Generator, *, size: int) -> np.ndarray:
     """Make boards_BHW of -1 and 1, whose squares are an eighth to a quarter of the picture wide."""
     square_b: List[int] = [max(1, size // int(count)) for count in random.integers(4, 9, size=num_rows)]
     shift_b2 = random.integers(size, size=(num_rows, 2))

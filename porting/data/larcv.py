@@ -69,7 +69,7 @@ class LarcvEvents(Dataset[Event]):
             raise IndexError(f"event {index} of {len(self)} in `{self.file.path}`")
         planes = self.file.read_event(index % len(self))
         image, labels = dense_images(planes, height=self.file.height, width=self.file.width, downsample=self.downsample)
-        return (image, labels) if self.size is None else (_fitted(image, self.size), _fitted(labels, self.size))
+        return (image, labels) if self.size is None else (_fit_planes(image, self.size), _fit_planes(labels, self.size))
 
     def __getitems__(self, indices: Sequence[int]) -> List[Event]:
         """Give several events, as loaders ask for them."""
@@ -82,7 +82,7 @@ def write_larcv(path: Union[str, os.PathLike[str]], events: Iterable[Tuple[Any, 
     What has neither charge nor label is left out. ValueError for events of several sizes, for charges that are not
     finite, and for labels that are not 0, 1 or 2. Raises PortingError X001 without h5py.
     """
-    pairs = [_checked(np.asarray(image), np.asarray(labels)) for image, labels in events]
+    pairs = [_check_event(np.asarray(image), np.asarray(labels)) for image, labels in events]
     shapes = sorted({image.shape for image, _labels in pairs})
     if len(shapes) > 1:
         raise ValueError(f"events of one file have one size, and these have {' and '.join(map(str, shapes))}")
@@ -90,7 +90,7 @@ def write_larcv(path: Union[str, os.PathLike[str]], events: Iterable[Tuple[Any, 
     # HDF5 seeks in what it writes, and a file that takes its place at once is written from the front
     content = io.BytesIO()
     with load_h5py().File(content, "w") as file:
-        wires, labels, counts = _listed(pairs)
+        wires, labels, counts = _list_pixels(pairs)
         _write_group(file, WIRE_GROUP, wires, counts, height=height, width=width)
         _write_group(file, LABEL_GROUP, labels, counts, height=height, width=width)
         ids = np.zeros(len(pairs), dtype=EVENT_DTYPE)
@@ -102,15 +102,17 @@ def write_larcv(path: Union[str, os.PathLike[str]], events: Iterable[Tuple[Any, 
 # -- reading -----------------------------------------------------------------------------------------------------------
 
 
-def _fitted(planes: torch.Tensor, size: Tuple[int, int]) -> torch.Tensor:
+def _fit_planes(planes: torch.Tensor, size: Tuple[int, int]) -> torch.Tensor:
     """Pad or crop planes_PHW around their centre to a height and width."""
     result = planes.new_zeros((planes.shape[0], *size))
-    (rows, into_rows), (columns, into_columns) = (_overlap(have, want) for have, want in zip(planes.shape[1:], size))
+    (rows, into_rows), (columns, into_columns) = (
+        _find_overlap(have, want) for have, want in zip(planes.shape[1:], size)
+    )
     result[:, into_rows, into_columns] = planes[:, rows, columns]
     return result
 
 
-def _overlap(have: int, want: int) -> Tuple[slice, slice]:
+def _find_overlap(have: int, want: int) -> Tuple[slice, slice]:
     """Return which part of a side is taken, and where it goes."""
     length = min(have, want)
     first, into = (have - length) // 2, (want - length) // 2
@@ -120,7 +122,7 @@ def _overlap(have: int, want: int) -> Tuple[slice, slice]:
 # -- writing -----------------------------------------------------------------------------------------------------------
 
 
-def _checked(image: np.ndarray, labels: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
+def _check_event(image: np.ndarray, labels: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
     if image.shape != labels.shape or image.ndim != 3 or image.shape[0] != NUM_PLANES:
         raise ValueError(f"image and labels are {NUM_PLANES} planes, and have shapes {image.shape} and {labels.shape}")
     charges = image.astype(np.float32)
@@ -131,9 +133,9 @@ def _checked(image: np.ndarray, labels: np.ndarray) -> Tuple[np.ndarray, np.ndar
     return charges, labels.astype(np.float32)
 
 
-def _listed(pairs: Sequence[Tuple[np.ndarray, np.ndarray]]) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _list_pixels(pairs: Sequence[Tuple[np.ndarray, np.ndarray]]) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:
     """List the pixels of all images with their charges, the same with their labels, and how many each image has."""
-    hits = [_plane_hits(image[plane], labels[plane]) for image, labels in pairs for plane in range(NUM_PLANES)]
+    hits = [_find_hits(image[plane], labels[plane]) for image, labels in pairs for plane in range(NUM_PLANES)]
     counts = np.array([len(plane.rows) for plane in hits], dtype=np.int64)
     wires = np.zeros(counts.sum(), dtype=VOXEL_DTYPE)
     labels = np.zeros(counts.sum(), dtype=VOXEL_DTYPE)
@@ -145,7 +147,7 @@ def _listed(pairs: Sequence[Tuple[np.ndarray, np.ndarray]]) -> Tuple[np.ndarray,
     return wires, labels, counts
 
 
-def _plane_hits(image: np.ndarray, labels: np.ndarray) -> Hits:
+def _find_hits(image: np.ndarray, labels: np.ndarray) -> Hits:
     columns, rows = np.nonzero((image.T != 0) | (labels.T != 0))
     return Hits(rows, columns, image[rows, columns], labels[rows, columns])
 

@@ -115,7 +115,7 @@ class LarcvFile:
     def _read_size(self, group: str) -> Tuple[int, int]:
         """Read how many wires and ticks the images of a group have."""
         name = f"{group}/image_meta"
-        meta = self._read(name, META_DTYPE)
+        meta = self._read_dataset(name, META_DTYPE)
         sizes = {(int(wires), int(ticks)) for wires, ticks in meta["number_of_voxels"]}
         if len(sizes) > 1:
             self._fail(name, f"images of {len(sizes)} sizes: {', '.join(map(str, sorted(sizes)))}")
@@ -126,10 +126,10 @@ class LarcvFile:
 
     def _read_extents(self, group: str, *, num_pixels: int) -> np.ndarray:
         """Read where the voxels of each event's planes begin and end: an array of [event, plane, 2]."""
-        events = self._read(f"{group}/extents", EXTENT_DTYPE)
-        images = self._read(f"{group}/voxel_extents", IMAGE_EXTENT_DTYPE)
-        meta = self._read(f"{group}/image_meta", META_DTYPE)
-        num_voxels = self._length(f"{group}/voxels", VOXEL_DTYPE)
+        events = self._read_dataset(f"{group}/extents", EXTENT_DTYPE)
+        images = self._read_dataset(f"{group}/voxel_extents", IMAGE_EXTENT_DTYPE)
+        meta = self._read_dataset(f"{group}/image_meta", META_DTYPE)
+        num_voxels = self._read_length(f"{group}/voxels", VOXEL_DTYPE)
         if len(images) != NUM_PLANES * len(events) or len(meta) != len(images):
             self._fail(
                 f"{group}/voxel_extents", f"{len(events)} events with {len(images)} images and {len(meta)} image sizes"
@@ -176,9 +176,9 @@ class LarcvFile:
         """Read the pixels of an image in the order of their ids."""
         name = f"{group}/voxels"
         first, end = self._image_extents[group][event, plane]
-        self._length(name, VOXEL_DTYPE)
-        with self._named_failures(name, event=event, plane=plane):
-            voxels: np.ndarray = self._file()[name][int(first) : int(end)]
+        self._read_length(name, VOXEL_DTYPE)
+        with self._name_failures(name, event=event, plane=plane):
+            voxels: np.ndarray = self._open_file()[name][int(first) : int(end)]
         if len(voxels) != end - first:
             self._fail(name, f"{len(voxels)} pixels, not {end - first}", event=event, plane=plane)
         ids = voxels["id"]
@@ -194,16 +194,16 @@ class LarcvFile:
 
     # -- HDF5 --------------------------------------------------------------------------------------------------------
 
-    def _read(self, name: str, dtype: np.dtype[Any]) -> np.ndarray:
-        self._length(name, dtype)
-        with self._named_failures(name):
-            values: np.ndarray = self._file()[name][:]
+    def _read_dataset(self, name: str, dtype: np.dtype[Any]) -> np.ndarray:
+        self._read_length(name, dtype)
+        with self._name_failures(name):
+            values: np.ndarray = self._open_file()[name][:]
         return values
 
-    def _length(self, name: str, dtype: np.dtype[Any]) -> int:
+    def _read_length(self, name: str, dtype: np.dtype[Any]) -> int:
         """Return how many rows a data set has, after a look at whether it can be what it says."""
-        with self._named_failures(name):
-            dataset = self._file()[name]
+        with self._name_failures(name):
+            dataset = self._open_file()[name]
             found, shape = getattr(dataset, "dtype", None), getattr(dataset, "shape", None)
             if found != dtype or shape is None or len(shape) != 1:
                 self._fail(name, f"rows of {found} in the shape {shape}, not a list of {dtype}")
@@ -213,7 +213,7 @@ class LarcvFile:
                 self._fail(name, f"{num_rows} rows, and {dataset.id.get_storage_size()} bytes of them")
         return num_rows
 
-    def _file(self) -> Any:
+    def _open_file(self) -> Any:
         """Open the file in this process, unless it is."""
         process = os.getpid()
         if process not in self._opened:
@@ -223,26 +223,26 @@ class LarcvFile:
             except PermissionError:
                 raise
             except _FAILURES as error:
-                raise damaged_file(self.path, _text(error), location="the HDF5 header", help=_HELP) from error
+                raise damaged_file(self.path, _decode_text(error), location="the HDF5 header", help=_HELP) from error
         return self._opened[process]
 
     @contextmanager
-    def _named_failures(self, name: str, **where: int) -> Iterator[None]:
+    def _name_failures(self, name: str, **where: int) -> Iterator[None]:
         """Let what h5py says of a damaged file be an error of this toolkit; a file that may not be read is another."""
         try:
             yield
         except PermissionError:
             raise
         except _FAILURES as error:
-            raise self._damage(name, _text(error), **where) from error
+            raise self._make_damage_error(name, _decode_text(error), **where) from error
 
     def _fail(self, name: str, what: str, **where: int) -> NoReturn:
-        raise self._damage(name, what, **where)
+        raise self._make_damage_error(name, what, **where)
 
-    def _damage(self, name: str, what: str, **where: int) -> PortingError:
+    def _make_damage_error(self, name: str, what: str, **where: int) -> PortingError:
         location = ", ".join([f"dataset `{name}`", *(f"{word} {number}" for word, number in where.items())])
         return damaged_file(self.path, what, location=location, help=_HELP)
 
 
-def _text(error: BaseException) -> str:
+def _decode_text(error: BaseException) -> str:
     return " ".join(str(error).split()) or type(error).__name__

@@ -58,7 +58,7 @@ def read_mushrooms(path: Union[str, os.PathLike[str]]) -> Tuple[torch.Tensor, to
     as a whole cannot be noticed: the format does not say how many there are.
     """
     letters = _read_letters(existing_file(path))
-    return _encoded(letters, [np.unique(column).tolist() for column in letters[:, 1:].T])
+    return _encode_letters(letters, [np.unique(column).tolist() for column in letters[:, 1:].T])
 
 
 def make_mushrooms(num_samples: int = 8124, *, seed: int, noise: float = 0.015) -> Tuple[torch.Tensor, torch.Tensor]:
@@ -73,7 +73,7 @@ def make_mushrooms(num_samples: int = 8124, *, seed: int, noise: float = 0.015) 
     (torch.Size([100, 22]), torch.Size([100, 1]))
     """
     alphabets = [sorted(letters) for letters in TRAITS.values()]
-    return _encoded(_made_letters(num_samples, seed=seed, noise=noise), alphabets)
+    return _encode_letters(_draw_letters(num_samples, seed=seed, noise=noise), alphabets)
 
 
 def write_mushrooms(
@@ -83,7 +83,7 @@ def write_mushrooms(
 
     In a file of few mushrooms some letters are missing. Reading does not count those, so that its features are smaller.
     """
-    lines = [",".join(_COLUMNS), *(",".join(row) for row in _made_letters(num_samples, seed=seed, noise=noise))]
+    lines = [",".join(_COLUMNS), *(",".join(row) for row in _draw_letters(num_samples, seed=seed, noise=noise))]
     write_atomically(path, "".join(f"{line}\n" for line in lines).encode("ascii"))
 
 
@@ -106,7 +106,7 @@ def split_at_random(
     return TensorDataset(*(part[train_rows] for part in samples)), TensorDataset(*(part[test_rows] for part in samples))
 
 
-def _encoded(letters: np.ndarray, alphabets: Sequence[Sequence[str]]) -> Tuple[torch.Tensor, torch.Tensor]:
+def _encode_letters(letters: np.ndarray, alphabets: Sequence[Sequence[str]]) -> Tuple[torch.Tensor, torch.Tensor]:
     """Replace the letters of each trait by their places among those of its alphabet, which is sorted."""
     columns = letters[:, 1:].T
     codes = np.stack([np.searchsorted(known, column) for known, column in zip(alphabets, columns)], axis=1)
@@ -118,9 +118,9 @@ def _encoded(letters: np.ndarray, alphabets: Sequence[Sequence[str]]) -> Tuple[t
 
 
 def _read_letters(path: Path) -> np.ndarray:
-    lines = list(_lines(path))
+    lines = list(_read_rows(path))
     if not lines or lines[0] != list(_COLUMNS):
-        raise _unfit_header(path, lines[0] if lines else [])
+        raise _make_header_error(path, lines[0] if lines else [])
     if len(lines) == 1:
         raise damaged_file(path, "there is no mushroom below the line of names", line=1, help=_HELP)
     for number, cells in enumerate(lines[1:], start=2):
@@ -128,7 +128,7 @@ def _read_letters(path: Path) -> np.ndarray:
     return np.array(lines[1:])
 
 
-def _lines(path: Path) -> Iterator[List[str]]:
+def _read_rows(path: Path) -> Iterator[List[str]]:
     content = path.read_bytes()
     try:
         text = content.decode("ascii")
@@ -142,27 +142,27 @@ def _lines(path: Path) -> Iterator[List[str]]:
     return (line.split(",") for line in (lines[:-1] if not lines[-1] else lines))
 
 
-def _unfit_header(path: Path, cells: Sequence[str]) -> PortingError:
+def _make_header_error(path: Path, cells: Sequence[str]) -> PortingError:
     names = list(_COLUMNS)
     index = next((i for i, (found, name) in enumerate(zip(cells, names)) if found != name), min(len(cells), len(names)))
     found = f"`{cells[index][:40]}`" if index < len(cells) else "nothing"
     expected = f"the name `{names[index]}`" if index < len(names) else "the end of the line"
     what = f"{expected} should stand here, not {found}"
-    return damaged_file(path, what, line=1, column=_start_of_cell(cells, index), help=_HELP)
+    return damaged_file(path, what, line=1, column=_find_cell(cells, index), help=_HELP)
 
 
 def _check_row(path: Path, number: int, cells: Sequence[str]) -> None:
     if len(cells) != len(_COLUMNS):
         what = f"{len(cells)} cells in the line, not {len(_COLUMNS)}"
-        raise damaged_file(path, what, line=number, column=_start_of_cell(cells, len(_COLUMNS)), help=_HELP)
+        raise damaged_file(path, what, line=number, column=_find_cell(cells, len(_COLUMNS)), help=_HELP)
     for index, (cell, (name, letters)) in enumerate(zip(cells, _COLUMNS.items())):
         if len(cell) != 1 or cell not in letters:
             found = f"`{cell[:40]}`" if cell else "an empty cell"
             what = f"{found} is no value of `{name}`, which are {', '.join(letters)}"
-            raise damaged_file(path, what, line=number, column=_start_of_cell(cells, index), help=_HELP)
+            raise damaged_file(path, what, line=number, column=_find_cell(cells, index), help=_HELP)
 
 
-def _start_of_cell(cells: Sequence[str], index: int) -> int:
+def _find_cell(cells: Sequence[str], index: int) -> int:
     """Return the column of the first character of a cell, or where the line ends when there is no such cell."""
     return min(sum(len(cell) + 1 for cell in cells[:index]), len(",".join(cells))) + 1
 
@@ -181,10 +181,12 @@ _SHARES: Dict[str, Sequence[float]] = {
 _LEAN = 6.0
 
 
-def _made_letters(num_samples: int, *, seed: int, noise: float) -> np.ndarray:
+def _draw_letters(num_samples: int, *, seed: int, noise: float) -> np.ndarray:
     """Draw the traits that tell, the label by the rule, and the other traits, which lean a little towards the label."""
     random = np.random.default_rng(seed)
-    odor, gills, spores = (_drawn(name, np.array([shares]), num_samples, random) for name, shares in _SHARES.items())
+    odor, gills, spores = (
+        _draw_column(name, np.array([shares]), num_samples, random) for name, shares in _SHARES.items()
+    )
     poisonous = (
         np.isin(odor, list(_BAD_ODORS)) | np.isin(spores, list(_BAD_SPORES)) | ((gills == "n") & (spores == "w"))
     )
@@ -192,12 +194,12 @@ def _made_letters(num_samples: int, *, seed: int, noise: float) -> np.ndarray:
     for name in TRAITS:
         if name not in columns:
             rising = np.geomspace(1, _LEAN, len(TRAITS[name]))
-            columns[name] = _drawn(name, np.where(poisonous[:, None], rising, rising[::-1]), num_samples, random)
+            columns[name] = _draw_column(name, np.where(poisonous[:, None], rising, rising[::-1]), num_samples, random)
     poisonous ^= random.random(num_samples) < noise
     return np.stack([np.where(poisonous, "p", "e"), *(columns[name] for name in TRAITS)], axis=1)
 
 
-def _drawn(name: str, shares: np.ndarray, num_samples: int, random: np.random.Generator) -> np.ndarray:
+def _draw_column(name: str, shares: np.ndarray, num_samples: int, random: np.random.Generator) -> np.ndarray:
     """Draw letters of a trait; `shares` has a row for all samples, or one for each."""
     limits = np.cumsum(shares / shares.sum(axis=1, keepdims=True), axis=1)
     places = (random.random((num_samples, 1)) > limits[:, :-1]).sum(axis=1)

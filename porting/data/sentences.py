@@ -47,7 +47,7 @@ def make_sentences(num_samples: int, *, seed: int, length: int = 16) -> Tuple[to
     tokens_bt = np.full((num_samples, length), PADDING, dtype=np.int64)
     labels_b = np.empty(num_samples, dtype=np.int64)
     for row in range(num_samples):
-        words, labels_b[row] = _write(draws)
+        words, labels_b[row] = _write_sentence(draws)
         tokens_bt[row, : len(words)] = [_TOKENS[word] for word in words]
     tokens = torch.from_numpy(tokens_bt)
     return tokens, (tokens != PADDING).to(torch.int64), torch.from_numpy(labels_b)
@@ -62,22 +62,22 @@ def words_of(tokens: torch.Tensor) -> str:
     return " ".join(VOCABULARY[token] for token in tokens.tolist() if token >= len(_SPECIAL))
 
 
-def _write(draws: np.random.Generator) -> Tuple[List[str], int]:
+def _write_sentence(draws: np.random.Generator) -> Tuple[List[str], int]:
     """Write one sentence and say whether it praises."""
     praises = bool(draws.integers(2))
-    words = ["[CLS]", *_clause(praises, draws)]
+    words = ["[CLS]", *_write_clause(praises, draws)]
     if draws.integers(2):
-        words += ["and", *_clause(praises, draws)]
+        words += ["and", *_write_clause(praises, draws)]
     return [*words, "[SEP]"], int(praises)
 
 
-def _clause(praises: bool, draws: np.random.Generator) -> List[str]:
+def _write_clause(praises: bool, draws: np.random.Generator) -> List[str]:
     """Write a clause; with "not" before it the adjective is of the other side."""
     is_turned, is_strong = draws.random(2) < (0.25, 0.3)
     adjectives = _PRAISE if praises != bool(is_turned) else _BLAME
     middle = [*(["not"] if is_turned else []), *(["very"] if is_strong else [])]
-    return ["the", _pick(_SUBJECTS, draws), _pick(_VERBS, draws), *middle, _pick(adjectives, draws)]
+    return ["the", _pick_word(_SUBJECTS, draws), _pick_word(_VERBS, draws), *middle, _pick_word(adjectives, draws)]
 
 
-def _pick(words: Sequence[str], draws: np.random.Generator) -> str:
+def _pick_word(words: Sequence[str], draws: np.random.Generator) -> str:
     return words[int(draws.integers(len(words)))]

@@ -62,7 +62,7 @@ def read_lines(path: AnyPath) -> List[str]:
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
-        line, column = _place_of(data[: error.start].decode("utf-8"))
+        line, column = _find_place(data[: error.start].decode("utf-8"))
         raise damaged_file(
             path, f"byte {data[error.start]:#04x} at position {error.start} is no UTF-8", line=line, column=column
         ) from None
@@ -78,7 +78,7 @@ def read_lines(path: AnyPath) -> List[str]:
     return lines[:-1] if lines[-1] == "" else lines
 
 
-def _place_of(before: str) -> Tuple[int, int]:
+def _find_place(before: str) -> Tuple[int, int]:
     """Return line and column, counted from 1, of what stands behind `before`."""
     return before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1
 
@@ -124,7 +124,7 @@ class Vocabulary:
 
     def numbers(self, words: Iterable[str]) -> torch.Tensor:
         """Number words: tokens_N. Those that are not there become UNKNOWN; without that word it is a KeyError."""
-        return torch.tensor([self._number(word) for word in words], dtype=torch.int64)
+        return torch.tensor([self._find_number(word) for word in words], dtype=torch.int64)
 
     def text(self, numbers: Iterable[int]) -> str:
         """Write tokens as words.
@@ -134,7 +134,7 @@ class Vocabulary:
         """
         return " ".join(self.words[int(number)] for number in numbers)
 
-    def _number(self, word: str) -> int:
+    def _find_number(self, word: str) -> int:
         if word in self._numbers:
             return self._numbers[word]
         if UNKNOWN in self._numbers:
@@ -176,7 +176,7 @@ class MarkovSource:
         """
         surprise = -np.log(self.transitions, where=self.transitions > 0, out=np.zeros_like(self.transitions))
         of_context = (self.transitions * surprise).sum(axis=-1)
-        return float((self._stationary() * of_context).sum())
+        return float((self._find_stationary_shares() * of_context).sum())
 
     def sample(self, num_tokens: int, *, seed: int) -> torch.Tensor:
         """Draw a text: tokens_N. A longer one begins with the shorter one.
@@ -205,7 +205,7 @@ class MarkovSource:
         places = tuple(values[start : len(values) - self.order + start] for start in range(self.order + 1))
         return float(-np.log(self.transitions[places]).mean())
 
-    def _stationary(self) -> np.ndarray:
+    def _find_stationary_shares(self) -> np.ndarray:
         """Return how often each context occurs in the long run, (V, ..., V) with `order` dimensions."""
         # half of it stays, so that it settles in a chain that goes round in turns as well
         share = np.full(self.transitions.shape[:-1], self.num_words ** -float(self.order))

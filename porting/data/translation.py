@@ -112,8 +112,8 @@ def make_pairs(
         raise ValueError(f"sentences of {min_length} to {max_length} of {num_words} words cannot be made")
     generator = np.random.default_rng(seed)
     if task == "grammar":
-        drawn = [_sentence(generator) for _ in range(num_pairs)]
-        return _pairs(drawn, _of_words(_SOURCE_WORDS), _of_words(_TARGET_WORDS))
+        drawn = [_draw_sentence(generator) for _ in range(num_pairs)]
+        return _make_pairs_of(drawn, _make_vocabulary(_SOURCE_WORDS), _make_vocabulary(_TARGET_WORDS))
     words = [f"w{number}" for number in range(num_words)]
     translate = _TRANSLATIONS[task]
     drawn = []
@@ -121,7 +121,7 @@ def make_pairs(
         length = int(generator.integers(min_length, max_length + 1))
         source = [words[number] for number in generator.integers(num_words, size=length)]
         drawn.append((source, translate(source)))
-    return _pairs(drawn, _of_words(words), _of_words(words))
+    return _make_pairs_of(drawn, _make_vocabulary(words), _make_vocabulary(words))
 
 
 def read_pairs(path: AnyPath) -> Pairs:
@@ -143,10 +143,10 @@ def read_pairs(path: AnyPath) -> Pairs:
             raise damaged_file(path, f"the word `{taken}` cannot be told from the token of that name", line=number)
         drawn.append((source, target))
     sides = [[word for pair in drawn for word in pair[side]] for side in (0, 1)]
-    return _pairs(drawn, *(Vocabulary.of(words, reserved=(*_RESERVED, UNKNOWN)) for words in sides))
+    return _make_pairs_of(drawn, *(Vocabulary.of(words, reserved=(*_RESERVED, UNKNOWN)) for words in sides))
 
 
-def _pairs(drawn: Sequence[Tuple[Words, Words]], sources: Vocabulary, targets: Vocabulary) -> Pairs:
+def _make_pairs_of(drawn: Sequence[Tuple[Words, Words]], sources: Vocabulary, targets: Vocabulary) -> Pairs:
     return Pairs(
         tuple(tuple(sources.numbers(source).tolist()) for source, _target in drawn),
         tuple(tuple(targets.numbers(target).tolist()) for _source, target in drawn),
@@ -155,7 +155,7 @@ def _pairs(drawn: Sequence[Tuple[Words, Words]], sources: Vocabulary, targets: V
     )
 
 
-def _of_words(words: Sequence[str]) -> Vocabulary:
+def _make_vocabulary(words: Sequence[str]) -> Vocabulary:
     """Make a vocabulary that does not depend on which words were drawn."""
     return Vocabulary((*_RESERVED, *words))
 
@@ -170,46 +170,46 @@ _ARTICLES = {"the": "l", "a": "t"}
 _AND = ("and", "e")
 
 
-def _ending(noun: str) -> str:
+def _find_ending(noun: str) -> str:
     """Return what article and adjective end with: they agree with the noun, whose last letter is its class."""
     return "a" if noun.endswith("a") else "o"
 
 
-def _endings() -> List[str]:
+def _list_endings() -> List[str]:
     forms = [*_ARTICLES.values(), *_ADJECTIVES.values()]
     return [form + ending for form in forms for ending in ("a", "o")]
 
 
 _SOURCE_WORDS = (*_ARTICLES, *_ADJECTIVES, *_NOUNS, *_VERBS, *_ADVERBS, _AND[0])
-_TARGET_WORDS = (*_endings(), *_NOUNS.values(), *_VERBS.values(), *_ADVERBS.values(), _AND[1])
+_TARGET_WORDS = (*_list_endings(), *_NOUNS.values(), *_VERBS.values(), *_ADVERBS.values(), _AND[1])
 
 
-def _sentence(generator: np.random.Generator) -> Tuple[Words, Words]:
+def _draw_sentence(generator: np.random.Generator) -> Tuple[Words, Words]:
     """Draw a sentence of one clause or two, and translate it clause by clause."""
-    source, target = _clause(generator)
+    source, target = _draw_clause(generator)
     if generator.random() < 0.3:
-        second, of_second = _clause(generator)
+        second, of_second = _draw_clause(generator)
         return [*source, _AND[0], *second], [*target, _AND[1], *of_second]
     return source, target
 
 
-def _clause(generator: np.random.Generator) -> Tuple[Words, Words]:
+def _draw_clause(generator: np.random.Generator) -> Tuple[Words, Words]:
     """Draw subject, verb, object and adverb, which becomes subject, object, adverb, verb."""
-    subject, of_subject = _noun_phrase(generator)
-    verb = _draw(generator, _VERBS)
-    thing, of_thing = _noun_phrase(generator)
-    adverbs = [_draw(generator, _ADVERBS)] if generator.random() < 0.3 else []
+    subject, of_subject = _draw_noun_phrase(generator)
+    verb = _draw_word(generator, _VERBS)
+    thing, of_thing = _draw_noun_phrase(generator)
+    adverbs = [_draw_word(generator, _ADVERBS)] if generator.random() < 0.3 else []
     source = [*subject, verb, *thing, *adverbs]
     return source, [*of_subject, *of_thing, *(_ADVERBS[adverb] for adverb in adverbs), _VERBS[verb]]
 
 
-def _noun_phrase(generator: np.random.Generator) -> Tuple[Words, Words]:
-    article, noun = _draw(generator, _ARTICLES), _draw(generator, _NOUNS)
-    adjectives = [_draw(generator, _ADJECTIVES)] if generator.random() < 0.4 else []
-    ending = _ending(_NOUNS[noun])
+def _draw_noun_phrase(generator: np.random.Generator) -> Tuple[Words, Words]:
+    article, noun = _draw_word(generator, _ARTICLES), _draw_word(generator, _NOUNS)
+    adjectives = [_draw_word(generator, _ADJECTIVES)] if generator.random() < 0.4 else []
+    ending = _find_ending(_NOUNS[noun])
     agreeing = [_ADJECTIVES[adjective] + ending for adjective in adjectives]
     return [article, *adjectives, noun], [_ARTICLES[article] + ending, _NOUNS[noun], *agreeing]
 
 
-def _draw(generator: np.random.Generator, words: Mapping[str, str]) -> str:
+def _draw_word(generator: np.random.Generator, words: Mapping[str, str]) -> str:
     return list(words)[int(generator.integers(len(words)))]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from porting.diagnostics.assignments import find_assignment
 from porting.diagnostics.codes import CODES, Code, Severity, find_code
 from porting.diagnostics.delivery import (
     PortingWarning,
@@ -23,7 +22,14 @@ from porting.diagnostics.errors import (
     UnsupportedOptimizerError,
 )
 from porting.diagnostics.findings import Finding
-from porting.diagnostics.places import Place, caller_place, frame_place, is_user_file, raising_frame
+from porting.diagnostics.places import (
+    Place,
+    caller_place,
+    find_assignment,
+    frame_place,
+    is_user_file,
+    raising_frame,
+)
 from porting.diagnostics.rendering import FORMATS, render, render_all
 
 __all__ = [

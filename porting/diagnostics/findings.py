@@ -39,8 +39,8 @@ class Finding:
         code = CODES[self.code]
         object.__setattr__(self, "message", code.title if self.message is None else self.message)
         object.__setattr__(self, "severity", code.severity if self.severity is None else Severity(self.severity))
-        object.__setattr__(self, "notes", _as_lines(self.notes))
-        object.__setattr__(self, "help", _as_lines(self.help))
+        object.__setattr__(self, "notes", _make_lines(self.notes))
+        object.__setattr__(self, "help", _make_lines(self.help))
 
     @property
     def slug(self) -> str:
@@ -70,5 +70,5 @@ class Finding:
         }
 
 
-def _as_lines(text: Union[str, Sequence[str]]) -> Tuple[str, ...]:
+def _make_lines(text: Union[str, Sequence[str]]) -> Tuple[str, ...]:
     return (text,) if isinstance(text, str) else tuple(text)

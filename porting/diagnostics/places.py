@@ -1,17 +1,20 @@
-"""Places in source files, and finding the line of the user's that led here."""
+"""Places in source files, and the searches for the line of the user's that led here, or that assigns an attribute."""
 
 from __future__ import annotations
 
+import ast
 import functools
+import inspect
 import itertools
 import linecache
 import os
 import sys
+import textwrap
 from dataclasses import dataclass
 from types import FrameType
-from typing import Optional, Tuple
+from typing import Iterator, Optional, Sequence, Tuple
 
-__all__ = ["Place", "caller_place", "frame_place", "is_user_file", "raising_frame"]
+__all__ = ["Place", "caller_place", "find_assignment", "frame_place", "is_user_file", "raising_frame"]
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,7 @@ def caller_place(skip_internal: bool = True) -> Optional[Place]:
     1
     """
     frame: Optional[FrameType] = sys._getframe(1)
-    library_folders = _library_folders()
+    library_folders = _list_library_folders()
     while skip_internal and frame is not None and not _is_user_frame(frame, library_folders):
         frame = frame.f_back
     return frame_place(frame) if frame is not None else None
@@ -53,7 +56,7 @@ def caller_place(skip_internal: bool = True) -> Optional[Place]:
 
 def frame_place(frame: FrameType) -> Place:
     """Say which span of source a frame is executing; columns need Python 3.11."""
-    return _place_in(frame, instruction=frame.f_lasti, line=frame.f_lineno)
+    return _find_place(frame, instruction=frame.f_lasti, line=frame.f_lineno)
 
 
 def raising_frame(error: BaseException) -> Optional[Tuple[FrameType, Place]]:
@@ -65,7 +68,7 @@ def raising_frame(error: BaseException) -> Optional[Tuple[FrameType, Place]]:
     ...     raising_frame(error)[1].line
     2
     """
-    found, library_folders = None, _library_folders()
+    found, library_folders = None, _list_library_folders()
     step = error.__traceback__
     while step is not None:
         if _is_user_frame(step.tb_frame, library_folders):
@@ -74,7 +77,21 @@ def raising_frame(error: BaseException) -> Optional[Tuple[FrameType, Place]]:
     if found is None:
         return None
     # a frame may have gone on since, to its `finally`
-    return found.tb_frame, _place_in(found.tb_frame, instruction=found.tb_lasti, line=found.tb_lineno)
+    return found.tb_frame, _find_place(found.tb_frame, instruction=found.tb_lasti, line=found.tb_lineno)
+
+
+def find_assignment(kind: type, attribute: str) -> Optional[Place]:
+    """Find the first line of the user's, outside of `__init__`, where a method of `kind` binds `attribute`.
+
+    Base classes are searched, too. Returns None where the source does not tell.
+
+    >>> class Counter:
+    ...     def forward(self):
+    ...         self.count = 1
+    >>> find_assignment(Counter, "total") is None
+    True
+    """
+    return next((place for cls in kind.__mro__ for place in _list_assignments(cls, attribute)), None)
 
 
 def is_user_file(file: str) -> bool:
@@ -83,7 +100,7 @@ def is_user_file(file: str) -> bool:
     >>> is_user_file(os.__file__), is_user_file("train.py")
     (False, True)
     """
-    return _is_user_file(file, _library_folders())
+    return _is_user_file(file, _list_library_folders())
 
 
 # tqdm stands between a user's loop and a loader, numpy between a user's call and a tensor
@@ -95,13 +112,13 @@ _SITE_FOLDERS = tuple(os.path.join(_STANDARD_FOLDER, name) for name in ("site-pa
 _GENERATED_PREFIXES = ("<frozen ", "<eval_with_key>", "<attrs generated", "<__array_function__")
 
 
-def _library_folders() -> Tuple[Optional[str], ...]:
+def _list_library_folders() -> Tuple[Optional[str], ...]:
     """List the folders of the libraries that are loaded; one that is not has no frames."""
-    return tuple(_folder_of(getattr(sys.modules.get(name), "__file__", None)) for name in _LIBRARIES)
+    return tuple(_find_folder(getattr(sys.modules.get(name), "__file__", None)) for name in _LIBRARIES)
 
 
 @functools.lru_cache(maxsize=64)
-def _folder_of(file: Optional[str]) -> Optional[str]:
+def _find_folder(file: Optional[str]) -> Optional[str]:
     return os.path.dirname(os.path.abspath(file)) if file else None
 
 
@@ -132,7 +149,7 @@ def _is_inside(path: str, folder: str) -> bool:
     return path.startswith(folder + os.sep)
 
 
-def _place_in(frame: FrameType, *, instruction: int, line: int) -> Place:
+def _find_place(frame: FrameType, *, instruction: int, line: int) -> Place:
     code = frame.f_code
     if not hasattr(code, "co_positions"):
         return Place(code.co_filename, line)
@@ -140,13 +157,35 @@ def _place_in(frame: FrameType, *, instruction: int, line: int) -> Place:
     first_line, end_line, start_byte, end_byte = span
     if first_line is None or end_line is None or start_byte is None or end_byte is None:
         return Place(code.co_filename, line)
-    column = _column(frame, line=first_line, byte=start_byte)
-    return Place(code.co_filename, first_line, column, end_line, _column(frame, line=end_line, byte=end_byte))
+    column = _find_column(frame, line=first_line, byte=start_byte)
+    return Place(code.co_filename, first_line, column, end_line, _find_column(frame, line=end_line, byte=end_byte))
 
 
-def _column(frame: FrameType, *, line: int, byte: int) -> int:
+def _find_column(frame: FrameType, *, line: int, byte: int) -> int:
     """Turn Python's offset in UTF-8 bytes into a column in characters, counted from 1."""
     source = linecache.getline(frame.f_code.co_filename, line, frame.f_globals)
     if not source:
         return byte + 1
     return len(source.encode("utf-8")[:byte].decode("utf-8", "ignore")) + 1
+
+
+def _list_assignments(kind: type, attribute: str) -> Iterator[Place]:
+    try:
+        file = inspect.getsourcefile(kind)
+        lines, first = inspect.getsourcelines(kind)
+    except (OSError, TypeError):  # typed in, or written in C
+        return
+    if file is None or not is_user_file(file):
+        return
+    for method in ast.walk(_parse_source(lines)):
+        if isinstance(method, ast.FunctionDef) and method.name != "__init__":
+            for node in ast.walk(method):
+                if isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load) and node.attr == attribute:
+                    yield Place(file, first + node.lineno - 1)
+
+
+def _parse_source(lines: Sequence[str]) -> ast.AST:
+    try:
+        return ast.parse(textwrap.dedent("".join(lines)))
+    except SyntaxError:  # the file has changed since it was loaded
+        return ast.Module([], [])

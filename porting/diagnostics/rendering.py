@@ -1,4 +1,4 @@
-"""How findings look: as text with the source line, as JSON, and as annotations of a GitHub workflow."""
+"""Rendering of findings: as text with the source line, as JSON, and as annotations of a GitHub workflow."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ def render(finding: Finding, format: str = "text") -> str:
        = more: porting explain D001 (no-ipu-found)
     """
     if format == "text":
-        return "\n".join(_text_lines(finding))
+        return "\n".join(_write_text_lines(finding))
     if format == "json":
         return json.dumps(finding.to_dict(), ensure_ascii=False)
     if format == "github":
-        return _github_annotation(finding)
+        return _write_github_annotation(finding)
     raise ValueError(f"unknown format {format!r}; known are {', '.join(FORMATS)}")
 
 
@@ -51,17 +51,17 @@ def render_all(findings: Iterable[Finding], format: str = "text") -> str:
     return ("\n\n" if format == "text" else "\n").join(render(finding, format) for finding in findings)
 
 
-def _text_lines(finding: Finding) -> Iterator[str]:
+def _write_text_lines(finding: Finding) -> Iterator[str]:
     place = finding.place
-    source = _source_line(place) if place else None
+    source = _read_source_line(place) if place else None
     gutter = " " * (len(str(place.line)) if place else 1)
     yield f"{Severity(finding.severity).value}[{finding.code}]: {finding.message}"
     if place:
-        yield f" {gutter}--> {_shown_place(place)}"
+        yield f" {gutter}--> {_show_place(place)}"
         yield f" {gutter} |"
     if place and source is not None:
-        yield f" {place.line} | {_displayed(source)}".rstrip()
-        yield f" {gutter} | {_underline(source, place)} {finding.label}".rstrip()
+        yield f" {place.line} | {_display_text(source)}".rstrip()
+        yield f" {gutter} | {_underline_span(source, place)} {finding.label}".rstrip()
         yield f" {gutter} |"
     notes = list(finding.notes)
     if finding.label and source is None:
@@ -69,32 +69,32 @@ def _text_lines(finding: Finding) -> Iterator[str]:
     more = [f"porting explain {finding.code} ({finding.slug})"]
     for word, texts in (("note", notes), ("help", finding.help), ("more", more)):
         for text in texts:
-            yield from _hanging(f" {gutter} = {word}: ", text)
+            yield from _hang_lines(f" {gutter} = {word}: ", text)
 
 
-def _source_line(place: Place) -> Optional[str]:
+def _read_source_line(place: Place) -> Optional[str]:
     """Read the line of a place; None when the file or the line is not there or the line is blank."""
     linecache.checkcache(place.file)
     line = linecache.getline(place.file, place.line).rstrip()
     return line or None
 
 
-def _shown_place(place: Place) -> str:
-    return str(Place(_shown_file(place.file), place.line, place.column))
+def _show_place(place: Place) -> str:
+    return str(Place(_show_file(place.file), place.line, place.column))
 
 
-def _shown_file(file: str) -> str:
+def _show_file(file: str) -> str:
     """Shorten the name of a file below the current folder, the form that editors and annotations want."""
     folder = os.getcwd() + os.sep
     return file[len(folder) :] if file.startswith(folder) else file
 
 
-def _underline(source: str, place: Place) -> str:
-    first, end = _marked_span(source, place)
-    return " " * _width(source[:first]) + "^" * max(1, _width(source[first:end]))
+def _underline_span(source: str, place: Place) -> str:
+    first, end = _find_marked_span(source, place)
+    return " " * _measure_width(source[:first]) + "^" * max(1, _measure_width(source[first:end]))
 
 
-def _marked_span(source: str, place: Place) -> Tuple[int, int]:
+def _find_marked_span(source: str, place: Place) -> Tuple[int, int]:
     """Choose the characters to underline, as a slice of the line: all of its code where the columns are not known."""
     if place.column is None or not 1 <= place.column <= len(source):
         return len(source) - len(source.lstrip()), len(source)
@@ -105,28 +105,28 @@ def _marked_span(source: str, place: Place) -> Tuple[int, int]:
     return first, min(max(end, first + 1), len(source))
 
 
-def _displayed(text: str) -> str:
-    return "".join(_displayed_character(character) for character in text)
+def _display_text(text: str) -> str:
+    return "".join(_display_character(character) for character in text)
 
 
-def _displayed_character(character: str) -> str:
+def _display_character(character: str) -> str:
     if character == "\t":
         return _TAB
     return "\N{REPLACEMENT CHARACTER}" if unicodedata.category(character) in _UNSHOWN else character
 
 
-def _width(text: str) -> int:
+def _measure_width(text: str) -> int:
     """Count the terminal's columns: a tab takes four, an East Asian wide character two, a combining one none."""
-    return sum(_character_width(character) for character in _displayed(text))
+    return sum(_measure_character(character) for character in _display_text(text))
 
 
-def _character_width(character: str) -> int:
+def _measure_character(character: str) -> int:
     if unicodedata.category(character) in ("Mn", "Me"):
         return 0
     return 2 if unicodedata.east_asian_width(character) in ("W", "F") else 1
 
 
-def _hanging(prefix: str, text: str) -> Iterator[str]:
+def _hang_lines(prefix: str, text: str) -> Iterator[str]:
     first, *others = text.splitlines() or [""]
     yield prefix + first
     for line in others:
@@ -136,29 +136,29 @@ def _hanging(prefix: str, text: str) -> Iterator[str]:
 _GITHUB_COMMANDS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "notice"}
 
 
-def _github_annotation(finding: Finding) -> str:
+def _write_github_annotation(finding: Finding) -> str:
     """Write a workflow command; its escapes are those of GitHub's own toolkit (`@actions/core`, command.ts)."""
     command = _GITHUB_COMMANDS[Severity(finding.severity)]
-    properties = _github_place(finding.place) if finding.place else []
-    properties.append(f"title={_github_property(f'{finding.code} {finding.slug}')}")
+    properties = _list_github_place(finding.place) if finding.place else []
+    properties.append(f"title={_escape_github_property(f'{finding.code} {finding.slug}')}")
     body = [str(finding.message), finding.label, *finding.notes, *(f"help: {text}" for text in finding.help)]
-    return f"::{command} {','.join(properties)}::{_github_data(chr(10).join(line for line in body if line))}"
+    return f"::{command} {','.join(properties)}::{_escape_github_data(chr(10).join(line for line in body if line))}"
 
 
-def _github_place(place: Place) -> List[str]:
+def _list_github_place(place: Place) -> List[str]:
     numbers = {
         "line": place.line,
         "col": place.column,
         "endLine": place.end_line,
         "endColumn": place.end_column,
     }
-    file = [f"file={_github_property(_shown_file(place.file))}"]
+    file = [f"file={_escape_github_property(_show_file(place.file))}"]
     return file + [f"{name}={number}" for name, number in numbers.items() if number is not None]
 
 
-def _github_data(text: str) -> str:
+def _escape_github_data(text: str) -> str:
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
-def _github_property(text: str) -> str:
-    return _github_data(text).replace(":", "%3A").replace(",", "%2C")
+def _escape_github_property(text: str) -> str:
+    return _escape_github_data(text).replace(":", "%3A").replace(",", "%2C")

@@ -1,4 +1,4 @@
-"""Does it fit, and what to trade: the memory that a step needs on its device, before there is one.
+"""Planning of memory: what a step needs on its device, before there is one, and what to trade if it does not fit.
 
 The public names are loaded on first use (PEP 562).
 """

@@ -30,7 +30,7 @@ def memory_finding(
         return None
     _number_stages(graph)
     try:
-        step = walk_step(graph, _rows(graph))
+        step = walk_step(graph, _count_rows(graph))
     except PortingError as error:
         if error.code != "M002":
             raise
@@ -57,5 +57,5 @@ def _number_stages(graph: StepGraph) -> None:
         node.meta["pipeline_stage"] = number
 
 
-def _rows(graph: StepGraph) -> int:
+def _count_rows(graph: StepGraph) -> int:
     return next((info.shape[0] for info in graph.inputs if info.shape), 1)

@@ -1,4 +1,4 @@
-"""`memory_report`: will the step of a port fit into the memory of its device, IPU by IPU, and what helps if not."""
+"""`memory_report`: an estimate of the memory that each IPU needs for a step, and remedies where it does not fit."""
 
 from __future__ import annotations
 
@@ -96,10 +96,11 @@ class MemoryReport:
         if self.fits:
             return None
         fullest = max(self.ipus, key=lambda memory: memory.total_bytes)
+        needed, present = _format_mb(fullest.total_bytes), _format_mb(self.target.memory_bytes)
         return Finding(
             "M001",
-            message=f"IPU {fullest.ipu} would need {_mb(fullest.total_bytes)}, and has {_mb(self.target.memory_bytes)}",
-            notes=f"an estimate, {_mb(self.low_bytes)} to {_mb(self.high_bytes)}",
+            message=f"IPU {fullest.ipu} would need {needed}, and has {present}",
+            notes=f"an estimate, {_format_mb(self.low_bytes)} to {_format_mb(self.high_bytes)}",
             help=tuple(remedy.change for remedy in self.remedies),
         )
 
@@ -123,13 +124,12 @@ class MemoryReport:
 
     def __str__(self) -> str:
         """Lay the report out: a column for each IPU, the verdict, and the remedies where it is not clear."""
-        lines = [
-            f"memory of {self.target.name}: {_mb(self.target.memory_bytes)} an IPU; micro-batch {self.micro_batch}"
-        ]
+        present = _format_mb(self.target.memory_bytes)
+        lines = [f"memory of {self.target.name}: {present} an IPU; micro-batch {self.micro_batch}"]
         header = ["MiB", *(f"IPU {memory.ipu}" for memory in self.ipus)]
-        rows = [[_NAMES[name], *(_number(memory.parts[name]) for memory in self.ipus)] for name in _NAMES]
+        rows = [[_NAMES[name], *(_format_mebi(memory.parts[name]) for memory in self.ipus)] for name in _NAMES]
         rows = [row for row in rows if any(cell != "0.0" for cell in row[1:])]
-        rows.append(["together", *(_number(memory.total_bytes) for memory in self.ipus)])
+        rows.append(["together", *(_format_mebi(memory.total_bytes) for memory in self.ipus)])
         widths = [max(len(row[column]) for row in [header, *rows]) for column in range(len(header))]
         for row in [header, *rows]:
             cells = [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:]))]
@@ -137,7 +137,7 @@ class MemoryReport:
         low, high = (size / self.target.memory_bytes for size in (self.low_bytes, self.high_bytes))
         lines.append(f"{self.verdict}: {self.share:.0%} of the fullest IPU's memory ({low:.0%} to {high:.0%})")
         if self.verdict != "fits":
-            lines += _remedy_lines(self.remedies)
+            lines += _write_remedies(self.remedies)
         return "\n".join(lines)
 
 
@@ -164,7 +164,7 @@ def memory_report(ported: Any, batch: Any, *, target: str = DEFAULT, mode: str =
     port, options = ported.port, ported.options
     is_training = mode == "training"
     rows = options.samples_per_call if is_training else options.samples_per_inference_call
-    args, kwargs = _micro_batch(batch, rows // options.micro_batch, options.micro_batch)
+    args, kwargs = _cut_micro_batch(batch, rows // options.micro_batch, options.micro_batch)
     # captured by the simulator's rules, whatever the backend of the port is
     wrapped = port.wrapped.for_backend(simulator)
     forward = wrapped if is_training else wrapped.for_inference()
@@ -180,7 +180,7 @@ def memory_report(ported: Any, batch: Any, *, target: str = DEFAULT, mode: str =
     )
 
 
-def _micro_batch(batch: Any, num_parts: int, micro_batch: int) -> Tuple[Sequence[Any], Mapping[str, Any]]:
+def _cut_micro_batch(batch: Any, num_parts: int, micro_batch: int) -> Tuple[Sequence[Any], Mapping[str, Any]]:
     """Return the arguments of one run of `forward`; a `micro_batch` of 1 leaves its rows to the batch, as in calls."""
     args: Sequence[Any] = ()
     kwargs: Mapping[str, Any] = {}
@@ -221,43 +221,45 @@ def layout_of(step: StepMemory, options: PortOptions, optimizer: Any, target: Ta
         marks=step.ends_of(options.recompute),
         recomputes=is_pipeline or bool(options.recompute),
         accumulates=is_pipeline or options.accumulation > 1,
-        state_bytes=_state_bytes(optimizer),
-        accumulator_bytes=_width(optimizer, "accum_type"),
+        state_bytes=_count_state_bytes(optimizer),
+        accumulator_bytes=_find_width(optimizer, "accum_type"),
         capacity=target.memory_bytes,
     )
 
 
 def bytes_per_weight(optimizer: Any) -> int:
     """Return the bytes of the accumulated gradient and of the optimizer's state of one weight."""
-    return _width(optimizer, "accum_type") + _state_bytes(optimizer)
+    return _find_width(optimizer, "accum_type") + _count_state_bytes(optimizer)
 
 
-def _state_bytes(optimizer: Any) -> int:
+def _count_state_bytes(optimizer: Any) -> int:
     """Return the bytes that the optimizer keeps for each weight, apart from the accumulated gradient."""
     if optimizer is None:
         return 0
     name = type(optimizer).__name__
     if name in _WITH_TWO_MOMENTS:
-        return _width(optimizer, "first_order_momentum_accum_type") + _width(
+        return _find_width(optimizer, "first_order_momentum_accum_type") + _find_width(
             optimizer, "second_order_momentum_accum_type"
         )
-    velocity = _width(optimizer, "velocity_accum_type") * any(
+    velocity = _find_width(optimizer, "velocity_accum_type") * any(
         float(group.get("momentum", 0.0)) for group in optimizer.param_groups
     )
     if name != "RMSprop":
         return velocity
     is_centered = any(group.get("centered", False) for group in optimizer.param_groups)
-    return velocity + (1 + is_centered) * _width(optimizer, "second_order_momentum_accum_type")
+    return velocity + (1 + is_centered) * _find_width(optimizer, "second_order_momentum_accum_type")
 
 
-def _width(optimizer: Any, name: str) -> int:
+def _find_width(optimizer: Any, name: str) -> int:
     return 2 if getattr(optimizer, name, None) == torch.float16 else 4
 
 
-def _remedy_lines(remedies: Sequence[Remedy]) -> List[str]:
+def _write_remedies(remedies: Sequence[Remedy]) -> List[str]:
     lines = ["what helps, in this order:      alone MiB  with those before"]
     for remedy in remedies:
-        lines.append(f"  {remedy.name:28} {_number(remedy.alone_bytes):>10} {_number(remedy.together_bytes):>14}")
+        lines.append(
+            f"  {remedy.name:28} {_format_mebi(remedy.alone_bytes):>10} {_format_mebi(remedy.together_bytes):>14}"
+        )
         # names stay whole: what is between backquotes can be pasted
         lines += textwrap.wrap(
             remedy.change,
@@ -270,9 +272,9 @@ def _remedy_lines(remedies: Sequence[Remedy]) -> List[str]:
     return lines
 
 
-def _number(num_bytes: int) -> str:
+def _format_mebi(num_bytes: int) -> str:
     return f"{num_bytes / _MEBI:,.1f}"
 
 
-def _mb(num_bytes: int) -> str:
+def _format_mb(num_bytes: int) -> str:
     return f"{num_bytes / _MEBI:,.0f} MiB"

@@ -100,22 +100,24 @@ def ipu_memories(step: StepMemory, layout: Layout) -> Tuple[StageMemory, ...]:
     """Return what each IPU holds: all of its stages, of which one at a time computes."""
     memories: Dict[int, StageMemory] = {}
     for one in stage_memories(step, layout):
-        memories[one.ipu] = _together(memories[one.ipu], one) if one.ipu in memories else one
+        memories[one.ipu] = _join_stages(memories[one.ipu], one) if one.ipu in memories else one
     return tuple(memories[ipu] for ipu in sorted(memories))
 
 
 def stage_memories(step: StepMemory, layout: Layout) -> List[StageMemory]:
     """Return what each stage of the pipeline holds."""
     ends = (*layout.begins[1:], len(step.operations))
-    return [_stage(step, layout, number, first, end) for number, (first, end) in enumerate(zip(layout.begins, ends))]
+    return [
+        _measure_stage(step, layout, number, first, end) for number, (first, end) in enumerate(zip(layout.begins, ends))
+    ]
 
 
-def _stage(step: StepMemory, layout: Layout, number: int, first: int, end: int) -> StageMemory:
+def _measure_stage(step: StepMemory, layout: Layout, number: int, first: int, end: int) -> StageMemory:
     own = [info for info in step.parameters if first <= step.first_uses.get(info.name, 0) < end]
     buffers = [info for info in step.buffers if first <= step.first_uses.get(info.name, 0) < end]
     trained = [info for info in own if info.requires_grad and step.mode == "training"]
-    num_trained = sum(map(_num_elements, trained))
-    kept, recomputed = _waiting(step, layout, number, first, end)
+    num_trained = sum(map(_count_elements, trained))
+    kept, recomputed = _measure_waiting(step, layout, number, first, end)
     num_products = sum(operation.is_product for operation in step.operations[first:end])
     resident = 0 if layout.state_off_chip else num_trained * layout.state_bytes // layout.state_shards
     is_first, is_last = number == 0, number == len(layout.begins) - 1
@@ -123,13 +125,13 @@ def _stage(step: StepMemory, layout: Layout, number: int, first: int, end: int) 
     return StageMemory(
         ipu=layout.ipus[number],
         stages=(number,),
-        weight_bytes=sum(_state_bytes(info, layout) for info in own),
-        buffer_bytes=sum(_state_bytes(info, layout) for info in buffers),
+        weight_bytes=sum(_count_state_bytes(info, layout) for info in own),
+        buffer_bytes=sum(_count_state_bytes(info, layout) for info in buffers),
         accumulator_bytes=num_trained * layout.accumulator_bytes if layout.accumulates else 0,
         optimizer_bytes=resident,
         kept_bytes=kept,
         recomputed_bytes=recomputed,
-        temporary_bytes=_temporaries(step, layout, first, end, trained),
+        temporary_bytes=_measure_temporaries(step, layout, first, end, trained),
         input_bytes=int(inputs * layout.scale),
         code_bytes=code_bytes_of(num_products),
     )
@@ -140,7 +142,7 @@ def code_bytes_of(num_products: int) -> int:
     return int(_CODE_BYTES + _CODE_BYTES_PER_LAYER * num_products / _PRODUCTS_PER_LAYER)
 
 
-def _together(one: StageMemory, other: StageMemory) -> StageMemory:
+def _join_stages(one: StageMemory, other: StageMemory) -> StageMemory:
     """Add up the memory of two stages on one IPU: temporaries and code, outlined where it is alike, are there once."""
     shared = ("temporary_bytes", "recomputed_bytes")
     sums = {name: value + other.parts[name] for name, value in one.parts.items()}
@@ -152,41 +154,43 @@ def _together(one: StageMemory, other: StageMemory) -> StageMemory:
 # -- state -------------------------------------------------------------------------------------------------------------
 
 
-def _num_elements(info: TensorInfo) -> int:
+def _count_elements(info: TensorInfo) -> int:
     count = 1
     for size in info.shape:
         count *= size
     return count
 
 
-def _state_bytes(info: TensorInfo, layout: Layout) -> int:
+def _count_state_bytes(info: TensorInfo, layout: Layout) -> int:
     width = bytes_on_device(info.dtype.itemsize, info.dtype)
-    return _num_elements(info) * (width // 2 if layout.halves and info.dtype.is_floating_point and width > 2 else width)
+    return _count_elements(info) * (
+        width // 2 if layout.halves and info.dtype.is_floating_point and width > 2 else width
+    )
 
 
 # -- what waits for the backward pass ----------------------------------------------------------------------------------
 
 
-def _waiting(step: StepMemory, layout: Layout, number: int, first: int, end: int) -> Tuple[int, int]:
+def _measure_waiting(step: StepMemory, layout: Layout, number: int, first: int, end: int) -> Tuple[int, int]:
     """Return the bytes that wait, and those that the backward pass computes again at one time."""
     if step.mode != "training":
         return 0, 0
     if not layout.recomputes:
-        return sum(_bytes(step.values[number], layout) for number in step.kept_in(first, end)), 0
+        return sum(_count_bytes(step.values[number], layout) for number in step.kept_in(first, end)), 0
     marks = [mark for mark in layout.marks if first <= mark < end - 1]
     resident = {value for value in step.read_in(first, end) if step.values[value].made_at < first}
     resident.update(value for mark in marks for value in step.operations[mark].results)
     copies = 2 * (len(layout.begins) - number) - 1 if number < len(layout.begins) - 1 else 1
-    waiting = sum(_bytes(step.values[value], layout) for value in resident)
+    waiting = sum(_count_bytes(step.values[value], layout) for value in resident)
     cuts = [first, *(mark + 1 for mark in marks), end]
     again = max(
-        sum(_bytes(step.values[value], layout) for value in step.kept_in(begin, finish) - resident)
+        sum(_count_bytes(step.values[value], layout) for value in step.kept_in(begin, finish) - resident)
         for begin, finish in zip(cuts, cuts[1:])
     )
     return copies * waiting, again
 
 
-def _bytes(value: Value, layout: Layout) -> int:
+def _count_bytes(value: Value, layout: Layout) -> int:
     factor = layout.scale if value.is_of_batch else 1.0
     return int(value.num_bytes * factor * (0.5 if layout.halves and value.is_float else 1.0))
 
@@ -194,42 +198,42 @@ def _bytes(value: Value, layout: Layout) -> int:
 # -- temporaries -------------------------------------------------------------------------------------------------------
 
 
-def _temporaries(step: StepMemory, layout: Layout, first: int, end: int, trained: Sequence[TensorInfo]) -> int:
+def _measure_temporaries(step: StepMemory, layout: Layout, first: int, end: int, trained: Sequence[TensorInfo]) -> int:
     operations = step.operations[first:end]
     if step.mode == "training":
-        results = 2 * max((_scaled(op.result_bytes, op, layout) for op in operations), default=0)
+        results = 2 * max((_scale_bytes(op.result_bytes, op, layout) for op in operations), default=0)
     else:
-        results = _most_alive(step, layout, first, end)
-    products = [_product_bytes(op, layout) for op in operations if op.is_product]
+        results = _measure_most_alive(step, layout, first, end)
+    products = [_measure_product(op, layout) for op in operations if op.is_product]
     product = max(products, default=0)
     if layout.capacity:
         product = min(product, int(_PRODUCT_PROPORTION * layout.capacity))
-    gradient = max((_state_bytes(info, layout) for info in trained), default=0)
+    gradient = max((_count_state_bytes(info, layout) for info in trained), default=0)
     update = 0
     if layout.state_off_chip:
         # the state of one tensor at a time comes to the chip for its update
-        update = max((_num_elements(info) * layout.state_bytes // layout.state_shards for info in trained), default=0)
+        update = max((_count_elements(info) * layout.state_bytes // layout.state_shards for info in trained), default=0)
     return max(results, product, update) + gradient
 
 
-def _most_alive(step: StepMemory, layout: Layout, first: int, end: int) -> int:
+def _measure_most_alive(step: StepMemory, layout: Layout, first: int, end: int) -> int:
     """Return the most bytes of results that are there at one operator: made by then, and read then or later."""
     changes = [0] * (end - first + 1)
     for value in step.values:
         last = max((value.made_at, *(at for at in value.read_at if at < end)))
         if value.made_at < 0 or value.made_at >= end or last < first:
             continue
-        num_bytes = _bytes(value, layout)
+        num_bytes = _count_bytes(value, layout)
         changes[max(value.made_at, first) - first] += num_bytes
         changes[last + 1 - first] -= num_bytes
     return max(itertools.accumulate(changes))
 
 
-def _product_bytes(operation: Operation, layout: Layout) -> int:
-    operands = _scaled(operation.operand_bytes, operation, layout)
+def _measure_product(operation: Operation, layout: Layout) -> int:
+    operands = _scale_bytes(operation.operand_bytes, operation, layout)
     partial_sums = operation.result_bytes * layout.scale
     return int(operands + partial_sums)
 
 
-def _scaled(num_bytes: int, operation: Operation, layout: Layout) -> int:
+def _scale_bytes(num_bytes: int, operation: Operation, layout: Layout) -> int:
     return int(num_bytes * layout.scale * (0.5 if layout.halves and operation.is_float else 1.0))

@@ -1,4 +1,4 @@
-"""What to do about a step that does not fit: the remedies in the order to try them, each with what it would bring.
+"""Remedies for a step that does not fit, in the order to try them, each with the bytes that it would save.
 
 First what costs nothing or little (a smaller micro-batch, half precision), then what costs time (recomputation), then
 what costs more IPUs (a pipeline), and last what costs transfers in every step (state off the chip).
@@ -53,21 +53,27 @@ def remedies_for(step: StepMemory, layout: Layout, options: PortOptions, *, limi
 
     Each is chosen on top of those before it; the pipeline is the shortest with which it fits, or else the longest.
     """
-    return tuple(_remedies(step, layout, options, limit))
+    return tuple(_find_remedies(step, layout, options, limit))
 
 
 def first_remedy(step: StepMemory, layout: Layout, options: PortOptions, *, limit: int) -> Tuple[Remedy, ...]:
     """Return the first of the remedies that brings at least 5 % by itself; none where none of the cheap ones does."""
-    enough = _WORTH_IT * _fullest(step, layout)
-    cheap = _remedies(step, layout, options, limit, proposals=(_smaller_micro_batch, _half_precision))
+    enough = _WORTH_IT * _measure_fullest(step, layout)
+    cheap = _find_remedies(step, layout, options, limit, proposals=(_shrink_micro_batch, _halve_precision))
     return tuple(itertools.islice((remedy for remedy in cheap if remedy.alone_bytes < enough), 1))
 
 
-def _remedies(
+def _find_remedies(
     step: StepMemory, layout: Layout, options: PortOptions, limit: int, *, proposals: Sequence[_Propose] = ()
 ) -> Iterator[Remedy]:
     together = layout
-    for propose in proposals or (_smaller_micro_batch, _half_precision, _recomputation, _pipeline, _state_off_chip):
+    for propose in proposals or (
+        _shrink_micro_batch,
+        _halve_precision,
+        _recompute_blocks,
+        _cut_pipeline,
+        _move_state_off_chip,
+    ):
         change = propose(step, together, options, limit)
         if change is None:
             continue
@@ -76,21 +82,21 @@ def _remedies(
         yield Remedy(
             name=change.name,
             change=change.words,
-            alone_bytes=_fullest(step, alone),
-            together_bytes=_fullest(step, together),
+            alone_bytes=_measure_fullest(step, alone),
+            together_bytes=_measure_fullest(step, together),
             num_ipus=together.num_ipus,
             options=change.options,
         )
 
 
-def _fullest(step: StepMemory, layout: Layout) -> int:
+def _measure_fullest(step: StepMemory, layout: Layout) -> int:
     return max(memory.total_bytes for memory in ipu_memories(step, layout))
 
 
 # -- one by one --------------------------------------------------------------------------------------------------------
 
 
-def _smaller_micro_batch(step: StepMemory, layout: Layout, options: PortOptions, _limit: int) -> Optional[_Change]:
+def _shrink_micro_batch(step: StepMemory, layout: Layout, options: PortOptions, _limit: int) -> Optional[_Change]:
     if step.micro_batch == 1:
         return None
     if step.mode != "training":
@@ -108,37 +114,37 @@ def _smaller_micro_batch(step: StepMemory, layout: Layout, options: PortOptions,
     )
 
 
-def _half_precision(step: StepMemory, layout: Layout, options: PortOptions, _limit: int) -> Optional[_Change]:
+def _halve_precision(step: StepMemory, layout: Layout, options: PortOptions, _limit: int) -> Optional[_Change]:
     if options.precision == "float16":
         return None
     words = '`precision="float16"`: weights and activations in half, accumulators and optimizer state stay float32'
     return _Change("float16", words, {"precision": "float16"}, lambda layout: replace(layout, halves=True))
 
 
-def _recomputation(step: StepMemory, layout: Layout, options: PortOptions, _limit: int) -> Optional[_Change]:
+def _recompute_blocks(step: StepMemory, layout: Layout, options: PortOptions, _limit: int) -> Optional[_Change]:
     if options.recompute or step.mode != "training":
         return None
     trials = []
-    for names in (*_chains(step, list(step.called)), *_alike(step)):
+    for names in (*_list_chains(step, list(step.called)), *_list_alike(step)):
         marks = step.ends_of(names)
         trial = replace(layout, marks=marks, recomputes=True)
-        trials.append((_fullest(step, trial), names, marks))
-    if not trials or min(trials)[0] >= _fullest(step, layout):
+        trials.append((_measure_fullest(step, trial), names, marks))
+    if not trials or min(trials)[0] >= _measure_fullest(step, layout):
         return None
     _bytes, names, marks = min(trials)
-    words = f"`recompute=[{_listed(names)}]`: the forward pass is computed a second time, about a third more work"
+    words = f"`recompute=[{_list_names(names)}]`: the forward pass is computed a second time, about a third more work"
     return _Change(
         "recomputation", words, {"recompute": list(names)}, lambda layout: replace(layout, marks=marks, recomputes=True)
     )
 
 
-def _pipeline(step: StepMemory, layout: Layout, options: PortOptions, limit: int) -> Optional[_Change]:
+def _cut_pipeline(step: StepMemory, layout: Layout, options: PortOptions, limit: int) -> Optional[_Change]:
     if len(layout.begins) > 1:
         return None
     best: Optional[_Change] = None
-    least = _fullest(step, layout)
+    least = _measure_fullest(step, layout)
     for num_ipus in _PIPELINES:
-        trial = _cut(step, layout, num_ipus)
+        trial = _find_cut(step, layout, num_ipus)
         if trial is None:
             break
         begins, ipus, stages = trial
@@ -151,7 +157,7 @@ def _pipeline(step: StepMemory, layout: Layout, options: PortOptions, limit: int
         def apply(layout: Layout, begins: Tuple[int, ...] = begins, ipus: Tuple[int, ...] = ipus) -> Layout:
             return replace(layout, begins=begins, ipus=ipus, recomputes=True, accumulates=True)
 
-        size = _fullest(step, apply(layout))
+        size = _measure_fullest(step, apply(layout))
         if size < _WORTH_IT * least:
             best, least = _Change(f"pipeline of {num_ipus} IPUs", words, {"stages": stages}, apply), size
         if size <= limit:
@@ -159,7 +165,7 @@ def _pipeline(step: StepMemory, layout: Layout, options: PortOptions, limit: int
     return best
 
 
-def _state_off_chip(step: StepMemory, layout: Layout, options: PortOptions, _limit: int) -> Optional[_Change]:
+def _move_state_off_chip(step: StepMemory, layout: Layout, options: PortOptions, _limit: int) -> Optional[_Change]:
     if not layout.state_bytes or step.mode != "training":
         return None
     sharded = f", and over {options.replicas} replicas" if options.replicas > 1 else ""
@@ -178,7 +184,7 @@ def _state_off_chip(step: StepMemory, layout: Layout, options: PortOptions, _lim
 # -- where a step can be cut -------------------------------------------------------------------------------------------
 
 
-def _chains(step: StepMemory, called: Sequence[str]) -> Iterator[List[str]]:
+def _list_chains(step: StepMemory, called: Sequence[str]) -> Iterator[List[str]]:
     """List those of the modules `called` that are at one depth of the model, for each depth."""
     for depth in range(1 + max((name.count(".") for name in called), default=0)):
         names = [name for name in called if name.count(".") == depth and name in step.begins]
@@ -186,7 +192,7 @@ def _chains(step: StepMemory, called: Sequence[str]) -> Iterator[List[str]]:
             yield names
 
 
-def _alike(step: StepMemory) -> Iterator[List[str]]:
+def _list_alike(step: StepMemory) -> Iterator[List[str]]:
     """List the modules of one class that contain others and are in none of their own class: blocks, layers."""
     for kind in dict.fromkeys(step.called.values()):
         names = [name for name, own in step.called.items() if own == kind]
@@ -196,7 +202,7 @@ def _alike(step: StepMemory) -> Iterator[List[str]]:
             yield inner
 
 
-def _anywhere(step: StepMemory) -> Iterator[List[str]]:
+def _list_anywhere(step: StepMemory) -> Iterator[List[str]]:
     """List modules at all depths, of those that begin at the same operator the outermost, as many as can be tried."""
     by_place: Dict[int, str] = {}
     for name in step.called_once:
@@ -214,11 +220,11 @@ def _is_in(step: StepMemory, position: int, name: str) -> bool:
     return path == name or path.startswith(f"{name}.")
 
 
-def _first(step: StepMemory, name: str) -> int:
+def _find_first(step: StepMemory, name: str) -> int:
     return step.begins.get(name, -1)
 
 
-def _cut(
+def _find_cut(
     step: StepMemory, layout: Layout, num_ipus: int
 ) -> Optional[Tuple[Tuple[int, ...], Tuple[int, ...], Dict[str, int]]]:
     """Cut the step into stages on `num_ipus` IPUs whose fullest holds the least; None where it has too few modules.
@@ -226,12 +232,12 @@ def _cut(
     A module at the end that uses a weight of the first stage again begins a stage more, on IPU 0.
     """
     found = []
-    chains = [names for names in _chains(step, step.called_once) if len(names) > num_ipus]
-    for names in chains or _anywhere(step):
-        boundaries = {_first(step, name): name for name in names if _first(step, name) > 0}
-        tail = _tail(step, names)
+    chains = [names for names in _list_chains(step, step.called_once) if len(names) > num_ipus]
+    for names in chains or _list_anywhere(step):
+        boundaries = {_find_first(step, name): name for name in names if _find_first(step, name) > 0}
+        tail = _find_tail(step, names)
         places = sorted(place for place in boundaries if tail is None or place < tail[0])
-        begins = _best_begins(step, layout, places, num_ipus, tail)
+        begins = _find_best_begins(step, layout, places, num_ipus, tail)
         if begins is not None:
             ipus = (*range(num_ipus), *([0] if tail is not None else []))
             stages = {boundaries[begin]: ipu for begin, ipu in zip(begins[1:], ipus[1:]) if begin in boundaries}
@@ -239,18 +245,18 @@ def _cut(
                 stages[tail[1]] = 0
             trial = replace(layout, begins=begins, ipus=ipus, recomputes=True, accumulates=True)
             if _are_weights_at_home(step, trial):
-                found.append((_fullest(step, trial), begins, ipus, stages))
+                found.append((_measure_fullest(step, trial), begins, ipus, stages))
     if not found:
         return None
     _bytes, begins, ipus, stages = min(found, key=lambda item: item[0])
     return begins, ipus, stages
 
 
-def _tail(step: StepMemory, names: Sequence[str]) -> Optional[Tuple[int, str]]:
+def _find_tail(step: StepMemory, names: Sequence[str]) -> Optional[Tuple[int, str]]:
     """Return the last module that uses a weight of the step's first half again, and where it begins."""
-    middle = _first(step, names[len(names) // 2])
+    middle = _find_first(step, names[len(names) // 2])
     for module in reversed(step.called_once):
-        begin = _first(step, module)
+        begin = _find_first(step, module)
         uses = {
             name
             for position in range(max(begin, 0), len(step.operations))
@@ -273,7 +279,7 @@ def _are_weights_at_home(step: StepMemory, layout: Layout) -> bool:
     return True
 
 
-def _best_begins(
+def _find_best_begins(
     step: StepMemory, layout: Layout, places: Sequence[int], num_ipus: int, tail: Optional[Tuple[int, str]]
 ) -> Optional[Tuple[int, ...]]:
     """Choose where stages begin: by moving one at a time from an even cut, as long as the fullest IPU holds less."""
@@ -284,7 +290,7 @@ def _best_begins(
 
     def measure(chosen: Tuple[int, ...]) -> int:
         trial = replace(layout, begins=(0, *chosen, *last), ipus=ipus, recomputes=True, accumulates=True)
-        return _fullest(step, trial)
+        return _measure_fullest(step, trial)
 
     chosen = tuple(places[len(places) * number // num_ipus] for number in range(1, num_ipus))
     chosen = chosen if len(set(chosen)) == len(chosen) else tuple(places[: num_ipus - 1])
@@ -300,5 +306,5 @@ def _best_begins(
     return (0, *chosen, *last)
 
 
-def _listed(names: Sequence[str]) -> str:
+def _list_names(names: Sequence[str]) -> str:
     return ", ".join(f'"{name}"' for name in names)

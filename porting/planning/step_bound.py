@@ -30,7 +30,7 @@ def most_bytes_of(graph: StepGraph, *, num_stages: int, bytes_per_weight: int) -
     `bytes_per_weight` are those of its gradient and of the optimizer's state. A stage of a pipeline keeps values of up
     to two micro-batches for each of the `num_stages`.
     """
-    weights = sum(_bytes(info.shape, info.dtype) for info in (*graph.parameters, *graph.buffers))
+    weights = sum(_count_bytes(info.shape, info.dtype) for info in (*graph.parameters, *graph.buffers))
     num_weights = sum(math.prod(info.shape) for info in graph.parameters)
     values, num_operators = 0, 0
     for node in graph.graph.nodes:
@@ -39,36 +39,38 @@ def most_bytes_of(graph: StepGraph, *, num_stages: int, bytes_per_weight: int) -
         if any(isinstance(argument, Body) for argument in node.args):
             return math.inf
         num_operators += 1
-        values += _values_of(node)
+        values += _measure_operator(node)
     under_way = 2 * num_stages if num_stages > 1 else 1
     return 2 * weights + num_weights * bytes_per_weight + _COPIES * values * under_way + code_bytes_of(num_operators)
 
 
-def _values_of(node: torch.fx.Node) -> int:
+def _measure_operator(node: torch.fx.Node) -> int:
     """Return the bytes that an operator reads, makes and may keep for its gradient."""
-    made = sum(_bytes(value.shape, value.dtype) for value in _tensors(node.meta.get("val")))
+    made = sum(_count_bytes(value.shape, value.dtype) for value in _list_tensors(node.meta.get("val")))
     operands = [used for used in node.all_input_nodes if used.meta.get("kind") not in ("parameter", "buffer")]
-    read = sum(_bytes(value.shape, value.dtype) for used in operands for value in _tensors(used.meta.get("val")))
+    read = sum(
+        _count_bytes(value.shape, value.dtype) for used in operands for value in _list_tensors(used.meta.get("val"))
+    )
     name = getattr(getattr(node.target, "overloadpacket", None), "__name__", "")
     if name in _RECURRENT:
         return _RECURRENT_COPIES * (made + read)
     if name == "scaled_dot_product_attention":
-        return made + read + 4 * _score_bytes(node)
+        return made + read + 4 * _measure_scores(node)
     return made + read
 
 
-def _score_bytes(node: torch.fx.Node) -> int:
+def _measure_scores(node: torch.fx.Node) -> int:
     query, key = (argument.meta["val"] for argument in node.args[:2])  # type: ignore[union-attr]
-    return _bytes((*query.shape[:-1], key.shape[-2]), query.dtype)
+    return _count_bytes((*query.shape[:-1], key.shape[-2]), query.dtype)
 
 
-def _tensors(value: Any) -> Iterator[torch.Tensor]:
+def _list_tensors(value: Any) -> Iterator[torch.Tensor]:
     if isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, (tuple, list)):
         for item in value:
-            yield from _tensors(item)
+            yield from _list_tensors(item)
 
 
-def _bytes(shape: Tuple[int, ...], dtype: torch.dtype) -> int:
+def _count_bytes(shape: Tuple[int, ...], dtype: torch.dtype) -> int:
     return bytes_on_device(math.prod(shape) * dtype.itemsize, dtype)

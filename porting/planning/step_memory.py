@@ -1,4 +1,4 @@
-"""What one micro-batch leaves in memory: each value of the forward pass, who makes it, who reads it, who keeps it."""
+"""The memory of one micro-batch as data: each value of the forward pass, and who makes, reads and keeps it."""
 
 from __future__ import annotations
 
@@ -79,11 +79,11 @@ class StepMemory:
 
     def kept_in(self, first: int, end: int) -> Set[int]:
         """Return the numbers of the values that operators from `first` to `end` keep for the backward pass."""
-        return _in_range(self._keeping, first, end)
+        return _find_in_range(self._keeping, first, end)
 
     def read_in(self, first: int, end: int) -> Set[int]:
         """Return the numbers of the values that operators from `first` to `end` read."""
-        return _in_range(self._reading, first, end)
+        return _find_in_range(self._reading, first, end)
 
     def ends_of(self, names: Iterable[str]) -> Tuple[int, ...]:
         """Return the positions of the operators that make the outputs of modules."""
@@ -118,6 +118,6 @@ def bytes_on_device(num_bytes: int, dtype: torch.dtype) -> int:
     return num_bytes // 2 if dtype in _NARROWED else num_bytes
 
 
-def _in_range(events: List[Tuple[int, int]], first: int, end: int) -> Set[int]:
+def _find_in_range(events: List[Tuple[int, int]], first: int, end: int) -> Set[int]:
     begin, finish = bisect.bisect_left(events, (first, -1)), bisect.bisect_left(events, (end, -1))
     return {number for _at, number in events[begin:finish]}

@@ -1,4 +1,4 @@
-"""How a planner gets to know a step: captured once, and run once on tensors without values, under autograd.
+"""A walk through a step for the planner: captured once, and run once on tensors without values, under autograd.
 
 What autograd saves is what the backward pass will need. Attention is taken apart into its products, because an IPU has
 the matrix of scores in memory, where kernels of a CPU compute it bit by bit.
@@ -50,11 +50,11 @@ def look_at_step(
     PortingError M002 for a step with a branch, which reads a value.
     """
     calls: List[str] = []
-    graph = _captured(model, forward, (args, kwargs), options, calls, mode)
+    graph = _capture_notes(model, forward, (args, kwargs), options, calls, mode)
     classes = {name: type(module).__name__ for name, module in model.named_modules()}
     called = {name: classes[name] for name in dict.fromkeys(calls)}
     once = tuple(name for name in called if calls.count(name) == 1)
-    return walk_step(graph, _rows(args, kwargs), called=called, called_once=once)
+    return walk_step(graph, _count_rows(args, kwargs), called=called, called_once=once)
 
 
 def walk_step(
@@ -78,7 +78,7 @@ def walk_step(
 # -- capture -----------------------------------------------------------------------------------------------------------
 
 
-def _captured(
+def _capture_notes(
     model: nn.Module,
     forward: nn.Module,
     micro_batch: Tuple[Sequence[Any], Mapping[str, Any]],
@@ -92,10 +92,10 @@ def _captured(
     with ExitStack() as undone:
         for name, module in model.named_modules():
             if name:
-                undone.callback(module.register_forward_pre_hook(_noting(name, calls)).remove)
-        for number, name in _stage_begins(options):
-            undone.callback(modules[name].register_forward_pre_hook(_beginning(place, number)).remove)
-        with _modes(model, forward, mode):
+                undone.callback(module.register_forward_pre_hook(_make_note_hook(name, calls)).remove)
+        for number, name in _number_stages(options):
+            undone.callback(modules[name].register_forward_pre_hook(_make_begin_hook(place, number)).remove)
+        with _set_modes(model, forward, mode):
             return capture_step(
                 forward,
                 *micro_batch,
@@ -107,7 +107,7 @@ def _captured(
             )
 
 
-def _stage_begins(options: PortOptions) -> Iterator[Tuple[int, str]]:
+def _number_stages(options: PortOptions) -> Iterator[Tuple[int, str]]:
     """Number the stages as `PortOptions.stage_ipus` does, and name the modules where they begin."""
     number, before = 0, 0
     for name, ipu in (options.stages or {}).items():
@@ -116,14 +116,14 @@ def _stage_begins(options: PortOptions) -> Iterator[Tuple[int, str]]:
         yield number, name
 
 
-def _noting(name: str, calls: List[str]) -> Any:
+def _make_note_hook(name: str, calls: List[str]) -> Any:
     def note(_module: nn.Module, _args: Any) -> None:
         calls.append(name)
 
     return note
 
 
-def _beginning(place: Dict[str, int], number: int) -> Any:
+def _make_begin_hook(place: Dict[str, int], number: int) -> Any:
     def begin(_module: nn.Module, _args: Any) -> None:
         place["stage"] = number
 
@@ -131,7 +131,7 @@ def _beginning(place: Dict[str, int], number: int) -> Any:
 
 
 @contextmanager
-def _modes(model: nn.Module, forward: nn.Module, mode: str) -> Iterator[None]:
+def _set_modes(model: nn.Module, forward: nn.Module, mode: str) -> Iterator[None]:
     """Look at the step in its mode, whatever the modules are in now; in training those set to eval apart stay so."""
     with train_modes_kept((*model.modules(), *forward.modules())):
         if mode == "inference" or not forward.training:
@@ -139,7 +139,7 @@ def _modes(model: nn.Module, forward: nn.Module, mode: str) -> Iterator[None]:
         yield
 
 
-def _rows(args: Sequence[Any], kwargs: Mapping[str, Any]) -> int:
+def _count_rows(args: Sequence[Any], kwargs: Mapping[str, Any]) -> int:
     tensors = [item for item in tree_leaves((tuple(args), dict(kwargs))) if isinstance(item, torch.Tensor)]
     return next((tensor.shape[0] for tensor in tensors if tensor.dim()), 1)
 
@@ -168,28 +168,28 @@ class _Walk:
         """Walk through the forward pass and return what was seen."""
         graph = self._graph
         with FakeTensorMode(allow_non_fake_inputs=True), torch.enable_grad(), torch._C.DisableTorchFunction():
-            with sdpa_kernel([SDPBackend.MATH]), torch.autograd.graph.saved_tensors_hooks(self._keep, _as_it_is):
+            with sdpa_kernel([SDPBackend.MATH]), torch.autograd.graph.saved_tensors_hooks(self._note_kept, _pass_on):
                 self._place_entering()
                 for node in graph.graph.nodes:
                     if node.op == "call_function":
-                        self._step(node)
-        entering = [_num_bytes(self._results[node]) for node in graph.placeholders]
+                        self._run_operator(node)
+        entering = [_count_bytes(self._results[node]) for node in graph.placeholders]
         first = len(graph.parameters) + len(graph.buffers)
         return StepMemory(
             mode=graph.mode,
             micro_batch=micro_batch,
             operations=tuple(self._operations),
-            values=tuple(self._value(memory) for memory in self._made),
+            values=tuple(self._make_value(memory) for memory in self._made),
             parameters=graph.parameters,
             buffers=graph.buffers,
             first_uses=dict(self._uses),
             input_bytes=sum(entering[first : first + len(graph.inputs)]),
-            output_bytes=sum(_bytes_of(info) for info in graph.outputs),
+            output_bytes=sum(_count_info_bytes(info) for info in graph.outputs),
             called=called,
             called_once=called_once,
         )
 
-    def _value(self, memory: int) -> Value:
+    def _make_value(self, memory: int) -> Value:
         num_bytes, made_at, is_float = self._made[memory]
         return Value(
             num_bytes=num_bytes,
@@ -212,15 +212,15 @@ class _Walk:
             if node.meta["kind"] == "input":
                 self._note_new(tensor, is_of_batch=True)
             else:
-                self._state.add(_memory(tensor))
+                self._state.add(_find_memory(tensor))
 
-    def _step(self, node: torch.fx.Node) -> None:
+    def _run_operator(self, node: torch.fx.Node) -> None:
         self._position = len(self._operations)
         operands = [self._results[used] for used in node.all_input_nodes]
         tensors = [item for item in tree_leaves(operands) if isinstance(item, torch.Tensor)]
-        is_of_batch = any(_memory(tensor) in self._of_batch for tensor in tensors)
+        is_of_batch = any(_find_memory(tensor) in self._of_batch for tensor in tensors)
         for tensor in tensors:
-            self._read.setdefault(_memory(tensor), []).append(self._position)
+            self._read.setdefault(_find_memory(tensor), []).append(self._position)
         call = direct_call(node)
         args, kwargs = map_arg((call.args, call.kwargs), self._results.__getitem__)
         args = tree_map(lambda item: GraphFunction(item.graph).call if isinstance(item, Body) else item, args)
@@ -232,7 +232,7 @@ class _Walk:
         fresh = sum(self._note_new(tensor, is_of_batch=is_of_batch) for tensor in made)
         if is_of_batch:
             self._of_batch.update(memory for memory in self._kept if memory not in kept_before)
-            self._of_batch.update(_memory(tensor) for tensor in made if _memory(tensor) not in self._state)
+            self._of_batch.update(_find_memory(tensor) for tensor in made if _find_memory(tensor) not in self._state)
         self._note_operation(node, tensors, made, fresh)
 
     def _note_operation(
@@ -247,30 +247,32 @@ class _Walk:
                 module_path=str(node.meta.get("module_path", "")),
                 stage=node.meta.get("pipeline_stage", 0),
                 result_bytes=fresh_bytes,
-                operand_bytes=sum(map(_num_bytes, operands)),
+                operand_bytes=sum(map(_count_bytes, operands)),
                 is_product=operator in _PRODUCTS,
                 is_float=any(tensor.is_floating_point() for tensor in made),
                 ends=tuple(node.meta.get("ends", ())),
                 parameters=tuple(used.meta["state_name"] for used in state if used.meta["kind"] == "parameter"),
-                results=tuple(self._numbers[_memory(item)] for item in made if _memory(item) in self._numbers),
+                results=tuple(
+                    self._numbers[_find_memory(item)] for item in made if _find_memory(item) in self._numbers
+                ),
             )
         )
 
     def _note_new(self, tensor: torch.Tensor, *, is_of_batch: bool) -> int:
         """Note the memory of a value that was not there before, and return its bytes."""
-        memory = _memory(tensor)
+        memory = _find_memory(tensor)
         if memory in self._state or memory in self._made:
             return 0
-        num_bytes = _storage_bytes(tensor)
+        num_bytes = _count_storage_bytes(tensor)
         self._made[memory] = (num_bytes, self._position, tensor.is_floating_point())
         self._numbers[memory] = len(self._numbers)
         if is_of_batch:
             self._of_batch.add(memory)
         return num_bytes
 
-    def _keep(self, tensor: torch.Tensor) -> torch.Tensor:
+    def _note_kept(self, tensor: torch.Tensor) -> torch.Tensor:
         """Note that autograd keeps `tensor`, also one that an operator makes for itself."""
-        memory = _memory(tensor)
+        memory = _find_memory(tensor)
         if memory not in self._state:
             self._held.append(tensor.detach())
             self._note_new(tensor, is_of_batch=False)
@@ -278,23 +280,23 @@ class _Walk:
         return tensor
 
 
-def _as_it_is(tensor: torch.Tensor) -> torch.Tensor:
+def _pass_on(tensor: torch.Tensor) -> torch.Tensor:
     return tensor
 
 
-def _memory(tensor: torch.Tensor) -> int:
+def _find_memory(tensor: torch.Tensor) -> int:
     return int(tensor.untyped_storage()._cdata)
 
 
-def _storage_bytes(tensor: torch.Tensor) -> int:
+def _count_storage_bytes(tensor: torch.Tensor) -> int:
     return bytes_on_device(int(tensor.untyped_storage().nbytes()), tensor.dtype)
 
 
-def _num_bytes(tensor: Optional[torch.Tensor]) -> int:
+def _count_bytes(tensor: Optional[torch.Tensor]) -> int:
     if tensor is None:
         return 0
     return bytes_on_device(tensor.numel() * tensor.element_size(), tensor.dtype)
 
 
-def _bytes_of(info: TensorInfo) -> int:
+def _count_info_bytes(info: TensorInfo) -> int:
     return bytes_on_device(int(torch.Size(info.shape).numel()) * info.dtype.itemsize, info.dtype)

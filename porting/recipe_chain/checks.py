@@ -1,4 +1,4 @@
-"""The kinds of checks that `checks.py` of a recipe makes its table of."""
+"""Checks of the steps of a recipe, which `checks.py` of the recipe lists as a table."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def reaches(
         low = -math.inf if at_least is None else at_least
         high = math.inf if at_most is None else at_most
         # a comparison with NaN is false, so NaN is never within bounds
-        return _require(low <= value <= high, f"{value:.4g}")
+        return _met(low <= value <= high, f"{value:.4g}")
 
     return Check(step, f"{what} {' and '.join(bounds)}", look, slow)
 
@@ -130,10 +130,10 @@ def _compare_losses(steps: Steps, step: int, like: int, num_steps: Optional[int]
         raise CheckFailed(f"{len(found)} losses, and {len(expected)} of step {like}")
     worst, at = largest_difference(expected, found)
     text = f"{len(found)} losses, largest relative difference {worst:.1e}"
-    return _require(worst <= relative, text if worst <= relative else f"{text} in optimizer step {at + 1}")
+    return _met(worst <= relative, text if worst <= relative else f"{text} in optimizer step {at + 1}")
 
 
-def _require(is_met: bool, found: str) -> str:
+def _met(is_met: bool, found: str) -> str:
     if not is_met:
         raise CheckFailed(found)
     return found

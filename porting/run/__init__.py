@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from porting.run.device import is_simulated
-from porting.run.environment import simulated_environment, vendor_environment
+from porting.run.environment import is_simulated, simulated_environment, vendor_environment
 from porting.run.instances import InstancePlan, run_instances
 
 __all__ = ["InstancePlan", "is_simulated", "run_instances", "simulated_environment", "vendor_environment"]

@@ -76,30 +76,30 @@ def run_instances(command: Sequence[str], plan: InstancePlan, environment: Mappi
         # without a say every process would start a thread for each core, and all would wait for one another
         shared.setdefault("OMP_NUM_THREADS", str(max(1, usable_cores() // plan.num_instances)))
         processes: List[subprocess.Popen[bytes]] = []
-        with _ended_by_sigterm():
+        with _exit_on_sigterm():
             try:
                 for index in range(plan.num_instances):
                     stdin = None if index == 0 else subprocess.DEVNULL
                     variables = {**shared, **plan.variables(index)}
                     processes.append(
-                        subprocess.Popen(list(command), env=variables, stdin=stdin, preexec_fn=_end_with_the_launcher)
+                        subprocess.Popen(list(command), env=variables, stdin=stdin, preexec_fn=_end_with_launcher)
                     )
-                return _wait(processes)
+                return _wait_for_instances(processes)
             except KeyboardInterrupt:
                 # the terminal has interrupted the instances too: let them clean up
                 _wait_until_ended(processes, _GRACE_SECONDS)
                 raise
             finally:
-                _stop(processes)
+                _stop_instances(processes)
 
 
-def _end_with_the_launcher() -> None:
+def _end_with_launcher() -> None:
     """Ask the system to terminate this new process when its parent is gone, even if that was killed; Linux can."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
-def _wait(processes: Sequence[subprocess.Popen[bytes]]) -> int:
+def _wait_for_instances(processes: Sequence[subprocess.Popen[bytes]]) -> int:
     while True:
         failed = next((index for index, process in enumerate(processes) if process.poll()), None)
         if failed is not None:
@@ -113,7 +113,7 @@ def _end_after_failure(processes: Sequence[subprocess.Popen[bytes]], failed: int
     status = processes[failed].returncode
     _wait_until_ended(processes, _GRACE_SECONDS)
     stopped = [index for index, process in enumerate(processes) if process.poll() is None]
-    reason = f"signal {_signal_name(-status)}" if status < 0 else f"status {status}"
+    reason = f"signal {_name_signal(-status)}" if status < 0 else f"status {status}"
     message = f"porting run: instance {failed} (of 0 to {len(processes) - 1}) ended with {reason}"
     if stopped:
         message += f"; stopping {', '.join(f'instance {index}' for index in stopped)}"
@@ -122,7 +122,7 @@ def _end_after_failure(processes: Sequence[subprocess.Popen[bytes]], failed: int
     return 128 - status if status < 0 else status
 
 
-def _signal_name(number: int) -> str:
+def _name_signal(number: int) -> str:
     """Return a signal's name; real-time signals between the first and the last have only a number."""
     try:
         return signal.Signals(number).name
@@ -130,7 +130,7 @@ def _signal_name(number: int) -> str:
         return str(number)
 
 
-def _stop(processes: Sequence[subprocess.Popen[bytes]]) -> None:
+def _stop_instances(processes: Sequence[subprocess.Popen[bytes]]) -> None:
     for process in processes:
         if process.poll() is None:
             process.terminate()
@@ -148,7 +148,7 @@ def _wait_until_ended(processes: Sequence[subprocess.Popen[bytes]], seconds: flo
 
 
 @contextlib.contextmanager
-def _ended_by_sigterm() -> Iterator[None]:
+def _exit_on_sigterm() -> Iterator[None]:
     """Leave through `SystemExit` when this process is asked to terminate, so that the instances are stopped too.
 
     Only a process's first thread may say what a signal does: in others the program's own answer stays.

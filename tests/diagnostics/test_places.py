@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import linecache
 import os
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import pytest
 import torch
 
 import porting
-from porting.diagnostics import Place, caller_place, is_user_file
+from porting.diagnostics import Place, caller_place, find_assignment, is_user_file
 
 needs_columns = pytest.mark.skipif(sys.version_info < (3, 11), reason="Python knows columns since 3.11")
 PACKAGE = Path(porting.__file__).parent
@@ -135,3 +136,39 @@ def test_is_user_file_knows_libraries(module):
 @pytest.mark.parametrize("file", [__file__, "train.py", "<stdin>", "<ipython-input-1-abc>", "/porting/train.py"])
 def test_is_user_file_knows_users(file):
     assert is_user_file(file)
+
+
+# the line that assigns an attribute
+
+
+class Base:
+    def __init__(self):
+        self.total = 0
+        self.count = 0
+
+    def forward(self):
+        self.total += 1  # total
+        (self.first, self.second) = 1, 2  # second
+
+
+class Derived(Base):
+    def reset(self):
+        del self.count  # count
+
+
+@pytest.mark.parametrize("name", ["total", "second", "count"])
+def test_the_line_that_binds_an_attribute_is_found(name):
+    place = find_assignment(Derived, name)
+
+    assert place.file == __file__
+    assert linecache.getline(place.file, place.line).rstrip().endswith(f"# {name}")
+
+
+def test_init_does_not_count_and_neither_do_other_names():
+    assert find_assignment(Base, "count") is None
+    assert find_assignment(Derived, "other") is None
+
+
+def test_classes_without_source_tell_nothing():
+    assert find_assignment(type("Typed", (), {}), "count") is None
+    assert find_assignment(int, "count") is None
