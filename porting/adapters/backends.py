@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import Any, Callable, NamedTuple, Optional, Tuple, Union
 
 from porting.diagnostics import DeviceError, Finding
-from porting.options import requested_device
+from porting.options import read_requested_device
 
 __all__ = ["Backend", "find_backend"]
 
@@ -40,13 +40,13 @@ class Backend:
 
 
 def find_backend(device: str = "auto", *, simulator: Union[ModuleType, Callable[[], Any]]) -> Backend:
-    """Find the module that `device` ("auto", "ipu" or "sim"; see `requested_device`) asks for.
+    """Find the module that `device` ("auto", "ipu" or "sim"; see `read_requested_device`) asks for.
 
     `simulator` is the simulator's module, or a function without arguments that imports and returns it. "auto" takes an
     IPU where there is one and the simulator otherwise: then the note D002 in `finding` says why. Raises DeviceError
     D001 when "ipu" is asked for and none can be used.
     """
-    wanted = requested_device(device)
+    wanted = read_requested_device(device)
     if wanted == "sim":
         return _make_simulator_backend(simulator)
     vendor, absence = _find_vendor()

@@ -11,15 +11,15 @@ from porting.adapters.notices import notify
 from porting.atomic_files import sync_folder
 from porting.diagnostics import CheckpointError, Finding, caller_place
 
-__all__ = ["checkpoint_path", "drop_old_checkpoints", "list_checkpoints", "newest_checkpoint", "remove_unfinished"]
+__all__ = ["drop_old_checkpoints", "list_checkpoints", "name_checkpoint", "read_newest_checkpoint", "remove_unfinished"]
 
 Folder = Union[str, "os.PathLike[str]"]
 
 
-def checkpoint_path(folder: Folder, step: int) -> Path:
+def name_checkpoint(folder: Folder, step: int) -> Path:
     """Name the file of the checkpoint behind `step` optimizer steps.
 
-    >>> checkpoint_path("kept", 42).as_posix()
+    >>> name_checkpoint("kept", 42).as_posix()
     'kept/step-00000042.pt'
     """
     return Path(os.fspath(folder)) / f"step-{step:08}.pt"
@@ -31,7 +31,7 @@ def list_checkpoints(folder: Folder) -> List[Path]:
     return sorted((path for path in found if path.stem[5:].isdigit()), key=lambda path: int(path.stem[5:]))
 
 
-def newest_checkpoint(folder: Folder) -> Optional[Checkpoint]:
+def read_newest_checkpoint(folder: Folder) -> Optional[Checkpoint]:
     """Read the newest checkpoint in `folder`; None when there is none.
 
     One that is damaged is left out, which is said (K003). Raises CheckpointError K001 when all of them are.
@@ -66,7 +66,7 @@ def _warn_of_damage(damaged: List[Finding], used: Path) -> None:
 
 def drop_old_checkpoints(folder: Folder, *, keep: int, step: int) -> None:
     """Remove all but the newest `keep` checkpoints of those up to `step`; a later one is damaged, and written anew."""
-    written = checkpoint_path(folder, step)
+    written = name_checkpoint(folder, step)
     paths = list_checkpoints(folder)
     for path in paths[: paths.index(written) + 1][:-keep]:
         path.unlink()

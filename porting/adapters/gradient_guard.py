@@ -12,11 +12,11 @@ from torch.utils.checkpoint import CheckpointFunction
 from porting.diagnostics import CaptureError, caller_place
 from porting.structure import flatten_tensors
 
-__all__ = ["gradients_guarded"]
+__all__ = ["guard_gradients"]
 
 
 @contextmanager
-def gradients_guarded(allowed: Collection[str], *, trains: bool) -> Iterator[None]:
+def guard_gradients(allowed: Collection[str], *, trains: bool) -> Iterator[None]:
     """Refuse custom autograd functions (C005), hooks and autograd (C007) on a device's tensors while the context lasts.
 
     A device differentiates the operators that it has traced by rules of its own. It calls no Python on the way, and

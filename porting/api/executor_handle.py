@@ -13,7 +13,7 @@ from typing import Any, Callable, ContextManager, Iterator, Mapping, NoReturn, O
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
-from ..adapters.stages import marked_stages
+from ..adapters.stages import mark_stages
 from ..diagnostics import BatchError, DeviceError, caller_place, find_assignment
 from ..module_attributes import attributes_kept
 from .attribute_watch import AttributeWatch, reads_noted
@@ -148,7 +148,7 @@ class ExecutorHandle:
         """Surround a compilation; the value names the stages that the trace has begun, in their order."""
         parts = self._parts
         with torch.inference_mode(False), self._compiling(parts), _attributes_kept(parts):
-            with marked_stages(parts.model, parts.options, backend=parts.backend.module) as begun:
+            with mark_stages(parts.model, parts.options, backend=parts.backend.module) as begun:
                 yield begun
 
     def _note_engine(self) -> None:

@@ -22,7 +22,7 @@ def check_memory(parts: Parts, executor: Any) -> None:
         return
     # on a machine with IPUs there is no capture, nor the torch that it wants
     look = importlib.import_module("porting.planning.compiled_look")
-    finding = look.memory_finding(compiled.graph, parts.options, parts.optimizer)
+    finding = look.note_memory(compiled.graph, parts.options, parts.optimizer)
     if finding is None:
         return
     finding = dataclasses.replace(

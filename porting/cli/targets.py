@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from porting import models
-from porting.diagnostics import ExecutableError, Place, PortingError, raising_frame
+from porting.diagnostics import ExecutableError, Place, PortingError, find_raising_frame
 from porting.options import PortOptions
 from porting.structure import flatten_tensors, map_tensors
 
@@ -240,7 +240,7 @@ def _raise_failure(text: str, error: BaseException, remedy: str = "") -> NoRetur
 def _find_error_place(error: BaseException) -> Optional[Place]:
     if isinstance(error, SyntaxError) and error.filename and error.lineno:
         return Place(error.filename, error.lineno)
-    raised = raising_frame(error)
+    raised = find_raising_frame(error)
     return raised[1] if raised is not None else None
 
 

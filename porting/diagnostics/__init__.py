@@ -18,9 +18,9 @@ from porting.diagnostics.places import (
     Place,
     caller_place,
     find_assignment,
+    find_raising_frame,
     frame_place,
     is_user_file,
-    raising_frame,
 )
 from porting.diagnostics.rendering import FORMATS, render, render_all
 
@@ -42,9 +42,9 @@ __all__ = [
     "caller_place",
     "find_assignment",
     "find_code",
+    "find_raising_frame",
     "frame_place",
     "is_user_file",
-    "raising_frame",
     "render",
     "render_all",
 ]

@@ -10,7 +10,7 @@ from typing import Any, List, Mapping, Optional, Sequence, Tuple, Union
 from porting.diagnostics import OptionError
 from porting.options.accepted_values import Problem, find_problems, list_names, make_option_error
 
-__all__ = ["DEVICES", "PortOptions", "requested_device"]
+__all__ = ["DEVICES", "PortOptions", "read_requested_device"]
 
 DEVICES = ("auto", "ipu", "sim")
 """What `device` and the environment variable PORTING_DEVICE may say."""
@@ -136,7 +136,7 @@ class PortOptions:
         return dataclasses.replace(self, **changes)
 
 
-def requested_device(device: str = "auto") -> str:
+def read_requested_device(device: str = "auto") -> str:
     """Return which device was asked for: "auto", "ipu" or "sim".
 
     An argument other than "auto" wins; otherwise the environment variable PORTING_DEVICE decides. Raises OptionError:

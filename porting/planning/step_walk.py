@@ -24,7 +24,7 @@ from ..engines.graph_function import GraphFunction
 from ..options import PortOptions
 from ..simulator._graph.values_for_backward import keep_values_for_backward
 from ..simulator._tracing_state import tracing
-from .step_memory import Operation, StepMemory, Value, bytes_on_device
+from .step_memory import Operation, StepMemory, Value, count_device_bytes
 
 __all__ = ["look_at_step", "walk_step"]
 
@@ -292,14 +292,14 @@ def _find_memory(tensor: torch.Tensor) -> int:
 
 
 def _count_storage_bytes(tensor: torch.Tensor) -> int:
-    return bytes_on_device(int(tensor.untyped_storage().nbytes()), tensor.dtype)
+    return count_device_bytes(int(tensor.untyped_storage().nbytes()), tensor.dtype)
 
 
 def _count_bytes(tensor: Optional[torch.Tensor]) -> int:
     if tensor is None:
         return 0
-    return bytes_on_device(tensor.numel() * tensor.element_size(), tensor.dtype)
+    return count_device_bytes(tensor.numel() * tensor.element_size(), tensor.dtype)
 
 
 def _count_info_bytes(info: TensorInfo) -> int:
-    return bytes_on_device(int(torch.Size(info.shape).numel()) * info.dtype.itemsize, info.dtype)
+    return count_device_bytes(int(torch.Size(info.shape).numel()) * info.dtype.itemsize, info.dtype)
