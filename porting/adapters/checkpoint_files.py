@@ -34,7 +34,7 @@ def read_tensors(path: Union[str, os.PathLike[str]]) -> Any:
     except pickle.UnpicklingError as error:
         raise _explain_unpickling(path, error) from error
     except Exception as error:
-        # torch's readers raise whatever the bytes lead to: KeyError, EOFError, UnicodeDecodeError, OSError, ...
+        # damaged bytes lead torch's readers to any error: KeyError, EOFError, UnicodeDecodeError, OSError, ...
         raise make_damaged_error(
             path, f"torch cannot read it: {type(error).__name__}: {_take_first_line(error)}"
         ) from error

@@ -1,4 +1,4 @@
-"""A folder of one training's checkpoints, a file for a step: the last ones are kept, the newest whole one is read."""
+"""The checkpoint folder of a training, one file a step: old files are removed, the newest undamaged one is read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Folder = Union[str, "os.PathLike[str]"]
 
 
 def name_checkpoint(folder: Folder, step: int) -> Path:
-    """Name the file of the checkpoint behind `step` optimizer steps.
+    """Name the file of the checkpoint after `step` optimizer steps.
 
     >>> name_checkpoint("kept", 42).as_posix()
     'kept/step-00000042.pt'
@@ -34,7 +34,7 @@ def list_checkpoints(folder: Folder) -> List[Path]:
 def read_newest_checkpoint(folder: Folder) -> Optional[Checkpoint]:
     """Read the newest checkpoint in `folder`; None when there is none.
 
-    One that is damaged is left out, which is said (K003). Raises CheckpointError K001 when all of them are.
+    A damaged one is skipped with a warning (K003). Raises CheckpointError K001 when all of them are damaged.
     """
     errors: List[Any] = []
     for path in reversed(list_checkpoints(folder)):
@@ -65,7 +65,7 @@ def _warn_of_damage(damaged: List[Finding], used: Path) -> None:
 
 
 def drop_old_checkpoints(folder: Folder, *, keep: int, step: int) -> None:
-    """Remove all but the newest `keep` checkpoints of those up to `step`; a later one is damaged, and written anew."""
+    """Keep the newest `keep` checkpoints up to `step`; later ones are damaged, and will be written again."""
     written = name_checkpoint(folder, step)
     paths = list_checkpoints(folder)
     for path in paths[: paths.index(written) + 1][:-keep]:
@@ -74,6 +74,6 @@ def drop_old_checkpoints(folder: Folder, *, keep: int, step: int) -> None:
 
 
 def remove_unfinished(folder: Folder) -> None:
-    """Remove what a process has left that ended while it wrote a checkpoint; the folder is one training's alone."""
+    """Remove temporary files of a process that died while it wrote a checkpoint; no other training uses the folder."""
     for path in Path(os.fspath(folder)).glob(".step-*.tmp"):
         path.unlink()

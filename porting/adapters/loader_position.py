@@ -33,10 +33,10 @@ def set_streams(states: Mapping[str, Any], loader: Any = None) -> List[str]:
 def begin_epoch_again(
     loader: Any, start: Mapping[str, Any], *, num_seen: int = 0, present: Optional[Mapping[str, Any]] = None
 ) -> Iterator[Any]:
-    """Begin an epoch of `loader` with the streams as they were at its `start`, behind the first `num_seen` batches.
+    """Resume an epoch of `loader` after its first `num_seen` batches; `start` are the streams as the epoch began.
 
-    The streams then stand at `present`, if that is given. Where this process reads the samples itself, those of the
-    batches that were seen are not read again: only their order is drawn. Loading processes read them again, because
+    Afterwards the streams are set to `present`, if that is given. Where this process reads the samples itself, those
+    that were seen are not read again: only their order is drawn. Loading processes read them again, because
     what they draw meanwhile decides what the later samples draw.
     """
     if start.get("has_workers") and getattr(loader, "persistent_workers", False) and loader._iterator is None:

@@ -69,7 +69,7 @@ class LossInForward(nn.Module):
     without labels returns the model's output. `label_transform` is applied to the labels first. `reduction` ("mean",
     "sum") makes a scalar of a loss that has several elements. `metrics` are functions of output and label by name.
     `returns` orders what a call gives back: "output", "labels", "loss", "losses" (each term by name), "metrics". It
-    is `("output", "loss")` unless given, with "metrics" behind when there are any.
+    is `("output", "loss")` unless given, followed by "metrics" when there are any.
 
     The final loss is marked with `backend.identity_loss`, because a device starts from the last marked loss and not
     from what `forward` returns. `input_dtype`, `loss_dtype` and `output_dtype` are the casts of a `PrecisionPlan`; with
@@ -133,7 +133,7 @@ class LossInForward(nn.Module):
 
     @property
     def _porting_allowed(self) -> Optional[Tuple[str, ...]]:
-        """What a capture lets pass although the host's autograd does it otherwise; None: whatever the device does."""
+        """Slugs that a capture tolerates although the host's autograd differs; None: all that the device does."""
         return self._loss_plan.allowed
 
     @property
@@ -200,7 +200,7 @@ class LossInForward(nn.Module):
 
 @contextmanager
 def _guard_trace(plan: _Plan) -> Iterator[None]:
-    """Run a `forward` that a device records: nothing may be printed, and who asks learns that it is traced.
+    """Run a `forward` that a device records: printing is refused, and libraries that ask are told of the trace.
 
     Losses that the device lacks are computed by other operators; gradients that it would lose are refused.
     """

@@ -32,7 +32,7 @@ def make_portable(function: Any) -> Any:
 
 
 class PortableLosses(TorchFunctionMode):
-    """A context in which torch's functions of such losses are computed as `portable` does, wherever they are called.
+    """A context in which calls of torch's loss functions are computed as `make_portable` does.
 
     A device leaves label smoothing out and says so in its log alone; it refuses class weights and `huber_loss`.
     """

@@ -62,7 +62,7 @@ def read_states(streams: Mapping[str, Any]) -> Dict[str, Any]:
 
 
 def set_states(streams: Mapping[str, Any], states: Mapping[str, Any]) -> List[str]:
-    """Let each stream go on from its state in `states`; return the names that are only on one of the two sides."""
+    """Set each stream to its state in `states`; return the names that only one of the two has."""
     for name, stream in streams.items():
         if name in states:
             _set_state(stream, states[name])

@@ -1,4 +1,4 @@
-"""The loss as a value: found in what a model returns, put back marked, and checked to be a scalar with a gradient."""
+"""The loss among the values that a model returns: found, checked to be a scalar, and exchanged for the marked one."""
 
 from __future__ import annotations
 

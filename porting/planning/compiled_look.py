@@ -1,4 +1,4 @@
-"""The memory of a step that was captured to be compiled: looked at closely only where its bound does not fit."""
+"""The memory check of a step that is compiled: a close look only where an upper bound does not fit."""
 
 from __future__ import annotations
 

@@ -208,7 +208,7 @@ def _cut_micro_batch(batch: Any, num_parts: int, micro_batch: int) -> Tuple[Sequ
 
 
 def make_layout(step: StepMemory, options: PortOptions, optimizer: Any, target: Target) -> Layout:
-    """Say what of the options, the optimizer and the target has to do with the memory of `step`."""
+    """Collect what the options, the optimizer and the target say about the memory of `step`."""
     begins: List[int] = []
     for number in range(len(options.stage_ipus)):
         default = begins[-1] if begins else 0

@@ -138,7 +138,7 @@ def _measure_stage(step: StepMemory, layout: Layout, number: int, first: int, en
 
 
 def count_code_bytes(num_products: int) -> int:
-    """Return the bytes of the code on an IPU that runs so many products of matrices."""
+    """Return the bytes of the code on an IPU that runs `num_products` products of matrices."""
     return int(_CODE_BYTES + _CODE_BYTES_PER_LAYER * num_products / _PRODUCTS_PER_LAYER)
 
 

@@ -1,6 +1,6 @@
-"""The most memory that a step can need, from the shapes in its graph alone: a bound that costs next to nothing.
+"""An upper bound of a step's memory, from the shapes in its graph alone, which costs almost no time.
 
-It is several times what the step will need; a step whose bound fits needs no closer look.
+It is several times what the step will need: a step whose bound fits needs no closer look.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ _NARROWED = frozenset([torch.int64, torch.float64])
 
 @dataclass(frozen=True)
 class Value:
-    """The memory of a value: its bytes on the device, and the positions of the operators that have to do with it.
+    """The memory of a value: its bytes on the device, and the positions of the operators that make, read and keep it.
 
     `made_at` is -1 for inputs of the step. `is_of_batch` tells whether it grows with the micro-batch, `is_float`
     whether half precision halves it.

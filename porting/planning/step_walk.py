@@ -61,7 +61,7 @@ def walk_step(
 ) -> StepMemory:
     """See what the captured step `graph` of `micro_batch` rows leaves in memory.
 
-    `called` and `called_once` are the modules, for who is to propose where stages begin. Raises PortingError M002.
+    `called` and `called_once` name modules, as candidates for the beginnings of stages. Raises PortingError M002.
     """
     try:
         return _Walk(keep_values_for_backward(graph)).run(micro_batch, called or {}, called_once)
@@ -85,7 +85,7 @@ def _capture_notes(
     calls: List[str],
     mode: str,
 ) -> StepGraph:
-    """Capture with notes of which stage each operator is in, and which modules are called."""
+    """Capture the step, and note the stage of each operator and the modules that are called."""
     place = {"stage": 0}
     modules = dict(model.named_modules(remove_duplicate=False))
     with ExitStack() as undone:
@@ -131,7 +131,7 @@ def _make_begin_hook(place: Dict[str, int], number: int) -> Any:
 
 @contextmanager
 def _set_modes(model: nn.Module, forward: nn.Module, mode: str) -> Iterator[None]:
-    """Look at the step in its mode, whatever the modules are in now; in training those set to eval apart stay so."""
+    """Set the modules to the mode of the step, and back at the end; in training, those in eval mode stay so."""
     before = [(module, module.training) for module in (*model.modules(), *forward.modules())]
     if mode == "inference" or not forward.training:
         forward.train(mode == "training")
