@@ -49,8 +49,8 @@ wheel: $(READY) ## build the wheel into dist/
 coverage-page: $(READY) ## write docs/simulator-coverage.md again
 	$(BIN)/python -m tests.simulator.coverage_page
 
-bench: $(READY) ## time a simulated training step against an eager one
-	$(BIN)/python -m porting.bench.step_time
+bench: $(READY) ## time a simulated step against an eager one
+	$(BIN)/python -m porting bench overhead
 
 clean: ## remove what was built, but not .venv
 	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from porting.exports.export import export
     from porting.options import PortOptions
     from porting.planning import memory_report
-    from porting.process import Instance, this_instance
+    from porting.support.process import Instance, this_instance
     from porting.training_loop import fit
     from porting.verify import PlainTraining, TrainingComparison, compare_training
 
@@ -70,7 +70,7 @@ _MODULES = {
     "Checkpoint": "porting.adapters",
     "Finding": "porting.diagnostics",
     "FixedBatchDataset": "porting.adapters",
-    "Instance": "porting.process",
+    "Instance": "porting.support.process",
     "LossInForward": "porting.adapters",
     "LossTerm": "porting.adapters",
     "PlainTraining": "porting.verify",
@@ -93,7 +93,7 @@ _MODULES = {
     "partition": "porting.adapters",
     "render": "porting.diagnostics",
     "save_checkpoint": "porting.adapters",
-    "this_instance": "porting.process",
+    "this_instance": "porting.support.process",
     "to_ipu": "porting.api",
 }
 

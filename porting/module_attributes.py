@@ -1,23 +1,56 @@
-"""The plain attributes of modules: a tensor of the device that a traced `forward` keeps in one does not stay there."""
+"""The state of modules beside their weights: plain attributes, train modes, and parameters that are not made yet."""
 
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Set, Union
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Set, Union
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from .diagnostics import Finding, Place, Severity
 from .host_tensors import walk_modules
 
-__all__ = ["AttributesBefore", "attributes_kept", "modules_of", "tensor_in"]
+__all__ = [
+    "AttributesBefore",
+    "attributes_kept",
+    "eval_modes",
+    "materialise_lazy_modules",
+    "modules_of",
+    "tensor_in",
+    "train_modes_kept",
+]
 
 IsDeviceTensor = Callable[[torch.Tensor], bool]
 PlaceOf = Callable[[nn.Module, str, torch.Tensor], Optional[Place]]
 
 # whoever exchanges parameters restores the registries; torch's recurrent layers list their own in each `forward`
 _NOT_THE_USERS = frozenset(["_parameters", "_buffers", "_modules", "_flat_weights"])
+
+
+@contextmanager
+def train_modes_kept(modules: Iterable[nn.Module]) -> Iterator[None]:
+    """Give each of `modules` the train or eval mode back that it has now."""
+    before = [(module, module.training) for module in modules]
+    try:
+        yield
+    finally:
+        for module, is_training in before:
+            module.training = is_training
+
+
+@contextmanager
+def eval_modes(modules: Iterable[nn.Module]) -> Iterator[None]:
+    """Put `modules` into eval mode while the context lasts.
+
+    The flags are set directly: a user's own `train()` may do more than switch a mode.
+    """
+    switched = list(modules)
+    with train_modes_kept(switched):
+        for module in switched:
+            module.training = False
+        yield
 
 
 def modules_of(model: nn.Module) -> Dict[str, nn.Module]:
@@ -157,3 +190,19 @@ def _attributes_of_hooks(module: nn.Module) -> Set[str]:
     """Name the attributes that torch's own hooks compute anew before each `forward`: weight norm, pruning, ..."""
     hooks = vars(module)["_forward_pre_hooks"].values()
     return {str(getattr(hook, "name", getattr(hook, "_tensor_name", ""))) for hook in hooks}
+
+
+def materialise_lazy_modules(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Give lazy modules their parameters by one run of `forward` on the host, in eval mode and without gradients.
+
+    Does nothing when `model` has no lazy tensor left. The modes of all modules are as before afterwards.
+
+    >>> model = nn.LazyLinear(2)
+    >>> materialise_lazy_modules(model, [torch.ones(1, 3)], {})
+    >>> model.weight.shape
+    torch.Size([2, 3])
+    """
+    if not any(is_lazy(tensor) for tensor in [*model.parameters(), *model.buffers()]):
+        return
+    with eval_modes(model.modules()), torch.no_grad():
+        model(*args, **kwargs)

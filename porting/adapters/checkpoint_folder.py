@@ -8,8 +8,8 @@ from typing import Any, List, Optional, Union
 
 from porting.adapters.checkpoints import Checkpoint, load_checkpoint
 from porting.adapters.notices import notify
-from porting.atomic_files import sync_folder
 from porting.diagnostics import CheckpointError, Finding, caller_place
+from porting.support.atomic_files import sync_folder
 
 __all__ = ["drop_old_checkpoints", "list_checkpoints", "name_checkpoint", "read_newest_checkpoint", "remove_unfinished"]
 

@@ -13,8 +13,8 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from porting.adapters.checkpoint_files import make_damaged_error, read_tensors
-from porting.atomic_files import replacing_file
 from porting.diagnostics import CheckpointError, OptionError, caller_place
+from porting.support.atomic_files import replacing_file
 
 __all__ = ["Checkpoint", "check_shapes", "load_checkpoint", "load_weights", "plain_state_dict", "save_checkpoint"]
 

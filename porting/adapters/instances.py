@@ -14,7 +14,7 @@ import torch
 import torch.utils.data
 
 from porting.diagnostics import BatchError, DeviceError, OptionError, caller_place
-from porting.process import leave_group_at_exit, this_instance
+from porting.support.process import leave_group_at_exit, this_instance
 
 __all__ = ["Share", "partition", "sum_over_instances"]
 

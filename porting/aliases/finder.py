@@ -16,7 +16,7 @@ from importlib.machinery import ModuleSpec
 from types import MappingProxyType, ModuleType
 from typing import Any, Iterator, List, Mapping, Optional, Sequence, cast
 
-from porting.process import this_instance
+from porting.support.process import this_instance
 
 __all__ = ["COMPANIONS", "VENDOR", "AliasFinder", "install_aliases", "stand_for"]
 

@@ -8,7 +8,7 @@ from typing import Any, Mapping, Sequence
 from ..adapters import default_optimizer, sync_hyper_parameters
 from ..adapters.stages import require_filled_pipeline
 from ..diagnostics import PortingError, caller_place
-from ..lazy_modules import materialise_lazy_modules
+from ..module_attributes import materialise_lazy_modules
 from .gradients import anchor_gradients
 from .modes import eval_modes
 from .parts import Parts

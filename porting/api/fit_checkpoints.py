@@ -17,7 +17,7 @@ from ..adapters.checkpoint_folder import (
 from ..adapters.loader_position import begin_epoch_again, read_streams, refuse_unknown_order
 from ..diagnostics import CheckpointError, OptionError, caller_place
 from ..options import is_count
-from ..process import this_instance
+from ..support.process import this_instance
 
 if TYPE_CHECKING:
     from .ported_model import PortedModel

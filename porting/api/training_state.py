@@ -11,7 +11,7 @@ from ..adapters import Checkpoint, load_checkpoint, notify, save_checkpoint
 from ..adapters.loader_position import read_streams, set_streams
 from ..adapters.optimizer_state import to_device_state
 from ..diagnostics import CheckpointError, Finding, caller_place
-from ..process import this_instance
+from ..support.process import this_instance
 from .executors import optimizer_of
 from .parts import Parts
 

@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, List
 
 if TYPE_CHECKING:
-    from porting.interleaved import Interval, Timing, ratio, time_interleaved
+    from porting.support.interleaved import Interval, Timing, ratio, time_interleaved
 
     from .measure import bench
     from .report import BenchReport
@@ -23,11 +23,11 @@ __all__ = ["BenchReport", "BenchSettings", "Interval", "Timing", "bench", "ratio
 _MODULES = {
     "BenchReport": "porting.bench.report",
     "BenchSettings": "porting.bench.settings",
-    "Interval": "porting.interleaved",
-    "Timing": "porting.interleaved",
+    "Interval": "porting.support.interleaved",
+    "Timing": "porting.support.interleaved",
     "bench": "porting.bench.measure",
-    "ratio": "porting.interleaved",
-    "time_interleaved": "porting.interleaved",
+    "ratio": "porting.support.interleaved",
+    "time_interleaved": "porting.support.interleaved",
 }
 
 

@@ -69,9 +69,11 @@ _SETTINGS: Mapping[str, _Kind] = {
     "device": _one_of("auto", "ipu", "sim"),
     "eager_precision": _one_of("float32", "bfloat16", "float16"),
     "eager_memory_format": _one_of("contiguous", "channels-last"),
+    "eager_optimizer": _one_of("fused", "default"),
     "memory": _YES_NO,
     "data": _YES_NO,
     "start_up_runs": _whole(0),
+    "cold_starts": _whole(0),
 }
 _MATRIX: Mapping[str, _Kind] = {
     key: _whole(1) if key in COUNTS else _one_of(*PRECISIONS) if key == "precision" else _TEXT for key in MATRIX_KEYS

@@ -1,7 +1,9 @@
-"""A process that measures one thing of itself: `python -m porting.bench.child TASK RESULT`, both JSON files.
+"""A process that does one job and ends: `python -m porting.bench.child FOLDER`, with the task in `FOLDER/task.json`.
 
-It loads as little as it can, because what it loads counts. The job "turns" has no RESULT: it says "ready", and answers
-each line of its standard input, a number of calls, by a line of its standard output.
+It leaves `result.json` there, which has a status as cells have it, the reason if that is not "done", and the result.
+The job "turns" has no result: it says "ready", and answers each line of its standard input, a number of calls, by a
+line of its standard output. Nothing is loaded that the job does not need, because what start-up and memory jobs load
+counts.
 """
 
 from __future__ import annotations
@@ -11,40 +13,103 @@ import os
 import sys
 import time
 from pathlib import Path
-from typing import Any, Callable, Dict, Optional
+from typing import Any, Callable, Dict, List, Mapping, Optional
 
 __all__ = ["main"]
 
 _NUM_MEMORY_CALLS = 6
 _NUM_WARM_UP_CALLS = 5
+_LOOK_SECONDS, _GRACE_SECONDS = 1.0, 10.0
+_MEMORY_WORDS = ("can't allocate memory", "out of memory", "not enough memory", "bad_alloc", "memoryerror")
 
 
-def main(task_path: str, result_path: str) -> None:
-    """Do the task and write its result."""
-    # torch is what both sides need in any case; what comes on top of it is looked at apart
-    import torch
+def main(folder_path: str) -> int:
+    """Do the task in the folder and leave there what became of it; return the exit status."""
+    folder = Path(folder_path)
+    task = json.loads((folder / "task.json").read_text(encoding="utf-8"))
+    jobs: Mapping[str, Callable[[Any, Path], Any]] = {
+        "cell": _measure_cell,
+        "memory": _measure_memory,
+        "start-up": _measure_start_up,
+        "turns": _take_turns,
+    }
+    try:
+        left: Dict[str, Any] = {"status": "done", "reason": "", "result": jobs[task["job"]](task, folder)}
+    except Exception as error:
+        # whatever a user's model raises is the result: who waits for it goes on with something else
+        left = _failure(error)
+    from porting.support.atomic_files import write_atomically
 
-    task = json.loads(Path(task_path).read_text(encoding="utf-8"))
-    if task["settings"]["threads"] is not None:
-        torch.set_num_threads(task["settings"]["threads"])
-    if task["job"] == "turns":
-        _take_turns(task)
-        return
-    jobs: Dict[str, Callable[[Any], Dict[str, Any]]] = {"memory": _measure_memory, "start-up": _measure_start_up}
-    result = jobs[task["job"]](task)
-    # a moment's notice for whoever waits: all of it, or nothing
-    unfinished = Path(f"{result_path}.unfinished")
-    unfinished.write_text(json.dumps(result), encoding="utf-8")
-    unfinished.replace(result_path)
+    write_atomically(folder / "result.json", json.dumps(left).encode())
+    return 0 if left["status"] == "done" else 1
 
 
-def _take_turns(task: Any) -> None:
+def _failure(error: Exception) -> Dict[str, Any]:
+    import traceback
+
+    from porting.diagnostics import PortingError
+
+    if isinstance(error, PortingError):
+        reason = str(error)
+    else:
+        traceback.print_exc()
+        reason = f"{type(error).__name__}: {error}"
+    is_memory = any(word in reason.lower() for word in _MEMORY_WORDS)
+    return {"status": "out_of_memory" if is_memory else "failed", "reason": reason, "result": None}
+
+
+# -- a cell ------------------------------------------------------------------------------------------------------------
+
+
+def _measure_cell(task: Any, folder: Path) -> Dict[str, Any]:
+    import threading
+
+    threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
+
+    from .measure import measure
+    from .settings import BenchSettings
+    from .workloads import Source, load_by_name
+
+    def progress(text: str, share: float) -> None:
+        (folder / "progress").write_text(f"{share} {text}", encoding="utf-8")
+
+    progress("loading", 0.0)
+    settings = BenchSettings(**task["settings"])
+    source = Source(**task["source"])
+    if source.arguments["cache_dir"] is None:
+        # it goes with the folder: compiling is measured cold
+        source = source.with_cache(str(folder / "cache"))
+    workload = source.load(settings.seed)
+    dataset = None
+    if task["dataset"] is not None:
+        loader, arguments = task["dataset"]
+        dataset = load_by_name(loader)(**arguments)
+    report = measure(workload, settings=settings, source=source, dataset=dataset, progress=progress)
+    return {**report.to_dict(), "settings": settings.to_dict()}
+
+
+def _end_with_parent(parent: int) -> None:
+    """Stop when nobody waits for the result any more: a parent that was killed cannot say so."""
+    import signal
+
+    while os.getppid() == parent:
+        time.sleep(_LOOK_SECONDS)
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(_GRACE_SECONDS)
+    os._exit(1)
+
+
+# -- one side ----------------------------------------------------------------------------------------------------------
+
+
+def _take_turns(task: Any, _folder: Path) -> None:
     """Answer until nobody asks any more; what the user's own code prints goes elsewhere."""
+    _load_torch(task)
     from porting.bench.turns import time_calls
 
     with os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8") as answers:
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-        call = _make_side(task, _harness(task))
+        call = _make_side(task, _load_harness(task).load(task["settings"]["seed"]))
         time_calls(call, _NUM_WARM_UP_CALLS)
         print("ready", file=answers, flush=True)
         for line in sys.stdin:
@@ -52,23 +117,40 @@ def _take_turns(task: Any) -> None:
             print(json.dumps(turn._asdict()), file=answers, flush=True)
 
 
-def _measure_start_up(task: Any) -> Dict[str, Any]:
-    """Train one step; of a plain program's time the making of this very harness is left out."""
-    before_harness = _cpu_seconds()
-    source = _harness(task)
-    harness = _cpu_seconds() - before_harness if task["side"] == "eager" else 0.0
-    _make_side(task, source)()
-    return {"cpu_seconds": _cpu_seconds() - harness, "wall_seconds": time.time() - task["started"]}
+def _measure_start_up(task: Any, _folder: Path) -> Dict[str, Any]:
+    """Take one step; of a plain program's time the making of this very harness is left out."""
+    _load_torch(task)
+    torch_cpu = _cpu_seconds()
+    source = _load_harness(task)
+    if task["side"] == "ported":
+        # a program imports what it uses before it makes anything
+        pass
+    import_cpu = _cpu_seconds() - torch_cpu
+    workload = source.load(task["settings"]["seed"])
+    first_cpu = _cpu_seconds()
+    returned = _make_side(task, workload)()
+    end_cpu = _cpu_seconds()
+    harness_cpu = import_cpu if task["side"] == "eager" else 0.0
+    return {
+        "cpu_seconds": end_cpu - harness_cpu,
+        "wall_seconds": time.time() - task["started"],
+        "torch_cpu_seconds": torch_cpu,
+        "import_cpu_seconds": import_cpu,
+        "first_step_cpu_seconds": end_cpu - first_cpu,
+        "loss": _mean(returned),
+        "loads_compiler": "torch._dynamo" in sys.modules,
+    }
 
 
-def _measure_memory(task: Any) -> Dict[str, Any]:
-    """Train some steps, and compare the peak with what there was when everything had been imported."""
-    source = _harness(task)
+def _measure_memory(task: Any, _folder: Path) -> Dict[str, Any]:
+    """Take some steps, and compare the peak with what there was when everything had been imported."""
+    _load_torch(task)
+    source = _load_harness(task)
     if task["side"] == "ported":
         import porting.bench.ported  # noqa: F401 - imported so that it counts among what was there before
         import porting.simulator  # noqa: F401
     before = _reset_peak()
-    call = _make_side(task, source)
+    call = _make_side(task, source.load(task["settings"]["seed"]))
     for _call in range(_NUM_MEMORY_CALLS):
         call()
     peak = _peak_bytes()
@@ -76,7 +158,15 @@ def _measure_memory(task: Any) -> Dict[str, Any]:
     return {"peak_bytes": own, "process_peak_bytes": peak}
 
 
-def _harness(task: Any) -> Any:
+def _load_torch(task: Any) -> None:
+    """Load what both sides need in any case; what comes on top of it is looked at apart."""
+    import torch
+
+    if task["settings"]["threads"] is not None:
+        torch.set_num_threads(task["settings"]["threads"])
+
+
+def _load_harness(task: Any) -> Any:
     """Load what measures and what makes the workload, but nothing of the user's yet."""
     from porting.bench.workloads import Source, load_by_name
 
@@ -86,15 +176,17 @@ def _harness(task: Any) -> Any:
     return source
 
 
-def _make_side(task: Any, source: Any) -> Callable[[], Any]:
-    """Load the workload and get its side ready, compiled if it is the ported one."""
+def _make_side(task: Any, workload: Any) -> Callable[[], Any]:
+    """Get the side of the workload ready, compiled if it is the ported one."""
     settings = task["settings"]
-    workload = source.load(settings["seed"])
     if task["side"] == "eager":
         from porting.bench.eager import EagerSide
 
         eager = EagerSide(
-            workload, memory_format=settings["eager_memory_format"], precision=settings["eager_precision"]
+            workload,
+            memory_format=settings["eager_memory_format"],
+            precision=settings["eager_precision"],
+            fused=settings["eager_optimizer"] == "fused",
         )
         return eager.call
     from porting.bench.ported import PortedSide
@@ -102,6 +194,12 @@ def _make_side(task: Any, source: Any) -> Callable[[], Any]:
     ported = PortedSide(workload, device=settings["device"])
     ported.compile()
     return ported.call
+
+
+def _mean(returned: Any) -> float:
+    """Return the mean of the losses, or of the outputs of inference, that a side gave back."""
+    values: List[Any] = returned if isinstance(returned, list) else [returned]
+    return sum(float(value.double().mean()) for value in values) / len(values)
 
 
 def _cpu_seconds() -> float:
@@ -135,4 +233,4 @@ def _peak_bytes() -> Optional[int]:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2])
+    sys.exit(main(sys.argv[1]))

@@ -17,7 +17,10 @@ PRECISIONS = ("float32", "bfloat16", "mixed", "float16")
 COUNTS = ("batch", "accumulation", "replicas", "device_iterations", "threads")
 """Keys of a matrix whose values are numbers from 1 on."""
 
-_OPTION_KEYS = ("precision", "engine", "accumulation", "replicas", "device_iterations")
+_OPTIONS = {
+    **{key: key for key in ("precision", "engine", "accumulation", "replicas", "device_iterations")},
+    "order": "computation_order",
+}
 
 
 @dataclass(frozen=True)
@@ -25,7 +28,7 @@ class Choices:
     """One cell's choices; None leaves the target's own.
 
     `batch` is the micro-batch: the rows that one run of `forward` sees. A call has micro-batch x accumulation x
-    replicas x device iterations rows.
+    replicas x device iterations rows. `order` is the computation order.
     """
 
     batch: Optional[int] = None
@@ -35,6 +38,7 @@ class Choices:
     replicas: Optional[int] = None
     device_iterations: Optional[int] = None
     threads: Optional[int] = None
+    order: Optional[str] = None
 
     def to_dict(self) -> Dict[str, Any]:
         """Return plain values."""
@@ -58,7 +62,7 @@ def expand(matrix: Mapping[str, Sequence[Any]], defaults: Optional[Choices] = No
 
 def with_choices(options: PortOptions, choices: Mapping[str, Any], *, cache_dir: Optional[str]) -> PortOptions:
     """Return `options` with what was chosen for a cell; raises OptionError P002 for values that they cannot have."""
-    changes = {key: choices[key] for key in _OPTION_KEYS if choices.get(key) is not None}
+    changes = {option: choices[key] for key, option in _OPTIONS.items() if choices.get(key) is not None}
     if cache_dir is not None:
         changes["cache_dir"] = cache_dir
     return options.replace(**changes)

@@ -8,7 +8,7 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence
 
 import numpy as np
 
-from porting.interleaved import Interval
+from porting.support.interleaved import Interval
 
 from .machine import machine_differences
 from .pages import cell_title
@@ -64,7 +64,13 @@ def comparison_lines(earlier: Plain, later: Plain) -> Iterator[str]:
 
 
 def _by_key(cells: Sequence[Plain]) -> Dict[str, Plain]:
-    return {json.dumps([cell["name"], cell["choices"], cell["repeat"]], sort_keys=True): cell for cell in cells}
+    return {_key(cell): cell for cell in cells}
+
+
+def _key(cell: Plain) -> str:
+    # without what was left open: an earlier version had fewer choices
+    chosen = {key: value for key, value in cell["choices"].items() if value is not None}
+    return json.dumps([cell["name"], chosen, cell["repeat"]], sort_keys=True)
 
 
 def _change(earlier: Optional[Plain], later: Plain) -> Change:

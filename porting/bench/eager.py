@@ -25,7 +25,7 @@ _DEFAULT_LEARNING_RATE = 0.01
 
 
 class EagerSide:
-    """Trains a copy of the workload's model: fused optimizer where torch has one, gradients set to None.
+    """Trains a copy of the workload's model: fused optimizer where torch has one, gradients set to None; or runs it.
 
     The micro-batches of a step run one after the other, and their gradients accumulate as on the device. `described`
     says in a few words what was chosen.
@@ -39,13 +39,14 @@ class EagerSide:
         self._channels_last = memory_format == "channels-last"
         self._precision = precision
         copied, optimizer, loss = copies_of(workload)
-        self.model = copied.train()
+        self.model = copied.train(workload.trains)
         if self._channels_last:
             self.model = self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         if precision == "float64":
             self.model = self.model.double()
             loss = loss.double() if isinstance(loss, torch.nn.Module) else loss
         self.optimizer, kind = best_optimizer(optimizer, fused=fused and precision != "float64")
+        kind = kind if workload.trains else "inference"
         self._compute_loss = _loss_function(workload, self.model, loss)
         self._parts = self._cut(workload.batch)
         self.described = ", ".join(
@@ -53,8 +54,14 @@ class EagerSide:
         )
 
     def call(self, batch: Optional[Batch] = None) -> List[torch.Tensor]:
-        """Train on one combined batch (without one, on the workload's own) and return the loss of each micro-batch."""
+        """Train on one combined batch (without one, on the workload's own) and return the loss of each micro-batch.
+
+        Of a workload that does not train, these are the outputs.
+        """
         steps = self._parts if batch is None else self._cut(batch)
+        if not self._workload.trains:
+            with torch.no_grad(), self._autocast():
+                return [self.model(*micro.args, **micro.kwargs) for step in steps for micro in step]
         losses: List[torch.Tensor] = []
         for micro_batches in steps:
             self.optimizer.zero_grad(set_to_none=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional
 
 import porting
-from porting.process import usable_cores
+from porting.support.process import usable_cores
 
 __all__ = ["describe_machine", "machine_differences", "processor_name"]
 

@@ -15,19 +15,19 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple
 import torch
 from torch import nn
 
-from porting.engines.rounding_noise import change_last_bits
+from porting.engines.tuning.rounding_noise import change_last_bits
 from porting.options import PortOptions
 
-from .children import measure_memory, measure_start_up
+from .children import SideProcess, measure_memory, measure_start_up
 from .data_path import DataPath, generated_dataset, measure_data_path, plain_batches
 from .eager import EagerSide
 from .parity import Parity, compare_losses, weight_difference
 from .pickled import pickled_source
 from .ported import PortedSide, kept_losses
+from .processes import ChildError
 from .report import BenchReport, Memory, Side, StartUp, break_even_steps
 from .settings import BenchSettings
-from .side_process import SideProcess, SideProcessError
-from .turns import Turn, Turns, ratios_of, take_turns, time_calls
+from .turns import Turn, Turns, ratios_of, time_calls, time_sides
 from .workloads import Batch, Source, Workload
 
 __all__ = ["bench", "measure"]
@@ -122,7 +122,10 @@ def _measure(
 ) -> BenchReport:
     progress("compiling", 0.0)
     eager = EagerSide(
-        workload, memory_format=settings.eager_memory_format, precision=settings.eager_precision, fused=True
+        workload,
+        memory_format=settings.eager_memory_format,
+        precision=settings.eager_precision,
+        fused=settings.eager_optimizer == "fused",
     )
     ported = PortedSide(workload, device=settings.device)
     cost = ported.compile()
@@ -165,6 +168,7 @@ def _measure(
         start_up=start_up,
         candidates=tuple(candidates),
         findings=tuple(findings),
+        trains=workload.trains,
     )
 
 
@@ -182,17 +186,20 @@ def _compare(
         torch.manual_seed(settings.seed)
         for _call in range(num_calls):
             start = time.perf_counter()
-            losses = side.call()
+            returned = side.call()
             first.setdefault("eager", (time.perf_counter() - start) / workload.steps_per_call)
-            yield _one_number(ported.options, torch.stack(kept_losses(ported.options, losses)))
+            if workload.trains:
+                yield _one_loss(ported.options, torch.stack(kept_losses(ported.options, returned)))
+            else:
+                yield _size_of(torch.cat(returned))
 
     def ported_losses() -> Iterator[float]:
         torch.manual_seed(settings.seed)
         for _call in range(num_calls):
             start = time.perf_counter()
-            losses = ported.call()
+            returned = ported.call()
             first.setdefault("ported", (time.perf_counter() - start) / workload.steps_per_call)
-            yield _one_number(ported.options, losses)
+            yield _one_loss(ported.options, returned) if workload.trains else _size_of(returned)
 
     def exact_losses() -> List[float]:
         return list(eager_losses(EagerSide(workload, precision="float64")))
@@ -212,7 +219,7 @@ def _compare(
         num_steps=num_calls * workload.steps_per_call,
         reference=exact_losses,
         rounded=rounded_losses,
-        weight_difference=_weight_difference(eager, ported),
+        weight_difference=_weight_difference(eager, ported) if workload.trains else None,
     )
     return parity, first
 
@@ -220,10 +227,15 @@ def _compare(
 _MIN_COMPARED_CALLS = 3
 
 
-def _one_number(options: PortOptions, losses: torch.Tensor) -> float:
+def _one_loss(options: PortOptions, losses: torch.Tensor) -> float:
     """Make one number of the losses of a call; the output mode "sum" has added them up already."""
     losses = losses.detach().double()
     return float(losses.sum() if options.output_mode == "sum" else losses.mean())
+
+
+def _size_of(outputs: torch.Tensor) -> float:
+    """Make one number of the outputs of inference."""
+    return float(outputs.detach().double().abs().sum())
 
 
 def _weight_difference(eager: EagerSide, ported: PortedSide) -> Optional[float]:
@@ -250,9 +262,9 @@ def _steady_state(
         }
         calls = settings.calls_per_turn
         if calls is None:
-            trial = take_turns(sides, rounds=1, calls_per_turn=3)
+            trial = time_sides(sides, rounds=1, calls_per_turn=3)
             calls = max(1, round(settings.turn_seconds / trial["eager"].spread().median))
-        turns = take_turns(sides, rounds=settings.rounds, calls_per_turn=calls, after_round=after_round)
+        turns = time_sides(sides, rounds=settings.rounds, calls_per_turn=calls, after_round=after_round)
         return turns, calls, process is not None
 
 
@@ -261,7 +273,7 @@ def _eager_process(stack: contextlib.ExitStack, source: Source, settings: BenchS
     process = stack.enter_context(SideProcess("eager", source, settings))
     try:
         process.wait_until_ready()
-    except SideProcessError as failure:
+    except ChildError as failure:
         _logger.warning("the eager side is timed in the process of the port: %s", failure)
         return None
     return process

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any, Callable, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from porting.diagnostics import Finding
 
-__all__ = ["cell_title", "cell_titles", "failures", "result_lines", "seconds", "size", "table_lines"]
+__all__ = [
+    "cell_title",
+    "cell_titles",
+    "failures",
+    "machinery_lines",
+    "order_lines",
+    "result_lines",
+    "seconds",
+    "size",
+    "start_up_lines",
+    "table_lines",
+]
 
 Plain = Mapping[str, Any]
 
@@ -105,16 +117,37 @@ def _process_lines(result: Plain) -> Iterator[str]:
     elif memory["reason"] != _NOT_ASKED_FOR:
         yield _line("peak memory", f"not measured: {memory['reason']}")
     if start_up["num_runs"]:
-        yield _line(
-            "start-up",
-            f"eager {seconds(start_up['eager_cpu_seconds'])}, ported {seconds(start_up['ported_cpu_seconds'])} of "
-            f"processor time to the end of the first step ({start_up['num_runs']} processes each)",
-        )
+        titles = itertools.chain(["start-up"], itertools.repeat(""))
+        yield from (_line(title, text) for title, text in zip(titles, _start_up_texts(start_up)))
     elif start_up["reason"] != _NOT_ASKED_FOR:
         yield _line("start-up", f"not measured: {start_up['reason']}")
 
 
 _NOT_ASKED_FOR = "not asked for"
+
+
+def _start_up_texts(start_up: Plain) -> Iterator[str]:
+    """Say what the way to the first step costs, and what it is made of, which results of earlier versions lack."""
+    yield (
+        f"eager {seconds(start_up['eager_cpu_seconds'])}, ported {seconds(start_up['ported_cpu_seconds'])} of "
+        f"processor time to the end of the first step ({start_up['num_runs']} processes each)"
+    )
+    if start_up.get("torch_cpu_seconds") is None:
+        return
+    torch_seconds, own_seconds = seconds(start_up["torch_cpu_seconds"]), seconds(start_up["import_cpu_seconds"])
+    compiler = "loaded" if start_up["loads_compiler"] else "not loaded"
+    yield f"import torch {torch_seconds}, the port's own imports {own_seconds}, torch's compiler {compiler}"
+    sides = [side for side in ("eager", "ported", "cold") if start_up[f"{side}_cpu_seconds"] is not None]
+    firsts = {side: start_up[f"{side}_first_step_cpu_seconds"] for side in sides}
+    yield f"first step: {', '.join(f'{side} {seconds(first)}' for side, first in firsts.items())}"
+    eager, ported, cold = (start_up[f"{side}_cpu_seconds"] for side in ("eager", "ported", "cold"))
+    if cold is None:
+        yield f"over eager: x{ported / eager:.2f}"
+    else:
+        yield (
+            f"cold {seconds(cold)}; over eager: cold x{cold / eager:.2f}, warm x{ported / eager:.2f}; "
+            f"first step, warm over cold: x{firsts['ported'] / firsts['cold']:.2f}"
+        )
 
 
 def _proof_lines(result: Plain) -> Iterator[str]:
@@ -219,6 +252,42 @@ def table_lines(cells: Sequence[Plain], *, width: int = 120) -> Iterator[str]:
             yield f"{title}: {reason}"
 
 
+def start_up_lines(cells: Sequence[Plain]) -> Iterator[str]:
+    """Lay out what the starts of processes cost, for the cells of which that was measured."""
+    for cell, title in zip(cells, cell_titles(cells)[1]):
+        if cell["result"] is not None and cell["result"]["start_up"]["num_runs"]:
+            yield f"start-up of {title}"
+            yield from (f"  {text}" for text in _start_up_texts(cell["result"]["start_up"]))
+
+
+def machinery_lines(cells: Sequence[Plain]) -> Iterator[str]:
+    """Say what a call costs by itself, from the models that compute next to nothing."""
+    extra = {
+        cell["name"]: cell["result"]["ported"]["step_seconds"]["median"]
+        - cell["result"]["eager"]["step_seconds"]["median"]
+        for cell in cells
+        if cell["name"].startswith("overhead_tiny") and cell["result"] is not None
+    }
+    if extra:
+        modes = {"overhead_tiny": "training", "overhead_tiny_inference": "inference"}
+        told = ", ".join(f"{1e6 * value:.0f} us in {modes[name]}" for name, value in extra.items())
+        yield f"machinery of a call: {told} (the tiny models' ported less eager step)"
+
+
+def order_lines(cells: Sequence[Plain]) -> Iterator[str]:
+    """Lay out the peaks of whole processes by computation order, beside that of the order `none`."""
+    peaks = {
+        (cell["name"], cell["choices"]["order"]): cell["result"]["memory"].get("ported_process_bytes")
+        for cell in cells
+        if cell["result"] is not None and cell["choices"].get("order")
+    }
+    for (name, order), peak in peaks.items():
+        plain = peaks.get((name, "none"))
+        if peak is not None:
+            share = "" if plain is None else f"  x{peak / plain:.2f} of none"
+            yield f"peak of the process, {name}, order {order:<8}{size(peak):>12}{share}"
+
+
 def cell_title(cell: Plain) -> str:
     """Name a cell by itself, with all of its choices."""
     return " ".join([cell["name"], *_choices(cell, cell["choices"])])
@@ -254,6 +323,7 @@ _WORDS = {
     "replicas": "{} replicas",
     "device_iterations": "{} steps a call",
     "threads": "{} thread(s)",
+    "order": "order {}",
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pickle
 from pathlib import Path
 from typing import Optional, Set, Tuple
@@ -26,10 +27,12 @@ def pickled_source(workload: Workload, folder: Path) -> Tuple[Optional[Source], 
     return Source("porting.bench.pickled:load", {"path": str(path)}), ""
 
 
-def load(path: str) -> Workload:
-    """Read a workload that `pickled_source` wrote."""
+def load(path: str, cache_dir: Optional[str] = None) -> Workload:
+    """Read a workload that `pickled_source` wrote; `cache_dir` takes the place of its own folder of executables."""
     workload: Workload = torch.load(path, weights_only=False)
-    return workload
+    if cache_dir is None:
+        return workload
+    return dataclasses.replace(workload, options=workload.options.replace(cache_dir=cache_dir))
 
 
 def _from_main(workload: Workload) -> Set[str]:

@@ -58,7 +58,7 @@ class DeviceProof:
 
 
 class PortedSide:
-    """Trains a ported copy of the workload's model."""
+    """Trains a ported copy of the workload's model, or runs it."""
 
     def __init__(self, workload: Workload, *, device: str = "auto") -> None:
         """Copy and port the model; nothing is compiled yet."""
@@ -74,15 +74,16 @@ class PortedSide:
             device=device,
             **workload.loss_settings,
         )
+        self._running: Any = self.ported if workload.trains else self.ported.inference()
         self._args, self._kwargs = _arguments(workload.batch)
 
     def compile(self) -> CompileCost:
         """Compile for the workload's batch."""
         peak_before = _child_peak_bytes()
         start, cpu_start = time.perf_counter(), _cpu_seconds()
-        self.ported.compile(*self._args, **self._kwargs)
+        self._running.compile(*self._args, **self._kwargs)
         seconds, cpu_seconds = time.perf_counter() - start, _cpu_seconds() - cpu_start
-        obtained = _obtained(self.ported)
+        obtained = self._obtained()
         phases: Mapping[str, float] = {} if obtained is None else obtained.seconds
         return CompileCost(
             total_seconds=seconds,
@@ -94,45 +95,54 @@ class PortedSide:
             load_seconds=phases.get("load"),
             # the largest child of all up to now: of this compilation only if it is a new record
             child_peak_bytes=_child_peak_bytes() if _child_peak_bytes() != peak_before else None,
-            cache=self._training_record()["cache"] if obtained is None else obtained.cache,
+            cache=self._record()["cache"] if obtained is None else obtained.cache,
         )
 
     def call(self, batch: Optional[Batch] = None) -> torch.Tensor:
-        """Train on one combined batch (without one, on the workload's own) and return the losses that come back."""
+        """Train on one combined batch (without one, on the workload's own) and return the losses that come back.
+
+        Of a workload that does not train, these are the outputs.
+        """
         args, kwargs = (self._args, self._kwargs) if batch is None else _arguments(batch)
         self._num_calls += 1
-        losses: torch.Tensor = self.ported.loss_of(self.ported(*args, **kwargs))
-        return losses
+        returned: torch.Tensor = self._running(*args, **kwargs)
+        return self.ported.loss_of(returned) if self._workload.trains else returned
 
     def proof(self) -> DeviceProof:
         """Say where it ran."""
-        report, record, obtained = self.ported.report(), self._training_record(), _obtained(self.ported)
+        report, record, obtained = self.ported.report(), self._record(), self._obtained()
         return DeviceProof(
             device=report.device,
             backend=report.backend,
             is_simulator=report.is_simulator,
             engine=None if obtained is None else obtained.summary,
             calls_made=self._num_calls,
-            calls_counted=report.num_training_calls,
+            calls_counted=record["num_calls"],
             num_compilations=record["num_compilations"],
         )
 
     def findings(self) -> List[str]:
         """List the messages of what the port has to say."""
-        obtained = _obtained(self.ported)
+        obtained = self._obtained()
         found = [*self.ported.report().findings, *(() if obtained is None else obtained.findings)]
         # the port's report may have those of the executable as well
         return list(dict.fromkeys(f"{finding.code}: {finding.message}" for finding in found))
 
     def candidates(self) -> List[Dict[str, Any]]:
         """List what was tried where an engine was chosen by measuring, with what became of it."""
-        obtained = _obtained(self.ported)
+        obtained = self._obtained()
         tuning = None if obtained is None else obtained.tuning
         return [] if tuning is None else [_plain_candidate(candidate) for candidate in tuning.candidates]
 
-    def _training_record(self) -> Dict[str, Any]:
+    def _record(self) -> Dict[str, Any]:
         records: List[Dict[str, Any]] = self.ported.report().to_dict()["executors"]
-        return next(record for record in records if record["name"] == "training")
+        name = "training" if self._workload.trains else "inference"
+        return next(record for record in records if record["name"] == name)
+
+    def _obtained(self) -> Any:
+        """Return what the simulator's executor knows of its executable; None for any other backend."""
+        handle = self.ported._train_handle if self._workload.trains else self._running._handle
+        return getattr(getattr(handle.executor, "_compiled", None), "obtained", None)
 
 
 def kept_losses(options: PortOptions, losses: List[Any]) -> List[Any]:
@@ -147,12 +157,6 @@ def kept_losses(options: PortOptions, losses: List[Any]) -> List[Any]:
     if mode == "every_n":
         return [loss for index, loss in enumerate(losses) if (index // replicas + 1) % options.output_every == 0]
     return losses
-
-
-def _obtained(ported: Any) -> Any:
-    """Return what the simulator's executor knows of its executable; None for any other backend."""
-    compiled = getattr(ported._train_handle.executor, "_compiled", None)
-    return getattr(compiled, "obtained", None)
 
 
 def _plain_candidate(candidate: Any) -> Dict[str, Any]:

@@ -1,14 +1,139 @@
-"""Starting Python again, and saying how it ended."""
+"""Processes of one job each: starting `porting.bench.child`, waiting for its result, and saying how it ended."""
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
+import signal
+import subprocess
 import sys
-from typing import Dict
+import tempfile
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Callable, Dict, Mapping, Optional, Tuple, Type
 
-__all__ = ["child_environment", "describe_exit"]
+__all__ = ["Child", "ChildError", "child_environment", "describe_exit"]
 
 _SHOWN_LINES = 3
+_POLL_SECONDS = 0.1
+_GRACE_SECONDS = 10.0
+
+
+class ChildError(RuntimeError):
+    """A process ended without a result; the text says how."""
+
+
+class Child:
+    """A process that does one job of `porting.bench.child`; it ends with the context.
+
+    Both share a folder: the task, what the process prints and how far it has come, and its result. With `is_asked` it
+    answers questions on its standard output. With `leads_group` it has a group of its own, and all that it starts ends
+    with it; others belong to the group of this process, and end with that.
+    """
+
+    def __init__(
+        self,
+        job: str,
+        task: Mapping[str, Any],
+        *,
+        environment: Optional[Mapping[str, str]] = None,
+        is_asked: bool = False,
+        leads_group: bool = False,
+    ) -> None:
+        """Write the task and start the process."""
+        self._leads_group = leads_group and os.name == "posix"
+        self._temporary = tempfile.TemporaryDirectory(prefix="porting-bench-")
+        self.folder = Path(self._temporary.name)
+        content = {"job": job, "started": time.time(), **task}
+        (self.folder / "task.json").write_text(json.dumps(content), encoding="utf-8")
+        with open(self.folder / "output", "wb") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "porting.bench.child", str(self.folder)],
+                stdin=subprocess.PIPE if is_asked else subprocess.DEVNULL,
+                stdout=subprocess.PIPE if is_asked else output,
+                stderr=output,
+                text=True,
+                env=child_environment() if environment is None else dict(environment),
+                start_new_session=self._leads_group,
+            )
+
+    def wait(
+        self, timeout: Optional[float], progress: Callable[[str, float], None] = lambda _text, _share: None
+    ) -> bool:
+        """Wait for the end of the process and pass its progress on; False when its time is up."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        said = ""
+        while True:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(_POLL_SECONDS)
+                return True
+            with contextlib.suppress(OSError, ValueError):
+                line = (self.folder / "progress").read_text(encoding="utf-8")
+                if line != said:
+                    said = line
+                    share, _, text = line.partition(" ")
+                    progress(text, float(share))
+            if deadline is not None and time.monotonic() > deadline:
+                return False
+
+    def outcome(self) -> Tuple[str, str, Any]:
+        """Read what a process that has ended left: a status as cells have it, the reason if it failed, the result."""
+        path = self.folder / "result.json"
+        if path.exists():
+            left = json.loads(path.read_text(encoding="utf-8"))
+            return left["status"], left["reason"], left["result"]
+        status = self.process.wait()
+        return "out_of_memory" if status == -9 else "failed", f"the process {self._describe_end()}", None
+
+    def ask(self, question: str) -> None:
+        """Write a line to the process; whether it is still there, `answer` says."""
+        assert self.process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.write(f"{question}\n")
+            self.process.stdin.flush()
+
+    def answer(self) -> str:
+        """Read the next line of the process; raises ChildError when it ends instead."""
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        if not line:
+            raise ChildError(f"the process {self._describe_end()}")
+        return line
+
+    def end(self) -> None:
+        """End the process if it still runs; a leader first as Ctrl-C would, and then whatever it has started."""
+        if self.process.poll() is None and self._leads_group:
+            self.process.send_signal(signal.SIGINT)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(_GRACE_SECONDS)
+        if self._leads_group:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+        elif self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+
+    def _describe_end(self) -> str:
+        status = self.process.wait()
+        output = (self.folder / "output").read_text(encoding="utf-8", errors="replace")
+        return f"ended with {describe_exit(status, output)}"
+
+    def __enter__(self) -> Child:
+        """Return this."""
+        return self
+
+    def __exit__(
+        self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
+    ) -> None:
+        """End the process and remove its folder."""
+        self.end()
+        for pipe in (self.process.stdin, self.process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    pipe.close()
+        self._temporary.cleanup()
 
 
 def child_environment() -> Dict[str, str]:

@@ -36,11 +36,12 @@ class Memory:
     """Peak memory of each side in a process of its own, beyond what the process had once everything was imported.
 
     None with a `reason` where it could not be measured. `ported_bytes` is that of a process that finds its executable
-    on disk, where the engine keeps such.
+    on disk, where the engine keeps such; `ported_process_bytes` is the peak of that whole process.
     """
 
     eager_bytes: Optional[int] = None
     ported_bytes: Optional[int] = None
+    ported_process_bytes: Optional[int] = None
     reason: str = ""
 
     @property
@@ -53,16 +54,26 @@ class Memory:
 
 @dataclass(frozen=True)
 class StartUp:
-    """Processor and clock seconds of fresh processes, from their start to the end of the first trained step.
+    """Processor and clock seconds of fresh processes, from their start to the end of the first step.
 
     The medians of `num_runs` runs of each side in turns; the ported one finds its executable on disk, where the engine
-    keeps such. None with a `reason` where they were not measured.
+    keeps such, and "cold" ones do not. A first step begins when model and batch are there. `torch_cpu_seconds` are
+    those of `import torch`, `import_cpu_seconds` those of what a port imports beyond it. `loads_compiler` says whether
+    a ported process loaded torch's compiler. None with a `reason` where they were not measured.
     """
 
     eager_cpu_seconds: Optional[float] = None
     ported_cpu_seconds: Optional[float] = None
     eager_wall_seconds: Optional[float] = None
     ported_wall_seconds: Optional[float] = None
+    cold_cpu_seconds: Optional[float] = None
+    cold_wall_seconds: Optional[float] = None
+    eager_first_step_cpu_seconds: Optional[float] = None
+    ported_first_step_cpu_seconds: Optional[float] = None
+    cold_first_step_cpu_seconds: Optional[float] = None
+    torch_cpu_seconds: Optional[float] = None
+    import_cpu_seconds: Optional[float] = None
+    loads_compiler: Optional[bool] = None
     num_runs: int = 0
     reason: str = ""
 
@@ -94,6 +105,7 @@ class BenchReport:
     start_up: StartUp = field(default_factory=StartUp)
     candidates: Tuple[Dict[str, Any], ...] = ()
     findings: Tuple[str, ...] = ()
+    trains: bool = True
 
     @property
     def is_valid(self) -> bool:

@@ -8,8 +8,8 @@ import time
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence, Union
 
-from porting.atomic_files import write_atomically
 from porting.diagnostics import PortingError
+from porting.support.atomic_files import write_atomically
 
 from .cells import Cell
 from .machine import describe_machine

@@ -1,10 +1,10 @@
-"""The repository's own suite: ordinary models, and how much faster than eager each is to train."""
+"""The repository's own workloads: ordinary models and how much faster each is to train, overhead, and start-up."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any, Callable, Mapping, Optional, Tuple
+from typing import Any, Callable, Mapping, Optional, Sequence, Tuple
 
 import torch
 from torch import nn
@@ -15,7 +15,7 @@ from porting.options import PortOptions
 from .choices import with_choices
 from .workloads import Workload
 
-__all__ = ["SUITE", "SuiteEntry", "load"]
+__all__ = ["GROUPS", "ORDERS", "OVERHEAD", "START_UP", "SUITE", "WORKLOADS", "SuiteEntry", "load"]
 
 Parts = Tuple[nn.Module, Any, Any, Callable[[Any], torch.optim.Optimizer]]
 """Model, loss, batch, and the function of parameters that makes the optimizer."""
@@ -23,10 +23,11 @@ Parts = Tuple[nn.Module, Any, Any, Callable[[Any], torch.optim.Optimizer]]
 
 @dataclass(frozen=True)
 class SuiteEntry:
-    """A workload of the suite.
+    """A workload by name.
 
     `make` gets the rows of a call and returns the parts. `demanded` has the speed-up over float32 eager that is asked
-    of each precision; precisions that are not in it are not part of the suite.
+    of each precision; precisions that are not in it are not part of the suite. `matrix` (see `Choices`) and `settings`
+    (fields of `BenchSettings`) are what it is measured with unless others are named.
     """
 
     title: str
@@ -34,15 +35,18 @@ class SuiteEntry:
     make: Callable[[int], Parts]
     demanded: Mapping[str, float]
     options: PortOptions = field(default_factory=PortOptions)
+    trains: bool = True
+    matrix: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
 
 def load(name: str, choices: Mapping[str, Any], cache_dir: Optional[str] = None) -> Workload:
-    """Make a workload of the suite, with what a cell chose (see `Choices`); KeyError for a name it does not have."""
-    entry = SUITE[name]
+    """Make a workload by its name, with what a cell chose (see `Choices`); KeyError for a name that there is not."""
+    entry = WORKLOADS[name]
     options = with_choices(entry.options, choices, cache_dir=cache_dir)
     rows = (choices.get("batch") or entry.batch) * options.micro_batches_per_call
     model, loss, batch, optimizer = entry.make(rows)
-    return Workload(model, loss, batch, optimizer, options, name)
+    return Workload(model, loss, batch, optimizer, options, name, trains=entry.trains)
 
 
 # -- the workloads -----------------------------------------------------------------------------------------------------
@@ -152,3 +156,148 @@ SUITE: Mapping[str, SuiteEntry] = MappingProxyType(
     }
 )
 """The suite by name, in the order in which it runs."""
+
+
+# -- what a call costs by itself ---------------------------------------------------------------------------------------
+
+
+def _perceptron(*sizes: int, optimizer: Callable[[Any], torch.optim.Optimizer]) -> Callable[[int], Parts]:
+    def make(rows: int) -> Parts:
+        batch = mlp.example_batch(mlp.MLPConfig(sizes), batch_size=rows)
+        return mlp.make_mlp(sizes), mlp.loss, batch, optimizer
+
+    return make
+
+
+def _convolutions(optimizer: Callable[[Any], torch.optim.Optimizer]) -> Callable[[int], Parts]:
+    return lambda rows: (cnn.build(), cnn.loss, cnn.example_batch(cnn.CNNConfig(), batch_size=rows), optimizer)
+
+
+def _without_labels(make: Callable[[int], Parts]) -> Callable[[int], Parts]:
+    def make_inference(rows: int) -> Parts:
+        model, loss, (inputs, _labels), optimizer = make(rows)
+        return model, loss, inputs, optimizer
+
+    return make_inference
+
+
+_MNIST, _TINY = (784, 1000, 1000, 10), (4, 10)
+_SGD, _ADAM = _sgd(0.01), _adam(1e-3)
+_BAR = {"float32": 0.91}
+
+_TRAINED = {
+    "mlp_sgd": SuiteEntry("MLP 784-1000-1000-10, SGD", 64, _perceptron(*_MNIST, optimizer=_SGD), _BAR),
+    "mlp_adam": SuiteEntry("MLP 784-1000-1000-10, Adam", 64, _perceptron(*_MNIST, optimizer=_ADAM), _BAR),
+    "cnn_sgd": SuiteEntry("CNN 28x28 with BatchNorm, SGD", 32, _convolutions(_SGD), _BAR),
+    "cnn_adam": SuiteEntry("CNN 28x28 with BatchNorm, Adam", 32, _convolutions(_ADAM), _BAR),
+    "micro_batches": SuiteEntry(
+        "MLP 64-128-10, 16 micro-batches accumulated",
+        4,
+        _perceptron(64, 128, 10, optimizer=_SGD),
+        {},
+        PortOptions(accumulation=16),
+    ),
+    "tiny": SuiteEntry("one 4-10 layer", 4, _perceptron(*_TINY, optimizer=_SGD), {}),
+}
+_INFERRED = {
+    "mlp": SuiteEntry("MLP 784-1000-1000-10", 64, _perceptron(*_MNIST, optimizer=_SGD), _BAR),
+    "cnn": SuiteEntry("CNN 28x28 with BatchNorm", 32, _convolutions(_SGD), _BAR),
+    "micro_batches": SuiteEntry(
+        "MLP 64-128-10, 16 micro-batches",
+        4,
+        _perceptron(64, 128, 10, optimizer=_SGD),
+        {},
+        PortOptions(device_iterations=16),
+    ),
+    "cnn_micro_batches": SuiteEntry(
+        "CNN 28x28 with BatchNorm, 32 samples", 1, _convolutions(_SGD), {}, PortOptions(device_iterations=32)
+    ),
+    "tiny": SuiteEntry("one 4-10 layer", 4, _perceptron(*_TINY, optimizer=_SGD), {}),
+}
+_REPLAYED = {"engine": ["replay"]}
+_OVERHEAD_SETTINGS = {
+    "rounds": 25,
+    "turn_seconds": 0.1,
+    "eager_optimizer": "default",
+    "memory": False,
+    "data": False,
+}
+
+OVERHEAD: Mapping[str, SuiteEntry] = MappingProxyType(
+    {
+        **{
+            f"overhead_{name}": replace(entry, matrix=_REPLAYED, settings=_OVERHEAD_SETTINGS)
+            for name, entry in _TRAINED.items()
+        },
+        **{
+            f"overhead_{name}_inference": replace(
+                entry,
+                title=f"inference of {entry.title}",
+                make=_without_labels(entry.make),
+                trains=False,
+                matrix=_REPLAYED,
+                settings=_OVERHEAD_SETTINGS,
+            )
+            for name, entry in _INFERRED.items()
+        },
+    }
+)
+"""What the simulator costs by itself, without compiled engines, against torch's default optimizers.
+
+A large MLP and a CNN may take a tenth longer than eager; the tiny models show what a call costs by itself.
+"""
+
+START_UP: Mapping[str, SuiteEntry] = MappingProxyType(
+    {
+        f"start_up_{name}": replace(
+            SUITE[name],
+            demanded={},
+            matrix={"engine": ["ready"]},
+            settings={"rounds": 2, "memory": False, "data": False, "start_up_runs": 5, "cold_starts": 1},
+        )
+        for name in ("mnist_mlp", "cnn", "resnet18", "gpt")
+    }
+)
+"""What it costs to get to the first step, with an executable on disk and without."""
+
+
+def _linear24(rows: int) -> Parts:
+    """Make layers that are all alike, with blocks of 1 KiB a row: only when memory is let go tells orders apart."""
+    model = nn.Sequential(*(nn.Linear(256, 256) for _ in range(24)))
+    return model, nn.MSELoss(), tuple(torch.randn(rows, 256) for _ in range(2)), _sgd(0.01)
+
+
+ORDERS: Mapping[str, SuiteEntry] = MappingProxyType(
+    {
+        f"orders_{name}": replace(
+            entry,
+            demanded={},
+            matrix={**_REPLAYED, "order": ["none", "chen", "gttime", "gtmem", "dummy2"]},
+            # threads have heaps of their own, and how many there are is another question
+            settings={
+                "rounds": 1,
+                "calls_per_turn": 1,
+                "parity_steps": 1,
+                "threads": 1,
+                "device": "sim",
+                "data": False,
+            },
+        )
+        for name, entry in {
+            "linear24": SuiteEntry("24 linear layers of 256", 12_288, _linear24, {}),
+            "gpt": SUITE["gpt"],
+            "uresnet2d": SUITE["uresnet2d"],
+        }.items()
+    }
+)
+"""Peak memory of whole processes by computation order: what fits into a machine is decided by that."""
+
+GROUPS: Mapping[str, Mapping[str, SuiteEntry]] = MappingProxyType(
+    {"suite": SUITE, "overhead": OVERHEAD, "start_up": START_UP, "orders": ORDERS}
+)
+"""Workloads that are measured together."""
+
+WORKLOADS: Mapping[str, SuiteEntry] = MappingProxyType(
+    {name: entry for group in GROUPS.values() for name, entry in group.items()}
+)
+"""All of them by name."""

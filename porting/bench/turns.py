@@ -1,17 +1,17 @@
-"""Timing every call of two sides that take turns: what a call takes, how that spreads, and the ratio of the sides."""
+"""What every call took of two sides that take turns: how that spreads, and the ratio of the sides."""
 
 from __future__ import annotations
 
+import functools
 import time
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Tuple
+from typing import Any, Callable, Dict, Mapping, NamedTuple, Tuple
 
 import numpy as np
 
-from porting.interleaved import Interval, Timing, ratio
+from porting.support.interleaved import Interval, Timing, ratio, take_turns
 
-__all__ = ["Ratios", "Spread", "Turn", "Turns", "ratios_of", "take_turns", "time_calls"]
-
+__all__ = ["Ratios", "Spread", "Turn", "Turns", "ratios_of", "time_calls", "time_sides"]
 
 _SETTLING_SECONDS = 0.03
 
@@ -65,7 +65,7 @@ class Ratios:
     rounds: Tuple[float, ...]
 
 
-def take_turns(
+def time_sides(
     sides: Mapping[str, Callable[[int], Turn]],
     *,
     rounds: int,
@@ -77,14 +77,11 @@ def take_turns(
     `after_round` is told how many are done. Before each turn the threads of the other side, which wait for more work by
     spinning, get the time to give up.
     """
-    turns: Dict[str, List[Turn]] = {name: [] for name in sides}
-    order = list(sides)
-    for number in range(rounds):
-        for name in order:
-            time.sleep(_SETTLING_SECONDS)
-            turns[name].append(sides[name](calls_per_turn))
-        order.reverse()
-        after_round(number + 1)
+    turns = take_turns(
+        {name: functools.partial(_take_settled, side, calls_per_turn) for name, side in sides.items()},
+        rounds=rounds,
+        after_round=after_round,
+    )
     return {
         name: Turns(tuple(turn.call_seconds for turn in of_side), tuple(turn.cpu_seconds for turn in of_side))
         for name, of_side in turns.items()
@@ -108,6 +105,11 @@ def ratios_of(numerator: Turns, denominator: Turns) -> Ratios:
     by_round = [one / other for one, other in zip(above.wall_seconds, below.wall_seconds)]
     as_wall = Timing(above.cpu_seconds, ()), Timing(below.cpu_seconds, ())
     return Ratios(ratio(above, below), ratio(*as_wall), tuple(by_round))
+
+
+def _take_settled(side: Callable[[int], Turn], num_calls: int) -> Turn:
+    time.sleep(_SETTLING_SECONDS)
+    return side(num_calls)
 
 
 def _timed(call: Callable[[], Any]) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 import torch
@@ -24,12 +24,13 @@ class MicroBatch(NamedTuple):
 
 @dataclass(frozen=True)
 class Workload:
-    """Everything that both sides train with; each works on a copy of it.
+    """Everything that both sides work with, each on a copy of it.
 
     `batch` is a combined batch: the rows of one call. `optimizer` is a torch optimizer of the model's parameters, a
     function that makes one of them, or None for the device's default, SGD with a learning rate of 0.01. `options` are
     `PortOptions`, or None for the defaults; they are not imported here, so that a plain eager process stays plain.
-    `loss_settings` are those arguments of `to_ipu` that say where label and loss are.
+    `loss_settings` are those arguments of `to_ipu` that say where label and loss are. What does not train is inference:
+    the batch has no labels then.
     """
 
     model: torch.nn.Module
@@ -39,6 +40,7 @@ class Workload:
     options: Any = None
     name: str = "model"
     loss_settings: Mapping[str, Any] = field(default_factory=dict)
+    trains: bool = True
 
     @property
     def steps_per_call(self) -> int:
@@ -97,6 +99,10 @@ class Source:
         torch.manual_seed(seed)
         workload: Workload = load_by_name(self.loader)(**self.arguments)
         return workload
+
+    def with_cache(self, folder: str) -> Source:
+        """Return this with another folder of executables."""
+        return replace(self, arguments={**self.arguments, "cache_dir": folder})
 
     def to_dict(self) -> Dict[str, Any]:
         """Return plain values."""

@@ -8,7 +8,7 @@ import torch
 from torch.fx.experimental.proxy_tensor import ProxyTorchDispatchMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ..compiler_loading import load_compiler_late
+from ..support.compiler_loading import load_compiler_late
 
 __all__ = ["OperatorMode"]
 

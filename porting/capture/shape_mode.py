@@ -11,7 +11,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ..compiler_loading import is_compiler_loaded
+from ..support.compiler_loading import is_compiler_loaded
 from .plain_shapes import UNKNOWN
 from .shape_rules import rule_for
 

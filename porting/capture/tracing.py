@@ -29,7 +29,7 @@ from torch.nn.modules import module as module_hooks
 
 from ..diagnostics import CaptureError, Finding, caller_place
 from ..host_tensors import HostTensor, host_tensors, refuse_gradient_hooks, refuse_shared_memory
-from ..lazy_modules import materialise_lazy_modules
+from ..module_attributes import materialise_lazy_modules
 from ..structure import flatten_tensors, opaque_holder, rebuild
 from . import errors
 from .autocast import autocast_region

@@ -17,7 +17,7 @@ from porting.bench.choices import COUNTS, MATRIX_KEYS, PRECISIONS, expand
 from porting.bench.results import ResultFile, read_results
 from porting.bench.settings import BenchSettings
 from porting.cli import EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED
-from porting.command_line import count
+from porting.cli.argument_types import count
 from porting.diagnostics import PortingError, render_all
 
 __all__ = ["add_arguments", "run"]
@@ -27,6 +27,9 @@ PROGRAM:FUNCTION is one of
   train.py:make          a function that gives (model, loss, batch[, optimizer[,
   package.module:make    options]]), or such a tuple, dictionary or object
   mushrooms, suite       a workload of the repository's suite, or all (--list)
+  overhead               what a simulated call costs without compiled engines
+  start_up               what it costs to get to the first step
+  orders                 peak memory by computation order
   benchmarks.yml         a file of entries; .json is read as well
 
 a session:
@@ -50,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog, parser.formatter_class = _EPILOG, argparse.RawDescriptionHelpFormatter
     parser.usage = "%(prog)s [options] PROGRAM:FUNCTION"
     parser.add_argument("target", nargs="?", metavar="PROGRAM:FUNCTION", help="what is measured, see below")
-    parser.add_argument("--list", action="store_true", dest="list_suite", help="list the suite's workloads")
+    parser.add_argument("--list", action="store_true", dest="list_workloads", help="list the workloads that have names")
     _add_choices(parser.add_argument_group("what is varied"))
     _add_measuring(parser.add_argument_group("how it is measured"))
     _add_outputs(parser.add_argument_group("what is written"))
@@ -77,6 +80,7 @@ def _add_measuring(group: Any) -> None:
     group.add_argument("--seconds", type=_positive, metavar="S", help="of a turn (default: 0.2)")
     group.add_argument("--quick", action="store_true", help="5 short rounds, and the steady state alone")
     group.add_argument("--start-up", type=count, metavar="N", help="time N fresh processes of each side as well")
+    group.add_argument("--cold-starts", type=count, metavar="N", help="and N of the port without an executable on disk")
     group.add_argument(
         "--loader", metavar="PROGRAM:FUNCTION", help="dataset or DataLoader for the data path, as train.py:data"
     )
@@ -86,6 +90,9 @@ def _add_measuring(group: Any) -> None:
         "--eager-precision", choices=("float32", "bfloat16", "float16"), help="of the eager side, by autocast"
     )
     group.add_argument("--eager-memory-format", choices=("contiguous", "channels-last"), help="(default: contiguous)")
+    group.add_argument(
+        "--eager-optimizer", choices=("fused", "default"), help="torch's kernels of the eager side (default: fused)"
+    )
     group.add_argument("--cache-dir", type=Path, metavar="DIR", help="keep executables (default: compile cold)")
     group.add_argument(
         "--cell-timeout", type=_positive, metavar="S", help="seconds after which a cell is given up (default: 1800)"
@@ -101,8 +108,8 @@ def _add_outputs(group: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Measure what is asked for and print it; raises PortingError T001, T002, T005 or X001 before anything runs."""
-    if arguments.list_suite:
-        return _list_suite()
+    if arguments.list_workloads:
+        return _list_workloads()
     if arguments.target is None:
         arguments.wrong_usage("what is to be measured? Name it, as train.py:make, or ask for the --list")
     matrix = _matrix(arguments)
@@ -140,30 +147,33 @@ def _entries(arguments: argparse.Namespace) -> Tuple[List[FileEntry], List[Any]]
     target = arguments.target
     if target.endswith((".yml", ".yaml", ".json")):
         return read_benchmarks(Path(target))
-    if target == "suite":
-        return [_suite_entry(name) for name in _suite()], []
+    groups = _workloads().GROUPS
+    if target in groups:
+        return [_entry_of(name) for name in groups[target]], []
     if ":" in target:
         return [FileEntry(name=target.replace("\\", "/").rpartition("/")[2], target=target)], []
-    if target not in _suite():
+    if target not in _workloads().WORKLOADS:
         raise _unknown(target)
-    return [_suite_entry(target)], []
+    return [_entry_of(target)], []
 
 
-def _suite_entry(name: str) -> FileEntry:
-    return FileEntry(name=name, target=name, matrix={"precision": list(_suite()[name].demanded)})
+def _entry_of(name: str) -> FileEntry:
+    demanded = _workloads().WORKLOADS[name].demanded
+    return FileEntry(name=name, target=name, matrix={"precision": list(demanded) or ["float32"]})
 
 
-def _suite() -> Mapping[str, Any]:
-    # the suite makes models: it loads torch, which files of benchmarks and wrong usage do without
-    from porting.bench.suite import SUITE
+def _workloads() -> Any:
+    # they make models: this loads torch, which files of benchmarks and wrong usage do without
+    from porting.bench import suite
 
-    return SUITE
+    return suite
 
 
 def _unknown(name: str) -> PortingError:
     import difflib
 
-    near = difflib.get_close_matches(name, ["suite", *_suite()], n=1)
+    known = [*_workloads().GROUPS, *_workloads().WORKLOADS]
+    near = difflib.get_close_matches(name, known, n=1)
     path = f"name what the file is to be taken from it: `{name}:NAME`" if name.endswith(".py") else ""
     remedies = [f"did you mean `{near[0]}`?"] if near else []
     remedies += [path] if path else ["`porting bench --list` lists the suite; a target of yours is `file.py:name`"]
@@ -195,37 +205,37 @@ def _matrix(arguments: argparse.Namespace) -> Dict[str, List[Any]]:
 
 def _cells(entry: FileEntry, matrix: Mapping[str, Sequence[Any]], arguments: argparse.Namespace) -> Iterator[Cell]:
     """Make the cells of an entry; what the command line says goes before what the file says."""
-    is_suites = ":" not in entry.target
-    if is_suites and entry.target not in _suite():
+    is_own = ":" not in entry.target
+    if is_own and entry.target not in _workloads().WORKLOADS:
         raise _unknown(entry.target)
-    loader = "porting.bench.suite:load" if is_suites else "porting.cli.bench_targets:load"
+    own = _workloads().WORKLOADS[entry.target] if is_own else None
+    loader = "porting.bench.suite:load" if is_own else "porting.cli.bench_targets:load"
     loaded_data = arguments.loader or entry.loader
-    combined = {"engine": ["auto"], **entry.matrix, **matrix}
-    settings = _settings(entry, arguments)
+    combined = {"engine": ["auto"], **(own.matrix if own else {}), **entry.matrix, **matrix}
+    settings = _settings({**(own.settings if own else {}), **entry.settings}, arguments)
     for choices in expand(combined):
         for repeat in range(1, (arguments.repeats or entry.repeats) + 1):
             yield Cell(
                 name=entry.name,
                 target=entry.target,
                 loader=loader,
-                arguments={"name" if is_suites else "target": entry.target, "choices": choices.to_dict()},
+                arguments={"name" if is_own else "target": entry.target, "choices": choices.to_dict()},
                 choices=choices,
                 settings=dataclasses.replace(settings, threads=choices.threads or settings.threads),
                 repeat=repeat,
-                demanded=_demanded(entry, choices.precision or "float32", is_suites=is_suites),
+                demanded=_demanded(entry, own, choices.precision or "float32"),
                 dataset_loader="porting.cli.bench_targets:load_data" if loaded_data else None,
                 dataset_arguments={"target": loaded_data} if loaded_data else {},
             )
 
 
-def _demanded(entry: FileEntry, precision: str, *, is_suites: bool) -> Optional[float]:
-    if entry.demand is not None:
-        return entry.demand.get(precision)
-    return _suite()[entry.target].demanded.get(precision) if is_suites else None
+def _demanded(entry: FileEntry, own: Any, precision: str) -> Optional[float]:
+    demanded = entry.demand if entry.demand is not None or own is None else own.demanded
+    return None if demanded is None else demanded.get(precision)
 
 
-def _settings(entry: FileEntry, arguments: argparse.Namespace) -> BenchSettings:
-    settings = BenchSettings(**entry.settings)
+def _settings(given_by_entry: Mapping[str, Any], arguments: argparse.Namespace) -> BenchSettings:
+    settings = BenchSettings(**given_by_entry)
     if arguments.quick:
         settings = settings.quick()
     given = {
@@ -233,18 +243,20 @@ def _settings(entry: FileEntry, arguments: argparse.Namespace) -> BenchSettings:
         "calls_per_turn": arguments.steps,
         "turn_seconds": arguments.seconds,
         "start_up_runs": arguments.start_up,
+        "cold_starts": arguments.cold_starts,
         "threads": arguments.threads,
         "device": arguments.device,
         "eager_precision": arguments.eager_precision,
         "eager_memory_format": arguments.eager_memory_format,
+        "eager_optimizer": arguments.eager_optimizer,
     }
     return dataclasses.replace(settings, **{key: value for key, value in given.items() if value is not None})
 
 
-def _list_suite() -> int:
-    for name, entry in _suite().items():
+def _list_workloads() -> int:
+    for name, entry in _workloads().WORKLOADS.items():
         demands = ", ".join(f"{precision} x{value:g}" for precision, value in entry.demanded.items())
-        print(f"{name:<14} batch {entry.batch:>3}  {entry.title:<52} {demands}")
+        print(f"{name:<36} batch {entry.batch:>3}  {entry.title:<50} {demands}".rstrip())
     return EXIT_DONE
 
 
@@ -302,7 +314,7 @@ def _is_good(record: Mapping[str, Any]) -> bool:
 
 
 def _write(content: Mapping[str, Any], earlier: Optional[Mapping[str, Any]], arguments: argparse.Namespace) -> None:
-    from porting.atomic_files import write_atomically
+    from porting.support.atomic_files import write_atomically
 
     if arguments.html is not None:
         from porting.bench.comparison import comparison_lines
@@ -318,7 +330,7 @@ def _write(content: Mapping[str, Any], earlier: Optional[Mapping[str, Any]], arg
 
 def _print(results: ResultFile, earlier: Optional[Mapping[str, Any]]) -> None:
     from porting.bench.comparison import comparison_lines
-    from porting.bench.pages import result_lines, table_lines
+    from porting.bench.pages import machinery_lines, order_lines, result_lines, start_up_lines, table_lines
 
     machine = results.content["machine"]
     print(f"{machine['processor']}, {machine['num_cores']} cores, Python {machine['python']}, torch {machine['torch']}")
@@ -328,7 +340,14 @@ def _print(results: ResultFile, earlier: Optional[Mapping[str, Any]]) -> None:
         print("little then: try --threads 1 with OMP_NUM_THREADS=1")
     print()
     only = results.cells[0]["result"] if len(results.cells) == 1 else None
-    print("\n".join(result_lines(only) if only is not None else table_lines(results.cells)))
+    if only is not None:
+        print("\n".join(result_lines(only)))
+    else:
+        print("\n".join([*table_lines(results.cells), *start_up_lines(results.cells)]))
+    below = [*order_lines(results.cells), *machinery_lines(results.cells)]
+    if below:
+        print()
+        print("\n".join(below))
     if earlier is not None:
         print()
         print("\n".join(comparison_lines(earlier, results.content)))

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 from porting.cli import EXIT_DONE
-from porting.command_line import count
+from porting.cli.argument_types import count
 from porting.diagnostics import ExecutableError
 
 __all__ = [
@@ -151,8 +151,8 @@ def choose_dump_files(wanted: List[str], beside: Path) -> List[Tuple[str, Option
 
 def write_dumps(step: Any, files: List[Tuple[str, Optional[Path]]]) -> None:
     """Write the graph of `step` in the formats and to the files that were asked for."""
-    from porting.atomic_files import write_atomically
     from porting.exports.dumps import dump_graph
+    from porting.support.atomic_files import write_atomically
 
     for form, path in files:
         content = dump_graph(step, form)

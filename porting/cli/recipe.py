@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Sequence
 
 from porting.cli import EXIT_DONE, EXIT_FAILED, EXIT_USAGE
-from porting.command_line import count
+from porting.cli.argument_types import count
 from porting.diagnostics import FORMATS, PortingError
-from porting.recipe_chain.copying import copy_recipe, new_folder
+from porting.recipe_chain.copying import copy_recipe, create_folder
 from porting.recipe_chain.recipe_files import Recipe, RecipeStep, find_recipe, read_recipes
 
 __all__ = ["add_arguments", "run"]
@@ -49,6 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     show = _add_action(actions, "show", "print a recipe's story, a step's source, or what a step changes")
     show.add_argument("name", metavar="NAME")
     show.add_argument("--step", type=int, metavar="N", help="print the source of step N instead of the story")
+    show.add_argument("--workload", action="store_true", help="print what all steps share instead of the story")
     show.add_argument("--diff", action="store_true", help="print what changes from the step before (or in all steps)")
 
     run_parser = _add_action(actions, "run", "run a recipe, or one of its steps, and print the losses")
@@ -94,24 +95,26 @@ def run(arguments: argparse.Namespace) -> int:
     """
     as_json = arguments.format == "json"
     if arguments.action == "list":
-        return _list(as_json=as_json)
+        return _list_recipes(as_json=as_json)
     if arguments.action == "new":
-        return _begin(arguments.destination, arguments.model, arguments.batch)
+        return _begin_recipe(arguments.destination, arguments.model, arguments.batch)
     recipe = find_recipe(arguments.name)
     if arguments.action == "copy":
-        return _copy(recipe, arguments.destination)
+        return _copy_for_user(recipe, arguments.destination)
     if arguments.action == "pictures":
-        return _draw(recipe, arguments.destination)
+        return _draw_pictures(recipe, arguments.destination)
     if arguments.step is not None and arguments.step not in [step.number for step in recipe.steps]:
         known = ", ".join(str(step.number) for step in recipe.steps)
         print(f"porting recipe: `{recipe.name}` has no step {arguments.step}; it has {known}", file=sys.stderr)
         return EXIT_USAGE
     steps = [step for step in recipe.steps if arguments.step in (None, step.number)]
+    if arguments.action == "show" and arguments.workload:
+        return _show_workload(recipe)
     if arguments.action == "show":
-        return _show(recipe, steps, diff=arguments.diff, is_one=arguments.step is not None)
+        return _show_story_or_source(recipe, steps, diff=arguments.diff, is_one=arguments.step is not None)
     if arguments.check:
-        return _check(recipe, steps, as_json=as_json)
-    return _run(recipe, steps, num_steps=arguments.steps, as_json=as_json)
+        return _check_steps(recipe, steps, as_json=as_json)
+    return _run_steps(recipe, steps, num_steps=arguments.steps, as_json=as_json)
 
 
 def _add_action(actions: Any, name: str, summary: str) -> argparse.ArgumentParser:
@@ -129,20 +132,20 @@ def _load(module: str) -> Any:
 # -- list and show ---------------------------------------------------------------------------------------------------
 
 
-def _list(*, as_json: bool) -> int:
+def _list_recipes(*, as_json: bool) -> int:
     recipes = read_recipes()
     if as_json:
-        print(json.dumps([_as_dict(recipe) for recipe in recipes], indent=2))
+        print(json.dumps([_describe_recipe(recipe) for recipe in recipes], indent=2))
         return EXIT_DONE
     for recipe in recipes:
         print(f"{recipe.name}\n  {recipe.summary}")
         width = max(len(step.name) for step in recipe.steps)
         for step in recipe.steps:
-            print(_in_terminal(f"  {step.number:<2} {step.name:<{width}}  ", step.summary))
+            print(_wrap_for_terminal(f"  {step.number:<2} {step.name:<{width}}  ", step.summary))
     return EXIT_DONE
 
 
-def _in_terminal(name: str, text: str) -> str:
+def _wrap_for_terminal(name: str, text: str) -> str:
     """Put `text` behind `name`, in several lines where a terminal has no room for it in one."""
     if not sys.stdout.isatty():
         return name + text
@@ -150,17 +153,26 @@ def _in_terminal(name: str, text: str) -> str:
     return textwrap.fill(text, width, initial_indent=name, subsequent_indent=" " * len(name))
 
 
-def _as_dict(recipe: Recipe) -> Dict[str, object]:
+def _describe_recipe(recipe: Recipe) -> Dict[str, object]:
     steps = [{"number": step.number, "name": step.name, "summary": step.summary} for step in recipe.steps]
     return {"name": recipe.name, "summary": recipe.summary, "steps": steps}
 
 
-def _show(recipe: Recipe, steps: Sequence[RecipeStep], *, diff: bool, is_one: bool) -> int:
+def _show_story_or_source(recipe: Recipe, steps: Sequence[RecipeStep], *, diff: bool, is_one: bool) -> int:
     if diff:
         return _show_diffs(recipe, steps)
     if not is_one and not recipe.readme.exists():
-        raise _missing_part(recipe, "story, `README.md`", "`--step N` prints a program, `--diff` what steps change")
+        raise _missing_part_error(
+            recipe, "story, `README.md`", "`--step N` prints a program, `--diff` what steps change"
+        )
     print((steps[0].source if is_one else recipe.readme.read_text(encoding="utf-8")).rstrip())
+    return EXIT_DONE
+
+
+def _show_workload(recipe: Recipe) -> int:
+    if not recipe.workload.exists():
+        raise _missing_part_error(recipe, "`workload.py`", "its steps share no file; `--step N` prints a program")
+    print(recipe.workload.read_text(encoding="utf-8").rstrip())
     return EXIT_DONE
 
 
@@ -171,7 +183,7 @@ def _show_diffs(recipe: Recipe, steps: Sequence[RecipeStep]) -> int:
     paint = _is_coloured_terminal()
     for step in steps:
         for line in recipe.diff_of(step):
-            print(_painted(line) if paint else line)
+            print(_colour_line(line) if paint else line)
     return EXIT_DONE
 
 
@@ -179,7 +191,7 @@ def _is_coloured_terminal() -> bool:
     return sys.stdout.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
 
 
-def _painted(line: str) -> str:
+def _colour_line(line: str) -> str:
     colours = {"+": _GREEN, "-": _RED, "@": _CYAN}
     return f"{colours[line[0]]}{line}{_PLAIN}" if line[:1] in colours else line
 
@@ -187,27 +199,27 @@ def _painted(line: str) -> str:
 # -- run -------------------------------------------------------------------------------------------------------------
 
 
-def _run(recipe: Recipe, steps: Sequence[RecipeStep], *, num_steps: int, as_json: bool) -> int:
+def _run_steps(recipe: Recipe, steps: Sequence[RecipeStep], *, num_steps: int, as_json: bool) -> int:
     losses = {}
     with _load("steps").Steps(recipe) as modules:
         for step in steps:
             # not a bar: each step shows the bar of its compilation
             if sys.stderr.isatty():
                 print(f"step {step.number}: {step.summary}", file=sys.stderr)
-            losses[step.number] = _train(step, num_steps, modules)
+            losses[step.number] = _train_step(step, num_steps, modules)
     if as_json:
         print(json.dumps([{"number": number, "losses": values} for number, values in losses.items()], indent=2))
     else:
-        print("\n".join(_table(losses)))
+        print("\n".join(_lay_out_losses(losses)))
     return EXIT_DONE
 
 
-def _train(step: RecipeStep, num_steps: int, modules: Any) -> List[float]:
-    with _load("running").program_of(modules.recipe, step.path.name):
+def _train_step(step: RecipeStep, num_steps: int, modules: Any) -> List[float]:
+    with _load("running").report_failures_of(modules.recipe, step.path.name):
         return list(modules.module(step.number).train(num_steps))
 
 
-def _table(losses: Dict[int, List[float]]) -> Iterator[str]:
+def _lay_out_losses(losses: Dict[int, List[float]]) -> Iterator[str]:
     """Lay losses out with a column for each step of the recipe, and how far each is from the column before."""
     yield "  step" + "".join(f"{f'step_{number}':>10}" for number in losses)
     for index, row in enumerate(zip(*losses.values())):
@@ -224,20 +236,20 @@ def _table(losses: Dict[int, List[float]]) -> Iterator[str]:
 # -- check -----------------------------------------------------------------------------------------------------------
 
 
-def _check(recipe: Recipe, steps: Sequence[RecipeStep], *, as_json: bool) -> int:
+def _check_steps(recipe: Recipe, steps: Sequence[RecipeStep], *, as_json: bool) -> int:
     running, numbers = _load("running"), [step.number for step in steps]
     outcomes = []
     with _load("steps").Steps(recipe) as modules:
         checks = [check for check in running.read_checks(recipe, modules) if check.step in numbers]
         if not checks:
             listed = ", ".join(map(str, numbers))
-            raise _missing_part(recipe, f"check for step {listed}", "add one to `CHECKS` in its `checks.py`")
+            raise _missing_part_error(recipe, f"check for step {listed}", "add one to `CHECKS` in its `checks.py`")
         for check in checks:
             _say_what_runs(f"step {check.step}: {check.text} ...")
             outcomes.append(running.run_check(check, modules))
             _say_what_runs("")
             if not as_json:
-                print(_line(outcomes[-1]), flush=True)
+                print(_describe_outcome(outcomes[-1]), flush=True)
             if outcomes[-1].trouble:
                 print(outcomes[-1].trouble.rstrip(), file=sys.stderr)
     num_failed = sum(not outcome.is_met for outcome in outcomes)
@@ -256,7 +268,7 @@ def _say_what_runs(text: str) -> None:
         print(f"{_CLEARED_LINE}{text}", end="", file=sys.stderr, flush=True)
 
 
-def _line(outcome: Any) -> str:
+def _describe_outcome(outcome: Any) -> str:
     word, check = "ok    " if outcome.is_met else "FAILED", outcome.check
     return f"{word} step {check.step}: {check.text}: {outcome.found} ({outcome.seconds:.1f} s)"
 
@@ -274,7 +286,7 @@ def _outcome_as_dict(outcome: Any) -> Dict[str, object]:
 # -- copy and pictures -----------------------------------------------------------------------------------------------
 
 
-def _copy(recipe: Recipe, destination: Path) -> int:
+def _copy_for_user(recipe: Recipe, destination: Path) -> int:
     files = copy_recipe(recipe, destination)
     print(
         f"{len(recipe.steps)} programs and {len(files) - len(recipe.steps)} other files are in {destination}; run one:"
@@ -283,7 +295,7 @@ def _copy(recipe: Recipe, destination: Path) -> int:
     return EXIT_DONE
 
 
-def _begin(destination: Path, target: Optional[str], batch_size: Optional[int]) -> int:
+def _begin_recipe(destination: Path, target: Optional[str], batch_size: Optional[int]) -> int:
     if target is None and batch_size is not None:
         print("porting recipe: `--batch` is for a model of yours, `--model PROGRAM:FUNCTION`", file=sys.stderr)
         return EXIT_USAGE
@@ -291,26 +303,26 @@ def _begin(destination: Path, target: Optional[str], batch_size: Optional[int]) 
     if target is not None:
         user = importlib.import_module("porting.cli.recipe_targets").load_user_model(target, batch_size=batch_size)
     _load("new_recipe").write_recipe(destination, user)
-    print(f"the steps are in {destination}; `recipe_model.py` in it is what is yours; try them:")
+    print(f"the steps are in {destination}; `workload.py` in it is what is yours; try them:")
     print(
         f"  porting recipe run {destination if destination.is_absolute() else os.path.join('.', destination)} --check"
     )
     return EXIT_DONE
 
 
-def _draw(recipe: Recipe, destination: Path) -> int:
+def _draw_pictures(recipe: Recipe, destination: Path) -> int:
     if not (recipe.folder / "pictures.py").exists():
-        raise _missing_part(
+        raise _missing_part_error(
             recipe, "program `pictures.py`", "its `draw(folder)` draws into a folder, and lists the files"
         )
-    with new_folder(destination) as folder, _load("steps").Steps(recipe) as modules:
-        with _load("running").program_of(recipe, "pictures.py"):
+    with create_folder(destination) as folder, _load("steps").Steps(recipe) as modules:
+        with _load("running").report_failures_of(recipe, "pictures.py"):
             drawn = modules.load("pictures").draw(folder)
     for picture in drawn:
         print(destination / Path(picture).name)
     return EXIT_DONE
 
 
-def _missing_part(recipe: Recipe, part: str, remedy: str) -> PortingError:
+def _missing_part_error(recipe: Recipe, part: str, remedy: str) -> PortingError:
     message = f"the recipe `{recipe.name}` has no {part}"
     return PortingError.of("R004", message=message, notes=f"looked for in {recipe.folder}", help=remedy)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Dict, List, NoReturn, Optional
 
 from porting.cli import EXIT_DONE
-from porting.command_line import count
+from porting.cli.argument_types import count
 from porting.run import InstancePlan, is_simulated, run_instances, simulated_environment, vendor_environment
 
 __all__ = ["add_arguments", "run"]

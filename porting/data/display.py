@@ -11,8 +11,8 @@ from typing import Any, List, Optional, Tuple, Union
 
 import torch
 
-from porting.atomic_files import replacing_file
 from porting.diagnostics import PortingError
+from porting.support.atomic_files import replacing_file
 
 __all__ = ["draw_event"]
 

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
-from porting.atomic_files import write_atomically
+from porting.support.atomic_files import write_atomically
 
 from .hits import Hits, check_halving, make_dense_images
 from .larcv_file import (

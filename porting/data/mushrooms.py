@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch.utils.data import TensorDataset
 
-from ..atomic_files import write_atomically
 from ..diagnostics import PortingError
+from ..support.atomic_files import write_atomically
 from .files import make_file_error, require_file
 
 __all__ = ["TRAITS", "make_mushrooms", "read_mushrooms", "split_at_random", "write_mushrooms"]

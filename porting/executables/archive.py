@@ -18,8 +18,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Dict, List, Sequence, Tuple, Union
 
-from ..atomic_files import replacing_file
 from ..diagnostics import ExecutableError, Severity
+from ..support.atomic_files import replacing_file
 from .entry import (
     EXPLANATION,
     MANIFEST,

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any, Dict, Optional
 
-from ..atomic_files import write_atomically
+from ..support.atomic_files import write_atomically
 from .identity import ExecutableKey
 from .locks import lock_file
 from .machine import compiler, versions

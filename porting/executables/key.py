@@ -21,10 +21,9 @@ import torch
 from ..capture import StepGraph, TensorInfo
 from ..capture.device_operators import device_operator
 from ..capture.subgraphs import Body
-from ..engines.call_plan import CallPlan
-from ..engines.executable import BuildRequest
-from ..engines.replica_groups import ReplicaGroups
-from ..engines.traced_updates import update_structure
+from ..engines.calls.call_plan import CallPlan, ReplicaGroups
+from ..engines.calls.executable import BuildRequest
+from ..engines.update.traced_updates import update_structure
 from .identity import EXPLAINED, ExecutableKey
 from .machine import compiler, compiler_settings, processor, versions
 

@@ -55,8 +55,8 @@ def _hash_of_engines() -> str:
     digest = hashlib.sha256()
     package = Path(porting.__file__).parent
     for folder in ("engines", "capture", "simulator/_operators"):
-        for file in sorted((package / folder).glob("*.py")):
-            digest.update(f"{file.name}\n{_text_of(file)}".encode())
+        for file in sorted((package / folder).rglob("*.py")):
+            digest.update(f"{file.relative_to(package)}\n{_text_of(file)}".encode())
     return digest.hexdigest()[:8]
 
 

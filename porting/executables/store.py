@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple, Union
 
-from ..atomic_files import sync_folder
 from ..diagnostics import Finding, render
+from ..support.atomic_files import sync_folder
 from .entry import MANIFEST, DamagedEntryError, Entry, Manifest, is_digest, read_manifest, verify_files
 from .failures import Failures
 from .folders import new_folder, remove_folder, sweep

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any, Dict, Mapping, Sequence
 
-from ..atomic_files import sync_folder
+from ..support.atomic_files import sync_folder
 from .entry import EXPLANATION, MANIFEST, FileFacts, Manifest, checksum, pack_explanation
 from .identity import ExecutableKey
 from .machine import processor, versions

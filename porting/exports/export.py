@@ -12,12 +12,12 @@ from torch import nn
 from ..adapters.labels import split_labels
 from ..api import to_ipu
 from ..api.batch_signature import BatchSignature
-from ..atomic_files import write_atomically
 from ..capture.dtypes import device_dtype
 from ..diagnostics import OptionError, caller_place
-from ..engines.executable import BuildRequest
+from ..engines.calls.executable import BuildRequest
+from ..engines.recompute.values_for_backward import keep_values_for_backward
 from ..options import PortOptions
-from ..simulator._graph.values_for_backward import keep_values_for_backward
+from ..support.atomic_files import write_atomically
 from .dumps import dump_graph
 from .exported_step import BatchRecord, ExportedStep
 from .step_file import Path

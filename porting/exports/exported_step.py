@@ -16,9 +16,8 @@ import porting
 
 from ..capture import StepGraph
 from ..diagnostics import ExecutableError
-from ..engines.call_plan import CallPlan
-from ..engines.executable import BuildRequest
-from ..engines.replica_groups import ReplicaGroups
+from ..engines.calls.call_plan import CallPlan, ReplicaGroups
+from ..engines.calls.executable import BuildRequest
 from ..simulator._optimizer_attributes import GroupSettings, _OptimizerType
 from .graph_data import dtype_named, graph_from_data, graph_to_data
 from .step_file import Path, damaged, read_step_file, write_step_file

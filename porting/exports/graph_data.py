@@ -19,8 +19,8 @@ from ..capture import StepGraph, TensorInfo
 from ..capture.custom_gradients import run_custom_gradient
 from ..capture.subgraphs import Body, run_cond, run_for_loop
 from ..diagnostics import ExecutableError, Finding, Place
-from ..engines.recomputation import run_segment
-from ..engines.strided_group_norm import strided_group_norm
+from ..engines.recompute.recomputation import run_segment
+from ..engines.replay.strided_group_norm import strided_group_norm
 
 __all__ = ["dtype_named", "graph_from_data", "graph_to_data"]
 

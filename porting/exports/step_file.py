@@ -16,8 +16,8 @@ from typing import Any, BinaryIO, Dict, Iterator, List, Mapping, Optional, Seque
 
 import torch
 
-from ..atomic_files import replacing_file
 from ..diagnostics import ExecutableError
+from ..support.atomic_files import replacing_file
 from .graph_data import dtype_named
 
 __all__ = ["Path", "damaged", "is_step_file", "read_step_file", "write_step_file"]

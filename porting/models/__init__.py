@@ -1,7 +1,7 @@
-"""Reference models that benchmarks and recipes share, one package a family: `build("mlp:mushrooms")`.
+"""Reference models that benchmarks and recipes share, one module a family: `build("mlp:mushrooms")`.
 
-Every family has the names of `Family`. Its modules are called the same in all of them: `config`, `model`, `example` and
-`loss`. Families, and torch with them, are loaded when one is asked for.
+Every family has the names of `Family`: configurations by name, the model, an example batch and the loss. Families, and
+torch with them, are loaded when one is asked for.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ if __name__ == "models":  # by the link at the top of a clone
 __all__ = ["FAMILIES", "Family", "build", "load", "make_cnn", "make_mlp"]
 
 FAMILIES: Mapping[str, str]
-"""What each family is, in one line, by its name; read from the packages without loading them."""
+"""What each family is, in one line, by its name; read from the modules without loading them."""
+
+_NO_FAMILIES = ("__init__", "family", "image_classes")
 
 _MODULES = {"Family": ".family", "make_cnn": ".cnn", "make_mlp": ".mlp"}
 
@@ -46,7 +48,7 @@ def build(name: str, **changes: Any) -> nn.Module:
 
 
 def load(family: str) -> Family:
-    """Load a family's package by its name; ValueError for one that does not exist.
+    """Load a family's module by its name; ValueError for one that does not exist.
 
     >>> sorted(load("mlp").VARIANTS)
     ['mnist', 'mnist_small', 'mushrooms']
@@ -58,11 +60,14 @@ def load(family: str) -> Family:
 
 
 def _families() -> Mapping[str, str]:
-    """Read the docstrings of the packages beside this module."""
+    """Read the docstrings of the families beside this module: files, and folders for large ones."""
+    folder = Path(__file__).parent
+    files = {path.stem: path for path in folder.glob("*.py") if path.stem not in _NO_FAMILIES}
+    files.update({path.parent.name: path for path in folder.glob("*/__init__.py")})
     found = {}
-    for path in sorted(Path(__file__).parent.glob("*/__init__.py")):
+    for name, path in sorted(files.items()):
         docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
-        found[path.parent.name] = str(docstring).partition("\n")[0].rstrip(".")
+        found[name] = str(docstring).partition("\n")[0].rstrip(".")
     return MappingProxyType(found)
 
 

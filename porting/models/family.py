@@ -1,17 +1,20 @@
-"""What every family of models has: the contract that benchmarks, recipes and tests rely on."""
+"""The contract that every family of models keeps, for benchmarks, recipes and tests; and its configurations by name."""
 
 from __future__ import annotations
 
-from typing import Any, Mapping, Protocol, Tuple
+from dataclasses import fields, replace
+from typing import Any, Mapping, Protocol, Sequence, Tuple, TypeVar
 
 import torch
 from torch import nn
 
-__all__ = ["Family"]
+__all__ = ["Family", "check_positive", "configure"]
+
+Config = TypeVar("Config")
 
 
 class Family(Protocol):
-    """A package of models with one idea and several sizes.
+    """Models with one idea and several sizes.
 
     `VARIANTS` has a frozen dataclass for each size, `DEFAULT` is the name of one of them. The model made of a
     configuration takes all tensors of `example_batch` but the last, and `loss` what the model returns and the last.
@@ -28,3 +31,45 @@ class Family(Protocol):
 
     def loss(self, outputs: Any, labels: Any) -> torch.Tensor:
         """Return a number that is small when the outputs are right."""
+
+
+def configure(variants: Mapping[str, Config], variant: str, changes: Mapping[str, Any]) -> Config:
+    """Return the configuration called `variant`, with the fields in `changes` replaced.
+
+    A name that is not in `variants` is a ValueError that lists those that are; a field that the configuration does not
+    have is a TypeError that lists its fields.
+
+    >>> from porting.models.mlp import VARIANTS
+    >>> configure(VARIANTS, "mnist", {"sizes": (784, 30, 10)})
+    MLPConfig(sizes=(784, 30, 10))
+    """
+    if variant not in variants:
+        raise ValueError(f"there is no variant {variant!r}; there are {', '.join(map(repr, variants))}")
+    config: Any = variants[variant]
+    names = [field.name for field in fields(config)]
+    unknown = [name for name in changes if name not in names]
+    if unknown:
+        raise TypeError(f"{type(config).__name__} has no field {unknown[0]!r}; it has {', '.join(map(repr, names))}")
+    changed: Config = replace(config, **changes)
+    return changed
+
+
+def check_positive(config: Any, *, zero_allowed: Sequence[str] = ()) -> None:
+    """Raise ValueError unless all whole numbers of a configuration are at least 1, those in tuples as well.
+
+    Those fields that are named in `zero_allowed` are at least 0; truth values and fractions are not looked at. torch
+    would make layers without channels of such numbers, and say nothing.
+
+    >>> from porting.models.mlp import MLPConfig
+    >>> MLPConfig((22, 0, 1))
+    Traceback (most recent call last):
+        ...
+    ValueError: `sizes` is (22, 0, 1); each number of it is at least 1
+    """
+    for field in fields(config):
+        value = getattr(config, field.name)
+        least = 0 if field.name in zero_allowed else 1
+        items = value if isinstance(value, tuple) else (value,)
+        if any(isinstance(item, int) and not isinstance(item, bool) and item < least for item in items):
+            subject = "each number of it" if isinstance(value, tuple) else "it"
+            raise ValueError(f"`{field.name}` is {value}; {subject} is at least {least}")

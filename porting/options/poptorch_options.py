@@ -12,7 +12,7 @@ import torch
 from porting.diagnostics import OptionError, caller_place
 from porting.options.accepted_values import OUTPUT_MODES, REDUCTIONS
 from porting.options.port_options import PortOptions
-from porting.process import this_instance
+from porting.support.process import this_instance
 
 __all__ = ["require_precision", "to_poptorch"]
 

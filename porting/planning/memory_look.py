@@ -11,7 +11,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from .. import simulator
 from ..diagnostics import BatchError, Finding, OptionError, caller_place
-from ..lazy_modules import materialise_lazy_modules
+from ..module_attributes import materialise_lazy_modules
 from ..options import PortOptions
 from ..targets import DEFAULT, Target, find_target
 from .memory_model import Layout, StageMemory, measure_ipus

@@ -1,4 +1,4 @@
-"""What the steps of a recipe are checked for, as a table that `checks.py` of the recipe holds."""
+"""Checks of the steps of a recipe, which `checks.py` of the recipe lists as a table."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ EQUAL = 1e-5
 
 
 class CheckFailed(Exception):  # noqa: N818 - it is how a check says no, not an error of the program
-    """A step is not what its check says; the text is what was found instead."""
+    """A check does not hold; the text says what was found instead."""
 
 
 @dataclass(frozen=True)
 class Check:
     """One thing that a step is checked for: `look` returns what was found, or raises CheckFailed with it.
 
-    `step` is its number, `text` a demand as in "losses equal step 0's". What is `slow` is left out of quick tests.
-    `like` is the step that it is compared with, if any.
+    `step` is the step's number, and `text` the demand, as in "losses equal step 0's". Quick tests leave out what is
+    `slow`. `like` is the number of the step to compare with, if there is one.
     """
 
     step: int
@@ -37,7 +37,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a check: whether it holds, what was found, the text of an error, and how long it took."""
+    """The result of a check: whether it holds, what was found, how long it took, and the text of an error."""
 
     check: Check
     is_met: bool
@@ -51,14 +51,14 @@ def equal_losses(
 ) -> Check:
     """Demand that the losses of `step` are those of the step `like`, up to rounding.
 
-    Trained are `num_steps` optimizer steps, by default the recipe's NUM_STEPS.
+    Both train `num_steps` optimizer steps, by default the recipe's NUM_STEPS.
 
     >>> equal_losses(1, like=0).text
     "losses equal step 0's"
     """
 
     def look(steps: Steps) -> str:
-        return _compare(steps, step, like, num_steps, relative)
+        return _compare_losses(steps, step, like, num_steps, relative)
 
     return Check(step, f"losses equal step {like}'s", look, slow, like)
 
@@ -73,7 +73,7 @@ def close_losses(
     """
 
     def look(steps: Steps) -> str:
-        return _compare(steps, step, like, num_steps, relative)
+        return _compare_losses(steps, step, like, num_steps, relative)
 
     return Check(step, f"losses within {relative * 100:g}% of step {like}'s ({because})", look, slow, like)
 
@@ -87,7 +87,7 @@ def reaches(
     at_most: Optional[float] = None,
     slow: bool = False,
 ) -> Check:
-    """Demand that a number which `measure` takes of the step's module is within bounds.
+    """Demand that the number that `measure` returns for the step's module is within bounds.
 
     >>> reaches(0, "test accuracy", at_least=0.95, measure=lambda step: step.accuracy()).text
     'test accuracy at least 0.95'
@@ -101,14 +101,14 @@ def reaches(
         value = float(steps.call(step, measure))
         low = -math.inf if at_least is None else at_least
         high = math.inf if at_most is None else at_most
-        # not a number is within no bounds
+        # a comparison with NaN is false, so NaN is never within bounds
         return _met(low <= value <= high, f"{value:.4g}")
 
     return Check(step, f"{what} {' and '.join(bounds)}", look, slow)
 
 
 def holds(step: int, text: str, look: Callable[[Any], str], *, slow: bool = False) -> Check:
-    """Demand what `look` finds out about the step's module: it returns what was found, or raises CheckFailed."""
+    """Demand that `look` accepts the step's module: it returns what was found, or raises CheckFailed."""
 
     def look_at(steps: Steps) -> str:
         return str(steps.call(step, look))
@@ -116,7 +116,7 @@ def holds(step: int, text: str, look: Callable[[Any], str], *, slow: bool = Fals
     return Check(step, text, look_at, slow)
 
 
-def _compare(steps: Steps, step: int, like: int, num_steps: Optional[int], relative: float) -> str:
+def _compare_losses(steps: Steps, step: int, like: int, num_steps: Optional[int], relative: float) -> str:
     expected, found = steps.losses(like, num_steps), steps.losses(step, num_steps)
     if len(found) != len(expected):
         raise CheckFailed(f"{len(found)} losses, and {len(expected)} of step {like}")

@@ -1,4 +1,4 @@
-"""Copies of recipes that belong to the user: all files of the folder, which then need nothing of it any more."""
+"""Copy a recipe into a folder of the user's, where its programs import each other and nothing of the original."""
 
 from __future__ import annotations
 
@@ -13,22 +13,26 @@ from typing import Iterator, List
 from porting.diagnostics import PortingError
 from porting.recipe_chain.recipe_files import Recipe
 
-__all__ = ["copy_recipe", "new_folder"]
+__all__ = ["copy_recipe", "create_folder"]
 
 
 def copy_recipe(recipe: Recipe, destination: Path) -> List[Path]:
-    """Copy a recipe to a new folder and return its files, relative to it: all of them, or nothing is there.
+    """Copy a recipe to a new folder, as a whole or not at all; return its files, relative to the folder.
 
     Programs that import modules of the recipe import those of the copy. Raises PortingError R002 if `destination`
     exists or cannot be written.
     """
-    with new_folder(destination) as folder, _writing(destination):
-        return [_copy_file(recipe, path, folder) for path in sorted(recipe.folder.rglob("*")) if _belongs(recipe, path)]
+    with create_folder(destination) as folder, _report_refused_writes(destination):
+        return [
+            _copy_file(recipe, path, folder)
+            for path in sorted(recipe.folder.rglob("*"))
+            if _is_for_readers(recipe, path)
+        ]
 
 
 @contextmanager
-def new_folder(destination: Path) -> Iterator[Path]:
-    """Give a folder beside `destination` that takes its name when the block ends well.
+def create_folder(destination: Path) -> Iterator[Path]:
+    """Create a folder beside `destination`, which takes that name when the block ends without an error.
 
     Raises PortingError R002 if that exists, or cannot be written.
     """
@@ -40,19 +44,19 @@ def new_folder(destination: Path) -> Iterator[Path]:
         )
     parent = destination.absolute().parent
     with ExitStack() as undone:
-        with _writing(destination):
+        with _report_refused_writes(destination):
             parent.mkdir(parents=True, exist_ok=True)
             unfinished = undone.enter_context(tempfile.TemporaryDirectory(prefix=".recipe-", dir=parent))
             folder = Path(unfinished) / destination.name
             folder.mkdir()
         yield folder
-        with _writing(destination):
+        with _report_refused_writes(destination):
             folder.rename(destination)
 
 
 @contextmanager
-def _writing(destination: Path) -> Iterator[None]:
-    """Turn the system's refusal to write into R002; what a block between writes is the caller's."""
+def _report_refused_writes(destination: Path) -> Iterator[None]:
+    """Raise R002 where the system refuses to write."""
     try:
         yield
     except OSError as error:
@@ -64,8 +68,8 @@ def _writing(destination: Path) -> Iterator[None]:
         ) from error
 
 
-def _belongs(recipe: Recipe, path: Path) -> bool:
-    """Tell whether a file is for the reader: the package's own and what is hidden or made by Python is not."""
+def _is_for_readers(recipe: Recipe, path: Path) -> bool:
+    """Tell whether a file is for readers; `__init__.py`, hidden files and Python's caches are not."""
     parts = path.relative_to(recipe.folder).parts
     is_hidden = any(part.startswith(".") or part == "__pycache__" for part in parts)
     return path.is_file() and not is_hidden and parts != ("__init__.py",)
@@ -76,27 +80,27 @@ def _copy_file(recipe: Recipe, path: Path, folder: Path) -> Path:
     copied = folder / relative
     copied.parent.mkdir(parents=True, exist_ok=True)
     if path.suffix == ".py" and recipe.package is not None:
-        copied.write_text(_without_package(path.read_text(encoding="utf-8"), recipe.package), encoding="utf-8")
+        copied.write_text(_use_bare_names(path.read_text(encoding="utf-8"), recipe.package), encoding="utf-8")
     else:
         shutil.copyfile(path, copied)
     return relative
 
 
-def _without_package(source: str, package: str) -> str:
+def _use_bare_names(source: str, package: str) -> str:
     r"""Let a program import its neighbours by their bare names.
 
-    >>> _without_package("from porting.recipes.a.planes import Plane", "porting.recipes.a")
+    >>> _use_bare_names("from porting.recipes.a.planes import Plane", "porting.recipes.a")
     'from planes import Plane'
-    >>> _without_package("from porting.recipes.a import (\n    planes,\n    tracks,\n)", "porting.recipes.a")
+    >>> _use_bare_names("from porting.recipes.a import (\n    planes,\n    tracks,\n)", "porting.recipes.a")
     'import planes, tracks'
     """
     folder = rf"(?:{re.escape(package)}|\.)"
-    source = re.sub(rf"^(\s*)from {folder} import \(([^)]*)\)", _as_one_line, source, flags=re.MULTILINE)
+    source = re.sub(rf"^(\s*)from {folder} import \(([^)]*)\)", _put_import_on_one_line, source, flags=re.MULTILINE)
     source = re.sub(rf"^(\s*)from {folder} import ", r"\1import ", source, flags=re.MULTILINE)
     source = re.sub(r"^(\s*)from \.(?=\w)", r"\1from ", source, flags=re.MULTILINE)
     return re.sub(rf"\b{re.escape(package)}\.(?=\w)", "", source)
 
 
-def _as_one_line(match: re.Match[str]) -> str:
+def _put_import_on_one_line(match: re.Match[str]) -> str:
     names = [name.strip() for name in match[2].split(",")]
     return f"{match[1]}import {', '.join(filter(None, names))}"

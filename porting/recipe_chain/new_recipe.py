@@ -1,4 +1,4 @@
-"""A new chain for a model of the user's: six steps, their checks and a story, which run at once."""
+"""Write a recipe for a model of the user's: workload, six steps, their checks and a story, which run at once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from porting.diagnostics import ExecutableError
-from porting.recipe_chain.copying import new_folder
+from porting.recipe_chain.copying import create_folder
 
 __all__ = ["UserModel", "write_recipe"]
 
@@ -23,7 +23,7 @@ _NORMALISED_BY_BATCH = (nn.modules.batchnorm._BatchNorm, nn.modules.dropout._Dro
 
 @dataclass(frozen=True)
 class UserModel:
-    """What is known of the user's model: the target's parts, and the words that import and make it.
+    """The user's model: the parts of the target, and the words that import and make it.
 
     `module` and `attribute` are those of `from module import attribute`, `folder` is where the module lies, `made` what
     the attribute gave: a tuple, a mapping or an object of the parts. `is_called` tells a function from a value, and
@@ -48,9 +48,9 @@ def write_recipe(destination: Path, user: Optional[UserModel] = None) -> None:
 
     Raises PortingError R002 if `destination` exists, ExecutableError E022 for a batch whose rows cannot be counted.
     """
-    words = _words_of_placeholder() if user is None else _words_of(user)
+    words = _fill_in_placeholder() if user is None else _fill_in_model(user)
     words["name"] = destination.name
-    with new_folder(destination) as folder:
+    with create_folder(destination) as folder:
         for path in sorted(SKELETON.glob("*.txt")):
             written = folder / path.stem
             written.write_text(Template(path.read_text(encoding="utf-8")).substitute(words), encoding="utf-8")
@@ -59,7 +59,7 @@ def write_recipe(destination: Path, user: Optional[UserModel] = None) -> None:
 # -- words of the skeleton -------------------------------------------------------------------------------------------
 
 
-def _words_of_placeholder() -> Dict[str, str]:
+def _fill_in_placeholder() -> Dict[str, str]:
     return {
         "summary": "Your model goes here: a small network and random data stand in for it.",
         "what": "a small network in the place of yours",
@@ -68,25 +68,25 @@ def _words_of_placeholder() -> Dict[str, str]:
         "parts": _PLACEHOLDER,
         "loss": "    *inputs, labels = batch\n    return criterion(model(*inputs), labels)",
         "inputs": "[:-1]",
-        **_words_of_accumulation(is_exact=True),
+        **_fill_in_accumulation(is_exact=True),
     }
 
 
-def _words_of(user: UserModel) -> Dict[str, str]:
-    rows = _rows_of(user)
+def _fill_in_model(user: UserModel) -> Dict[str, str]:
+    rows = _count_rows(user)
     first = f"import sys\n{_IMPORTS}" if user.is_called else f"import copy\nimport sys\n{_IMPORTS}"
     folder = json.dumps(str(user.folder), ensure_ascii=False)
-    found = f"sys.path.insert(0, {folder})\nfrom {user.module} import {_root_of(user)}  # noqa: E402"
+    found = f"sys.path.insert(0, {folder})\nfrom {user.module} import {_name_to_import(user)}  # noqa: E402"
     # an even number, because step 5 halves it
     return {
         "summary": f"Your model, as `{user.text}` gives it.",
         "what": f"the model of `{user.text}`",
         "imports": f"{first}{found}\n",
         "batch_size": str(max(2, rows - rows % 2)),
-        "parts": "\n".join(f"    {line}" for line in _lines_of_parts(user)),
-        "loss": "\n".join(f"    {line}" for line in _lines_of_loss(user)),
+        "parts": "\n".join(f"    {line}" for line in _write_parts(user)),
+        "loss": "\n".join(f"    {line}" for line in _write_loss(user)),
         "inputs": "" if user.loss is None else "[:-1]",
-        **_words_of_accumulation(is_exact=not _depends_on_micro_batch(user.model)),
+        **_fill_in_accumulation(is_exact=not _depends_on_micro_batch(user.model)),
     }
 
 
@@ -95,7 +95,7 @@ from typing import Any, Sequence, Tuple
 
 import torch
 from torch import nn
-from torch.utils.data import TensorDataset
+from torch.utils.data import DataLoader, TensorDataset
 
 """
 _PLACEHOLDER = """\
@@ -107,11 +107,11 @@ _PLACEHOLDER = """\
 """
 
 
-def _root_of(user: UserModel) -> str:
+def _name_to_import(user: UserModel) -> str:
     return user.attribute.partition(".")[0]
 
 
-def _rows_of(user: UserModel) -> int:
+def _count_rows(user: UserModel) -> int:
     tensors = all(isinstance(value, torch.Tensor) and value.dim() > 0 for value in user.batch)
     rows = {len(value) for value in user.batch} if tensors else set()
     if len(rows) != 1:
@@ -124,7 +124,7 @@ def _rows_of(user: UserModel) -> int:
     return rows.pop()
 
 
-def _lines_of_parts(user: UserModel) -> Any:
+def _write_parts(user: UserModel) -> Any:
     size = "" if user.size_name is None else f"{user.size_name}=BATCH_SIZE"
     made = f"{user.attribute}({size})" if user.is_called else f"copy.deepcopy({user.attribute})"
     yield f"made = {made}"
@@ -140,7 +140,7 @@ def _lines_of_parts(user: UserModel) -> Any:
     yield f"optimizer = {own if user.has_optimizer else 'torch.optim.SGD(model.parameters(), lr=0.01)'}"
 
 
-def _lines_of_loss(user: UserModel) -> Any:
+def _write_loss(user: UserModel) -> Any:
     if user.loss is None:
         yield "returned = model(*batch)"
         yield "# where the loss is in what your model returns"
@@ -163,7 +163,7 @@ def _depends_on_micro_batch(model: nn.Module) -> bool:
     return any(isinstance(module, _NORMALISED_BY_BATCH) for module in model.modules())
 
 
-def _words_of_accumulation(*, is_exact: bool) -> Dict[str, str]:
+def _fill_in_accumulation(*, is_exact: bool) -> Dict[str, str]:
     if is_exact:
         return {"constructors": "equal_losses", "accumulation": "    equal_losses(5, like=4),", "difference": ""}
     because = "BatchNorm and Dropout see half a batch"

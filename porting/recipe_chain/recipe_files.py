@@ -1,4 +1,4 @@
-"""A recipe is a folder: its steps are found by their files' names, and nothing of them is imported."""
+"""Find recipes and their steps by the names of folders and files, without importing anything."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ class RecipeStep:
     @property
     def summary(self) -> str:
         """The first line of its docstring, without the full stop."""
-        return _first_line_of_docstring(self.source)
+        return _read_summary(self.source)
 
 
 @dataclass(frozen=True)
 class Recipe:
     """A chain of steps, in order, in a folder of its own.
 
-    `package` is the name that its modules are imported under; None for a folder of the user's, whose modules are
-    imported by their bare names, as by a script that lies there.
+    `package` is the package of its modules. It is None for a folder of the user's, whose modules are imported by
+    their bare names, as a script in that folder would import them.
     """
 
     folder: Path
@@ -60,12 +60,17 @@ class Recipe:
     def summary(self) -> str:
         """What the recipe shows, in one line."""
         described = self.folder / "__init__.py"
-        return _first_line_of_docstring(described.read_text(encoding="utf-8")) if described.exists() else ""
+        return _read_summary(described.read_text(encoding="utf-8")) if described.exists() else ""
 
     @property
     def readme(self) -> Path:
         """The story: what each step changes, and why."""
         return self.folder / "README.md"
+
+    @property
+    def workload(self) -> Path:
+        """What all steps share: data, model, the test."""
+        return self.folder / "workload.py"
 
     def step(self, number: int) -> RecipeStep:
         """Return the step of this number; KeyError when there is none."""
@@ -81,13 +86,13 @@ class Recipe:
         if step is self.steps[0]:
             return []
         lines = difflib.unified_diff(
-            before.source.splitlines(), step.source.splitlines(), before.path.name, step.path.name, n=2, lineterm=""
+            before.source.splitlines(), step.source.splitlines(), before.path.name, step.path.name, n=1, lineterm=""
         )
         return list(lines)
 
 
 def read_recipes() -> List[Recipe]:
-    """Read the names and steps of this package's recipes from their folders; nothing of them is imported.
+    """Read the names and steps of this package's recipes from their folders, without importing them.
 
     >>> "first_port" in [recipe.name for recipe in read_recipes()]
     True
@@ -103,8 +108,8 @@ def read_recipes() -> List[Recipe]:
 def find_recipe(name: str) -> Recipe:
     """Find a recipe by its name, or by the path of a folder of steps, such as a copy.
 
-    What has no separator is a name first, and a folder only when no recipe has it. PortingError R001 with the nearest
-    names when there is none.
+    A word without a separator is taken for a folder only if no recipe has that name. Raises PortingError R001 with
+    the nearest names when nothing is found.
 
     >>> find_recipe("first_port").step(1).name
     'loss_in_forward'
@@ -114,7 +119,7 @@ def find_recipe(name: str) -> Recipe:
         return recipes[name]
     folder = Path(name)
     if folder.is_dir():
-        return _recipe_in(folder)
+        return _read_recipe(folder)
     close = difflib.get_close_matches(name, recipes)
     raise PortingError.of(
         "R001",
@@ -123,7 +128,7 @@ def find_recipe(name: str) -> Recipe:
     )
 
 
-def _recipe_in(folder: Path) -> Recipe:
+def _read_recipe(folder: Path) -> Recipe:
     folder = folder.resolve()
     steps = _read_steps(folder)
     if not steps:
@@ -142,10 +147,10 @@ def _recipe_in(folder: Path) -> Recipe:
             notes=", ".join(f"`{name}`" for name in twice),
             help="number each step, or name a file that is none without `step_` in front",
         )
-    return Recipe(folder, steps, package=_package_of(folder))
+    return Recipe(folder, steps, package=_find_package(folder))
 
 
-def _package_of(folder: Path) -> Optional[str]:
+def _find_package(folder: Path) -> Optional[str]:
     return f"{_PACKAGE}.{folder.name}" if folder.parent == RECIPES_FOLDER.resolve() else None
 
 
@@ -155,5 +160,5 @@ def _read_steps(folder: Path) -> Tuple[RecipeStep, ...]:
     return tuple(sorted(steps, key=lambda step: step.number))
 
 
-def _first_line_of_docstring(source: str) -> str:
+def _read_summary(source: str) -> str:
     return (ast.get_docstring(ast.parse(source)) or "").split("\n", 1)[0].rstrip(".")

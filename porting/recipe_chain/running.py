@@ -1,4 +1,4 @@
-"""Run a recipe's checks: each gives an outcome, whatever the step does."""
+"""Run a recipe's checks: each has an outcome, even if the step fails or ends the process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from porting.recipe_chain.checks import Check, CheckFailed, Outcome
 from porting.recipe_chain.recipe_files import Recipe, RecipeStep
 from porting.recipe_chain.steps import DEFAULT_NUM_STEPS, Steps
 
-__all__ = ["EXTRA_OF_MODULE", "program_of", "read_checks", "run_check"]
+__all__ = ["EXTRA_OF_MODULE", "read_checks", "report_failures_of", "run_check"]
 
 EXTRA_OF_MODULE = {"sklearn": "recipes", "h5py": "recipes", "matplotlib": "recipes", "transformers": "hf"}
 """Modules that recipes may import beyond the core's, and the extra of this package that brings each."""
@@ -28,7 +28,7 @@ def read_checks(recipe: Recipe, steps: Steps) -> Tuple[Check, ...]:
     """
     if not (recipe.folder / "checks.py").exists():
         _refuse(recipe, "there is no `checks.py`")
-    with program_of(recipe, "checks.py"):
+    with report_failures_of(recipe, "checks.py"):
         module = steps.load("checks")
     steps.num_steps = getattr(module, "NUM_STEPS", DEFAULT_NUM_STEPS)
     checks: Sequence[Any] = tuple(getattr(module, "CHECKS", ()))
@@ -47,10 +47,10 @@ def read_checks(recipe: Recipe, steps: Steps) -> Tuple[Check, ...]:
 
 
 def run_check(check: Check, steps: Steps) -> Outcome:
-    """Run one check; an error of the step is an outcome as well, with its text.
+    """Run one check; an error in the step is an outcome as well, with its text.
 
-    What a step prints, bars and notes included, is kept for the outcome of a check that fails. Raises PortingError X001
-    when a package is missing that the step imports.
+    What a step prints, with progress bars and notes, becomes part of the outcome if the check fails. Raises
+    PortingError X001 when a package is missing that the step imports.
     """
     start, printed = time.perf_counter(), io.StringIO()
 
@@ -71,30 +71,30 @@ def run_check(check: Check, steps: Steps) -> Outcome:
     except (Exception, SystemExit) as error:  # a program that ends itself has not been checked
         if isinstance(error, ModuleNotFoundError):
             _raise_missing_extra(error, f"step {check.step}")
-        return outcome(False, f"raised {type(error).__name__}: {_first_line(error)}", traceback.format_exc())
+        return outcome(False, f"raised {type(error).__name__}: {_take_first_line(error)}", traceback.format_exc())
 
 
 @contextlib.contextmanager
-def program_of(recipe: Recipe, file: str) -> Iterator[None]:
-    """Turn what a program of a recipe raises into a finding, and print its traceback before.
+def report_failures_of(recipe: Recipe, file: str) -> Iterator[None]:
+    """Print the traceback of an error in a program of a recipe, and raise a finding instead.
 
-    Raises PortingError: X001 when a package of an extra is missing, R003 when it is a step that fails, whoever imports
-    it, and R004 when it is `file` itself, such as `checks.py`. Findings and an interrupt pass.
+    Raises PortingError: X001 when a package of an extra is missing, R003 when a step fails, whichever program imports
+    it, and R004 when `file` itself fails, such as `checks.py`. Findings and interrupts pass unchanged.
     """
     try:
         yield
     except PortingError:
         raise
     except (Exception, SystemExit) as error:  # a program that ends itself has not done what is asked of it
-        failed = _step_that_raised(recipe, error)
+        failed = _find_step_that_raised(recipe, error)
         if isinstance(error, ModuleNotFoundError):
-            _raise_missing_extra(error, _named(failed) if failed else file)
+            _raise_missing_extra(error, _name_step(failed) if failed else file)
         traceback.print_exc()
         if failed is None and file not in [step.path.name for step in recipe.steps]:
             raise PortingError.of(
                 "R004",
                 message=f"`{file}` of the recipe `{recipe.name}` raised {type(error).__name__}",
-                notes=_first_line(error),
+                notes=_take_first_line(error),
                 help=f"repair {recipe.folder / file}; its error stands above",
             ) from error
         step = failed or next(step for step in recipe.steps if step.path.name == file)
@@ -102,16 +102,16 @@ def program_of(recipe: Recipe, file: str) -> Iterator[None]:
         if recipe.package is not None:
             remedy = f"`porting recipe copy {recipe.name} DEST`, then change {step.path.name}"
         raise PortingError.of(
-            "R003", notes=f"{_named(step)} raised {type(error).__name__}", help=f"run it by itself: {remedy}"
+            "R003", notes=f"{_name_step(step)} raised {type(error).__name__}", help=f"run it by itself: {remedy}"
         ) from error
 
 
-def _named(step: RecipeStep) -> str:
+def _name_step(step: RecipeStep) -> str:
     return f"step {step.number} (`{step.name}`)"
 
 
-def _step_that_raised(recipe: Recipe, error: BaseException) -> Optional[RecipeStep]:
-    """Return the innermost step that the traceback or a fault of syntax is in."""
+def _find_step_that_raised(recipe: Recipe, error: BaseException) -> Optional[RecipeStep]:
+    """Return the innermost step in the traceback, or the step with the syntax error."""
     files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
     if isinstance(error, SyntaxError) and error.filename:
         files.append(error.filename)
@@ -129,7 +129,7 @@ def _raise_missing_extra(error: ModuleNotFoundError, importer: str) -> None:
         ) from error
 
 
-def _first_line(error: BaseException) -> str:
+def _take_first_line(error: BaseException) -> str:
     return str(error).split("\n", 1)[0]
 
 

@@ -1,4 +1,4 @@
-"""The steps of a recipe as modules that train: loaded as a user's script is, seeded, and trained once."""
+"""Import the steps of a recipe as a user's script would be, and train each of them once."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ DEFAULT_NUM_STEPS = 20
 
 
 class Steps:
-    """The steps of `recipe`, for checks: modules by number, and losses that are computed once.
+    """The steps of `recipe`, for checks: their modules by number, and their losses, which are computed once.
 
-    Whatever a step does runs with one thread and leaves threads and random streams as they were. A context manager
-    for folders of the user's, whose modules have bare names: they can be imported within it only.
+    Steps run with one thread, and leave the number of threads and the random streams as they were. This is a context
+    manager for the user's folders, whose modules have bare names and can be imported only inside of it.
 
     >>> from porting.recipe_chain.recipe_files import find_recipe
     >>> Steps(find_recipe("first_port")).recipe.name
@@ -33,7 +33,7 @@ class Steps:
     """
 
     def __init__(self, recipe: Recipe, *, num_steps: int = DEFAULT_NUM_STEPS) -> None:
-        """Train `num_steps` optimizer steps where nothing else is asked for; nothing is imported yet."""
+        """Import nothing yet; train `num_steps` optimizer steps unless a check says otherwise."""
         self.recipe = recipe
         self.num_steps = num_steps
         self._losses: Dict[int, List[float]] = {}
@@ -60,7 +60,7 @@ class Steps:
 
     def load(self, stem: str) -> ModuleType:
         """Import a module of the recipe by its file's name: `step_0_plain`, `checks`, `pictures`."""
-        with _left_as_it_was():
+        with _preserve_threads_and_random_streams():
             return importlib.import_module(self.recipe.module_name(stem))
 
     def module(self, number: int) -> ModuleType:
@@ -70,13 +70,13 @@ class Steps:
     def call(self, number: int, function: Callable[[Any], Any]) -> Any:
         """Call `function` with the module of a step."""
         module = self.module(number)
-        with _left_as_it_was():
+        with _preserve_threads_and_random_streams():
             return function(module)
 
     def losses(self, number: int, num_steps: Optional[int] = None) -> List[float]:
-        """Return the losses of the first `num_steps` optimizer steps, of the longest training so far if it has them.
+        """Return the losses of the first `num_steps` optimizer steps; train only if no training so far was as long.
 
-        Raises CheckFailed for a step that gives fewer: what was not trained is not compared.
+        Raises CheckFailed for a step that returns fewer, because losses that do not exist cannot be compared.
         """
         wanted = self.num_steps if num_steps is None else num_steps
         if len(self._losses.get(number, ())) < wanted:
@@ -88,8 +88,8 @@ class Steps:
 
 
 @contextmanager
-def _left_as_it_was() -> Iterator[None]:
-    """Run with one thread, for sums in one order, and give threads and random streams back as they were."""
+def _preserve_threads_and_random_streams() -> Iterator[None]:
+    """Run with one thread, so that sums have one order; restore the threads and the random streams afterwards."""
     num_threads, of_python, of_numpy = torch.get_num_threads(), random.getstate(), np.random.get_state()
     torch.set_num_threads(1)
     try:
@@ -102,7 +102,7 @@ def _left_as_it_was() -> Iterator[None]:
 
 
 def _forget_modules_of_others(folder: Path) -> None:
-    """Take modules of the names of the folder's files out of `sys.modules`, which another folder has brought in."""
+    """Remove modules from `sys.modules` that have a name of this folder's files, and come from another folder."""
     for path in folder.glob("*.py"):
         loaded = sys.modules.get(path.stem)
         if loaded is not None and not _lies_in(loaded, folder) and _is_recipe_file(path.stem):
@@ -110,7 +110,7 @@ def _forget_modules_of_others(folder: Path) -> None:
 
 
 def _is_recipe_file(stem: str) -> bool:
-    return stem in ("checks", "pictures") or stem.startswith("step_")
+    return stem in ("checks", "pictures", "workload") or stem.startswith("step_")
 
 
 def _forget_modules_in(folder: Path) -> None:

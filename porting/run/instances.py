@@ -15,7 +15,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Dict, Iterator, List, Mapping, Optional, Sequence
 
-from porting.process import usable_cores
+from porting.support.process import usable_cores
 
 __all__ = ["InstancePlan", "run_instances"]
 

@@ -8,7 +8,7 @@ from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional
 import torch
 import torch.utils.data
 
-from ..process import usable_cores
+from ..support.process import usable_cores
 from . import trouble
 from ._loading.async_accessor import AsynchronousDataAccessor
 from ._loading.batch_combining import combine_batches

@@ -22,7 +22,7 @@ from typing import Any, Callable, Optional, Type
 import torch
 from tqdm.std import TqdmDefaultWriteLock, tqdm
 
-from ..compiler_loading import optimizers_load_compiler_late
+from ..support.compiler_loading import optimizers_load_compiler_late
 from ._logging import flush_repeated_lines, logger
 
 __all__ = ["apply_import_effects", "poptorchAtExit", "registerGeometricCustomArgParsers"]

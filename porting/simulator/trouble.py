@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Union
 
 from ..diagnostics import OptionError
-from ..process import this_instance
+from ..support.process import this_instance
 from ._logging import logger
 from ._trouble_effects import KINDS, Kind, Moment
 

@@ -45,7 +45,7 @@ PROGRAMS = {
         wrapped = porting.to_ipu(torch.nn.Linear(4, 3), torch.nn.CrossEntropyLoss())._parts.wrapped
         assert isinstance(wrapped, LossInForward)
         assert MLPConfig is porting.models.mlp.MLPConfig
-        assert MLPConfig.__module__ == "porting.models.mlp.config"
+        assert MLPConfig.__module__ == "porting.models.mlp"
     """,
     "a program by its name": """
         import runpy

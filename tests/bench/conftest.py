@@ -10,6 +10,7 @@ from porting import PortOptions
 from porting.bench.cells import Cell
 from porting.bench.choices import Choices
 from porting.bench.measure import measure
+from porting.bench.results import ResultFile
 from porting.bench.settings import BenchSettings
 from porting.bench.workloads import Workload
 
@@ -33,6 +34,12 @@ def make_record(*, name: str = "tiny", report=None, **changes) -> dict:
     cell = Cell(name=name, target=name, loader="a:b", arguments={}, choices=Choices(engine="replay"))
     result = None if report is None else {**report.to_dict(), "settings": QUICK.to_dict()}
     return {**cell.record("done" if report else "not_run", result=result), **changes}
+
+
+def results_of(*records) -> dict:
+    """Make the content of a result file that has these records."""
+    cell = Cell(name="tiny", target="tiny", loader="a:b", arguments={})
+    return {**ResultFile([cell]).content, "cells": list(records)}
 
 
 @pytest.fixture(scope="session")

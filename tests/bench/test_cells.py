@@ -7,8 +7,7 @@ import textwrap
 import pytest
 
 from porting.bench.cells import Cell, run_cell
-from porting.bench.choices import Choices, expand
-from porting.bench.processes import describe_exit
+from porting.bench.choices import Choices
 
 from .conftest import QUICK
 
@@ -95,19 +94,3 @@ def test_a_cell_that_hangs_is_given_up(run_one):
     record = run_one("hangs", timeout=3.0)
 
     assert (record["status"], record["reason"]) == ("timeout", "it ran longer than 3 s")
-
-
-def test_a_matrix_is_all_combinations_the_last_key_fastest():
-    cells = list(expand({"batch": [8, 16], "precision": ["float32", "mixed"]}, Choices(engine="replay")))
-
-    assert [(cell.batch, cell.precision, cell.engine) for cell in cells] == [
-        (8, "float32", "replay"),
-        (8, "mixed", "replay"),
-        (16, "float32", "replay"),
-        (16, "mixed", "replay"),
-    ]
-
-
-def test_the_end_of_a_process_is_told_with_its_last_words():
-    assert describe_exit(3, "one\ntwo\n\nthree\nfour\n") == "exit status 3: two; three; four"
-    assert describe_exit(-11, "") == "signal 11"

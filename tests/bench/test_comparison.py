@@ -37,6 +37,13 @@ def test_the_verdict_is_about_the_ratio_to_eager(report, later, verdict):
     assert change.verdict == verdict
 
 
+def test_a_run_of_a_version_that_had_fewer_choices_is_compared_with(report):
+    earlier = run_of(report, [1.0])
+    del earlier["cells"][0]["choices"]["order"]
+
+    assert [change.verdict for change in compare_results(earlier, run_of(report, [1.0]))] == ["same within noise"]
+
+
 def test_a_change_of_a_percent_does_not_count_however_sure_it_is(report):
     (change,) = compare_results(run_of(report, [1.0] * 5), run_of(report, [1.01] * 5))
 

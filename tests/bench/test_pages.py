@@ -1,28 +1,24 @@
-"""Tables fit a terminal, say what cells have in common once, and nothing of a user's text acts on a page."""
+"""Tables fit a terminal, say what cells have in common once, and what below them could not stand in them."""
 
 from __future__ import annotations
 
-import re
-import sys
-import xml.etree.ElementTree as ElementTree
+import dataclasses
 
 import pytest
 
-from porting.bench.cells import Cell
-from porting.bench.charts import write_png
-from porting.bench.html_page import html_page
-from porting.bench.pages import cell_titles, failures, seconds, table_lines
-from porting.bench.results import ResultFile
-from porting.diagnostics import PortingError
+from porting.bench.pages import (
+    cell_titles,
+    failures,
+    machinery_lines,
+    order_lines,
+    result_lines,
+    seconds,
+    start_up_lines,
+    table_lines,
+)
+from porting.bench.report import Memory, StartUp
 
 from .conftest import make_record
-
-CELL = Cell(name="tiny", target="tiny", loader="a:b", arguments={})
-HOSTILE = "<script>alert('x')</script>&\"'"
-
-
-def results_of(*records) -> dict:
-    return {**ResultFile([CELL]).content, "cells": list(records)}
 
 
 @pytest.mark.parametrize("width", [80, 100, 120])
@@ -51,6 +47,49 @@ def test_titles_have_only_the_choices_that_vary():
     assert cell_titles(records) == ("replay", ["tiny", "tiny batch 8 2 accumulated"])
 
 
+COLD_AND_WARM = StartUp(
+    eager_cpu_seconds=4.0,
+    ported_cpu_seconds=2.0,
+    cold_cpu_seconds=8.0,
+    eager_first_step_cpu_seconds=2.0,
+    ported_first_step_cpu_seconds=1.0,
+    cold_first_step_cpu_seconds=4.0,
+    torch_cpu_seconds=1.0,
+    import_cpu_seconds=0.5,
+    loads_compiler=False,
+    num_runs=3,
+)
+
+
+def test_warm_and_cold_starts_are_compared_with_eager(report):
+    started = dataclasses.replace(report, start_up=COLD_AND_WARM)
+
+    page = "\n".join(result_lines(started.to_dict()))
+    assert "over eager: cold x2.00, warm x0.50; first step, warm over cold: x0.25" in page
+    assert "torch's compiler not loaded" in page
+    assert max(map(len, page.splitlines())) <= 130
+    assert any("cold x2.00" in line for line in start_up_lines([make_record(report=started)]))
+
+
+def test_what_a_call_costs_by_itself_is_told_of_the_tiny_models(report):
+    records = [make_record(name=name, report=report) for name in ("overhead_tiny", "overhead_tiny_inference", "cnn")]
+    extra = 1e6 * (report.ported.step_seconds.median - report.eager.step_seconds.median)
+
+    (line,) = machinery_lines(records)
+
+    assert f"{extra:.0f} us in training, {extra:.0f} us in inference" in line
+
+
+def test_the_peak_of_each_order_stands_beside_that_of_none(report):
+    def record_of(order: str, peak: int) -> dict:
+        record = make_record(report=dataclasses.replace(report, memory=Memory(ported_process_bytes=peak)))
+        return {**record, "choices": {**record["choices"], "order": order}}
+
+    lines = list(order_lines([record_of("none", 4 << 20), record_of("chen", 3 << 20)]))
+
+    assert [line.split()[-4:] for line in lines] == [["MiB", "x1.00", "of", "none"], ["MiB", "x0.75", "of", "none"]]
+
+
 def test_losses_that_differ_are_a_failure(report):
     plain = report.to_dict()
     plain["parity"] = {**plain["parity"], "verdict": "fail", "difference": 0.25}
@@ -71,50 +110,3 @@ def test_calls_that_the_device_did_not_count_are_a_failure(report):
 )
 def test_durations_have_three_digits(value, text):
     assert seconds(value) == text
-
-
-def test_a_page_needs_nothing_else(report):
-    page = html_page(results_of(make_record(report=report, demanded=2.0), make_record(name="other")))
-
-    assert not re.search(r"(src|href)=", page)
-    assert "tiny" in page
-
-
-def test_a_page_shows_users_text_and_does_not_run_it(report):
-    records = [
-        make_record(name=HOSTILE, report=report),
-        make_record(name=HOSTILE, status="failed", reason=HOSTILE),
-    ]
-
-    page = html_page(results_of(*records), comparison=[HOSTILE])
-
-    assert "<script>" not in page
-    assert "&lt;script&gt;" in page
-
-
-def test_the_picture_in_a_page_is_well_formed(report):
-    page = html_page(results_of(make_record(name=HOSTILE, report=report, demanded=2.0)))
-
-    picture = ElementTree.fromstring(re.search(r"<svg.*?</svg>", page, re.DOTALL)[0])
-    assert len(picture.findall("g")) == 1
-
-
-def test_a_run_without_any_result_is_a_page_too():
-    assert "No cell has a result" in html_page(results_of(make_record()))
-
-
-def test_a_picture_is_a_png(report, tmp_path):
-    pytest.importorskip("matplotlib")
-    records = [make_record(report=report, demanded=2.0), make_record(name="not run")]
-
-    write_png(results_of(*records), tmp_path / "picture.png")
-
-    assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_without_matplotlib_the_extra_is_named(report, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib.backends.backend_agg", None)
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-
-    with pytest.raises(PortingError, match=r"ipu-porting\[bench\]"):
-        write_png(results_of(make_record(report=report)), tmp_path / "picture.png")

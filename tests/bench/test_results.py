@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import math
 
 import pytest
 
 from porting.bench.cells import Cell
 from porting.bench.results import ResultFile, read_results
-from porting.bench.schema import check, load_schema
 from porting.diagnostics import PortingError
 
 from .conftest import make_record
@@ -47,12 +45,6 @@ def test_a_loss_that_is_not_a_number_is_null(tmp_path, report):
     assert read_results(tmp_path / "results.json")["cells"][0]["result"]["parity"]["ported_losses"] == [None, 1.0]
 
 
-def test_every_definition_of_the_schema_is_closed():
-    schema = load_schema()
-
-    assert [name for name, kind in schema["definitions"].items() if kind["additionalProperties"] is not False] == []
-
-
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
@@ -71,24 +63,3 @@ def test_what_is_no_result_file_is_refused(tmp_path, content, problem):
 
     assert caught.value.code == "T005"
     assert problem in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("change", "problem"),
-    [
-        ({"status": "great"}, "$.cells[0].status: 'great' is none of"),
-        ({"repeat": "1"}, "$.cells[0].repeat: '1' is not of type integer"),
-        ({"more": 1}, "$.cells[0]: unknown key `more`"),
-        ({"demanded": True}, "$.cells[0].demanded: True is not of type number or null"),
-    ],
-)
-def test_the_check_names_the_place_of_a_problem(change, problem):
-    content = {**ResultFile([CELL]).content, "cells": [make_record(**change)]}
-
-    (found,) = check(content, load_schema())
-
-    assert found.startswith(problem)
-
-
-def test_the_schema_is_json_schema_for_other_tools():
-    assert json.loads(json.dumps(load_schema()))["$schema"] == "http://json-schema.org/draft-07/schema#"

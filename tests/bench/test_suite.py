@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from porting.bench.suite import SUITE, load
+from porting.bench.suite import ORDERS, OVERHEAD, SUITE, WORKLOADS, load
 
 
-@pytest.mark.parametrize("name", SUITE)
+@pytest.mark.parametrize("name", WORKLOADS)
 def test_a_workload_has_the_batch_that_it_is_measured_with(name):
     workload = load(name, {})
 
-    assert workload.samples_per_step == SUITE[name].batch
+    assert workload.samples_per_step == WORKLOADS[name].batch * workload.micro_batches_per_step
     assert workload.num_parameters > 0
     assert len(workload.optimizer(workload.model.parameters()).param_groups) == 1
 
@@ -24,3 +24,27 @@ def test_choices_become_options():
 
 def test_float32_is_asked_of_every_workload():
     assert [name for name, entry in SUITE.items() if not entry.demanded.get("float32")] == []
+
+
+def test_the_bar_of_overhead_is_measured_on_the_mlp_and_the_cnn_with_both_optimizers():
+    barred = {name: load(name, {}) for name, entry in OVERHEAD.items() if entry.demanded}
+
+    assert {f"overhead_{model}_{optimizer}" for model in ("mlp", "cnn") for optimizer in ("sgd", "adam")} <= set(barred)
+    assert barred["overhead_mlp_sgd"].num_parameters == 784 * 1000 + 1000 * 1000 + 1000 * 10 + 2010
+
+
+def test_overhead_is_measured_without_compiled_engines_against_torchs_defaults():
+    assert {entry.settings["eager_optimizer"] for entry in OVERHEAD.values()} == {"default"}
+    assert [name for name, entry in OVERHEAD.items() if entry.matrix["engine"] != ["replay"]] == []
+
+
+def test_what_does_not_train_has_no_labels():
+    assert [name for name in WORKLOADS if load(name, {}).trains != isinstance(load(name, {}).batch, tuple)] == []
+
+
+@pytest.mark.parametrize("name", ORDERS)
+def test_a_workload_is_trained_in_the_order_asked_for(name):
+    workload = load(name, {"order": "chen", "batch": 2})
+
+    assert workload.options.computation_order == "chen"
+    assert workload.rows == 2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from porting.bench.turns import Turn, Turns, ratios_of, take_turns, time_calls
+from porting.bench.turns import Turn, Turns, ratios_of, time_calls, time_sides
 
 
 def test_who_begins_changes_from_round_to_round():
@@ -13,7 +13,7 @@ def test_who_begins_changes_from_round_to_round():
     def side(name):
         return lambda number: time_calls(lambda: calls.append(name), number)
 
-    take_turns(
+    time_sides(
         {"a": side("a"), "b": side("b")},
         rounds=2,
         calls_per_turn=2,
@@ -25,7 +25,7 @@ def test_who_begins_changes_from_round_to_round():
 
 
 def test_every_call_has_a_time():
-    turns = take_turns({"a": lambda number: Turn((1.0,) * number, 2.0)}, rounds=3, calls_per_turn=4)["a"]
+    turns = time_sides({"a": lambda number: Turn((1.0,) * number, 2.0)}, rounds=3, calls_per_turn=4)["a"]
 
     assert turns.call_seconds == ((1.0,) * 4,) * 3
     assert turns.cpu_seconds == (2.0,) * 3

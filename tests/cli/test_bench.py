@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,9 +14,11 @@ import time
 
 import pytest
 
+from porting.bench import results
 from porting.bench.cells import Cell, run_cell
+from porting.bench.machine import describe_machine
 from porting.bench.results import read_results
-from porting.bench.suite import SUITE
+from porting.bench.suite import OVERHEAD, START_UP, SUITE, WORKLOADS
 from porting.cli import bench
 from porting.cli.main import main
 
@@ -166,6 +170,52 @@ def test_the_suite_is_every_workload_in_every_precision_that_is_asked_of_it(meas
     assert all(cell.demanded == SUITE[cell.name].demanded[cell.choices.precision] for cell in measured)
 
 
+def test_overhead_is_every_workload_of_it_without_compiled_engines(measured):
+    main(["bench", "overhead"])
+
+    assert [cell.name for cell in measured] == list(OVERHEAD)
+    assert {(cell.choices.engine, cell.settings.eager_optimizer) for cell in measured} == {("replay", "default")}
+
+
+def test_start_up_is_measured_cold_and_warm_with_what_is_compiled_already(measured):
+    main(["bench", "start_up", "--start-up", "2"])
+
+    settings = [cell.settings for cell in measured]
+    assert [cell.name for cell in measured] == list(START_UP)
+    assert {cell.choices.engine for cell in measured} == {"ready"}
+    assert {(setting.start_up_runs, setting.cold_starts) for setting in settings} == {(2, 1)}
+
+
+def test_orders_are_a_matrix_of_computation_orders(measured):
+    main(["bench", "orders_linear24"])
+    main(["bench", "orders_gpt", "--matrix", "order=none,chen"])
+
+    orders = [(cell.name, cell.choices.order) for cell in measured]
+    assert orders[:2] == [("orders_linear24", "none"), ("orders_linear24", "chen")]
+    assert orders[5:] == [("orders_gpt", "none"), ("orders_gpt", "chen")]
+
+
+def test_the_table_of_overhead_has_a_row_for_each_workload_and_states_the_conditions(measured, capsys):
+    main(["bench", "overhead"])
+
+    output = capsys.readouterr().out
+    assert [name for name in OVERHEAD if not re.search(rf"^{name} ", output, re.MULTILINE)] == []
+    assert f"torch {importlib.metadata.version('torch')}" in output.splitlines()[0]
+    assert "all: float32, replay" in output
+
+
+@pytest.mark.parametrize(("threads", "load", "is_advised"), [(None, 9.0, True), ("1", 9.0, False), (None, 0.1, False)])
+def test_several_threads_on_a_busy_machine_are_advised_against(
+    measured, monkeypatch, capsys, threads, load, is_advised
+):
+    busy = {"load_average": load, "omp_num_threads": threads, "num_cores": 2}
+    monkeypatch.setattr(results, "describe_machine", lambda: {**describe_machine(), **busy})
+
+    main(["bench", "overhead_tiny"])
+
+    assert ("try --threads 1" in capsys.readouterr().out) == is_advised
+
+
 def test_the_engine_is_chosen_by_measuring_unless_another_is_named(measured):
     main(["bench", "lstm"])
 
@@ -249,7 +299,7 @@ def test_wrong_usage_is_exit_status_2(words, message, measured, capsys):
 def test_the_list_names_every_workload(capsys):
     assert main(["bench", "--list"]) == 0
 
-    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == list(SUITE)
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == list(WORKLOADS)
 
 
 def test_help_starts_without_torch():

@@ -18,7 +18,7 @@ import torch
 from porting.cli.main import main
 from porting.diagnostics import PortingError
 from porting.recipe_chain import find_recipe, read_recipes, recipe_files
-from porting.recipe_chain.running import program_of
+from porting.recipe_chain.running import report_failures_of
 
 SOURCE = '''
 """{summary}."""
@@ -124,6 +124,16 @@ def test_show_prints_the_story(chain, capsys):
 def test_show_with_a_step_prints_its_source(chain, capsys):
     assert main(["recipe", "show", "halving", "--step", "1"]) == 0
     assert capsys.readouterr().out == (chain / "step_1_more.py").read_text()
+
+
+def test_show_with_the_workload_prints_what_all_steps_share(chain, capsys):
+    assert main(["recipe", "show", "halving", "--workload"]) == 1
+    assert "error[R004]: the recipe `halving` has no `workload.py`" in capsys.readouterr().err
+
+    (chain / "workload.py").write_text("HALF = 0.5\n")
+
+    assert main(["recipe", "show", "halving", "--workload"]) == 0
+    assert capsys.readouterr().out == "HALF = 0.5\n"
 
 
 def test_a_diff_has_the_lines_that_changed_and_no_colour_outside_a_terminal(chain, capsys):
@@ -317,7 +327,7 @@ def test_the_owner_of_a_failing_step_is_told_to_run_it_and_of_the_packages_to_co
     main(["recipe", "run", "halving"])
     assert "run it by itself: `porting recipe copy halving DEST`, then change step_1_more.py" in capsys.readouterr().err
 
-    with pytest.raises(PortingError, match="R003") as caught, program_of(own, "step_1_more.py"):
+    with pytest.raises(PortingError, match="R003") as caught, report_failures_of(own, "step_1_more.py"):
         runpy.run_path(str(tmp_path / "mine" / "step_1_more.py"))
     assert caught.value.finding.help == (f"run it by itself: `python {tmp_path / 'mine' / 'step_1_more.py'}`",)
 
@@ -576,20 +586,20 @@ def own_program(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     yield tmp_path
-    for name in ("own_program", "recipe_model"):
+    for name in ("own_program", "workload"):
         sys.modules.pop(name, None)
 
 
 NEW_FILES = [
     "README.md",
     "checks.py",
-    "recipe_model.py",
     "step_0_plain.py",
     "step_1_loss_in_forward.py",
     "step_2_device_loader.py",
     "step_3_compile_and_infer.py",
     "step_4_device_iterations.py",
     "step_5_accumulation.py",
+    "workload.py",
 ]
 
 
@@ -644,7 +654,7 @@ def test_a_target_that_does_not_serve_leaves_nothing_behind(own_program, capsys,
 def test_a_function_gets_the_batch_size_of_a_new_recipe(own_program, one_thread, capsys, name, made):
     assert main(["recipe", "new", "mine", "--model", f"own_program.py:{name}", "--batch", "7"]) == 0
 
-    program = (own_program / "mine" / "recipe_model.py").read_text()
+    program = (own_program / "mine" / "workload.py").read_text()
     assert "BATCH_SIZE = 6\n" in program
     assert made in program
     assert main(["recipe", "run", "./mine", "--check"]) == 0
@@ -652,13 +662,13 @@ def test_a_function_gets_the_batch_size_of_a_new_recipe(own_program, one_thread,
 
 def test_without_a_batch_size_the_default_of_the_function_holds(own_program):
     assert main(["recipe", "new", "mine", "--model", "own_program.py:sized_by_default"]) == 0
-    assert "made = sized_by_default()" in (own_program / "mine" / "recipe_model.py").read_text()
+    assert "made = sized_by_default()" in (own_program / "mine" / "workload.py").read_text()
 
 
 def test_any_other_batch_is_cut_to_the_batch_size_of_a_new_recipe(own_program):
     assert main(["recipe", "new", "mine", "--model", "own_program.py:make", "--batch", "4"]) == 0
 
-    program = (own_program / "mine" / "recipe_model.py").read_text()
+    program = (own_program / "mine" / "workload.py").read_text()
     assert "BATCH_SIZE = 4\n" in program
     assert "made = make()" in program
 
@@ -680,7 +690,7 @@ def test_a_users_function_is_called_once(own_program):
     assert len(sys.modules["own_program"].CALLS) == 1
 
 
-@pytest.mark.parametrize("name", ["my-program.py", "random.py"])
+@pytest.mark.parametrize("name", ["my-program.py", "random.py", "workload.py"])
 def test_a_file_that_no_program_can_import_is_refused(own_program, capsys, name):
     (own_program / name).write_text(TARGET)
 

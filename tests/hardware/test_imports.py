@@ -13,10 +13,9 @@ from tests.hardware.fresh_process import FreshProcesses
 
 PACKAGE = Path(porting.__file__).parent
 
-# names, packages and a module that capture a model on the CPU, for which torch 2.0 is too old
+# names and packages that capture a model on the CPU, for which torch 2.0 is too old
 NEED_CAPTURE = ("StepGraph", "capture_step", "compile_step", "dump_graph", "export", "load_step", "memory_report")
 CAPTURING = ("capture", "engines", "executables", "exports", "planning", "simulator")
-TIMES_THE_SIMULATOR = "porting.bench.step_time"
 
 MODULES = sorted(
     ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).replace(".__init__", "")
@@ -24,7 +23,7 @@ MODULES = sorted(
     if path.name != "__main__.py" and "skeleton" not in path.parts
 )
 # every module of a recipe is a program: its steps are run by test_recipes.py
-NOT_ORDINARY = ("porting.recipes.", TIMES_THE_SIMULATOR, *(f"porting.{package}" for package in CAPTURING))
+NOT_ORDINARY = ("porting.recipes.", *(f"porting.{package}" for package in CAPTURING))
 ORDINARY = [name for name in MODULES if not name.startswith(NOT_ORDINARY)]
 
 IMPORT_ALL = """
@@ -93,7 +92,7 @@ def test_a_package_that_captures_is_there_or_says_c009(package, imported):
     assert {name: said for name, said in told.items() if said not in ("there", "C009")} == {}
 
 
-@pytest.mark.parametrize("module", ["porting.capture", "porting.simulator", TIMES_THE_SIMULATOR])
+@pytest.mark.parametrize("module", ["porting.capture", "porting.simulator"])
 def test_a_module_that_needs_capture_says_c009(module, imported):
     assert imported[module] == "C009"
 

@@ -20,9 +20,8 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "porting"
 TABLE = Path(__file__).with_name("torch_2_0_names.txt")
 
-# packages and a module for the simulator, which needs a newer torch
+# packages for the simulator, which needs a newer torch
 CAPTURING = ("capture", "engines", "executables", "exports", "planning", "simulator")
-TIMES_THE_SIMULATOR = PACKAGE / "bench" / "step_time.py"
 
 # classes whose members are used of objects, where the sources do not name the class
 OF_OBJECTS = (
@@ -46,11 +45,7 @@ class Use(NamedTuple):
 
 def sources() -> List[Path]:
     """List the modules that run where the vendor's PopTorch and torch 2.0 are."""
-    return sorted(
-        path
-        for path in PACKAGE.rglob("*.py")
-        if path.relative_to(PACKAGE).parts[0] not in CAPTURING and path != TIMES_THE_SIMULATOR
-    )
+    return sorted(path for path in PACKAGE.rglob("*.py") if path.relative_to(PACKAGE).parts[0] not in CAPTURING)
 
 
 def uses_in(path: Path) -> List[Use]:

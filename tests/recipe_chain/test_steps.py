@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
+import types
 
 import numpy as np
 import pytest
@@ -76,6 +77,15 @@ def test_modules_of_a_folder_are_gone_afterwards(folder):
 
     assert not {"shared", "step_0_plain"} & set(sys.modules)
     assert sys.path == before
+
+
+def test_the_workload_of_another_folder_is_not_taken(folder, monkeypatch):
+    (folder / "step_0_plain.py").write_text(STEP.replace("shared", "workload"))
+    (folder / "workload.py").write_text("FIRST = 2.0\n")
+    monkeypatch.setitem(sys.modules, "workload", types.ModuleType("workload"))
+
+    with Steps(find_recipe(str(folder))) as steps:
+        assert steps.losses(0, 2) == [0.0, 2.0]
 
 
 def test_a_step_of_the_package_is_the_packages_module():

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import difflib
 import functools
 import re
 import shlex
 from pathlib import Path
-from typing import Any, Dict, List, Tuple, Union
+from typing import Any, Dict, List, Set, Tuple, Union
 
 import pytest
 
@@ -26,7 +27,7 @@ NEIGHBOURS = [(recipe, *pair) for recipe in RECIPES.values() for pair in zip(rec
 QUICK_RECIPE = "first_port"
 MAX_CHANGED_LINES = 12
 MAX_PICTURE_BYTES = 60_000
-MAX_STEP_LINES = 200
+MAX_STEP_LINES = 110
 TROUBLE_PAGE = "what-can-go-wrong.md"
 # what a user types besides the command itself; each name stands for a program of another package
 OTHER_PROGRAMS = ("cd", "export", "git", "ls", "mkdir", "pip", "poprun", "python", "python3", "torchrun")
@@ -159,10 +160,23 @@ def test_a_step_is_a_program_that_can_be_read_at_once(recipe, step):
 @each_step
 def test_a_step_imports_nothing_of_this_package_but_its_public_names(recipe, step):
     imports = re.findall(r"^\s*(?:from|import) (porting[\w.]*|\.[\w.]*)", step.source, re.MULTILINE)
-    own = rf"porting\.recipes\.{recipe.name}\.\w+"
+    own = rf"porting\.recipes\.{recipe.name}(\.\w+)?"
     open_packages = r"porting(\.adapters|\.compute_mode)?|porting\.(models|data)(\.\w+)*"
 
     assert [name for name in imports if not re.fullmatch(rf"{open_packages}|{own}", name)] == []
+
+
+def definitions_of(source: str) -> Set[str]:
+    """List the functions and classes that a program defines, as they stand there."""
+    return {ast.unparse(node) for node in ast.parse(source).body if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
+
+
+@each_recipe
+def test_what_all_steps_share_stands_once_in_the_workload(recipe):
+    shared = set.intersection(*(definitions_of(step.source) for step in recipe.steps))
+
+    assert recipe.workload.exists()
+    assert [text for text in shared if not text.startswith("def train(")] == []
 
 
 @each_step

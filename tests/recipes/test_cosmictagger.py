@@ -16,7 +16,7 @@ import torch
 import porting
 from porting.models import uresnet2d, uresnet3d
 from porting.recipe_chain import RecipeStep, find_recipe
-from porting.recipes.cosmictagger import step_5_train_and_infer, step_7_warm_up, step_8_half_precision
+from porting.recipes.cosmictagger import step_7_warm_up, step_8_half_precision, workload
 from tests.conftest import DATA_FOLDER
 
 pytestmark = pytest.mark.slow
@@ -39,7 +39,9 @@ def one_thread() -> Iterator[None]:
 
 
 def tree_of(step: RecipeStep) -> ast.Module:
-    return ast.parse(step.source)
+    """Parse the program of a step, and behind it what all steps share."""
+    shared = (RECIPE.folder / "workload.py").read_text(encoding="utf-8")
+    return ast.Module([*ast.parse(step.source).body, *ast.parse(shared).body], type_ignores=[])
 
 
 def calls_of(step: RecipeStep, name: str) -> List[str]:
@@ -95,10 +97,10 @@ def test_d1_no_step_moves_a_network(step):
 @pytest.mark.parametrize("optimizer", ["adam", "rmsprop"])
 def test_d2_the_devices_optimizer_is_the_configured_one(optimizer):
     model = make_model()
-    settings = step_5_train_and_infer.Settings(optimizer=optimizer)
-    configured = step_5_train_and_infer.make_optimizer(settings, model)
+    settings = workload.Settings(optimizer=optimizer)
+    configured = workload.make_optimizer(settings, model)
     plain = copy.deepcopy(model)
-    eager = step_5_train_and_infer.make_optimizer(settings, plain)
+    eager = workload.make_optimizer(settings, plain)
     ported = port(model, configured)
     schedule = uresnet2d.Schedule(steps_per_epoch=2)
     bridge = ported.scheduler(torch.optim.lr_scheduler.LambdaLR(configured, schedule))
@@ -184,13 +186,8 @@ def test_d7_a_program_reads_no_setting_that_it_does_not_have(step):
         for node in ast.walk(tree_of(step))
         if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "settings"
     }
-    options = {
-        argument.value[2:]
-        for node in ast.walk(tree_of(step))
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == "parser.add_argument"
-        for argument in node.args
-        if isinstance(argument, ast.Constant)
-    }
+    parser = workload.make_parser(None, module.Settings)
+    options = set(vars(parser.parse_args([])))
 
     assert read == fields
     assert options == {*fields, "steps"}
@@ -266,7 +263,7 @@ def test_d12_compiling_changes_nothing_and_the_first_call_does_not_compile():
 
 def test_d13_the_loader_is_the_devices_and_leaves_no_event_out():
     ported = port(make_model())
-    events, _validation_set = step_7_warm_up.load_events(step_7_warm_up.Settings())
+    events, _validation_set = workload.load_events(workload.Settings())
 
     loader = ported.dataloader(events)
 
@@ -327,11 +324,11 @@ def test_d16_no_statement_compares_where_it_should_assign(step):
 @pytest.mark.skipif(not LIGHT_FILE.exists(), reason="the light file of events is not here")
 def test_events_of_the_detector_train_the_a21_network():
     pytest.importorskip("h5py")
-    settings = step_7_warm_up.Settings(file=str(LIGHT_FILE), variant="a21", downsample=3)
+    settings = workload.Settings(file=str(LIGHT_FILE), variant="a21", downsample=3)
 
     training = step_7_warm_up.run(2, settings)
 
     assert 2.5 < training.losses[0] < 5.0
-    assert step_7_warm_up.validate(training.model, step_7_warm_up.load_events(settings)[1]).keys() == (
+    assert step_7_warm_up.validate(training.model, workload.load_events(settings)[1]).keys() == (
         uresnet2d.METRICS.keys()
     )

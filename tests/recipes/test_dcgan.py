@@ -4,20 +4,25 @@ import pytest
 import torch
 
 from porting.models import dcgan
-from porting.recipes.dcgan import step_0_plain, step_1_one_optimizer, step_2_loss_in_forward, step_5_two_executors
+from porting.recipes.dcgan import (
+    step_0_plain,
+    step_1_one_optimizer,
+    step_2_loss_in_forward,
+    step_5_two_executors,
+    workload,
+)
 
 pytestmark = pytest.mark.slow
 
 
 def test_one_optimizer_is_two_that_step_after_both_backward_passes():
-    torch.manual_seed(0)
-    gan = dcgan.build("small", noise=step_0_plain.NOISE, **step_0_plain.SIZES)
+    gan = workload.make_gan(workload.NOISE)
     optimizers = [
-        torch.optim.Adam(gan.discriminator.parameters(), step_0_plain.DISCRIMINATOR_RATE, step_0_plain.BETAS),
-        torch.optim.Adam(gan.generator.parameters(), step_0_plain.GENERATOR_RATE, step_0_plain.BETAS),
+        torch.optim.Adam(gan.discriminator.parameters(), workload.DISCRIMINATOR_RATE, workload.BETAS),
+        torch.optim.Adam(gan.generator.parameters(), workload.GENERATOR_RATE, workload.BETAS),
     ]
     expected = []
-    for hidden, images, targets in torch.utils.data.DataLoader(step_0_plain.make_samples(4), batch_size=16):
+    for hidden, images, targets in workload.make_loader(4):
         real, fake, held = gan(hidden, images)
         losses = dcgan.discriminator_loss(real, fake, targets), dcgan.generator_loss(held)
         for optimizer in optimizers:

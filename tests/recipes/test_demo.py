@@ -65,7 +65,7 @@ def test_the_mean_loss_is_that_of_one_epoch():
 
 
 def test_without_scikit_learn_the_demo_names_the_extra(monkeypatch, capsys):
-    monkeypatch.delitem(sys.modules, "porting.recipes.first_port.step_0_plain", raising=False)
+    monkeypatch.delitem(sys.modules, "porting.recipes.first_port.workload", raising=False)
     monkeypatch.setitem(sys.modules, "sklearn", None)
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
 

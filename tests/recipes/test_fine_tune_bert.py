@@ -14,7 +14,7 @@ from transformers import BertConfig, BertForMaskedLM, BertForSequenceClassificat
 
 import porting
 from porting.data.sentences import VOCABULARY, make_sentences
-from porting.recipes.fine_tune_bert import step_0_plain
+from porting.recipes.fine_tune_bert import workload
 
 SIZES = {"vocab_size": len(VOCABULARY), "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
 
@@ -72,12 +72,12 @@ def test_a_causal_language_model_trains_like_eager():
 
 @pytest.mark.parametrize("names", [("bert.embeddings",), ("bert.embeddings", "bert.encoder.layer.0")])
 def test_what_is_frozen_stays_and_has_no_state(names, monkeypatch):
-    monkeypatch.setattr(step_0_plain, "FROZEN", names)
+    monkeypatch.setattr(workload, "FROZEN", names)
     torch.manual_seed(0)
-    model = step_0_plain.make_model()
-    optimizer = step_0_plain.make_optimizer(model)
+    model = workload.make_model()
+    optimizer = workload.make_optimizer(model)
     before = {name: weight.detach().clone() for name, weight in model.named_parameters()}
-    data = step_0_plain.Sentences(8, seed=0)
+    data = workload.Sentences(8, seed=0)
 
     ported = porting.to_ipu(model, optimizer=optimizer, device="sim")
     for _step in range(2):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from porting.recipes.mushrooms import step_0_plain, step_5_hundred_steps_a_call
+from porting.recipes.mushrooms import step_0_plain, step_5_hundred_steps_a_call, workload
 
 
 @pytest.fixture
@@ -27,9 +27,9 @@ def test_fifty_epochs_on_the_real_file_are_as_good_as_in_chainers_manual(mushroo
 
 
 def test_the_table_says_where_nothing_was_tested(capsys):
-    history = step_0_plain.History(steps=[(0.5, 0.75)] * 2800, tests={1400: (0.25, 0.875), 2800: (0.125, 0.9375)})
+    history = workload.History(steps=[(0.5, 0.75)] * 2800, tests={1400: (0.25, 0.875), 2800: (0.125, 0.9375)})
 
-    step_0_plain.print_table(history)
+    workload.print_table(history)
 
     lines = capsys.readouterr().out.splitlines()
     assert lines[2].split() == "1 0.5000 0.5507 0.7500 0.7335 - 0.5028 - 0.7528".split()

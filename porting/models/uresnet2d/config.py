@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Mapping, Tuple, TypeVar
 
-from porting.models.ranges import check_positive
+from porting.models.family import check_positive
 
 __all__ = [
     "DEFAULT",

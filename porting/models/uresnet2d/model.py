@@ -6,17 +6,19 @@ B = events, P = planes (3), H and W = height and width in pixels, C = classes, K
 from __future__ import annotations
 
 import functools
-from typing import Any, Tuple
+from typing import Any, Callable, Tuple
 
 import torch
 from torch import nn
 
-from porting.models.variants import configure
+from porting.models.family import configure
 
-from .config import DEFAULT, NUM_PLANES, VARIANTS, UResNet2DConfig
-from .series import SLOPE, block_series
+from .config import DEFAULT, NUM_PLANES, VARIANTS, UResNet2DConfig, UResNetConfig
 
-__all__ = ["UResNet2D", "build"]
+__all__ = ["SLOPE", "UResNet2D", "block_series", "build"]
+
+SLOPE = 0.01
+"""Of the leaky ReLUs below zero."""
 
 
 def build(variant: str = DEFAULT, **changes: Any) -> UResNet2D:
@@ -76,6 +78,33 @@ class _Block(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         result: torch.Tensor = self.activation(self.norm(self.convolution(x)))
         return result
+
+
+def block_series(
+    config: UResNetConfig, channels: int, *, num_blocks: int, kernel: int, block: Callable[..., nn.Module]
+) -> nn.Sequential:
+    """Make `num_blocks` blocks that keep the number of channels; `block` makes one, for images or planes of images."""
+    blocks = (
+        _ResidualBlock(config, channels, kernel=kernel, block=block)
+        if config.residual
+        else block(config, channels, channels, kernel=kernel)
+        for _ in range(num_blocks)
+    )
+    return nn.Sequential(*blocks)
+
+
+class _ResidualBlock(nn.Module):
+    """Two blocks, the second not activated, and what went into them."""
+
+    def __init__(self, config: UResNetConfig, channels: int, *, kernel: int, block: Callable[..., nn.Module]) -> None:
+        super().__init__()
+        self.body = nn.Sequential(
+            block(config, channels, channels, kernel=kernel),
+            block(config, channels, channels, kernel=kernel, activated=False),
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.leaky_relu(self.body(x) + x, SLOPE)
 
 
 _series = functools.partial(block_series, block=_Block)

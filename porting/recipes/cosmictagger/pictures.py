@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 import porting
 from porting.data.display import draw_event
-from porting.recipes.cosmictagger import step_0_plain, step_6_memory_look, step_7_warm_up
+from porting.recipes.cosmictagger import step_0_plain, step_6_memory_look, step_7_warm_up, workload
 
 NUM_STEPS = 160
 PARTS = {
@@ -32,7 +32,7 @@ CONFIGURATIONS: Mapping[str, Mapping[str, Any]] = {
 def draw(folder: Path) -> List[Path]:
     """Train steps 0 and 7 and look at the memory of the A21 network; draw into `folder` and return the files."""
     plain, ported = step_0_plain.run(NUM_STEPS), step_7_warm_up.run(NUM_STEPS)
-    images, labels = step_7_warm_up.load_events(step_7_warm_up.Settings())[1][0]
+    images, labels = workload.load_events(workload.Settings())[1][0]
     predicted = ported.model.inference()(images.unsqueeze(0)).argmax(2)[0]
     return [
         _draw_losses(folder / "losses.png", plain.losses, ported.losses),

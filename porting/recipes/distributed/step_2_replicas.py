@@ -2,43 +2,19 @@
 
 from __future__ import annotations
 
-import argparse
-from itertools import count, islice
-from typing import Any, Dict, Iterator, List, NamedTuple
+from typing import Any, List
 
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+from torch.utils.data import DataLoader, DistributedSampler
 
 import porting
-from porting.data.digits import make_digits
 from porting.models import mlp
+from porting.recipes.distributed.workload import Training, batches_of, count_recognised, load_images, main
 
 BATCH_SIZE = 64
 NUM_REPLICAS = 2
 LEARNING_RATE = 0.05
-
-
-class Training(NamedTuple):
-    """The loss of each step and the weights after the last one; how many test images are recognised, of how many."""
-
-    losses: List[float]
-    weights: Dict[str, torch.Tensor]
-    num_recognised: int
-    num_tested: int
-
-
-def load_images(num_images: int, *, seed: int) -> TensorDataset:
-    """Draw digits, and lay the 28 x 28 pixels of each in a row."""
-    images, labels = make_digits(num_images, seed=seed)
-    return TensorDataset(images.flatten(start_dim=1), labels)
-
-
-def batches_of(loader: Any, order: Any) -> Iterator[Any]:
-    """Yield the batches of epoch after epoch, each in an order of its own."""
-    for epoch in count():
-        order.set_epoch(epoch)
-        yield from loader
 
 
 def train(num_steps: int) -> List[float]:
@@ -59,24 +35,13 @@ def train_and_test(num_steps: int) -> Training:
     ported = porting.to_ipu(model, criterion, optimizer=optimizer, options=options)
     loader = ported.dataloader(loader)
     losses: List[float] = []
-    for images, labels in islice(batches_of(loader, order), num_steps):
+    for images, labels in batches_of(loader, order, num_steps):
         _logits, loss = ported(images, labels)
         losses.append(loss.mean().item())
 
-    images, labels = test_set.tensors
-    logits = ported.inference()(images)
-    num_recognised = int((logits.argmax(dim=1) == labels).sum())
-    return Training(losses, ported.state_dict(), num_recognised, len(labels))
+    num_recognised = count_recognised(ported.inference(), test_set)
+    return Training(losses, ported.state_dict(), num_recognised, len(test_set))
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--steps", type=int, default=160, help="how many optimizer steps to train; 5 epochs by default")
-    parser.add_argument("--checkpoint", help="file to save losses and weights in")
-    arguments = parser.parse_args()
-    training = train_and_test(arguments.steps)
-    if arguments.checkpoint:
-        torch.save(training._asdict(), arguments.checkpoint)
-    first, last = training.losses[0], training.losses[-1]
-    share = training.num_recognised / training.num_tested
-    print(f"loss {first:.4f} -> {last:.4f}, test accuracy {share:.3f} of {training.num_tested} images")
+    main(train_and_test, __doc__)

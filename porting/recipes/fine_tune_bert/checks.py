@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from transformers import get_linear_schedule_with_warmup
 
 import porting
 from porting.recipe_chain import CheckFailed, close_losses, equal_losses, holds, reaches
+from porting.recipes.fine_tune_bert import workload
 
 NUM_STEPS = 20
 
@@ -17,14 +19,14 @@ def accuracy(step: Any) -> float:
     return float(step.train_and_test(240)[1])
 
 
-def frozen_stay(step: Any) -> str:
+def frozen_stay(_step: Any) -> str:
     """Train a model on its device and look at what was frozen, in the model and in the optimizer."""
     torch.manual_seed(0)
-    model = step.make_model()
-    optimizer = step.make_optimizer(model)
+    model = workload.make_model()
+    optimizer = workload.make_optimizer(model)
     before = {name: weight.detach().clone() for name, weight in model.named_parameters()}
     ported = porting.to_ipu(model, optimizer=optimizer)
-    data = step.Sentences(32, seed=0)
+    data = workload.Sentences(32, seed=0)
     for _step in range(3):
         ported(input_ids=data.tokens, attention_mask=data.masks, labels=data.labels)
     moved = {name for name, weight in model.named_parameters() if not torch.equal(weight, before[name])}
@@ -37,14 +39,14 @@ def frozen_stay(step: Any) -> str:
     return f"{len(before) - len(trained)} parameters stay, {len(trained)} move"
 
 
-def schedule_arrives(step: Any) -> str:
+def schedule_arrives(_step: Any) -> str:
     """Compare the device's learning rate with the schedule's after each step of the warm-up."""
-    model = step.make_model()
-    optimizer = step.make_optimizer(model)
+    model = workload.make_model()
+    optimizer = workload.make_optimizer(model)
     ported = porting.to_ipu(model, optimizer=optimizer)
-    plain = step.get_linear_schedule_with_warmup(optimizer, num_warmup_steps=3, num_training_steps=6)
+    plain = get_linear_schedule_with_warmup(optimizer, num_warmup_steps=3, num_training_steps=6)
     scheduler = ported.scheduler(plain)
-    data = step.Sentences(8, seed=0)
+    data = workload.Sentences(8, seed=0)
     rates, moved = [], []
     for _step in range(6):
         before = model.classifier.weight.detach().clone()

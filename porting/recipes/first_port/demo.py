@@ -52,17 +52,17 @@ def main() -> int:
     # threads that wait for each other cost more than they bring to so small a model
     torch.set_num_threads(1)
     try:
-        step_0 = importlib.import_module("porting.recipes.first_port.step_0_plain")
+        workload = importlib.import_module("porting.recipes.first_port.workload")
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "sklearn":
             raise
         print(porting.render(porting.Finding("X001", help='pip install "ipu-porting[recipes]"')), file=sys.stderr)
         return 1
-    train_set, test_set = step_0.load_images()
-    _say_what_is_done(step_0.make_model())
+    train_set, test_set = workload.load_images()
+    _say_what_is_done(workload.make_model())
 
-    plain, plain_step = train_plain(step_0.make_model, train_set, test_set)
-    ported, history = train_ported(step_0.make_model, train_set, test_set)
+    plain, plain_step = train_plain(workload.make_model, train_set, test_set)
+    ported, history = train_ported(workload.make_model, train_set, test_set)
     _print_table(plain, history)
     verdicts = list(_verdicts(plain, history, is_simulator=ported.report().is_simulator))
     say("\n".join(text for _is_met, text in verdicts))
@@ -71,7 +71,7 @@ def main() -> int:
     say(str(ported.report()).partition("\nnote")[0])
 
     _headline("compiled training against eager")
-    _compare_speed(plain_step, port(step_0.make_model(), engine=ENGINE)[0], list(_loader(train_set)))
+    _compare_speed(plain_step, port(workload.make_model(), engine=ENGINE)[0], list(_loader(train_set)))
     say(f"\nnext, see what a port changes: {_command()} recipe show first_port --diff")
     return 0 if all(is_met for is_met, _text in verdicts) else 1
 

@@ -1,4 +1,4 @@
-"""What Chainer left behind, without Chainer: a small network in NumPy by its definitions, and the file it saves.
+"""A trained Chainer model, without Chainer: a small network in NumPy by its definitions, and the file that it saves.
 
 B = images, C = channels, H and W = height and width. The network is
 

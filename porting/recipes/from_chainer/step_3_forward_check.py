@@ -7,30 +7,21 @@ from typing import List, Optional, Tuple
 
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
 
 from porting.adapters import load_chainer_npz
-from porting.data.digits import make_digits
 from porting.recipes.from_chainer.chainer_model import logits_of, snapshot_file
+from porting.recipes.from_chainer.workload import join_layers, load_digits, measure_accuracy, print_result
 
 SNAPSHOT: Optional[str] = None  # a stand-in; or a file, as the first argument
 MODULES = {"conv1": "0", "bn1": "1", "conv2": "4", "fc3": "8", "fc4": "10"}
 
 
 def make_model() -> nn.Sequential:
-    """Write the network as it stands in the Chainer program: conv1, bn1, conv2, fc3, fc4."""
-    return nn.Sequential(
-        nn.Conv2d(1, 8, kernel_size=5),
+    """Make the network with Chainer's definitions."""
+    return join_layers(
         nn.BatchNorm2d(8, eps=2e-5),
-        nn.ReLU(),
-        nn.MaxPool2d(3, stride=2, ceil_mode=True),
-        nn.Conv2d(8, 16, kernel_size=5),
-        nn.ReLU(),
-        nn.MaxPool2d(3, stride=2, ceil_mode=True),
-        nn.Flatten(),
-        nn.Linear(16 * 4 * 4, 64),
-        nn.ReLU(),
-        nn.Linear(64, 10),
+        lambda: nn.MaxPool2d(3, stride=2, ceil_mode=True),
+        lambda: nn.Linear(16 * 4 * 4, 64),
     )
 
 
@@ -42,10 +33,10 @@ def train(num_steps: int) -> List[float]:
 def train_and_test(num_steps: int) -> Tuple[List[float], float]:
     """Train as `train` does; return its losses and the share of other digits that are recognised afterwards."""
     torch.manual_seed(0)
-    train_set, (images, labels) = TensorDataset(*make_digits(50 * num_steps, seed=0)), make_digits(500, seed=1)
-    loader = DataLoader(train_set, batch_size=50)
+    _train_set, loader, test_set = load_digits(num_steps)
     model, criterion = make_model(), nn.CrossEntropyLoss()
     load_chainer_npz(snapshot_file(SNAPSHOT), model, names=MODULES)
+    images, _labels = test_set
     with torch.no_grad():
         torch.testing.assert_close(
             model.eval()(images), logits_of(images, snapshot_file(SNAPSHOT)), rtol=1e-4, atol=1e-4
@@ -53,20 +44,18 @@ def train_and_test(num_steps: int) -> Tuple[List[float], float]:
     model.train()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.005, momentum=0.9)
     losses: List[float] = []
-    for batch_images, batch_labels in loader:
+    for images, labels in loader:
         optimizer.zero_grad()
-        loss = criterion(model(batch_images), batch_labels)
+        loss = criterion(model(images), labels)
         loss.backward()
         optimizer.step()
         losses.append(loss.item())
 
     model.eval()
     with torch.no_grad():
-        logits = model(images)
-    return losses, (logits.argmax(dim=1) == labels).float().mean().item()
+        return losses, measure_accuracy(model, test_set)
 
 
 if __name__ == "__main__":
     SNAPSHOT = sys.argv[1] if len(sys.argv) > 1 else None
-    losses, accuracy = train_and_test(num_steps=60)
-    print(f"loss {losses[0]:.4f} -> {losses[-1]:.4f}, test accuracy {accuracy:.3f}")
+    print_result(*train_and_test(num_steps=60))

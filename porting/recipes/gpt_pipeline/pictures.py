@@ -8,7 +8,13 @@ from typing import Any, Dict, List, Sequence, Tuple
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from porting.recipes.gpt_pipeline import step_0_plain, step_4_four_ipus, step_6_memory_look, step_8_half_precision
+from porting.recipes.gpt_pipeline import (
+    step_0_plain,
+    step_4_four_ipus,
+    step_6_memory_look,
+    step_8_half_precision,
+    workload,
+)
 
 NUM_STEPS = 120
 FORWARD, BACKWARD, BOTH = "#2463a8", "#c8553d", "#7a4f9e"
@@ -50,7 +56,7 @@ def _draw_losses(figure: Figure) -> None:
     }
     for label, (step, colour, width) in lines.items():
         axes.plot(range(1, NUM_STEPS + 1), step.train(NUM_STEPS), color=colour, linewidth=width, label=label)
-    entropy = step_0_plain.load_text()[2]
+    entropy = workload.load_text()[2]
     axes.axhline(entropy, color="black", linestyle=":", label="the least possible: the entropy of the text")
     axes.set(xlabel="optimizer step", ylabel="loss (nats per word)", ylim=(0.5, None))
     axes.grid(alpha=0.3)

@@ -2,32 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import List, Tuple
 
 import torch
-from torch.utils.data import DataLoader, TensorDataset
 
 import porting
-from porting.data.text import make_markov_source
 from porting.models import gpt
+from porting.recipes.gpt_pipeline.workload import draw_batches, load_text, make_model, measure_loss, print_result
 
-NUM_WORDS = 8
-LENGTH = 16
 OPTIONS = porting.PortOptions(micro_batch=4, accumulation=10, output_mode="all")
-
-
-def load_text() -> Tuple[TensorDataset, TensorDataset, float]:
-    """Cut a text into windows to train with and to test with; return the least possible mean loss, too."""
-    source = make_markov_source(NUM_WORDS, order=2, num_likely=2, seed=0)
-    text = source.sample(LENGTH * 4_400 + 1, seed=1)
-    tokens, labels = text[:-1].view(-1, LENGTH), text[1:].view(-1, LENGTH)
-    return TensorDataset(tokens[400:], labels[400:]), TensorDataset(tokens[:400], labels[:400]), source.entropy
-
-
-def make_model() -> gpt.GPT:
-    """Make a transformer of four blocks, whose head uses the weight of the embedding again."""
-    return gpt.build("small", num_layers=4, width=32, num_heads=4, length=LENGTH, vocabulary=NUM_WORDS)
 
 
 def train(num_steps: int) -> List[float]:
@@ -39,24 +22,16 @@ def train_and_test(num_steps: int) -> Tuple[List[float], float]:
     """Train as `train` does; return its losses and the mean loss on the text to test with."""
     torch.manual_seed(0)
     train_set, test_set, _entropy = load_text()
-    loader = DataLoader(train_set, batch_size=40, shuffle=True, generator=torch.Generator().manual_seed(0))
-    batches = itertools.chain.from_iterable(itertools.repeat(loader))
     model = make_model()
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.003)
     ported = porting.to_ipu(model, gpt.loss, optimizer=optimizer, options=OPTIONS, returns=["loss"])
     losses: List[float] = []
-    for tokens, labels in itertools.islice(batches, num_steps):
+    for tokens, labels in draw_batches(train_set, num_steps):
         (loss,) = ported(tokens, labels)
         losses.append(loss.mean().item())
 
-    tokens, labels = test_set.tensors
-    model.eval()
-    with torch.no_grad():
-        test_loss = gpt.loss(model(tokens), labels).item()
-    return losses, test_loss
+    return losses, measure_loss(model, test_set)
 
 
 if __name__ == "__main__":
-    losses, test_loss = train_and_test(num_steps=300)
-    print(f"loss {losses[0]:.4f} -> {losses[-1]:.4f}")
-    print(f"test loss {test_loss:.4f}, the least possible {load_text()[2]:.4f}")
+    print_result(*train_and_test(num_steps=300))

@@ -9,7 +9,7 @@ import torch
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from porting.recipes.lenet5 import step_0_plain, step_3_probabilities
+from porting.recipes.lenet5 import step_0_plain, step_3_probabilities, workload
 
 NUM_STEPS = 300
 NUM_DIGITS = 8
@@ -19,7 +19,7 @@ def draw(folder: Path) -> List[Path]:
     """Train steps 0 and 3, and draw their losses and some answers into `folder`; return the files."""
     plain, _probabilities, _labels = step_0_plain.train_and_test(NUM_STEPS)
     ported, probabilities, labels = step_3_probabilities.train_and_test(NUM_STEPS)
-    _train_set, test_set = step_0_plain.load_digits(None)
+    _train_set, test_set = workload.load_digits(None)
     return [
         _draw_losses(folder / "losses.png", plain, ported),
         _draw_answers(folder / "answers.png", test_set.tensors[0], probabilities, labels),

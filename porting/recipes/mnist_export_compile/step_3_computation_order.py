@@ -3,44 +3,25 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import Any, List, Optional, Sequence, Tuple
 
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset, default_collate
+from torch.utils.data import DataLoader, default_collate
 
 import porting
 from porting.adapters import masked_accuracy
-from porting.data.digits import make_digits
-from porting.data.images import fake_data
-from porting.models import mlp
+from porting.recipes.mnist_export_compile.workload import load_data, make_model, make_parser, run
 
 IGNORED = -1  # a label that is none; the data set and the loss have to agree
 
 
 def parse_arguments(words: Optional[Sequence[str]] = None) -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--batchsize", "-b", type=int, default=100, help="samples of a step")
-    parser.add_argument("--epoch", "-e", type=int, default=20, help="sweeps over the data")
-    parser.add_argument("--iterations", "-I", type=int, help="steps, in place of epochs")
-    parser.add_argument("--unit", "-u", type=int, default=1000, help="units of a hidden layer")
-    parser.add_argument("--out", "-o", type=Path, default=Path("result"), help="folder of the results")
-    parser.add_argument("--resume", "-r", type=Path, help="weights to begin with, as in result/model.pt")
-    parser.add_argument("--noplot", action="store_true", help="draw no picture of the losses")
-    parser.add_argument("--use-fake-data", action="store_true", help="150 random samples to train, 100 to test")
+    parser = make_parser(__doc__)
     parser.add_argument("--computation_order", default="none", help="what is computed twice: chen, gttime, gtmem")
     parser.add_argument("--no_use_fixed_batch_dataset", action="store_true", help="drop the rest instead of padding")
     return parser.parse_args(words)
-
-
-def load_data(arguments: argparse.Namespace) -> Tuple[TensorDataset, TensorDataset]:
-    """Draw digits, 1250 to train and 500 to test, or make random numbers; rows of 784 pixels."""
-    if arguments.use_fake_data:
-        return TensorDataset(*fake_data(150, seed=0)), TensorDataset(*fake_data(100, seed=1))
-    (images, labels), (test_images, test_labels) = make_digits(1250, seed=0), make_digits(500, seed=1)
-    return TensorDataset(images.flatten(1), labels), TensorDataset(test_images.flatten(1), test_labels)
 
 
 def train(num_steps: int) -> List[float]:
@@ -56,10 +37,8 @@ def train_and_test(arguments: argparse.Namespace) -> Tuple[List[float], float, A
     dataset: Any = train_set if arguments.no_use_fixed_batch_dataset else padded
     loader = DataLoader(dataset, batch_size=arguments.batchsize, drop_last=arguments.no_use_fixed_batch_dataset)
     num_steps = arguments.iterations or arguments.epoch * len(loader)
-    model = mlp.build(sizes=(784, arguments.unit, arguments.unit, 10))
+    model = make_model(arguments)
     criterion = nn.CrossEntropyLoss(ignore_index=IGNORED)
-    if arguments.resume:
-        model.load_state_dict(torch.load(arguments.resume, weights_only=True))
     optimizer = torch.optim.Adam(model.parameters())
     options = porting.PortOptions(micro_batch=arguments.batchsize, computation_order=arguments.computation_order)
     ported = porting.to_ipu(model, criterion, optimizer=optimizer, options=options)
@@ -76,26 +55,5 @@ def train_and_test(arguments: argparse.Namespace) -> Tuple[List[float], float, A
     return losses[:num_steps], accuracy.item(), model
 
 
-def save(arguments: argparse.Namespace, losses: List[float], model: Any) -> None:
-    """Write weights and losses into the folder of the results, and a picture of the losses."""
-    arguments.out.mkdir(parents=True, exist_ok=True)
-    torch.save(model.state_dict(), arguments.out / "model.pt")
-    (arguments.out / "log.txt").write_text("\n".join(map(str, losses)) + "\n", encoding="utf-8")
-    if not arguments.noplot:
-        from matplotlib.figure import Figure
-
-        figure = Figure()
-        figure.subplots().plot(losses)
-        figure.savefig(arguments.out / "loss.png")
-
-
-def main(words: Optional[Sequence[str]] = None) -> None:
-    """Do what the command line says."""
-    arguments = parse_arguments(words)
-    losses, accuracy, model = train_and_test(arguments)
-    save(arguments, losses, model)
-    print(f"loss {losses[0]:.4f} -> {losses[-1]:.4f}, test accuracy {accuracy:.3f}")
-
-
 if __name__ == "__main__":
-    main()
+    run(train_and_test, parse_arguments())

@@ -2,57 +2,16 @@
 
 from __future__ import annotations
 
-import argparse
-from typing import Iterator, List, Optional, Tuple
+from typing import List, Optional, Tuple
 
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, RandomSampler, Sampler, TensorDataset
+from torch.utils.data import DataLoader, RandomSampler
 from tqdm import tqdm
 
 import porting
 from porting.adapters import masked_accuracy
-from porting.data import digits, idx
-from porting.models import mlp
-
-BATCH_SIZE = 128
-NUM_EPOCHS = 10
-
-
-def load_digits(folder: Optional[str]) -> Tuple[TensorDataset, TensorDataset]:
-    """Draw 6100 digits to train with and 1000 to test with; or read MNIST, if its folder is given."""
-    if folder:
-        parts = [idx.read_mnist(folder, "train"), idx.read_mnist(folder, "t10k")]
-    else:
-        parts = [digits.make_digits(6100, seed=0), digits.make_digits(1000, seed=1)]
-    train_set, test_set = (TensorDataset(images.flatten(1), labels) for images, labels in parts)
-    return train_set, test_set
-
-
-def make_model() -> nn.Sequential:
-    """Make the perceptron 784-100-100-10 with Chainer's initial weights, LeCun's: variance 1 / inputs, no bias."""
-    model = mlp.build("mnist_small")
-    for layer in model:
-        if isinstance(layer, nn.Linear):
-            nn.init.normal_(layer.weight, std=layer.in_features**-0.5)
-            nn.init.zeros_(layer.bias)
-    return model
-
-
-class PaddingLast(Sampler[int]):
-    """An order of a dataset's samples, and behind them those that fill it up: no batch but the last has padding."""
-
-    def __init__(self, order: Sampler[int], padded: porting.FixedBatchDataset) -> None:
-        self.order, self.padded = order, padded
-
-    def __len__(self) -> int:
-        """Count the samples, padding included."""
-        return len(self.padded)
-
-    def __iter__(self) -> Iterator[int]:
-        """Yield the places of samples, and then those of the padding."""
-        yield from self.order
-        yield from range(self.padded.num_real, len(self.padded))
+from porting.recipes.mnist_loop.workload import BATCH_SIZE, PaddingLast, load_digits, main, make_model
 
 
 def train(num_steps: int) -> List[float]:
@@ -60,7 +19,7 @@ def train(num_steps: int) -> List[float]:
     return train_and_test(num_epochs=-(-num_steps // 48))[0][:num_steps]
 
 
-def train_and_test(num_epochs: int = NUM_EPOCHS, data: Optional[str] = None) -> Tuple[List[float], List[float]]:
+def train_and_test(num_epochs: int = 10, data: Optional[str] = None) -> Tuple[List[float], List[float]]:
     """Train; return the losses of all steps, and the accuracy of the test after each epoch."""
     torch.manual_seed(0)
     train_set, test_set = load_digits(data)
@@ -90,10 +49,4 @@ def train_and_test(num_epochs: int = NUM_EPOCHS, data: Optional[str] = None) -> 
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", metavar="FOLDER", help="MNIST's four files; without it digits are drawn")
-    losses, accuracies = train_and_test(data=parser.parse_args().data)
-    num_steps = len(losses) // len(accuracies)
-    for epoch, accuracy in enumerate(accuracies):
-        loss = sum(losses[epoch * num_steps :][:num_steps]) / num_steps
-        print(f"epoch {epoch + 1:>2}  loss {loss:.4f}  test accuracy {accuracy:.4f}")
+    main(train_and_test, __doc__)

@@ -2,51 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
-from typing import Any, List, Optional, Sequence, Tuple
+from typing import Any, List, Optional, Tuple
 
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader
 
-from porting.data import digits, idx
-from porting.models import mlp
-
-BATCH_SIZE = 128
-NUM_EPOCHS = 10
-Row = Tuple[float, ...]
-HEADER = "epoch   main/loss   test/loss   main/accuracy   test/accuracy"
-
-
-def load_digits(folder: Optional[str]) -> Tuple[TensorDataset, TensorDataset]:
-    """Draw digits to train with, 48 whole batches, and 1000 to test with; or read MNIST, if its folder is given."""
-    if folder:
-        parts = [idx.read_mnist(folder, "train"), idx.read_mnist(folder, "t10k")]
-    else:
-        parts = [digits.make_digits(48 * BATCH_SIZE, seed=0), digits.make_digits(1000, seed=1)]
-    train_set, test_set = (TensorDataset(images.flatten(1), labels) for images, labels in parts)
-    return train_set, test_set
-
-
-def make_model() -> nn.Sequential:
-    """Make the perceptron 784-100-100-10 with Chainer's initial weights, LeCun's: variance 1 / inputs, no bias."""
-    model = mlp.build("mnist_small")
-    for layer in model:
-        if isinstance(layer, nn.Linear):
-            nn.init.normal_(layer.weight, std=layer.in_features**-0.5)
-            nn.init.zeros_(layer.bias)
-    return model
-
-
-def accuracy(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Return the share of labels that have the largest logit."""
-    return (logits.argmax(dim=1) == labels).float().mean()
-
-
-def weighted_means(rows: Sequence[Tuple[int, float, float]]) -> Tuple[float, ...]:
-    """Average losses and accuracies of batches by their number of samples: rows of (number, loss, accuracy)."""
-    counts, *columns = zip(*rows)
-    return tuple(sum(n * value for n, value in zip(counts, column)) / sum(counts) for column in columns)
+from porting.recipes.mnist_trainer.workload import BATCH_SIZE, accuracy, load_digits, main, make_model, weighted_means
 
 
 def evaluate(model: nn.Module, criterion: nn.Module, loader: Any) -> Tuple[float, ...]:
@@ -66,8 +28,8 @@ def train(num_steps: int) -> List[float]:
     return train_and_log(num_epochs=-(-num_steps // 48))[0][:num_steps]
 
 
-def train_and_log(num_epochs: int = NUM_EPOCHS, data: Optional[str] = None) -> Tuple[List[float], List[Row]]:
-    """Train; return the losses of all steps, and the log: a row for each epoch, as in the header."""
+def train_and_log(num_epochs: int = 10, data: Optional[str] = None) -> Tuple[List[float], List[Tuple[float, ...]]]:
+    """Train; return the losses of all steps, and the log: a row of five numbers for each epoch."""
     torch.manual_seed(0)
     train_set, test_set = load_digits(data)
     order = torch.Generator().manual_seed(0)
@@ -76,7 +38,7 @@ def train_and_log(num_epochs: int = NUM_EPOCHS, data: Optional[str] = None) -> T
     model, criterion = make_model(), nn.CrossEntropyLoss()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
     rows: List[Tuple[int, float, float]] = []
-    log: List[Row] = []
+    log: List[Tuple[float, ...]] = []
 
     for epoch in range(1, num_epochs + 1):
         first = len(rows)
@@ -93,9 +55,4 @@ def train_and_log(num_epochs: int = NUM_EPOCHS, data: Optional[str] = None) -> T
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", metavar="FOLDER", help="MNIST's four files; without it digits are drawn")
-    _losses, log = train_and_log(data=parser.parse_args().data)
-    print(HEADER)
-    for row in log:
-        print("{:>5}{:>12.6f}{:>12.6f}{:>16.6f}{:>16.6f}".format(*row))
+    main(train_and_log, __doc__)

@@ -1,4 +1,4 @@
-"""What the steps are checked for: losses that are equal for 50 epochs, an accuracy like that in Chainer's manual."""
+"""Losses are equal for 50 epochs, and the accuracy is like that in Chainer's manual."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ALL_STEPS = 50 * 56
 MIN_ACCURACY = 0.965
 
 # the class that joins epochs is most of it
-MAX_CHANGED_LINES = {5: 18}
+MAX_CHANGED_LINES = {5: 16}
 
 
 def test_accuracy(step: Any) -> float:

@@ -8,7 +8,7 @@ from typing import List, Sequence
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from porting.recipes.mushrooms import step_0_plain, step_5_hundred_steps_a_call
+from porting.recipes.mushrooms import step_0_plain, step_5_hundred_steps_a_call, workload
 
 __all__ = ["draw"]
 
@@ -24,7 +24,7 @@ def draw(folder: Path) -> List[Path]:
     epochs = range(1, 51)
     axes.plot(epochs, _epoch_means(plain), color="#9ecae1", linewidth=5, label="step 0: plain PyTorch")
     axes.plot(epochs, _epoch_means(ported), color="#2463a8", linewidth=1.5, label="step 5: a hundred steps a call")
-    theirs = {epoch: row[0] for epoch, row in step_0_plain.CHAINER.items()}
+    theirs = {epoch: row[0] for epoch, row in workload.CHAINER.items()}
     axes.plot(list(theirs), list(theirs.values()), "o", color="#d95f02", label="Chainer's manual, real mushrooms")
     axes.set(xlabel="epoch", ylabel="mean loss of the epoch, in training", ylim=(0, None))
     axes.grid(alpha=0.3)

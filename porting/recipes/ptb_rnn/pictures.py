@@ -8,7 +8,7 @@ from typing import List
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from porting.recipes.ptb_rnn import step_0_plain, step_3_compile_and_test, step_4_accumulation
+from porting.recipes.ptb_rnn import step_0_plain, step_3_compile_and_test, step_4_accumulation, workload
 
 NUM_STEPS = 300
 
@@ -23,7 +23,7 @@ def draw(folder: Path) -> List[Path]:
     axes.plot(steps, step_3_compile_and_test.train(NUM_STEPS), color="#2463a8", linewidth=1, label="step 3: ported")
     accumulated = step_4_accumulation.train(NUM_STEPS)
     axes.plot(steps, accumulated, color="#c8702a", linewidth=1, label="step 4: four micro-batches of five texts")
-    entropy = step_0_plain.load_text()[2]
+    entropy = workload.load_text()[2]
     axes.axhline(entropy, color="black", linestyle="--", linewidth=1, label=f"entropy of the text: {entropy:.4f}")
     axes.set_xlabel("optimizer step")
     axes.set_ylabel("loss, nats per token")

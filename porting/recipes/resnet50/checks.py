@@ -8,6 +8,7 @@ from torch import nn
 
 from porting.models import resnet
 from porting.recipe_chain import CheckFailed, close_losses, equal_losses, holds, reaches
+from porting.recipes.resnet50 import workload
 
 # 50 layers take their time
 NUM_STEPS = 6
@@ -26,12 +27,12 @@ def accuracy(step: Any, num_steps: int) -> float:
     return float(step.train_and_test(num_steps).accuracy)
 
 
-def groups_are_right(step: Any) -> str:
+def groups_are_right(_step: Any) -> str:
     """Look whether weights of convolutions and linear layers decay, and nothing else does."""
     model = resnet.build("resnet50", width=2)
     layers = [module for module in model.modules() if isinstance(module, (nn.Conv2d, nn.Linear))]
-    decayed, others = ({id(parameter) for parameter in group["params"]} for group in step.make_groups(model))
-    decays = [group["weight_decay"] for group in step.make_groups(model)]
+    decayed, others = ({id(parameter) for parameter in group["params"]} for group in workload.make_groups(model))
+    decays = [group["weight_decay"] for group in workload.make_groups(model)]
     if decayed != {id(layer.weight) for layer in layers} or not decays[0] > decays[1] == 0.0:
         raise CheckFailed(f"{len(decayed)} parameters decay, and {len(layers)} layers have weights; decays {decays}")
     if decayed | others != {id(parameter) for parameter in model.parameters()}:
@@ -39,27 +40,27 @@ def groups_are_right(step: Any) -> str:
     return f"{len(decayed)} weights decay, {len(others)} biases and parameters of BatchNorm do not"
 
 
-def rate_follows_the_plan(step: Any) -> str:
+def rate_follows_the_plan(_step: Any) -> str:
     """Look at the factor at the ends of warm-up and of each part of the schedule."""
     epochs = (0, 2.5, 5, 29.9, 30, 60, 80)
-    found = [round(step.rate_factor(epoch), 6) for epoch in epochs]
+    found = [round(workload.rate_factor(epoch), 6) for epoch in epochs]
     if found != [0.1, 0.55, 1.0, 1.0, 0.1, 0.01, 0.001]:
         raise CheckFailed(f"factors {found} at epochs {epochs}")
-    if step.REAL.base_rate != 0.1 or step.REAL.num_epochs != 90:
+    if workload.REAL.base_rate != 0.1 or workload.REAL.num_epochs != 90:
         raise CheckFailed("the real network has a base rate of 0.1 and 90 epochs")
     return "0.1 -> 1 in 5 epochs, a tenth after 30, 60 and 80 of 90"
 
 
 def rates_of_a_training(step: Any, num_steps: int) -> List[float]:
     """Train with the small setup and return the learning rate of each step."""
-    rates: List[float] = step.train_and_test(num_steps, step.Setup(**SMALL)).rates
+    rates: List[float] = step.train_and_test(num_steps, workload.Setup(**SMALL)).rates
     return rates
 
 
 def the_device_has_the_planned_rates(step: Any) -> str:
     """Compare the device's learning rate in each step of nine epochs with the plan."""
     found = rates_of_a_training(step, 36)
-    planned = [0.4 * 16 / 256 * step.rate_factor(number * 10 / 4) for number in range(36)]
+    planned = [0.4 * 16 / 256 * workload.rate_factor(number * 10 / 4) for number in range(36)]
     worst = max(abs(one - other) for one, other in zip(found, planned))
     if len(found) != 36 or worst > 1e-9:
         raise CheckFailed(f"{len(found)} rates, which differ by up to {worst:.1e} from the plan")

@@ -7,11 +7,9 @@ from typing import Any
 
 from porting.data.buckets import choose_buckets
 from porting.recipe_chain import CheckFailed, equal_losses, holds, reaches
+from porting.recipes.seq2seq import workload
 
 NUM_STEPS = 24
-
-# the lines that sort batches into runs
-MAX_CHANGED_LINES = {3: 14}
 
 
 def score_at_once(step: Any) -> float:
@@ -24,10 +22,10 @@ def score(step: Any) -> float:
     return float(step.train_and_test(400)[1])
 
 
-def half_is_padding_with_one_length(step: Any) -> str:
+def half_is_padding_with_one_length(_step: Any) -> str:
     """Count the padding for one length and for two."""
-    pairs = step.load_pairs()[0]
-    lengths = step.lengths_of(pairs)
+    pairs = workload.load_pairs()[0]
+    lengths = workload.lengths_of(pairs)
     one, two = (choose_buckets(lengths, number).report(lengths).padding_share for number in (1, 2))
     found = f"padding is {one:.0%} of all places with one length, {two:.0%} with two"
     if not (two < 0.25 and one > 0.4):
@@ -37,9 +35,9 @@ def half_is_padding_with_one_length(step: Any) -> str:
 
 def few_changes_of_program(step: Any) -> str:
     """Count in 200 batches how often the length is another one than before."""
-    pairs, _test_pairs, buckets = step.load_pairs()
-    batches = islice(step.make_batches(pairs, buckets), 200)
-    lengths = [buckets.bucket_of(max(step.lengths_of(batch))) for batch in batches]
+    pairs, _test_pairs, buckets = workload.load_pairs()
+    batches = islice(workload.make_batches(pairs, buckets, run=step.RUN), 200)
+    lengths = [buckets.bucket_of(max(workload.lengths_of(batch))) for batch in batches]
     num_changes = sum(one != another for one, another in zip(lengths, lengths[1:]))
     if num_changes > 30:
         raise CheckFailed(f"{num_changes} changes in 200 steps")

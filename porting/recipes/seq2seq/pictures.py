@@ -10,7 +10,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from porting.data.buckets import choose_buckets
-from porting.recipes.seq2seq import step_0_plain, step_2_a_port_for_each, step_4_translate_on_the_device
+from porting.recipes.seq2seq import step_0_plain, step_2_a_port_for_each, step_4_translate_on_the_device, workload
 
 NUM_STEPS = 400
 
@@ -24,7 +24,7 @@ def _draw_lengths(path: Path) -> Path:
     figure = Figure(figsize=(8, 3.5), layout="constrained")
     FigureCanvasAgg(figure)
     left, right = figure.subplots(1, 2, width_ratios=[2, 1])
-    lengths = step_0_plain.lengths_of(step_0_plain.load_pairs()[0])
+    lengths = workload.lengths_of(workload.load_pairs()[0])
     counts = Counter(lengths)
     left.bar(list(counts), list(counts.values()), color="#2463a8")
     for length in choose_buckets(lengths, 2).lengths:

@@ -6,6 +6,7 @@ from typing import Any
 
 from porting.models import skip_gram
 from porting.recipe_chain import equal_losses, reaches
+from porting.recipes.skip_gram import workload
 
 # the programs train whole epochs: what is computed anyway is compared
 NUM_STEPS = 200
@@ -14,7 +15,7 @@ NUM_STEPS = 200
 def recovery(step: Any) -> float:
     """Train an epoch and return how many of the nearest words have the same topic."""
     _losses, vectors = step.train_and_look(1)
-    return skip_gram.topic_recovery(vectors, step.load_text()[2])
+    return skip_gram.topic_recovery(vectors, workload.load_text()[2])
 
 
 CHECKS = (

@@ -9,7 +9,7 @@ import torch
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from porting.recipes.skip_gram import step_0_plain, step_3_device_iterations
+from porting.recipes.skip_gram import step_0_plain, step_3_device_iterations, workload
 
 NUM_STEPS = 200
 
@@ -18,7 +18,7 @@ def draw(folder: Path) -> List[Path]:
     """Train steps 0 and 3 and draw losses and vectors into `folder`; return the files."""
     plain, _vectors = step_0_plain.train_and_look(NUM_STEPS)
     ported, vectors = step_3_device_iterations.train_and_look(NUM_STEPS)
-    topics = step_0_plain.load_text()[2]
+    topics = workload.load_text()[2]
     figure = Figure(figsize=(8, 4), layout="constrained")
     FigureCanvasAgg(figure)
     left, right = figure.subplots(1, 2)

@@ -15,8 +15,8 @@ from typing import Any, Iterator, Optional
 
 from torch import nn
 
-from ...atomic_files import write_atomically
 from ...capture import StepGraph
+from ...support.atomic_files import write_atomically
 from .._execution.device_target import uses_ipu_model
 from .._graph.graph_files import fingerprint, graph_record
 from .._logging import cpp_log, logger

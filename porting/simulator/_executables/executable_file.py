@@ -15,7 +15,7 @@ import zlib
 from pathlib import Path
 from typing import Any, BinaryIO, Dict, List, NamedTuple, Union
 
-from ...atomic_files import write_atomically
+from ...support.atomic_files import write_atomically
 from ..errors import Error, native_error
 
 __all__ = [

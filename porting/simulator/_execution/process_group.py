@@ -9,8 +9,8 @@ from typing import List, Mapping, NoReturn, Optional, Sequence
 import torch
 from torch import distributed
 
-from ...engines.gradient_exchange import sum_over_processes
-from ...process import leave_group_at_exit
+from ...engines.calls.gradient_exchange import sum_over_processes
+from ...support.process import leave_group_at_exit
 from .._logging import logger
 from ..errors import createPoptorchError, native_error
 

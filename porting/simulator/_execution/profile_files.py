@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Dict
 
-from ...atomic_files import write_atomically
+from ...support.atomic_files import write_atomically
 from ..errors import native_error
 from ..options import Options
 

@@ -14,8 +14,8 @@ from typing import Any, Dict, List, Mapping
 
 import torch
 
-from ...atomic_files import write_atomically
 from ...capture import StepGraph, TensorInfo
+from ...support.atomic_files import write_atomically
 from .._logging import cpp_log, cpp_log_enabled
 
 __all__ = ["GRAPH_FORMAT", "export_graph", "fingerprint", "graph_record", "trace_graph"]

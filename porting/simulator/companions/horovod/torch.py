@@ -9,7 +9,7 @@ from typing import Any, Iterable, List, Mapping, NoReturn, Optional, Tuple, Unio
 import torch
 from torch import distributed
 
-from ....process import Instance, this_instance
+from ....support.process import Instance, this_instance
 from ..._execution import process_group
 from .._missing import refuse, refuse_unknown_names
 

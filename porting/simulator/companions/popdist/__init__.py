@@ -11,7 +11,7 @@ from typing import Any, Callable, Iterable, Optional
 
 import torch
 
-from ....process import this_instance
+from ....support.process import this_instance
 from ..._execution import process_group
 from ..._execution.device_pool import device_table, reserved_ipus
 from ..._execution.device_target import num_simulated_ipus

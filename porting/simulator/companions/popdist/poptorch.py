@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NoReturn, Optional
 
-from ....process import this_instance
+from ....support.process import this_instance
 from ... import options as poptorch_options
 from ..._options_groups import _DistributedOptions as _PopTorchDistributedOptions
 from .. import popdist

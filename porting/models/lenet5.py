@@ -1,0 +1,89 @@
+"""LeNet-5 for handwritten digits (LeCun et al. 1998): sigmoids, logits in training and probabilities in evaluation.
+
+B = images, H and W = height and width in pixels, C = classes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Mapping
+
+import torch
+from torch import nn
+
+from porting.models.family import check_positive, configure
+from porting.models.image_classes import example_batch, loss
+
+__all__ = ["DEFAULT", "VARIANTS", "LeNet5", "LeNet5Config", "build", "example_batch", "loss"]
+
+
+@dataclass(frozen=True)
+class LeNet5Config:
+    """What LeNet-5 is made of; images are square, `image_size` pixels wide."""
+
+    image_size: int = 28
+    num_classes: int = 10
+    hidden: int = 84
+
+    def __post_init__(self) -> None:
+        """Refuse sizes below 1, and images of which the convolutions leave nothing."""
+        check_positive(self)
+        if self.image_size < 28:
+            raise ValueError(f"images of {self.image_size} x {self.image_size} pixels are too small: 28 are needed")
+
+    @property
+    def features_size(self) -> int:
+        """The width of what the convolutions make of an image: a single pixel of 28."""
+        return ((self.image_size - 4) // 2 - 4) // 2 - 3
+
+
+DEFAULT = "mnist"
+
+VARIANTS: Mapping[str, LeNet5Config] = MappingProxyType(
+    {"mnist": LeNet5Config(), "padded": LeNet5Config(image_size=32)}
+)
+"""By name: for MNIST's 28 x 28 pixels, and for the 32 x 32 of the paper, who padded them."""
+
+
+def build(variant: str = DEFAULT, **changes: Any) -> LeNet5:
+    """Make the network; `changes` are fields of `LeNet5Config`.
+
+    >>> build(num_classes=3)(torch.zeros(2, 1, 28, 28)).shape
+    torch.Size([2, 3])
+    """
+    return LeNet5(configure(VARIANTS, variant, changes))
+
+
+class LeNet5(nn.Module):
+    """images_B1HW -> logits_BC in training, probabilities_BC in evaluation.
+
+    The loss takes logits, and who uses the network wants probabilities: so the mode decides. On a device these are two
+    graphs, the training one and that of inference.
+
+    >>> round(LeNet5(LeNet5Config()).eval()(torch.zeros(1, 1, 28, 28)).sum().item(), 4)
+    1.0
+    """
+
+    def __init__(self, config: LeNet5Config) -> None:
+        """Make the layers, with LeCun's normal weights and no bias to begin with."""
+        super().__init__()
+        self.convolution_1 = nn.Conv2d(1, 6, kernel_size=5)
+        self.convolution_2 = nn.Conv2d(6, 16, kernel_size=5)
+        self.convolution_3 = nn.Conv2d(16, 120, kernel_size=4)
+        self.pool = nn.MaxPool2d(2)
+        self.hidden = nn.Linear(120 * config.features_size**2, config.hidden)
+        self.classifier = nn.Linear(config.hidden, config.num_classes)
+        for module in self.modules():
+            if isinstance(module, (nn.Conv2d, nn.Linear)):
+                nn.init.normal_(module.weight, std=module.weight[0].numel() ** -0.5)
+                nn.init.zeros_(module.bias)  # type: ignore[arg-type] # they all have one
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """Classify images."""
+        features = self.pool(torch.sigmoid(self.convolution_1(images)))
+        features = self.pool(torch.sigmoid(self.convolution_2(features)))
+        features = torch.sigmoid(self.convolution_3(features))
+        features = torch.sigmoid(self.hidden(features.flatten(1)))
+        logits: torch.Tensor = self.classifier(features)
+        return logits if self.training else torch.softmax(logits, dim=1)

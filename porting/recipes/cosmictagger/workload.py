@@ -1,0 +1,152 @@
+"""Shared by all steps: events, the network, its optimizer and its scores, and the command line."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass, field, fields
+from itertools import chain, islice, repeat
+from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Type
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Subset
+
+from porting.data.events import NeutrinoEvents
+from porting.data.larcv import LarcvEvents
+from porting.models import uresnet2d
+
+BATCH_SIZE = 4
+SMALL = dict(filters=6, depth=3, blocks_per_level=1, blocks_deepest=2, blocks_final=1, bottleneck=16)
+
+
+def option(default: Any, **words: Any) -> Any:
+    """Make a setting with its default value, and the words that describe it to the command line."""
+    return field(default=default, metadata=words)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is trained on what: by default a small network on generated events, which takes seconds."""
+
+    file: Optional[str] = option(None, help="events in larcv's HDF5 layout (default: generated ones)")
+    variant: Optional[str] = option(
+        None, choices=sorted(uresnet2d.VARIANTS), help="of the network (default: a small one)"
+    )
+    downsample: int = option(2, type=int, help="times that a file's images are halved (2)")
+    optimizer: str = option("adam", choices=("adam", "rmsprop"))
+    checkpoint: Optional[str] = option(
+        None, help="file to save the weights in; each of several instances adds its number"
+    )
+
+
+class Training(NamedTuple):
+    """The loss and the learning rate of each optimizer step, what was trained, and how fast if that was measured."""
+
+    losses: List[float]
+    rates: List[float]
+    model: Any
+    events_per_second: Optional[float] = None
+
+
+def make_parts(settings: Settings) -> Tuple[Any, nn.Module, torch.optim.Optimizer]:
+    """Load the events to train with; make the network and its optimizer, always from the same seed."""
+    torch.manual_seed(0)
+    train_set, _validation_set = load_events(settings)
+    model = make_model(settings, spatial_size=tuple(train_set[0][0].shape[1:]))
+    return train_set, model, make_optimizer(settings, model)
+
+
+def load_events(settings: Settings) -> Tuple[Any, Any]:
+    """Generate events to train and to validate with, or read those of a larcv file and keep the last for validation."""
+    if settings.file is None:
+        return NeutrinoEvents(32, height=64, width=96, seed=0), NeutrinoEvents(4, height=64, width=96, seed=1)
+    events = LarcvEvents(settings.file, downsample=settings.downsample)
+    num_train = (len(events) - 1) // BATCH_SIZE * BATCH_SIZE
+    return Subset(events, range(num_train)), Subset(events, range(num_train, len(events)))
+
+
+def make_model(settings: Settings, spatial_size: Tuple[int, int]) -> nn.Module:
+    """Make a variant of the network; by default a small one that has all parts of the others."""
+    if settings.variant is None:
+        return uresnet2d.build("a21", spatial_size=spatial_size, **SMALL)
+    # what is halved too often to be halved as often again loses levels
+    depth = min(uresnet2d.VARIANTS[settings.variant].depth, 7 - settings.downsample)
+    return uresnet2d.build(settings.variant, depth=depth, spatial_size=spatial_size)
+
+
+def make_optimizer(settings: Settings, model: nn.Module) -> torch.optim.Optimizer:
+    """Make the configured optimizer; its learning rate is 1, for the schedule gives absolute ones."""
+    if settings.optimizer == "rmsprop":
+        return torch.optim.RMSprop(model.parameters(), lr=1.0, eps=1e-4)
+    return torch.optim.Adam(model.parameters(), lr=1.0)
+
+
+def batches_of(loader: Any, num_steps: int) -> Iterator[Any]:
+    """Give `num_steps` batches, of one epoch after the other."""
+    return islice(chain.from_iterable(repeat(loader)), num_steps)
+
+
+def validate(model: nn.Module, events: Any) -> Dict[str, float]:
+    """Return the mean over `events` of each metric."""
+    model.eval()
+    metrics = []
+    with torch.no_grad():
+        for images, labels in DataLoader(events, batch_size=1):
+            logits, planes = model(images), uresnet2d.chunk_planes(labels)
+            metrics.append({name: metric(logits, planes) for name, metric in uresnet2d.METRICS.items()})
+    model.train()
+    return average(metrics)
+
+
+def average(metrics: Sequence[Mapping[str, torch.Tensor]]) -> Dict[str, float]:
+    """Return the mean of each metric over all values of all calls, whose metrics are given."""
+    names = uresnet2d.METRICS
+    return {name: torch.cat([values[name].flatten() for values in metrics]).mean().item() for name in names}
+
+
+def make_targets(options: Any) -> Tuple[Callable[[], Any], Callable[[], Any]]:
+    """Make two functions for commands that look at a step: of the small network, and of the full one.
+
+    Each gives the parts of a step: model, loss, a micro-batch, optimizer and `options`.
+    """
+
+    def small() -> Any:
+        train_set, model, _optimizer = make_parts(Settings())
+        return parts_of(model, [part.unsqueeze(0) for part in train_set[0]])
+
+    def a21() -> Any:
+        config = uresnet2d.VARIANTS["a21"]
+        return parts_of(uresnet2d.build("a21"), uresnet2d.example_batch(config, batch_size=1))
+
+    def parts_of(model: nn.Module, batch: Any) -> Any:
+        return model, uresnet2d.loss, batch, torch.optim.Adam(model.parameters(), lr=0.001), options
+
+    return small, a21
+
+
+def main(
+    run: Callable[..., Training],
+    validate: Callable[..., Dict[str, float]],
+    description: Optional[str],
+    settings_type: Type[Settings] = Settings,
+    *,
+    is_silent: bool = False,
+) -> None:
+    """Train with what the command line says, and print how well the network has learnt."""
+    arguments = vars(make_parser(description, settings_type).parse_args())
+    num_steps, settings = arguments.pop("steps"), settings_type(**arguments)
+    training = run(num_steps, settings)
+    scores = validate(training.model, load_events(settings)[1])
+    if not is_silent:
+        speed = "" if training.events_per_second is None else f", {training.events_per_second:.0f} events/s"
+        print(f"loss {training.losses[0]:.3f} -> {training.losses[-1]:.3f}{speed}")
+        print(", ".join(f"{name} {score:.3f}" for name, score in scores.items()))
+
+
+def make_parser(description: Optional[str], settings_type: Type[Settings]) -> argparse.ArgumentParser:
+    """Make the parser of the command line, which has an option for each setting."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--steps", type=int, default=160, help="optimizer steps (160)")
+    for setting in fields(settings_type):
+        parser.add_argument(f"--{setting.name}", default=setting.default, **setting.metadata)
+    return parser

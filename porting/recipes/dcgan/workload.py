@@ -1,0 +1,56 @@
+"""Shared by all steps: pictures, the two networks and their rates, and how far made pictures are from real ones."""
+
+from __future__ import annotations
+
+from typing import Sequence
+
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+from porting.data import images as pictures
+from porting.models import dcgan
+
+BATCH_SIZE = 16
+NUM_STEPS = 304
+NOISE = 0.2
+SIZES = {"channels": 32, "hidden": 32}
+BETAS = (0.5, 0.999)
+# with equal ones the discriminator wins for every other seed
+DISCRIMINATOR_RATE, GENERATOR_RATE = 4e-4, 1e-3
+
+
+def make_samples(num_steps: int) -> TensorDataset:
+    """Make hidden numbers, pictures of blobs and checkerboards, and targets, enough to see no picture twice."""
+    num_samples = num_steps * BATCH_SIZE
+    config = dcgan.DCGANConfig(hidden=SIZES["hidden"])
+    hidden = dcgan.make_hidden(config, num_samples, generator=torch.Generator().manual_seed(0))
+    return TensorDataset(hidden, pictures.make_unlabelled_images(num_samples, seed=0), torch.ones(num_samples))
+
+
+def make_loader(num_steps: int) -> DataLoader:
+    """Make the loader of the samples, in their order."""
+    return DataLoader(make_samples(num_steps), batch_size=BATCH_SIZE)
+
+
+def make_gan(noise: float) -> dcgan.DCGAN:
+    """Make generator and discriminator, always from the same seed."""
+    torch.manual_seed(0)
+    return dcgan.build("small", noise=noise, **SIZES)
+
+
+def looks(images: torch.Tensor) -> torch.Tensor:
+    """Return brightness, contrast and roughness of images: three columns, each sorted."""
+    rough = (images[..., 1:] - images[..., :-1]).abs()
+    columns = [images.mean(dim=(1, 2, 3)), images.std(dim=(1, 2, 3)), rough.mean(dim=(1, 2, 3))]
+    return torch.stack(columns, dim=1).sort(dim=0).values
+
+
+def distance_from_real(made: torch.Tensor) -> float:
+    """Return how far the looks of images are from those of real ones: the sum of the three mean differences."""
+    real = pictures.make_unlabelled_images(len(made), seed=1)
+    return (looks(made) - looks(real)).abs().mean(dim=0).sum().item()
+
+
+def print_result(losses: Sequence[float], made: torch.Tensor) -> None:
+    """Print how far losses and made pictures have come."""
+    print(f"loss {losses[0]:.4f} -> {losses[-1]:.4f}, distance from real pictures {distance_from_real(made):.3f}")

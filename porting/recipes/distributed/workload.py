@@ -1,0 +1,69 @@
+"""Shared by all steps: the images, what a training leaves behind, and the command line."""
+
+from __future__ import annotations
+
+import argparse
+from itertools import count, islice
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional
+
+import torch
+from torch.utils.data import TensorDataset
+
+from porting.data.digits import make_digits
+
+
+class Training(NamedTuple):
+    """The loss of each step and the weights after the last one; how many test images are recognised, of how many."""
+
+    losses: List[float]
+    weights: Dict[str, torch.Tensor]
+    num_recognised: int
+    num_tested: int
+
+
+def load_images(num_images: int, *, seed: int) -> TensorDataset:
+    """Draw digits, and lay the 28 x 28 pixels of each in a row."""
+    images, labels = make_digits(num_images, seed=seed)
+    return TensorDataset(images.flatten(start_dim=1), labels)
+
+
+def batches_of(loader: Any, order: Any, num_steps: int) -> Iterator[Any]:
+    """Yield `num_steps` batches of epoch after epoch, each in an order of its own."""
+
+    def epochs() -> Iterator[Any]:
+        for epoch in count():
+            order.set_epoch(epoch)
+            yield from loader
+
+    return islice(epochs(), num_steps)
+
+
+def count_recognised(predict: Callable[[torch.Tensor], Any], test_set: TensorDataset) -> int:
+    """Count the test images that `predict` gives the largest logit for the right digit."""
+    images, labels = test_set.tensors
+    return int((predict(images).argmax(dim=1) == labels).sum())
+
+
+def main(
+    train_and_test: Callable[[int], Training],
+    description: Optional[str],
+    *,
+    num_steps: int = 160,
+    instance: Optional[int] = None,
+) -> None:
+    """Train with what the command line says; save and print what came of it.
+
+    Of several instances each saves in a file that ends in its number, and the first one prints.
+    """
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--steps", type=int, default=num_steps, help="how many optimizer steps; 5 epochs by default")
+    parser.add_argument("--checkpoint", help="file to save losses and weights in; each instance adds its number")
+    arguments = parser.parse_args()
+    training = train_and_test(arguments.steps)
+    if arguments.checkpoint:
+        number = "" if instance is None else f"-{instance}"
+        torch.save(training._asdict(), f"{arguments.checkpoint}{number}")
+    if not instance:
+        first, last = training.losses[0], training.losses[-1]
+        share = training.num_recognised / training.num_tested
+        print(f"loss {first:.4f} -> {last:.4f}, test accuracy {share:.3f} of {training.num_tested} images")

@@ -1,0 +1,73 @@
+"""Shared by all steps: sentences, the model and its optimizer, and the test."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Dict, List, Sequence
+
+import torch
+from torch.utils.data import DataLoader, Dataset
+from transformers import BertConfig, BertForSequenceClassification
+
+from porting.data.sentences import VOCABULARY, make_sentences
+
+# with pretrained weights, lower layers as well: "bert.encoder.layer.0"
+FROZEN = ("bert.embeddings",)
+
+
+class Sentences(Dataset):
+    """Sentences as the dictionaries that the model takes by keyword."""
+
+    def __init__(self, num_samples: int, *, seed: int) -> None:
+        self.tokens, self.masks, self.labels = make_sentences(num_samples, seed=seed)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, index: int) -> Dict[str, torch.Tensor]:
+        names = ("input_ids", "attention_mask", "labels")
+        return dict(zip(names, (self.tokens[index], self.masks[index], self.labels[index])))
+
+
+def make_model() -> BertForSequenceClassification:
+    """Make a small BERT with random weights (a real one: `from_pretrained`) and freeze what is not to be trained."""
+    config = BertConfig(
+        vocab_size=len(VOCABULARY),
+        hidden_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=128,
+        max_position_embeddings=32,
+        initializer_range=0.1,
+    )
+    model = BertForSequenceClassification(config)
+    for name in FROZEN:
+        model.get_submodule(name).requires_grad_(False)
+    return model
+
+
+def make_optimizer(model: torch.nn.Module) -> torch.optim.AdamW:
+    """Make an AdamW of what is trained; biases and LayerNorms do not decay."""
+    trained = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
+    exempt = {name for name in trained if name.endswith("bias") or "LayerNorm" in name}
+    groups: List[Dict[str, Any]] = [
+        {"params": [trained[name] for name in trained if name not in exempt], "weight_decay": 0.01},
+        {"params": [trained[name] for name in trained if name in exempt], "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(groups, lr=0.002)
+
+
+def make_loader(train_set: Sentences) -> DataLoader:
+    """Make the loader of batches of 16 sentences, in their order."""
+    # a generator of its own, so that the loader takes no random numbers from Dropout
+    return DataLoader(train_set, batch_size=16, generator=torch.Generator().manual_seed(0))
+
+
+def measure_accuracy(predict: Callable[..., Any], test_set: Sentences) -> float:
+    """Return the share of sentences that `predict` understands."""
+    logits = predict(input_ids=test_set.tokens, attention_mask=test_set.masks).logits
+    return (logits.argmax(dim=1) == test_set.labels).float().mean().item()
+
+
+def print_result(losses: Sequence[float], accuracy: float) -> None:
+    """Print how well a training went."""
+    print(f"loss {losses[0]:.4f} -> {losses[-1]:.4f}, test accuracy {accuracy:.3f}")

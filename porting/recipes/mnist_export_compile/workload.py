@@ -1,0 +1,74 @@
+"""Shared by all steps: the flags of the original example, digits, the perceptron, and what is written in the end."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any, Callable, List, Optional, Tuple
+
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+
+from porting.data.digits import make_digits
+from porting.data.images import fake_data
+from porting.models import mlp
+
+
+def make_parser(description: Optional[str]) -> argparse.ArgumentParser:
+    """Make the parser of the flags that all steps have."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--batchsize", "-b", type=int, default=100, help="samples of a step")
+    parser.add_argument("--epoch", "-e", type=int, default=20, help="sweeps over the data")
+    parser.add_argument("--iterations", "-I", type=int, help="steps, in place of epochs")
+    parser.add_argument("--unit", "-u", type=int, default=1000, help="units of a hidden layer")
+    parser.add_argument("--out", "-o", type=Path, default=Path("result"), help="folder of the results")
+    parser.add_argument("--resume", "-r", type=Path, help="weights to begin with, as in result/model.pt")
+    parser.add_argument("--noplot", action="store_true", help="draw no picture of the losses")
+    parser.add_argument("--use-fake-data", action="store_true", help="150 random samples to train, 100 to test")
+    return parser
+
+
+def load_data(arguments: argparse.Namespace) -> Tuple[TensorDataset, TensorDataset]:
+    """Draw digits, 1250 to train and 500 to test, or make random numbers; rows of 784 pixels."""
+    if arguments.use_fake_data:
+        return TensorDataset(*fake_data(150, seed=0)), TensorDataset(*fake_data(100, seed=1))
+    (images, labels), (test_images, test_labels) = make_digits(1250, seed=0), make_digits(500, seed=1)
+    return TensorDataset(images.flatten(1), labels), TensorDataset(test_images.flatten(1), test_labels)
+
+
+def make_model(arguments: argparse.Namespace) -> nn.Sequential:
+    """Make the perceptron, with the weights of `--resume` if there are any."""
+    model = mlp.build(sizes=(784, arguments.unit, arguments.unit, 10))
+    if arguments.resume:
+        model.load_state_dict(torch.load(arguments.resume, weights_only=True))
+    return model
+
+
+def measure_accuracy(model: nn.Module, test_set: TensorDataset) -> float:
+    """Return the share of test digits that are recognised on the host."""
+    images, labels = test_set.tensors
+    with torch.no_grad():
+        return (model(images).argmax(dim=1) == labels).float().mean().item()
+
+
+def run(
+    train_and_test: Callable[[argparse.Namespace], Tuple[List[float], float, Any]], arguments: argparse.Namespace
+) -> None:
+    """Do what the command line says: train, save, and print how well the digits have been learnt."""
+    losses, accuracy, model = train_and_test(arguments)
+    save(arguments, losses, model)
+    print(f"loss {losses[0]:.4f} -> {losses[-1]:.4f}, test accuracy {accuracy:.3f}")
+
+
+def save(arguments: argparse.Namespace, losses: List[float], model: Any) -> None:
+    """Write weights and losses into the folder of the results, and a picture of the losses."""
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    torch.save(model.state_dict(), arguments.out / "model.pt")
+    (arguments.out / "log.txt").write_text("\n".join(map(str, losses)) + "\n", encoding="utf-8")
+    if not arguments.noplot:
+        from matplotlib.figure import Figure
+
+        figure = Figure()
+        figure.subplots().plot(losses)
+        figure.savefig(arguments.out / "loss.png")

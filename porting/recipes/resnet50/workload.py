@@ -1,0 +1,105 @@
+"""Shared by all steps: textures, the network and the rules for its training, the test, and the command line."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass, field, replace
+from itertools import chain, islice, repeat
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from porting.data.images import make_labelled_images
+from porting.models import resnet
+
+
+@dataclass(frozen=True)
+class Setup:
+    """A network and its training; the defaults are a narrow ResNet-50 for small images, which learns in a minute."""
+
+    width: int = 8
+    image_size: int = 32
+    num_classes: int = 10
+    num_images: int = 2048
+    batch_size: int = 64
+    num_epochs: int = 9
+    base_rate: float = 0.4  # for a batch of 256
+
+
+REAL = Setup(width=64, image_size=224, num_classes=1000, batch_size=256, num_epochs=90, base_rate=0.1)
+
+
+@dataclass
+class History:
+    """Loss and learning rate of each optimizer step, and the share of test images recognised afterwards."""
+
+    losses: List[float] = field(default_factory=list)
+    rates: List[float] = field(default_factory=list)
+    accuracy: float = 0.0
+
+
+def make_parts(setup: Setup) -> Tuple[TensorDataset, DataLoader, nn.Module]:
+    """Make the images to train with, their loader and the network, always from the same seed."""
+    torch.manual_seed(0)
+    train_set = load_images(setup, num_images=setup.num_images, seed=0)
+    order = torch.Generator().manual_seed(0)
+    loader = DataLoader(train_set, setup.batch_size, shuffle=True, drop_last=True, generator=order)
+    model = resnet.build("resnet50", width=setup.width, num_classes=setup.num_classes, zero_init_last=True)
+    return train_set, loader, model
+
+
+def load_images(setup: Setup, *, num_images: int, seed: int) -> TensorDataset:
+    """Make textures with labels, and bring their pixels to a mean of about 0 and a deviation of about 1."""
+    images, labels = make_labelled_images(num_images, num_classes=setup.num_classes, size=setup.image_size, seed=seed)
+    return TensorDataset((images - 0.5) / 0.24, labels)
+
+
+def make_groups(model: nn.Module) -> List[Dict[str, Any]]:
+    """Make groups of parameters: weights that decay, and biases and all of BatchNorm, which do not."""
+    parameters = list(model.parameters())
+    return [
+        {"params": [parameter for parameter in parameters if parameter.dim() > 1], "weight_decay": 1e-4},
+        {"params": [parameter for parameter in parameters if parameter.dim() == 1], "weight_decay": 0.0},
+    ]
+
+
+def plan_rate(setup: Setup, batch_size: int) -> Callable[[int], float]:
+    """Return the factor of the learning rate by the number of the optimizer step."""
+    epochs_per_step = 90 / setup.num_epochs / (setup.num_images // batch_size)
+    return lambda step: rate_factor(step * epochs_per_step)
+
+
+def rate_factor(epoch: float) -> float:
+    """Rise from a tenth in 5 epochs of 90, and fall to a tenth after 30, 60 and 80."""
+    return min(1.0, 0.1 + 0.9 * epoch / 5) * 0.1 ** sum(epoch >= mark for mark in (30, 60, 80))
+
+
+def batches_of(loader: DataLoader, num_steps: int) -> Iterator[Any]:
+    """Give `num_steps` batches, of one epoch after the other."""
+    return islice(chain.from_iterable(repeat(loader)), num_steps)
+
+
+def measure_accuracy(predict: Callable[[torch.Tensor], Any], setup: Setup) -> float:
+    """Return the share of images that were not trained on for which `predict` gives the right class."""
+    images, labels = load_images(setup, num_images=min(256, setup.num_images), seed=1).tensors
+    return (predict(images).argmax(dim=1) == labels).float().mean().item()
+
+
+def main(train_and_test: Callable[[int, Setup], History], description: Optional[str], *, num_steps: int) -> None:
+    """Train with what the command line says, for `num_steps` by default, and print how well the network has learnt."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument(
+        "--real", action="store_true", help="the full network: width 64, 224 x 224 pixels, 1000 classes"
+    )
+    parser.add_argument("--images", type=int, help="how many images to train with")
+    parser.add_argument("--batch", type=int, help="how many images a batch has; the learning rate goes along")
+    parser.add_argument("--steps", type=int, default=num_steps, help="how many optimizer steps; 9 epochs by default")
+    arguments = parser.parse_args()
+    setup = REAL if arguments.real else Setup()
+    setup = replace(setup, num_images=arguments.images or setup.num_images)
+    setup = replace(setup, batch_size=arguments.batch or setup.batch_size)
+    history = train_and_test(arguments.steps, setup)
+    first, last, highest = history.losses[0], history.losses[-1], max(history.rates)
+    print(f"loss {first:.4f} -> {last:.4f}, learning rate up to {highest:.4f}, test accuracy {history.accuracy:.3f}")

@@ -1,0 +1,52 @@
+"""Shared by all steps: the text and its loader, what the vectors know, and the command line."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Callable, List, Optional, Tuple
+
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+from porting.data.text import Vocabulary, context_windows, make_topic_text, read_words
+from porting.models import skip_gram
+
+WINDOW = 3
+
+
+def load_text(path: Optional[str] = None) -> Tuple[torch.Tensor, Vocabulary, torch.Tensor]:
+    """Return a text as tokens, the words that they mean, and the topic of each word where it is known."""
+    if path:
+        words = read_words(path)
+        vocabulary = Vocabulary.of(words)
+        return vocabulary.numbers(words), vocabulary, torch.full((len(vocabulary),), -1)
+    text = make_topic_text(40_006, num_topics=8, words_per_topic=8, num_common=16, seed=0)
+    words_of_topics = [f"topic{topic}_{number}" for number, topic in enumerate(text.topics.tolist())]
+    return text.tokens, Vocabulary(tuple(words_of_topics)), text.topics
+
+
+def make_loader(tokens: torch.Tensor) -> DataLoader:
+    """Make the loader of contexts and the words in their middle, shuffled in an order of its own."""
+    dataset = TensorDataset(*context_windows(tokens, window=WINDOW))
+    generator = torch.Generator().manual_seed(0)
+    return DataLoader(dataset, batch_size=200, shuffle=True, drop_last=True, generator=generator)
+
+
+def describe_neighbours(vectors: torch.Tensor, vocabulary: Vocabulary, topics: torch.Tensor) -> str:
+    """Say how well the vectors know which words belong together, or which words are near if nobody knows."""
+    if (topics >= 0).any():
+        return f"{skip_gram.topic_recovery(vectors, topics):.1%} of the nearest words are of the same topic"
+    nearest = skip_gram.nearest_words(vectors, num_neighbours=3)[:5]
+    return "\n".join(f"{vocabulary.words[word]}: {vocabulary.text(row)}" for word, row in enumerate(nearest.tolist()))
+
+
+def main(
+    train_and_look: Callable[[int, Optional[str]], Tuple[List[float], torch.Tensor]], description: Optional[str]
+) -> None:
+    """Train on what the command line says, and print losses and neighbours."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--data", help="a text with a sentence a line, as ptb.train.txt; without it one is made")
+    path = parser.parse_args().data
+    losses, vectors = train_and_look(200, path)
+    print(f"loss {losses[0]:.4f} -> {losses[-1]:.4f}")
+    print(describe_neighbours(vectors, *load_text(path)[1:]))

@@ -1,0 +1,1 @@
+"""What all packages may use and that knows nothing of any: files, processes, fair timing, and loading late."""

@@ -1,0 +1,25 @@
+"""A matrix is all combinations, and choices become options."""
+
+from __future__ import annotations
+
+from porting.bench.choices import Choices, expand, with_choices
+from porting.options import PortOptions
+
+
+def test_a_matrix_is_all_combinations_the_last_key_fastest():
+    cells = list(expand({"batch": [8, 16], "precision": ["float32", "mixed"]}, Choices(engine="replay")))
+
+    assert [(cell.batch, cell.precision, cell.engine) for cell in cells] == [
+        (8, "float32", "replay"),
+        (8, "mixed", "replay"),
+        (16, "float32", "replay"),
+        (16, "mixed", "replay"),
+    ]
+
+
+def test_what_was_chosen_replaces_the_options_and_the_rest_stays():
+    options = PortOptions(accumulation=3, replicas=2)
+
+    chosen = with_choices(options, {"accumulation": 2, "order": "chen", "engine": None}, cache_dir=None)
+
+    assert chosen == PortOptions(accumulation=2, replicas=2, computation_order="chen")

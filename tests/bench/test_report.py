@@ -1,0 +1,25 @@
+"""A report is a page and plain values, and says after how many steps compiling has paid."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from porting.bench.report import break_even_steps
+
+
+def test_the_plain_form_is_json(report):
+    assert json.loads(json.dumps(report.to_dict()))["device"]["is_proven"] is True
+
+
+def test_the_page_has_the_figures_that_decide(report):
+    page = str(report)
+
+    assert [word for word in ("speed-up", "break-even", "same losses", "ran on", "compiling") if word not in page] == []
+    assert max(map(len, page.splitlines())) <= 130
+
+
+@pytest.mark.parametrize(("ported", "expected"), [(0.5, 20), (1.0, None), (2.0, None)])
+def test_compiling_pays_after_what_it_took_over_what_a_step_saves(ported, expected):
+    assert break_even_steps(10.0, eager_seconds=1.0, ported_seconds=ported) == expected
