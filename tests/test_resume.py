@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import porting.simulator
 from porting import fit, to_ipu
 from porting.adapters import PortingWarning, load_checkpoint
-from porting.adapters.checkpoint_folder import list_checkpoints, newest_checkpoint
+from porting.adapters.checkpoint_folder import list_checkpoints, read_newest_checkpoint
 from porting.diagnostics import CheckpointError, OptionError
 from tests import resumed_training
 from tests.resumed_training import train
@@ -181,7 +181,7 @@ def test_the_newest_checkpoints_are_kept(tmp_path):
 def test_ctrl_c_leaves_a_folder_to_go_on_from(tmp_path):
     train(tmp_path, stop_behind=4)
 
-    checkpoint = newest_checkpoint(tmp_path)
+    checkpoint = read_newest_checkpoint(tmp_path)
 
     assert (checkpoint.step, checkpoint.epoch) == (3, 0)
     assert not list(tmp_path.glob(".*"))
@@ -208,7 +208,7 @@ def test_a_damaged_checkpoint_does_not_take_the_place_of_a_whole_one(tmp_path):
 
     train(tmp_path, stop_behind=8, keep=1)
 
-    assert newest_checkpoint(tmp_path).step == 7
+    assert read_newest_checkpoint(tmp_path).step == 7
 
 
 def test_damaged_checkpoints_only_are_an_error_and_no_new_beginning(tmp_path):

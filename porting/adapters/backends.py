@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import Any, Callable, NamedTuple, Optional, Tuple, Union
 
 from porting.diagnostics import DeviceError, Finding
-from porting.options import requested_device
+from porting.options import read_requested_device
 
 __all__ = ["Backend", "find_backend"]
 
@@ -19,14 +19,14 @@ _USE_SIMULATOR = (
     "to run on the CPU simulator pass `device='sim'` (`porting run --device sim`), or set PORTING_DEVICE=sim"
 )
 
-# What importing a native package that does not fit its surroundings is known to raise: libraries that are missing,
-# another version of torch (PopTorch asserts its own), names that torch no longer has.
+# Errors that importing a native package raises where it does not fit: libraries are missing, torch has another version
+# (PopTorch asserts its own), or torch no longer has a name.
 _IMPORT_FAILURES = (ImportError, AssertionError, AttributeError, OSError, RuntimeError)
 
 
 @dataclass(frozen=True)
 class Backend:
-    """A module with PopTorch's API and what runs behind it; `finding` is what its choice should tell the user.
+    """A module with PopTorch's API, and the device that it runs on; `finding` tells the user why it was chosen.
 
     `popdist` is the name of the module that tells a program's instances their places.
     """
@@ -47,13 +47,13 @@ class Backend:
 
 
 def find_backend(device: str = "auto", *, simulator: Union[ModuleType, Callable[[], Any]]) -> Backend:
-    """Find the module that `device` ("auto", "ipu" or "sim"; see `requested_device`) asks for.
+    """Find the module that `device` ("auto", "ipu" or "sim"; see `read_requested_device`) asks for.
 
     `simulator` is the simulator's module, or a function without arguments that imports and returns it. "auto" takes an
     IPU where there is one and the simulator otherwise: then the note D002 in `finding` says why. Raises DeviceError
     D001 when "ipu" is asked for and none can be used.
     """
-    wanted = requested_device(device)
+    wanted = read_requested_device(device)
     if wanted == "sim":
         return _make_simulator_backend(simulator)
     vendor, absence = _find_vendor()
@@ -74,7 +74,7 @@ class _Absence(NamedTuple):
 
 
 def _find_vendor() -> Tuple[Any, Optional[_Absence]]:
-    """Import the vendor's module and look for hardware; whatever is in the way is returned, not swallowed."""
+    """Import the vendor's module and look for hardware; what prevents its use is returned, not swallowed."""
     try:
         vendor = importlib.import_module(_VENDOR)
     except _IMPORT_FAILURES as error:

@@ -35,7 +35,7 @@ def note_batchnorm(model: nn.Module) -> Optional[Finding]:
 
 
 def note_statistics_of_one_replica(model: nn.Module, options: PortOptions) -> Tuple[Finding, ...]:
-    """Return the finding P011 if replicas of `model` update running statistics and nobody has said that they may.
+    """Return the finding P011 if replicas of `model` update running statistics and the options do not allow that.
 
     Gradients are exchanged between replicas, statistics are not. `broadcast_buffers=False` says that this is meant.
     """

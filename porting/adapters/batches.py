@@ -186,7 +186,7 @@ def _count_samples(dataset: Any, settings: Dict[str, Any], micro_batch: int) -> 
     if batch_sampler is not None:
         num_batches = _find_length(batch_sampler)
         return None if num_batches is None else num_batches * micro_batch
-    # Each worker ends with a rest of its own, and how large that is depends on how the dataset divides itself.
+    # Each worker drops its own incomplete batch, whose size depends on how the dataset divides itself.
     if isinstance(dataset, IterableDataset) and settings.get("num_workers", 0) > 1:
         return None
     return _find_length(settings.get("sampler", dataset))

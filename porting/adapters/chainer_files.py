@@ -9,9 +9,9 @@ from typing import Any, Dict, Optional, Tuple, Union
 
 import numpy as np
 
-from porting.data.files import damaged_file, existing_file
+from porting.data.files import make_file_error, require_file
 
-__all__ = ["Arrays", "model_entries", "read_arrays"]
+__all__ = ["Arrays", "find_model_entries", "read_arrays"]
 
 Arrays = Dict[str, Optional[np.ndarray]]
 """The arrays of a snapshot by their paths; None for a parameter that never got a value."""
@@ -24,30 +24,30 @@ _DAMAGE = (zipfile.BadZipFile, zlib.error, ValueError, EOFError, KeyError, NotIm
 
 
 def read_arrays(path: Union[str, os.PathLike[str]], *, prefix: Optional[str] = None) -> Tuple[str, Arrays]:
-    """Read the arrays whose names begin with `prefix` (see `model_entries`); return it and them, named without it.
+    """Read the arrays whose names begin with `prefix` (see `find_model_entries`); return it and them, named without it.
 
     Raises PortingError F002 when there is no such file, and F001 that names the entry for one that is damaged or no npz
     file. Entries outside of the prefix, such as an optimizer's state, are not read.
     """
-    file = existing_file(path, help="save one with `chainer.serializers.save_npz(path, model)`")
+    file = require_file(path, help="save one with `chainer.serializers.save_npz(path, model)`")
     try:
         with zipfile.ZipFile(file) as archive:
             entries = {_name_array(record.filename): record for record in archive.infolist()}
-            prefix = model_entries(entries) if prefix is None else prefix
+            prefix = find_model_entries(entries) if prefix is None else prefix
             wanted = {name: record for name, record in entries.items() if name.startswith(prefix)}
             return prefix, {name[len(prefix) :]: _read_array(file, archive, record) for name, record in wanted.items()}
     except _DAMAGE as error:
-        raise damaged_file(file, f"no npz file can be read from it: {error}", location="the archive") from error
+        raise make_file_error(file, f"no npz file can be read from it: {error}", location="the archive") from error
 
 
-def model_entries(names: Any) -> str:
+def find_model_entries(names: Any) -> str:
     """Return what the names of a model's entries begin with: `updater/model:main/` in a snapshot of a trainer.
 
     A model that is the `predictor` of a Classifier is found inside of it.
 
-    >>> model_entries(["updater/model:main/predictor/l1/W", "updater/iteration"])
+    >>> find_model_entries(["updater/model:main/predictor/l1/W", "updater/iteration"])
     'updater/model:main/predictor/'
-    >>> model_entries(["l1/W", "l1/b"])
+    >>> find_model_entries(["l1/W", "l1/b"])
     ''
     """
     prefix = _MODEL_OF_TRAINER if any(name.startswith(_MODEL_OF_TRAINER) for name in names) else ""
@@ -80,4 +80,4 @@ def _read_array(file: Any, archive: zipfile.ZipFile, record: zipfile.ZipInfo) ->
         return array
     except (*_DAMAGE, SyntaxError, TypeError, MemoryError, AttributeError) as error:
         reason = str(error).partition("\n")[0] or type(error).__name__
-        raise damaged_file(file, reason, location=f"entry `{record.filename}`") from error
+        raise make_file_error(file, reason, location=f"entry `{record.filename}`") from error

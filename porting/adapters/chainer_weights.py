@@ -208,7 +208,7 @@ def _list_gaps(plan: _Plan, arrays: Arrays, tensors: Mapping[str, Any], prefix: 
 
 
 def _is_optional(name: str, tensor: torch.Tensor) -> bool:
-    """A count of batches is not needed by anything, and Chainer before version 2 did not save it."""
+    """Tell a count of batches, which nothing needs, and which Chainer before version 2 did not save."""
     return name.endswith("num_batches_tracked") and tensor.dim() == 0
 
 

@@ -12,7 +12,7 @@ import torch
 
 from porting.diagnostics import CheckpointError, caller_place
 
-__all__ = ["damaged", "read_tensors"]
+__all__ = ["make_damaged_error", "read_tensors"]
 
 _CHUNK_BYTES = 1 << 20
 _ZIP_START = b"PK\x03\x04"
@@ -26,7 +26,7 @@ def read_tensors(path: Union[str, os.PathLike[str]]) -> Any:
     with open(path, "rb") as file:
         start = file.read(len(_ZIP_START))
     if not start:
-        raise damaged(path, "it is empty")
+        raise make_damaged_error(path, "it is empty")
     if start == _ZIP_START:
         _check_archive(path)
     try:
@@ -34,11 +34,13 @@ def read_tensors(path: Union[str, os.PathLike[str]]) -> Any:
     except pickle.UnpicklingError as error:
         raise _explain_unpickling(path, error) from error
     except Exception as error:
-        # torch's readers raise whatever the bytes lead to: KeyError, EOFError, UnicodeDecodeError, OSError, ...
-        raise damaged(path, f"torch cannot read it: {type(error).__name__}: {_take_first_line(error)}") from error
+        # damaged bytes lead torch's readers to any error: KeyError, EOFError, UnicodeDecodeError, OSError, ...
+        raise make_damaged_error(
+            path, f"torch cannot read it: {type(error).__name__}: {_take_first_line(error)}"
+        ) from error
 
 
-def damaged(
+def make_damaged_error(
     path: Union[str, os.PathLike[str]], reason: str, *, remedy: str = "use another copy, or an earlier checkpoint"
 ) -> CheckpointError:
     """Make the error K001 for the file at `path`."""
@@ -60,7 +62,7 @@ def _check_archive(path: Union[str, os.PathLike[str]]) -> None:
                 if record.CRC:
                     _read_through(archive, record)
     except zipfile.BadZipFile as error:
-        raise damaged(path, f"the archive is cut off or corrupt: {_take_first_line(error)}") from error
+        raise make_damaged_error(path, f"the archive is cut off or corrupt: {_take_first_line(error)}") from error
 
 
 def _read_through(archive: zipfile.ZipFile, record: zipfile.ZipInfo) -> None:
@@ -72,8 +74,8 @@ def _read_through(archive: zipfile.ZipFile, record: zipfile.ZipInfo) -> None:
 def _explain_unpickling(path: Union[str, os.PathLike[str]], error: Exception) -> CheckpointError:
     found = re.search(r"(?:GLOBAL|class) ([\w.]+\.\w+)", str(error))
     if found is None:
-        return damaged(path, f"it is no file of `torch.save`, or corrupt: {_take_first_line(error)}")
-    return damaged(
+        return make_damaged_error(path, f"it is no file of `torch.save`, or corrupt: {_take_first_line(error)}")
+    return make_damaged_error(
         path,
         f"it holds an object of {found.group(1)}, not only tensors; loading that would run code from the file",
         remedy="save the weights alone, `torch.save(model.state_dict(), path)`, where the file was made",

@@ -1,4 +1,4 @@
-"""A folder of one training's checkpoints, a file for a step: the last ones are kept, the newest whole one is read."""
+"""The checkpoint folder of a training, one file a step: old files are removed, the newest undamaged one is read."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from porting.adapters.checkpoints import Checkpoint, load_checkpoint
 from porting.diagnostics import CheckpointError, Finding, caller_place, notify
 from porting.support.atomic_files import sync_folder
 
-__all__ = ["checkpoint_path", "drop_old_checkpoints", "list_checkpoints", "newest_checkpoint", "remove_unfinished"]
+__all__ = ["drop_old_checkpoints", "list_checkpoints", "name_checkpoint", "read_newest_checkpoint", "remove_unfinished"]
 
 Folder = Union[str, "os.PathLike[str]"]
 
 
-def checkpoint_path(folder: Folder, step: int) -> Path:
-    """Name the file of the checkpoint behind `step` optimizer steps.
+def name_checkpoint(folder: Folder, step: int) -> Path:
+    """Name the file of the checkpoint after `step` optimizer steps.
 
-    >>> checkpoint_path("kept", 42).as_posix()
+    >>> name_checkpoint("kept", 42).as_posix()
     'kept/step-00000042.pt'
     """
     return Path(os.fspath(folder)) / f"step-{step:08}.pt"
@@ -30,10 +30,10 @@ def list_checkpoints(folder: Folder) -> List[Path]:
     return sorted((path for path in found if path.stem[5:].isdigit()), key=lambda path: int(path.stem[5:]))
 
 
-def newest_checkpoint(folder: Folder) -> Optional[Checkpoint]:
+def read_newest_checkpoint(folder: Folder) -> Optional[Checkpoint]:
     """Read the newest checkpoint in `folder`; None when there is none.
 
-    One that is damaged is left out, which is said (K003). Raises CheckpointError K001 when all of them are.
+    A damaged one is skipped with a warning (K003). Raises CheckpointError K001 when all of them are damaged.
     """
     errors: List[Any] = []
     for path in reversed(list_checkpoints(folder)):
@@ -64,8 +64,8 @@ def _warn_of_damage(damaged: List[Finding], used: Path) -> None:
 
 
 def drop_old_checkpoints(folder: Folder, *, keep: int, step: int) -> None:
-    """Remove all but the newest `keep` checkpoints of those up to `step`; a later one is damaged, and written anew."""
-    written = checkpoint_path(folder, step)
+    """Keep the newest `keep` checkpoints up to `step`; later ones are damaged, and will be written again."""
+    written = name_checkpoint(folder, step)
     paths = list_checkpoints(folder)
     for path in paths[: paths.index(written) + 1][:-keep]:
         path.unlink()
@@ -73,6 +73,6 @@ def drop_old_checkpoints(folder: Folder, *, keep: int, step: int) -> None:
 
 
 def remove_unfinished(folder: Folder) -> None:
-    """Remove what a process has left that ended while it wrote a checkpoint; the folder is one training's alone."""
+    """Remove temporary files of a process that died while it wrote a checkpoint; no other training uses the folder."""
     for path in Path(os.fspath(folder)).glob(".step-*.tmp"):
         path.unlink()

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from porting.adapters.checkpoint_files import damaged, read_tensors
+from porting.adapters.checkpoint_files import make_damaged_error, read_tensors
 from porting.diagnostics import CheckpointError, OptionError, caller_place
 from porting.support.atomic_files import replacing_file
 
@@ -102,17 +102,17 @@ def load_checkpoint(path: Path) -> Checkpoint:
     """
     content = read_tensors(path)
     if not isinstance(content, dict):
-        raise damaged(path, f"it holds a {type(content).__name__}, not the state of a model")
+        raise make_damaged_error(path, f"it holds a {type(content).__name__}, not the state of a model")
     if content.get("format") != _FORMAT:
         if not all(isinstance(name, str) for name in content) or not _has_tensors(content):
-            raise damaged(path, "it is neither a checkpoint nor the `state_dict()` of a model")
+            raise make_damaged_error(path, "it is neither a checkpoint nor the `state_dict()` of a model")
         return Checkpoint(model=content)
     version = content.get("version")
     if version != _VERSION:
-        raise damaged(path, f"it has version {version}; this package reads version {_VERSION}")
+        raise make_damaged_error(path, f"it has version {version}; this package reads version {_VERSION}")
     missing = [name for name in ("model", "optimizer", "scheduler", "step", "extra") if name not in content]
     if missing or not isinstance(content["model"], dict):
-        raise damaged(path, f"its {', '.join(missing) or 'model'} is missing")
+        raise make_damaged_error(path, f"its {', '.join(missing) or 'model'} is missing")
     restored = _restore_counters(content)
     return Checkpoint(
         model=restored["model"],
@@ -156,7 +156,7 @@ def load_weights(model: nn.Module, weights: Union[Path, Checkpoint, Mapping[str,
 def _note_versions(state: OrderedDict[str, Any], model: nn.Module) -> OrderedDict[str, Any]:
     """Note in `state` the versions of the modules' formats, as torch does: some modules load nothing without theirs.
 
-    They are asked of the modules, because the dictionary of a model that PopTorch holds comes without.
+    The modules themselves are asked, because the state dictionary of a model that PopTorch holds lacks the versions.
     """
     modules = model.named_modules(remove_duplicate=False)
     versions = OrderedDict((name, {"version": module._version}) for name, module in modules)

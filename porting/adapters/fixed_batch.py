@@ -286,8 +286,8 @@ def masked_mean(values: torch.Tensor, labels: torch.Tensor, ignore_label: int = 
     """Average the values whose label is not padding: a 0-d floating-point tensor.
 
     `values` has the shape of `labels`: one value for each label, as from a loss with `reduction="none"`; another
-    shape is a ValueError. What stands at the padding does not matter, not even NaN. With no real label the mean is
-    NaN: there is none, and 0 would look like a result.
+    shape is a ValueError. Values at the padding do not matter, not even NaN. With no real label the mean is NaN:
+    0 would look like a result.
 
     >>> float(masked_mean(torch.tensor([2.0, 9.0, 4.0]), torch.tensor([0, -100, 1])))
     3.0

@@ -12,11 +12,11 @@ from torch.utils.checkpoint import CheckpointFunction
 from porting.diagnostics import CaptureError, caller_place
 from porting.structure import flatten_tensors
 
-__all__ = ["gradients_guarded"]
+__all__ = ["guard_gradients"]
 
 
 @contextmanager
-def gradients_guarded(allowed: Collection[str], *, trains: bool) -> Iterator[None]:
+def guard_gradients(allowed: Collection[str], *, trains: bool) -> Iterator[None]:
     """Refuse custom autograd functions (C005), hooks and autograd (C007) on a device's tensors while the context lasts.
 
     A device differentiates the operators that it has traced by rules of its own. It calls no Python on the way, and
@@ -24,7 +24,7 @@ def gradients_guarded(allowed: Collection[str], *, trains: bool) -> Iterator[Non
     nothing `trains`, or gradients are off. Backends that compute the `backward` of a custom function themselves decide
     about their tensors themselves.
     """
-    # what is traced under the caller's own `no_grad` trains all the same
+    # a device trains what it traces even under the caller's `no_grad`
     was_on = torch.is_grad_enabled()
     with _Calls(trains, was_on):
         if not trains or "custom-autograd-function" in allowed:
@@ -81,12 +81,12 @@ def _make_autograd_error(func: Any) -> CaptureError:
 
 @contextmanager
 def _refuse_custom_functions(was_on: bool) -> Iterator[None]:
-    """Let `torch.autograd.Function.apply` refuse tensors of the device, and do for all others what it did."""
+    """Let `torch.autograd.Function.apply` refuse tensors of the device; for all others it works as before."""
     kind: Any = torch.autograd.Function
     original = kind.__dict__["apply"]
 
     def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
-        # whether a gradient flows through an intermediate tensor is nothing that a device says while it traces
+        # a device that traces does not tell whether a gradient flows through an intermediate tensor
         floats = [tensor for tensor in _list_device_tensors(args, kwargs) if tensor.is_floating_point()]
         is_lost = bool(floats) and not any(getattr(tensor, "keeps_backward", False) for tensor in floats)
         if is_lost and cls is not CheckpointFunction and not _is_switched_off(was_on):

@@ -91,7 +91,7 @@ def partition(
     from `seed`. So the k-th batches of all instances together are the k-th batch of a single process with batches
     `size` times as large. `Share.set_epoch(n)` draws the order of another epoch.
 
-    All shares have to be of one length where a step waits for all instances. With `force_equal_length` the first
+    All shares must have the same length where a step waits for all instances. With `force_equal_length` the first
     samples come again at the end until they are; without, lengths differ by one at most, and each sample comes once. To
     count each sample once all the same, pad before: `partition(FixedBatchDataset(...))`.
 
@@ -125,7 +125,7 @@ def sum_over_instances(values: Any) -> torch.Tensor:
     """Add up a tensor, or numbers, over all instances: each gets the sum, in float64 for numbers.
 
     The instances meet through `torch.distributed` where it is initialised or torchrun says where, else through Horovod
-    (`horovod.torch`, part of the vendor's SDK). All of them have to come here. A process by itself gets its values
+    (`horovod.torch`, part of the vendor's SDK). All of them have to call this. A single process gets its values
     back. Raises DeviceError D008 when there is no way to the other instances.
 
     >>> sum_over_instances([3, 4]).tolist()
@@ -148,9 +148,10 @@ def sum_over_instances(values: Any) -> torch.Tensor:
     return reduced
 
 
-# Gloo's threads let go of a tensor some time after the sum is there. Who lets go of it last destroys its Python object
-# and needs the interpreter for that, which the main thread keeps while it waits for these threads to end: with torch
-# 2.0 half of all programs that end soon after a sum never did. So the last word about a few sums stays here.
+# Gloo's threads release a tensor some time after its sum is there. Whichever thread releases it last destroys the
+# Python object, and needs the interpreter's lock to do so. When a program ends, the main thread holds this lock while
+# it waits for Gloo's threads: with torch 2.0 half of all programs that ended soon after a sum hung. The last few sums
+# are therefore kept here, so that Gloo's reference is never the last one.
 _LAST_SUMS: Deque[torch.Tensor] = collections.deque(maxlen=4)
 
 

@@ -7,7 +7,7 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional
 import torch.utils.data
 from torch.utils.data import SequentialSampler
 
-from porting.adapters.random_streams import find_streams, host_streams, read_states, set_states
+from porting.adapters.random_streams import find_host_streams, find_streams, read_states, set_states
 from porting.diagnostics import OptionError, caller_place
 
 __all__ = ["begin_epoch_again", "read_streams", "refuse_unknown_order", "set_streams"]
@@ -15,7 +15,7 @@ __all__ = ["begin_epoch_again", "read_streams", "refuse_unknown_order", "set_str
 
 def read_streams(loader: Any = None) -> Dict[str, Any]:
     """Return the states of the host's streams, and of those in `loader` when there is one, as plain values."""
-    states: Dict[str, Any] = {"host": read_states(host_streams())}
+    states: Dict[str, Any] = {"host": read_states(find_host_streams())}
     if loader is not None:
         states["loader"] = read_states(find_streams(loader))
         states["has_workers"] = getattr(loader, "_iterator", None) is not None
@@ -24,7 +24,7 @@ def read_streams(loader: Any = None) -> Dict[str, Any]:
 
 def set_streams(states: Mapping[str, Any], loader: Any = None) -> List[str]:
     """Let the host's streams, and those in `loader`, go on from `states`; return the names of those that do not fit."""
-    missing = set_states(host_streams(), states["host"])
+    missing = set_states(find_host_streams(), states["host"])
     if loader is not None and "loader" in states:
         missing += [f"loader.{name}" for name in set_states(find_streams(loader), states["loader"])]
     return missing
@@ -33,10 +33,10 @@ def set_streams(states: Mapping[str, Any], loader: Any = None) -> List[str]:
 def begin_epoch_again(
     loader: Any, start: Mapping[str, Any], *, num_seen: int = 0, present: Optional[Mapping[str, Any]] = None
 ) -> Iterator[Any]:
-    """Begin an epoch of `loader` with the streams as they were at its `start`, behind the first `num_seen` batches.
+    """Resume an epoch of `loader` after its first `num_seen` batches; `start` are the streams as the epoch began.
 
-    The streams then stand at `present`, if that is given. Where this process reads the samples itself, those of the
-    batches that were seen are not read again: only their order is drawn. Loading processes read them again, because
+    Afterwards the streams are set to `present`, if that is given. Where this process reads the samples itself, those
+    that were seen are not read again: only their order is drawn. Loading processes read them again, because
     what they draw meanwhile decides what the later samples draw.
     """
     if start.get("has_workers") and getattr(loader, "persistent_workers", False) and loader._iterator is None:

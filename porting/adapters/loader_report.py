@@ -15,7 +15,7 @@ __all__ = ["LoaderReport", "note_dropped", "refuse_impossible"]
 
 @dataclass(frozen=True)
 class LoaderReport:
-    """What one epoch of a converted loader covers; None where it cannot be known beforehand.
+    """What one epoch of a converted loader covers; None where it cannot be known in advance.
 
     `samples` counts what the source yields, `padding_per_epoch` of them being padding of a `FixedBatchDataset`. Where
     `instances` processes divide the source among themselves, samples and those lost are those of all of them.
@@ -64,7 +64,7 @@ def refuse_impossible(report: LoaderReport, sizes: PortOptions, dataset: Any, dr
 
 
 def note_dropped(report: LoaderReport, dataset: Any, agreed: int) -> Tuple[Finding, ...]:
-    """Say how many samples are lost without anybody having asked for it, or that nobody knows."""
+    """Warn of samples that are dropped without the user's consent, or that cannot be counted."""
     lost = report.samples_lost_per_epoch
     if lost is None:
         advice = (

@@ -14,7 +14,7 @@ __all__ = ["override_settings", "read_source", "set_seed"]
 
 
 def read_source(source: Any, backend: Any) -> Tuple[Dict[str, Any], List[str]]:
-    """Write `source` as arguments of a torch DataLoader, and list what cannot be carried over."""
+    """Return the arguments of a torch DataLoader that mean the same as `source`, and those that have no effect."""
     if isinstance(source, torch.utils.data.DataLoader):
         _refuse_special_loader(source, backend)
         settings = {"dataset": source.dataset, "drop_last": source.drop_last, "pin_memory": source.pin_memory}
@@ -49,7 +49,7 @@ def _refuse_special_loader(loader: Any, backend: Any) -> None:
 
 
 def _read_order(loader: Any) -> Dict[str, Any]:
-    """Say how a torch DataLoader groups and orders its samples, in the plainest arguments that mean the same."""
+    """Read how a torch DataLoader groups and orders its samples, as the plainest arguments that mean the same."""
     if isinstance(loader.dataset, IterableDataset):
         return {"batch_size": loader.batch_size}
     if loader.batch_size is None:
@@ -74,7 +74,7 @@ _WORKER_SETTINGS = ("prefetch_factor", "timeout", "multiprocessing_context", "pe
 
 
 def _read_loading(loader: Any) -> Dict[str, Any]:
-    """Say how a torch DataLoader reads and joins its samples, without what torch would choose by itself."""
+    """Read how a torch DataLoader reads and joins its samples; torch's own defaults are left out."""
     settings = {
         "num_workers": loader.num_workers,
         "collate_fn": None if loader.collate_fn is torch.utils.data.default_collate else loader.collate_fn,
@@ -109,7 +109,7 @@ def override_settings(settings: Dict[str, Any], given: Dict[str, Any]) -> None:
 
 
 def _unwrap_batch_sampler(settings: Dict[str, Any]) -> None:
-    """Say with `sampler` and `batch_size` what one of torch's own batch samplers says."""
+    """Replace one of torch's own batch samplers by its `sampler` and `batch_size`."""
     if type(settings.get("batch_sampler")) is BatchSampler:
         plain = settings.pop("batch_sampler")
         settings.setdefault("batch_size", plain.batch_size)

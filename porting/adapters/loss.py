@@ -11,12 +11,12 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Seque
 import torch
 from torch import nn
 
-from porting.adapters.gradient_guard import gradients_guarded
+from porting.adapters.gradient_guard import guard_gradients
 from porting.adapters.labels import NO_LABELS, Key, LabelKeys, check_label_keys, split_labels
-from porting.adapters.loss_terms import Losses, LossTerm, as_terms, function_name, term_values
+from porting.adapters.loss_terms import Losses, LossTerm, compute_terms, make_terms, name_function
 from porting.adapters.portable_losses import PortableLosses
 from porting.adapters.precision import cast_floats, cast_weights
-from porting.adapters.returned_loss import as_scalar, find_loss, with_loss
+from porting.adapters.returned_loss import find_loss, make_scalar, replace_loss
 from porting.adapters.second_loss import refuse_second_loss
 from porting.adapters.tracing_guards import PrintGuard, announce_tracing, answer_autocast
 from porting.diagnostics import OptionError, PortingError, caller_place
@@ -69,7 +69,7 @@ class LossInForward(nn.Module):
     without labels returns the model's output. `label_transform` is applied to the labels first. `reduction` ("mean",
     "sum") makes a scalar of a loss that has several elements. `metrics` are functions of output and label by name.
     `returns` orders what a call gives back: "output", "labels", "loss", "losses" (each term by name), "metrics". It
-    is `("output", "loss")` unless given, with "metrics" behind when there are any.
+    is `("output", "loss")` unless given, followed by "metrics" when there are any.
 
     The final loss is marked with `backend.identity_loss`, because a device starts from the last marked loss and not
     from what `forward` returns. `input_dtype`, `loss_dtype` and `output_dtype` are the casts of a `PrecisionPlan`; with
@@ -108,7 +108,7 @@ class LossInForward(nn.Module):
         super().__init__()
         plan = _Plan(
             model=model,
-            terms=None if loss is None else as_terms(loss),
+            terms=None if loss is None else make_terms(loss),
             label=label,
             loss_output=loss_output,
             reduction=reduction,
@@ -133,7 +133,7 @@ class LossInForward(nn.Module):
 
     @property
     def _porting_allowed(self) -> Optional[Tuple[str, ...]]:
-        """What a capture lets pass although the host's autograd does it otherwise; None: whatever the device does."""
+        """Slugs that a capture tolerates although the host's autograd differs; None: all that the device does."""
         return self._loss_plan.allowed
 
     @property
@@ -200,12 +200,12 @@ class LossInForward(nn.Module):
 
 @contextmanager
 def _guard_trace(plan: _Plan) -> Iterator[None]:
-    """Run a `forward` that a device records: nothing may be printed, and who asks learns that it is traced.
+    """Run a `forward` that a device records: printing is refused, and libraries that ask are told of the trace.
 
     Losses that the device lacks are computed by other operators; gradients that it would lose are refused.
     """
     with PrintGuard(), PortableLosses(), announce_tracing(), answer_autocast():
-        with nullcontext() if plan.allowed is None else gradients_guarded(plan.allowed, trains=plan.is_for_training):
+        with nullcontext() if plan.allowed is None else guard_gradients(plan.allowed, trains=plan.is_for_training):
             yield
 
 
@@ -236,10 +236,10 @@ def _call_with_own_loss(plan: _Plan, args: Sequence[Any], kwargs: Mapping[str, A
     if not plan.is_for_training:
         return returned
     found = find_loss(returned, plan.loss_output)
-    loss = as_scalar(found, name="the model's own loss", reduction=plan.reduction)
+    loss = make_scalar(found, name="the model's own loss", reduction=plan.reduction)
     if plan.loss_output is None:
         refuse_second_loss(returned, found)
-    return with_loss(returned, _mark_loss(plan, loss), plan.loss_output)
+    return replace_loss(returned, _mark_loss(plan, loss), plan.loss_output)
 
 
 def _call_with_added_loss(plan: _Plan, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -251,7 +251,7 @@ def _call_with_added_loss(plan: _Plan, args: Sequence[Any], kwargs: Mapping[str,
         labels = plan.label_transform(labels)
     scored = output if plan.loss_dtype is None else cast_floats(output, plan.loss_dtype)
     with torch.autocast("cpu", enabled=False) if plan.output_dtype is not None else nullcontext():
-        losses = term_values(plan.terms or {}, scored, labels, label=plan.label, reduction=plan.reduction)
+        losses = compute_terms(plan.terms or {}, scored, labels, label=plan.label, reduction=plan.reduction)
         loss, *others = losses.values()
         for other in others:
             loss = loss + other
@@ -290,7 +290,7 @@ def _mark_loss(plan: _Plan, loss: torch.Tensor) -> torch.Tensor:
     # loss
     if plan.is_for_training and not loss.requires_grad and torch.is_grad_enabled() and not plan.is_on_device():
         if any(parameter.requires_grad for parameter in plan.model.parameters()):
-            names = ", ".join(function_name(term.function) for term in (plan.terms or {}).values())
+            names = ", ".join(name_function(term.function) for term in (plan.terms or {}).values())
             raise PortingError.of(
                 "L003",
                 place=caller_place(),

@@ -9,11 +9,11 @@ import torch
 from torch import nn
 
 from porting.adapters.labels import Key, LabelKeys
-from porting.adapters.portable_losses import portable
-from porting.adapters.returned_loss import as_scalar
+from porting.adapters.portable_losses import make_portable
+from porting.adapters.returned_loss import make_scalar
 from porting.diagnostics import OptionError, PortingError, caller_place
 
-__all__ = ["LossFunction", "LossTerm", "Losses", "as_terms", "function_name", "term_values"]
+__all__ = ["LossFunction", "LossTerm", "Losses", "compute_terms", "make_terms", "name_function"]
 
 LossFunction = Callable[[Any, Any], torch.Tensor]
 """A loss module or function of the model's output and the label."""
@@ -44,7 +44,7 @@ Losses = Union[LossFunction, Mapping[str, Union[LossFunction, LossTerm]]]
 """One loss, or several by name."""
 
 
-def as_terms(loss: Losses) -> Dict[str, LossTerm]:
+def make_terms(loss: Losses) -> Dict[str, LossTerm]:
     """Turn one loss or a mapping of losses into terms by name; the only one of a single loss is called `loss`.
 
     Raises OptionError P002 for anything that cannot be called, and for a class in the place of its instance.
@@ -73,27 +73,27 @@ def _require_function(function: Any, what: str) -> Any:
     raise OptionError.of("P002", message=fault, place=caller_place(), help=remedy)
 
 
-def term_values(
+def compute_terms(
     terms: Mapping[str, LossTerm], output: Any, labels: Any, *, label: LabelKeys, reduction: Optional[str]
 ) -> Dict[str, torch.Tensor]:
     """Compute each term as a scalar, its weight included, with operators that the device has.
 
     `label` tells the names of a tuple of labels. Raises PortingError: L007 when the model does not return a term's
-    output, L006 when there is no such label, and what `as_scalar` raises.
+    output, L006 when there is no such label, and what `make_scalar` raises.
     """
     values = {}
     for name, term in terms.items():
         picked = _pick_output(output, term.output, name)
-        value = portable(term.function)(picked, _pick_label(labels, term, name, label=label))
-        scalar = as_scalar(value, name=f"the loss {function_name(term.function)}", reduction=reduction)
+        value = make_portable(term.function)(picked, _pick_label(labels, term, name, label=label))
+        scalar = make_scalar(value, name=f"the loss {name_function(term.function)}", reduction=reduction)
         values[name] = scalar if term.weight == 1.0 else scalar * term.weight
     return values
 
 
-def function_name(function: Any) -> str:
+def name_function(function: Any) -> str:
     """Name a loss or metric as its author did, for messages.
 
-    >>> function_name(nn.MSELoss()), function_name(torch.nn.functional.mse_loss)
+    >>> name_function(nn.MSELoss()), name_function(torch.nn.functional.mse_loss)
     ('`MSELoss`', '`mse_loss`')
     """
     name = type(function).__name__ if isinstance(function, nn.Module) else getattr(function, "__name__", None)

@@ -12,7 +12,7 @@ from torch import nn
 
 from porting.diagnostics import UnsupportedOptimizerError, caller_place
 
-__all__ = ["carry_state", "parameter_names", "to_device_state", "to_torch_state"]
+__all__ = ["carry_state", "name_parameters", "to_device_state", "to_torch_state"]
 
 # torch's name of a state tensor and the device's. RMSprop: the running square, the momentum, the running mean.
 _MOMENTS = {"exp_avg": "Accl1", "exp_avg_sq": "Accl2", "step": "Step"}
@@ -26,7 +26,7 @@ _SLOTS: Mapping[type, Mapping[str, str]] = {
 _MAX_LISTED = 5
 
 
-def parameter_names(optimizer: torch.optim.Optimizer, model: nn.Module) -> Dict[int, str]:
+def name_parameters(optimizer: torch.optim.Optimizer, model: nn.Module) -> Dict[int, str]:
     """Map the `id` of each of the optimizer's parameters to its name in `model`.
 
     Raises UnsupportedOptimizerError O003 when some are not `model`'s.
@@ -51,7 +51,7 @@ def carry_state(source: torch.optim.Optimizer, target: Any, model: nn.Module) ->
 
     A source without state changes nothing. Raises UnsupportedOptimizerError O005 for a state of the wrong shape.
     """
-    names = parameter_names(source, model)
+    names = name_parameters(source, model)
     slots = _SLOTS[type(source)]
     ipu_state = {}
     for group in source.param_groups:
@@ -72,7 +72,7 @@ def to_torch_state(
     `device_state` is the `state_dict()` of its counterpart. Hyper-parameters are the optimizer's own; the state tensors
     are float32 copies of the device's. Nothing is changed.
     """
-    names = parameter_names(optimizer, model)
+    names = name_parameters(optimizer, model)
     ipu_state = device_state.get("ipu_state") or {}
     packed = optimizer.state_dict()
     state = {}
@@ -91,7 +91,7 @@ def to_device_state(
 
     Raises UnsupportedOptimizerError O005 for a state of the wrong shape.
     """
-    names, slots = parameter_names(optimizer, model), _SLOTS[type(optimizer)]
+    names, slots = name_parameters(optimizer, model), _SLOTS[type(optimizer)]
     ipu_state = {}
     for group, packed in zip(optimizer.param_groups, torch_state["param_groups"]):
         for parameter, index in zip(group["params"], packed["params"]):

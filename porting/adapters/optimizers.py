@@ -1,4 +1,4 @@
-"""The device's optimizer for a torch one: same arithmetic, same settings of every group, same state."""
+"""The device's optimizer for a torch one: same arithmetic, same hyper-parameters of every group, same state."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 import torch
 from torch import nn
 
-from porting.adapters.optimizer_state import carry_state, parameter_names
+from porting.adapters.optimizer_state import carry_state, name_parameters
 from porting.diagnostics import Finding, OptionError, Severity, UnsupportedOptimizerError, caller_place, notify
 
 __all__ = ["SUPPORTED_OPTIMIZERS", "default_optimizer", "sync_hyper_parameters", "to_backend_optimizer"]
@@ -23,7 +23,7 @@ SUPPORTED_OPTIMIZERS: Mapping[type, str] = {
 
 _BACKEND_OPTIMIZERS = ("SGD", "Adam", "AdamW", "RMSprop", "LAMB")
 
-_GROUP_SETTINGS: Mapping[str, Tuple[str, ...]] = {
+_HYPER_PARAMETERS: Mapping[str, Tuple[str, ...]] = {
     "SGD": ("lr", "momentum", "dampening", "weight_decay", "nesterov"),
     "Adam": ("lr", "betas", "eps", "weight_decay"),
     "AdamW": ("lr", "betas", "eps", "weight_decay"),
@@ -66,20 +66,20 @@ def to_backend_optimizer(
 ) -> Any:
     """Make the optimizer of `backend` that does what `optimizer` would do to `model`.
 
-    SGD, Adam, AdamW and RMSprop of torch.optim are converted with the settings of all parameter groups and with their
-    state; learning rates and everything else that has an effect can change later. An optimizer of `backend.optim` is
-    returned as it is. Arguments that only choose an implementation (`foreach`, `fused`, `capturable`,
-    `differentiable`) are dropped. With `max_grad_norm` the gradients of all parameters together are scaled down to that
-    norm where it is larger, as `torch.nn.utils.clip_grad_norm_` does before a step.
+    SGD, Adam, AdamW and RMSprop of torch.optim are converted with their state and the hyper-parameters of all parameter
+    groups; hyper-parameters that have an effect can change later. An optimizer of `backend.optim` is returned as it is.
+    Arguments that only choose an implementation (`foreach`, `fused`, `capturable`, `differentiable`) are dropped. With
+    `max_grad_norm` the gradients of all parameters together are scaled down to that norm where it is larger, as
+    `torch.nn.utils.clip_grad_norm_` does before a step.
 
-    Raises UnsupportedOptimizerError: O001 for any other class, O002 for a setting or hook that the device does not
-    have, O003 for parameters that are not `model`'s, O005 for a state that does not fit them; OptionError P002 for a
-    norm that is none. Warns (O002) of dampening with momentum, which the device applies to the first step too.
+    Raises UnsupportedOptimizerError: O001 for any other class, O002 for a hyper-parameter or hook that it lacks,
+    O003 for parameters that are not `model`'s, O005 for a state that does not fit them; OptionError P002 for a norm
+    that is none. Warns (O002) of dampening with momentum, which the device applies to the first step too.
     """
     clipping = _choose_clipping(max_grad_norm)
     is_the_devices = any(type(optimizer) is getattr(backend.optim, name) for name in _BACKEND_OPTIMIZERS)
     kind = "" if is_the_devices else _find_kind(optimizer)
-    parameter_names(optimizer, model)
+    name_parameters(optimizer, model)
     _refuse_hooks(optimizer)
     if clipping and (is_the_devices or kind == "RMSprop"):
         raise _make_clipping_error(optimizer, is_the_devices=is_the_devices)
@@ -87,10 +87,10 @@ def to_backend_optimizer(
         return optimizer
     groups = [_check_hyper_parameters(kind, group) for group in optimizer.param_groups]
     _check_groups(kind, groups)
-    passed = _list_passed(kind, groups)
+    passed = _list_passed_names(kind, groups)
     defaults = _read_hyper_parameters(kind, optimizer.defaults)
     converted = getattr(backend.optim, kind)(
-        [{"params": list(group["params"]), **settings} for group, settings in zip(optimizer.param_groups, groups)],
+        [{"params": list(group["params"]), **values} for group, values in zip(optimizer.param_groups, groups)],
         **{name: defaults[name] for name in passed},
         **clipping,
     )
@@ -104,11 +104,11 @@ def default_optimizer(model: nn.Module, *, backend: Any) -> Any:
 
 
 def sync_hyper_parameters(source: torch.optim.Optimizer, target: Any, *, is_compiled: bool = True) -> bool:
-    """Copy learning rates, momenta and all other settings of `source` to its counterpart; True when one has changed.
+    """Copy the hyper-parameters of `source` to its counterpart; True when one has changed.
 
     The device does not see the change before the executor's `setOptimizer(target)`. Raises UnsupportedOptimizerError:
-    O005 when the groups no longer correspond, O002 for a setting that the device does not have or that was compiled in
-    as a constant.
+    O005 when the groups no longer correspond, O002 for a hyper-parameter that the device does not have or that was
+    compiled in as a constant.
     """
     if source is target:
         return False
@@ -151,8 +151,8 @@ def _make_clipping_error(optimizer: Any, *, is_the_devices: bool) -> Unsupported
     name = type(optimizer).__name__
     if is_the_devices:
         remedy = f"give it to the optimizer itself: `{name}(..., max_grad_norm=...)`"
-        return _make_setting_error(f"`max_grad_norm` with the device's own `{name}`", remedy)
-    return _make_setting_error(
+        return _make_hyper_parameter_error(f"`max_grad_norm` with the device's own `{name}`", remedy)
+    return _make_hyper_parameter_error(
         f"the device's {name} does not clip gradients", "clip with SGD, Adam or AdamW, or leave `max_grad_norm` out"
     )
 
@@ -193,19 +193,19 @@ def _describe_value(value: Any) -> str:
 
 
 def _check_hyper_parameters(kind: str, group: Mapping[str, Any]) -> Dict[str, Any]:
-    for setting, remedy in _REFUSED.items():
-        if group.get(setting):
-            raise _make_setting_error(f"`{setting}={group[setting]!r}` has no counterpart on the device", remedy)
+    for name, remedy in _REFUSED.items():
+        if group.get(name):
+            raise _make_hyper_parameter_error(f"`{name}={group[name]!r}` has no counterpart on the device", remedy)
     return _read_hyper_parameters(kind, group)
 
 
 def _read_hyper_parameters(kind: str, group: Mapping[str, Any]) -> Dict[str, Any]:
-    """Read the settings that the counterpart knows, as plain numbers."""
-    settings = {name: _make_plain(group[name]) for name in _GROUP_SETTINGS[kind]}
-    if "dampening" in settings and not settings["momentum"]:
+    """Read the hyper-parameters that the counterpart knows, as plain numbers."""
+    values = {name: _make_plain(group[name]) for name in _HYPER_PARAMETERS[kind]}
+    if "dampening" in values and not values["momentum"]:
         # torch ignores dampening without momentum; the device would scale the gradient
-        settings["dampening"] = 0.0
-    return settings
+        values["dampening"] = 0.0
+    return values
 
 
 def _make_plain(value: Any) -> Any:
@@ -216,11 +216,11 @@ def _make_plain(value: Any) -> Any:
     return float(value)
 
 
-def _list_passed(kind: str, groups: Sequence[Mapping[str, Any]]) -> List[str]:
+def _list_passed_names(kind: str, groups: Sequence[Mapping[str, Any]]) -> List[str]:
     vanishing = _VANISHING[kind]
     return [
         name
-        for name in _GROUP_SETTINGS[kind]
+        for name in _HYPER_PARAMETERS[kind]
         if name not in vanishing or any(group[name] != vanishing[name] for group in groups)
     ]
 
@@ -245,7 +245,9 @@ def _check_groups(kind: str, groups: Sequence[Mapping[str, Any]]) -> None:
 def _require_common(groups: Sequence[Mapping[str, Any]], name: str) -> bool:
     values = {bool(group.get(name, False)) for group in groups}
     if len(values) > 1:
-        raise _make_setting_error(f"the parameter groups differ in `{name}`", f"give all groups the same `{name}`")
+        raise _make_hyper_parameter_error(
+            f"the parameter groups differ in `{name}`", f"give all groups the same `{name}`"
+        )
     return values.pop() if values else False
 
 
@@ -258,7 +260,7 @@ def _refuse_hooks(optimizer: torch.optim.Optimizer) -> None:
         if not str(getattr(hook, "__module__", "")).startswith(_OWN_MODULES)
     ]
     if hooks:
-        raise _make_setting_error(
+        raise _make_hyper_parameter_error(
             "the optimizer has step hooks, which the device would not run",
             "remove the hooks; clipping by norm is `to_ipu(..., max_grad_norm=...)`",
         )
@@ -266,17 +268,17 @@ def _refuse_hooks(optimizer: torch.optim.Optimizer) -> None:
 
 def _make_variable(target: Any, name: str, *, is_compiled: bool) -> None:
     if name in ("nesterov", "centered"):
-        raise _make_setting_error(f"`{name}` cannot change once the model is ported", "set it before")
+        raise _make_hyper_parameter_error(f"`{name}` cannot change once the model is ported", "set it before")
     attributes = getattr(target, "variable_attrs", None)
     if attributes is None or not attributes.isConstant(name):
         return
     if is_compiled:
-        raise _make_setting_error(
+        raise _make_hyper_parameter_error(
             f"`{name}` changes, but the compiled program has it as a constant",
             f"set a `{name}` that has an effect, or make the scheduler that changes it, before the model is compiled",
         )
     attributes.markAsVariable(name)
 
 
-def _make_setting_error(message: str, remedy: str) -> UnsupportedOptimizerError:
+def _make_hyper_parameter_error(message: str, remedy: str) -> UnsupportedOptimizerError:
     return UnsupportedOptimizerError.of("O002", message=message, place=caller_place(), help=remedy)

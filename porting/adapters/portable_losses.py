@@ -13,10 +13,10 @@ import torch.nn.functional as F
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-__all__ = ["PortableLosses", "portable"]
+__all__ = ["PortableLosses", "make_portable"]
 
 
-def portable(function: Any) -> Any:
+def make_portable(function: Any) -> Any:
     """Return a function of output and label that computes what the loss `function` does, or `function` itself.
 
     Others stand for class weights and label smoothing of `nn.CrossEntropyLoss`, class weights of `nn.NLLLoss`, and
@@ -24,7 +24,7 @@ def portable(function: Any) -> Any:
 
     >>> output, label = torch.tensor([[1.0, 3.0]]), torch.tensor([0])
     >>> loss = nn.CrossEntropyLoss(label_smoothing=0.5)
-    >>> torch.allclose(portable(loss)(output, label), loss(output, label))
+    >>> torch.allclose(make_portable(loss)(output, label), loss(output, label))
     True
     """
     make = _FORMULAS.get(type(function))
@@ -32,7 +32,7 @@ def portable(function: Any) -> Any:
 
 
 class PortableLosses(TorchFunctionMode):
-    """A context in which torch's functions of such losses are computed as `portable` does, wherever they are called.
+    """A context in which calls of torch's loss functions are computed as `make_portable` does.
 
     A device leaves label smoothing out and says so in its log alone; it refuses class weights and `huber_loss`.
     """
@@ -62,7 +62,7 @@ def _compute_class_loss(
         return None
     smoothing = {"label_smoothing": label_smoothing} if label_smoothing else {}
     loss = kind(weight=weight, ignore_index=ignore_index, reduction=reduction, **smoothing)
-    formula = portable(loss)
+    formula = make_portable(loss)
     return None if formula is loss else functools.partial(formula, output, target)
 
 

@@ -127,7 +127,7 @@ def _swap_weights(
             casts[id(tensor)] = tensor.to(dtype)
         registry[name] = casts[id(tensor)]
     if own and isinstance(module, nn.RNNBase):
-        # recurrent layers keep a list of their parameters
+        # recurrent layers keep a second list of their parameters, which has to be changed with the registry
         undone.callback(setattr, module, "_flat_weights", module._flat_weights)
         module._flat_weights = [registry[name] for name in module._flat_weights_names]
     return own

@@ -13,7 +13,7 @@ import numpy
 import torch
 import torch.utils.data
 
-__all__ = ["find_streams", "host_streams", "read_states", "set_states"]
+__all__ = ["find_host_streams", "find_streams", "read_states", "set_states"]
 
 _ORDERING = (torch.utils.data.Dataset, torch.utils.data.Sampler, torch.utils.data.DataLoader)
 # where loaders, datasets and samplers keep what they are made from, whatever its class
@@ -22,10 +22,10 @@ _INNER = ("sampler", "batch_sampler", "dataset", "datasets", "_dataset", "_batch
 _SHARE_STATE = ("_shuffling_generator_state", "_offset", "_generator_state", "_shared_offset")
 
 
-def host_streams() -> Dict[str, Any]:
+def find_host_streams() -> Dict[str, Any]:
     """Return the streams that every program on the host draws from: torch's, Python's and NumPy's.
 
-    >>> sorted(host_streams())
+    >>> sorted(find_host_streams())
     ['numpy', 'python', 'torch']
     """
     return {"torch": torch.default_generator, "python": random, "numpy": numpy.random}
@@ -43,7 +43,7 @@ def find_streams(loader: Any) -> Dict[str, Any]:
     True
     """
     found: Dict[str, Any] = {}
-    seen = {id(stream) for stream in host_streams().values()}
+    seen = {id(stream) for stream in find_host_streams().values()}
     waiting: List[Tuple[str, Any]] = [("", loader)]
     while waiting:
         path, value = waiting.pop(0)
@@ -62,7 +62,7 @@ def read_states(streams: Mapping[str, Any]) -> Dict[str, Any]:
 
 
 def set_states(streams: Mapping[str, Any], states: Mapping[str, Any]) -> List[str]:
-    """Let each stream go on from its state in `states`; return the names that are only on one of the two sides."""
+    """Set each stream to its state in `states`; return the names that only one of the two has."""
     for name, stream in streams.items():
         if name in states:
             _set_state(stream, states[name])

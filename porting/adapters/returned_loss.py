@@ -1,4 +1,4 @@
-"""The loss as a value: found in what a model returns, put back marked, and checked to be a scalar with a gradient."""
+"""The loss among the values that a model returns: found, checked to be a scalar, and exchanged for the marked one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from porting.adapters.labels import Key
 from porting.diagnostics import PortingError, caller_place
 
-__all__ = ["LOSS_NAME", "as_scalar", "find_loss", "with_loss"]
+__all__ = ["LOSS_NAME", "find_loss", "make_scalar", "replace_loss"]
 
 LOSS_NAME = "loss"
 """The key or field that holds the loss unless the user names another."""
@@ -34,10 +34,10 @@ def find_loss(returned: Any, loss_output: Optional[Key] = None) -> Any:
     return returned[key]
 
 
-def with_loss(returned: Any, loss: torch.Tensor, loss_output: Optional[Key] = None) -> Any:
+def replace_loss(returned: Any, loss: torch.Tensor, loss_output: Optional[Key] = None) -> Any:
     """Return what a model returned with its loss (see `find_loss`) exchanged for `loss`; `returned` is left as it is.
 
-    >>> with_loss(("logits", "the loss"), "a marked loss")
+    >>> replace_loss(("logits", "the loss"), "a marked loss")
     ('logits', 'a marked loss')
     """
     if isinstance(returned, torch.Tensor):
@@ -54,7 +54,7 @@ def with_loss(returned: Any, loss: torch.Tensor, loss_output: Optional[Key] = No
     return type(returned)(items)
 
 
-def as_scalar(value: Any, *, name: str, reduction: Optional[str]) -> torch.Tensor:
+def make_scalar(value: Any, *, name: str, reduction: Optional[str]) -> torch.Tensor:
     """Return `value`, the result of the loss called `name`, as a tensor of shape [].
 
     `reduction` ("mean" or "sum") applies to a loss of several elements. Raises PortingError: L002 when there are

@@ -1,4 +1,4 @@
-"""`SchedulerBridge`: what a torch learning-rate scheduler sets on the host reaches the optimizer on the device."""
+"""`SchedulerBridge`: brings what a torch scheduler sets on the host to the optimizer on the device."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class SchedulerBridge:
         self.push()
 
     def push(self) -> None:
-        """Show the device the settings that the host's optimizer has now."""
+        """Show the device the hyper-parameters that the host's optimizer has now."""
         has_changed = sync_hyper_parameters(self.source, self.target, is_compiled=self._is_compiled())
         if has_changed or self.source is self.target:
             self._upload(self.target)

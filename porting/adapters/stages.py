@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_map
 from porting.diagnostics import OptionError, caller_place
 from porting.options import PortOptions
 
-__all__ = ["balanced_stages", "check_order", "marked_stages", "require_filled_pipeline", "require_modules"]
+__all__ = ["balanced_stages", "check_order", "mark_stages", "require_filled_pipeline", "require_modules"]
 
 
 def require_modules(model: nn.Module, options: PortOptions) -> None:
@@ -44,7 +44,7 @@ def require_filled_pipeline(options: PortOptions) -> None:
 
 
 @contextmanager
-def marked_stages(model: nn.Module, options: PortOptions, *, backend: Any) -> Iterator[List[str]]:
+def mark_stages(model: nn.Module, options: PortOptions, *, backend: Any) -> Iterator[List[str]]:
     """Mark blocks and checkpoints of `options` in `model` while the context lasts.
 
     Each module that `options.stages` name begins a block of `backend` on its IPU (`BeginBlock`), and the output of each

@@ -50,12 +50,12 @@ def _make_printing_error(tensor: torch.Tensor) -> CaptureError:
 
 @contextmanager
 def announce_tracing() -> Iterator[None]:
-    """Let `torch.jit.is_tracing()` be True for everybody but torch while the context lasts.
+    """Let `torch.jit.is_tracing()` be True for all callers but torch while the context lasts.
 
-    Libraries choose a shorter way where the values of a tensor allow it (transformers leaves out an attention mask
-    without padding), and take the general one when they are told that a graph is made, in which there are no values.
-    Torch's own code gets the answer that it always gets: no TorchScript is recorded. So do the models of transformers,
-    which would take sizes for tensors.
+    Libraries take a shortcut where the values of a tensor allow it: transformers leaves out an attention mask without
+    padding. While a graph is made there are no values, so they must take the general path. Torch's own code gets the
+    usual answer, because no TorchScript is recorded. So do the models of transformers, which would otherwise take
+    sizes for tensors.
 
     >>> with announce_tracing():
     ...     torch.jit.is_tracing()
@@ -79,10 +79,10 @@ def announce_tracing() -> Iterator[None]:
 
 @contextmanager
 def answer_autocast() -> Iterator[None]:
-    """Let `torch.autocast("ipu", enabled=False)` switch off what is off anyway, while the context lasts.
+    """Accept `torch.autocast("ipu", enabled=False)`, which switches off what is off anyway, while the context lasts.
 
-    Models keep parts of themselves out of autocast, with the device of their input: `autocast(x.device.type,
-    enabled=False)`. One that is to be enabled would not reach the device: CaptureError P001.
+    Models keep parts of themselves out of autocast by the device of their input: `autocast(x.device.type,
+    enabled=False)`. Enabling autocast would have no effect on the device: CaptureError P001.
 
     >>> with answer_autocast(), torch.autocast("ipu", enabled=False):
     ...     torch.is_autocast_enabled()

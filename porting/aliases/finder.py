@@ -61,7 +61,7 @@ def stand_for(alias: str, module: str) -> None:
 
 
 class AliasFinder:
-    """Finds modules under their other names, and a version for who asks `importlib.metadata` for the vendor's."""
+    """Finds modules under their other names, and the vendor's version for `importlib.metadata`."""
 
     def __init__(self, *, replace: Mapping[str, str], provide: Mapping[str, str]) -> None:
         """Take top-level names and the modules behind them."""

@@ -10,7 +10,7 @@ from typing import Any, ContextManager, Dict, Iterator, Mapping, Optional, Seque
 
 import torch
 
-from ..adapters.stages import check_order, marked_stages, require_filled_pipeline
+from ..adapters.stages import check_order, mark_stages, require_filled_pipeline
 from ..diagnostics import OptionError, PortingError, Severity, caller_place, find_assignment
 from ..module_attributes import attributes_kept, materialise_lazy_modules
 from ..options import PortOptions
@@ -72,7 +72,7 @@ def compilation(port: Port, findings: PortFindings, *, training: bool) -> Iterat
     """Surround a compilation; the value names the stages that the trace has begun, in their order."""
     modes = kept_modes if training else eval_modes
     with torch.inference_mode(False), modes(port), _attributes_kept(port, findings):
-        with marked_stages(port.model, port.options, backend=port.backend.module) as begun:
+        with mark_stages(port.model, port.options, backend=port.backend.module) as begun:
             yield begun
 
 
@@ -158,7 +158,7 @@ def check_memory(port: Port, findings: PortFindings, optimizer: PortOptimizer, e
         return
     # on a machine with IPUs there is no capture, nor the torch that it wants
     look = importlib.import_module("porting.planning.compiled_look")
-    finding = look.memory_finding(step.graph, port.options, optimizer.device)
+    finding = look.note_memory(step.graph, port.options, optimizer.device)
     if finding is None:
         return
     finding = dataclasses.replace(

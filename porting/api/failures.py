@@ -17,7 +17,7 @@ from ..diagnostics import (
     PortingError,
     caller_place,
     find_assignment,
-    raising_frame,
+    find_raising_frame,
 )
 from .batch import BatchSignature, find_foreign_device
 
@@ -120,7 +120,7 @@ def _in_other_words(error: BaseException, model: Optional[nn.Module]) -> Optiona
         return None
     place, label, remedy = caller_place(), "within this call", phrase.remedy
     notes: Tuple[str, ...] = ()
-    raised = raising_frame(error)
+    raised = find_raising_frame(error)
     if raised is not None:
         place, label, notes = raised[1], "the device stopped here", _module_notes(raised[0], model)
     elif phrase.code == "C006":

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence
 
 from ..adapters.checkpoint_folder import (
-    checkpoint_path,
     drop_old_checkpoints,
     list_checkpoints,
-    newest_checkpoint,
+    name_checkpoint,
+    read_newest_checkpoint,
     remove_unfinished,
 )
 from ..adapters.loader_position import begin_epoch_again, read_streams, refuse_unknown_order
@@ -79,7 +79,7 @@ class FitCheckpoints:
 
     def resume(self) -> FitProgress:
         """Go on from the newest checkpoint in the folder; without one, begin."""
-        checkpoint = newest_checkpoint(self._folder)
+        checkpoint = read_newest_checkpoint(self._folder)
         if checkpoint is None:
             return self.progress
         loop: Any = (checkpoint.training or {}).get("loop")
@@ -144,7 +144,7 @@ class FitCheckpoints:
         if this_instance().index != 0:
             return
         self._ported.save(
-            checkpoint_path(self._folder, self._num_steps_written),
+            name_checkpoint(self._folder, self._num_steps_written),
             schedulers=self._schedulers,
             loader=self._loader,
             epoch=len(self.progress.history),

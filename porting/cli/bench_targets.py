@@ -19,7 +19,7 @@ def load(target: str, choices: Mapping[str, Any], cache_dir: Optional[str] = Non
     options = with_choices(options, choices, cache_dir=cache_dir)
     rows = loaded.rows * options.micro_batches_per_call
     if rows != loaded.rows:
-        # made anew, so that a function that takes a batch size fills the whole call with samples of its own
+        # loaded again, so that a function that takes a batch size fills the whole call with its own samples
         loaded = load_target(target, batch_size=rows)
     return Workload(loaded.model, loaded.loss, loaded.batch, loaded.optimizer, options, _shorten_name(target))
 

@@ -183,7 +183,7 @@ def _is_count(value: Any, least: int) -> bool:
 
 
 def _make_plain(text: Any) -> str:
-    """Return text that stays on its line and leaves the terminal alone."""
+    """Return text without line ends and control characters, which would act on the terminal."""
     return "".join(letter if letter.isprintable() else "?" for letter in str(text))[:60]
 
 
@@ -306,7 +306,7 @@ def _choose_key(store: ExecutableStore, key: str, known: Mapping[str, Any]) -> s
 
 
 def _make_unknown_error(store: ExecutableStore, key: Optional[str], found: Sequence[str]) -> ExecutableError:
-    """Make the error for a `key` that is not the one of an executable; None stands for any."""
+    """Make the error for a `key` that no executable has, or more than one; without a key there are no executables."""
     missing = "there are no executables" if key is None else f"there is no executable `{key}`"
     message = f"`{key}` is the beginning of {len(found)} executables" if found else missing
     return ExecutableError.of(

@@ -108,5 +108,5 @@ def load_or_capture(arguments: argparse.Namespace) -> Any:
 
 
 def _find_folder_beside(name: str) -> Path:
-    """Return the path that dumps without a name of their own lie beside."""
+    """Return the path beside which dumps without a name are written."""
     return Path(name.rpartition(":")[0] or name) if not Path(name).is_file() else Path(name)

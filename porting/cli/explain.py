@@ -9,7 +9,7 @@ from typing import Dict, Iterator
 
 from porting.cli import EXIT_DONE, EXIT_USAGE
 from porting.diagnostics.codes import CODES, FAMILIES, find_code
-from porting.diagnostics.pages import read_page, similar_names
+from porting.diagnostics.pages import read_page, suggest_names
 
 __all__ = ["add_arguments", "run"]
 
@@ -57,6 +57,6 @@ def _describe_code(name: str) -> Dict[str, str]:
 
 
 def _suggest_codes(name: str) -> str:
-    similar = similar_names(name)
+    similar = suggest_names(name)
     hint = f"did you mean {', '.join(similar)}?" if similar else "no known code is similar"
     return f"porting explain: no code or slug {name!r}; {hint}\n`porting explain --list` lists all"

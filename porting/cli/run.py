@@ -38,7 +38,7 @@ a session:
 exit status: the program's
 """
 
-# What starting a command fails with that is none, or that is another's.
+# Errors of starting something that is no command, or that this user may not start.
 _NOT_A_PROGRAM = (errno.ENOEXEC, errno.ENOENT, errno.EACCES)
 
 
@@ -71,7 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Become the program; only with several instances, or where a process cannot become another, is there a return.
+    """Become the program; this returns only with several instances, or where a process cannot become another.
 
     Raises DeviceError D001 when an IPU is asked for and there is none, OptionError P005 for PORTING_DEVICE.
     """
@@ -107,7 +107,7 @@ def _make_trouble_environment(arguments: argparse.Namespace, *, simulated: bool)
     """Return the variables that bring the trouble asked for into the program's processes."""
     if not arguments.inject:
         return {}
-    # the simulator, and torch with it, is loaded into this process only for those who ask
+    # the simulator loads torch, so it is imported only where trouble is asked for
     from porting.simulator.trouble import ENVIRONMENT_VARIABLE, parse
 
     if not simulated:

@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from porting import models
-from porting.diagnostics import ExecutableError, Place, PortingError, raising_frame
+from porting.diagnostics import ExecutableError, Place, PortingError, find_raising_frame
 from porting.options import PortOptions
 from porting.structure import flatten_tensors, map_tensors
 
@@ -57,7 +57,7 @@ class Target:
         return next((tensor.shape[0] for tensor in flatten_tensors(self.batch) if tensor.dim()), 1)
 
     def batch_of(self, rows: int) -> Tuple[Any, ...]:
-        """Return `batch` with so many samples: cut, or repeated from the start.
+        """Return `batch` with `rows` samples: cut, or repeated from the start.
 
         Tensors without samples (scalars, and those with another number of rows) stay as they are.
         """
@@ -99,7 +99,7 @@ class TargetOutline:
 
 
 def load_target(text: str, *, batch_size: Optional[int] = None) -> Target:
-    """Load what `text`, as in `train.py:make` or `package.train:make`, stands for.
+    """Load the model, loss and batch that `text` stands for, as in `train.py:make` or `package.train:make`.
 
     The name is that of a function that gives `(model, loss, batch)`, and if need be an optimizer and `PortOptions`, or
     of such a tuple, a dictionary or an object with these attributes. A function with a parameter called `batch_size` or
@@ -215,7 +215,7 @@ def _list_sizes(name: str) -> Tuple[str, ...]:
 
 
 def _run_user_code(text: str, run: Any) -> Any:
-    """Run code of the user's; what it raises becomes E021, save findings of this package and an interrupt."""
+    """Run the user's code; what it raises becomes E021, except findings of this package and an interrupt."""
     try:
         return run()
     except (PortingError, KeyboardInterrupt):
@@ -240,7 +240,7 @@ def _raise_failure(text: str, error: BaseException, remedy: str = "") -> NoRetur
 def _find_error_place(error: BaseException) -> Optional[Place]:
     if isinstance(error, SyntaxError) and error.filename and error.lineno:
         return Place(error.filename, error.lineno)
-    raised = raising_frame(error)
+    raised = find_raising_frame(error)
     return raised[1] if raised is not None else None
 
 

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
-from .hits import Hits, check_halving, dense_images
+from .hits import Hits, check_halving, make_dense_images
 
 __all__ = ["NeutrinoEvents", "make_events"]
 
@@ -69,7 +69,7 @@ class NeutrinoEvents(Dataset[Tuple[torch.Tensor, torch.Tensor]]):
         if not -self.num_events <= index < self.num_events:
             raise IndexError(f"event {index} of {self.num_events}")
         planes = _make_planes(self.height, self.width, seed=self.seed, event=index % self.num_events)
-        return dense_images(planes, height=self.height, width=self.width, downsample=self.downsample)
+        return make_dense_images(planes, height=self.height, width=self.width, downsample=self.downsample)
 
     def __getitems__(self, indices: Sequence[int]) -> List[Tuple[torch.Tensor, torch.Tensor]]:
         """Give several events, as loaders ask for them."""

@@ -8,12 +8,12 @@ from typing import Optional, Sequence, Union
 
 from porting.diagnostics import Place, PortingError
 
-__all__ = ["damaged_file", "existing_file"]
+__all__ = ["make_file_error", "require_file"]
 
 AnyPath = Union[str, "os.PathLike[str]"]
 
 
-def damaged_file(
+def make_file_error(
     path: AnyPath,
     what: str,
     *,
@@ -27,7 +27,7 @@ def damaged_file(
     A file of text has the `line` and `column` of the fault, counted from 1, and its line is shown; another one has a
     `location`, as in "byte 16" or "dataset `Data/labels`, event 3".
 
-    >>> error = damaged_file("light.h5", "7 extents for 5 events", location="dataset `voxel_extents`")
+    >>> error = make_file_error("light.h5", "7 extents for 5 events", location="dataset `voxel_extents`")
     >>> print(error)
     error[F001]: `light.h5` cannot be read
        = note: dataset `voxel_extents`: 7 extents for 5 events
@@ -47,7 +47,7 @@ def damaged_file(
     )
 
 
-def existing_file(path: AnyPath, *, help: Union[str, Sequence[str]] = "check the path") -> Path:
+def require_file(path: AnyPath, *, help: Union[str, Sequence[str]] = "check the path") -> Path:
     """Give `path` as a Path; PortingError F002, with the `help` that says how to get it, unless a file is there."""
     file = Path(path)
     if file.is_file():

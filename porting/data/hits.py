@@ -11,7 +11,7 @@ from typing import Sequence, Tuple
 import numpy as np
 import torch
 
-__all__ = ["Hits", "check_halving", "dense_images"]
+__all__ = ["Hits", "check_halving", "make_dense_images"]
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Hits:
     labels: np.ndarray
 
 
-def dense_images(
+def make_dense_images(
     planes: Sequence[Hits], *, height: int, width: int, downsample: int = 0
 ) -> Tuple[torch.Tensor, torch.Tensor]:
     """Make image_PHW (float32) and labels_PHW (int64) of the hits of each plane; other pixels have no charge, label 0.
@@ -33,7 +33,7 @@ def dense_images(
     and their largest label. ValueError for a height or width that cannot be halved so often.
 
     >>> hits = Hits(np.array([0, 3]), np.array([1, 2]), np.array([8.0, 4.0]), np.array([2, 1]))
-    >>> dense_images([hits], height=4, width=4, downsample=1)[0]
+    >>> make_dense_images([hits], height=4, width=4, downsample=1)[0]
     tensor([[[2., 0.],
              [0., 1.]]])
     """

@@ -15,7 +15,7 @@ from typing import BinaryIO, Tuple, Union, cast
 import numpy as np
 import torch
 
-from .files import damaged_file, existing_file
+from .files import make_file_error, require_file
 
 __all__ = ["read_idx", "read_mnist"]
 
@@ -38,14 +38,14 @@ def read_mnist(folder: Union[str, os.PathLike[str]], part: str = "train") -> Tup
     )
     images, labels = read_idx(images_file), read_idx(labels_file)
     if images.dim() != 3 or images.dtype != torch.uint8:
-        raise damaged_file(
+        raise make_file_error(
             images_file, "these are no images of whole numbers from 0 to 255", location="byte 2", help=_HELP
         )
     if labels.dim() != 1 or labels.dtype != torch.uint8:
-        raise damaged_file(labels_file, "these are no labels from 0 to 255", location="byte 2", help=_HELP)
+        raise make_file_error(labels_file, "these are no labels from 0 to 255", location="byte 2", help=_HELP)
     if len(images) != len(labels):
         what = f"{len(labels)} labels, but {len(images)} images in `{images_file.name}`"
-        raise damaged_file(labels_file, what, location="byte 4", help="take both files from the same source")
+        raise make_file_error(labels_file, what, location="byte 4", help="take both files from the same source")
     return images.unsqueeze(1).float() / 255, labels.long()
 
 
@@ -55,7 +55,7 @@ def read_idx(path: Union[str, os.PathLike[str]]) -> torch.Tensor:
     A file that is not there raises PortingError F002; one that is cut off, too long, or of another format F001, with
     the byte. Memory is taken for what is in the file, whatever the sizes say.
     """
-    file = existing_file(path)
+    file = require_file(path)
     with open(file, "rb") as plain:
         is_packed = plain.read(2) == b"\x1f\x8b"
         plain.seek(0)
@@ -65,27 +65,27 @@ def read_idx(path: Union[str, os.PathLike[str]]) -> torch.Tensor:
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             # gzip reads ahead: this is where it stands, at most a portion behind the damage
             where = f"byte {plain.tell()} of the packed file, or before"
-            raise damaged_file(file, f"gzip cannot unpack it ({error})", location=where) from None
+            raise make_file_error(file, f"gzip cannot unpack it ({error})", location=where) from None
 
 
 def _find_packed(path: Path) -> Path:
     packed = path.with_name(f"{path.name}.gz")
-    return existing_file(packed if packed.is_file() and not path.is_file() else path)
+    return require_file(packed if packed.is_file() and not path.is_file() else path)
 
 
 def _read_tensor(content: BinaryIO, file: Path) -> torch.Tensor:
     magic = content.read(4)
     if len(magic) < 4 or magic[:2] != b"\0\0":
         found = " ".join(f"{byte:02x}" for byte in magic[:2]) or "nothing"
-        raise damaged_file(
+        raise make_file_error(
             file, f"the two zero bytes of the format are missing: {found}", location="byte 0", help=_HELP
         )
     if magic[2] not in _TYPES:
-        raise damaged_file(file, f"type 0x{magic[2]:02x} is unknown", location="byte 2", help=_HELP)
+        raise make_file_error(file, f"type 0x{magic[2]:02x} is unknown", location="byte 2", help=_HELP)
     header = content.read(4 * magic[3])
     if len(header) < 4 * magic[3]:
         what = f"the file ends, but {magic[3]} sizes of 4 bytes should stand here"
-        raise damaged_file(file, what, location=f"byte {4 + len(header)}", help=_HELP)
+        raise make_file_error(file, what, location=f"byte {4 + len(header)}", help=_HELP)
     sizes = tuple(int(size) for size in np.frombuffer(header, dtype=">u4"))
     numbers = np.frombuffer(
         _read_numbers(content, file, sizes, start=4 + len(header), type_name=_TYPES[magic[2]]), _TYPES[magic[2]]
@@ -95,7 +95,7 @@ def _read_tensor(content: BinaryIO, file: Path) -> torch.Tensor:
     except ValueError as error:
         # of too many sizes, or of huge ones beside a zero
         what = f"{len(sizes)} sizes that no array can have ({error})"
-        raise damaged_file(file, what, location="byte 3", help=_HELP) from None
+        raise make_file_error(file, what, location="byte 3", help=_HELP) from None
 
 
 def _read_numbers(content: BinaryIO, file: Path, sizes: Tuple[int, ...], *, start: int, type_name: str) -> bytes:
@@ -106,11 +106,11 @@ def _read_numbers(content: BinaryIO, file: Path, sizes: Tuple[int, ...], *, star
         portion = content.read(min(missing, _PORTION_BYTES))
         if not portion:
             what = f"the file ends, {missing} of the {num_bytes} bytes that its sizes {sizes} announce are missing"
-            raise damaged_file(file, what, location=f"byte {start + num_bytes - missing}")
+            raise make_file_error(file, what, location=f"byte {start + num_bytes - missing}")
         portions.append(portion)
         missing -= len(portion)
     # one more read also makes gzip compare its checksum
     if content.read(1):
         what = f"there is more than the {num_bytes} bytes that the sizes {sizes} announce"
-        raise damaged_file(file, what, location=f"byte {start + num_bytes}", help=_HELP)
+        raise make_file_error(file, what, location=f"byte {start + num_bytes}", help=_HELP)
     return b"".join(portions)

@@ -54,7 +54,7 @@ def make_silhouettes(num_samples: int, *, seed: int, size: int = 28) -> Tuple[to
 
     def draw(num_rows: int, random: np.random.Generator) -> Tuple[np.ndarray, np.ndarray]:
         labels_b = random.integers(len(_SHAPES), size=num_rows)
-        x_bhw, y_bhw = _turn_grids(num_rows, random, size=size)
+        x_bhw, y_bhw = _rotate_grids(num_rows, random, size=size)
         inside_bhw = np.empty_like(x_bhw)
         for label, shape in enumerate(_SHAPES):
             rows = labels_b == label
@@ -176,7 +176,7 @@ def _paint_two_colours(pattern_bhw: np.ndarray, random: np.random.Generator) -> 
 # -- silhouettes -------------------------------------------------------------------------------------------------------
 
 
-def _turn_grids(num_rows: int, random: np.random.Generator, *, size: int) -> Tuple[np.ndarray, np.ndarray]:
+def _rotate_grids(num_rows: int, random: np.random.Generator, *, size: int) -> Tuple[np.ndarray, np.ndarray]:
     """Return x_BHW (right) and y_BHW (down), from about -1 to 1, of shapes that are turned, stretched and moved."""
     grid = (np.arange(size, dtype=np.float32) + 0.5) * (2 / size) - 1
     angle_b, scale_b2 = random.uniform(-0.3, 0.3, num_rows), random.uniform(0.75, 1.05, (num_rows, 2))
@@ -203,8 +203,8 @@ def _draw_triangle(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 def _draw_star(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Five points: the radius of the edge falls from each point to the notch between two."""
-    turn = 2 * np.pi / 5
-    from_point = np.abs((np.arctan2(x, -y) % turn) / turn - 0.5) * 2
+    sector = 2 * np.pi / 5
+    from_point = np.abs((np.arctan2(x, -y) % sector) / sector - 0.5) * 2
     return np.float32(0.32) + np.float32(0.5) * from_point.astype(np.float32) ** 2 - np.hypot(x, y)
 
 

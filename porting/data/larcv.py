@@ -20,7 +20,7 @@ from torch.utils.data import Dataset
 
 from porting.support.atomic_files import write_atomically
 
-from .hits import Hits, check_halving, dense_images
+from .hits import Hits, check_halving, make_dense_images
 from .larcv_file import (
     EVENT_DTYPE,
     EVENT_IDS,
@@ -68,7 +68,9 @@ class LarcvEvents(Dataset[Event]):
         if not -len(self) <= index < len(self):
             raise IndexError(f"event {index} of {len(self)} in `{self.file.path}`")
         planes = self.file.read_event(index % len(self))
-        image, labels = dense_images(planes, height=self.file.height, width=self.file.width, downsample=self.downsample)
+        image, labels = make_dense_images(
+            planes, height=self.file.height, width=self.file.width, downsample=self.downsample
+        )
         return (image, labels) if self.size is None else (_fit_planes(image, self.size), _fit_planes(labels, self.size))
 
     def __getitems__(self, indices: Sequence[int]) -> List[Event]:

@@ -15,7 +15,7 @@ import numpy as np
 
 from porting.diagnostics import PortingError
 
-from .files import damaged_file, existing_file
+from .files import make_file_error, require_file
 from .hits import Hits
 
 __all__ = [
@@ -81,9 +81,7 @@ class LarcvFile:
     """
 
     def __init__(self, path: Union[str, os.PathLike[str]]) -> None:
-        self.path: Path = existing_file(
-            path, help="check the path; `write_larcv` makes such a file of generated events"
-        )
+        self.path: Path = require_file(path, help="check the path; `write_larcv` makes such a file of generated events")
         self._opened: Dict[int, Any] = {}
         load_h5py()
         self._image_extents = {}
@@ -223,7 +221,7 @@ class LarcvFile:
             except PermissionError:
                 raise
             except _FAILURES as error:
-                raise damaged_file(self.path, _decode_text(error), location="the HDF5 header", help=_HELP) from error
+                raise make_file_error(self.path, _decode_text(error), location="the HDF5 header", help=_HELP) from error
         return self._opened[process]
 
     @contextmanager
@@ -241,7 +239,7 @@ class LarcvFile:
 
     def _make_damage_error(self, name: str, what: str, **where: int) -> PortingError:
         location = ", ".join([f"dataset `{name}`", *(f"{word} {number}" for word, number in where.items())])
-        return damaged_file(self.path, what, location=location, help=_HELP)
+        return make_file_error(self.path, what, location=location, help=_HELP)
 
 
 def _decode_text(error: BaseException) -> str:

@@ -15,7 +15,7 @@ from torch.utils.data import TensorDataset
 
 from ..diagnostics import PortingError
 from ..support.atomic_files import write_atomically
-from .files import damaged_file, existing_file
+from .files import make_file_error, require_file
 
 __all__ = ["TRAITS", "make_mushrooms", "read_mushrooms", "split_at_random", "write_mushrooms"]
 
@@ -57,7 +57,7 @@ def read_mushrooms(path: Union[str, os.PathLike[str]]) -> Tuple[torch.Tensor, to
     not there raises PortingError F002; one that is damaged F001, with line and column. Rows that are missing at the end
     as a whole cannot be noticed: the format does not say how many there are.
     """
-    letters = _read_letters(existing_file(path))
+    letters = _read_letters(require_file(path))
     return _encode_letters(letters, [np.unique(column).tolist() for column in letters[:, 1:].T])
 
 
@@ -122,7 +122,7 @@ def _read_letters(path: Path) -> np.ndarray:
     if not lines or lines[0] != list(_COLUMNS):
         raise _make_header_error(path, lines[0] if lines else [])
     if len(lines) == 1:
-        raise damaged_file(path, "there is no mushroom below the line of names", line=1, help=_HELP)
+        raise make_file_error(path, "there is no mushroom below the line of names", line=1, help=_HELP)
     for number, cells in enumerate(lines[1:], start=2):
         _check_row(path, number, cells)
     return np.array(lines[1:])
@@ -136,7 +136,7 @@ def _read_rows(path: Path) -> Iterator[List[str]]:
         before = content[: error.start]
         line, column = before.count(b"\n") + 1, error.start - before.rfind(b"\n")
         what = f"byte 0x{content[error.start]:02x} is no letter"
-        raise damaged_file(path, what, line=line, column=column, help=_HELP) from None
+        raise make_file_error(path, what, line=line, column=column, help=_HELP) from None
     # neither `splitlines` nor `strip`: they take more than the ends of lines for ends of lines
     lines = text.replace("\r\n", "\n").split("\n")
     return (line.split(",") for line in (lines[:-1] if not lines[-1] else lines))
@@ -148,18 +148,18 @@ def _make_header_error(path: Path, cells: Sequence[str]) -> PortingError:
     found = f"`{cells[index][:40]}`" if index < len(cells) else "nothing"
     expected = f"the name `{names[index]}`" if index < len(names) else "the end of the line"
     what = f"{expected} should stand here, not {found}"
-    return damaged_file(path, what, line=1, column=_find_cell(cells, index), help=_HELP)
+    return make_file_error(path, what, line=1, column=_find_cell(cells, index), help=_HELP)
 
 
 def _check_row(path: Path, number: int, cells: Sequence[str]) -> None:
     if len(cells) != len(_COLUMNS):
         what = f"{len(cells)} cells in the line, not {len(_COLUMNS)}"
-        raise damaged_file(path, what, line=number, column=_find_cell(cells, len(_COLUMNS)), help=_HELP)
+        raise make_file_error(path, what, line=number, column=_find_cell(cells, len(_COLUMNS)), help=_HELP)
     for index, (cell, (name, letters)) in enumerate(zip(cells, _COLUMNS.items())):
         if len(cell) != 1 or cell not in letters:
             found = f"`{cell[:40]}`" if cell else "an empty cell"
             what = f"{found} is no value of `{name}`, which are {', '.join(letters)}"
-            raise damaged_file(path, what, line=number, column=_find_cell(cells, index), help=_HELP)
+            raise make_file_error(path, what, line=number, column=_find_cell(cells, index), help=_HELP)
 
 
 def _find_cell(cells: Sequence[str], index: int) -> int:

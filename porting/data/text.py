@@ -15,7 +15,7 @@ from typing import Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 import numpy as np
 import torch
 
-from .files import AnyPath, damaged_file, existing_file
+from .files import AnyPath, make_file_error, require_file
 
 __all__ = [
     "END_OF_SENTENCE",
@@ -58,12 +58,12 @@ def read_lines(path: AnyPath) -> List[str]:
     characters, as in blocks of zeros that a crash leaves behind, and for a file without a word. That a text was cut
     off between two characters is not to be seen.
     """
-    data = existing_file(path).read_bytes()
+    data = require_file(path).read_bytes()
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
         line, column = _find_place(data[: error.start].decode("utf-8"))
-        raise damaged_file(
+        raise make_file_error(
             path, f"byte {data[error.start]:#04x} at position {error.start} is no UTF-8", line=line, column=column
         ) from None
     # editors of Windows put a mark of the byte order before the first word
@@ -72,9 +72,9 @@ def read_lines(path: AnyPath) -> List[str]:
     for number, line_text in enumerate(lines, start=1):
         for column, character in enumerate(line_text, start=1):
             if character != "\t" and unicodedata.category(character) == "Cc":
-                raise damaged_file(path, f"the control character {character!r}", line=number, column=column)
+                raise make_file_error(path, f"the control character {character!r}", line=number, column=column)
     if not text.strip():
-        raise damaged_file(path, "the file has no words", line=1)
+        raise make_file_error(path, "the file has no words", line=1)
     return lines[:-1] if lines[-1] == "" else lines
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from .buckets import pad
-from .files import AnyPath, damaged_file
+from .files import AnyPath, make_file_error
 from .text import UNKNOWN, Vocabulary, read_lines
 
 __all__ = ["END", "PADDING", "TASKS", "Pairs", "make_pairs", "read_pairs"]
@@ -134,13 +134,13 @@ def read_pairs(path: AnyPath) -> Pairs:
     for number, line in enumerate(read_lines(path), start=1):
         parts = line.split("\t")
         if len(parts) != 2:
-            raise damaged_file(path, f"{len(parts) - 1} tabulators, not one", line=number)
+            raise make_file_error(path, f"{len(parts) - 1} tabulators, not one", line=number)
         source, target = parts[0].split(), parts[1].split()
         if not (source and target):
-            raise damaged_file(path, f"no words in the {'target' if source else 'source'}", line=number)
+            raise make_file_error(path, f"no words in the {'target' if source else 'source'}", line=number)
         taken = next((word for word in (*source, *target) if word in _RESERVED), None)
         if taken:
-            raise damaged_file(path, f"the word `{taken}` cannot be told from the token of that name", line=number)
+            raise make_file_error(path, f"the word `{taken}` cannot be told from the token of that name", line=number)
         drawn.append((source, target))
     sides = [[word for pair in drawn for word in pair[side]] for side in (0, 1)]
     return _make_pairs_of(drawn, *(Vocabulary.of(words, reserved=(*_RESERVED, UNKNOWN)) for words in sides))

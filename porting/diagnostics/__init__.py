@@ -26,9 +26,9 @@ from porting.diagnostics.places import (
     Place,
     caller_place,
     find_assignment,
+    find_raising_frame,
     frame_place,
     is_user_file,
-    raising_frame,
 )
 from porting.diagnostics.rendering import FORMATS, render, render_all
 
@@ -51,13 +51,13 @@ __all__ = [
     "caller_place",
     "find_assignment",
     "find_code",
+    "find_raising_frame",
     "frame_place",
     "is_user_file",
     "log_finding",
     "log_in_one_line",
     "notify",
     "print_finding",
-    "raising_frame",
     "render",
     "render_all",
     "show_findings_alone",

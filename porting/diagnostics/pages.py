@@ -8,7 +8,7 @@ from typing import List
 
 from porting.diagnostics.codes import CODES
 
-__all__ = ["PAGES_FOLDER", "read_page", "similar_names"]
+__all__ = ["PAGES_FOLDER", "read_page", "suggest_names"]
 
 PAGES_FOLDER = Path(__file__).with_name("pages")
 """Where the pages lie, each named after its code."""
@@ -26,10 +26,10 @@ def read_page(code: str) -> str:
     return (PAGES_FOLDER / f"{code}.md").read_text(encoding="utf-8")
 
 
-def similar_names(name: str) -> List[str]:
+def suggest_names(name: str) -> List[str]:
     """Suggest the codes and slugs that somebody who wrote `name` may have meant, at most five.
 
-    >>> similar_names("loss-outside-fwd")
+    >>> suggest_names("loss-outside-fwd")
     ['loss-outside-forward']
     """
     wanted = name.strip().lower()

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Iterator, Optional, Sequence, Tuple
 
-__all__ = ["Place", "caller_place", "find_assignment", "frame_place", "is_user_file", "raising_frame"]
+__all__ = ["Place", "caller_place", "find_assignment", "find_raising_frame", "frame_place", "is_user_file"]
 
 
 @dataclass(frozen=True)
@@ -59,13 +59,13 @@ def frame_place(frame: FrameType) -> Place:
     return _find_place(frame, instruction=frame.f_lasti, line=frame.f_lineno)
 
 
-def raising_frame(error: BaseException) -> Optional[Tuple[FrameType, Place]]:
+def find_raising_frame(error: BaseException) -> Optional[Tuple[FrameType, Place]]:
     """Find the innermost frame of the user's that `error` came through, and its place; None when there is none.
 
     >>> try:
     ...     sorted([1, None])
     ... except TypeError as error:
-    ...     raising_frame(error)[1].line
+    ...     find_raising_frame(error)[1].line
     2
     """
     found, library_folders = None, _list_library_folders()

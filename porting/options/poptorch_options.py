@@ -74,7 +74,7 @@ def _make_instance_options(options: PortOptions, backend: Any, popdist: str) -> 
         launcher = importlib.import_module(popdist)
         _check_replicas(options, launcher.getNumLocalReplicas())
         launcher.init()
-        # a model that begins blocks by itself takes what the launcher gives it
+        # a model that begins its own blocks uses the number of IPUs that the launcher gives
         return importlib.import_module(f"{popdist}.poptorch").Options(options.num_ipus if options.stages else None)
     vendor = backend.Options()
     vendor.replicationFactor(options.replicas)
@@ -144,7 +144,7 @@ def _set_pipeline(vendor: Any, options: PortOptions, backend: Any, *, training: 
 
 @contextlib.contextmanager
 def _restore_generators() -> Iterator[None]:
-    """Undo what PopTorch's `randomSeed` does besides: it calls `torch.manual_seed` on the host."""
+    """Undo a side effect of PopTorch's `randomSeed`: it calls `torch.manual_seed` on the host."""
     cuda_devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
     with torch.random.fork_rng(devices=cuda_devices):
         yield

@@ -10,7 +10,7 @@ from typing import Any, List, Mapping, Optional, Sequence, Tuple, Union
 from porting.diagnostics import OptionError
 from porting.options.accepted_values import Problem, find_problems, list_names, make_option_error
 
-__all__ = ["DEVICES", "PortOptions", "requested_device"]
+__all__ = ["DEVICES", "PortOptions", "read_requested_device"]
 
 DEVICES = ("auto", "ipu", "sim")
 """What `device` and the environment variable PORTING_DEVICE may say."""
@@ -22,7 +22,7 @@ class PortOptions:
 
     A call takes `micro_batch` x `accumulation` x `replicas` x `device_iterations` samples and makes `device_iterations`
     optimizer steps. `output_mode` says what a training call returns: the last micro-batch of each replica ("default",
-    "final"), all of them, their sum, or every `output_every`-th; inference returns every row whatever it says.
+    "final"), all of them, their sum, or every `output_every`-th; inference always returns every row.
     `reduction` joins the gradients of accumulation and replicas. `broadcast_buffers=False` says that replicas may have
     buffers of their own: it is needed where `forward` itself writes into one. `precision="bfloat16"` is for the
     simulator alone. `seed` fixes the device's random stream and leaves the host's alone. `cache_dir` keeps compiled
@@ -40,15 +40,15 @@ class PortOptions:
     accumulation of at least 2 N - 1. Inference is pipelined where `device_iterations` fill it, and else runs stage
     after stage. Losses and gradients are those without stages.
     `recompute` names modules whose output an IPU keeps for the backward pass, which computes what lies between again;
-    with stages it keeps what enters a stage besides, and nothing else. It says so to the compiler of the device, and
-    changes no result. `computation_order` does the same for the memory of the simulator's own machine, chooses what to
-    keep by itself, and says nothing to a device.
+    with stages it also keeps what enters a stage, and nothing else. The device's compiler is told so, and no result
+    changes. `computation_order` does the same for the memory of the simulator's own machine. It chooses by itself what
+    to keep, and a device is not told.
 
-    `allow` names what is an error and shall not be one: "custom-autograd-function" (C005) says that the device may
+    `allow` names errors that shall be none: "custom-autograd-function" (C005) says that the device may
     differentiate what the `forward` of a `torch.autograd.Function` does, because its `backward` is the same derivative.
 
-    `frozen` says what becomes of values that Python decides in `forward`, and that are compiled in: "check" warns of
-    them (C020), "allow" does not, and a list names those that may be as they are. `memory` says what becomes of a
+    `frozen` concerns values that Python decides in `forward`, and that are compiled in: "check" warns of
+    them (C020), "allow" does not, and a list names those that are meant. `memory` says what becomes of a
     training step on the simulator that would not fit into an IPU (M001): "warn", "error" or "ignore".
 
     >>> options = PortOptions(micro_batch=4, accumulation=8, replicas=2, device_iterations=3)
@@ -82,7 +82,7 @@ class PortOptions:
         problems = find_problems(self) or _find_contradictions(self)
         if problems:
             raise make_option_error(problems)
-        # copies, which nobody changes after they were checked
+        # copies, so that nobody can change them after the check
         object.__setattr__(self, "stages", dict(self.stages) if self.stages else None)
         object.__setattr__(self, "recompute", tuple(self.recompute))
         object.__setattr__(self, "allow", tuple(self.allow))
@@ -136,7 +136,7 @@ class PortOptions:
         return dataclasses.replace(self, **changes)
 
 
-def requested_device(device: str = "auto") -> str:
+def read_requested_device(device: str = "auto") -> str:
     """Return which device was asked for: "auto", "ipu" or "sim".
 
     An argument other than "auto" wins; otherwise the environment variable PORTING_DEVICE decides. Raises OptionError:
@@ -157,7 +157,7 @@ def requested_device(device: str = "auto") -> str:
 
 
 def _find_contradictions(options: PortOptions) -> List[Problem]:
-    """Check the options that depend on each other, once each is right by itself."""
+    """Check the options that depend on each other, once each is valid by itself."""
     if options.keep_gradients and options.output_mode != "all" and options.micro_batches_per_call > 1:
         fault = f"`keep_gradients` with `output_mode` {options.output_mode!r}, which returns some of them only"
         return [Problem(fault, "output_mode: 'all'")]

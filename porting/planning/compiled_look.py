@@ -1,4 +1,4 @@
-"""The memory of a step that was captured to be compiled: looked at closely only where its bound does not fit."""
+"""The memory check of a step that is compiled: a close look only where an upper bound does not fit."""
 
 from __future__ import annotations
 
@@ -8,24 +8,22 @@ from ..capture import StepGraph
 from ..diagnostics import Finding, PortingError
 from ..options import PortOptions
 from ..targets import DEFAULT, find_target
-from .memory_look import FITS, MemoryReport, bytes_per_weight, layout_of
-from .memory_model import ipu_memories
-from .remedies import first_remedy
-from .step_bound import most_bytes_of
+from .memory_look import FITS, MemoryReport, count_bytes_per_weight, make_layout
+from .memory_model import measure_ipus
+from .remedies import find_first_remedy
+from .step_bound import bound_bytes
 from .step_walk import walk_step
 
-__all__ = ["memory_finding"]
+__all__ = ["note_memory"]
 
 
-def memory_finding(
-    graph: StepGraph, options: PortOptions, optimizer: Any, *, target: str = DEFAULT
-) -> Optional[Finding]:
+def note_memory(graph: StepGraph, options: PortOptions, optimizer: Any, *, target: str = DEFAULT) -> Optional[Finding]:
     """Return M001 with the first remedy if the captured training step would not fit into an IPU of `target`, or None.
 
     None as well for a step whose memory cannot be predicted, such as one with a branch.
     """
     found = find_target(target)
-    bound = most_bytes_of(graph, num_stages=len(options.stage_ipus), bytes_per_weight=bytes_per_weight(optimizer))
+    bound = bound_bytes(graph, num_stages=len(options.stage_ipus), bytes_per_weight=count_bytes_per_weight(optimizer))
     if bound <= FITS * found.memory_bytes:
         return None
     _number_stages(graph)
@@ -35,12 +33,12 @@ def memory_finding(
         if error.code != "M002":
             raise
         return None
-    layout = layout_of(step, options, optimizer, found)
+    layout = make_layout(step, options, optimizer, found)
     report = MemoryReport(
         target=found,
         micro_batch=step.micro_batch,
-        ipus=ipu_memories(step, layout),
-        remedies=first_remedy(step, layout, options, limit=int(FITS * found.memory_bytes)),
+        ipus=measure_ipus(step, layout),
+        remedies=find_first_remedy(step, layout, options, limit=int(FITS * found.memory_bytes)),
         options=options,
     )
     return report.finding

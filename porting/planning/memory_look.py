@@ -14,12 +14,12 @@ from ..diagnostics import BatchError, Finding, OptionError, caller_place
 from ..module_attributes import materialise_lazy_modules
 from ..options import PortOptions
 from ..targets import DEFAULT, Target, find_target
-from .memory_model import Layout, StageMemory, ipu_memories
-from .remedies import Remedy, remedies_for
+from .memory_model import Layout, StageMemory, measure_ipus
+from .remedies import Remedy, list_remedies
 from .step_memory import StepMemory
 from .step_walk import look_at_step
 
-__all__ = ["FITS", "MemoryReport", "bytes_per_weight", "layout_of", "memory_report"]
+__all__ = ["FITS", "MemoryReport", "count_bytes_per_weight", "make_layout", "memory_report"]
 
 FITS, _TIGHT = 0.85, 0.97
 _UNCERTAINTY = 0.15
@@ -170,12 +170,12 @@ def memory_report(ported: Any, batch: Any, *, target: str = DEFAULT, mode: str =
     forward = wrapped if is_training else wrapped.for_inference()
     materialise_lazy_modules(forward, args, kwargs)
     step = look_at_step(port.model, forward, args, kwargs, options, mode=mode)
-    layout = layout_of(step, options, ported.port_optimizer.device, found)
+    layout = make_layout(step, options, ported.port_optimizer.device, found)
     return MemoryReport(
         target=found,
         micro_batch=step.micro_batch,
-        ipus=ipu_memories(step, layout),
-        remedies=remedies_for(step, layout, options, limit=int(FITS * found.memory_bytes)),
+        ipus=measure_ipus(step, layout),
+        remedies=list_remedies(step, layout, options, limit=int(FITS * found.memory_bytes)),
         options=options,
     )
 
@@ -207,8 +207,8 @@ def _cut_micro_batch(batch: Any, num_parts: int, micro_batch: int) -> Tuple[Sequ
     return micro[0], micro[1]
 
 
-def layout_of(step: StepMemory, options: PortOptions, optimizer: Any, target: Target) -> Layout:
-    """Say what of the options, the optimizer and the target has to do with the memory of `step`."""
+def make_layout(step: StepMemory, options: PortOptions, optimizer: Any, target: Target) -> Layout:
+    """Collect what the options, the optimizer and the target say about the memory of `step`."""
     begins: List[int] = []
     for number in range(len(options.stage_ipus)):
         default = begins[-1] if begins else 0
@@ -227,7 +227,7 @@ def layout_of(step: StepMemory, options: PortOptions, optimizer: Any, target: Ta
     )
 
 
-def bytes_per_weight(optimizer: Any) -> int:
+def count_bytes_per_weight(optimizer: Any) -> int:
     """Return the bytes of the accumulated gradient and of the optimizer's state of one weight."""
     return _find_width(optimizer, "accum_type") + _count_state_bytes(optimizer)
 

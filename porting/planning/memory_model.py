@@ -28,9 +28,9 @@ from dataclasses import dataclass, replace
 from typing import Dict, List, Sequence, Tuple
 
 from ..capture import TensorInfo
-from .step_memory import Operation, StepMemory, Value, bytes_on_device
+from .step_memory import Operation, StepMemory, Value, count_device_bytes
 
-__all__ = ["Layout", "StageMemory", "code_bytes_of", "ipu_memories", "stage_memories"]
+__all__ = ["Layout", "StageMemory", "count_code_bytes", "measure_ipus", "measure_stages"]
 
 _CODE_BYTES = 55_000_000
 _CODE_BYTES_PER_LAYER = 1_700_000
@@ -96,15 +96,15 @@ class StageMemory:
         return {name: value for name, value in self.__dict__.items() if name.endswith("_bytes")}
 
 
-def ipu_memories(step: StepMemory, layout: Layout) -> Tuple[StageMemory, ...]:
+def measure_ipus(step: StepMemory, layout: Layout) -> Tuple[StageMemory, ...]:
     """Return what each IPU holds: all of its stages, of which one at a time computes."""
     memories: Dict[int, StageMemory] = {}
-    for one in stage_memories(step, layout):
+    for one in measure_stages(step, layout):
         memories[one.ipu] = _join_stages(memories[one.ipu], one) if one.ipu in memories else one
     return tuple(memories[ipu] for ipu in sorted(memories))
 
 
-def stage_memories(step: StepMemory, layout: Layout) -> List[StageMemory]:
+def measure_stages(step: StepMemory, layout: Layout) -> List[StageMemory]:
     """Return what each stage of the pipeline holds."""
     ends = (*layout.begins[1:], len(step.operations))
     return [
@@ -133,12 +133,12 @@ def _measure_stage(step: StepMemory, layout: Layout, number: int, first: int, en
         recomputed_bytes=recomputed,
         temporary_bytes=_measure_temporaries(step, layout, first, end, trained),
         input_bytes=int(inputs * layout.scale),
-        code_bytes=code_bytes_of(num_products),
+        code_bytes=count_code_bytes(num_products),
     )
 
 
-def code_bytes_of(num_products: int) -> int:
-    """Return the bytes of the code on an IPU that runs so many products of matrices."""
+def count_code_bytes(num_products: int) -> int:
+    """Return the bytes of the code on an IPU that runs `num_products` products of matrices."""
     return int(_CODE_BYTES + _CODE_BYTES_PER_LAYER * num_products / _PRODUCTS_PER_LAYER)
 
 
@@ -162,7 +162,7 @@ def _count_elements(info: TensorInfo) -> int:
 
 
 def _count_state_bytes(info: TensorInfo, layout: Layout) -> int:
-    width = bytes_on_device(info.dtype.itemsize, info.dtype)
+    width = count_device_bytes(info.dtype.itemsize, info.dtype)
     return _count_elements(info) * (
         width // 2 if layout.halves and info.dtype.is_floating_point and width > 2 else width
     )

@@ -11,23 +11,23 @@ from dataclasses import dataclass, replace
 from typing import Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from ..options import PortOptions
-from .memory_model import Layout, ipu_memories
+from .memory_model import Layout, measure_ipus
 from .step_memory import StepMemory
 
-__all__ = ["Remedy", "first_remedy", "remedies_for"]
+__all__ = ["Remedy", "find_first_remedy", "list_remedies"]
 
 _PIPELINES = (2, 4, 8, 16)
 _MOST_BOUNDARIES = 48
-# more IPUs are to bring at least 5 % each time
+# a remedy, or more IPUs, must save at least 5 %
 _WORTH_IT = 0.95
 
 
 @dataclass(frozen=True)
 class Remedy:
-    """A change and what comes of it: the bytes of the fullest IPU with it alone, and with those before it as well.
+    """A change and its effect: the bytes of the fullest IPU with it alone, and with all remedies before it as well.
 
     `change` says what to write, `num_ipus` how many IPUs a replica has then. `options` are the changes of
-    `PortOptions`; what they do not have is in the words of `change` alone.
+    `PortOptions`; a change that they cannot express is described by `change` alone.
     """
 
     name: str
@@ -48,16 +48,16 @@ class _Change(NamedTuple):
 _Propose = Callable[[StepMemory, Layout, PortOptions, int], Optional[_Change]]
 
 
-def remedies_for(step: StepMemory, layout: Layout, options: PortOptions, *, limit: int) -> Tuple[Remedy, ...]:
-    """Return the remedies that there are for a step whose fullest IPU may hold `limit` bytes.
+def list_remedies(step: StepMemory, layout: Layout, options: PortOptions, *, limit: int) -> Tuple[Remedy, ...]:
+    """Return all remedies for a step whose fullest IPU may hold `limit` bytes.
 
     Each is chosen on top of those before it; the pipeline is the shortest with which it fits, or else the longest.
     """
     return tuple(_find_remedies(step, layout, options, limit))
 
 
-def first_remedy(step: StepMemory, layout: Layout, options: PortOptions, *, limit: int) -> Tuple[Remedy, ...]:
-    """Return the first of the remedies that brings at least 5 % by itself; none where none of the cheap ones does."""
+def find_first_remedy(step: StepMemory, layout: Layout, options: PortOptions, *, limit: int) -> Tuple[Remedy, ...]:
+    """Return the first cheap remedy that saves at least 5 % by itself, or none."""
     enough = _WORTH_IT * _measure_fullest(step, layout)
     cheap = _find_remedies(step, layout, options, limit, proposals=(_shrink_micro_batch, _halve_precision))
     return tuple(itertools.islice((remedy for remedy in cheap if remedy.alone_bytes < enough), 1))
@@ -90,7 +90,7 @@ def _find_remedies(
 
 
 def _measure_fullest(step: StepMemory, layout: Layout) -> int:
-    return max(memory.total_bytes for memory in ipu_memories(step, layout))
+    return max(memory.total_bytes for memory in measure_ipus(step, layout))
 
 
 # -- one by one --------------------------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
-"""The most memory that a step can need, from the shapes in its graph alone: a bound that costs next to nothing.
+"""An upper bound of a step's memory, from the shapes in its graph alone, which costs almost no time.
 
-It is several times what the step will need; a step whose bound fits needs no closer look.
+It is several times what the step will need: a step whose bound fits needs no closer look.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import torch
 
 from ..capture import StepGraph
 from ..capture.subgraphs import Body
-from .memory_model import code_bytes_of
-from .step_memory import bytes_on_device
+from .memory_model import count_code_bytes
+from .step_memory import count_device_bytes
 
-__all__ = ["most_bytes_of"]
+__all__ = ["bound_bytes"]
 
 # what is kept, its gradient, and a product's copies of its operands
 _COPIES = 3
@@ -24,7 +24,7 @@ _RECURRENT = frozenset(["lstm", "gru", "rnn_tanh", "rnn_relu"])
 _RECURRENT_COPIES = 12
 
 
-def most_bytes_of(graph: StepGraph, *, num_stages: int, bytes_per_weight: int) -> float:
+def bound_bytes(graph: StepGraph, *, num_stages: int, bytes_per_weight: int) -> float:
     """Return a bound of the bytes on one IPU; infinite for loops and branches, whose shapes do not tell.
 
     `bytes_per_weight` are those of its gradient and of the optimizer's state. A stage of a pipeline keeps values of up
@@ -41,7 +41,7 @@ def most_bytes_of(graph: StepGraph, *, num_stages: int, bytes_per_weight: int) -
         num_operators += 1
         values += _measure_operator(node)
     under_way = 2 * num_stages if num_stages > 1 else 1
-    return 2 * weights + num_weights * bytes_per_weight + _COPIES * values * under_way + code_bytes_of(num_operators)
+    return 2 * weights + num_weights * bytes_per_weight + _COPIES * values * under_way + count_code_bytes(num_operators)
 
 
 def _measure_operator(node: torch.fx.Node) -> int:
@@ -73,4 +73,4 @@ def _list_tensors(value: Any) -> Iterator[torch.Tensor]:
 
 
 def _count_bytes(shape: Tuple[int, ...], dtype: torch.dtype) -> int:
-    return bytes_on_device(math.prod(shape) * dtype.itemsize, dtype)
+    return count_device_bytes(math.prod(shape) * dtype.itemsize, dtype)

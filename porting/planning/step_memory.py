@@ -11,7 +11,7 @@ import torch
 
 from ..capture import TensorInfo
 
-__all__ = ["Operation", "StepMemory", "Value", "bytes_on_device"]
+__all__ = ["Operation", "StepMemory", "Value", "count_device_bytes"]
 
 # 64-bit types are for the host's kernels alone: the device has 32 bits
 _NARROWED = frozenset([torch.int64, torch.float64])
@@ -19,7 +19,7 @@ _NARROWED = frozenset([torch.int64, torch.float64])
 
 @dataclass(frozen=True)
 class Value:
-    """The memory of a value: its bytes on the device, and the positions of the operators that have to do with it.
+    """The memory of a value: its bytes on the device, and the positions of the operators that make, read and keep it.
 
     `made_at` is -1 for inputs of the step. `is_of_batch` tells whether it grows with the micro-batch, `is_float`
     whether half precision halves it.
@@ -109,10 +109,10 @@ class StepMemory:
         return sorted((at, number) for number, value in enumerate(self.values) for at in value.read_at)
 
 
-def bytes_on_device(num_bytes: int, dtype: torch.dtype) -> int:
+def count_device_bytes(num_bytes: int, dtype: torch.dtype) -> int:
     """Return what `num_bytes` of the host take on the device, whose integers and floats have 32 bits at most.
 
-    >>> bytes_on_device(80, torch.int64), bytes_on_device(80, torch.float32)
+    >>> count_device_bytes(80, torch.int64), count_device_bytes(80, torch.float32)
     (40, 80)
     """
     return num_bytes // 2 if dtype in _NARROWED else num_bytes

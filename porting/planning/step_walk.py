@@ -25,7 +25,7 @@ from ..engines.replay.graph_function import GraphFunction
 from ..module_attributes import train_modes_kept
 from ..options import PortOptions
 from ..simulator.tracing_state import tracing
-from .step_memory import Operation, StepMemory, Value, bytes_on_device
+from .step_memory import Operation, StepMemory, Value, count_device_bytes
 
 __all__ = ["look_at_step", "walk_step"]
 
@@ -62,7 +62,7 @@ def walk_step(
 ) -> StepMemory:
     """See what the captured step `graph` of `micro_batch` rows leaves in memory.
 
-    `called` and `called_once` are the modules, for who is to propose where stages begin. Raises PortingError M002.
+    `called` and `called_once` name modules, as candidates for the beginnings of stages. Raises PortingError M002.
     """
     try:
         return _Walk(keep_values_for_backward(graph)).run(micro_batch, called or {}, called_once)
@@ -86,7 +86,7 @@ def _capture_notes(
     calls: List[str],
     mode: str,
 ) -> StepGraph:
-    """Capture with notes of which stage each operator is in, and which modules are called."""
+    """Capture the step, and note the stage of each operator and the modules that are called."""
     place = {"stage": 0}
     modules = dict(model.named_modules(remove_duplicate=False))
     with ExitStack() as undone:
@@ -132,7 +132,7 @@ def _make_begin_hook(place: Dict[str, int], number: int) -> Any:
 
 @contextmanager
 def _set_modes(model: nn.Module, forward: nn.Module, mode: str) -> Iterator[None]:
-    """Look at the step in its mode, whatever the modules are in now; in training those set to eval apart stay so."""
+    """Set the modules to the mode of the step, and back at the end; in training, those in eval mode stay so."""
     with train_modes_kept((*model.modules(), *forward.modules())):
         if mode == "inference" or not forward.training:
             forward.train(mode == "training")
@@ -289,14 +289,14 @@ def _find_memory(tensor: torch.Tensor) -> int:
 
 
 def _count_storage_bytes(tensor: torch.Tensor) -> int:
-    return bytes_on_device(int(tensor.untyped_storage().nbytes()), tensor.dtype)
+    return count_device_bytes(int(tensor.untyped_storage().nbytes()), tensor.dtype)
 
 
 def _count_bytes(tensor: Optional[torch.Tensor]) -> int:
     if tensor is None:
         return 0
-    return bytes_on_device(tensor.numel() * tensor.element_size(), tensor.dtype)
+    return count_device_bytes(tensor.numel() * tensor.element_size(), tensor.dtype)
 
 
 def _count_info_bytes(info: TensorInfo) -> int:
-    return bytes_on_device(int(torch.Size(info.shape).numel()) * info.dtype.itemsize, info.dtype)
+    return count_device_bytes(int(torch.Size(info.shape).numel()) * info.dtype.itemsize, info.dtype)

@@ -16,7 +16,7 @@ _COUNTED_AS_HARDWARE = "PORTING_SIM_HARDWARE"
 
 
 def is_simulated(device: str) -> bool:
-    """Tell whether `device` ("auto", "ipu" or "sim", see `porting.options.requested_device`) means the simulator here.
+    """Tell whether `device` ("auto", "ipu" or "sim") means the simulator here; see `porting.options`.
 
     Raises DeviceError D001 when "ipu" is asked for and there is none, OptionError P005 for an unknown value of the
     environment variable PORTING_DEVICE.

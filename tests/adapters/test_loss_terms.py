@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from porting.adapters.loss_terms import LossTerm, as_terms, function_name, term_values
+from porting.adapters.loss_terms import LossTerm, compute_terms, make_terms, name_function
 from porting.diagnostics import OptionError, PortingError
 
 OUTPUT = {"a": torch.ones(2), "b": torch.zeros(2)}
@@ -17,7 +17,7 @@ LABELS = {"a": torch.zeros(2), "b": torch.full((2,), 3.0)}
 
 
 def values(terms, output=OUTPUT, labels=LABELS, *, label=-1, reduction=None):
-    found = term_values(as_terms(terms), output, labels, label=label, reduction=reduction)
+    found = compute_terms(make_terms(terms), output, labels, label=label, reduction=reduction)
     return {name: value.item() for name, value in found.items()}
 
 
@@ -88,12 +88,12 @@ def test_a_label_that_the_call_does_not_have_is_told_with_those_it_has():
 )
 def test_what_cannot_be_called_is_refused(loss, message):
     with pytest.raises(OptionError) as caught:
-        as_terms(loss)
+        make_terms(loss)
 
     assert caught.value.finding.message == message
 
 
 def test_functions_have_their_authors_names():
-    assert function_name(nn.MSELoss()) == "`MSELoss`"
-    assert function_name(F.mse_loss) == "`mse_loss`"
-    assert function_name(functools.partial(F.mse_loss, reduction="sum")) == "`partial`"
+    assert name_function(nn.MSELoss()) == "`MSELoss`"
+    assert name_function(F.mse_loss) == "`mse_loss`"
+    assert name_function(functools.partial(F.mse_loss, reduction="sum")) == "`partial`"

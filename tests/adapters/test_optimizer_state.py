@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from porting.adapters.loss import LossInForward
-from porting.adapters.optimizer_state import carry_state, parameter_names, to_torch_state
+from porting.adapters.optimizer_state import carry_state, name_parameters, to_torch_state
 from porting.adapters.optimizers import to_backend_optimizer
 from porting.diagnostics import UnsupportedOptimizerError
 
@@ -134,7 +134,7 @@ def test_parameters_have_the_models_names():
     model = make_model()
     optimizer = torch.optim.SGD(model[2].parameters(), lr=0.1)
 
-    names = parameter_names(optimizer, model)
+    names = name_parameters(optimizer, model)
 
     assert names == {id(model[2].weight): "2.weight", id(model[2].bias): "2.bias"}
 
@@ -143,6 +143,6 @@ def test_a_tied_parameter_has_its_first_name():
     model = make_model()
     model.add_module("again", model[0])
 
-    names = parameter_names(torch.optim.SGD(model.parameters(), lr=0.1), model)
+    names = name_parameters(torch.optim.SGD(model.parameters(), lr=0.1), model)
 
     assert names[id(model[0].weight)] == "0.weight"

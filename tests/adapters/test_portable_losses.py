@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import porting
-from porting.adapters.portable_losses import PortableLosses, portable
+from porting.adapters.portable_losses import PortableLosses, make_portable
 
 GENERATOR = torch.Generator().manual_seed(3)
 WEIGHTS = torch.tensor([0.2, 1.5, 0.7, 1.0])
@@ -59,9 +59,9 @@ def value_and_gradient(loss, output, label):
 def test_value_and_gradient_are_those_of_the_loss(name):
     loss, output, label = REWRITTEN[name]
 
-    assert portable(loss) is not loss
+    assert make_portable(loss) is not loss
     for actual, expected in zip(
-        value_and_gradient(portable(loss), output, label), value_and_gradient(loss, output, label)
+        value_and_gradient(make_portable(loss), output, label), value_and_gradient(loss, output, label)
     ):
         torch.testing.assert_close(actual, expected)
 
@@ -76,7 +76,7 @@ def test_the_device_takes_it(name, poptorch):
             self.loss = loss
 
         def forward(self, output, label):
-            return portable(self.loss)(output, label)
+            return make_portable(self.loss)(output, label)
 
     value = poptorch.inferenceModel(Loss())(output, label)
 
@@ -85,7 +85,7 @@ def test_the_device_takes_it(name, poptorch):
 
 @pytest.mark.parametrize("loss", KEPT)
 def test_losses_that_the_device_has_are_kept(loss):
-    assert portable(loss) is loss
+    assert make_portable(loss) is loss
 
 
 def test_derived_losses_are_kept():
@@ -94,7 +94,7 @@ def test_derived_losses_are_kept():
 
     loss = Mine()
 
-    assert portable(loss) is loss
+    assert make_portable(loss) is loss
 
 
 CALLED = {

@@ -9,7 +9,7 @@ import torch
 from torch.utils.data import ConcatDataset, DataLoader, Dataset, DistributedSampler, RandomSampler, TensorDataset
 
 from porting import FixedBatchDataset, partition
-from porting.adapters.random_streams import find_streams, host_streams, read_states, set_states
+from porting.adapters.random_streams import find_host_streams, find_streams, read_states, set_states
 
 DRAW = {
     "torch": lambda: torch.rand(3).tolist(),
@@ -42,10 +42,10 @@ def stored(states):
 @pytest.mark.parametrize("name", DRAW)
 def test_a_stream_of_the_host_goes_on_from_a_stored_state(name):
     DRAW[name]()  # Gaussian numbers come in pairs, and one of a pair is waiting now
-    states = stored(read_states(host_streams()))
+    states = stored(read_states(find_host_streams()))
     expected = [DRAW[name](), DRAW[name]()]
 
-    missing = set_states(host_streams(), states)
+    missing = set_states(find_host_streams(), states)
 
     assert missing == []
     assert [DRAW[name](), DRAW[name]()] == expected

@@ -7,7 +7,7 @@ from collections import OrderedDict, namedtuple
 import pytest
 import torch
 
-from porting.adapters.returned_loss import as_scalar, find_loss, with_loss
+from porting.adapters.returned_loss import find_loss, make_scalar, replace_loss
 from porting.diagnostics import PortingError
 
 Result = namedtuple("Result", ["loss", "logits"])
@@ -30,7 +30,7 @@ Pair = namedtuple("Pair", ["logits", "penalty"])
     ],
 )
 def test_the_loss_is_found_and_exchanged(returned, loss_output):
-    changed = with_loss(returned, "another", loss_output)
+    changed = replace_loss(returned, "another", loss_output)
 
     assert find_loss(returned, loss_output) == "the loss"
     assert find_loss(changed, loss_output) == "another"
@@ -42,13 +42,13 @@ def test_a_bare_tensor_is_the_loss():
     loss, other = torch.tensor(1.0), torch.tensor(2.0)
 
     assert find_loss(loss) is loss
-    assert with_loss(loss, other) is other
+    assert replace_loss(loss, other) is other
 
 
 def test_the_models_own_dictionary_is_not_changed():
     returned = OrderedDict(loss=1)
 
-    with_loss(returned, 2)
+    replace_loss(returned, 2)
 
     assert returned == {"loss": 1}
 
@@ -76,14 +76,14 @@ def test_a_model_without_the_loss_is_an_error(returned, loss_output, code):
 
 @pytest.mark.parametrize(("reduction", "expected"), [("mean", 2.0), ("sum", 6.0)])
 def test_a_reduction_makes_a_scalar(reduction, expected):
-    loss = as_scalar(torch.tensor([[1.0, 2.0, 3.0]]), name="it", reduction=reduction)
+    loss = make_scalar(torch.tensor([[1.0, 2.0, 3.0]]), name="it", reduction=reduction)
 
     assert loss.shape == ()
     assert loss.item() == expected
 
 
 def test_one_element_is_a_scalar_of_any_shape():
-    loss = as_scalar(torch.tensor([[3.0]]), name="it", reduction=None)
+    loss = make_scalar(torch.tensor([[3.0]]), name="it", reduction=None)
 
     assert loss.shape == ()
     assert loss.item() == 3.0
@@ -103,7 +103,7 @@ def test_one_element_is_a_scalar_of_any_shape():
 )
 def test_what_is_no_scalar_loss_is_an_error(value, code, message):
     with pytest.raises(PortingError) as caught:
-        as_scalar(value, name="it", reduction=None)
+        make_scalar(value, name="it", reduction=None)
 
     assert caught.value.code == code
     assert caught.value.finding.message == message

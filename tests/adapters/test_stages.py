@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from porting import PortingError, PortOptions, to_ipu
-from porting.adapters.stages import balanced_stages, check_order, marked_stages
+from porting.adapters.stages import balanced_stages, check_order, mark_stages
 from porting.diagnostics import OptionError
 
 Pair = namedtuple("Pair", ["first", "second"])
@@ -133,7 +133,7 @@ def test_blocks_of_the_users_own_stay(poptorch):
     model = Tower()
     poptorch.BeginBlock(model.head, "mine", ipu_id=1)
 
-    with marked_stages(model, PortOptions(stages={"layers.1": 1}), backend=poptorch):
+    with mark_stages(model, PortOptions(stages={"layers.1": 1}), backend=poptorch):
         assert len(model.layers[1]._forward_pre_hooks) == 2
 
     assert len(model.layers[1]._forward_pre_hooks) == 0
@@ -144,7 +144,7 @@ def test_a_module_with_a_block_of_its_own_is_refused_and_keeps_it(poptorch):
     model = Tower()
     poptorch.BeginBlock(model.head, "mine", ipu_id=1)
 
-    with pytest.raises(OptionError, match="begins a block already"), marked_stages(
+    with pytest.raises(OptionError, match="begins a block already"), mark_stages(
         model, PortOptions(stages={"head": 1}), backend=poptorch
     ):
         pass

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from porting.data.files import damaged_file, existing_file
+from porting.data.files import make_file_error, require_file
 from porting.diagnostics import PortingError
 
 
 def test_a_file_that_is_there_is_a_path(tmp_path):
     (tmp_path / "a.csv").write_text("")
 
-    assert existing_file(str(tmp_path / "a.csv")) == tmp_path / "a.csv"
+    assert require_file(str(tmp_path / "a.csv")) == tmp_path / "a.csv"
 
 
 @pytest.mark.parametrize(("name", "found"), [("absent.csv", "there is no such file"), (".", "it is a folder")])
 def test_a_file_that_is_not_there_is_an_error_that_says_what_helps(tmp_path, name, found):
     with pytest.raises(PortingError) as caught:
-        existing_file(tmp_path / name, help="look for it")
+        require_file(tmp_path / name, help="look for it")
 
     assert (caught.value.code, caught.value.finding.notes, caught.value.finding.help) == (
         "F002",
@@ -30,7 +30,7 @@ def test_damage_in_a_text_is_shown_where_it_is(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a.csv").write_text("p,x\np,\n")
 
-    error = damaged_file("a.csv", "an empty cell", line=2, column=3, help="fill it")
+    error = make_file_error("a.csv", "an empty cell", line=2, column=3, help="fill it")
 
     assert str(error) == (
         "error[F001]: `a.csv` cannot be read\n"
@@ -45,6 +45,6 @@ def test_damage_in_a_text_is_shown_where_it_is(tmp_path, monkeypatch):
 
 
 def test_damage_elsewhere_is_named_by_its_location():
-    error = damaged_file("a.h5", "3 rows", location="dataset `b`")
+    error = make_file_error("a.h5", "3 rows", location="dataset `b`")
 
     assert error.finding.notes == ("dataset `b`: 3 rows",)

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from porting.data.hits import Hits, dense_images
+from porting.data.hits import Hits, make_dense_images
 
 
 def some_hits(seed, *, height, width):
@@ -22,9 +22,9 @@ def some_hits(seed, *, height, width):
 @given(st.integers(0, 2**32), st.integers(0, 2))
 def test_halved_images_have_mean_charges_and_largest_labels(seed, downsample):
     planes = [some_hits([seed, plane], height=8, width=12) for plane in range(3)]
-    full, full_labels = dense_images(planes, height=8, width=12)
+    full, full_labels = make_dense_images(planes, height=8, width=12)
 
-    image, labels = dense_images(planes, height=8, width=12, downsample=downsample)
+    image, labels = make_dense_images(planes, height=8, width=12, downsample=downsample)
 
     pooled = torch.nn.functional.avg_pool2d(full, 2**downsample)
     torch.testing.assert_close(image, pooled)
@@ -34,7 +34,7 @@ def test_halved_images_have_mean_charges_and_largest_labels(seed, downsample):
 def test_a_hit_lies_in_the_row_of_its_tick_and_the_column_of_its_wire():
     hits = Hits(np.array([2]), np.array([5]), np.array([7.0]), np.array([1]))
 
-    image, labels = dense_images([hits], height=4, width=8)
+    image, labels = make_dense_images([hits], height=4, width=8)
 
     assert image.nonzero().tolist() == labels.nonzero().tolist() == [[0, 2, 5]]
     assert (image.dtype, labels.dtype) == (torch.float32, torch.int64)
@@ -43,4 +43,4 @@ def test_a_hit_lies_in_the_row_of_its_tick_and_the_column_of_its_wire():
 @pytest.mark.parametrize(("downsample", "message"), [(3, "12 pixels cannot be halved 3 times"), (-1, "is -1")])
 def test_sides_that_cannot_be_halved_are_refused(downsample, message):
     with pytest.raises(ValueError, match=message):
-        dense_images([], height=8, width=12, downsample=downsample)
+        make_dense_images([], height=8, width=12, downsample=downsample)

@@ -12,7 +12,7 @@ import pytest
 
 from porting.cli.main import main
 from porting.diagnostics import CODES
-from porting.diagnostics.pages import PAGES_FOLDER, read_page, similar_names
+from porting.diagnostics.pages import PAGES_FOLDER, read_page, suggest_names
 
 SECTIONS = ["What it does", "Why it matters", "Example", "Use instead"]
 WIDTH = 80
@@ -114,12 +114,12 @@ def test_an_example_that_fails_fails_with_the_code_of_its_page(code):
 
 
 def test_similar_names_finds_a_slug_by_a_part_of_it():
-    assert "cpu-tensor-in-forward" in similar_names("cpu-tensor")
+    assert "cpu-tensor-in-forward" in suggest_names("cpu-tensor")
 
 
 def test_similar_names_that_are_equally_near_stand_in_the_order_of_the_table():
-    assert similar_names("C01") == ["C001", "C010", "C011", "C012", "C013"]
+    assert suggest_names("C01") == ["C001", "C010", "C011", "C012", "C013"]
 
 
 def test_similar_names_of_nonsense_are_none():
-    assert similar_names("zzzzzzzzzz") == []
+    assert suggest_names("zzzzzzzzzz") == []

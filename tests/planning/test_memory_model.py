@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from porting.capture import TensorInfo
-from porting.planning.memory_model import Layout, ipu_memories, stage_memories
+from porting.planning.memory_model import Layout, measure_ipus, measure_stages
 from porting.planning.step_memory import Operation, StepMemory, Value
 
 PLAIN = Layout(begins=(0,), ipus=(0,), marks=(), recomputes=False, accumulates=False, state_bytes=8)
@@ -61,7 +61,7 @@ def only(memories):
 
 
 def test_one_ipu_keeps_all_that_the_backward_pass_needs():
-    memory = only(ipu_memories(chain(), PLAIN))
+    memory = only(measure_ipus(chain(), PLAIN))
 
     assert (memory.weight_bytes, memory.optimizer_bytes, memory.accumulator_bytes) == (1600, 3200, 0)
     assert (memory.kept_bytes, memory.recomputed_bytes, memory.input_bytes) == (400, 0, 140)
@@ -69,7 +69,7 @@ def test_one_ipu_keeps_all_that_the_backward_pass_needs():
 
 
 def test_temporaries_are_a_product_and_a_weights_gradient():
-    assert only(ipu_memories(chain(), PLAIN)).temporary_bytes == 500 + 100 + 400
+    assert only(measure_ipus(chain(), PLAIN)).temporary_bytes == 500 + 100 + 400
 
 
 def test_inference_has_the_results_that_are_still_to_read_and_no_gradient():
@@ -77,13 +77,13 @@ def test_inference_has_the_results_that_are_still_to_read_and_no_gradient():
     step = replace(chain(), mode="inference", operations=tuple(elementwise))
 
     # what an operator reads and what it makes
-    assert only(ipu_memories(step, PLAIN)).temporary_bytes == 200
+    assert only(measure_ipus(step, PLAIN)).temporary_bytes == 200
 
 
 def test_a_single_result_of_inference_is_counted_once():
     step = replace(chain(1), mode="inference", operations=(replace(operation(0), is_product=False),))
 
-    assert only(ipu_memories(step, PLAIN)).temporary_bytes == 100
+    assert only(measure_ipus(step, PLAIN)).temporary_bytes == 100
 
 
 def test_a_result_that_is_read_late_in_inference_stays_until_then():
@@ -92,7 +92,7 @@ def test_a_result_that_is_read_late_in_inference_stays_until_then():
     late = replace(step.values[1], read_at=(1, 3))
     step = replace(step, values=(step.values[0], late, *step.values[2:]))
 
-    assert only(ipu_memories(step, PLAIN)).temporary_bytes == 300
+    assert only(measure_ipus(step, PLAIN)).temporary_bytes == 300
 
 
 @pytest.mark.parametrize(
@@ -101,17 +101,17 @@ def test_a_result_that_is_read_late_in_inference_stays_until_then():
 def test_state_has_at_most_32_bits_on_the_device(dtype, width):
     buffer = TensorInfo("count", "buffer", (10,), dtype, dtype, requires_grad=False)
 
-    assert only(ipu_memories(replace(chain(), buffers=(buffer,)), PLAIN)).buffer_bytes == 10 * width
+    assert only(measure_ipus(replace(chain(), buffers=(buffer,)), PLAIN)).buffer_bytes == 10 * width
 
 
 def test_accumulation_keeps_the_gradient_of_every_weight():
-    memory = only(ipu_memories(chain(), replace(PLAIN, accumulates=True, accumulator_bytes=2)))
+    memory = only(measure_ipus(chain(), replace(PLAIN, accumulates=True, accumulator_bytes=2)))
 
     assert memory.accumulator_bytes == 800
 
 
 def test_marks_keep_themselves_and_what_enters_and_one_stretch_is_computed_again():
-    memory = only(ipu_memories(chain(), replace(PLAIN, marks=(1,), recomputes=True)))
+    memory = only(measure_ipus(chain(), replace(PLAIN, marks=(1,), recomputes=True)))
 
     # the input and the result of operator 1 wait; of each half one value between is needed
     assert (memory.kept_bytes, memory.recomputed_bytes) == (200, 100)
@@ -121,7 +121,7 @@ def test_marks_keep_themselves_and_what_enters_and_one_stretch_is_computed_again
 def test_a_stage_keeps_what_enters_it_for_every_micro_batch_under_way(num_stages, copies):
     length = 4 // num_stages
     begins, ipus = tuple(range(0, 4, length)), tuple(range(num_stages))
-    stages = stage_memories(chain(), replace(PLAIN, begins=begins, ipus=ipus, recomputes=True))
+    stages = measure_stages(chain(), replace(PLAIN, begins=begins, ipus=ipus, recomputes=True))
 
     assert [stage.kept_bytes for stage in stages] == [100 * number for number in copies]
 
@@ -129,12 +129,12 @@ def test_a_stage_keeps_what_enters_it_for_every_micro_batch_under_way(num_stages
 def test_each_weight_is_where_it_is_used_first():
     layout = replace(PLAIN, begins=(0, 1), ipus=(0, 1), recomputes=True)
 
-    assert [memory.weight_bytes for memory in ipu_memories(chain(), layout)] == [400, 1200]
+    assert [memory.weight_bytes for memory in measure_ipus(chain(), layout)] == [400, 1200]
 
 
 def test_stages_on_one_ipu_add_up_and_share_temporaries():
     layout = replace(PLAIN, begins=(0, 1, 3), ipus=(0, 1, 0), recomputes=True)
-    stages, (first, _second) = stage_memories(chain(), layout), ipu_memories(chain(), layout)
+    stages, (first, _second) = measure_stages(chain(), layout), measure_ipus(chain(), layout)
 
     assert first.stages == (0, 2)
     assert first.weight_bytes == stages[0].weight_bytes + stages[2].weight_bytes
@@ -142,21 +142,21 @@ def test_stages_on_one_ipu_add_up_and_share_temporaries():
 
 
 def test_half_of_the_micro_batch_and_half_precision_each_halve_what_is_kept():
-    halved = only(ipu_memories(chain(), replace(PLAIN, scale=0.5)))
-    in_half = only(ipu_memories(chain(), replace(PLAIN, halves=True)))
+    halved = only(measure_ipus(chain(), replace(PLAIN, scale=0.5)))
+    in_half = only(measure_ipus(chain(), replace(PLAIN, halves=True)))
 
     assert (halved.kept_bytes, in_half.kept_bytes) == (200, 200)
     assert (halved.weight_bytes, in_half.weight_bytes) == (1600, 800)
 
 
 def test_state_off_the_chip_comes_for_one_weight_at_a_time():
-    memory = only(ipu_memories(chain(), replace(PLAIN, state_off_chip=True, state_shards=2)))
+    memory = only(measure_ipus(chain(), replace(PLAIN, state_off_chip=True, state_shards=2)))
 
     assert memory.optimizer_bytes == 0
     assert memory.temporary_bytes >= 100 * 8 // 2 + 400
 
 
 def test_inference_keeps_nothing():
-    memory = only(ipu_memories(replace(chain(), mode="inference"), PLAIN))
+    memory = only(measure_ipus(replace(chain(), mode="inference"), PLAIN))
 
     assert (memory.kept_bytes, memory.accumulator_bytes, memory.optimizer_bytes) == (0, 0, 0)

@@ -8,8 +8,8 @@ from torch import nn
 
 from porting import PortOptions, memory_report, to_ipu
 from porting.models import gpt
-from porting.planning.memory_look import bytes_per_weight
-from porting.planning.step_bound import most_bytes_of
+from porting.planning.memory_look import count_bytes_per_weight
+from porting.planning.step_bound import bound_bytes
 
 
 def ported_lstm():
@@ -44,6 +44,6 @@ def test_the_bound_is_above_the_estimate(make, optimizer):
     ported.compile(*batch)
     graph = ported.device_executor.device_session.compiled.graph
 
-    bound = most_bytes_of(graph, num_stages=1, bytes_per_weight=bytes_per_weight(ported.optimizer))
+    bound = bound_bytes(graph, num_stages=1, bytes_per_weight=count_bytes_per_weight(ported.optimizer))
 
     assert bound >= memory_report(ported, batch).bytes_per_ipu

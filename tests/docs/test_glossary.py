@@ -1,0 +1,95 @@
+"""The glossary's table of words: each is explained, and what it warns of is no name in the code."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+from typing import Iterator, List, Tuple
+
+import pytest
+
+import porting
+
+PACKAGE = Path(porting.__file__).parent
+TEXT = (PACKAGE.parent / "docs" / "glossary.md").read_text(encoding="utf-8")
+ROWS = re.findall(r"^\| (?!Say|--)(.+?) \| (.+?) \| (.+?) \|$", TEXT, re.MULTILINE)
+TERMS = re.findall(r"^\*\*(.+?)\*\*", TEXT, re.MULTILINE)
+UNWANTED = sorted({word for _say, _for, words in ROWS for word in re.findall(r"`(\w+)`", words)})
+
+# Packages that keep to the words and to the form of names and docstrings; to be made longer, never shorter.
+CLEANED = ("adapters", "aliases", "data", "diagnostics", "options", "planning", "run", "targets")
+SOURCES = sorted(path for package in CLEANED for path in (PACKAGE / package).rglob("*.py"))
+MAX_LINES = 400
+
+# the one-word private functions that are verbs; all others say as well what they act on
+VERBS = {"_fail", "_fits", "_start"}
+
+each_source = pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(PACKAGE)))
+
+
+def names_in(path: Path) -> Iterator[str]:
+    """List the names that a file gives: to functions, classes, arguments and variables."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            yield node.name
+        elif isinstance(node, ast.arg):
+            yield node.arg
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+
+
+def snake_case(name: str) -> str:
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
+
+
+def functions_in(path: Path) -> Iterator[str]:
+    """List the functions of a file that are called: properties are nouns."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.FunctionDef) and not any("property" in ast.unparse(d) for d in node.decorator_list):
+            yield node.name
+
+
+def test_the_table_has_each_word_once_and_in_order():
+    words = [say for say, _for, _not in ROWS]
+
+    assert words == sorted(set(words), key=str.lower)
+    assert len(words) > 10
+
+
+def test_every_word_of_the_table_is_explained_below():
+    assert [say for say, _for, _not in ROWS if say not in TERMS] == []
+
+
+def test_no_word_is_both_explained_and_unwanted():
+    assert set(UNWANTED) & {snake_case(term).replace("-", "_") for term in TERMS} == set()
+
+
+@each_source
+def test_names_have_the_words_of_the_glossary(path):
+    found: List[Tuple[str, str]] = [
+        (name, word) for name in names_in(path) for word in UNWANTED if f"_{word}_" in f"_{snake_case(name)}_"
+    ]
+
+    assert found == []
+
+
+@each_source
+def test_a_docstring_says_what_a_module_is_for_and_asks_nothing(path):
+    first_word = (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").split(" ")[0]
+
+    assert first_word not in {"How", "What", "When", "Where", "Whether", "Which", "Who", "Why", "Will"}
+
+
+@each_source
+def test_a_private_function_of_one_word_is_a_verb(path):
+    one_word = {name for name in functions_in(path) if re.fullmatch(r"_[a-z0-9]+", name)}
+
+    assert one_word <= VERBS
+
+
+@each_source
+def test_a_long_file_gives_its_reason_at_the_top(path):
+    lines = path.read_text(encoding="utf-8").splitlines()
+
+    assert len(lines) <= MAX_LINES or any(line.startswith("# long because ") for line in lines[:20])
