@@ -111,7 +111,7 @@ def _warn(finding: Finding, format: str) -> None:
 
 
 def _list(store: ExecutableStore, arguments: argparse.Namespace) -> int:
-    entries = sorted(store.entries(is_thorough=arguments.verify), key=lambda entry: -entry.last_used)
+    entries = sorted(store.list_entries(is_thorough=arguments.verify), key=lambda entry: -entry.last_used)
     failures = store.all_failures()
     if arguments.as_json or arguments.format == "json":
         print(json.dumps(_as_json(store, entries, failures), indent=2))
@@ -226,7 +226,7 @@ def _why(store: ExecutableStore, arguments: argparse.Namespace) -> int:
     if len(arguments.keys) > 2 or (arguments.keys and arguments.last):
         print("porting cache why: name one executable, two to compare, or --last", file=sys.stderr)
         return EXIT_USAGE
-    entries = {entry.digest: entry for entry in store.entries()}
+    entries = {entry.digest: entry for entry in store.list_entries()}
     failures = store.all_failures()
     if len(arguments.keys) == 2:
         old, new = (_chosen(store, key, entries) for key in arguments.keys)
@@ -316,7 +316,7 @@ def _clear(store: ExecutableStore, arguments: argparse.Namespace) -> int:
             file=sys.stderr,
         )
         return EXIT_USAGE
-    entries = {entry.digest: entry for entry in store.entries(is_thorough=arguments.damaged)}
+    entries = {entry.digest: entry for entry in store.list_entries(is_thorough=arguments.damaged)}
     failures = store.all_failures()
     named = [_chosen(store, key, {**failures, **entries}) for key in arguments.keys]
     wanted = [digest for digest, entry in entries.items() if digest in named or _is_wanted(entry, arguments)]
@@ -348,7 +348,7 @@ def _print_cleared(removed: Sequence[StoredEntry], num_left: int, num_forgotten:
 
 
 def _export(store: ExecutableStore, arguments: argparse.Namespace) -> int:
-    entries = {entry.digest: entry for entry in store.entries()}
+    entries = {entry.digest: entry for entry in store.list_entries()}
     digests = [_chosen(store, key, entries) for key in arguments.keys] or list(entries)
     if not digests:
         raise _unknown(store, None, [])

@@ -44,7 +44,7 @@ class MissReport:
         """Return the changes as plain values: what a manifest keeps as `because`."""
         return [change.to_dict() for change in self.changes]
 
-    def finding(self) -> Finding:
+    def to_finding(self) -> Finding:
         """Return finding E006, at the line that made the first change where that is known."""
         notes = [f"also: {change.text}" for change in self.changes[1:_MAX_NOTES]]
         hidden = len(self.changes) - _MAX_NOTES
@@ -102,7 +102,7 @@ def _list_candidates(store: ExecutableStore, key: ExecutableKey, sources: Mappin
 
     known = [
         (entry.manifest, entry.last_used)
-        for entry in store.entries()
+        for entry in store.list_entries()
         if entry.manifest is not None and entry.digest != key.digest and entry.manifest.model.get("mode") == mode
     ]
     return [manifest for manifest, _last_used in sorted(known, key=rank)[:_MAX_COMPARED]]
