@@ -17,12 +17,12 @@ import torch
 
 from ..capture import StepGraph
 from ..comparison import Difference, Tolerance, is_rounding
-from ..comparison.rounding import RandomRounding, change_last_bits
-from ..comparison.tensors import distance_of, have_same_specials, largest_magnitude
+from ..comparison.tensors import change_last_bits, distance_of, have_same_specials, largest_magnitude
 from .call_plan import CallPlan
 from .device_state import DeviceState
 from .executable import BuildRequest, Executable
 from .replay import ReplayExecutable
+from .rounding_noise import RandomRounding
 
 __all__ = [
     "Parity",
