@@ -8,6 +8,8 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
+from .module_attributes import eval_modes
+
 __all__ = ["materialise_lazy_modules"]
 
 
@@ -23,13 +25,5 @@ def materialise_lazy_modules(model: nn.Module, args: Sequence[Any], kwargs: Mapp
     """
     if not any(is_lazy(tensor) for tensor in [*model.parameters(), *model.buffers()]):
         return
-    modes = [(module, module.training) for module in model.modules()]
-    try:
-        # a module's own `train()` may do more than switch the mode
-        for module, _ in modes:
-            module.training = False
-        with torch.no_grad():
-            model(*args, **kwargs)
-    finally:
-        for module, training in modes:
-            module.training = training
+    with eval_modes(model.modules()), torch.no_grad():
+        model(*args, **kwargs)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Set, Union
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Set, Union
 
 import torch
 from torch import nn
@@ -11,13 +11,37 @@ from torch import nn
 from .diagnostics import Finding, Place, Severity
 from .host_tensors import walk_modules
 
-__all__ = ["AttributesBefore", "attributes_kept", "modules_of", "tensor_in"]
+__all__ = ["AttributesBefore", "attributes_kept", "eval_modes", "modules_of", "tensor_in", "train_modes_kept"]
 
 IsDeviceTensor = Callable[[torch.Tensor], bool]
 PlaceOf = Callable[[nn.Module, str, torch.Tensor], Optional[Place]]
 
 # whoever exchanges parameters restores the registries; torch's recurrent layers list their own in each `forward`
 _NOT_THE_USERS = frozenset(["_parameters", "_buffers", "_modules", "_flat_weights"])
+
+
+@contextmanager
+def train_modes_kept(modules: Iterable[nn.Module]) -> Iterator[None]:
+    """Give each of `modules` the train or eval mode back that it has now."""
+    before = [(module, module.training) for module in modules]
+    try:
+        yield
+    finally:
+        for module, is_training in before:
+            module.training = is_training
+
+
+@contextmanager
+def eval_modes(modules: Iterable[nn.Module]) -> Iterator[None]:
+    """Put `modules` into eval mode while the context lasts.
+
+    The flags are set directly: a user's own `train()` may do more than switch a mode.
+    """
+    switched = list(modules)
+    with train_modes_kept(switched):
+        for module in switched:
+            module.training = False
+        yield
 
 
 def modules_of(model: nn.Module) -> Dict[str, nn.Module]:

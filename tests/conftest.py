@@ -12,12 +12,12 @@ from typing import Any, Iterator, List
 import hypothesis
 import pytest
 
-from porting.engines.call_layout import CallLayout
-from porting.engines.compiled import CompiledExecutable
-from porting.engines.program_file import read_program, write_program
-from porting.engines.programs import Programs, interpreted
-from porting.engines.replay import ReplayExecutable
-from porting.engines.step_program import build_programs
+from porting.engines.compiled.call_layout import CallLayout
+from porting.engines.compiled.executable import CompiledExecutable
+from porting.engines.compiled.program_file import read_program, write_program
+from porting.engines.compiled.programs import Programs, interpret_programs
+from porting.engines.compiled.step_program import build_programs
+from porting.engines.replay.replay import ReplayExecutable
 
 DATA_FOLDER = Path(__file__).parents[2] / "shared" / "data"
 
@@ -65,7 +65,7 @@ class InterpretedEngine:
         self.calls.append("load")
         layout = CallLayout.from_dict(json.loads((folder / "call.json").read_text()))
         by_role = {role: read_program(folder / f"{role}.program") for role in layout.arguments}
-        runners = interpreted(Programs(by_role, layout))
+        runners = interpret_programs(Programs(by_role, layout))
         return CompiledExecutable(
             graph, request, layout, runners, lambda: ReplayExecutable(graph), name="interpreted", report=request.report
         )
@@ -81,7 +81,7 @@ def interpreted_engine(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest
     engine = InterpretedEngine()
     entry = SimpleNamespace(name="interpreted", value="another.package:ENGINE", load=lambda: engine)
     monkeypatch.setattr("porting.engines._entry_points", lambda: (entry,))
-    monkeypatch.setattr("porting.engines.tuner.tuned_engines", lambda: ["interpreted"])
+    monkeypatch.setattr("porting.engines.tuning.tuner.tuned_engines", lambda: ["interpreted"])
     return engine
 
 

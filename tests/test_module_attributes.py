@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from porting.diagnostics import Place
-from porting.module_attributes import attributes_kept, modules_of, tensor_in
+from porting.module_attributes import attributes_kept, eval_modes, modules_of, tensor_in, train_modes_kept
 
 PLACE = Place("train.py", 3)
 
@@ -105,3 +105,29 @@ def test_the_module_behind_a_wrapper_is_looked_at_too():
 def test_only_wanted_tensors_are_found():
     assert tensor_in({"a": [torch.ones(1)]}, is_on_device) is None
     assert tensor_in({"a": [torch.ones(1), device_tensor()]}, is_on_device).is_meta
+
+
+class Stubborn(nn.Module):
+    """Refuses to be switched by its own method."""
+
+    def train(self, mode=True):
+        raise AssertionError("a user's own `train()` may do more than switch a mode")
+
+
+def test_modes_are_given_back():
+    model = nn.Sequential(nn.Dropout(), nn.Dropout().eval())
+    modes = train_modes_kept(model.modules())
+
+    with modes:
+        model.train()
+
+    assert [module.training for module in model.modules()] == [True, True, False]
+
+
+def test_eval_modes_last_as_long_as_the_context():
+    module = Stubborn()
+
+    with eval_modes(module.modules()):
+        during = module.training
+
+    assert (during, module.training) == (False, True)

@@ -112,7 +112,7 @@ ON_DISK = """
 import sys, torch
 from torch import nn
 from porting import PortOptions, to_ipu
-from porting.engines import graph_function
+from porting.engines.replay import graph_function
 
 written = []
 write = graph_function.GraphFunction.__init__

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
-from typing import Any, Dict, Iterator, List, Mapping
+from typing import Any, ContextManager, Dict, List, Mapping
 
 from torch import nn
 
+from .. import module_attributes
 from ..adapters import notify
 from ..diagnostics import Finding, caller_place
+from ..module_attributes import train_modes_kept
 from .parts import Parts
 
 __all__ = ["eval_modes", "kept_modes", "modes_of", "say_it_is_compiled_in"]
@@ -19,27 +20,14 @@ def modes_of(parts: Parts) -> List[bool]:
     return [module.training for module in parts.model.modules()]
 
 
-@contextmanager
-def kept_modes(parts: Parts) -> Iterator[None]:
+def kept_modes(parts: Parts) -> ContextManager[None]:
     """Give every module the mode back that it has now."""
-    modes = [(module, module.training) for module in _modules(parts)]
-    try:
-        yield
-    finally:
-        for module, training in modes:
-            module.training = training
+    return train_modes_kept(_modules(parts))
 
 
-@contextmanager
-def eval_modes(parts: Parts) -> Iterator[None]:
-    """Put all modules into eval mode for the duration of the context.
-
-    The flags are set directly: a user's own `train()` may do more than switch a mode.
-    """
-    with kept_modes(parts):
-        for module in _modules(parts):
-            module.training = False
-        yield
+def eval_modes(parts: Parts) -> ContextManager[None]:
+    """Put all modules into eval mode for the duration of the context."""
+    return module_attributes.eval_modes(_modules(parts))
 
 
 def say_it_is_compiled_in(what: str) -> None:

@@ -11,7 +11,7 @@ from ..options import PortOptions
 from .parts import Parts
 
 if TYPE_CHECKING:  # a machine with IPUs has no need of the simulator's engines, nor the torch that they want
-    from ..engines.tuning_report import TuningReport
+    from ..engines.tuning.report import TuningReport
     from ..executables.obtain import Obtained
 
 __all__ = ["VENDORS_ENGINE", "ExecutorRecord", "RunReport", "report_of"]

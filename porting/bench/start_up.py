@@ -176,7 +176,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     """Measure as the command line asks, print the table, and write the values to a file where one is named."""
     parser = argparse.ArgumentParser(prog="porting.bench.start_up", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--models", default=",".join(MODELS), help="names of built-in models, or module:function")
-    parser.add_argument("--engine", default="ready", help="ready, auto, replay, inductor or aot")
+    parser.add_argument("--engine", default="ready", help="ready, auto, replay or aot")
     parser.add_argument("--rounds", type=int, default=5, help="processes of each program")
     parser.add_argument("--cold-rounds", type=int, default=1, help="cold starts of each model")
     parser.add_argument("--json", help="a file for all values")

@@ -161,7 +161,7 @@ def _engine(manifest: Manifest) -> str:
     chosen = str(choice.get("engine") or manifest.engine or "?")
     words = [chosen] + [name.replace("_", "-") for name, value in choice.items() if value is True]
     words += [f"{choice['steps_per_run']} steps a run"] if _is_count(choice.get("steps_per_run"), 2) else []
-    words += [f"{choice['turns_at_once']} at once"] if _is_count(choice.get("turns_at_once"), 1) else []
+    words += [f"{choice['micro_batches_at_once']} at once"] if _is_count(choice.get("micro_batches_at_once"), 1) else []
     asked = f" ({manifest.engine})" if manifest.engine not in ("", chosen) else ""
     return _plain(", ".join(words) + asked)
 

@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("step", metavar="STEP", help="an exported step, or a target as in train.py:make")
     parser.add_argument("--cache", metavar="DIR", help="the folder of executables")
     parser.add_argument(
-        "--engine", default="auto", metavar="NAME", help="auto, which measures, aot, inductor, ... (default: auto)"
+        "--engine", default="auto", metavar="NAME", help="auto, which measures, aot, ... (default: auto)"
     )
     parser.add_argument("--seconds", type=float, metavar="S", help="how long `auto` may measure (default: 180)")
     add_step_arguments(parser)

@@ -41,7 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
         write_dumps(load_or_capture(arguments), files)
         return 0
     step = load_or_capture(arguments)
-    from porting.engines.recomputation_costs import costs_of_orders, format_costs
+    from porting.engines.recompute.costs import costs_of_orders, format_costs
 
     print(f"{arguments.step}: {step.batch}", file=sys.stderr)
     print(format_costs(costs_of_orders(step.graph, arguments.orders.split(","))))

@@ -68,6 +68,7 @@ def change_last_bits(value: torch.Tensor, generator: torch.Generator) -> None:
     """
     if not value.is_floating_point() or not value.numel():
         return
+    # in int8, an eighth of the memory of default integers
     signs = torch.randint(0, 2, value.shape, generator=generator, dtype=torch.int8) * 2 - 1
     relative = torch.finfo(value.dtype).eps * _UNITS.get(value.dtype, _UNITS_OF_LONG_TYPES)
     value.add_((value * signs * relative).masked_fill_(value == value.round(), 0.0))

@@ -18,9 +18,8 @@ __all__ = ["ENGINES", "ENTRY_POINTS", "MODES", "engine_names", "load_engine", "r
 
 ENGINES: Mapping[str, str] = MappingProxyType(
     {
-        "aot": "porting.engines.compiled_engine:AOT",
-        "inductor": "porting.engines.compiled_engine:INDUCTOR",
-        "replay": "porting.engines.replay:build_replay",
+        "aot": "porting.engines.aot.engine:AOT",
+        "replay": "porting.engines.replay.replay:build_replay",
     }
 )
 """The engines of this package."""
@@ -35,10 +34,10 @@ ENTRY_POINTS = "porting.engines"
 def engine_names() -> List[str]:
     """Return the names of all engines, this package's and others'; none is imported.
 
-    >>> {"aot", "inductor", "replay"} <= set(engine_names())
+    >>> {"aot", "replay"} <= set(engine_names())
     True
     """
-    return sorted({*ENGINES, *_foreign()})
+    return sorted({*ENGINES, *_list_foreign()})
 
 
 def require_engine(name: str, *, source: str = "") -> None:
@@ -46,7 +45,7 @@ def require_engine(name: str, *, source: str = "") -> None:
 
     `source` says where the name comes from, for the message.
     """
-    if name not in MODES and name not in ENGINES and name not in _foreign():
+    if name not in MODES and name not in ENGINES and name not in _list_foreign():
         raise OptionError.of(
             "P004",
             message=f"there is no engine called `{name}`" + (f" ({source})" if source else ""),
@@ -68,7 +67,7 @@ def load_engine(name: str) -> Any:
     if name in ENGINES:
         module, _, attribute = ENGINES[name].partition(":")
         return getattr(import_module(module), attribute)
-    entry = _foreign()[name]
+    entry = _list_foreign()[name]
     try:
         return entry.load()
     except Exception as error:
@@ -79,7 +78,7 @@ def load_engine(name: str) -> Any:
         ) from error
 
 
-def _foreign() -> Dict[str, Any]:
+def _list_foreign() -> Dict[str, Any]:
     """Return the entry points of other packages by name; this package's own names are not to be taken."""
     return {entry.name: entry for entry in _entry_points() if entry.name not in ENGINES and entry.name not in MODES}
 

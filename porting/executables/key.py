@@ -19,10 +19,9 @@ import torch
 
 from ..capture import StepGraph
 from ..capture.graph_identity import identify_graph
-from ..engines.call_plan import CallPlan
-from ..engines.executable import BuildRequest
-from ..engines.replica_groups import ReplicaGroups
-from ..engines.traced_updates import update_structure
+from ..engines.calls.call_plan import CallPlan, ReplicaGroups
+from ..engines.calls.executable import BuildRequest
+from ..engines.update.traced_updates import update_structure
 from .identity import EXPLAINED, ExecutableKey
 from .machine import describe_processor, find_compiler, list_compiler_settings, list_versions
 

@@ -17,24 +17,24 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple, Union
 from ..capture import StepGraph
 from ..diagnostics import Finding
 from ..engines import engine_names, load_engine, require_engine
-from ..engines.candidates import replay_only_reason
-from ..engines.compile_settings import CompileLimits
-from ..engines.engine_findings import (
+from ..engines.calls.executable import BuildRequest, Executable, Variant
+from ..engines.calls.freed_memory import give_back_what_is_freed, keep_freed_memory, return_freed_memory
+from ..engines.compiled.compile_settings import CompileLimits
+from ..engines.compiled.engine import is_compiling
+from ..engines.compiled.findings import (
     failure_finding,
     failure_reason,
     is_lasting,
-    not_compilable,
     parity_finding,
+    replay_finding,
 )
-from ..engines.executable import BuildRequest, Executable, Variant, is_compiling
-from ..engines.freed_memory import give_back_what_is_freed, keep_freed_memory, return_freed_memory
-from ..engines.memory_format import laid_out
-from ..engines.parity import Trial, compare_with_replay
-from ..engines.programs import NotCompilable
-from ..engines.recomputation import recomputes
-from ..engines.replay import build_replay
-from ..engines.tuner import tune
-from ..engines.tuning_report import TuningLimits, TuningReport
+from ..engines.compiled.why_replay import NotCompilable, why_not_tuned
+from ..engines.recompute.recomputation import recomputes
+from ..engines.replay.replay import build_replay
+from ..engines.tuning.memory_format import lay_out
+from ..engines.tuning.parity import Trial, compare_with_replay
+from ..engines.tuning.report import TuningLimits, TuningReport
+from ..engines.tuning.tuner import tune
 from .entry import Entry
 from .folders import TemporaryFolder
 from .identity import ExecutableKey
@@ -135,10 +135,10 @@ class _Search:
 
     def run(self) -> Obtained:
         """Go the way that the engine's name asks for."""
-        reason = replay_only_reason(self.request)
+        reason = why_not_tuned(self.request)
         if reason or self.engine == "replay":
             if self.engine not in ("ready", "replay"):
-                self._add_finding(not_compilable(reason))
+                self._add_finding(replay_finding(reason))
             return self._fall_back_to_replay()
         store = ExecutableStore(self.cache_dir, report=self._add_finding)
         if self.engine == "ready":
@@ -191,7 +191,7 @@ class _Search:
                 if not is_final and self._has_more_time(tuning):
                     self.replaces = True
                     return None
-                graph = laid_out(self.graph, variant)
+                graph = lay_out(self.graph, variant)
                 executable = self._build(variant, graph, entry.folder)
             except Exception as error:
                 entry.close()

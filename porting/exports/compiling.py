@@ -10,9 +10,9 @@ import torch
 
 from ..capture import TensorInfo
 from ..diagnostics import ExecutableError, Finding
-from ..engines.parity import Trial
-from ..engines.recomputation import ComputationOrder, order_computation
-from ..engines.tuning_report import TuningLimits
+from ..engines.recompute.recomputation import ComputationOrder, order_computation
+from ..engines.tuning.parity import Trial
+from ..engines.tuning.report import TuningLimits
 from ..executables.obtain import Obtained, obtain_executable
 from .exported_step import ExportedStep
 

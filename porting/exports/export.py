@@ -15,9 +15,9 @@ from ..api.batch_signature import BatchSignature
 from ..atomic_files import write_atomically
 from ..capture.dtypes import device_dtype
 from ..diagnostics import OptionError, caller_place
-from ..engines.executable import BuildRequest
+from ..engines.calls.executable import BuildRequest
+from ..engines.recompute.values_for_backward import keep_values_for_backward
 from ..options import PortOptions
-from ..simulator._graph.values_for_backward import keep_values_for_backward
 from .dumps import dump_graph
 from .exported_step import BatchRecord, ExportedStep
 from .step_file import Path

@@ -15,11 +15,10 @@ from ..capture import StepGraph
 from ..capture.graph_data import STEP_FUNCTIONS, Functions, graph_from_data, graph_to_data
 from ..capture.plain_values import UndescribableError, value_from_data, value_to_data
 from ..diagnostics import ExecutableError
-from ..engines.call_plan import CallPlan
-from ..engines.executable import BuildRequest
-from ..engines.recomputation import run_segment
-from ..engines.replica_groups import ReplicaGroups
-from ..engines.strided_group_norm import strided_group_norm
+from ..engines.calls.call_plan import CallPlan, ReplicaGroups
+from ..engines.calls.executable import BuildRequest
+from ..engines.recompute.recomputation import run_segment
+from ..engines.replay.strided_group_norm import strided_group_norm
 from ..simulator._optimizer_attributes import GroupSettings, _OptimizerType
 from ..version import VERSION
 from .step_file import Path, damaged_error, read_step_file, write_step_file

@@ -19,10 +19,11 @@ from torch.utils._pytree import tree_leaves, tree_map
 from ..capture import StepGraph, TensorInfo, capture_step
 from ..capture.subgraphs import Body
 from ..diagnostics import PortingError, caller_place
-from ..engines.direct_calls import direct_call
-from ..engines.graph_function import GraphFunction
+from ..engines.recompute.values_for_backward import keep_values_for_backward
+from ..engines.replay.direct_calls import direct_call
+from ..engines.replay.graph_function import GraphFunction
+from ..module_attributes import train_modes_kept
 from ..options import PortOptions
-from ..simulator._graph.values_for_backward import keep_values_for_backward
 from ..simulator._tracing_state import tracing
 from .step_memory import Operation, StepMemory, Value, bytes_on_device
 
@@ -132,14 +133,10 @@ def _beginning(place: Dict[str, int], number: int) -> Any:
 @contextmanager
 def _modes(model: nn.Module, forward: nn.Module, mode: str) -> Iterator[None]:
     """Look at the step in its mode, whatever the modules are in now; in training those set to eval apart stay so."""
-    before = [(module, module.training) for module in (*model.modules(), *forward.modules())]
-    if mode == "inference" or not forward.training:
-        forward.train(mode == "training")
-    try:
+    with train_modes_kept((*model.modules(), *forward.modules())):
+        if mode == "inference" or not forward.training:
+            forward.train(mode == "training")
         yield
-    finally:
-        for module, was_training in before:
-            module.training = was_training
 
 
 def _rows(args: Sequence[Any], kwargs: Mapping[str, Any]) -> int:

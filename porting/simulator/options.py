@@ -10,7 +10,7 @@ import torch
 
 from porting.diagnostics import Finding
 from porting.engines import require_engine
-from porting.engines.recomputation import ComputationOrder
+from porting.engines.recompute.recomputation import ComputationOrder
 from porting.simulator import _options_config
 from porting.simulator._execution.progress_bar import CompilationProgressBar
 from porting.simulator._logging import logger

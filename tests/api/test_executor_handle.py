@@ -227,7 +227,7 @@ def test_an_interrupt_in_the_middle_of_a_call_leaves_no_gradient_behind(batches,
 
     with monkeypatch.context() as patch:
         # between the backward pass and the update
-        patch.setattr("porting.engines.replay.apply_update", interrupted)
+        patch.setattr("porting.engines.replay.replay.apply_update", interrupted)
         with pytest.raises(KeyboardInterrupt):
             ported(*batches[0])
 

@@ -8,7 +8,7 @@ from torch import nn
 
 from porting.capture import capture_step
 from porting.capture.device_operators import define_device_operator, device_operator
-from porting.engines.graph_function import GraphFunction
+from porting.engines.replay.graph_function import GraphFunction
 
 LIBRARY = torch.library.Library("porting_test_device", "FRAGMENT")
 LIBRARY.define("double(Tensor x) -> Tensor")

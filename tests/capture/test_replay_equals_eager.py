@@ -12,9 +12,9 @@ from torch.nn.utils import parametrizations
 from torch.utils.checkpoint import checkpoint
 
 from porting.capture import capture_step
-from porting.engines.call_plan import CallPlan
-from porting.engines.device_state import DeviceState
-from porting.engines.replay import ReplayExecutable
+from porting.engines.calls.call_plan import CallPlan
+from porting.engines.calls.device_state import DeviceState
+from porting.engines.replay.replay import ReplayExecutable
 from porting.host_tensors import host_tensors
 from porting.structure import flatten_tensors
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import List, Tuple
+from typing import Any, Callable, List, Tuple
 
 import torch
 import torch.nn.functional as F
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from porting.engines.call_layout import TensorSpec
-from porting.engines.programs import Program
+from porting.engines.compiled.call_layout import TensorSpec
+from porting.engines.compiled.programs import Program
 
-__all__ = ["NUM_TOKENS", "step_arguments", "step_program"]
+__all__ = ["NUM_TOKENS", "results_and_state", "step_arguments", "step_program"]
 
 NUM_TOKENS = 50
 
@@ -43,3 +43,10 @@ def _step(
     for parameter, gradient in zip((table, weight), gradients):
         parameter.copy_(parameter - 0.1 * gradient)
     return loss.detach(), torch.linalg.qr(hidden.detach()[:32]).Q
+
+
+def results_and_state(run: Callable[[List[torch.Tensor]], Any]) -> List[torch.Tensor]:
+    """Run the step from one random state; return its results and what it has written to."""
+    arguments = step_arguments()
+    torch.manual_seed(7)
+    return [*run(arguments), *arguments]

@@ -12,12 +12,13 @@ import torch
 from torch import nn
 
 from porting.capture import capture_step
-from porting.engines.call_plan import CallPlan
-from porting.engines.compiled import CompiledExecutable
-from porting.engines.device_state import DeviceState
-from porting.engines.executable import BuildRequest, Variant
-from porting.engines.replay import ReplayExecutable
-from porting.engines.step_program import build_programs, interpreted
+from porting.engines.calls.call_plan import CallPlan
+from porting.engines.calls.device_state import DeviceState
+from porting.engines.calls.executable import BuildRequest, Variant
+from porting.engines.compiled.executable import CompiledExecutable
+from porting.engines.compiled.programs import interpret_programs
+from porting.engines.compiled.step_program import build_programs
+from porting.engines.replay.replay import ReplayExecutable
 from porting.host_tensors import host_tensors
 from porting.lazy_modules import materialise_lazy_modules
 from porting.structure import flatten_tensors
@@ -129,7 +130,7 @@ class Twins:
             self.graph,
             request,
             self.programs.layout,
-            interpreted(self.programs),
+            interpret_programs(self.programs),
             lambda: ReplayExecutable(self.graph),
             report=self.findings.append,
         )

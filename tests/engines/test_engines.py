@@ -29,9 +29,10 @@ def test_each_engine_can_be_loaded_and_called(name):
     assert callable(load_engine(name))
 
 
-def test_an_unknown_engine_is_refused_with_those_there_are():
+@pytest.mark.parametrize("name", ["warp", "inductor"])
+def test_an_unknown_engine_is_refused_with_those_there_are(name):
     with pytest.raises(OptionError) as caught:
-        load_engine("warp")
+        load_engine(name)
 
     assert caught.value.code == "P004"
     assert caught.value.finding.help == (f"use one of: ready, auto, {', '.join(sorted(ENGINES))}",)

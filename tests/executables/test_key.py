@@ -14,8 +14,8 @@ from torch import nn
 
 import porting.simulator as poptorch
 from porting.capture import capture_step
-from porting.engines.call_plan import CallPlan
-from porting.engines.executable import BuildRequest, Variant
+from porting.engines.calls.call_plan import CallPlan
+from porting.engines.calls.executable import BuildRequest, Variant
 from porting.executables.key import executable_key
 from porting.simulator._optimizer_attributes import device_groups
 
@@ -123,8 +123,8 @@ def program(*, lines_before=0):
         import torch
         from torch import nn
         from porting.capture import capture_step
-        from porting.engines.call_plan import CallPlan
-        from porting.engines.executable import BuildRequest
+        from porting.engines.calls.call_plan import CallPlan
+        from porting.engines.calls.executable import BuildRequest
         from porting.executables.key import executable_key
 
         class Net(nn.Module):

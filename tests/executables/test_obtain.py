@@ -17,14 +17,14 @@ from torch import nn
 
 from porting.capture import capture_step
 from porting.diagnostics import OptionError
-from porting.engines.call_plan import CallPlan
-from porting.engines.compile_settings import CompileFailure
-from porting.engines.device_state import DeviceState
-from porting.engines.executable import BuildRequest, Variant
-from porting.engines.parity import Trial
-from porting.engines.replay import ReplayExecutable
-from porting.engines.step_anchors import StepObserver
-from porting.engines.tuning_report import TuningLimits
+from porting.engines.calls.call_plan import CallPlan
+from porting.engines.calls.device_state import DeviceState
+from porting.engines.calls.executable import BuildRequest, Variant
+from porting.engines.calls.step_anchors import StepObserver
+from porting.engines.compiled.compile_settings import CompileFailure
+from porting.engines.replay.replay import ReplayExecutable
+from porting.engines.tuning.parity import Trial
+from porting.engines.tuning.report import TuningLimits
 from porting.executables.obtain import obtain_executable
 from porting.host_tensors import host_tensors
 from porting.simulator._optimizer_attributes import GroupSettings, _OptimizerType
@@ -113,7 +113,7 @@ def test_ready_needs_no_compiler(tmp_path):
     program = (
         "import sys, torch; from porting.simulator import inferenceModel;"
         "inferenceModel(torch.nn.Linear(2, 1))(torch.ones(1, 2));"
-        "print('torch._inductor' in sys.modules, 'porting.engines.aot_compiler' in sys.modules)"
+        "print('torch._inductor' in sys.modules, 'porting.engines.aot.compiler' in sys.modules)"
     )
 
     result = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, check=True, text=True)
@@ -274,7 +274,7 @@ def test_a_step_that_cannot_be_compiled_says_why(step, tmp_path, interpreted_eng
 @pytest.fixture
 def always_fastest(monkeypatch):
     """Let tuning prefer the last candidate that is not out."""
-    monkeypatch.setattr("porting.engines.tuner.choose", lambda timings: list(timings)[-1])
+    monkeypatch.setattr("porting.engines.tuning.tuner.choose", lambda timings: list(timings)[-1])
 
 
 def test_the_choice_and_its_measurements_are_kept(step, tmp_path, interpreted_engine, always_fastest):
@@ -289,7 +289,7 @@ def test_the_choice_and_its_measurements_are_kept(step, tmp_path, interpreted_en
 
 
 def test_that_replay_is_the_fastest_is_kept_too(step, tmp_path, interpreted_engine, monkeypatch):
-    monkeypatch.setattr("porting.engines.tuner.choose", lambda timings: Variant(fused_update=True))
+    monkeypatch.setattr("porting.engines.tuning.tuner.choose", lambda timings: Variant(fused_update=True))
 
     made, found = step.obtain("auto", tmp_path), step.obtain("auto", tmp_path)
 

@@ -92,7 +92,7 @@ def test_replicas_may_have_buffers_of_their_own(make):
 def test_settings_of_the_simulator_are_refused_unless_they_are_harmless():
     port(small_net(), nn.CrossEntropyLoss(), engine="auto")
 
-    assert_code("P004", lambda: port(small_net(), nn.CrossEntropyLoss(), engine="inductor"))
+    assert_code("P004", lambda: port(small_net(), nn.CrossEntropyLoss(), engine="aot"))
     assert_code("P002", lambda: port(small_net(), nn.CrossEntropyLoss(), computation_order="chen"))
 
 

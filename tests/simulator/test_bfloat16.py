@@ -8,7 +8,7 @@ from torch import nn
 
 import porting.simulator as simulator
 from porting.capture import capture_step
-from porting.engines.graph_function import GraphFunction
+from porting.engines.replay.graph_function import GraphFunction
 
 from .test_operators import DIFFERENTIABLE, IN_HALF, Model, others_of, plain
 

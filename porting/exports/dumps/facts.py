@@ -13,9 +13,9 @@ from ...capture.graph_flow import output_nodes, tensor_memory
 from ...capture.plain_values import dtype_name
 from ...capture.subgraphs import bodies_of
 from ...diagnostics import Place
-from ...engines.flop_counts import node_flops
-from ...engines.recomputation import ComputationOrder, order_computation
-from ...engines.recomputation_costs import cost_of
+from ...engines.recompute.costs import cost_of
+from ...engines.recompute.flop_counts import node_flops
+from ...engines.recompute.recomputation import ComputationOrder, order_computation
 from ..exported_step import ExportedStep
 
 __all__ = ["OperatorFacts", "StepFacts", "TensorFacts", "facts_of", "tensor_text"]

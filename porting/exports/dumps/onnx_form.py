@@ -17,8 +17,8 @@ from torch import nn
 from ...capture import StepGraph
 from ...capture.graph_flow import is_random
 from ...diagnostics import ExecutableError, Place, PortingError
-from ...engines.graph_function import GraphFunction
-from ...engines.value_units import draws, statistics_written_by
+from ...engines.recompute.value_units import draws_numbers, statistics_written_by
+from ...engines.replay.graph_function import GraphFunction
 from ..exported_step import ExportedStep
 
 __all__ = ["as_onnx"]
@@ -91,7 +91,7 @@ def _refuse_training_forms(graph: StepGraph) -> None:
             raise _no_form_error(
                 described.operator, described.place, "in training it takes the statistics of the batch"
             )
-        if is_random(described.node) and draws(described.node):
+        if is_random(described.node) and draws_numbers(described.node):
             raise _no_form_error(described.operator, described.place, "it draws random numbers")
 
 

@@ -8,9 +8,8 @@ from typing import Collection, Optional
 import torch
 
 from ...capture import StepGraph
-from ...engines.call_plan import CallPlan
-from ...engines.gradient_exchange import GradientExchange
-from ...engines.replica_groups import ReplicaGroups
+from ...engines.calls.call_plan import CallPlan, ReplicaGroups
+from ...engines.calls.gradient_exchange import GradientExchange
 from ..enums import CommGroupType, ConnectionType, MeanReductionStrategy, OutputMode, ReductionType
 from ..errors import not_simulated
 from ..options import Options

@@ -14,17 +14,16 @@ from torch import nn
 
 from ...capture import StepGraph, capture_step
 from ...diagnostics import CaptureError, Finding
-from ...engines.call_plan import CallPlan
-from ...engines.device_state import DeviceState
-from ...engines.executable import Executable
-from ...engines.recomputation import ComputationOrder, order_computation
-from ...engines.replica_groups import ReplicaGroups
-from ...engines.strided_group_norm import stride_group_norms
+from ...engines.calls.call_plan import CallPlan, ReplicaGroups
+from ...engines.calls.device_state import DeviceState
+from ...engines.calls.executable import Executable
+from ...engines.recompute.recomputation import ComputationOrder, order_computation
+from ...engines.recompute.values_for_backward import keep_values_for_backward
+from ...engines.replay.strided_group_norm import stride_group_norms
 from ...executables.obtain import Obtained
 from .. import trouble
 from .._args_parser import BoundArguments
 from .._graph.anchors import Anchors, OptimizerNames, find_anchors
-from .._graph.values_for_backward import keep_values_for_backward
 from .._logging import cpp_log, logger, set_max_repeat_logs
 from .._operators.type_coercion import log_coercions
 from .._operators.unsupported_operators import check_operators

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, List, Sequence
 import torch
 
 from ...capture.dtypes import NARROWED
+from ...engines.calls.guards import make_recordable, shut_out_host_modes
 from .. import trouble
 from .._args_parser import BoundArguments
 from .._logging import cpp_log, logger
 from ..errors import createPoptorchError, native_error
 from .call_results import hand_back
 from .compiler import CompiledModel
-from .host_modes import on_device, recordable
 
 if TYPE_CHECKING:
     from .._poplar_executor import PoplarExecutor
@@ -58,10 +58,10 @@ def _execute(executor: PoplarExecutor, compiled: CompiledModel, inputs: Sequence
     """Run the program, and note what is newer on the device then."""
     optimizer = executor._device_optimizer
     try:
-        with on_device():
+        with shut_out_host_modes():
             results: List[torch.Tensor] = compiled.executable.run(
                 compiled.state,
-                [recordable(tensor) for tensor in inputs],
+                [make_recordable(tensor) for tensor in inputs],
                 compiled.plan,
                 groups=optimizer.groups,
                 group_names=optimizer.group_names,

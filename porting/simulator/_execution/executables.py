@@ -10,19 +10,18 @@ import torch
 from ...capture import StepGraph
 from ...capture.dtypes import NARROWED
 from ...diagnostics import Finding
-from ...engines.call_plan import CallPlan
-from ...engines.device_state import DeviceState
-from ...engines.executable import BuildRequest
-from ...engines.parity import Trial, empty_state
-from ...engines.replica_groups import ReplicaGroups
-from ...engines.step_anchors import StepObserver
-from ...engines.synthetic_inputs import synthetic_inputs
-from ...engines.tuning_report import TuningLimits
+from ...engines.calls.call_plan import CallPlan, ReplicaGroups
+from ...engines.calls.call_tensors import make_synthetic_inputs
+from ...engines.calls.device_state import DeviceState
+from ...engines.calls.executable import BuildRequest
+from ...engines.calls.guards import make_recordable
+from ...engines.calls.step_anchors import StepObserver
+from ...engines.tuning.parity import Trial, empty_state
+from ...engines.tuning.report import TuningLimits
 from ...executables.obtain import Obtained, obtain_executable
 from .._executables.executable_cache import cache_folder
 from .._logging import logger
 from ..options import Options
-from .host_modes import recordable
 
 __all__ = ["HostSide", "make_executable"]
 
@@ -87,11 +86,11 @@ def make_executable(
 
 def _samples(inputs: Sequence[torch.Tensor]) -> List[torch.Tensor]:
     """Return the inputs of a call as the device gets them; numbers in the place of zeros, which say nothing."""
-    detached = [recordable(tensor.detach()).contiguous() for tensor in inputs]
+    detached = [make_recordable(tensor.detach()).contiguous() for tensor in inputs]
     samples = [tensor.to(NARROWED[tensor.dtype]) if tensor.dtype in NARROWED else tensor for tensor in detached]
     if any(sample.is_floating_point() and bool(sample.any()) for sample in samples):
         return samples
-    return [made.abs() if made.is_floating_point() else made for made in synthetic_inputs(samples, "uniform")]
+    return [made.abs() if made.is_floating_point() else made for made in make_synthetic_inputs(samples, "uniform")]
 
 
 def _log(finding: Finding) -> None:

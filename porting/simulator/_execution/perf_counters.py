@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime
 from typing import TYPE_CHECKING, Callable, Dict, List, Sequence, Tuple
 
-from ...engines.call_plan import CallPlan
+from ...engines.calls.call_plan import CallPlan
 from ..errors import createPoptorchError
 from .device_target import CLOCK_HERTZ, simulated_version
 
@@ -110,10 +110,10 @@ def _each(count: int, stamps: List[float]) -> List[List[float]]:
 def _input_steps(plan: CallPlan, times: CallTimes) -> List[Tuple[float, float]]:
     """Return (asked for, there) of each micro-batch: the first one's transfer is what the call began with."""
     entered, started, ended, _left = times
-    num_turns = plan.iterations * plan.accumulation * plan.replicas
-    each = (ended - started) / num_turns
-    transfer = (started - entered) / num_turns
-    begins = [started + number * each for number in range(num_turns)]
+    num_micro_batches = plan.iterations * plan.accumulation * plan.replicas
+    each = (ended - started) / num_micro_batches
+    transfer = (started - entered) / num_micro_batches
+    begins = [started + number * each for number in range(num_micro_batches)]
     return [(begin - transfer, begin) for begin in begins]
 
 

@@ -12,8 +12,8 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 import torch
 
 from ...capture import StepGraph, TensorInfo
-from ...engines.call_plan import CallPlan
-from ...engines.step_anchors import StepObserver
+from ...engines.calls.call_plan import CallPlan
+from ...engines.calls.step_anchors import StepObserver
 from .._logging import cpp_log
 from ..enums import OutputMode
 from ..errors import native_error

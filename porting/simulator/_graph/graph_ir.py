@@ -18,6 +18,7 @@ import torch
 from ...capture import StepGraph
 from ...capture.graph_flow import written_nodes
 from ...capture.subgraphs import bodies_of
+from ...engines.recompute.gradient_path import nodes_with_gradient, trained_parameters
 from .._scopes.executed_operators import (
     executed_operators,
     is_convolution,
@@ -26,7 +27,6 @@ from .._scopes.executed_operators import (
     operator_label,
     result_nodes,
 )
-from .gradient_path import nodes_with_gradient, trained_parameters
 from .operator_types import gradient_types, operator_types
 from .tensor_names import forward_names
 

@@ -7,9 +7,9 @@ from typing import Dict, Iterator, List, Set, Tuple
 import torch
 
 from ...capture import StepGraph, find_losses
-from ...engines.step_anchors import StepValue
+from ...engines.calls.step_anchors import StepValue
+from ...engines.recompute.gradient_path import trained_parameters
 from .._scopes.executed_operators import executed_operators, result_nodes
-from .gradient_path import trained_parameters
 from .operator_types import operator_types
 
 __all__ = ["forward_names", "step_names"]

@@ -8,8 +8,8 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Set, 
 import torch
 from torch import nn
 
-from ...engines.device_state import DeviceState
-from ...engines.updates import ensure_slots, slot_names
+from ...engines.calls.device_state import DeviceState
+from ...engines.update.updates import ensure_slots, slot_names
 from ...host_tensors import host_tensors
 from .. import optim
 from .._logging import cpp_log, cpp_log_enabled, logger

@@ -6,7 +6,7 @@ from typing import Dict, List, Mapping, Optional
 
 import torch
 
-from ...engines.device_state import DeviceState
+from ...engines.calls.device_state import DeviceState
 from ..errors import createPoptorchError
 
 __all__ = ["read_entries", "write_entries"]

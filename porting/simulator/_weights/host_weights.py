@@ -16,7 +16,7 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from ...engines.device_state import DeviceState
+from ...engines.calls.device_state import DeviceState
 from ...host_tensors import host_tensors
 from .._logging import cpp_log
 from ..errors import createPoptorchError

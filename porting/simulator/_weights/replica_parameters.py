@@ -10,7 +10,7 @@ from typing import Any, Collection, Dict, Iterator, List, MutableMapping, Tuple
 
 from torch import nn
 
-from ...engines.replica_groups import ReplicaGroups
+from ...engines.calls.call_plan import ReplicaGroups
 from ...host_tensors import host_tensors
 from ..enums import CommGroupType, VariableRetrievalMode
 from ..errors import createPoptorchError, native_error

@@ -13,7 +13,7 @@ from typing import Any, Callable, Dict, Mapping, Optional, Tuple, Type
 import torch
 from torch import nn
 
-from ...engines.device_state import DeviceState
+from ...engines.calls.device_state import DeviceState
 
 __all__ = ["ORIGINAL", "OWNER", "Owner", "fetch", "owned_class", "owners_of", "plain_class", "plain_tensor"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Optional, Sequence
 
-from ...engines.device_state import DeviceState
+from ...engines.calls.device_state import DeviceState
 from .._logging import logger
 from ..errors import createPoptorchError
 from .host_weights import download_weights, fetch_other_owners, upload_weights, weights_version

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from porting.engines.replica_groups import ReplicaGroups
+from porting.engines.calls.call_plan import ReplicaGroups
 from porting.simulator import enums
 from porting.simulator._execution.call_plans import call_plan, gradient_exchange
 from porting.simulator.options import Options

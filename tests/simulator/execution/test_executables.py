@@ -198,7 +198,7 @@ def test_calls_of_several_micro_batches_are_alike(settings):
 
 
 def test_tuning_leaves_no_trace_in_what_is_trained(monkeypatch):
-    monkeypatch.setattr("porting.engines.tuner.choose", lambda timings: list(timings)[-1])
+    monkeypatch.setattr("porting.engines.tuning.tuner.choose", lambda timings: list(timings)[-1])
     models, streams = {}, {}
     for engine in ("replay", "auto"):
         models[engine], executor = make_executor(engine)
@@ -225,7 +225,9 @@ class Images(nn.Module):
 
 
 def test_weights_and_optimizer_state_come_back_in_the_hosts_own_layout(monkeypatch):
-    monkeypatch.setattr("porting.engines.tuner.choose", lambda timings: next(v for v in timings if v.channels_last))
+    monkeypatch.setattr(
+        "porting.engines.tuning.tuner.choose", lambda timings: next(v for v in timings if v.channels_last)
+    )
     images, target = torch.randn(4, 2, 6, 6), torch.randn(4, 2)
     states = {}
     for engine in ("replay", "auto"):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from porting.engines.device_state import DeviceState
-from porting.engines.replica_groups import ReplicaGroups
+from porting.engines.calls.call_plan import ReplicaGroups
+from porting.engines.calls.device_state import DeviceState
 from porting.simulator._optimizer.device_optimizer_state import read_entries, write_entries
 from porting.simulator.errors import Error
 

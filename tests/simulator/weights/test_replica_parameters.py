@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from porting.engines.replica_groups import ReplicaGroups
+from porting.engines.calls.call_plan import ReplicaGroups
 from porting.simulator._weights.replica_parameters import one_group_in_place, replica_groups
 from porting.simulator.enums import CommGroupType, VariableRetrievalMode
 from porting.simulator.errors import Error

@@ -1,0 +1,1 @@
+"""The engine `aot`: programs as shared libraries, compiled in another process."""

@@ -1,0 +1,142 @@
+"""Programs as shared libraries: what the engine `aot` does in the process that compiles.
+
+Compiling takes some 10 s of processor time for a small step, of which 4 are the loading of torch and Inductor. What
+was measured and is used here (mushroom MLP, one thread, seconds of the C++ compiler): the tests of each instruction
+set that Inductor compiles cost 7, answered from the compiler's flags 0.1; precompiled headers cost 5 where nobody
+else uses them; debug information costs 1 and makes the library four times as large; checks of the arguments, which
+`LoadedProgram` does, cost 0.5 and grow with the number of parameters. The wrapper at -O0 would save 1 and loses a
+tenth of the speed of small steps. Stack allocation, memory planning and fused multiply-add change nothing measurable.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any, Callable, Dict, List
+
+import torch
+import torch._inductor
+from torch._inductor import cpu_vec_isa, decomposition, lowering
+from torch._inductor.codegen.cpp_wrapper_cpu import CppWrapperCpu
+from torch._inductor.cpp_builder import get_cpp_compiler
+
+from ..compiled.compile_settings import CompileSettings
+from ..compiled.program_file import read_program
+from ..compiled.programs import Program
+from .index_guards import install_index_guards
+from .library import LIBRARY, OPERATORS, RUNNER, load_program
+from .matmul_kernels import use_faster_products
+
+__all__ = ["compile_here", "example_arguments", "try_out"]
+
+_logger = logging.getLogger("porting")
+
+# What calls the kernels of so many operators costs nothing beside them, however it is compiled.
+_MANY_OPERATORS = 1000
+
+_NO_CHECKS = """
+static inline bool _check_aoti_runtime_check_inputs_env() { return false; }
+static inline void __check_inputs_outputs(AtenTensorHandle*, AtenTensorHandle*) {}
+"""
+
+
+def compile_here(program_file: Path, folder: Path, *, settings: CompileSettings) -> None:
+    """Compile a program in this process and put a library and what `load_program` must know into `folder`."""
+    program = read_program(program_file)
+    _prepare_inductor(settings)
+    # Products by oneDNN round otherwise than those of ATen, which a deterministic program must not.
+    if not settings.is_deterministic:
+        use_faster_products(program.module, example_arguments(program), num_threads=settings.num_threads)
+    # Inductor leaves sources and objects beside its library; only what loading needs goes into the result.
+    build = Path("build").resolve()
+    options = _choose_inductor_options(program, settings, output=build / LIBRARY)
+    library = torch._inductor.aot_compile(program.module, tuple(example_arguments(program)), options=options)
+    shutil.copyfile(str(library), folder / LIBRARY)
+    for operators in build.glob("*.wrapper.json"):
+        shutil.copyfile(operators, folder / OPERATORS)
+    # What `LoadedProgram` compares each call with. Inductor's own checks are compiled out, see above.
+    facts = {
+        "torch": torch.__version__,
+        "num_results": program.num_results,
+        "arguments": [spec.to_dict() for spec in program.arguments],
+    }
+    (folder / RUNNER).write_text(json.dumps(facts), encoding="utf-8")
+    # A library that crashes or hangs does so here, where the parent only sees a failed compilation.
+    try_out(load_program(folder), program)
+
+
+def _choose_inductor_options(program: Program, settings: CompileSettings, *, output: Path) -> Dict[str, Any]:
+    return {
+        "aot_inductor.compile_wrapper_opt_level": "O0" if program.num_operators >= _MANY_OPERATORS else "O1",
+        "aot_inductor.output_path": str(output),
+        "aot_inductor.enable_frame_pointer": False,
+        "aot_inductor.enable_line_tables": False,
+        "aot_inductor.precompile_headers": False,
+        "cpp_cache_precompile_headers": False,
+        "cpp.threads": settings.num_threads,
+        "cpp.vec_isa_ok": True,
+        # Otherwise fused operators keep single precision between them where the graph rounds to a half type.
+        "emulate_precision_casts": program.has_halves,
+        "fallback_random": True,  # the operators of eager PyTorch draw the numbers, in the graph's order
+        "layout_optimization": False,  # it would copy each weight of a convolution in each step
+        # `LoadedProgram` has compared shapes and strides before the first kernel runs.
+        "size_asserts": False,
+    }
+
+
+def _prepare_inductor(settings: CompileSettings) -> None:
+    """Change Inductor, in this process, so that it compiles faster and its code does not end the process."""
+    install_index_guards()
+    _leave_pools_to_torch()
+    # The parent's setting does not travel with the process.
+    torch.use_deterministic_algorithms(settings.is_deterministic)
+    # Kernels get their number of threads from the options; this is about compiling them.
+    torch.set_num_threads(1)
+    # These are Inductor's internals. A torch that has renamed one is refused instead of compiled slowly or wrongly.
+    for owner, name, function in (
+        (cpu_vec_isa.VecISA, "check_build", _knows_instructions),
+        (CppWrapperCpu, "generate_input_output_runtime_checks", _write_no_checks),
+    ):
+        if not hasattr(owner, name):
+            raise RuntimeError(f"the Inductor of torch {torch.__version__} has no {owner.__name__}.{name}")
+        setattr(owner, name, function)
+
+
+def _leave_pools_to_torch() -> None:
+    """Let torch's kernel take the gradient of a maximum pool; Inductor's loop over all windows uses no vectors."""
+    # Both tables have to forget it: the decomposition is asked first, and the lowering by packet and by overload.
+    operator = torch.ops.aten.max_pool2d_with_indices_backward
+    decomposition.decompositions.pop(operator.default, None)
+    kernel = lowering.fallback_max_pool2d_with_indices_backward
+    lowering.lowerings[operator] = lowering.lowerings[operator.default] = kernel
+
+
+def _write_no_checks(wrapper: Any) -> None:
+    wrapper.prefix.splice_aot(_NO_CHECKS)
+
+
+def _knows_instructions(isa: Any, _code: str) -> bool:
+    """Ask the C++ compiler whether it knows the flags of an instruction set, which torch says the processor has."""
+    command = [get_cpp_compiler(), *isa.build_arch_flags().split(), "-x", "c++", "-E", os.devnull]
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+def try_out(run: Callable[[List[torch.Tensor]], Any], program: Program) -> None:
+    """Run what was compiled once, on zeros, so that what ends or hangs a process does so to this one.
+
+    Exceptions say nothing: there are steps that zeros do not suit.
+    """
+    arguments = [argument.zero_() for argument in example_arguments(program)]
+    try:
+        run(arguments)
+    except Exception as error:
+        _logger.info("the program does not run on zeros: %s", error)
+
+
+def example_arguments(program: Program) -> List[Any]:
+    """Return tensors like those that the program takes, without values and, until they are touched, without memory."""
+    return [torch.empty_strided(spec.shape, spec.stride, dtype=spec.dtype) for spec in program.arguments]

@@ -1,0 +1,105 @@
+"""The engine `aot`: it compiles a step's programs into a folder, which is all that a later process needs to run them.
+
+In the folder: `call.json` (how a call uses the programs) and, for each role, `<role>.program` (what is compiled) and
+`<role>/` (what the compiler made of it).
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+import threading
+import time
+import weakref
+from dataclasses import replace
+from pathlib import Path
+from typing import Callable, Optional
+
+import torch
+
+from ...atomic_files import write_atomically
+from ...capture import StepGraph
+from ..calls.executable import BuildRequest
+from ..compiled.call_layout import CallLayout
+from ..compiled.compile_settings import CompileLimits, CompileSettings
+from ..compiled.executable import CompiledExecutable
+from ..compiled.program_file import write_program
+from ..compiled.step_program import build_programs
+from ..compiled.why_replay import NotCompilable, why_not_aot
+from ..replay.replay import build_replay
+from .library import compile_program, load_program
+
+__all__ = ["AOT", "AotEngine"]
+
+_LAYOUT = "call.json"
+# Tracing patches torch for the whole process.
+# Tuning compiles several candidates in threads; only the compilers, in their own processes, run at once.
+_one_trace_at_a_time = threading.Lock()
+
+
+class AotEngine:
+    """Whole optimizer steps as programs of torch's compiler, each a shared library."""
+
+    name = "aot"
+
+    def __call__(self, graph: StepGraph, request: BuildRequest) -> CompiledExecutable:
+        """Compile into a folder that goes with the executable."""
+        folder = Path(tempfile.mkdtemp(prefix="porting-"))
+        try:
+            self.compile(graph, request, folder, limits=CompileLimits())
+            executable = self.load(graph, request, folder)
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+        # The library stays mapped; the files may go with the last call, not before.
+        weakref.finalize(executable, shutil.rmtree, folder, True)
+        return executable
+
+    def compile(
+        self,
+        graph: StepGraph,
+        request: BuildRequest,
+        folder: Path,
+        *,
+        limits: CompileLimits,
+        progress: Optional[Callable[[float], None]] = None,
+    ) -> None:
+        """Trace the programs of `graph` and compile each into `folder`.
+
+        Raises NotCompilable for a step that needs replay and CompileFailure where the compiler fails.
+        """
+        deadline = time.monotonic() + limits.seconds
+        with _one_trace_at_a_time:
+            programs = build_programs(graph, request)
+        # Found out before a compiler runs for a minute and fails with a message that nobody understands.
+        reasons = (why_not_aot(program.module.graph) for program in programs.by_role.values())
+        reason = next(filter(None, reasons), "")
+        if reason:
+            raise NotCompilable(reason)
+        # Both settings are the process's: kernels are compiled for a number of threads, and determinism is a mode of
+        # torch.
+        settings = CompileSettings(
+            num_threads=request.variant.num_threads or torch.get_num_threads(),
+            is_deterministic=torch.are_deterministic_algorithms_enabled(),
+        )
+        for role, program in programs.by_role.items():
+            file = folder / f"{role}.program"
+            write_program(program, file)
+            # The limit is for all programs together. One second is left even when none is, for the error to be a
+            # timeout.
+            left = replace(limits, seconds=max(1.0, deadline - time.monotonic()))
+            compile_program(file, folder / role, settings=settings, limits=left, progress=progress)
+        # Last: a folder with this file is complete.
+        write_atomically(folder / _LAYOUT, json.dumps(programs.layout.to_dict()).encode())
+
+    def load(self, graph: StepGraph, request: BuildRequest, folder: Path) -> CompiledExecutable:
+        """Make the executable of the programs in `folder`; nothing is traced, and no compiler is imported for aot."""
+        layout = CallLayout.from_dict(json.loads((folder / _LAYOUT).read_bytes()))
+        runners = {role: load_program(folder / role) for role in layout.arguments}
+        return CompiledExecutable(
+            graph, request, layout, runners, lambda: build_replay(graph, request), name=self.name, report=request.report
+        )
+
+
+AOT = AotEngine()

@@ -1,0 +1,111 @@
+"""An index out of bounds in compiled C++ code is an error of the run, not the end of the process.
+
+Inductor writes a check before each access with an index from data, such as a label, and the check throws. In a loop of
+several threads nobody can catch that, and the process is aborted. Here the check notes the fault, the index is moved
+into its bounds so that the access is harmless, and the kernel throws when its threads are done.
+
+This changes functions of Inductor in the process that compiles, which does nothing else. A torch whose functions look
+different is refused: `install_index_guards` raises.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable
+
+import torch
+from torch._inductor import virtualized
+from torch._inductor.codegen.common import CSEProxy
+from torch._inductor.codegen.cpp import CppKernel, CppVecKernel, KernelGroup
+from torch.utils._sympy.value_ranges import ValueRanges
+
+__all__ = ["install_index_guards"]
+
+# The macro stands for the check that Inductor writes; the note is an atomic because any thread of a kernel may find a
+# fault. Which of several faults is told does not matter.
+_CHECK = "PORTING_CHECK_INDEX"
+_NOTE = "porting_index_fault"
+
+_INCLUDE = "#include <torch/csrc/inductor/cpp_prefix.h>\n"
+# what Inductor itself writes at the start and at the end of each kernel, outside of its parallel loops
+_START = "std::atomic<int> inductor_cpu_integer_div_error{0};"
+_END = "inductor_cpu_throw_if_integer_div_error(inductor_cpu_integer_div_error);"
+
+_MACRO = f"""
+#ifndef {_CHECK}
+#define {_CHECK}(condition, message) \\
+  do {{ if (C10_UNLIKELY(!(condition))) {_NOTE}.store(message, std::memory_order_relaxed); }} while (0)
+#endif
+"""
+_DECLARED = f"std::atomic<const char*> {_NOTE}{{nullptr}};"
+_THROWN = f"if (const char* fault = {_NOTE}.load()) {{ throw std::runtime_error(fault); }}"
+
+
+def install_index_guards() -> None:
+    """Make Inductor write guarded code from now on; RuntimeError for a torch where this is not known to work."""
+    # Installing twice would wrap the guards in guards.
+    if getattr(KernelGroup.codegen_group, "is_guarded", False):
+        return
+    for owner, name in ((CSEProxy, "indirect_indexing"), (CppKernel, "check_bounds"), (KernelGroup, "codegen_group")):
+        if name not in vars(owner):
+            raise RuntimeError(f"the Inductor of torch {torch.__version__} has no {owner.__name__}.{name}")
+    # the vectorised kernel overrides the method, so that replacing it in the base class is not enough
+    for kernel in (CppKernel, CppVecKernel):
+        _replace(kernel, "indirect_assert", _note_fault)
+    _replace(CSEProxy, "indirect_indexing", _keep_within_bounds)
+    _replace(KernelGroup, "codegen_group", _throw_at_end)
+
+
+def _replace(owner: Any, name: str, made_of: Callable[[Any], Any]) -> None:
+    setattr(owner, name, made_of(getattr(owner, name)))
+
+
+def _note_fault(original: Callable[..., str]) -> Callable[..., str]:
+    def indirect_assert(self: Any, var: Any, lower: Any, upper: Any, mask: Any = None) -> str:
+        # The call keeps its arguments, the condition and the message, and gets another name.
+        _function, _, arguments = original(self, var, lower, upper, mask).partition("(")
+        return f"{_CHECK}({arguments}"
+
+    return indirect_assert
+
+
+def _keep_within_bounds(original: Callable[..., Any]) -> Callable[..., Any]:
+    def indirect_indexing(self: Any, var: Any, size: Any, check: bool = True, wrap_neg: bool = True) -> Any:
+        symbol = original(self, var, size, check, wrap_neg)
+        if not check or not isinstance(self.kernel, CppKernel):
+            return symbol
+        index, last = self.kernel.cse.varname_map[str(symbol)], int(size) - 1
+        # there is no index that would be harmless
+        if last < 0:
+            raise RuntimeError("an index into a dimension without elements is not compiled")
+        # Inductor has proven it to be inside; clamping it would only cost time.
+        if index.bounds in ValueRanges(0, last):
+            return symbol
+        dtype: Any = index.dtype
+        inside = virtualized.ops.maximum(index, virtualized.ops.constant(0, dtype))
+        if last < torch.iinfo(dtype).max:
+            inside = virtualized.ops.minimum(inside, virtualized.ops.constant(last, dtype))
+        # `False`: the check stands before the clamping and must see the index as it came.
+        return self.parent_handler.indirect_indexing(_unwrap_value(inside), size, False)
+
+    return indirect_indexing
+
+
+def _unwrap_value(wrapped: Any) -> Any:
+    return getattr(wrapped, "value", wrapped)
+
+
+def _throw_at_end(original: Callable[..., str]) -> Callable[..., str]:
+    def codegen_group(self: Any, name: Any = None) -> str:
+        code = original(self, name)
+        # a kernel without such an access
+        if f"{_CHECK}(" not in code:
+            return code
+        for expected in (_INCLUDE, _START, _END):
+            # The texts are replaced blindly, so each has to be there exactly once.
+            if code.count(expected) != 1:
+                raise RuntimeError(f"the Inductor of torch {torch.__version__} writes kernels in another form")
+        guarded = code.replace(_INCLUDE, _INCLUDE + _MACRO)
+        return guarded.replace(_START, f"{_START}\n{_DECLARED}").replace(_END, f"{_END}\n{_THROWN}")
+
+    codegen_group.is_guarded = True  # type: ignore[attr-defined]
+    return codegen_group

@@ -1,0 +1,140 @@
+"""The engine `aot`: a program as a shared library, compiled in another process, loaded in milliseconds.
+
+Loading needs torch but neither Inductor nor a C++ compiler. A library may be moved and renamed with its folder. Its
+code takes the shapes, strides and dtypes of its arguments for granted, so that `LoadedProgram` compares them before
+each run; it needs no alignment beyond that of the dtype. It also takes for granted that an argument which is written to
+shares no memory with another, which only its caller can know. An index out of bounds is an IndexError, and whatever
+else goes wrong in a run is an exception too; tensors that the program had already written to have then changed.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Callable, List, Mapping, Optional, Sequence, Tuple
+
+import torch
+
+from ..compiled.call_layout import TensorSpec
+from ..compiled.compile_settings import CompileLimits, CompileReport, CompileSettings
+from .compile_process import compile_in_child
+
+__all__ = [
+    "LIBRARY",
+    "OPERATORS",
+    "RUNNER",
+    "LoadedProgram",
+    "ProgramLoadError",
+    "compile_program",
+    "load_program",
+    "read_facts",
+]
+
+LIBRARY = "program.so"
+"""The library."""
+
+OPERATORS = "program.json"
+"""The operators that the library leaves to torch's dispatcher, where there are any; beside it and named like it."""
+
+RUNNER = "runner.json"
+"""What the program takes and returns, and the torch that it is for."""
+
+_COMPILER = "porting.engines.aot.compiler"
+
+
+class ProgramLoadError(RuntimeError):
+    """A folder holds no program that this process can load; `reason` says why, as a clause."""
+
+    def __init__(self, folder: Path, reason: str) -> None:
+        """Name the folder and the reason."""
+        super().__init__(f"compiled program `{folder}`: {reason}")
+        self.folder = folder
+        self.reason = reason
+
+
+class LoadedProgram:
+    """A compiled program: takes its arguments, writes to some of them, and returns its results."""
+
+    def __init__(
+        self, run: Callable[[List[torch.Tensor]], List[torch.Tensor]], arguments: Sequence[TensorSpec]
+    ) -> None:
+        """Wrap `run`, which believes that it gets what `arguments` describe, in the processor's memory."""
+        self.arguments = tuple(arguments)
+        self._run = run
+        self._expected: Tuple[Any, ...] = tuple((spec.shape, spec.stride, spec.dtype, True) for spec in arguments)
+
+    def __call__(self, tensors: Sequence[torch.Tensor]) -> List[torch.Tensor]:
+        """Run the program; TypeError for other tensors than it was compiled for, IndexError for a bad index."""
+        # One tuple against one tuple: in steps of microseconds a loop that explains would show. `_explain_mismatch`
+        # does that when they differ.
+        given = tuple((tensor.shape, tensor.stride(), tensor.dtype, tensor.is_cpu) for tensor in tensors)
+        if given != self._expected:
+            raise TypeError(self._explain_mismatch(tensors))
+        try:
+            return self._run(list(tensors))
+        except RuntimeError as error:
+            # The text is that of Inductor's check, which reaches Python as a RuntimeError whatever was wrong.
+            if str(error).startswith("index out of bounds"):
+                raise IndexError("an index of the batch, such as a label or a token, is out of bounds") from error
+            raise
+
+    def _explain_mismatch(self, tensors: Sequence[torch.Tensor]) -> str:
+        if len(tensors) != len(self.arguments):
+            return f"the program takes {len(self.arguments)} tensors and got {len(tensors)}"
+        for tensor, spec in zip(tensors, self.arguments):
+            given = TensorSpec.of(tensor, name=spec.name)
+            if given != spec:
+                return f"the program was compiled for {_describe(spec)} as `{spec.name}` and got {_describe(given)}"
+        return "the program was compiled for tensors in the processor's memory"
+
+
+def _describe(spec: TensorSpec) -> str:
+    return f"a tensor of shape {list(spec.shape)}, strides {list(spec.stride)} and {spec.dtype}"
+
+
+def compile_program(
+    program_file: Path,
+    folder: Path,
+    *,
+    settings: CompileSettings,
+    limits: CompileLimits = CompileLimits(),  # noqa: B008 - frozen
+    progress: Optional[Callable[[float], None]] = None,
+) -> CompileReport:
+    """Compile a program into `folder`, which is made and holds only what loading needs; raises CompileFailure."""
+    return compile_in_child(
+        program_file, folder, compiler=_COMPILER, settings=settings, limits=limits, progress=progress
+    )
+
+
+def load_program(folder: Path) -> LoadedProgram:
+    """Load what `compile_program` left in `folder`; raises ProgramLoadError.
+
+    The files must be as they were written, which whoever keeps them must check: a damaged library can end the process.
+    """
+    facts = read_facts(folder)
+    path = folder / LIBRARY
+    if not path.is_file():
+        raise ProgramLoadError(folder, f"`{LIBRARY}` is missing")
+    try:
+        # an absolute path: the system looks for a bare name among its own libraries
+        # One model instance: calls of a device come one after another.
+        runner = torch._C._aoti.AOTIModelContainerRunnerCpu(str(path.resolve()), 1)
+    except (RuntimeError, AttributeError) as error:
+        raise ProgramLoadError(folder, f"`{LIBRARY}` cannot be loaded: {str(error).splitlines()[0]}") from error
+    return LoadedProgram(runner.run, [TensorSpec.from_dict(spec) for spec in facts["arguments"]])
+
+
+def read_facts(folder: Path) -> Mapping[str, Any]:
+    """Read what a folder says of its program; raises ProgramLoadError, also for a program of another torch."""
+    try:
+        facts: Mapping[str, Any] = json.loads((folder / RUNNER).read_bytes())
+        version = facts["torch"]
+        arguments = facts["arguments"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ProgramLoadError(folder, f"`{RUNNER}` is missing or damaged") from error
+    # The library calls into torch by an interface that may change with every version.
+    if version != torch.__version__:
+        raise ProgramLoadError(folder, f"it is for torch {version}, this is {torch.__version__}")
+    if not isinstance(arguments, list):
+        raise ProgramLoadError(folder, f"`{RUNNER}` is damaged")
+    return facts

@@ -1,0 +1,191 @@
+"""Which library multiplies matrices: for each product of a program the faster one, measured where it is compiled.
+
+ATen multiplies matrices of single precision by its BLAS, torch's builds for x86 by MKL. oneDNN, which torch has too, is
+faster by a fifth for many shapes on processors of AMD and slower for others, and multiplying only small ones never
+matters. The sums are rounded in another order, no more.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+import torch
+from torch.fx.passes.fake_tensor_prop import FakeTensorProp
+
+__all__ = ["Product", "choose_matmul_kernels", "find_products", "is_faster_by_onednn", "use_faster_products"]
+
+aten = torch.ops.aten
+
+# Products of fewer multiplications take microseconds, of which the call is a good part.
+_MIN_MULTIPLICATIONS = 1 << 22
+_MIN_GAIN = 1.04
+_NUM_ROUNDS = 9
+
+
+class Product(NamedTuple):
+    """The shapes and strides of the factors of a matrix product, and whether a bias is added to each row."""
+
+    left_shape: Tuple[int, ...]
+    left_stride: Tuple[int, ...]
+    right_shape: Tuple[int, ...]
+    right_stride: Tuple[int, ...]
+    has_bias: bool
+
+
+def use_faster_products(
+    module: torch.fx.GraphModule, arguments: Sequence[torch.Tensor], *, num_threads: int
+) -> Dict[Product, bool]:
+    """Choose the kernels of all products of `module`, in a process that compiles it for `num_threads` and then ends.
+
+    `arguments` are tensors like those that the module takes. Returns what was found, as `choose_matmul_kernels` does.
+    """
+    if not torch.backends.mkldnn.is_available():
+        return {}
+    # A program that was read from a file has no values; shapes and strides are needed to tell products apart.
+    FakeTensorProp(module).propagate(*arguments)
+    before = torch.get_num_threads()
+    # Which library is faster depends on the number of threads.
+    torch.set_num_threads(num_threads)
+    try:
+        chosen = choose_matmul_kernels(module.graph)
+    finally:
+        torch.set_num_threads(before)
+    if any(chosen.values()):
+        _install_lowering()
+        module.recompile()
+    return chosen
+
+
+def find_products(graph: torch.fx.Graph) -> Dict[Product, List[torch.fx.Node]]:
+    """Return the nodes of each product of two float32 matrices that is large enough to be worth a choice."""
+    found: Dict[Product, List[torch.fx.Node]] = {}
+    for node in graph.nodes:
+        product = _read_product(node)
+        if product is not None:
+            found.setdefault(product, []).append(node)
+    return found
+
+
+def _read_product(node: torch.fx.Node) -> Optional[Product]:
+    if node.target is aten.mm.default:
+        left, right, bias = node.args[0], node.args[1], None
+    # with a factor of the bias or of the product oneDNN's operator would compute something else
+    elif node.target is aten.addmm.default and not node.kwargs:
+        bias, left, right = node.args[:3]
+    else:
+        return None
+    values = [_get_value(factor) for factor in (left, right)]
+    if any(value is None or value.dtype != torch.float32 or value.device.type != "cpu" for value in values):
+        return None
+    (rows, inner), columns = values[0].shape, values[1].shape[1]
+    if rows * inner * columns < _MIN_MULTIPLICATIONS or (bias is not None and _get_value(bias).dim() != 1):
+        return None
+    return Product(
+        tuple(values[0].shape), values[0].stride(), tuple(values[1].shape), values[1].stride(), bias is not None
+    )
+
+
+def _get_value(argument: Any) -> Any:
+    return argument.meta.get("val") if isinstance(argument, torch.fx.Node) else None
+
+
+def choose_matmul_kernels(
+    graph: torch.fx.Graph, *, is_faster: Optional[Callable[[Product], bool]] = None
+) -> Dict[Product, bool]:
+    """Let oneDNN multiply, in place, where it is the faster one; return for each product whether it is.
+
+    The nodes of `graph` need values (`meta["val"]`). Torch must have as many threads as the program will.
+    """
+    measure = is_faster_by_onednn if is_faster is None else is_faster
+    chosen = {}
+    for product, nodes in find_products(graph).items():
+        chosen[product] = measure(product)
+        if chosen[product]:
+            for node in nodes:
+                _replace(graph, node)
+    return chosen
+
+
+def _replace(graph: torch.fx.Graph, node: torch.fx.Node) -> None:
+    bias, left, right = node.args if node.target is aten.addmm.default else (None, node.args[0], node.args[1])
+    with graph.inserting_before(node):
+        # oneDNN multiplies by the transpose, as a linear layer does; the view costs nothing.
+        transposed = graph.call_function(aten.t.default, (right,))
+        transposed.meta["val"] = _get_value(right).t()
+        arguments: Tuple[Any, ...] = (left, transposed, bias, "none", [], "")
+        replaced = graph.call_function(torch.ops.mkldnn._linear_pointwise.default, arguments)
+    replaced.meta.update(node.meta)
+    node.replace_all_uses_with(replaced)
+    graph.erase_node(node)
+
+
+def is_faster_by_onednn(product: Product) -> bool:
+    """Measure both libraries in turns on random numbers: oneDNN has to win by the median and by the shortest times.
+
+    On a busy machine either one alone may be luck; a tie stays with ATen.
+    """
+    left = torch.empty_strided(product.left_shape, product.left_stride).normal_()
+    right = torch.empty_strided(product.right_shape, product.right_stride).normal_()
+    bias = torch.randn(product.right_shape[1]) if product.has_bias else None
+    # As Inductor's lowering below will see it: either order of a dense matrix, else a copy.
+    transposed = right.t() if _is_dense(right) else right.t().contiguous()
+
+    def multiply_by_blas() -> torch.Tensor:
+        return torch.mm(left, right) if bias is None else torch.addmm(bias, left, right)
+
+    def multiply_by_onednn() -> torch.Tensor:
+        # the compiled program makes the left factor contiguous in each step, too
+        result: torch.Tensor = torch.ops.mkldnn._linear_pointwise(left.contiguous(), transposed, bias, "none", [], "")
+        return result
+
+    # The first round of each pays for caches and for oneDNN's choice of a kernel.
+    rounds = [
+        (_measure_seconds(multiply_by_blas), _measure_seconds(multiply_by_onednn)) for _round in range(_NUM_ROUNDS + 1)
+    ][1:]
+    shortest = min(blas for blas, _ in rounds) / min(onednn for _, onednn in rounds)
+    return min(shortest, statistics.median(blas / onednn for blas, onednn in rounds)) >= _MIN_GAIN
+
+
+def _is_dense(matrix: torch.Tensor) -> bool:
+    return matrix.is_contiguous() or matrix.t().is_contiguous()
+
+
+def _measure_seconds(function: Callable[[], torch.Tensor]) -> float:
+    start = time.perf_counter()
+    function()
+    return time.perf_counter() - start
+
+
+def _install_lowering() -> None:
+    """Let Inductor, in this process, call oneDNN's product with weights that change; its own rule wants constants.
+
+    It also wants contiguous ones, and would copy a weight in each backward pass. oneDNN reads either order.
+    """
+    from torch._inductor import ir, mkldnn_ir
+    from torch._inductor.fx_passes import mkldnn_fusion
+    from torch._inductor.lowering import lowerings
+
+    # It registers the lowerings that the line at the end replaces.
+    mkldnn_fusion._mkldnn_fusion_init()
+    kernel = mkldnn_ir.LinearUnary
+
+    def lower(left: Any, right: Any, bias: Any, attr: str, scalars: Any, algorithm: str) -> Any:
+        """Do what `LinearUnary.create` does, but for the order of `right`, [column, inner]."""
+        left, right = kernel.require_contiguous(kernel.realize_input(left)), kernel.realize_input(right)
+        rows, (columns, inner) = left.get_size()[0], right.get_size()
+        # A weight's gradient has the other order; oneDNN reads both without a copy.
+        is_transposed = list(right.get_stride()) == [1, columns]
+        inputs = [left, kernel.require_exact_strides(right, [1, columns] if is_transposed else [inner, 1])]
+        constants: List[Any] = [attr, scalars or [-1], algorithm]
+        if bias is None:
+            constants.insert(0, None)
+        else:
+            inputs.append(kernel.require_contiguous(kernel.realize_input(bias)))
+        layout = ir.FixedLayout(device=left.get_device(), dtype=left.get_dtype(), size=[rows, columns])
+        made = kernel(layout=layout, inputs=inputs, constant_args=constants)
+        return ir.TensorBox.create(mkldnn_ir._create_output_node(made))
+
+    operator = torch.ops.mkldnn._linear_pointwise
+    lowerings[operator] = lowerings[operator.default] = lower

@@ -1,0 +1,74 @@
+"""The process that compiles: it reads a job, does it, writes the outcome, and dies with the process that made it."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import shutil
+import signal
+import threading
+import traceback
+import warnings
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Dict, Mapping
+
+from ..compiled.compile_settings import CompileSettings
+from .compile_process import RESULT
+
+__all__ = ["main"]
+
+# The longest that an orphan computes on after its parent has died with the pipe held open by a fork.
+_LOOK_SECONDS = 1.0
+
+
+def main(work_folder: str) -> int:
+    """Do the job of a work folder; returns the exit status."""
+    work = Path(work_folder)
+    # Before anything slow: importing torch and Inductor takes seconds in which the parent may die.
+    _die_with_parent(work)
+    # Nobody reads this process; its output is kept for failures only.
+    warnings.simplefilter("ignore")
+    try:
+        _compile(work, json.loads((work / "job.json").read_text(encoding="utf-8")))
+        outcome: Dict[str, Any] = {"cpu_seconds": _measure_cpu_seconds()}
+    except Exception as error:
+        traceback.print_exc()
+        # The traceback goes to the log, the line to the parent, which tells kinds of failures apart by it.
+        outcome = {"error": f"{type(error).__name__}: {error}"}
+    (work / RESULT).write_text(json.dumps(outcome), encoding="utf-8")
+    return 1 if "error" in outcome else 0
+
+
+def _compile(work: Path, job: Mapping[str, Any]) -> None:
+    compiler = import_module(job["compiler"])
+    settings = CompileSettings.from_dict(job["settings"])
+    compiler.compile_here(Path(job["program"]), work / "out", settings=settings)
+
+
+def _die_with_parent(work: Path) -> None:
+    """Watch the pipe that is the standard input; its end is the parent's. The C++ compiler gets no input."""
+    # The pipe moves to another descriptor, out of the reach of what this process starts.
+    lifeline = os.dup(0)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    threading.Thread(target=_watch_parent, args=(lifeline, os.getppid(), work), daemon=True).start()
+
+
+def _watch_parent(lifeline: int, parent: int, work: Path) -> None:
+    # a process that the parent forked may hold the pipe open for longer than the parent lives
+    while os.getppid() == parent:
+        readable, _, _ = select.select([lifeline], [], [], _LOOK_SECONDS)
+        # readable without anybody writing: the other end is closed
+        if readable:
+            break
+    shutil.rmtree(work, ignore_errors=True)
+    # The C++ compiler too, and this very process: nothing after this line runs.
+    os.killpg(os.getpgrp(), signal.SIGKILL)
+
+
+def _measure_cpu_seconds() -> float:
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system

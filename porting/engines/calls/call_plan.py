@@ -1,0 +1,239 @@
+"""How one device call is made of micro-batches: which rows each takes, and which results come back."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from functools import cached_property
+from typing import FrozenSet, List, NamedTuple, Optional, Sequence, Tuple
+
+import torch
+
+from .gradient_exchange import GradientExchange
+
+__all__ = ["CallPlan", "MicroBatch", "OutputCollector", "ReplicaGroups", "Runs"]
+
+
+class MicroBatch(NamedTuple):
+    """One micro-batch of a call: its `number` among those of its `replica`, its `position` in the rows of an input."""
+
+    number: int
+    replica: int
+    position: int
+
+
+@dataclass(frozen=True)
+class ReplicaGroups:
+    """`replicas` in groups of `size`, neighbours together or, `strided`, as far apart as there are groups.
+
+    `returns_all` says that the host gets the value of every replica, not only of each group's first one.
+
+    >>> groups = ReplicaGroups(replicas=4, size=2)
+    >>> [groups.group_of(replica) for replica in range(4)]
+    [0, 0, 1, 1]
+    >>> groups = ReplicaGroups(replicas=4, size=2, strided=True)
+    >>> [groups.group_of(replica) for replica in range(4)]
+    [0, 1, 0, 1]
+    """
+
+    replicas: int
+    size: int = 1
+    strided: bool = False
+    returns_all: bool = False
+
+    @property
+    def num_groups(self) -> int:
+        """How many groups there are."""
+        return self.replicas // self.size
+
+    def group_of(self, replica: int) -> int:
+        """Return the group that a replica belongs to."""
+        return replica % self.num_groups if self.strided else replica // self.size
+
+    def first_replica(self, group: int) -> int:
+        """Return the replica whose value stands for its group's."""
+        return group if self.strided else group * self.size
+
+
+# Micro-batches that run at once, grouped by optimizer step.
+Runs = Tuple[Tuple[Tuple[MicroBatch, ...], ...], ...]
+
+
+@dataclass(frozen=True)
+class CallPlan:
+    """Device iterations x accumulation x replicas, how gradients are reduced, and the output mode of a call.
+
+    `output_mode` is "all", "final", "sum" or "every_n"; with "every_n" each `output_period`-th result is kept.
+    `mean_reduction` divides the gradient of a step by accumulation x replicas x processes; `exchange` adds up the
+    gradients of all `processes`. Replicas of one of `input_groups` get the same rows. `adapts_loss_scaling` fits the
+    loss scaling to the range of half-precision gradients after each step; with `rounds_at_random` weights and optimizer
+    state in half precision are rounded up or down at random. `checks_floats` makes operators raise whose result
+    is not a number or infinite. `synthetic` names the numbers that the device makes up instead of reading its inputs,
+    as `make_synthetic_inputs` calls them. With `divides_last` the mean is taken of the accumulated gradient: small
+    gradients in half precision are then not divided, and none of them vanishes.
+    """
+
+    iterations: int = 1
+    accumulation: int = 1
+    replicas: int = 1
+    mean_reduction: bool = True
+    output_mode: str = "final"
+    output_period: int = 1
+    input_groups: Optional[ReplicaGroups] = None
+    processes: int = 1
+    exchange: Optional[GradientExchange] = None
+    adapts_loss_scaling: bool = False
+    rounds_at_random: bool = False
+    checks_floats: bool = False
+    synthetic: str = ""
+    divides_last: bool = False
+
+    @property
+    def num_micro_batches(self) -> int:
+        """Micro-batches of one call over all replicas.
+
+        >>> CallPlan(iterations=2, accumulation=3, replicas=4).num_micro_batches
+        24
+        """
+        return self.iterations * self.accumulation * self.replicas
+
+    @cached_property
+    # Cached, as `steps` is: both are asked for in every call, and a plan lasts for all calls of an executable.
+    def num_slices(self) -> int:
+        """Into how many micro-batches the rows of an input are cut: those of one replica of each input group."""
+        return self.num_micro_batches // self._num_sharing
+
+    @property
+    def _num_sharing(self) -> int:
+        return self.input_groups.size if self.input_groups is not None else 1
+
+    @property
+    def gradient_scale(self) -> float:
+        """Factor of each micro-batch's gradient in the gradient of its step."""
+        return 1.0 / (self.accumulation * self.replicas * self.processes) if self.mean_reduction else 1.0
+
+    @property
+    def backward_scale(self) -> float:
+        """Factor of a micro-batch's loss when its backward pass begins, besides the loss scaling."""
+        return 1.0 if self.divides_last else self.gradient_scale
+
+    @property
+    def update_scale(self) -> float:
+        """Factor of the accumulated gradient when a step ends."""
+        return self.gradient_scale if self.divides_last else 1.0
+
+    @cached_property
+    def steps(self) -> Tuple[Tuple[MicroBatch, ...], ...]:
+        """The micro-batches of each optimizer step.
+
+        Rows are laid out as [iteration][accumulation][replica], or with input groups of several replicas as
+        [group][iteration][accumulation].
+        """
+        numbers = range(self.iterations * self.accumulation)
+        return tuple(
+            tuple(
+                MicroBatch(number, replica, self._find_position(number, replica))
+                for number in numbers[first : first + self.accumulation]
+                for replica in range(self.replicas)
+            )
+            for first in numbers[:: self.accumulation]
+        )
+
+    @cached_property
+    def micro_batches(self) -> Tuple[MicroBatch, ...]:
+        """The micro-batches of all steps, one after the other."""
+        return tuple(itertools.chain.from_iterable(self.steps))
+
+    def cut_into_runs(self, most: int, *, keeps_steps: bool) -> Runs:
+        """Cut each optimizer step, or without `keeps_steps` the whole call, into runs of at most `most` micro-batches.
+
+        >>> [[len(run) for run in runs] for runs in CallPlan(2, accumulation=3).cut_into_runs(2, keeps_steps=True)]
+        [[2, 1], [2, 1]]
+        """
+        steps = self.steps if keeps_steps else (self.micro_batches,)
+        return tuple(tuple(step[first : first + most] for first in range(0, len(step), most)) for step in steps)
+
+    def _find_position(self, number: int, replica: int) -> int:
+        # The vendor's layout of a batch: replicas are the innermost part of its rows, unless several of them get the
+        # same ones. Then each group has a block of its own.
+        if self.input_groups is None or self._num_sharing == 1:
+            return number * self.replicas + replica
+        return self.input_groups.group_of(replica) * self.iterations * self.accumulation + number
+
+    def keeps(self, micro_batch: MicroBatch) -> bool:
+        """Tell whether the results of `micro_batch` come back to the host."""
+        if self.output_mode == "final":
+            return micro_batch.number == self.iterations * self.accumulation - 1
+        if self.output_mode == "every_n":
+            return (micro_batch.number + 1) % self.output_period == 0
+        return True
+
+    @property
+    def num_kept(self) -> int:
+        """How many micro-batches' results the host has room for; with "every_n" the division is one of integers."""
+        if self.output_mode == "all":
+            return self.num_micro_batches
+        return self.num_micro_batches // self.output_period if self.output_mode == "every_n" else self.replicas
+
+
+class OutputCollector:
+    """Gathers the results of a call's micro-batches as the output mode asks.
+
+    Results whose index is in `constant` do not depend on the micro-batch and come back once, as they are.
+    """
+
+    def __init__(self, plan: CallPlan, *, constant: FrozenSet[int] = frozenset()) -> None:
+        """Start an empty collection for one call of `plan`."""
+        self._plan = plan
+        self._constant = constant
+        self._kept: List[Sequence[torch.Tensor]] = []
+        self._sums: List[Optional[List[torch.Tensor]]] = [None] * plan.replicas
+
+    # PopTorch returns tensors of the right shape even if the period of "every_n" is longer than the call, so that one
+    # result is needed as a pattern.
+    def wants(self, micro_batch: MicroBatch) -> bool:
+        """Tell whether the results of `micro_batch` are needed; those of the last show shapes if nothing is kept."""
+        return self._plan.keeps(micro_batch) or (not self._kept and micro_batch.position == self._plan.num_slices - 1)
+
+    def add(self, micro_batch: MicroBatch, results: Sequence[torch.Tensor]) -> None:
+        """Take the results of one micro-batch; they must not change afterwards."""
+        if self._plan.output_mode == "sum":
+            # Each replica adds up for itself; the host joins the sums.
+            sums = self._sums[micro_batch.replica]
+            self._sums[micro_batch.replica] = list(results) if sums is None else self._add_to_sums(sums, results)
+        elif self._plan.keeps(micro_batch):
+            self._kept.append(results)
+        elif self.wants(micro_batch):
+            self._kept.append(
+                [
+                    result if index in self._constant else torch.zeros_like(result)
+                    for index, result in enumerate(results)
+                ]
+            )
+
+    def _add_to_sums(self, totals: Sequence[torch.Tensor], results: Sequence[torch.Tensor]) -> List[torch.Tensor]:
+        return [
+            result if index in self._constant else total + result
+            for index, (total, result) in enumerate(zip(totals, results))
+        ]
+
+    def combine(self) -> List[torch.Tensor]:
+        """Return one tensor for each result: micro-batches joined along dimension 0, scalars stacked.
+
+        A single micro-batch keeps its shape, so that a scalar loss stays a scalar. Where the period of "every_n" does
+        not divide the micro-batches of a replica, the rest of the host's memory stays zero.
+        """
+        kept = [sums for sums in self._sums if sums is not None] if self._plan.output_mode == "sum" else self._kept
+        # the only result of the call: nothing to join, and a scalar has no dimension to be stacked along
+        if len(kept) == 1 and self._plan.num_kept <= 1:
+            return list(kept[0])
+        return [
+            parts[-1] if index in self._constant else _join_parts(parts, self._plan.num_kept)
+            for index, parts in enumerate(zip(*kept))
+        ]
+
+
+def _join_parts(parts: Sequence[torch.Tensor], num_wanted: int) -> torch.Tensor:
+    missing = [torch.zeros_like(parts[0])] * (num_wanted - len(parts))
+    joined = [*parts, *missing]
+    return torch.stack(joined) if parts[0].dim() == 0 else torch.cat(joined)

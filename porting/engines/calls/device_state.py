@@ -1,0 +1,180 @@
+"""The state of a simulated device between calls: weights, buffers, constants, optimizer slots, random state."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequence, Tuple
+
+import torch
+
+from ...capture import StepGraph
+from .call_plan import ReplicaGroups
+
+__all__ = ["DeviceState"]
+
+_NO_GROUPS: Mapping[str, ReplicaGroups] = {}
+
+
+@dataclass
+class DeviceState:
+    """Tensors of one executable on its device, apart from the host's.
+
+    A parameter that differs between groups of replicas (`groups`) has a part for each, `weight[0]`, `weight[1]`, ...;
+    every other is its own only part. `parameters` holds the parts, `parts` their names by the parameter's; the host
+    sees the parts of a grouped one along a leading dimension. `buffers` has one dictionary for each replica; replicas
+    share it unless the graph writes to buffers. `slots` holds the optimizer's state of each part: `Accl1` (first
+    moment), `Accl2` (second moment), `Step` (updates done). `loss_scale_factor` multiplies the optimizer's loss scaling
+    where that adapts itself; `final_loss_scale` is what the last step's loss was multiplied by.
+    """
+
+    parameters: Dict[str, torch.Tensor]
+    buffers: List[Dict[str, torch.Tensor]]
+    constants: Tuple[torch.Tensor, ...] = ()
+    slots: Dict[str, Dict[str, torch.Tensor]] = field(default_factory=dict)
+    rng_state: Optional[torch.Tensor] = None
+    written: FrozenSet[str] = frozenset()
+    groups: Mapping[str, ReplicaGroups] = field(default_factory=dict)
+    parts: Mapping[str, Tuple[str, ...]] = field(default_factory=dict)
+    loss_scale_factor: Optional[torch.Tensor] = None
+    final_loss_scale: float = 1.0
+    # Looked up once for all calls. Both hold only because tensors of a state are written to in place and never
+    # exchanged for others.
+    _storages: Optional[FrozenSet[int]] = field(default=None, init=False, repr=False)
+    _arguments: Dict[int, Tuple[torch.Tensor, ...]] = field(default_factory=dict, init=False, repr=False)
+
+    @classmethod
+    def for_graph(
+        cls, graph: StepGraph, *, replicas: int = 1, groups: Mapping[str, ReplicaGroups] = _NO_GROUPS
+    ) -> DeviceState:
+        """Make the empty state of `graph`: zeros of the right shapes, types and memory formats.
+
+        `groups` names the parameters that differ between groups of replicas.
+        """
+        training = graph.mode == "training"
+        parts = {info.name: _name_parts(info.name, groups.get(info.name)) for info in graph.parameters}
+        # A state that was made in inference mode could never be trained, nor written to in place.
+        with torch.inference_mode(False):
+            # the first placeholders are the parameters, then come the buffers
+            infos = graph.parameters + graph.buffers
+            patterns = {info.name: node.meta["val"] for info, node in zip(infos, graph.placeholders)}
+            parameters = {
+                part: _make_zeros_like(patterns[info.name]).requires_grad_(training and info.requires_grad)
+                for info in graph.parameters
+                for part in parts[info.name]
+            }
+            # Replicas with equal buffers share one dictionary; statistics that each of them updates are its own.
+            copies = replicas if graph.mutated_buffers else 1
+            buffers = [
+                {info.name: _make_zeros_like(patterns[info.name]) for info in graph.buffers} for _ in range(copies)
+            ]
+        trained = {info.name for info in graph.parameters if training and info.requires_grad}
+        return cls(
+            parameters,
+            buffers if copies == replicas else buffers * replicas,
+            graph.constant_values,
+            written=frozenset(trained | graph.mutated_buffers | graph.mutated_parameters),
+            groups=dict(groups),
+            parts=parts,
+        )
+
+    @property
+    def names(self) -> List[str]:
+        """The names of all parameters and buffers, as the host has them."""
+        return [*self.parts, *self.buffers[0]]
+
+    def find_arguments(self, replica: int) -> Tuple[torch.Tensor, ...]:
+        """Return the parameters and buffers that a replica's graph works on; a state's tensors are never exchanged."""
+        found = self._arguments.get(replica)
+        if found is None:
+            own = (self.parameters[self.part(name, replica)] for name in self.parts)
+            found = (*own, *self.buffers[replica].values())
+            self._arguments[replica] = found
+        return found
+
+    def part(self, name: str, replica: int) -> str:
+        """Return the name of the part of a parameter that a replica has."""
+        return self.parts[name][self.groups[name].group_of(replica) if name in self.groups else 0]
+
+    def upload(self, host: Mapping[str, torch.Tensor], *, names: Optional[Iterable[str]] = None) -> None:
+        """Copy host tensors into the device's, converting types; only `names` when given."""
+        wanted = set(names) if names is not None else None
+        with torch.no_grad():
+            for name, parts in self.parts.items():
+                if wanted is None or name in wanted:
+                    for part, value in zip(parts, self._split_into_parts(name, host[name])):
+                        self.parameters[part].copy_(value)
+            for buffers in self.buffers:
+                for name, tensor in buffers.items():
+                    if wanted is None or name in wanted:
+                        # `copy_` converts types and layouts: the host's order of elements in memory is not the
+                        # device's.
+                        tensor.copy_(host[name])
+
+    def _split_into_parts(self, name: str, value: torch.Tensor) -> Sequence[torch.Tensor]:
+        groups = self.groups.get(name)
+        if groups is None:
+            return [value]
+        if len(value) == groups.num_groups:
+            return value.unbind()
+        # it came from the device with a value for each replica
+        return [value[groups.first_replica(group)] for group in range(groups.num_groups)]
+
+    def download(self, host: Mapping[str, torch.Tensor]) -> None:
+        """Copy what a call may have changed into the host's tensors, in place; buffers come from the first replica.
+
+        The others stay as they are: what the device holds of them may have lost range or precision. Names that the
+        host does not have are skipped.
+        """
+        with torch.no_grad():
+            for name in self.names:
+                # What no call writes to may be more precise on the host, where narrowing has not touched it.
+                if name in self.written and name in host:
+                    host[name].copy_(self.value(name))
+
+    def restore(self, host: Mapping[str, torch.Tensor]) -> None:
+        """Copy what no call changes into the host's tensors too, in place, where the host has another value by now.
+
+        A value that the device holds with less range or precision is not another one.
+        """
+        with torch.no_grad():
+            for name in self.names:
+                if name not in self.written and name in host:
+                    value = self.value(name)
+                    # Compared in the device's type: a float64 buffer that was only narrowed is still the same.
+                    if not torch.equal(host[name].to(value.dtype), value):
+                        host[name].copy_(value)
+
+    def value(self, name: str) -> torch.Tensor:
+        """Return a parameter or buffer in the form in which the host gets it, not to be written to."""
+        if name not in self.parts:
+            return self.buffers[0][name]
+        groups, parts = self.groups.get(name), self.parts[name]
+        if groups is None:
+            return self.parameters[name].detach()
+        # one value for each group, or for each replica if the user asked for all of them
+        order = range(groups.num_groups)
+        if groups.returns_all:
+            order = [groups.group_of(replica) for replica in range(groups.replicas)]  # type: ignore[assignment]
+        return torch.stack([self.parameters[parts[group]].detach() for group in order])
+
+    def find_storages(self) -> FrozenSet[int]:
+        """Return the addresses of all memory that outlives a call, to recognise results that alias it.
+
+        They are looked up once: a state's tensors are written to, never exchanged.
+        """
+        if self._storages is None:
+            tensors = [*self.parameters.values(), *self.constants]
+            for buffers in self.buffers:
+                tensors.extend(buffers.values())
+            self._storages = frozenset(tensor.untyped_storage().data_ptr() for tensor in tensors)
+        return self._storages
+
+
+def _name_parts(name: str, groups: Optional[ReplicaGroups]) -> Tuple[str, ...]:
+    return (name,) if groups is None else tuple(f"{name}[{group}]" for group in range(groups.num_groups))
+
+
+def _make_zeros_like(tensor: torch.Tensor) -> torch.Tensor:
+    """Make zeros with the shape, type and memory format of `tensor`, which has no values."""
+    pattern = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype)
+    return torch.zeros_like(pattern)  # overlapping strides become ordinary ones

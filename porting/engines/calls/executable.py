@@ -1,0 +1,97 @@
+"""The product of every engine, an `Executable`, and the order for one, a `BuildRequest` with its `Variant`."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Any, Callable, Dict, List, Mapping, Optional, Protocol, Sequence, Tuple
+
+import torch
+
+from ...diagnostics import Finding
+from .call_plan import CallPlan, ReplicaGroups
+from .device_state import DeviceState
+from .step_anchors import StepObserver
+
+__all__ = ["BuildRequest", "Executable", "Variant"]
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One way to run the same step: an engine and what it may choose without changing the mathematics.
+
+    `channels_last` lays out images and convolution weights with the channels innermost. `fused_update` makes torch's
+    fused optimizer kernels update the weights: they round differently from the plain ones, and leave less to compile.
+    A program of the compiled engines is `steps_per_run` device iterations, if it updates. At most
+    `micro_batches_at_once` run as one larger batch, None for as many as pay in general. `num_threads` are the threads
+    of a call, its libraries' too, None for torch's number.
+
+    >>> Variant("aot", channels_last=True).label
+    'aot, channels-last'
+    """
+
+    engine: str = "replay"
+    channels_last: bool = False
+    fused_update: bool = False
+    steps_per_run: int = 1
+    micro_batches_at_once: Optional[int] = None
+    num_threads: Optional[int] = None
+
+    @property
+    def label(self) -> str:
+        """The variant in a few words, as reports name it."""
+        parts = [self.engine]
+        parts += ["channels-last"] if self.channels_last else []
+        parts += ["fused update"] if self.fused_update else []
+        parts += [f"{self.steps_per_run} steps a run"] if self.steps_per_run > 1 else []
+        parts += (
+            [f"{self.micro_batches_at_once} micro-batches at once"] if self.micro_batches_at_once is not None else []
+        )
+        parts += [f"{self.num_threads} thread(s)"] if self.num_threads is not None else []
+        return ", ".join(parts)
+
+    def to_dict(self) -> Dict[str, Any]:
+        """Return plain values, fit for JSON."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Variant:
+        """Make the variant that `to_dict` described."""
+        return cls(**values)
+
+
+@dataclass(frozen=True)
+class BuildRequest:
+    """What an executable is built for, besides its graph.
+
+    `groups` are the settings of the optimizer's parameter groups and `group_names` the parameters of each, both empty
+    in inference; numbers such as the learning rate may be others in each call. `replica_groups` names the parameters
+    that differ between groups of replicas. `observer` looks at single training steps, which only the replay engine can
+    show it. `report` gets what an executable finds out in its calls; without it that goes to the log.
+    """
+
+    plan: CallPlan
+    groups: Tuple[Any, ...] = ()
+    group_names: Tuple[Tuple[str, ...], ...] = ()
+    variant: Variant = Variant()
+    replica_groups: Mapping[str, ReplicaGroups] = field(default_factory=dict)
+    observer: Optional[StepObserver] = None
+    # not a part of what is built: the same request with another listener has the same executable
+    report: Optional[Callable[[Finding], None]] = field(default=None, compare=False)
+
+
+class Executable(Protocol):
+    """A step that can run: `run` has the semantics of `ReplayExecutable.run`, whatever the engine."""
+
+    name: str
+
+    def run(
+        self,
+        state: DeviceState,
+        inputs: Sequence[torch.Tensor],
+        plan: CallPlan,
+        *,
+        groups: Sequence[Any] = (),
+        group_names: Sequence[Sequence[str]] = (),
+    ) -> List[torch.Tensor]:
+        """Run one device call on a full batch and update `state`."""

@@ -1,0 +1,70 @@
+"""The settings, limits, costs and failures of a compilation, as plain data that needs no torch."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any, Dict, Mapping, Optional
+
+__all__ = ["CompileFailure", "CompileLimits", "CompileReport", "CompileSettings"]
+
+_LOG_TAIL = 8000
+
+
+@dataclass(frozen=True)
+class CompileSettings:
+    """What a program is compiled for, besides what it computes.
+
+    `num_threads` is how many threads a kernel uses. `is_deterministic` asks for the deterministic variants of
+    operators, as `torch.use_deterministic_algorithms` does.
+
+    >>> CompileSettings(num_threads=2).to_dict()["num_threads"]
+    2
+    """
+
+    num_threads: int = 1
+    is_deterministic: bool = False
+
+    def to_dict(self) -> Dict[str, Any]:
+        """Return plain values, fit for JSON."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> CompileSettings:
+        """Make the settings that `to_dict` described."""
+        return cls(**values)
+
+
+@dataclass(frozen=True)
+class CompileLimits:
+    """How long the compiler may take, and how much memory it may have with all its processes together.
+
+    `memory_bytes` is three quarters of what is free when it starts, unless given.
+    """
+
+    seconds: float = 600.0
+    memory_bytes: Optional[int] = None
+
+
+@dataclass(frozen=True)
+class CompileReport:
+    """What a compilation took: time on the clock, time of processors, and the size of what came of it."""
+
+    seconds: float
+    cpu_seconds: float
+    size_bytes: int
+
+
+class CompileFailure(Exception):  # noqa: N818 - an outcome that callers handle, named as the findings name it
+    """A program could not be compiled.
+
+    `kind` is "error" (the compiler refused it), "timeout", "memory", "space" (the disk is full), "crash" (its process
+    died) or "no-compiler"; `reason` is one sentence without a full stop, `log` the end of what the compiler wrote.
+    """
+
+    def __init__(self, kind: str, reason: str, *, log: str = "") -> None:
+        """Keep the facts."""
+        super().__init__(reason)
+        self.kind = kind
+        self.reason = reason
+        self.log = log[-_LOG_TAIL:]

@@ -1,0 +1,53 @@
+"""The contract of an engine, for this package's and for those that other packages bring."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Callable, Protocol
+
+from ...capture import StepGraph
+from ..calls.executable import BuildRequest, Executable
+from .compile_settings import CompileLimits
+
+__all__ = ["CompilingEngine", "Engine", "is_compiling"]
+
+
+class Engine(Protocol):
+    """What the table of engines and the entry points `porting.engines` name: something that makes executables.
+
+    `graph` has the memory format of `request.variant` already. An engine that cannot do a step raises `NotCompilable`
+    with the reason; whatever else it raises is told the user, and replay runs the step.
+    """
+
+    def __call__(self, graph: StepGraph, request: BuildRequest) -> Executable:
+        """Return an executable of `graph`, ready to run."""
+
+
+class CompilingEngine(Engine, Protocol):
+    """An engine whose executables can be kept on disk: making one and loading it are apart."""
+
+    def compile(
+        self,
+        graph: StepGraph,
+        request: BuildRequest,
+        folder: Path,
+        *,
+        limits: CompileLimits,
+        progress: Callable[[float], None],
+    ) -> None:
+        """Write all that `load` needs into the empty `folder`; it may be called by any thread.
+
+        `progress` wants to be called every second or so, with the seconds so far; what it raises must come through, and
+        leave nothing running. Raises `NotCompilable` or `CompileFailure` with the reason.
+        """
+
+    def load(self, graph: StepGraph, request: BuildRequest, folder: Path) -> Executable:
+        """Make the executable of what `compile` wrote, in this process or another; `folder` stays as it is.
+
+        Raises any exception for a folder that is damaged.
+        """
+
+
+def is_compiling(engine: Any) -> bool:
+    """Tell whether `engine` is a `CompilingEngine`."""
+    return callable(getattr(engine, "compile", None)) and callable(getattr(engine, "load", None))

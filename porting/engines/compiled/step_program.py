@@ -1,0 +1,131 @@
+"""A captured step and a request as programs for a compiler: flat graphs of ATen operators, whole optimizer steps."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import List, Optional, Tuple
+
+import torch
+
+from ...capture import StepGraph
+from ..calls.call_plan import CallPlan
+from ..calls.executable import BuildRequest
+from .call_layout import CallLayout, TensorSpec, plan_facts
+from .index_bounds import index_bounds
+from .program_writer import write_micro_batches, write_steps, write_update
+from .programs import Program, Programs
+from .step_tracing import fake_tensors
+from .traced_step import TracedStep
+from .why_replay import COMPUTES_NOTHING, NotCompilable, why_not_compiled
+
+__all__ = ["build_programs"]
+
+# Compilers take about 10 ms for an operator; what is larger is done in several runs.
+_MAX_OPERATORS = 4000
+
+
+def build_programs(graph: StepGraph, request: BuildRequest) -> Programs:
+    """Trace the programs of `graph` for `request`; nothing real is computed.
+
+    A program does `steps_per_run` optimizer steps of the request's variant, or the largest number below that divides
+    the iterations of a call. Where a single step has too many operators to write out, there are programs for a run of
+    micro-batches and for the update. With the variant's `fused_update` there are no programs of the update, and those
+    of a step return or add up the gradients. Raises NotCompilable with the reason.
+    """
+    reason = why_not_compiled(graph, request)
+    if reason:
+        raise NotCompilable(reason)
+    step = TracedStep(graph, request)
+    with fake_tensors():
+        step.trace()
+        size = _choose_steps_per_run(step, wanted=max(1, request.variant.steps_per_run))
+        return _make_run_programs(step) if size is None else _make_step_programs(step, size)
+
+
+def _choose_steps_per_run(step: TracedStep, *, wanted: int) -> Optional[int]:
+    """Return how many steps one program does; None where it cannot do even a single one."""
+    plan = step.plan
+    if not step.trains:
+        wanted = max(wanted, step.most_at_once // len(plan.steps[0]))
+    # the fused kernels run between two programs, so that a program ends with its step
+    sizes = [1] if step.fused_update else _list_divisors(plan.iterations)
+    possible = [size for size in sizes if _is_regular(plan, size)]
+    # What was asked for first, then smaller programs, then larger ones: a regular size may be found only there.
+    larger = [size for size in possible if size > wanted]
+    for size in [*(size for size in reversed(possible) if size <= wanted), *larger]:
+        of_program = dataclasses.replace(plan, iterations=size)
+        num_runs = sum(map(len, of_program.cut_into_runs(step.most_at_once, keeps_steps=step.trains)))
+        # an estimate, made without writing the program out
+        total = num_runs * step.num_operators + size * step.update.num_operators
+        if total <= _MAX_OPERATORS or num_runs == 1:
+            return size
+    return None
+
+
+def _list_divisors(number: int) -> List[int]:
+    return [divisor for divisor in range(1, number + 1) if number % divisor == 0]
+
+
+def _is_regular(plan: CallPlan, size: int) -> bool:
+    """Tell whether all runs of `size` steps return the results of the same of their micro-batches."""
+    if plan.output_mode != "every_n" or size == plan.iterations:
+        return True
+    return size * plan.accumulation % plan.output_period == 0
+
+
+def _make_step_programs(step: TracedStep, size: int) -> Programs:
+    plan = dataclasses.replace(step.plan, iterations=size)
+    program = write_steps(step, plan, plan.cut_into_runs(step.most_at_once, keeps_steps=step.trains))
+    results = {"all": "join", "every_n": "join", "sum": "sum"}.get(plan.output_mode, "last")
+    return _lay_out_calls(step, [program], kind="steps", results=results, steps_per_run=size)
+
+
+def _make_run_programs(step: TracedStep) -> Programs:
+    at_once = max(size for size in _list_divisors(len(step.plan.steps[0])) if size <= step.most_at_once)
+    programs = [write_micro_batches(step, at_once)]
+    if step.trains and not step.fused_update:
+        programs.append(write_update(step))
+    return _lay_out_calls(step, programs, kind="micro-batches", results="micro-batches", micro_batches_at_once=at_once)
+
+
+def _lay_out_calls(
+    step: TracedStep,
+    programs: List[Program],
+    *,
+    kind: str,
+    results: str,
+    steps_per_run: int = 1,
+    micro_batches_at_once: int = 1,
+) -> Programs:
+    graph, plan = step.graph, step.plan
+    if not any(program.num_operators for program in programs):
+        raise NotCompilable(COMPUTES_NOTHING)
+    full = [
+        TensorSpec.of(torch.empty(_widen_to_call(info.shape, plan), dtype=info.dtype), name=name)
+        for name, info in zip(step.input_names, graph.inputs)
+    ]
+    scalars = frozenset(index for index, pattern in enumerate(step.patterns) if pattern.dim() == 0)
+    layout = CallLayout(
+        kind=kind,
+        trains=step.trains,
+        plan=plan_facts(plan),
+        arguments={program.role: program.arguments for program in programs},
+        inputs=tuple(full),
+        num_results=len(step.patterns),
+        groups=step.layouts,
+        steps_per_run=steps_per_run,
+        micro_batches_at_once=micro_batches_at_once,
+        results=results,
+        is_random=graph.is_random,
+        constant_outputs=step.constant_outputs,
+        scalar_results=scalars,
+        parts=step.state.parts,
+        fused_update=step.fused_update,
+        bounds=index_bounds(graph) if step.trains else (),
+    )
+    return Programs({program.role: program for program in programs}, layout)
+
+
+def _widen_to_call(shape: Tuple[int, ...], plan: CallPlan) -> Tuple[int, ...]:
+    """Return the shape of an input of a whole call; `shape` is that of a micro-batch."""
+    return (plan.num_slices * shape[0], *shape[1:]) if shape else ()

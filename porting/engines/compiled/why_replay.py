@@ -1,0 +1,146 @@
+"""Why a step is replayed instead of compiled: every reason, so that each is worded once.
+
+A reason is a clause without a full stop. Most are known before a compiler runs: from the plan of a call, the request,
+or the operators of the graph. Some come to light only when the step is traced; whoever finds them raises
+`NotCompilable` with the words from here.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import torch
+
+from ...capture import StepGraph
+from ...capture.device_operators import device_operator
+from ...capture.graph_flow import is_random
+from ...capture.subgraphs import bodies_of, run_cond, run_custom_gradient, run_for_loop
+from ..calls.call_plan import CallPlan
+from ..calls.executable import BuildRequest
+from ..recompute.recomputation import run_segment
+from ..replay.strided_group_norm import strided_group_norm
+
+__all__ = [
+    "CHANGES_SHAPE",
+    "COMPUTES_NOTHING",
+    "MAKES_VALUES_ON_HOST",
+    "TRAINS_NOTHING",
+    "NotCompilable",
+    "why_not_aot",
+    "why_not_compiled",
+    "why_not_tuned",
+    "why_plan_is_replayed",
+    "why_update_is_not_fused",
+]
+
+_EXCHANGES = "gradients are exchanged between processes, which have to round alike"
+_IS_WATCHED = "anchors look at single training steps, which only the replay engine can show"
+
+CHANGES_SHAPE = "an operator has a result of another shape or type than when it was captured"
+COMPUTES_NOTHING = "the step computes nothing"
+MAKES_VALUES_ON_HOST = "the step makes a tensor of values on the host"
+TRAINS_NOTHING = "nothing is trained, so that there is no update for torch's fused kernels"
+
+
+class NotCompilable(Exception):  # noqa: N818 - a property of the step, of which `reason` tells the user
+    """The step needs the replay engine; `reason` says why, as a clause without a full stop."""
+
+    def __init__(self, reason: str) -> None:
+        """Keep the reason."""
+        super().__init__(reason)
+        self.reason = reason
+
+
+def why_not_tuned(request: BuildRequest) -> str:
+    """Return why a step is replayed as it is, whatever engine is asked for; empty where there is a choice."""
+    if request.observer is not None:
+        return _IS_WATCHED
+    return _EXCHANGES if request.plan.exchange is not None else ""
+
+
+def why_plan_is_replayed(plan: CallPlan) -> str:
+    """Return why no compiled program does the calls of `plan`; empty where one may."""
+    if plan.exchange is not None:
+        return _EXCHANGES
+    if plan.adapts_loss_scaling:
+        return "automatic loss scaling looks at the gradients of each step"
+    if plan.rounds_at_random:
+        return "stochastic rounding needs the replay engine"
+    if plan.checks_floats:
+        return "floating-point checks look at the result of each operator"
+    return ""
+
+
+def why_not_compiled(graph: StepGraph, request: BuildRequest) -> str:
+    """Return why no compiler gets `graph`, as far as that is known before it is traced; empty where one may."""
+    reason = why_not_tuned(request) or why_plan_is_replayed(request.plan) or _why_not_traceable(graph.graph)
+    if not reason and any(value.layout != torch.strided for value in graph.constant_values):
+        return "a constant of the graph is sparse"
+    return reason
+
+
+def why_update_is_not_fused(family: str) -> str:
+    """Return why torch's fused kernels cannot update a group of an optimizer family."""
+    return f"torch has no fused kernel for the update of {family}"
+
+
+def why_not_aot(graph: torch.fx.Graph) -> str:
+    """Return why code that is compiled ahead of time cannot run a traced graph; empty where it can."""
+    # oneDNN computes all cells of a long LSTM in one kernel, whose backward pass has no entry for such code
+    if any(_schema_name(node) == "aten::mkldnn_rnn_layer_backward" for node in graph.nodes):
+        return "a long LSTM is trained by a kernel of oneDNN for all its cells, which the engine `aot` cannot call"
+    return ""
+
+
+def _schema_name(node: torch.fx.Node) -> str:
+    return str(getattr(getattr(node.target, "_schema", None), "name", ""))
+
+
+# -- operators that do more than compute on the device -----------------------------------------------------------------
+
+
+def _why_not_traceable(graph: torch.fx.Graph) -> str:
+    calls = (node for node in graph.nodes if node.op == "call_function")
+    return next(filter(None, map(_why_operator_is_replayed, calls)), "")
+
+
+def _why_operator_is_replayed(node: torch.fx.Node) -> str:
+    target: Any = node.target
+    name = node.meta.get("operator", getattr(target, "__name__", str(target)))
+    if isinstance(target, torch._ops.OpOverload):
+        special = device_operator(target)
+        is_on_host = special is not None and special.run is not None and not special.is_pure
+        return f"`{name}` runs on the host" if is_on_host else ""
+    if target is run_cond:
+        # a program runs both branches and selects the results of one
+        branches = [inner for body in bodies_of(node) for inner in body.graph.nodes]
+        if not all(map(_may_run_in_vain, branches)):
+            return "a branch has an operator that may run only if the branch is taken"
+    elif target not in _TRACEABLE:
+        return f"`{name}` calls the host"
+    return next(filter(None, (_why_not_traceable(body.graph) for body in bodies_of(node))), "")
+
+
+_TRACEABLE = frozenset(
+    [
+        operator.getitem,
+        torch._C._set_grad_enabled,
+        run_custom_gradient,
+        run_for_loop,
+        run_segment,
+        strided_group_norm,
+    ]
+)
+
+# Their values can be such that they fail.
+_MAY_FAIL = ("index", "embedding", "gather", "scatter", "take", "select", "nll_loss", "one_hot", "cholesky", "inv")
+
+
+def _may_run_in_vain(node: torch.fx.Node) -> bool:
+    """Tell whether a node of a branch changes nothing and cannot fail where the other branch is taken."""
+    if node.op != "call_function" or node.target is operator.getitem:
+        return True
+    if is_random(node) or not isinstance(node.target, torch._ops.OpOverload) or node.target.namespace != "aten":
+        return False
+    return not any(part in node.target._schema.name for part in _MAY_FAIL)

@@ -1,0 +1,1 @@
+"""Which values of a step are kept for its backward pass, and which are computed again."""

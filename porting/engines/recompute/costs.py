@@ -1,0 +1,155 @@
+"""The costs of a computation order: bytes that wait for the backward pass, and operations that are made twice."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import AbstractSet, Any, Dict, Iterable, List, Optional, Sequence, Tuple
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from ...capture import StepGraph
+from ..replay.graph_function import GraphFunction
+from .flop_counts import count_flops
+from .recomputation import ComputationOrder, order_computation, run_segment
+
+__all__ = ["OrderCost", "cost_of", "costs_of_orders", "format_costs"]
+
+
+@dataclass(frozen=True)
+class OrderCost:
+    """What one micro-batch costs under a computation order.
+
+    `kept_bytes` wait for the backward pass, and `peak_bytes` is the most memory that forward and backward pass have in
+    use at any time, both apart from weights, buffers, inputs and constants. `forward_flops` are those of the forward
+    pass alone, `recomputed_flops` those of it that the backward pass makes again, by torch's formulas (products of
+    matrices, convolutions, attention).
+    """
+
+    order: str
+    num_segments: int
+    kept_bytes: int
+    peak_bytes: int
+    forward_flops: int
+    recomputed_flops: int
+
+    @property
+    def recomputed_share(self) -> float:
+        """Recomputed operations for each of the forward pass."""
+        return self.recomputed_flops / self.forward_flops if self.forward_flops else 0.0
+
+
+def costs_of_orders(graph: StepGraph, orders: Iterable[str]) -> List[OrderCost]:
+    """Predict the costs of several computation orders of a step, none of which it has yet."""
+    plain = _run_trial(graph)
+    found = []
+    for text in orders:
+        ordered = order_computation(graph, ComputationOrder.of(text))
+        found.append(_compare_with_plain(text, ordered, plain if ordered is graph else _run_trial(ordered), plain))
+    return found
+
+
+def cost_of(graph: StepGraph, order: str, *, plain: Optional[StepGraph] = None) -> OrderCost:
+    """Predict what `graph` costs, which has the order already; `plain` is the step without one."""
+    own = _run_trial(graph)
+    return _compare_with_plain(order, graph, own, own if plain is None else _run_trial(plain))
+
+
+def format_costs(costs: Sequence[OrderCost]) -> str:
+    """Lay costs out as a table.
+
+    >>> print(format_costs([OrderCost("none", 0, 3 << 20, 5 << 20, 2_000_000, 0)]))
+    order    segments  kept MB  peak MB  recomputed GFLOP  of forward
+    none            0     3.00     5.00            0.0000        0.0%
+    """
+    width = max([8, *(len(cost.order) for cost in costs)])
+    lines = [f"{'order':{width}} segments  kept MB  peak MB  recomputed GFLOP  of forward"]
+    lines += [
+        f"{cost.order:{width}} {cost.num_segments:8}  {cost.kept_bytes / 2**20:7.2f}  {cost.peak_bytes / 2**20:7.2f}  "
+        f"{cost.recomputed_flops / 1e9:16.4f}  {cost.recomputed_share:9.1%}"
+        for cost in costs
+    ]
+    return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class _Trial:
+    kept_bytes: int
+    peak_bytes: int
+    forward_flops: int
+    flops: int
+
+
+def _compare_with_plain(text: str, graph: StepGraph, trial: _Trial, plain: _Trial) -> OrderCost:
+    num_segments = sum(node.target is run_segment for node in graph.graph.nodes)
+    recomputed = trial.flops - plain.flops
+    return OrderCost(text, num_segments, trial.kept_bytes, trial.peak_bytes, plain.forward_flops, recomputed)
+
+
+def _run_trial(graph: StepGraph) -> _Trial:
+    """Run forward and backward on tensors without values, and see what autograd keeps."""
+    function = GraphFunction(graph.graph).call
+    # Fake tensors have storages with sizes and lifetimes, and no memory: a step of many gigabytes is looked at on a
+    # laptop.
+    with FakeTensorMode(allow_non_fake_inputs=True), torch.enable_grad(), torch._C.DisableTorchFunction():
+        arguments = _make_arguments(graph)
+        entering = {_memory_of(tensor) for tensor in arguments}
+        saved: Dict[int, torch.Tensor] = {}
+
+        # Autograd calls this for each tensor that it keeps; one memory counts once, whatever looks at it.
+        def note(tensor: torch.Tensor) -> torch.Tensor:
+            if _memory_of(tensor) not in entering:
+                saved.setdefault(_memory_of(tensor), tensor)
+            return tensor
+
+        with count_flops() as counter, _MemoryInUse(entering) as memory:
+            with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+                results = function(*arguments)
+            kept_bytes = sum(tensor.untyped_storage().nbytes() for tensor in saved.values())
+            # else the notes would keep alive what the backward pass frees
+            saved.clear()
+            forward_flops = counter.get_total_flops()
+            if graph.has_loss and graph.loss_has_gradient:
+                torch.autograd.backward(results[-1].sum())
+        return _Trial(kept_bytes, memory.peak_bytes, forward_flops, counter.get_total_flops())
+
+
+class _MemoryInUse(TorchDispatchMode):
+    """Adds up the memory of all tensors alive that operators have made, and keeps the largest sum."""
+
+    def __init__(self, entering: AbstractSet[int]) -> None:
+        super().__init__()
+        self.peak_bytes = 0
+        self._entering = entering
+        self._alive: Dict[int, Tuple[Any, int]] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run the operator and look at its results."""
+        results = func(*args, **(kwargs or {}))
+        for value in tree_leaves(results):
+            if isinstance(value, torch.Tensor) and _memory_of(value) not in self._entering:
+                storage = value.untyped_storage()
+                self._alive[_memory_of(value)] = (StorageWeakRef(storage), storage.nbytes())
+        # Weak references: a storage has expired once nothing looks at it, which is when a program frees it.
+        self._alive = {key: entry for key, entry in self._alive.items() if not entry[0].expired()}
+        self.peak_bytes = max(self.peak_bytes, sum(size for _, size in self._alive.values()))
+        return results
+
+
+def _make_arguments(graph: StepGraph) -> List[torch.Tensor]:
+    trained = {info.name for info in graph.parameters if info.requires_grad and graph.mode == "training"}
+    tensors = []
+    for node in graph.placeholders:
+        pattern = node.meta["val"]
+        tensor = torch.empty_strided(pattern.shape, pattern.stride(), dtype=pattern.dtype)
+        tensors.append(
+            tensor.requires_grad_(node.meta.get("state_name") in trained and node.meta["kind"] == "parameter")
+        )
+    return tensors
+
+
+def _memory_of(tensor: torch.Tensor) -> int:
+    return int(tensor.untyped_storage()._cdata)

@@ -1,0 +1,298 @@
+"""The units of a captured step that can be computed, forgotten and computed again: operators around one memory.
+
+An operator belongs together with the views of its result and with what writes to that in place; so does everything
+that could not be moved apart without another result. What must run exactly once, in the order of the program, makes
+its unit a kept one: random numbers, calls of the host, writes to weights and buffers.
+"""
+
+from __future__ import annotations
+
+import heapq
+import operator
+from dataclasses import dataclass
+from typing import AbstractSet, Any, Dict, Iterable, List, Sequence, Set, Tuple
+
+import torch
+
+from ...capture import StepGraph
+from ...capture.device_operators import device_operator
+from ...capture.graph_flow import tensor_memory, written_nodes
+from .flop_counts import node_flops
+
+__all__ = ["Unit", "UnitGraph", "draws_numbers", "statistics_written_by"]
+
+
+@dataclass(frozen=True, eq=False)
+class Unit:
+    """Operators that are computed together, in the order of the program.
+
+    `num_bytes` is the memory that their results fill, `flops` what they compute. A kept unit runs once.
+    """
+
+    nodes: Tuple[torch.fx.Node, ...]
+    num_bytes: int
+    flops: int
+    is_kept: bool
+
+
+@dataclass(frozen=True, eq=False)
+class UnitGraph:
+    """The units of a step in an order in which they can run, and what each has to wait for.
+
+    `before[i]` are the units that unit i waits for; `uses[i]` those of them whose results it reads.
+    """
+
+    units: Tuple[Unit, ...]
+    before: Tuple[AbstractSet[int], ...]
+    uses: Tuple[AbstractSet[int], ...]
+
+    @classmethod
+    def of(cls, graph: StepGraph) -> UnitGraph:
+        """Find the units of `graph`."""
+        nodes = [node for node in graph.graph.nodes if node.op == "call_function"]
+        position = {node: number for number, node in enumerate(nodes)}
+        facts = _MemoryFacts(graph, nodes)
+        joined = _pair_nodes(nodes, position, facts)
+        reads = [(position[used], number) for number, node in enumerate(nodes) for used in _find_made(node, position)]
+        waits = [*reads, *_order_effects(nodes, facts), *_order_reads_before_writes(nodes, position, facts)]
+        # Units that wait for each other cannot run one after the other, so they become one.
+        group = _group_strongly_connected(len(nodes), joined, waits)
+        kept = {group[number] for number, node in enumerate(nodes) if facts.runs_once(node)}
+        # A switch of autograd inside a segment would be made again in the backward pass.
+        kept |= {group[number] for number in _find_without_gradient(nodes)}
+        return _order_units(nodes, group, kept, waits=waits, reads=reads)
+
+
+def statistics_written_by(node: torch.fx.Node) -> List[torch.fx.Node]:
+    """Return the running statistics that a normalisation in training updates, and that its result does not depend on.
+
+    Computing such a node again on copies of them gives the same result.
+    """
+    target: Any = node.target
+    if isinstance(target, torch._ops.OpOverload) and target._schema.name in _NORMALISATIONS:
+        named = dict(zip([argument.name for argument in target._schema.arguments], node.args), **node.kwargs)
+        if named.get("training", named.get("use_input_stats")):
+            found = (named.get("running_mean"), named.get("running_var"))
+            return [item for item in found if isinstance(item, torch.fx.Node)]
+    return []
+
+
+_NORMALISATIONS = frozenset(["aten::batch_norm", "aten::instance_norm", "aten::native_batch_norm"])
+# Operators that draw random numbers only if the argument of this name says so.
+_DRAWS_IF = {"scaled_dot_product_attention": "dropout_p", "dropout": "train", "native_dropout": "train"}
+
+
+class _MemoryFacts:
+    """Which memory comes from outside of the operators, and what is written to of it."""
+
+    def __init__(self, graph: StepGraph, nodes: Sequence[torch.fx.Node]) -> None:
+        self.entering = {tensor_memory(node) for node in graph.placeholders}
+        statistics = {tensor_memory(item) for node in nodes for item in statistics_written_by(node)}
+        self.rewritten = {
+            tensor_memory(item) for node in nodes for item in _find_writes(node) if tensor_memory(item) in self.entering
+        }
+        self.touched_statistics = statistics
+        touching: Dict[int, Set[torch.fx.Node]] = {}
+        for node in nodes:
+            for item in node.all_input_nodes:
+                if tensor_memory(item) in statistics:
+                    touching.setdefault(tensor_memory(item), set()).add(node)
+        self._shared_statistics = {memory for memory, users in touching.items() if len(users) > 1}
+
+    def runs_once(self, node: torch.fx.Node) -> bool:
+        """Tell whether `node` may not be computed a second time."""
+        target: Any = node.target
+        if target is operator.getitem:
+            return False
+        if not isinstance(target, torch._ops.OpOverload) or draws_numbers(node):
+            return True
+        special = device_operator(target)
+        if special is not None and not special.is_pure or target.namespace != "aten" and special is None:
+            return True
+        # A memory that changes would be read in another state the second time.
+        memories = {tensor_memory(item) for item in node.all_input_nodes}
+        return bool(memories & (self.rewritten | self._shared_statistics))
+
+
+def _find_writes(node: torch.fx.Node) -> List[torch.fx.Node]:
+    """Return what `node` writes to, save statistics that do not matter to its result."""
+    statistics = statistics_written_by(node)
+    return [item for item in written_nodes(node) if item not in statistics]
+
+
+def draws_numbers(node: torch.fx.Node) -> bool:
+    """Tell whether `node`, an operator, draws random numbers with the arguments that it has."""
+    target: Any = node.target
+    if torch.Tag.nondeterministic_seeded not in target.tags:
+        return False
+    name = target._schema.name.partition("::")[2]
+    if name not in _DRAWS_IF:
+        return True
+    arguments = {argument.name: argument.default_value for argument in target._schema.arguments}
+    arguments.update(zip(arguments, node.args))
+    arguments.update(node.kwargs)
+    return bool(arguments[_DRAWS_IF[name]])
+
+
+def _find_made(node: torch.fx.Node, position: Dict[torch.fx.Node, int]) -> List[torch.fx.Node]:
+    return [used for used in node.all_input_nodes if used in position]
+
+
+# -- what belongs together ---------------------------------------------------------------------------------------------
+
+
+def _pair_nodes(
+    nodes: Sequence[torch.fx.Node], position: Dict[torch.fx.Node, int], facts: _MemoryFacts
+) -> List[Tuple[int, int]]:
+    """List pairs of nodes that belong into one unit: parts of results, views, writers, and regions without gradient."""
+    pairs: List[Tuple[int, int]] = []
+    first_of: Dict[int, int] = {}
+    for number, node in enumerate(nodes):
+        if node.target is operator.getitem:
+            pairs.append((position[node.args[0]], number))  # type: ignore[index]
+        memories = {tensor_memory(item) for item in (node, *_find_writes(node))} - facts.entering - {-1}
+        # The first node that touches a memory made it; views and writers join that one.
+        pairs += [(first_of.setdefault(memory, number), number) for memory in memories]
+    region = _find_without_gradient(nodes)
+    pairs += list(zip(region, region[1:]))
+    return pairs
+
+
+def _find_without_gradient(nodes: Sequence[torch.fx.Node]) -> List[int]:
+    """List the nodes inside `torch.no_grad()` and the like, the switches among them; they stay together."""
+    found, is_enabled = [], True
+    for number, node in enumerate(nodes):
+        is_switch = node.target is torch._C._set_grad_enabled
+        if is_switch:
+            is_enabled = bool(node.args[0])
+        if is_switch or not is_enabled:
+            found.append(number)
+    return found
+
+
+def _order_effects(nodes: Sequence[torch.fx.Node], facts: _MemoryFacts) -> List[Tuple[int, int]]:
+    """Keep what must run once in the order of the program."""
+    effects = [number for number, node in enumerate(nodes) if facts.runs_once(node)]
+    return list(zip(effects, effects[1:]))
+
+
+def _order_reads_before_writes(
+    nodes: Sequence[torch.fx.Node], position: Dict[torch.fx.Node, int], facts: _MemoryFacts
+) -> List[Tuple[int, int]]:
+    """Let what reads a memory come before what writes over it later."""
+    readers: Dict[int, List[int]] = {}
+    pairs = []
+    for number, node in enumerate(nodes):
+        for item in _find_writes(node):
+            pairs += [(reader, number) for reader in readers.get(tensor_memory(item), ()) if reader != number]
+        for item in node.all_input_nodes:
+            readers.setdefault(tensor_memory(item), []).append(number)
+    return pairs
+
+
+def _group_strongly_connected(
+    num_nodes: int, joined: Iterable[Tuple[int, int]], waits: Iterable[Tuple[int, int]]
+) -> List[int]:
+    """Number the groups of nodes that lie on a common circle of `waits` and, both ways, `joined` (Tarjan's method)."""
+    follows: List[List[int]] = [[] for _ in range(num_nodes)]
+    for first, second in waits:
+        follows[first].append(second)
+    for first, second in joined:
+        follows[first].append(second)
+        follows[second].append(first)
+    index, low, group = [-1] * num_nodes, [0] * num_nodes, [-1] * num_nodes
+    path: List[int] = []
+    count = 0
+    for start in range(num_nodes):
+        # With a stack of its own instead of recursion: graphs are deeper than Python's stack.
+        visits = [(start, iter(follows[start]))] if index[start] < 0 else []
+        while visits:
+            node, rest = visits[-1]
+            if index[node] < 0:
+                index[node] = low[node] = count
+                count += 1
+                path.append(node)
+            following = next((item for item in rest if index[item] < 0 or group[item] < 0), None)
+            if following is None:
+                visits.pop()
+                if visits:
+                    low[visits[-1][0]] = min(low[visits[-1][0]], low[node])
+                if low[node] == index[node]:
+                    _close_group(path, node, group)
+            elif index[following] < 0:
+                visits.append((following, iter(follows[following])))
+            else:
+                low[node] = min(low[node], index[following])
+    return group
+
+
+def _close_group(path: List[int], root: int, group: List[int]) -> None:
+    while True:
+        member = path.pop()
+        group[member] = root
+        if member == root:
+            return
+
+
+# -- the graph of units ------------------------------------------------------------------------------------------------
+
+
+def _order_units(
+    nodes: Sequence[torch.fx.Node],
+    group: Sequence[int],
+    kept: AbstractSet[int],
+    *,
+    waits: Iterable[Tuple[int, int]],
+    reads: Iterable[Tuple[int, int]],
+) -> UnitGraph:
+    """Put the groups in an order in which they can run, as near to that of the program as may be."""
+    members: Dict[int, List[int]] = {}
+    for number, root in enumerate(group):
+        members.setdefault(root, []).append(number)
+    before: Dict[int, Set[int]] = {root: set() for root in members}
+    uses: Dict[int, Set[int]] = {root: set() for root in members}
+    for pairs, edges in ((waits, before), (reads, uses)):
+        for first, second in pairs:
+            if group[first] != group[second]:
+                edges[group[second]].add(group[first])
+    order = _sort_topologically(members, before)
+    number_of = {root: number for number, root in enumerate(order)}
+    units = tuple(_make_unit([nodes[number] for number in members[root]], root in kept) for root in order)
+    return UnitGraph(
+        units,
+        tuple(frozenset(number_of[item] for item in before[root]) for root in order),
+        tuple(frozenset(number_of[item] for item in uses[root]) for root in order),
+    )
+
+
+def _sort_topologically(members: Dict[int, List[int]], before: Dict[int, Set[int]]) -> List[int]:
+    after: Dict[int, List[int]] = {root: [] for root in members}
+    missing = {root: len(items) for root, items in before.items()}
+    for root, items in before.items():
+        for item in items:
+            after[item].append(root)
+    # Of the groups that can run, the one that the program has first goes first, so that memory is used in its order.
+    ready = [(numbers[0], root) for root, numbers in members.items() if not missing[root]]
+    heapq.heapify(ready)
+    order = []
+    while ready:
+        _first, root = heapq.heappop(ready)
+        order.append(root)
+        for item in after[root]:
+            missing[item] -= 1
+            if not missing[item]:
+                heapq.heappush(ready, (members[item][0], item))
+    assert len(order) == len(members), "no group waits for itself"
+    return order
+
+
+def _make_unit(nodes: List[torch.fx.Node], is_kept: bool) -> Unit:
+    # Results in memory that came from outside fill no new one.
+    entering = {tensor_memory(used) for node in nodes for used in node.all_input_nodes if used not in nodes}
+    values = {tensor_memory(node): node.meta.get("val") for node in nodes}
+    num_bytes = sum(
+        value.untyped_storage().nbytes()
+        for memory, value in values.items()
+        if memory not in entering and isinstance(value, torch.Tensor)
+    )
+    return Unit(tuple(nodes), num_bytes, sum(map(node_flops, nodes)), is_kept)

@@ -1,0 +1,198 @@
+"""Copies of what back-propagation needs and `forward` writes over: on the device every write makes a new value.
+
+PyTorch's autograd refuses such programs; with the copies it differentiates the values that were there. Buffers that
+trained values are written to get those without their history, which ends with the micro-batch. And of views that torch
+makes together each is made alone, which may be written to.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import operator
+from typing import Any, Dict, List, Sequence, Set, Tuple
+
+import torch
+
+from ...capture import StepGraph
+from ...capture.graph_flow import tensor_memories, tensor_memory, written_nodes
+from ...capture.operator_schema import operator_name
+from .gradient_path import nodes_after_parameters, nodes_with_gradient
+from .single_views import makes_several_views, take_views_singly
+
+__all__ = ["keep_values_for_backward"]
+
+aten = torch.ops.aten
+
+# Operators whose derivative is computed from their result.
+_NEED_RESULT = frozenset(
+    "relu sigmoid tanh exp exp2 expm1 sqrt rsqrt reciprocal tan softmax _softmax log_softmax _log_softmax logsumexp "
+    "norm linalg_vector_norm linalg_norm linalg_matrix_norm pdist pairwise_distance prod cumprod logcumsumexp pow "
+    "amax amin max min std erfinv cdist dist rnn_tanh rnn_relu gru lstm scaled_dot_product_attention".split()
+)
+# Those of them that compute it so only when they work in place.
+_NEED_RESULT_IN_PLACE = _NEED_RESULT | frozenset("elu celu selu leaky_relu rrelu hardtanh threshold".split())
+# Operators whose derivative needs no tensor that they get.
+_NEED_NO_ARGUMENT = frozenset(
+    "add sub rsub neg sum mean cat stack clone copy fill zero detach to _to_copy dropout "
+    "relu sigmoid tanh exp exp2 expm1 sqrt rsqrt reciprocal tan softmax _softmax log_softmax _log_softmax".split()
+)
+
+
+def keep_values_for_backward(graph: StepGraph) -> StepGraph:
+    """Return `graph`, or one that computes the same and copies what is written over before its gradient is computed."""
+    # Without a backward pass nothing is needed later, and most graphs write nothing.
+    last_write = _find_last_writes(graph.graph) if graph.has_loss else {}
+    if not last_write:
+        return graph
+    needed = _find_needed(graph, last_write)
+    buffers = _find_tracked_buffers(graph)
+    views = _find_written_views(graph.graph, last_write)
+    return _insert_copies(graph, needed, buffers, views) if needed or buffers or views else graph
+
+
+def _find_last_writes(graph: torch.fx.Graph) -> Dict[int, int]:
+    """Map each memory that is written to in place to the position of the last operator that does so."""
+    written = (tensor_memories(_find_declared_writes(node)) for node in graph.nodes)
+    return {memory: position for position, memories in enumerate(written) for memory in memories}
+
+
+def _find_declared_writes(node: torch.fx.Node) -> List[torch.fx.Node]:
+    """Return the nodes that `node` writes to; autograd does not know of the statistics that a norm updates."""
+    return (
+        written_nodes(node)
+        if node.op == "call_function" and _operator_name(node) not in ("batch_norm", "instance_norm")
+        else []
+    )
+
+
+def _operator_name(node: torch.fx.Node) -> str:
+    target: Any = node.target
+    return operator_name(target) if isinstance(target, torch._ops.OpOverload) else ""
+
+
+def _find_needed(graph: StepGraph, last_write: Dict[int, int]) -> List[Tuple[torch.fx.Node, List[torch.fx.Node], bool]]:
+    """List the operators with the arguments that they need later, and whether they need their result."""
+    on_path = nodes_with_gradient(graph)
+    found = []
+    for position, node in enumerate(graph.graph.nodes):
+        if node in on_path and node.op == "call_function":
+            arguments = _find_lost_arguments(node, position, last_write) if _needs_arguments(node) else []
+            is_result_lost = last_write.get(tensor_memory(node), -1) > position
+            needs_result = is_result_lost and _needs_result(node)
+            if arguments or needs_result:
+                found.append((node, arguments, needs_result))
+    return found
+
+
+def _find_lost_arguments(node: torch.fx.Node, position: int, last_write: Dict[int, int]) -> List[torch.fx.Node]:
+    """List the arguments that `node` or a later operator writes over; what `node` says it writes to autograd keeps."""
+    written = _find_declared_writes(node)
+    # At its own position too: `x.mul_(x)` writes over what it needs.
+    lost = (used for used in node.all_input_nodes if last_write.get(tensor_memory(used), -1) >= position)
+    return [used for used in lost if used not in written or node.args.count(used) > 1]
+
+
+def _needs_arguments(node: torch.fx.Node) -> bool:
+    if not _find_declared_writes(node) and _find_memory_of_results(node).intersection(
+        map(tensor_memory, node.all_input_nodes)
+    ):
+        return False  # a view: what is written through it must arrive
+    return _operator_name(node).rstrip("_") not in _NEED_NO_ARGUMENT
+
+
+def _find_memory_of_results(node: torch.fx.Node) -> Set[int]:
+    """Identify the memory of all results of `node`, which may be several."""
+    parts = [user for user in node.users if user.target is operator.getitem]
+    return tensor_memories([node, *parts])
+
+
+def _needs_result(node: torch.fx.Node) -> bool:
+    name = _operator_name(node)
+    return name.rstrip("_") in _NEED_RESULT_IN_PLACE if _find_declared_writes(node) else name in _NEED_RESULT
+
+
+def _find_tracked_buffers(graph: StepGraph) -> List[torch.fx.Node]:
+    """List the buffers that autograd would track back to parameters once the graph has run."""
+    first = len(graph.parameters)
+    buffers = {tensor_memory(node): node for node in graph.placeholders[first : first + len(graph.buffers)]}
+    tracked = nodes_after_parameters(graph) if graph.mutated_buffers else set()
+    memories = tensor_memories(item for node in tracked for item in _find_declared_writes(node))
+    return [node for memory, node in buffers.items() if memory in memories]
+
+
+def _find_written_views(graph: torch.fx.Graph, last_write: Dict[int, int]) -> List[torch.fx.Node]:
+    """List the operators that make several views of memory which is written to afterwards."""
+    return [
+        node
+        for position, node in enumerate(graph.nodes)
+        if makes_several_views(node) and last_write.get(tensor_memory(node.args[0]), -1) > position
+    ]
+
+
+def _insert_copies(
+    graph: StepGraph,
+    needed: Sequence[Tuple[torch.fx.Node, List[torch.fx.Node], bool]],
+    buffers: Sequence[torch.fx.Node],
+    views: Sequence[torch.fx.Node],
+) -> StepGraph:
+    # A copy of the graph: the captured one is what the user is shown, without these operators.
+    copied = torch.fx.Graph()
+    images: Dict[torch.fx.Node, torch.fx.Node] = {}
+    result: Any = copied.graph_copy(graph.graph, images)
+    end = copied.output(result)
+    for node, arguments, needs_result in needed:
+        image = images[node]
+        for argument in arguments:
+            with copied.inserting_before(image):
+                copy = _insert_clone(images[argument], images[argument])
+            target = image.args[0]
+            image.replace_input_with(images[argument], copy)
+            if argument in _find_declared_writes(node):
+                image.args = (target, *image.args[1:])  # `x.mul_(x)` writes to `x` itself
+        if needs_result and _find_declared_writes(node):
+            _write_result_of_copy(image)
+        elif needs_result:
+            _copy_result(image)
+    for node in views:
+        take_views_singly(images[node])
+    first = next(node for node in copied.nodes if node.op != "placeholder")
+    for buffer in buffers:
+        _end_history(images[buffer], first, end)
+    return dataclasses.replace(graph, graph=copied)
+
+
+def _end_history(buffer: torch.fx.Node, first: torch.fx.Node, end: torch.fx.Node) -> None:
+    """Work on a copy of `buffer` between `first` and `end`, and write its value back at the end."""
+    with buffer.graph.inserting_before(first):
+        copy = _insert_clone(buffer, buffer)
+    buffer.replace_all_uses_with(copy, delete_user_cb=lambda user: user is not copy)
+    with buffer.graph.inserting_before(end):
+        # The history ends here. Otherwise the next micro-batch would go back through this one, which is freed.
+        value = buffer.graph.call_function(aten.detach.default, (copy,))
+        written = buffer.graph.call_function(aten.copy_.default, (buffer, value))
+    for node in (value, written):
+        node.meta.update(buffer.meta)
+
+
+def _copy_result(node: torch.fx.Node) -> None:
+    """Let everything else work on a copy of the result, which stays as it is."""
+    with node.graph.inserting_after(node):
+        copy = _insert_clone(node, node)
+    node.replace_all_uses_with(copy, delete_user_cb=lambda user: user is not copy)
+
+
+def _write_result_of_copy(node: torch.fx.Node) -> None:
+    """Let `node` work on a copy of what it writes to, which stays as it is, and write the result."""
+    target: Any = node.target
+    written = node.args[0]
+    with node.graph.inserting_before(node):
+        before = _insert_clone(written, node)
+        value = node.graph.call_function(target, (before, *node.args[1:]), dict(node.kwargs))
+    value.meta.update(node.meta)
+    node.target, node.args, node.kwargs = aten.copy_.default, (written, value), {}
+
+
+def _insert_clone(value: Any, like: torch.fx.Node) -> torch.fx.Node:
+    copy: torch.fx.Node = like.graph.call_function(aten.clone.default, (value,))
+    copy.meta.update(like.meta)
+    return copy

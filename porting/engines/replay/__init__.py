@@ -1,0 +1,1 @@
+"""The engine `replay`: the captured graph run literally, operator by operator."""

@@ -1,0 +1,132 @@
+"""Reports of tuning: its limits, and every candidate with its cost, its speed, and why it is out if it is."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any, Dict, Mapping, Optional, Tuple
+
+from ...interleaved import Interval
+from ..calls.executable import Variant
+
+__all__ = ["Candidate", "TuningLimits", "TuningReport"]
+
+
+@dataclass(frozen=True)
+class TuningLimits:
+    """How much tuning may take: `seconds` in all, and `processes` that compile at the same time.
+
+    An engine that was asked for by name has `compile_seconds`.
+    """
+
+    seconds: float = 180.0
+    processes: int = 2
+    compile_seconds: float = 600.0
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One variant that was tried; seconds are medians of one device call, None where it was not measured.
+
+    `speed_up` is plain replay's processor time over this one's, of the same rounds, with a 95 % interval;
+    `clock_speed_up` the same by the clock. `worst` is the largest relative difference from replay beyond what rounding
+    explains. `problem` says why it is out, and is empty for one that could have been chosen.
+    """
+
+    variant: Variant
+    compile_seconds: Optional[float] = None
+    cpu_seconds: Optional[float] = None
+    wall_seconds: Optional[float] = None
+    speed_up: Optional[Interval] = None
+    clock_speed_up: Optional[Interval] = None
+    worst: Optional[float] = None
+    problem: str = ""
+
+    def to_dict(self) -> Dict[str, Any]:
+        """Return plain values, fit for JSON."""
+        return {**asdict(self), "label": self.variant.label}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Candidate:
+        """Make the candidate that `to_dict` described."""
+        # the label follows from the variant
+        found = {name: value for name, value in values.items() if name != "label"}
+        found["variant"] = Variant.from_dict(found["variant"])
+        for name in ("speed_up", "clock_speed_up"):
+            found[name] = None if found[name] is None else Interval(**found[name])
+        return cls(**found)
+
+
+@dataclass(frozen=True)
+class TuningReport:
+    """Which variant was chosen among which candidates, in how many seconds; as a string it is a table.
+
+    `limit_seconds` is the limit of tuning where candidates are out only because of it.
+    """
+
+    chosen: Variant
+    candidates: Tuple[Candidate, ...] = ()
+    seconds: float = 0.0
+    notes: Tuple[str, ...] = field(default=())
+    limit_seconds: Optional[float] = None
+
+    @property
+    def speed_up(self) -> Optional[float]:
+        """Plain replay's processor time over that of the chosen one; None where that was not measured."""
+        found = [candidate.speed_up for candidate in self.candidates if candidate.variant == self.chosen]
+        return found[0].median if found and found[0] is not None else None
+
+    @property
+    def summary(self) -> str:
+        """The choice in one line."""
+        speed_up = self.speed_up
+        text = self.chosen.label if speed_up is None else f"{self.chosen.label}: {speed_up:.2g}x replay"
+        num_out = sum(bool(candidate.problem) for candidate in self.candidates)
+        return f"{text} (chosen of {len(self.candidates)}, {num_out} of them out, in {self.seconds:.0f} s)"
+
+    def to_dict(self) -> Dict[str, Any]:
+        """Return plain values, fit for JSON."""
+        return {
+            "chosen": self.chosen.to_dict(),
+            "candidates": [candidate.to_dict() for candidate in self.candidates],
+            "seconds": self.seconds,
+            "notes": list(self.notes),
+            "limit_seconds": self.limit_seconds,
+        }
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> TuningReport:
+        """Make the report that `to_dict` described."""
+        return cls(
+            chosen=Variant.from_dict(values["chosen"]),
+            candidates=tuple(map(Candidate.from_dict, values["candidates"])),
+            seconds=values["seconds"],
+            notes=tuple(values["notes"]),
+            # an older report lacks it
+            limit_seconds=values.get("limit_seconds"),
+        )
+
+    def __str__(self) -> str:
+        """Lay the candidates out as a table, the chosen one marked."""
+        header = ("", "candidate", "compile s", "cpu ms", "wall ms", "x replay", "95 % interval", "off by", "")
+        rows = [header, *(self._make_row(candidate) for candidate in self.candidates)]
+        widths = [max(len(row[column]) for row in rows) for column in range(len(header))]
+        lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
+        return "\n".join([*lines, *self.notes])
+
+    def _make_row(self, candidate: Candidate) -> Tuple[str, ...]:
+        speed_up = candidate.speed_up
+        return (
+            "*" if candidate.variant == self.chosen else "",
+            candidate.variant.label,
+            _format_number(candidate.compile_seconds, ".1f"),
+            _format_number(candidate.cpu_seconds, ".3f", factor=1000.0),
+            _format_number(candidate.wall_seconds, ".3f", factor=1000.0),
+            "-" if speed_up is None else f"{speed_up.median:.2f}",
+            "-" if speed_up is None else f"{speed_up.low:.2f} - {speed_up.high:.2f}",
+            _format_number(candidate.worst, ".0e"),
+            f"out: {candidate.problem}" if candidate.problem else "",
+        )
+
+
+def _format_number(value: Optional[float], style: str, *, factor: float = 1.0) -> str:
+    return "-" if value is None else format(value * factor, style)

@@ -1,0 +1,375 @@
+"""Tuning: every candidate is compiled, compared with replay, and measured beside the others; the fastest one wins.
+
+Candidates take turns, so that a busy machine is busy for all of them alike. Processor time decides, as long as the
+clock does not contradict; and where two are equal, as far as can be told, the simpler one is taken.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
+
+from tqdm import tqdm
+
+from ...capture import StepGraph
+from ...diagnostics import Finding
+from ...interleaved import Timing, time_interleaved
+from .. import load_engine
+from ..calls.device_state import DeviceState
+from ..calls.executable import BuildRequest, Executable, Variant
+from ..compiled.compile_settings import CompileLimits
+from ..compiled.findings import failure_finding, failure_reason, is_lasting, parity_finding
+from ..replay.replay import build_replay
+from .candidates import PLAIN, list_candidates, tuned_engines
+from .choice import choose, compare_times
+from .memory_format import lay_out
+from .parity import Trial, compare_with_replay, empty_state
+from .report import Candidate, TuningLimits, TuningReport
+
+__all__ = ["Tuned", "tune"]
+
+_logger = logging.getLogger("porting")
+
+# Measuring gets a quarter of the time, and needs no more than this.
+# The rest is for compiling, most of which is waiting for the C++ compiler.
+_MEASURING_SHARE = 0.25
+_MOST_MEASURING_SECONDS = 30.0
+# One call of a small step is too short to be timed, so that a turn repeats it.
+_TURN_SECONDS = 0.005
+_FIRST_ROUNDS, _MOST_ROUNDS = 5, 25
+# so much slower in the first rounds that more of them cannot change the order
+_HOPELESS = 1.5
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """The chosen executable, its graph in its memory format, and the folder of its programs, if it has any."""
+
+    executable: Executable
+    graph: StepGraph
+    report: TuningReport
+    folder: Optional[Path] = None
+
+
+@dataclass
+class _Contestant:
+    """A candidate on its way: its graph and folder, then its executable and timing, or the problem that ended it."""
+
+    variant: Variant
+    graph: StepGraph
+    folder: Optional[Path] = None
+    executable: Optional[Executable] = None
+    compile_seconds: Optional[float] = None
+    worst: Optional[float] = None
+    problem: str = ""
+    error: Optional[Exception] = None
+    lacked_time: bool = False
+    lacked_room: bool = False
+    timing: Optional[Timing] = None
+
+    @property
+    def is_in(self) -> bool:
+        return not self.problem and self.executable is not None
+
+
+class _CancelledError(Exception):
+    """Tuning was interrupted."""
+
+
+@dataclass
+class _Session:
+    """What the steps of one tuning share."""
+
+    graph: StepGraph
+    request: BuildRequest
+    trial: Trial
+    folder: Path
+    limits: TuningLimits
+    report: Callable[[Finding], None]
+    note_failure: Callable[[str, str], None]
+    began: float = field(default_factory=lambda: time.perf_counter())
+    cancelled: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def seconds_left(self) -> float:
+        """How many seconds are left."""
+        return self.limits.seconds - (time.perf_counter() - self.began)
+
+    def stop_if_cancelled(self, _seconds: float) -> None:
+        """Raise what ends a compilation that nobody waits for any more."""
+        if self.cancelled.is_set():
+            raise _CancelledError
+
+    def make_request(self, variant: Variant) -> BuildRequest:
+        """Return the request of a variant."""
+        return replace(self.request, variant=variant)
+
+
+def tune(
+    graph: StepGraph,
+    request: BuildRequest,
+    trial: Trial,
+    *,
+    folder: Path,
+    limits: Optional[TuningLimits] = None,
+    known_failures: Mapping[str, str] = MappingProxyType({}),
+    report: Callable[[Finding], None] = lambda _finding: None,
+    note_failure: Callable[[str, str], None] = lambda _candidate, _reason: None,
+) -> Tuned:
+    """Return the fastest executable of `graph` that computes what replay does, measured on `trial`.
+
+    `folder` is empty and gets what is compiled. Candidates in `known_failures` (by label, with the reason) are not
+    tried; `note_failure` gets the label and the reason of each new one. Nothing of the user's is changed. What goes
+    wrong with a candidate ends that candidate; KeyboardInterrupt ends the compilations that run, and comes through.
+    """
+    session = _Session(graph, request, trial, folder, limits or TuningLimits(), report, note_failure)
+    # If replay fails on the example, so does every candidate, and none of them is to blame.
+    plain = build_replay(graph, session.make_request(PLAIN))
+    try:
+        trial.run(plain, trial.prepare(empty_state(graph, request)))
+    except Exception as error:
+        note = f"nothing could be measured: the step fails on its example: {failure_reason(error)}"
+        return Tuned(plain, graph, TuningReport(PLAIN, notes=(note,)))
+    contestants = _enter_contestants(session, known_failures)
+    with tqdm(total=len(contestants) + 1, desc="tuning", unit="", leave=False, disable=None) as bar:
+        try:
+            _compile_all(session, contestants, advance=bar.update)
+        except BaseException:
+            session.cancelled.set()
+            raise
+        bar.set_postfix_str("comparing and measuring")
+        for contestant in contestants:
+            if contestant.variant != PLAIN and not contestant.problem:
+                _load_and_compare(session, contestant)
+        _tell_of_failures(session, contestants)
+        _measure(session, [contestant for contestant in contestants if contestant.is_in])
+        bar.update()
+    # plain replay, which is the first of all candidates
+    reference = contestants[0].timing
+    assert reference is not None
+    candidates = [_describe_candidate(contestant, reference) for contestant in contestants]
+    measured = {contestant.variant: contestant.timing for contestant in contestants if contestant.timing is not None}
+    chosen = choose(measured)
+    seconds = time.perf_counter() - session.began
+    winner = next(contestant for contestant in contestants if contestant.variant == chosen)
+    assert winner.executable is not None
+    lacked_time = any(contestant.lacked_time for contestant in contestants)
+    limit_seconds = session.limits.seconds if lacked_time else None
+    lacked_room = any(contestant.lacked_room for contestant in contestants)
+    notes = (_LACKED_ROOM,) if lacked_room and chosen.engine == PLAIN.engine else ()
+    report_of_all = TuningReport(chosen, tuple(candidates), seconds, notes=notes, limit_seconds=limit_seconds)
+    return Tuned(winner.executable, winner.graph, report_of_all, winner.folder)
+
+
+_LACKED_ROOM = "candidates lacked memory or room on the disk: the choice is not kept, and made again next time"
+
+
+def _describe_candidate(contestant: _Contestant, reference: Timing) -> Candidate:
+    timing = contestant.timing
+    return Candidate(
+        contestant.variant,
+        compile_seconds=contestant.compile_seconds,
+        cpu_seconds=None if timing is None else timing.cpu.median,
+        wall_seconds=None if timing is None else timing.wall.median,
+        speed_up=None if timing is None else compare_times(reference, timing, by_processor=True),
+        clock_speed_up=None if timing is None else compare_times(reference, timing, by_processor=False),
+        worst=contestant.worst,
+        problem=contestant.problem,
+    )
+
+
+def _enter_contestants(session: _Session, known_failures: Mapping[str, str]) -> List[_Contestant]:
+    found = []
+    for number, variant in enumerate(list_candidates(session.graph, session.request, engines=tuned_engines())):
+        contestant = _Contestant(variant, lay_out(session.graph, variant))
+        if variant.engine == "replay":
+            contestant.executable = build_replay(contestant.graph, session.make_request(variant))
+        else:
+            contestant.folder = session.folder / str(number)
+            if variant.label in known_failures:
+                contestant.problem = f"{known_failures[variant.label]} (found earlier)"
+        found.append(contestant)
+    return found
+
+
+# -- compiling --------------------------------------------------------------------------------------------------------
+
+
+def _compile_all(session: _Session, contestants: Sequence[_Contestant], *, advance: Callable[[], Any]) -> None:
+    """Compile the candidates that need it, a few at a time, until the time for it is up."""
+    deadline = session.began + session.limits.seconds * (1 - _MEASURING_SHARE)
+    # Threads suffice: each waits for a compiler in a process of its own.
+    pool = ThreadPoolExecutor(session.limits.processes, thread_name_prefix="porting-compile")
+    running: List[Any] = []
+    try:
+        for contestant in contestants:
+            if contestant.folder is None or contestant.problem:
+                advance()
+            else:
+                running.append(pool.submit(_compile_one, session, contestant, deadline))
+        pending = set(running)
+        while pending:
+            # a wait without an end would keep Ctrl-C waiting on some systems
+            done, pending = wait(pending, timeout=0.5)
+            for future in done:
+                future.result()
+                advance()
+    except BaseException:
+        session.cancelled.set()
+        raise
+    finally:
+        # Compilers that run are told by `cancelled` and end within a second.
+        pool.shutdown(wait=True)
+
+
+def _compile_one(session: _Session, contestant: _Contestant, deadline: float) -> None:
+    """Compile one candidate; what goes wrong is its problem."""
+    began = time.perf_counter()
+    if session.cancelled.is_set() or began >= deadline:
+        contestant.problem, contestant.lacked_time = "the time for tuning was up before it was compiled", True
+        return
+    folder = contestant.folder
+    assert folder is not None
+    try:
+        folder.mkdir()
+        engine = load_engine(contestant.variant.engine)
+        engine.compile(
+            contestant.graph,
+            session.make_request(contestant.variant),
+            folder,
+            limits=CompileLimits(seconds=deadline - began),
+            progress=session.stop_if_cancelled,
+        )
+    except Exception as error:
+        if not session.cancelled.is_set():
+            _give_up(session, contestant, error)
+    contestant.compile_seconds = time.perf_counter() - began
+
+
+def _give_up(session: _Session, contestant: _Contestant, error: Exception) -> None:
+    contestant.executable, contestant.error = None, error
+    contestant.problem = failure_reason(error)
+    contestant.lacked_time = getattr(error, "kind", "") == "timeout"
+    contestant.lacked_room = not is_lasting(error)
+    _logger.debug("the candidate %s is out: %s", contestant.variant.label, contestant.problem, exc_info=error)
+    # Remembered only if it would happen again: not what a busy or full machine did.
+    if not contestant.lacked_time and not contestant.lacked_room:
+        session.note_failure(contestant.variant.label, contestant.problem)
+
+
+def _tell_of_failures(session: _Session, contestants: Sequence[_Contestant]) -> None:
+    """Report why no compiled candidate is left, if there were any; single ones are in the table."""
+    compiled = [contestant for contestant in contestants if contestant.folder is not None]
+    if not any(contestant.is_in for contestant in compiled):
+        for contestant in compiled:
+            if contestant.error is not None:
+                session.report(failure_finding(contestant.variant, contestant.error))
+                return
+
+
+# -- comparing --------------------------------------------------------------------------------------------------------
+
+
+def _load_and_compare(session: _Session, contestant: _Contestant) -> None:
+    """Load a candidate and compare it with replay; what goes wrong is its problem."""
+    try:
+        if contestant.executable is None:
+            assert contestant.folder is not None
+            engine = load_engine(contestant.variant.engine)
+            request = session.make_request(contestant.variant)
+            contestant.executable = engine.load(contestant.graph, request, contestant.folder)
+        parity = compare_with_replay(
+            contestant.executable,
+            contestant.graph,
+            graph=session.graph,
+            request=session.request,
+            trial=session.trial,
+        )
+    except Exception as error:
+        _give_up(session, contestant, error)
+        return
+    contestant.worst = parity.worst
+    if not parity.holds:
+        contestant.problem = f"it computes something else: {parity.difference}"
+        session.note_failure(contestant.variant.label, contestant.problem)
+        session.report(parity_finding(contestant.variant, parity.difference))
+
+
+# -- measuring --------------------------------------------------------------------------------------------------------
+
+
+def _measure(session: _Session, contestants: Sequence[_Contestant]) -> None:
+    """Time those that are still in, by turns; those that are far behind after a few rounds run no further."""
+    seconds = min(_MOST_MEASURING_SECONDS, max(session.seconds_left, session.limits.seconds * _MEASURING_SHARE / 2))
+    states: Dict[bool, DeviceState] = {}
+    calls: Dict[Variant, _Call] = {}
+    for contestant in contestants:
+        layout = contestant.variant.channels_last
+        if layout not in states:
+            # One state for all candidates of a layout: they train it further, and a step takes as long with any
+            # weights.
+            states[layout] = session.trial.prepare(empty_state(contestant.graph, session.request))
+        calls[contestant.variant] = _Call(session.trial, contestant, states[layout])
+    began = time.perf_counter()
+    # the first call does more than the others, the second is like them
+    # both of each call in turn: the first one binds tensors, chooses kernels and fills caches
+    slowest = max([call.measure_seconds() for call in calls.values() for _warm in range(2)][1::2])
+    repeats = max(1, math.ceil(_TURN_SECONDS / slowest)) if slowest else 1
+    timings = _time_calls(calls, rounds=_FIRST_ROUNDS, repeats=repeats, seconds=seconds / 2)
+    best = min(timings[contestant.variant].cpu.median for contestant in contestants if contestant.is_in)
+    remaining = {
+        contestant.variant: calls[contestant.variant]
+        for contestant in contestants
+        if contestant.variant == PLAIN or timings[contestant.variant].cpu.low <= _HOPELESS * best
+    }
+    if set(remaining) != {PLAIN}:
+        left = seconds - (time.perf_counter() - began)
+        more = _time_calls(remaining, rounds=_MOST_ROUNDS - _FIRST_ROUNDS, repeats=repeats, seconds=left)
+        timings.update({variant: _join_timings(timings[variant], timing) for variant, timing in more.items()})
+    for contestant in contestants:
+        contestant.timing = timings[contestant.variant] if contestant.is_in else None
+
+
+@dataclass(frozen=True)
+class _Call:
+    """One call of a contestant; one that fails is its problem, and then nothing runs any more."""
+
+    trial: Trial
+    contestant: _Contestant
+    state: DeviceState
+
+    def __call__(self) -> None:
+        executable = self.contestant.executable
+        if executable is not None:
+            try:
+                self.trial.run(executable, self.state)
+            except Exception as error:
+                if self.contestant.variant == PLAIN:
+                    raise
+                # The others go on. A candidate that failed here has timings that say nothing.
+                self.contestant.executable, self.contestant.problem = None, failure_reason(error)
+
+    def measure_seconds(self) -> float:
+        """Return the seconds of one call."""
+        began = time.perf_counter()
+        self()
+        return time.perf_counter() - began
+
+
+def _time_calls(
+    calls: Mapping[Variant, Callable[[], None]], *, rounds: int, repeats: int, seconds: float
+) -> Dict[Variant, Timing]:
+    by_label = {str(index): call for index, call in enumerate(calls.values())}
+    timings = time_interleaved(by_label, rounds=rounds, repeats=repeats, at_most_seconds=seconds)
+    return dict(zip(calls, timings.values()))
+
+
+def _join_timings(one: Timing, other: Timing) -> Timing:
+    return Timing((*one.wall_seconds, *other.wall_seconds), (*one.cpu_seconds, *other.cpu_seconds))

@@ -1,0 +1,324 @@
+"""The device's optimizer arithmetic: one update of all parameters from their reduced gradients.
+
+Formulae of PopTorch's back-end (g = gradient, w = weight, t = number of this update, from 1):
+
+* SGD: g += wd*w; v = momentum*v + (1-dampening)*g, v0 = 0; w -= lr*v, nesterov: w -= lr*(g + momentum*v).
+  torch differs when dampening is not 0: it does not damp the first update, nor any when momentum is 0.
+* Adam, AdamW, RMSprop: as torch; AdamW without bias correction still corrects it, as the device does.
+* LAMB: Adam's direction with decoupled decay, scaled by min(|w|, max_weight_norm) / |direction|.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+
+import torch
+
+from ..calls.device_state import DeviceState
+from ..calls.gradient_exchange import GradientExchange
+from .fused_updates import fused_arithmetic
+
+__all__ = ["adapt_loss_scaling", "apply_update", "ensure_slots", "optimizer_family", "slot_names"]
+
+Slots = Dict[str, torch.Tensor]
+
+_HIGHEST = torch.finfo(torch.float16).max
+_NEAR_THE_TOP = 0.125 * _HIGHEST
+_SHARE_NEAR_THE_TOP = 1e-7
+
+
+def apply_update(
+    groups: Sequence[Any],
+    group_names: Sequence[Sequence[str]],
+    parameters: Mapping[str, torch.Tensor],
+    slots: Dict[str, Slots],
+    *,
+    loss_scaling: Optional[float] = None,
+    accumulated: Optional[Mapping[str, torch.Tensor]] = None,
+    scale: float = 1.0,
+    exchange: Optional[GradientExchange] = None,
+    observe: Optional[Callable[[Sequence[torch.Tensor]], None]] = None,
+    rounds_at_random: bool = False,
+    is_fused: bool = False,
+) -> None:
+    """Update `parameters` in place from their `.grad`, and clear the gradients.
+
+    `groups` are the settings of the parameter groups (`kind`, `learning_rate`, `momentum`, ... as numbers),
+    `group_names` the parameters of each. Parameters without a gradient are left alone. Some gradients may be in
+    `accumulated` instead. They are rounded to the accumulator's type, added up over processes by `exchange`, multiplied
+    by `scale`, shown to `observe`, divided by `loss_scaling` (that of the settings unless given) and clipped to
+    `max_grad_norm` (global norm over all groups) before the arithmetic.
+    With `rounds_at_random` half-precision results are rounded up or down in proportion to the distance; with `is_fused`
+    torch's fused kernels do the arithmetic where they can, which rounds otherwise.
+    """
+    with torch.no_grad():
+        found = accumulated or {}
+        trained = [
+            [name for name in names if parameters[name].grad is not None or name in found] for names in group_names
+        ]
+        gradients = [
+            [_round_to_accumulator(found.get(name, parameters[name].grad), settings.accum_type) for name in names]
+            for settings, names in zip(groups, trained)
+        ]
+        everything = [gradient for of_group in gradients for gradient in of_group]
+        # In the device's order: exchange, mean, observation, scaling, clipping. Each works on what the last one left,
+        # in place.
+        if everything:
+            # before the mean is taken, which is over the micro-batches of all processes
+            if exchange is not None:
+                exchange(everything)
+            if scale != 1.0:
+                torch._foreach_mul_(everything, scale)
+            if observe is not None:
+                # The range of half precision matters while the gradients are still scaled.
+                observe(everything)
+            _undo_loss_scaling(everything, groups[0].loss_scaling if loss_scaling is None else loss_scaling)
+            _clip_gradients(everything, groups[0].max_grad_norm)
+            store = _store_at_random if rounds_at_random else _store
+            for settings, names, of_group in zip(groups, trained, gradients):
+                if names:
+                    weights = [parameters[name] for name in names]
+                    _update_group(settings, names, weights, of_group, slots, store, is_fused=is_fused)
+    for parameter in parameters.values():
+        # None, not zeros: the next backward pass then stores its gradient instead of adding to it.
+        parameter.grad = None
+
+
+def _round_to_accumulator(gradient: Any, dtype: torch.dtype) -> torch.Tensor:
+    """Return a gradient as its accumulator holds it, in single precision; it may be written to."""
+    single = _convert_to_single(gradient)
+    # Through the type and back: the device's accumulator has lost these bits.
+    return single if dtype == torch.float32 else single.to(dtype).float()
+
+
+def _convert_to_single(gradient: Any) -> torch.Tensor:
+    """Return a gradient in single precision that may be written to."""
+    if gradient._is_zerotensor():  # autograd's shorthand for a gradient that is zero everywhere
+        return torch.zeros_like(gradient, dtype=torch.float32)
+    single: torch.Tensor = gradient.float()
+    return single
+
+
+def _undo_loss_scaling(gradients: List[torch.Tensor], loss_scaling: float) -> None:
+    if loss_scaling != 1.0:
+        torch._foreach_mul_(gradients, 1.0 / loss_scaling)
+
+
+def _clip_gradients(gradients: List[torch.Tensor], max_norm: float) -> None:
+    if not math.isinf(max_norm):
+        # the norm of norms: one number for each parameter instead of a copy of all gradients in one tensor
+        total = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
+        scale = torch.clamp(max_norm / (total + 1e-6), max=1.0)  # the form of torch.nn.utils.clip_grad_norm_
+        torch._foreach_mul_(gradients, scale)
+
+
+def adapt_loss_scaling(state: DeviceState, gradients: Sequence[torch.Tensor]) -> None:
+    """Set the factor of the next step's loss scaling from the gradients of this one, still scaled.
+
+    A step whose share of gradient elements near the top of half precision's range exceeds a threshold halves the
+    factor. Any other step doubles it, up to what half precision can hold.
+    """
+    assert state.loss_scale_factor is not None
+    num_elements = sum(gradient.numel() for gradient in gradients)
+    # counted by what is not below, so that infinity and NaN are near the top too
+    num_near_top = sum(int((~(gradient.abs() < _NEAR_THE_TOP)).sum()) for gradient in gradients)
+    if num_near_top > _SHARE_NEAR_THE_TOP * num_elements:
+        state.loss_scale_factor.mul_(0.5)
+    elif state.final_loss_scale * 2 <= _HIGHEST:
+        state.loss_scale_factor.mul_(2.0)
+
+
+def slot_names(settings: Any) -> Tuple[str, ...]:
+    """Return the names of the state tensors that the optimizer of `settings` keeps for each parameter."""
+    family = optimizer_family(settings)
+    if family == "SGD":
+        return ("Accl1",) if settings.momentum else ()
+    if family == "RMSPROP":
+        return ("Accl1", *(("Accl2",) if settings.momentum else ()), *(("Accl3",) if settings.centered else ()))
+    return ("Accl1", "Accl2", "Step")
+
+
+def ensure_slots(
+    settings: Any, names: Sequence[str], parameters: Mapping[str, torch.Tensor], slots: Dict[str, Slots]
+) -> None:
+    """Create the missing state tensors of the parameters called `names`; they start at 0, the TF variant's at 1."""
+    wanted = slot_names(settings)
+    for name in names:
+        own = slots.setdefault(name, {})
+        for slot in wanted:
+            if slot not in own:
+                own[slot] = _make_slot(settings, slot, parameters[name])
+
+
+def _make_slot(settings: Any, slot: str, parameter: torch.Tensor) -> torch.Tensor:
+    if slot == "Step":
+        return torch.zeros(())
+    # TensorFlow's RMSprop begins with a mean square of one, so that its first steps are small.
+    start = 1.0 if slot == "Accl1" and optimizer_family(settings) == "RMSPROP" and settings.use_tf_variant else 0.0
+    dtype = settings.second_order_type if slot == "Accl2" else settings.first_order_type
+    return torch.full_like(parameter, start, dtype=dtype, requires_grad=False)
+
+
+def optimizer_family(settings: Any) -> str:
+    """Return which formulae update a group: "SGD", "ADAM", "ADAMW", "RMSPROP" or "LAMB"."""
+    name = settings.kind.name
+    for family in ("SGD", "ADAMW", "ADAM", "RMSPROP", "LAMB"):
+        if name.startswith(family):
+            return family
+    raise ValueError(f"unknown optimizer kind {name}")
+
+
+def _update_group(
+    settings: Any,
+    names: Sequence[str],
+    weights: List[torch.Tensor],
+    gradients: List[torch.Tensor],
+    slots: Dict[str, Slots],
+    store: Callable[[Sequence[torch.Tensor], Sequence[torch.Tensor]], None],
+    *,
+    is_fused: bool = False,
+) -> None:
+    ensure_slots(settings, names, dict(zip(names, weights)), slots)
+    family = optimizer_family(settings)
+    # Lists over all parameters of a group: the `foreach` operators run once for all of them.
+    state = {slot: [slots[name][slot] for name in names] for slot in slot_names(settings)}
+    if "Step" in state:
+        torch._foreach_add_(state["Step"], 1.0)
+    # `float()` of single precision is the tensor itself: the arithmetic below then works in place, and `store` has
+    # nothing to do. Half precision is computed in single and rounded once.
+    single_weights = [weight.float() for weight in weights]
+    single_state = {slot: [tensor.float() for tensor in tensors] for slot, tensors in state.items()}
+    fused = fused_arithmetic(settings, single_weights, gradients, single_state) if is_fused else None
+    (fused or _ARITHMETIC[family])(settings, single_weights, gradients, single_state)
+    store(weights, single_weights)
+    for slot, tensors in state.items():
+        store(tensors, single_state[slot])
+
+
+def _store(targets: Sequence[torch.Tensor], values: Sequence[torch.Tensor]) -> None:
+    """Round values of single precision to the types of `targets`, where those are not the values themselves."""
+    for target, value in zip(targets, values):
+        if target is not value:
+            target.copy_(value)
+
+
+def _store_at_random(targets: Sequence[torch.Tensor], values: Sequence[torch.Tensor]) -> None:
+    """Round as `_store` does, up or down in proportion to the distance, by torch's global random stream."""
+    for target, value in zip(targets, values):
+        if target is not value:
+            target.copy_(_round_at_random(value, target.dtype))
+
+
+def _round_at_random(value: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    # Of the two neighbours in the type, the farther one is taken as often as the value is near to it, so that the mean
+    # of many roundings is the value itself.
+    nearest = value.to(dtype)
+    towards = torch.where(nearest.float() < value, math.inf, -math.inf).to(dtype)
+    other = torch.nextafter(nearest, towards)
+    distance = (value - nearest.float()).abs()
+    gap = (other.float() - nearest.float()).abs()
+    takes_other = torch.rand_like(value) * gap < distance
+    # the neighbour of the largest number is infinity, which chance must not choose
+    return torch.where(takes_other & other.isfinite(), other, nearest)
+
+
+Tensors = List[torch.Tensor]
+State = Dict[str, Tensors]
+
+# -- In single precision; weights and state change in place, gradients are used up. The operations and their order are
+# -- those of torch's own optimizers in their default form, so that a port's weights are the same to the last bit.
+
+
+def _apply_sgd(s: Any, weights: Tensors, gradients: Tensors, state: State) -> None:
+    if s.weight_decay:
+        torch._foreach_add_(gradients, weights, alpha=s.weight_decay)
+    if not s.momentum:
+        torch._foreach_add_(weights, gradients, alpha=-s.learning_rate * (1.0 - s.dampening))
+        return
+    velocities = state["Accl1"]
+    torch._foreach_mul_(velocities, s.momentum)
+    torch._foreach_add_(velocities, gradients, alpha=1.0 - s.dampening)
+    if s.nesterov:
+        torch._foreach_add_(gradients, velocities, alpha=s.momentum)
+    torch._foreach_add_(weights, gradients if s.nesterov else velocities, alpha=-s.learning_rate)
+
+
+def _update_moments(s: Any, gradients: Tensors, state: State) -> None:
+    # `lerp`, as torch writes it: m + (g - m)(1 - beta) rounds otherwise than beta m + (1 - beta) g.
+    torch._foreach_lerp_(state["Accl1"], gradients, 1.0 - s.beta1)
+    torch._foreach_mul_(state["Accl2"], s.beta2)
+    torch._foreach_addcmul_(state["Accl2"], gradients, gradients, 1.0 - s.beta2)
+
+
+def _compute_bias_corrections(state: State, beta: float, is_on: bool = True) -> List[float]:
+    """Return 1 - beta^t for each parameter; those that sat out a step have made fewer updates."""
+    return [1.0 - beta ** int(step) if is_on else 1.0 for step in state["Step"]]
+
+
+def _apply_adam(s: Any, weights: Tensors, gradients: Tensors, state: State) -> None:
+    is_decoupled = optimizer_family(s) == "ADAMW"
+    if s.weight_decay and not is_decoupled:
+        torch._foreach_add_(gradients, weights, alpha=s.weight_decay)
+    _update_moments(s, gradients, state)
+    if s.weight_decay and is_decoupled:
+        torch._foreach_mul_(weights, 1.0 - s.learning_rate * s.weight_decay)
+    denominators = torch._foreach_sqrt(state["Accl2"])
+    # The corrections are Python numbers in double precision, as torch computes them.
+    torch._foreach_div_(denominators, [math.sqrt(c) for c in _compute_bias_corrections(state, s.beta2)])
+    torch._foreach_add_(denominators, s.eps)
+    rates = [-s.learning_rate / c for c in _compute_bias_corrections(state, s.beta1)]
+    torch._foreach_addcdiv_(weights, state["Accl1"], denominators, rates)
+
+
+def _apply_rmsprop(s: Any, weights: Tensors, gradients: Tensors, state: State) -> None:
+    if s.weight_decay:
+        torch._foreach_add_(gradients, weights, alpha=s.weight_decay)
+    squares = state["Accl1"]
+    torch._foreach_mul_(squares, s.alpha)
+    torch._foreach_addcmul_(squares, gradients, gradients, 1.0 - s.alpha)
+    denominators = squares
+    if s.centered:
+        means = state["Accl3"]
+        torch._foreach_lerp_(means, gradients, 1.0 - s.alpha)
+        denominators = list(torch._foreach_addcmul(squares, means, means, -1.0))
+    if s.use_tf_variant:
+        denominators = list(torch._foreach_sqrt(torch._foreach_add(denominators, s.eps)))
+        torch._foreach_mul_(gradients, s.learning_rate)
+    else:
+        denominators = list(torch._foreach_add(torch._foreach_sqrt(denominators), s.eps))
+    rate = 1.0 if s.use_tf_variant else s.learning_rate
+    if not s.momentum:
+        torch._foreach_addcdiv_(weights, gradients, denominators, -rate)
+        return
+    torch._foreach_mul_(state["Accl2"], s.momentum)
+    torch._foreach_addcdiv_(state["Accl2"], gradients, denominators)
+    torch._foreach_add_(weights, state["Accl2"], alpha=-rate)
+
+
+def _apply_lamb(s: Any, weights: Tensors, gradients: Tensors, state: State) -> None:
+    _update_moments(s, gradients, state)
+    directions = torch._foreach_div(state["Accl1"], _compute_bias_corrections(state, s.beta1, s.bias_correction))
+    denominators = torch._foreach_sqrt(state["Accl2"])
+    torch._foreach_div_(
+        denominators, [math.sqrt(c) for c in _compute_bias_corrections(state, s.beta2, s.bias_correction)]
+    )
+    torch._foreach_add_(denominators, s.eps)
+    torch._foreach_div_(directions, denominators)
+    torch._foreach_add_(directions, weights, alpha=s.weight_decay)
+    weight_norms = torch.stack(torch._foreach_norm(weights)).clamp(max=s.max_weight_norm)
+    direction_norms = torch.stack(torch._foreach_norm(directions))
+    # a weight of zeros could never leave them if its norm scaled the step
+    are_both = (weight_norms > 0) & (direction_norms > 0)
+    trust = torch.where(are_both, weight_norms / direction_norms, torch.ones_like(weight_norms))
+    torch._foreach_mul_(directions, list((trust * -s.learning_rate).unbind()))
+    torch._foreach_add_(weights, directions)
+
+
+_ARITHMETIC: Dict[str, Callable[..., None]] = {
+    "SGD": _apply_sgd,
+    "ADAM": _apply_adam,
+    "ADAMW": _apply_adam,
+    "RMSPROP": _apply_rmsprop,
+    "LAMB": _apply_lamb,
+}

@@ -1,0 +1,45 @@
+"""What a loaded program needs to know of its calls, as plain data."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+from porting.engines.calls.call_plan import CallPlan, ReplicaGroups
+from porting.engines.compiled.call_layout import TensorSpec, argument_name, plan_facts, read_argument_name
+
+
+@pytest.mark.parametrize("name", ["layer.weight", "odd:name", ""])
+def test_the_name_of_an_argument_is_read_as_it_was_written(name):
+    assert read_argument_name(argument_name("slot", detail="Accl1", name=name)) == ("slot", "Accl1", name)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.int32, torch.bool])
+def test_a_spec_travels_as_text(dtype):
+    spec = TensorSpec.of(torch.zeros(2, 3, dtype=dtype).t(), name="input:0:")
+
+    assert TensorSpec.from_dict(json.loads(json.dumps(spec.to_dict()))) == spec
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"iterations": 2},
+        {"accumulation": 2},
+        {"replicas": 2},
+        {"output_mode": "all"},
+        {"input_groups": ReplicaGroups(replicas=2, size=2)},
+    ],
+)
+def test_other_micro_batches_or_results_are_other_facts(changed):
+    assert plan_facts(CallPlan(**changed)) != plan_facts(CallPlan())
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"mean_reduction": False}, {"divides_last": True}, {"output_period": 3}, {"input_groups": ReplicaGroups(1)}],
+)
+def test_what_is_a_number_or_without_effect_is_no_fact(changed):
+    assert plan_facts(CallPlan(**changed)) == plan_facts(CallPlan())

@@ -1,0 +1,298 @@
+"""Tuning with engines that pretend: what is slow, wrong or broken loses, and the choice is written down."""
+
+from __future__ import annotations
+
+import threading
+import time
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import nn
+
+from porting.capture import capture_step
+from porting.engines.calls.call_plan import CallPlan
+from porting.engines.calls.executable import BuildRequest, Variant
+from porting.engines.compiled.compile_settings import CompileFailure
+from porting.engines.replay.replay import ReplayExecutable
+from porting.engines.tuning import tuner
+from porting.engines.tuning.parity import Trial
+from porting.engines.tuning.report import TuningLimits, TuningReport
+from porting.engines.tuning.tuner import tune
+from porting.host_tensors import host_tensors
+
+INPUTS = [torch.randn(8, 4, generator=torch.Generator().manual_seed(0)), torch.arange(8, dtype=torch.int32) % 3]
+FAST, PLAIN = Variant("fast"), Variant()
+
+
+class Pretender(ReplayExecutable):
+    """Replay that lets the pretended clock advance by `seconds` for each call, or spoils its results."""
+
+    def __init__(self, graph, clock, seconds, *, factor=1.0):
+        super().__init__(graph)
+        self._clock, self._seconds, self._factor = clock, seconds, factor
+
+    def run(self, *args, **kwargs):
+        self._clock.now += self._seconds
+        return [result * self._factor for result in super().run(*args, **kwargs)]
+
+
+class PretendedEngine:
+    """An engine that compiles by writing a file; `fail` is raised while compiling, loading or running."""
+
+    def __init__(self, clock, seconds=0.5, *, factor=1.0, fail=None, fail_to_load=None):
+        self.clock, self.seconds, self.factor = clock, seconds, factor
+        self.fail, self.fail_to_load = fail, fail_to_load
+        self.num_compilations = 0
+
+    def compile(self, graph, request, folder, *, limits, progress):
+        self.num_compilations += 1
+        if self.fail is not None:
+            raise self.fail
+        (folder / "program").write_text(request.variant.label)
+
+    def load(self, graph, request, folder):
+        if self.fail_to_load is not None:
+            raise self.fail_to_load
+        assert (folder / "program").read_text() == request.variant.label
+        return Pretender(graph, self.clock, self.seconds, factor=self.factor)
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """Pretend that replay takes a second for each call, by the processor and by the clock."""
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr("porting.interleaved.time.perf_counter", lambda: clock.now)
+    monkeypatch.setattr("porting.interleaved.time.process_time", lambda: clock.now)
+    monkeypatch.setattr(tuner, "build_replay", lambda graph, request: Pretender(graph, clock, 1.0))
+    return clock
+
+
+@pytest.fixture
+def engines(monkeypatch):
+    """Make engines known by name; they are what tuning tries."""
+
+    def engines(**named):
+        monkeypatch.setattr(tuner, "tuned_engines", lambda: list(named))
+        monkeypatch.setattr(tuner, "load_engine", named.__getitem__)
+
+    return engines
+
+
+@pytest.fixture
+def tuned(tmp_path, settings):
+    """Give a function that tunes the step of a small model, without an optimizer that has a fused form."""
+
+    def tuned(**options):
+        torch.manual_seed(0)
+        model = nn.Linear(4, 3)
+        graph = capture_step(model, [INPUTS[0], INPUTS[1].long()], loss=nn.functional.cross_entropy, mode="training")
+        request = BuildRequest(CallPlan(), groups=(settings("LAMB"),), group_names=(("weight", "bias"),))
+        weights = {host.name: host.tensor.detach() for host in host_tensors(model)}
+        trial = Trial(weights, INPUTS, request.plan, request.groups, request.group_names)
+        options.setdefault("limits", TuningLimits(seconds=10_000.0))
+        return tune(graph, request, trial, folder=tmp_path, **options)
+
+    return tuned
+
+
+def problems(report):
+    return {candidate.variant.label: candidate.problem for candidate in report.candidates}
+
+
+def test_the_fastest_engine_is_chosen(clock, engines, tuned):
+    engines(slow=PretendedEngine(clock, 2.0), fast=PretendedEngine(clock, 0.5))
+
+    found = tuned()
+
+    assert found.report.chosen == FAST
+    assert found.report.speed_up == pytest.approx(2.0)
+    assert (found.folder / "program").read_text() == "fast"
+    assert set(problems(found.report).values()) == {""}
+
+
+def test_an_engine_that_gains_too_little_is_not_worth_it(clock, engines, tuned):
+    engines(fast=PretendedEngine(clock, 0.98))
+
+    assert tuned().report.chosen == PLAIN
+
+
+def test_an_engine_that_computes_something_else_is_out_with_a_finding(clock, engines, tuned):
+    findings, failures = [], {}
+    engines(fast=PretendedEngine(clock, 0.5, factor=1.01))
+
+    found = tuned(report=findings.append, note_failure=failures.__setitem__)
+
+    assert found.report.chosen == PLAIN
+    assert [finding.code for finding in findings] == ["E007"]
+    assert failures["fast"].startswith("it computes something else: result 0 differs after call 1")
+
+
+def crash():
+    return CompileFailure("crash", "the compiler crashed", log="a long\nlog")
+
+
+@pytest.mark.parametrize(
+    ("engine", "problem"),
+    [
+        ({"fail": crash()}, "the compiler crashed"),
+        ({"fail": OSError("no space")}, "OSError: no space"),
+        ({"fail_to_load": ValueError("not mine")}, "ValueError: not mine"),
+        ({"fail": MemoryError()}, "MemoryError"),
+    ],
+)
+def test_a_candidate_that_fails_is_out_with_its_reason(clock, engines, tuned, engine, problem):
+    engines(fast=PretendedEngine(clock, **engine))
+
+    found = tuned()
+
+    assert found.report.chosen == PLAIN
+    assert problems(found.report) == {"replay": "", "fast": problem}
+
+
+def test_being_out_of_memory_is_not_remembered(clock, engines, tuned):
+    failures = {}
+    engines(big=PretendedEngine(clock, fail=MemoryError()), bad=PretendedEngine(clock, fail=crash()))
+
+    tuned(note_failure=failures.__setitem__)
+
+    assert failures == {"bad": "the compiler crashed"}
+
+
+def test_a_choice_for_which_candidates_lacked_memory_says_that_it_is_to_be_made_again(clock, engines, tuned):
+    engines(big=PretendedEngine(clock, fail=MemoryError()))
+
+    (note,) = tuned().report.notes
+
+    assert "lacked memory" in note
+
+
+def test_a_known_failure_is_not_tried_again(clock, engines, tuned):
+    engine = PretendedEngine(clock)
+    engines(fast=engine)
+
+    found = tuned(known_failures={"fast": "the compiler crashed"})
+
+    assert engine.num_compilations == 0
+    assert problems(found.report)["fast"] == "the compiler crashed (found earlier)"
+
+
+def test_a_candidate_that_fails_while_it_is_measured_is_out(clock, engines, tuned):
+    class Tiring(Pretender):
+        def run(self, *args, **kwargs):
+            self._factor -= 1.0
+            if self._factor < -8.0:
+                raise RuntimeError("tired")
+            self._seconds = 0.5
+            results = ReplayExecutable.run(self, *args, **kwargs)
+            self._clock.now += 0.5
+            return results
+
+    engine = PretendedEngine(clock)
+    engine.load = lambda graph, request, folder: Tiring(graph, clock, 0.5)
+    engines(fast=engine)
+
+    found = tuned()
+
+    assert found.report.chosen == PLAIN
+    assert problems(found.report)["fast"] == "RuntimeError: tired"
+
+
+def test_when_the_time_is_up_nothing_more_is_compiled(clock, engines, tuned):
+    class Lengthy(PretendedEngine):
+        def compile(self, *args, **kwargs):
+            super().compile(*args, **kwargs)
+            self.clock.now += 100.0
+
+    first, second = Lengthy(clock), Lengthy(clock)
+    engines(first=first, second=second)
+
+    found = tuned(limits=TuningLimits(seconds=100.0, processes=1))
+
+    assert (first.num_compilations, second.num_compilations) == (1, 0)
+    assert "time for tuning was up" in problems(found.report)["second"]
+
+
+def test_a_step_that_fails_on_its_example_is_replayed_and_nothing_is_blamed(clock, engines, tuned, monkeypatch):
+    failures = {}
+    engines(fast=PretendedEngine(clock))
+    monkeypatch.setattr(Trial, "run", lambda *_args: (_ for _ in ()).throw(IndexError("target out of range")))
+
+    found = tuned(note_failure=failures.__setitem__)
+
+    assert found.report.chosen == PLAIN
+    assert found.report.notes == (
+        "nothing could be measured: the step fails on its example: IndexError: target out of range",
+    )
+    assert failures == {}
+
+
+def test_control_c_ends_the_compilations_and_comes_through(clock, engines, tuned, monkeypatch):
+    seen = []
+
+    class Endless(PretendedEngine):
+        def compile(self, graph, request, folder, *, limits, progress):
+            for tick in range(3000):
+                time.sleep(0.01)
+                try:
+                    progress(tick / 100)
+                except Exception:
+                    seen.append(tick)
+                    raise
+
+    engines(fast=Endless(clock), other=Endless(clock))
+    calls = iter([True])
+
+    def interrupted_wait(futures, timeout):
+        time.sleep(0.05)
+        if next(calls, False):
+            raise KeyboardInterrupt
+        return set(), set()
+
+    monkeypatch.setattr(tuner, "wait", interrupted_wait)
+
+    with pytest.raises(KeyboardInterrupt):
+        tuned()
+
+    assert len(seen) == 2
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("porting-compile")]
+
+
+def test_no_more_than_the_allowed_number_compile_at_once(clock, engines, tuned):
+    running, most, lock = [], [], threading.Lock()
+
+    class Counting(PretendedEngine):
+        def compile(self, graph, request, folder, *, limits, progress):
+            with lock:
+                running.append(self)
+                most.append(len(running))
+            time.sleep(0.02)
+            super().compile(graph, request, folder, limits=limits, progress=progress)
+            running.remove(self)
+
+    engines(**{f"engine{number}": Counting(clock) for number in range(6)})
+
+    tuned(limits=TuningLimits(seconds=10_000.0, processes=2))
+
+    assert max(most) == 2
+
+
+def test_the_users_inputs_stay_as_they_are(clock, engines, tuned):
+    engines(fast=PretendedEngine(clock))
+    before = [tensor.clone() for tensor in INPUTS]
+
+    found = tuned()
+
+    assert found.report.chosen == FAST
+    assert all(map(torch.equal, INPUTS, before))
+
+
+def test_a_report_survives_json_and_is_a_table(clock, engines, tuned):
+    engines(fast=PretendedEngine(clock, 0.5), bad=PretendedEngine(clock, fail=crash()))
+
+    report = tuned().report
+
+    assert TuningReport.from_dict(report.to_dict()) == report
+    assert "*  fast" in str(report)
+    assert "out: the compiler crashed" in str(report)
+    assert report.summary.startswith("fast: 2x replay (chosen of 3, 1 of them out")
