@@ -15,6 +15,7 @@ from ..diagnostics import Finding, Severity
 from ..host_tensors import HostTensor
 from .device_tensor import DeviceTensor
 from .operator_schema import written_arguments
+from .plain_values import dtype_name
 from .recording.recorder import Recorder
 
 __all__ = ["is_variable", "report_lost_writes", "write_copies_of_constants"]
@@ -82,7 +83,7 @@ def _counts_of_batches(model: nn.Module) -> List[int]:
 
 def _lost_write(host: HostTensor, writes: Iterable[torch.fx.Node]) -> Finding:
     places = (write.meta.get("place") for write in writes)
-    dtype = str(host.tensor.dtype).replace("torch.", "")
+    dtype = dtype_name(host.tensor.dtype)
     return Finding(
         "C019",
         severity=Severity.WARNING,

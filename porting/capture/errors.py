@@ -11,6 +11,7 @@ import torch
 
 from ..diagnostics import CaptureError, Finding, Place, caller_place
 from ..diagnostics.places import is_user_file
+from .plain_values import dtype_name
 
 __all__ = [
     "add_context",
@@ -93,7 +94,7 @@ def no_shape_rule_error(func: Any, error: Exception) -> CaptureError:
 
 def host_tensor_error(tensor: torch.Tensor) -> CaptureError:
     """Return the error for a plain CPU tensor among an operator's arguments."""
-    kind = _type_name(tensor.dtype)
+    kind = dtype_name(tensor.dtype)
     return CaptureError.of(
         "C003",
         message=f"a CPU tensor of shape {list(tensor.shape)} and type {kind} is mixed with device tensors",
@@ -247,7 +248,7 @@ def print_finding(tensor: torch.Tensor) -> Finding:
         message="`forward` prints a tensor, but its value does not exist while the graph is captured",
         place=caller_place(),
         label="on the device this prints `<unavailable>`, once, at compile time",
-        notes=(f"the tensor has shape {list(tensor.shape)} and type {_type_name(tensor.dtype)}",),
+        notes=(f"the tensor has shape {list(tensor.shape)} and type {dtype_name(tensor.dtype)}",),
         help="return the tensor from `forward` and print it after the call",
     )
 
@@ -291,7 +292,3 @@ def _place_inside_torch(traceback: Optional[TracebackType]) -> Optional[Place]:
 def _kind_of(tensor: torch.Tensor) -> str:
     layout = "" if tensor.layout == torch.strided else f" with layout {tensor.layout}"
     return f"{tensor.dtype}{layout}"
-
-
-def _type_name(dtype: torch.dtype) -> str:
-    return str(dtype).replace("torch.", "")

@@ -8,6 +8,7 @@ from typing import Any, FrozenSet, Iterator, List, Optional, Tuple
 import torch
 
 from ..diagnostics import Finding, Place
+from .plain_values import dtype_name
 from .subgraphs import bodies_of
 
 __all__ = ["OperatorNode", "StepGraph", "TensorInfo"]
@@ -128,4 +129,4 @@ def _describe(node: torch.fx.Node) -> OperatorNode:
 
 
 def _format_type(shape: Tuple[int, ...], dtype: torch.dtype) -> str:
-    return f"{str(dtype).replace('torch.', '')}[{', '.join(map(str, shape))}]"
+    return f"{dtype_name(dtype)}[{', '.join(map(str, shape))}]"
