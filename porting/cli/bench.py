@@ -209,7 +209,7 @@ def _cells(entry: FileEntry, matrix: Mapping[str, Sequence[Any]], arguments: arg
     if is_own and entry.target not in _workloads().WORKLOADS:
         raise _unknown(entry.target)
     own = _workloads().WORKLOADS[entry.target] if is_own else None
-    loader = "porting.bench.suite:load" if is_own else "porting.cli.bench_targets:load"
+    loader = "porting.bench.suite:load" if is_own else "porting.cli.bench_programs:load"
     loaded_data = arguments.loader or entry.loader
     combined = {"engine": ["auto"], **(own.matrix if own else {}), **entry.matrix, **matrix}
     settings = _settings({**(own.settings if own else {}), **entry.settings}, arguments)
@@ -224,7 +224,7 @@ def _cells(entry: FileEntry, matrix: Mapping[str, Sequence[Any]], arguments: arg
                 settings=dataclasses.replace(settings, threads=choices.threads or settings.threads),
                 repeat=repeat,
                 demanded=_demanded(entry, own, choices.precision or "float32"),
-                dataset_loader="porting.cli.bench_targets:load_data" if loaded_data else None,
+                dataset_loader="porting.cli.bench_programs:load_data" if loaded_data else None,
                 dataset_arguments={"target": loaded_data} if loaded_data else {},
             )
 

@@ -301,7 +301,7 @@ def _begin_recipe(destination: Path, target: Optional[str], batch_size: Optional
         return EXIT_USAGE
     user = None
     if target is not None:
-        user = importlib.import_module("porting.cli.recipe_targets").load_user_model(target, batch_size=batch_size)
+        user = importlib.import_module("porting.cli.recipe_programs").load_user_model(target, batch_size=batch_size)
     _load("new_recipe").write_recipe(destination, user)
     print(f"the steps are in {destination}; `workload.py` in it is what is yours; try them:")
     print(
