@@ -8,6 +8,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any, List
 
+from porting.version import VERSION
+
 if TYPE_CHECKING:
     from porting.adapters import (
         Checkpoint,
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
     from porting.training_loop import fit
     from porting.verify import PlainTraining, TrainingComparison, compare_training
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 __all__ = [
     "Checkpoint",

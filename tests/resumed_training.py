@@ -91,7 +91,7 @@ def train(
 
     def after_call(returned: Any) -> None:
         scheduler.step()
-        losses.append((ported._parts.num_steps, returned[1].mean().item().hex()))
+        losses.append((ported.port_optimizer.num_steps, returned[1].mean().item().hex()))
         on_loss(*losses[-1])
         if stop_behind is not None and losses[-1][0] >= stop_behind:
             raise KeyboardInterrupt

@@ -10,6 +10,8 @@ import importlib
 from typing import TYPE_CHECKING, Any, List
 
 from porting.aliases import stand_for
+from porting.diagnostics import PortingWarning as PortingWarning
+from porting.diagnostics import notify as notify
 
 if TYPE_CHECKING:  # `as` tells type checkers that the names are public
     from porting.adapters.backends import Backend as Backend
@@ -32,8 +34,6 @@ if TYPE_CHECKING:  # `as` tells type checkers that the names are public
     from porting.adapters.loader_report import LoaderReport as LoaderReport
     from porting.adapters.loss import LossInForward as LossInForward
     from porting.adapters.loss_terms import LossTerm as LossTerm
-    from porting.adapters.notices import PortingWarning as PortingWarning
-    from porting.adapters.notices import notify as notify
     from porting.adapters.optimizer_state import carry_state as carry_state
     from porting.adapters.optimizer_state import to_torch_state as to_torch_state
     from porting.adapters.optimizers import default_optimizer as default_optimizer
@@ -58,7 +58,6 @@ _NAMES_BY_MODULE = {
     "loader_report": ("LoaderReport",),
     "loss": ("LossInForward",),
     "loss_terms": ("LossTerm",),
-    "notices": ("PortingWarning", "notify"),
     "optimizer_state": ("carry_state", "to_torch_state"),
     "optimizers": ("default_optimizer", "sync_hyper_parameters", "to_backend_optimizer"),
     "padding_checks": ("check_ignore_label",),
@@ -67,7 +66,7 @@ _NAMES_BY_MODULE = {
 }
 _MODULES = {name: module for module, names in _NAMES_BY_MODULE.items() for name in names}
 
-__all__ = sorted(_MODULES)
+__all__ = sorted([*_MODULES, "PortingWarning", "notify"])
 
 
 def __getattr__(name: str) -> Any:

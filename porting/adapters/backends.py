@@ -38,6 +38,13 @@ class Backend:
     popdist: str = "popdist"
     finding: Optional[Finding] = None
 
+    def compiled_step(self, executor: Any) -> Any:
+        """Return what the simulator's `executor` has compiled: graph, plan, executable.
+
+        None as long as it has not, and for the vendor's executors, which hand nothing out.
+        """
+        return executor.device_session.compiled if self.is_simulator and executor is not None else None
+
 
 def find_backend(device: str = "auto", *, simulator: Union[ModuleType, Callable[[], Any]]) -> Backend:
     """Find the module that `device` ("auto", "ipu" or "sim"; see `read_requested_device`) asks for.

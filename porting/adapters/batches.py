@@ -11,8 +11,7 @@ from porting.adapters.fixed_batch import count_padding, find_dataset
 from porting.adapters.instances import Share
 from porting.adapters.loader_report import LoaderReport, note_dropped, refuse_impossible
 from porting.adapters.loader_settings import override_settings, read_source, set_seed
-from porting.adapters.notices import notify
-from porting.diagnostics import OptionError, caller_place
+from porting.diagnostics import OptionError, caller_place, notify
 from porting.options import PortOptions, is_count
 
 __all__ = ["CallBatches", "to_ipu_dataloader"]

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any, List, Optional, Union
 
 from porting.adapters.checkpoints import Checkpoint, load_checkpoint
-from porting.adapters.notices import notify
-from porting.diagnostics import CheckpointError, Finding, caller_place
+from porting.diagnostics import CheckpointError, Finding, caller_place, notify
 from porting.support.atomic_files import sync_folder
 
 __all__ = ["drop_old_checkpoints", "list_checkpoints", "name_checkpoint", "read_newest_checkpoint", "remove_unfinished"]

@@ -8,9 +8,8 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 import torch
 from torch import nn
 
-from porting.adapters.notices import notify
 from porting.adapters.optimizer_state import carry_state, name_parameters
-from porting.diagnostics import Finding, OptionError, Severity, UnsupportedOptimizerError, caller_place
+from porting.diagnostics import Finding, OptionError, Severity, UnsupportedOptimizerError, caller_place, notify
 
 __all__ = ["SUPPORTED_OPTIMIZERS", "default_optimizer", "sync_hyper_parameters", "to_backend_optimizer"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..support.compiler_loading import optimizers_load_compiler_late
-from .port import to_ipu
+from .conversion import to_ipu
 from .ported_inference import PortedInference
 from .ported_model import PortedModel
 from .run_report import ExecutorRecord, RunReport

@@ -6,7 +6,6 @@ import re
 from types import FrameType
 from typing import Any, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-import torch
 from torch import nn
 
 from ..diagnostics import (
@@ -20,9 +19,9 @@ from ..diagnostics import (
     find_assignment,
     find_raising_frame,
 )
-from .batch_signature import BatchSignature
+from .batch import BatchSignature, find_foreign_device
 
-__all__ = ["explain_failure", "find_foreign_device", "refuse_loss_without_gradient"]
+__all__ = ["explain_failure", "refuse_loss_without_gradient"]
 
 _DEVICE_FAMILIES = ("S", "D")
 
@@ -86,20 +85,6 @@ def explain_failure(
     if finding is None and isinstance(error, IndexError):
         finding = _out_of_range(str(error))
     return _in_other_words(error, model) if finding is None else BatchError(finding)
-
-
-def find_foreign_device(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Optional[Finding]:
-    """Return the finding B009 for an argument that is not in the host's memory, or None."""
-    for value in [*args, *kwargs.values()]:
-        if isinstance(value, torch.Tensor) and value.device.type != "cpu":
-            return Finding(
-                "B009",
-                message=f"a tensor of the batch is on `{value.device}`",
-                place=caller_place(),
-                label="this call",
-                help="leave batches on the CPU: the call moves them to the device itself",
-            )
-    return None
 
 
 def _out_of_range(text: str) -> Optional[Finding]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, Optional, Sequence
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence
 
 from ..adapters.checkpoint_folder import (
     drop_old_checkpoints,
@@ -18,9 +18,7 @@ from ..adapters.loader_position import begin_epoch_again, read_streams, refuse_u
 from ..diagnostics import CheckpointError, OptionError, caller_place
 from ..options import is_count
 from ..support.process import this_instance
-
-if TYPE_CHECKING:
-    from .ported_model import PortedModel
+from .ported_model import PortedModel
 
 __all__ = ["FitCheckpoints", "FitProgress"]
 
@@ -74,7 +72,7 @@ class FitCheckpoints:
         self._schedulers = schedulers
         self._epoch_start: Optional[Mapping[str, Any]] = None
         self._present: Optional[Mapping[str, Any]] = None
-        self._num_steps_written = ported._parts.num_steps
+        self._num_steps_written = ported.port_optimizer.num_steps
         if this_instance().index == 0:
             self._folder.mkdir(parents=True, exist_ok=True)
             remove_unfinished(self._folder)
@@ -96,7 +94,7 @@ class FitCheckpoints:
         self._ported.load(checkpoint, schedulers=self._schedulers, loader=self._loader)
         self.progress = FitProgress(list(loop["history"]), loop["num_calls"], loop["total_loss"])
         self._epoch_start, self._present = loop["epoch_start"], (checkpoint.training or {})["streams"]
-        self._num_steps_written = self._ported._parts.num_steps
+        self._num_steps_written = self._ported.port_optimizer.num_steps
         logger.warning(
             "the training goes on after step %d, in epoch %d, from the checkpoints in `%s`",
             self._num_steps_written,
@@ -131,7 +129,7 @@ class FitCheckpoints:
 
     def note_call(self) -> None:
         """Write a checkpoint if `every` steps have gone by."""
-        if self._every is not None and self._ported._parts.num_steps // self._every > (
+        if self._every is not None and self._ported.port_optimizer.num_steps // self._every > (
             self._num_steps_written // self._every
         ):
             self._write()
@@ -142,7 +140,7 @@ class FitCheckpoints:
         self._write()
 
     def _write(self) -> None:
-        self._num_steps_written = self._ported._parts.num_steps
+        self._num_steps_written = self._ported.port_optimizer.num_steps
         if this_instance().index != 0:
             return
         self._ported.save(

@@ -3,45 +3,34 @@
 from __future__ import annotations
 
 import importlib
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from torch import nn
 
 from ..diagnostics import Finding, Place, caller_place
-from ..module_attributes import modules_of
-from .attribute_watch import AttributeReads, AttributeWatch
-from .parts import Parts
+from .port import Port, PortFindings, list_modules_by_prefix
+from .watches import AttributeReads, AttributeWatch
 
-__all__ = ["named_modules_of", "say_changed_attributes", "say_frozen_values", "watch_of"]
+__all__ = ["say_changed_attributes", "say_frozen_values", "watch_attributes"]
 
 _IF_MEANT = "if it is meant to stay as it is: `PortOptions(frozen=['{}'])`"
 _MOST_FINDINGS = 5
 
 
-def named_modules_of(parts: Parts) -> List[Tuple[str, nn.Module]]:
-    """List the modules whose `forward` a step runs, the model's and the losses', with their attributes' prefix."""
-    found = list(modules_of(parts.model).items())
-    losses = parts.loss if isinstance(parts.loss, Mapping) else {"": parts.loss}
-    for name, loss in losses.items():
-        module = getattr(loss, "function", loss)
-        if isinstance(module, nn.Module):
-            prefix = f"loss.{name}." if name else "loss."
-            found += [(prefix + inner, item) for inner, item in modules_of(module).items()]
-    return found
-
-
-def watch_of(parts: Parts, modules: Sequence[Tuple[str, nn.Module]], reads: AttributeReads) -> Optional[AttributeWatch]:
+def watch_attributes(
+    port: Port, modules: Sequence[Tuple[str, nn.Module]], reads: AttributeReads
+) -> Optional[AttributeWatch]:
     """Return the watch on what a compilation has read of `modules`, unless the options allow all changes."""
-    frozen = parts.options.frozen
+    frozen = port.options.frozen
     if frozen == "allow":
         return None
     return AttributeWatch(modules, reads, allowed=() if isinstance(frozen, str) else frozen)
 
 
-def say_changed_attributes(parts: Parts, watch: AttributeWatch) -> None:
+def say_changed_attributes(findings: PortFindings, watch: AttributeWatch) -> None:
     """Warn (C020) of attributes that were changed since they were compiled in."""
     for name, before, after in watch.look():
-        parts.say(
+        findings.say(
             Finding(
                 "C020",
                 message=f"`{name}` is {after!r:.60} now, and {before!r:.60} in the compiled step",
@@ -56,34 +45,33 @@ def say_changed_attributes(parts: Parts, watch: AttributeWatch) -> None:
         )
 
 
-def say_frozen_values(parts: Parts, executor: Any, *, compile_seconds: float) -> None:
+def say_frozen_values(port: Port, findings: PortFindings, executor: Any, *, compile_seconds: float) -> None:
     """Capture the step that `executor` has compiled once more, and warn (C020) of what Python decides otherwise then.
 
     Nothing is done where that would take more than a second and a tenth of the compilation, and nothing changes.
     """
-    compiled: Any = getattr(executor, "_compiled", None)
-    capture_again = getattr(compiled, "capture_again", None)
-    if capture_again is None or parts.options.frozen == "allow":
+    compiled = port.backend.compiled_step(executor)
+    if compiled is None or compiled.capture_again is None or port.options.frozen == "allow":
         return
     if compiled.capture_seconds > max(1.0, compile_seconds / 10):
         return
     # on a machine with IPUs there is no capture, nor the torch that it wants
     second_run = importlib.import_module("porting.capture.second_run")
     frozen_values = importlib.import_module("porting.capture.frozen_values").frozen_values
-    modules = named_modules_of(parts)
+    modules = list_modules_by_prefix(port)
     failure: Optional[Exception] = None
     found: List[Any] = []
     with second_run.without_trace(modules) as changes:
         try:
-            found = frozen_values(compiled.graph, capture_again())
+            found = frozen_values(compiled.graph, compiled.capture_again())
         except Exception as error:  # said below: `forward` ran well once, so it depends on that run
             failure = error
-    allowed = () if isinstance(parts.options.frozen, str) else parts.options.frozen
-    findings = list(_findings(found, dict(changes), allowed))
-    if failure is not None and not findings:
-        findings = [_second_run_failed(failure)]
-    for finding in findings[:_MOST_FINDINGS]:
-        parts.say(finding)
+    allowed = () if isinstance(port.options.frozen, str) else port.options.frozen
+    new = list(_findings(found, dict(changes), allowed))
+    if failure is not None and not new:
+        new = [_second_run_failed(failure)]
+    for finding in new[:_MOST_FINDINGS]:
+        findings.say(finding)
 
 
 def _findings(found: Sequence[Any], changes: Dict[str, Tuple[Any, Any]], allowed: Sequence[str]) -> Iterator[Finding]:

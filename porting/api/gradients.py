@@ -1,45 +1,62 @@
-"""Gradients that a port brings to the host: anchored by their names on the device, and put together for each step."""
+"""Gradients of a port: brought to the host when asked for, and Python code that wants them there."""
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Mapping, Sequence
+import sys
+from types import FrameType
+from typing import Any, Dict, List, Mapping, NoReturn, Optional, Sequence, Tuple
 
 import torch
+from torch.nn.modules import module as module_hooks
 
-from ..diagnostics import DeviceError, OptionError, caller_place
-from .parts import Parts
+from ..diagnostics import CaptureError, DeviceError, Finding, OptionError, caller_place, notify
+from ..diagnostics.places import is_user_file
+from ..host_tensors import host_tensors, refuse_gradient_hooks
+from .port import Port, name_modules
 
-__all__ = ["anchor_gradients", "gradients_of_step"]
+__all__ = ["anchor_gradients", "read_gradients", "refuse_hooks", "watch_gradient_reads"]
 
 _PREFIX = "Gradient___"
 
+_TENSOR_BASE: Any = getattr(torch._C, "TensorBase", None) or torch._C._TensorBase
+_grad = _TENSOR_BASE.grad
 
-def anchor_gradients(
-    parts: Parts, options: Any, optimizer: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> None:
+_SCALER = "leave `GradScaler` out and choose a precision: `PortOptions(precision='mixed')`"
+# functions of torch that would change gradients, by their module: what to do instead
+_READERS = {
+    "torch.nn.utils.clip_grad": "clip on the device: `to_ipu(..., optimizer=optimizer, max_grad_norm=5.0)`",
+    "torch.amp.grad_scaler": _SCALER,
+    "torch.cuda.amp.grad_scaler": _SCALER,
+}
+
+
+# -- kept gradients ----------------------------------------------------------------------------------------------------
+
+
+def anchor_gradients(port: Port, options: Any, optimizer: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
     """Let `options` bring the gradients of all parameters to the host that have one.
 
     Which ones have is known when the step has been compiled, so that it is compiled twice.
     """
-    probe = parts.backend.module.trainingModel(parts.wrapped, options.clone(), optimizer=optimizer)
+    probe = port.backend.module.trainingModel(port.wrapped, options.clone(), optimizer=optimizer)
     try:
         probe.compile(*args, **kwargs)
         known = set(probe.getTensorNames())
     finally:
         probe.destroy()
-    for name in _trainable_names(parts):
+    for name in _list_trainable(port):
         if _PREFIX + name in known:
             options.anchorTensor(_PREFIX + name, _PREFIX + name)
 
 
-def gradients_of_step(parts: Parts, executor: Any, iteration: int) -> Dict[str, torch.Tensor]:
-    """Return the gradient that an optimizer step of the last call used, by parameter.
+def read_gradients(port: Port, optimizer: Any, executor: Any, iteration: int) -> Dict[str, torch.Tensor]:
+    """Return the gradient that a step of the device's `optimizer` used in the last call, by parameter.
 
     The device has those of each micro-batch, times the loss scaling; they are joined as it joins them. `iteration` is
     the place of the step in the call, from its end where it is negative. Raises DeviceError D009 when the port keeps
     none, or has not been called, OptionError P002 for a step that the call does not have.
     """
-    options = parts.options
+    options = port.options
     _check_iteration(iteration, options.device_iterations)
     if not options.keep_gradients:
         raise DeviceError.of(
@@ -52,13 +69,13 @@ def gradients_of_step(parts: Parts, executor: Any, iteration: int) -> Dict[str, 
             "D009", message="there are no gradients before the first training call", place=caller_place()
         )
     size = options.accumulation * options.replicas
-    scale = 1.0 / size if options.reduction == "mean" else 1.0
+    scale = (1.0 / size if options.reduction == "mean" else 1.0) / float(getattr(optimizer, "loss_scaling", 1.0))
     found = {}
-    for name in _trainable_names(parts):
+    for name in _list_trainable(port):
         if _PREFIX + name in executor.options.anchored_tensors:
-            shape = dict(parts.model.named_parameters())[name].shape
+            shape = dict(port.model.named_parameters())[name].shape
             anchored = executor.getAnchoredTensor(_PREFIX + name).reshape(options.device_iterations, size, *shape)
-            found[name] = anchored[iteration].sum(dim=0) * (scale / _loss_scaling(parts))
+            found[name] = anchored[iteration].sum(dim=0) * scale
     return found
 
 
@@ -72,9 +89,104 @@ def _check_iteration(iteration: int, count: int) -> None:
         )
 
 
-def _trainable_names(parts: Parts) -> List[str]:
-    return [name for name, parameter in parts.model.named_parameters() if parameter.requires_grad]
+def _list_trainable(port: Port) -> List[str]:
+    return [name for name, parameter in port.model.named_parameters() if parameter.requires_grad]
 
 
-def _loss_scaling(parts: Parts) -> float:
-    return float(getattr(parts.optimizer, "loss_scaling", 1.0))
+# -- hooks, which no device calls --------------------------------------------------------------------------------------
+
+
+def refuse_hooks(port: Port) -> None:
+    """Raise CaptureError C007 for a backward hook of a parameter, of a module, of the loss or of all modules."""
+    hosts = [host for host in host_tensors(port.wrapped) if host.kind == "parameter"]
+    refuse_gradient_hooks(hosts, _raise)
+    for name, module in name_modules(port):
+        if not isinstance(module, torch.jit.ScriptModule) and (module._backward_hooks or module._backward_pre_hooks):
+            raise _make_hook_error(f"the module `{name}` ({type(module).__name__}) has a backward hook")
+    every: Any = module_hooks
+    if every._global_backward_hooks or every._global_backward_pre_hooks:
+        raise _make_hook_error("all modules have a backward hook (`register_module_full_backward_hook` or its like)")
+
+
+def _make_hook_error(message: str) -> CaptureError:
+    return CaptureError.of(
+        "C007",
+        message=message,
+        place=caller_place(),
+        notes="the device differentiates and updates without Python code on the way; no hook would run",
+        help="remove the hook, and compute in `forward` what it does to the gradient: `x * scale + (x - x * scale)"
+        ".detach()` scales that of `x`",
+    )
+
+
+def _raise(error: Exception) -> NoReturn:
+    raise error
+
+
+# -- reads of `.grad`, which see None ----------------------------------------------------------------------------------
+
+
+def watch_gradient_reads(port: Port) -> None:
+    """Say once (O007) that somebody reads the `.grad` of a parameter that the device trains.
+
+    While an executor owns the parameters they are of a class that it made for itself. That class gets the property, so
+    that no other model's tensors are slower, and it goes with the executor. torch's optimizers read `.grad` too, which
+    says nothing: their steps are watched themselves.
+    """
+    hosts = [host for host in host_tensors(port.wrapped) if host.kind == "parameter"]
+    said: List[str] = []
+    for kind in {type(host.tensor) for host in hosts}:
+        if kind.__name__ == "PoptorchParameter":
+            kind.grad = _watched_gradient(said)  # type: ignore[assignment]
+
+
+def _watched_gradient(said: List[str]) -> property:
+    def read(tensor: Any) -> Any:
+        with torch._C.DisableTorchFunctionSubclass():
+            gradient = _grad.__get__(tensor)
+        if not said:
+            _say_reader(said, gradient)
+        return gradient
+
+    def write(tensor: Any, gradient: Any) -> None:
+        with torch._C.DisableTorchFunctionSubclass():
+            _grad.__set__(tensor, gradient)
+
+    def delete(tensor: Any) -> None:
+        with torch._C.DisableTorchFunctionSubclass():
+            _grad.__delete__(tensor)
+
+    return property(read, write, delete)
+
+
+def _say_reader(said: List[str], gradient: Any) -> None:
+    reader, is_users = _reader()
+    if reader is None or not (is_users and gradient is None or reader.f_globals.get("__name__") in _READERS):
+        return
+    name = str(reader.f_globals.get("__name__"))
+    said.append(name)
+    what = "`.grad` is read and is None" if is_users else f"`{_function_name(reader)}` has nothing to work on"
+    notify(
+        Finding(
+            "O007",
+            message=f"{what}: the gradients of a ported model stay on the device, which made the step inside the call",
+            place=caller_place(),
+            help=_READERS.get(name, "read them by `PortOptions(keep_gradients=True)` and `ported.gradients()`"),
+        )
+    )
+
+
+def _reader() -> Tuple[Optional[FrameType], bool]:
+    """Return the frame that reads `.grad`, and whether it is the user's; a backend's attribute hook is between."""
+    frame: Optional[FrameType] = sys._getframe(3)
+    while frame is not None and frame.f_code.co_name in ("__getattribute__", "__torch_function__"):
+        frame = frame.f_back
+    return frame, frame is not None and is_user_file(frame.f_code.co_filename)
+
+
+def _function_name(frame: FrameType) -> str:
+    """Name the function of `frame`; comprehensions have frames of their own before Python 3.12."""
+    running: Optional[FrameType] = frame
+    while running is not None and running.f_code.co_name.startswith("<"):
+        running = running.f_back
+    return running.f_code.co_name if running is not None else "it"

@@ -1,7 +1,8 @@
-"""Why a ported model is not moved or cast: such calls are allowed where they change nothing, and refused elsewhere."""
+"""Why a ported model is not moved, cast or wrapped: what changes nothing is allowed, all else refused."""
 
 from __future__ import annotations
 
+import sys
 from typing import Any, Mapping, Sequence
 
 import torch
@@ -9,9 +10,26 @@ from torch import nn
 
 from ..diagnostics import DeviceError, caller_place
 
-__all__ = ["cannot_be_copied", "cannot_move", "check_cast", "check_move"]
+__all__ = [
+    "cannot_be_copied",
+    "cannot_move",
+    "check_cast",
+    "check_move",
+    "refuse_data_parallel",
+    "refuse_wrapper_that_asks",
+]
 
 _DEVICES = ("cpu", "ipu")
+_REPLICAS = (
+    "spread a batch over devices by `PortOptions(replicas=N)`; several processes start with `poprun` or `torchrun`"
+)
+_ENGINE = "leave `torch.compile` out: the whole step is compiled already; `PortOptions(engine=...)` chooses how"
+
+# wrappers that ask what they get for an attribute, before they do anything with it
+_ASKED_BY = {
+    "_ddp_params_and_buffers_to_ignore": ("DistributedDataParallel", _REPLICAS),
+    "_torchdynamo_orig_callable": ("torch.compile", _ENGINE),
+}
 
 
 def check_move(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
@@ -68,4 +86,35 @@ def cannot_be_copied() -> DeviceError:
         place=caller_place(),
         notes="it holds an executable and a device",
         help=("save its weights: `torch.save(ported.state_dict(), path)`", "or copy the module: `ported.model`"),
+    )
+
+
+# -- wrappers for plain modules ----------------------------------------------------------------------------------------
+
+
+def refuse_wrapper_that_asks(attribute: str) -> None:
+    """Raise DeviceError D003 if `attribute` is one by which a wrapper is known."""
+    if attribute in _ASKED_BY:
+        raise _make_wrapper_error(*_ASKED_BY[attribute])
+
+
+def refuse_data_parallel() -> None:
+    """Raise DeviceError D003 in a call that `nn.DataParallel` makes, which asks for nothing and runs what it was given.
+
+    For the function that a ported model's `__call__` calls.
+    """
+    if sys._getframe(3).f_code is _DATA_PARALLEL:
+        raise _make_wrapper_error("DataParallel", _REPLICAS)
+
+
+_DATA_PARALLEL = nn.DataParallel.forward.__code__
+
+
+def _make_wrapper_error(wrapper: str, remedy: str) -> DeviceError:
+    return DeviceError.of(
+        "D003",
+        message=f"a ported model is wrapped in `{wrapper}`, which is for modules on the host",
+        place=caller_place(),
+        notes="a call of a ported model is a whole training step, optimizer included",
+        help=remedy,
     )

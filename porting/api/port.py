@@ -1,148 +1,167 @@
-"""`to_ipu`: a PyTorch model and its loss become a model that trains on an IPU."""
+"""`Port`: what a ported model is made of, and the modules in it; `PortFindings`: what the port has to say."""
 
 from __future__ import annotations
 
-import functools
-import importlib
-import logging
-from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Set, Tuple
+from dataclasses import dataclass
+from typing import Any, ContextManager, Dict, Iterator, List, Mapping, Sequence, Tuple
 
-import torch
 from torch import nn
 
-from ..adapters import LossInForward, apply_precision, find_backend, notify, to_backend_optimizer
-from ..adapters.batch_statistics import note_statistics_of_one_replica
-from ..adapters.stages import require_filled_pipeline, require_modules
-from ..diagnostics import Finding, OptionError, caller_place, render
-from ..options import PortOptions
-from .host_optimizer import stop_watching
-from .parts import Parts
-from .ported_model import PortedModel
-from .uncaught import show_findings_alone
+from .. import module_attributes
+from ..adapters import Backend, LossInForward
+from ..diagnostics import Finding, Severity, caller_place, notify
+from ..host_tensors import walk_modules
+from ..module_attributes import modules_of, train_modes_kept
+from ..options import PortOptions, to_poptorch
 
-__all__ = ["to_ipu"]
+__all__ = [
+    "Port",
+    "PortFindings",
+    "eval_modes",
+    "kept_modes",
+    "list_modules_by_prefix",
+    "name_modules",
+    "read_modes",
+    "say_it_is_compiled_in",
+]
 
-logger = logging.getLogger("porting")
-_said: Set[str] = set()
 
+@dataclass(frozen=True)
+class Port:
+    """The user's model and loss, and where and how they run; nothing of it changes.
 
-def to_ipu(
-    model: nn.Module,
-    loss: Any = None,
-    *,
-    optimizer: Optional[torch.optim.Optimizer] = None,
-    max_grad_norm: Optional[float] = None,
-    options: Optional[PortOptions] = None,
-    example: Any = None,
-    device: str = "auto",
-    label: Any = -1,
-    label_transform: Optional[Callable[[Any], Any]] = None,
-    reduction: Optional[str] = None,
-    metrics: Optional[Mapping[str, Callable[[Any, Any], Any]]] = None,
-    returns: Optional[Sequence[str]] = None,
-    loss_output: Any = None,
-) -> PortedModel:
-    """Port `model` to the device: the loss moves into `forward`, the optimizer becomes the device's.
-
-    `loss` is a module or function of output and label, a mapping of several, or None when the model returns its loss
-    itself. `optimizer` is the torch optimizer of the model's parameters (SGD, Adam, AdamW, RMSprop) or one of the
-    backend's; without one the device's default, SGD with a learning rate of 0.01, is used. `max_grad_norm` clips the
-    norm of all gradients before each step, as `clip_grad_norm_` does in a loop on the host. `example` is a combined
-    batch: the training step is compiled with it at once. `device` is "ipu", "sim" (the simulator on the CPU), or
-    "auto": an IPU if there is one, else the simulator, which is said once. The environment variable PORTING_DEVICE
-    decides when `device` is "auto".
-
-    `label`, `label_transform`, `reduction`, `metrics`, `returns` and `loss_output` are those of `LossInForward`.
-
-    The model's class is not edited and its parameters are shared: they are on the host whenever somebody looks at them.
-
-    Raises DeviceError D001 for "ipu" without an IPU, UnsupportedOptimizerError for an optimizer that the device does
-    not have, OptionError for options that it cannot apply, CaptureError and BatchError with `example`.
-
-    >>> model = nn.Linear(4, 2)
-    >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    >>> ported = to_ipu(model, nn.CrossEntropyLoss(), optimizer=optimizer, device="sim")
-    >>> output, loss = ported(torch.ones(3, 4), torch.tensor([0, 1, 0]))
-    >>> tuple(output.shape), tuple(loss.shape), ported.report().num_training_calls
-    ((3, 2), (), 1)
+    `wrapped` is the model with its loss in `forward`. `training_options` and `inference_options` are the backend's
+    own, made of `options`.
     """
-    options = options if options is not None else PortOptions()
-    if not isinstance(options, PortOptions):
-        raise OptionError.of(
-            "P002",
-            message=f"`options` is a {type(options).__name__}",
-            place=caller_place(),
-            help="pass `porting.PortOptions(...)`: it becomes the backend's own options",
+
+    model: nn.Module
+    wrapped: LossInForward
+    loss: Any
+    label: Any
+    backend: Backend
+    options: PortOptions
+    training_options: Any
+    inference_options: Any
+
+    @classmethod
+    def of(
+        cls, model: nn.Module, wrapped: LossInForward, *, backend: Backend, options: PortOptions, **given: Any
+    ) -> Port:
+        """Make a port with the backend's options; OptionError P001 or P004 for what they cannot say."""
+        made = [
+            to_poptorch(options, backend.module, popdist=backend.popdist, training=training)
+            for training in (True, False)
+        ]
+        return cls(
+            model,
+            wrapped,
+            backend=backend,
+            options=options,
+            training_options=made[0],
+            inference_options=made[1],
+            **given,
         )
-    backend = find_backend(device, simulator=_load_simulator)
-    show_findings_alone()
-    wrap = functools.partial(
-        LossInForward,
-        model,
-        loss,
-        backend=backend.module,
-        label=label,
-        label_transform=label_transform,
-        reduction=reduction,
-        metrics=metrics,
-        returns=returns,
-        loss_output=loss_output,
-        allowed=options.allow,
-    )
-    # what can be refused is refused before the precision changes the model
-    wrapped = wrap()
-    require_modules(model, options)
-    if optimizer is not None:
-        require_filled_pipeline(options)
-    stop_watching(optimizer)
-    converted = _converted(optimizer, wrapped, backend.module, max_grad_norm)
-    plan = apply_precision(model, options, backend.module)
-    if (plan.input_dtype, plan.output_dtype) != (None, None):
-        wrapped = wrap(input_dtype=plan.input_dtype, loss_dtype=plan.loss_dtype, output_dtype=plan.output_dtype)
-    findings = (*plan.findings, *note_statistics_of_one_replica(model, options))
-    said = (*((backend.finding,) if backend.finding else ()), *findings)
-    ported = PortedModel(Parts(model, wrapped, loss, label, backend, options, optimizer, converted, said))
-    _say_once(backend.finding)
-    for finding in findings:
-        if finding.code == "P006":
-            _say_once(finding)
-        else:
+
+
+class PortFindings:
+    """What was found out about a port: kept for its report, and said once for each place.
+
+    What a compilation finds is deferred to its end: a finding that is an error to somebody must not end it halfway.
+    """
+
+    def __init__(self, known: Sequence[Finding], *, allowed: Sequence[str]) -> None:
+        """Keep `known`, which are said already; `allowed` are the names of findings that need not be."""
+        self.all: Tuple[Finding, ...] = tuple(known)
+        self._allowed = allowed
+        self._deferred: List[Finding] = []
+
+    def say(self, finding: Finding) -> None:
+        """Keep a finding for the report, once for each place, and warn of it unless it is a note or allowed."""
+        if any((finding.message, finding.place) == (known.message, known.place) for known in self.all):
+            return
+        self.all += (finding,)
+        if finding.severity is not Severity.NOTE and finding.slug not in self._allowed:
             notify(finding)
-    if example is not None:
-        args, kwargs = _example_call(example)
-        ported.compile(*args, **kwargs)
-    return ported
+
+    def begin_compilation(self) -> None:
+        """Forget what a compilation found that did not end well."""
+        self._deferred.clear()
+
+    def defer(self, finding: Finding) -> None:
+        """Keep a finding for the end of the compilation."""
+        self._deferred.append(finding)
+
+    def say_deferred(self) -> None:
+        """Say what a compilation that ended well has found."""
+        deferred, self._deferred = self._deferred, []
+        for finding in deferred:
+            self.say(finding)
 
 
-def _converted(optimizer: Any, wrapped: nn.Module, backend: Any, max_grad_norm: Optional[float]) -> Any:
-    """Make the device's optimizer; None without one, for which the device has a default that clips nothing."""
-    if optimizer is not None:
-        return to_backend_optimizer(optimizer, wrapped, backend=backend, max_grad_norm=max_grad_norm)
-    if max_grad_norm is None:
-        return None
-    raise OptionError.of(
-        "P002",
-        message="`max_grad_norm` is given without an optimizer",
-        place=caller_place(),
-        help="pass the optimizer whose gradients it clips: `to_ipu(..., optimizer=optimizer, max_grad_norm=5.0)`",
+# -- modules -----------------------------------------------------------------------------------------------------------
+
+
+def name_modules(port: Port) -> Iterator[Tuple[str, nn.Module]]:
+    """Yield the modules of the model and of its losses, by the names that the user knows."""
+    for prefix, module in walk_modules(port.model):
+        yield prefix[:-1] or type(module).__name__, module
+    for name, function in _losses(port, "loss"):
+        if isinstance(function, nn.Module):
+            for prefix, module in walk_modules(function):
+                yield f"{name}.{prefix}"[:-1], module
+
+
+def list_modules_by_prefix(port: Port) -> List[Tuple[str, nn.Module]]:
+    """List the modules whose `forward` a step runs, the model's and the losses', with their attributes' prefix."""
+    found = list(modules_of(port.model).items())
+    for name, module in _losses(port, ""):
+        if isinstance(module, nn.Module):
+            prefix = f"loss.{name}." if name else "loss."
+            found += [(prefix + inner, item) for inner, item in modules_of(module).items()]
+    return found
+
+
+def _losses(port: Port, name_of_one: str) -> List[Tuple[str, Any]]:
+    """List the functions or modules that compute the losses, with their names."""
+    losses = port.loss if isinstance(port.loss, Mapping) else {name_of_one: port.loss}
+    return [(name, getattr(loss, "function", loss)) for name, loss in losses.items()]
+
+
+# -- train and eval modes ----------------------------------------------------------------------------------------------
+
+
+def read_modes(port: Port) -> List[bool]:
+    """List for each module of the user's model whether it is in train mode."""
+    return [module.training for module in port.model.modules()]
+
+
+def kept_modes(port: Port) -> ContextManager[None]:
+    """Give every module the mode back that it has now."""
+    return train_modes_kept(_modules_with_modes(port))
+
+
+def eval_modes(port: Port) -> ContextManager[None]:
+    """Put all modules into eval mode for the duration of the context."""
+    return module_attributes.eval_modes(_modules_with_modes(port))
+
+
+def _modules_with_modes(port: Port) -> List[nn.Module]:
+    """List the model, the module around it and the losses, which may have modules in common."""
+    roots = [port.model, port.wrapped, *(function for _name, function in _losses(port, ""))]
+    found: Dict[int, nn.Module] = {}
+    for root in roots:
+        if isinstance(root, nn.Module):
+            found.update((id(module), module) for module in root.modules())
+    return list(found.values())
+
+
+def say_it_is_compiled_in(what: str) -> None:
+    """Warn (D005) of a change that the executable does not follow."""
+    notify(
+        Finding(
+            "D005",
+            message=f"{what}, which goes on as before",
+            place=caller_place(),
+            help="call `ported.destroy()`: the next call compiles the step as the model is then",
+        )
     )
-
-
-def _load_simulator() -> Any:
-    """Import the simulator only where it is used: it needs a newer torch than the vendor's machines have."""
-    return importlib.import_module("porting.simulator")
-
-
-def _example_call(example: Any) -> Tuple[Tuple[Any, ...], Dict[str, Any]]:
-    if isinstance(example, Mapping):
-        return (), dict(example)
-    if isinstance(example, (tuple, list)):
-        return tuple(example), {}
-    return (example,), {}
-
-
-def _say_once(finding: Optional[Finding]) -> None:
-    """Say on the `porting` logger, once for each process, what the simulator stands in for or has beyond an IPU."""
-    if finding is not None and finding.code not in _said:
-        _said.add(finding.code)
-        logger.warning(render(finding))

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from .executor_handle import ExecutorHandle
-
-if TYPE_CHECKING:
-    from .ported_model import PortedModel
+from .runner import Runner
 
 __all__ = ["PortedInference"]
 
@@ -19,10 +16,10 @@ class PortedInference:
     shape of batches.
     """
 
-    def __init__(self, ported: PortedModel, handle: ExecutorHandle) -> None:
-        """Run `handle`, and keep `ported` alive as long as this is."""
+    def __init__(self, ported: object, runner: Runner) -> None:
+        """Call `runner`, and keep `ported`, the model that it belongs to, alive as long as this is."""
         self._ported = ported
-        self._handle = handle
+        self._runner = runner
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Return the model's output for one batch; the first call compiles. No weight or buffer changes.
@@ -30,15 +27,20 @@ class PortedInference:
         Raises BatchError for a batch unlike the one compiled for (B001-B003), CaptureError for a model that no static
         graph can hold.
         """
-        return self._handle.run(args, kwargs)
+        return self._runner.run(args, kwargs)
 
     def compile(self, *args: Any, **kwargs: Any) -> float:
         """Compile for batches like this one and return the seconds it took; 0.0 when it is compiled already."""
-        return self._handle.compile(args, kwargs)
+        return self._runner.compile(args, kwargs)
 
     def destroy(self) -> None:
         """Drop the executable; the next call compiles anew, for any batch."""
-        self._handle.destroy()
+        self._runner.destroy()
+
+    @property
+    def device_executor(self) -> Any:
+        """The backend's executor; None while nothing is compiled."""
+        return self._runner.executor
 
     def __repr__(self) -> str:
         return f"PortedInference of {self._ported!r}"

@@ -8,38 +8,20 @@ from typing import Any, Dict, List, Optional, Tuple
 import torch
 from torch import nn
 
-from ..adapters import (
-    SchedulerBridge,
-    load_weights,
-    plain_state_dict,
-    sync_hyper_parameters,
-    to_torch_state,
-)
+from ..adapters import SchedulerBridge, load_weights, plain_state_dict
 from ..adapters.checkpoints import Checkpoint, check_shapes
 from ..diagnostics import BatchError
 from ..options import PortOptions
-from .batch_checks import check_first_batch, check_labels, has_labels
-from .executor_handle import ExecutorHandle, destroy_unseen
-from .executors import make_inference_executor, make_training_executor, optimizer_of
-from .finite_values import note_loss
-from .gradients import gradients_of_step
-from .host_optimizer import (
-    drop_old_settings,
-    keep_state,
-    note_device_step,
-    refuse_backward,
-    say_host_step_is_needless,
-    settings_of,
-    watch_optimizer,
-)
-from .loaders import make_dataloader
-from .modes import eval_modes, kept_modes, modes_of, say_it_is_compiled_in
-from .moves import cannot_be_copied, cannot_move, check_cast, check_move
-from .parts import Parts
+from .batch import check_first_batch, check_labels, has_labels, make_dataloader
+from .gradients import read_gradients
+from .moves import cannot_be_copied, cannot_move, check_cast, check_move, refuse_wrapper_that_asks
+from .optimizer import PortOptimizer, refuse_backward, say_host_step_is_needless
+from .port import Port, PortFindings, read_modes, say_it_is_compiled_in
 from .ported_inference import PortedInference
-from .run_report import RunReport, report_of
+from .run_report import RunReport, make_report, note_loss
+from .runner import Runner
+from .runners import Runners
 from .training_state import load_training, save_training
-from .wrappers import refuse_wrapper_that_asks
 
 __all__ = ["PortedModel"]
 
@@ -55,25 +37,20 @@ class PortedModel:
     Attributes that are not found here are the user's model's.
     """
 
-    def __init__(self, parts: Parts) -> None:
-        """Keep `parts`; nothing is compiled before the first batch is known."""
-        self._parts = parts
+    def __init__(self, port: Port, findings: PortFindings, optimizer: PortOptimizer) -> None:
+        """Keep what `to_ipu` has put together; nothing is compiled before the first batch is known."""
+        self._port = port
+        self._findings = findings
+        self._optimizer = optimizer
+        self._runners = Runners(port, findings, optimizer)
+        self._train_runner = self._runners.training
         self.training = True
-        self._train_handle = ExecutorHandle(
-            "training", parts, make_training_executor, compiling=kept_modes, trains=True, owner="ported"
-        )
-        self._handles = [self._train_handle]
-        self._evaluators: Dict[str, ExecutorHandle] = {}
         self._brings_labels: Dict[Tuple[int, Tuple[str, ...]], bool] = {}
         self._compiled_modes: Optional[List[bool]] = None
         self._warned_of_modes = False
-        if parts.has_counterpart and parts.torch_optimizer is not None:
-            watch_optimizer(parts.torch_optimizer, parts, is_on_device=self._train_handle.has_executable)
-        self._given_settings: Any = None
-        self._uploaded_settings: Any = None
-        self._settings_of_state: Any = None
+        optimizer.watch(is_on_device=self._train_runner.has_executable)
         # what has been trained comes to the host even if nobody keeps the ported model
-        weakref.finalize(self, destroy_unseen, self._handles).atexit = False
+        weakref.finalize(self, self._runners.destroy_unseen).atexit = False
 
     # -- running ------------------------------------------------------------------------------------------------------
 
@@ -86,21 +63,22 @@ class PortedModel:
         """
         if not self.training:
             return self._evaluator(args, kwargs).run(args, kwargs)
-        if self._train_handle.has_executable():
-            self._sync_settings()
+        if self._train_runner.has_executable():
+            self._optimizer.sync(self._send_settings)
             self._check_top_mode()
         else:
             self._prepare(args, kwargs)
         try:
-            returned = self._train_handle.run(args, kwargs)
+            returned = self._train_runner.run(args, kwargs)
         except BatchError as error:
             if error.code == "B003":
-                check_labels(self._parts, args, kwargs)
+                check_labels(self._port, args, kwargs)
             raise
-        note_device_step(self._parts)
+        self._optimizer.note_step()
         loss = self.loss_of(returned)
         loss.backward = refuse_backward
-        note_loss(loss, self._train_handle.record, self._parts)
+        steps = self._port.options.device_iterations
+        note_loss(loss, self._train_runner.record, self._findings, steps_per_call=steps)
         return returned
 
     def compile(self, *args: Any, **kwargs: Any) -> float:
@@ -111,13 +89,13 @@ class PortedModel:
         """
         if not self.training:
             return self._evaluator(args, kwargs).compile(args, kwargs)
-        if not self._train_handle.has_executable():
+        if not self._train_runner.has_executable():
             self._prepare(args, kwargs)
-        return self._train_handle.compile(args, kwargs)
+        return self._train_runner.compile(args, kwargs)
 
     def inference(self) -> PortedInference:
         """Return the model for inference: it shares the weights, runs in eval mode and never changes anything."""
-        return PortedInference(self, self._evaluator_named("inference", owner="ported.inference()"))
+        return PortedInference(self, self._runners.named("inference"))
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Do what a call does; the plain forward on the host is `ported.model.forward`."""
@@ -130,9 +108,9 @@ class PortedModel:
         compiled with (Dropout, BatchNorm), and a change of them is reported (D005).
         """
         self.training = mode
-        if not self._train_handle.has_executable():
-            self._parts.wrapped.train(mode)
-        elif mode and self._compiled_modes != modes_of(self._parts):
+        if not self._train_runner.has_executable():
+            self._port.wrapped.train(mode)
+        elif mode and self._compiled_modes != read_modes(self._port):
             say_it_is_compiled_in("modules changed between train and eval mode after the step was compiled")
         return self
 
@@ -142,37 +120,24 @@ class PortedModel:
 
     def loss_of(self, returned: Any) -> Any:
         """Return the loss inside what a training call returned."""
-        return self._parts.wrapped.loss_of(returned)
+        return self._port.wrapped.loss_of(returned)
 
     def _prepare(self, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> None:
         """Check what only the first batch can tell, and note what will be compiled in."""
-        check_first_batch(self._parts, args, kwargs)
-        self._compiled_modes, self._warned_of_modes = modes_of(self._parts), False
-        drop_old_settings(self._parts, self._settings_of_state)
-        self._uploaded_settings = settings_of(optimizer_of(self._parts))
-        if self._parts.torch_optimizer is not None:
-            self._given_settings = settings_of(self._parts.torch_optimizer)
+        check_first_batch(self._port, args, kwargs)
+        self._compiled_modes, self._warned_of_modes = read_modes(self._port), False
+        self._optimizer.prepare()
 
-    def _evaluator(self, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> ExecutorHandle:
+    def _evaluator(self, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Runner:
         key = (len(args), tuple(kwargs))
         if key not in self._brings_labels:
-            self._brings_labels[key] = self._parts.loss is None or has_labels(self._parts, args, kwargs)
-        if self._brings_labels[key]:
-            return self._evaluator_named("evaluation", owner="ported")
-        return self._evaluator_named("inference", owner="ported.inference()")
-
-    def _evaluator_named(self, name: str, *, owner: str) -> ExecutorHandle:
-        if name not in self._evaluators:
-            self._evaluators[name] = ExecutorHandle(
-                name, self._parts, make_inference_executor, compiling=eval_modes, trains=False, owner=owner
-            )
-            self._handles.append(self._evaluators[name])
-        return self._evaluators[name]
+            self._brings_labels[key] = self._port.loss is None or has_labels(self._port, args, kwargs)
+        return self._runners.named("evaluation" if self._brings_labels[key] else "inference")
 
     def _check_top_mode(self) -> None:
         """Notice `model.eval()` of the user's own module without looking at all of them in every call."""
         modes = self._compiled_modes
-        if modes and self._parts.model.training != modes[0] and not self._warned_of_modes:
+        if modes and self._port.model.training != modes[0] and not self._warned_of_modes:
             self._warned_of_modes = True
             say_it_is_compiled_in("the model changed between train and eval mode after the step was compiled")
 
@@ -197,7 +162,7 @@ class PortedModel:
         checked against the loss (B007) and for BatchNorm (B008).
         """
         return make_dataloader(
-            self._parts,
+            self._port,
             source,
             training=training,
             batch_size=batch_size,
@@ -210,31 +175,27 @@ class PortedModel:
     @property
     def optimizer(self) -> Any:
         """The device's optimizer, which the executor really uses."""
-        return optimizer_of(self._parts)
+        return self._optimizer.require()
 
     def optimizer_state_dict(self) -> Dict[str, Any]:
         """Return the optimizer's state as the torch optimizer given to `to_ipu` would have it; it loads there.
 
         Loading it into that optimizer while the model is ported hands it to the device, too.
         """
-        parts = self._parts
-        if parts.torch_optimizer is None or not parts.has_counterpart:
-            return dict(self.optimizer.state_dict())
-        return to_torch_state(parts.optimizer.state_dict(), parts.torch_optimizer, parts.wrapped)
+        return self._optimizer.state_dict()
 
     def scheduler(self, scheduler: Any) -> SchedulerBridge:
         """Connect a torch learning-rate scheduler of the optimizer given to `to_ipu`: its steps reach the device."""
         optimizer = self.optimizer
         bridge = SchedulerBridge(
             scheduler,
-            source=self._parts.torch_optimizer if self._parts.torch_optimizer is not None else optimizer,
+            source=self._optimizer.require_users(),
             target=optimizer,
-            upload=self._upload_settings,
-            is_compiled=self._train_handle.has_executable,
-            has_trained=lambda: self._train_handle.record.num_calls > 0,
+            upload=lambda changed: self._optimizer.upload(changed, self._send_settings),
+            is_compiled=self._train_runner.has_executable,
+            has_trained=lambda: self._train_runner.record.num_calls > 0,
         )
-        # weakly: it refers to the ported model
-        self._parts.bridges.append(weakref.ref(bridge))
+        self._optimizer.connect(bridge)
         return bridge
 
     def gradients(self, iteration: int = -1) -> Dict[str, torch.Tensor]:
@@ -245,33 +206,21 @@ class PortedModel:
         unless the port was made with `PortOptions(keep_gradients=True)` and called, OptionError P002 for a step that a
         call does not make.
         """
-        return gradients_of_step(self._parts, self._train_handle.executor, iteration)
+        return read_gradients(self._port, self._optimizer.device, self._train_runner.executor, iteration)
 
     def zero_grad(self, *_args: Any, **_kwargs: Any) -> None:
         """Do nothing but say (O007) that a training call needs no `zero_grad()`."""
         say_host_step_is_needless("`zero_grad()` does nothing")
 
-    def _sync_settings(self) -> None:
-        """Let the device see what was changed on the host's optimizer since the last call."""
-        parts = self._parts
-        if parts.has_counterpart and parts.torch_optimizer is not None:
-            given = settings_of(parts.torch_optimizer)
-            if given != self._given_settings:
-                self._given_settings = given
-                sync_hyper_parameters(parts.torch_optimizer, parts.optimizer, is_compiled=True)
-        if settings_of(parts.optimizer) != self._uploaded_settings:
-            self._upload_settings(parts.optimizer)
-
-    def _upload_settings(self, optimizer: Any) -> None:
-        self._uploaded_settings = settings_of(optimizer)
-        if self._train_handle.executor is not None:
-            self._train_handle.executor.setOptimizer(optimizer)
+    def _send_settings(self, optimizer: Any) -> None:
+        if self._train_runner.executor is not None:
+            self._train_runner.executor.setOptimizer(optimizer)
 
     # -- weights ------------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> Any:
         """Return the weights as the device has them: plain tensors under the model's own names."""
-        return plain_state_dict(self._parts.model)
+        return plain_state_dict(self._port.model)
 
     def load_state_dict(self, state_dict: Any, strict: bool = True) -> Any:
         """Load weights (a state dictionary, or a checkpoint's path) into the model and onto the device.
@@ -281,76 +230,72 @@ class PortedModel:
         torch's lists of missing and unexpected names.
         """
         if strict:
-            load_weights(self._parts.model, state_dict)
+            load_weights(self._port.model, state_dict)
             keys = nn.modules.module._IncompatibleKeys([], [])
         else:
-            check_shapes(self._parts.model, state_dict)
-            keys = self._parts.model.load_state_dict(state_dict, strict=False)
+            check_shapes(self._port.model, state_dict)
+            keys = self._port.model.load_state_dict(state_dict, strict=False)
         self.copy_weights_to_device()
         return keys
 
     def copy_weights_to_host(self) -> None:
         """Fetch what was trained, as any look at the weights does."""
-        for handle in self._handles:
-            if handle.turns.trains and handle.executor is not None:
-                handle.executor.copyWeightsToHost()
+        self._train_runner.copy_weights_to_host()
 
     def copy_weights_to_device(self) -> None:
         """Send the host's weights to the device, after they were changed in place there.
 
         What was trained is never lost by that: looking at the weights on the host fetches it first.
         """
-        for handle in self._handles:
-            handle.turns.send_weights()
+        self._runners.send_weights()
 
     def apply(self, function: Any) -> PortedModel:
         """Apply `function` to each module, as torch does, send the weights to the device, and return this model."""
-        self._parts.model.apply(function)
+        self._port.model.apply(function)
         self.copy_weights_to_device()
         return self
 
     def requires_grad_(self, requires_grad: bool = True) -> PortedModel:
         """Switch training of all parameters on or off, and return this model; D005 tells that it comes too late."""
-        self._parts.model.requires_grad_(requires_grad)
-        self._train_handle.say_late_changes()
+        self._port.model.requires_grad_(requires_grad)
+        self._train_runner.say_late_changes()
         return self
 
     def save(self, path: Any, **settings: Any) -> None:
         """Write a checkpoint from which the training goes on exactly; `settings` are those of `save_training`."""
-        save_training(self, path, **settings)
+        save_training(self._port, self._optimizer, self._runners, path, **settings)
 
     def load(self, checkpoint: Any, **settings: Any) -> Checkpoint:
         """Go on from a checkpoint of `save` and return it; `settings` are those of `load_training`."""
-        return load_training(self, checkpoint, **settings)
+        return load_training(self._port, self._optimizer, self._runners, checkpoint, **settings)
 
     # -- device -------------------------------------------------------------------------------------------------------
 
     def attach(self) -> PortedModel:
         """Take the device again for training; DeviceError D004 or D007 when nothing is compiled for it."""
-        self._train_handle.attach()
+        self._train_runner.attach()
         return self
 
     def detach(self) -> PortedModel:
-        """Give the device free; weights and optimizer state come to the host first. The next call takes it again."""
-        for handle in self._handles:
-            handle.detach()
+        """Release the device; weights and optimizer state come to the host first. The next call takes it again."""
+        for runner in self._runners:
+            runner.detach()
         return self
 
     def destroy(self) -> None:
         """Drop all executables; the weights and the optimizer's state stay, and the next call compiles anew."""
-        for handle in self._handles:
-            handle.destroy()
-        self._settings_of_state = keep_state(self._parts)
+        self._runners.destroy()
+        self._optimizer.keep_state()
 
     def report(self) -> RunReport:
         """Tell which device ran, how often, when and how long it compiled, and whether a cache was hit."""
-        return report_of(self._parts, [handle.record for handle in self._handles])
+        return make_report(self._port, self._optimizer.device, self._findings.all, self._runners.records)
 
     # -- moves and casts ----------------------------------------------------------------------------------------------
 
     def to(self, *args: Any, **kwargs: Any) -> PortedModel:
         """Return this ported model for "cpu", "ipu" and the type it has; raise DeviceError D003 for all others."""
-        check_move(self._parts.model, args, kwargs)
+        check_move(self._port.model, args, kwargs)
         return self
 
     def cpu(self) -> PortedModel:
@@ -386,7 +331,7 @@ class PortedModel:
         return self._cast(dst_type, f"type({dst_type})")
 
     def _cast(self, dtype: Any, call: str) -> PortedModel:
-        check_cast(self._parts.model, dtype, call)
+        check_cast(self._port.model, dtype, call)
         return self
 
     # -- the rest of the model ----------------------------------------------------------------------------------------
@@ -394,20 +339,35 @@ class PortedModel:
     @property
     def model(self) -> nn.Module:
         """The user's module, with the weights of the device."""
-        return self._parts.model
+        return self._port.model
 
     @property
     def options(self) -> PortOptions:
         """The options that the model was ported with."""
-        return self._parts.options
+        return self._port.options
+
+    @property
+    def port(self) -> Port:
+        """What was ported, and where and how it runs."""
+        return self._port
+
+    @property
+    def port_optimizer(self) -> PortOptimizer:
+        """The optimizer on the host and its counterpart on the device, and the steps that it has made."""
+        return self._optimizer
+
+    @property
+    def device_executor(self) -> Any:
+        """The backend's executor of the training step; None while nothing is compiled."""
+        return self._train_runner.executor
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or "_parts" not in self.__dict__:
+        if name.startswith("__") or "_port" not in self.__dict__:
             raise AttributeError(name)
         if name in _OTHER_MOVES:
             raise cannot_move(f"{name}()")
         refuse_wrapper_that_asks(name)
-        model = self._parts.model
+        model = self._port.model
         value = getattr(model, name)
         if getattr(value, "__self__", None) is not model:
             return value
@@ -420,7 +380,7 @@ class PortedModel:
         return call
 
     def __repr__(self) -> str:
-        return f"PortedModel({self._parts.backend.device_description}):\n{self._parts.model!r}"
+        return f"PortedModel({self._port.backend.device_description}):\n{self._port.model!r}"
 
     def __reduce__(self) -> Any:
         raise cannot_be_copied()

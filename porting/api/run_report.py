@@ -1,20 +1,20 @@
-"""What ran where: the proof that a ported model was on its device, in numbers."""
+"""What ran where: the proof that a ported model was on its device, in numbers, and whether they stayed finite."""
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
-from ..diagnostics import Finding
+import torch
+
+from ..diagnostics import Finding, caller_place
 from ..options import PortOptions
-from .parts import Parts
+from ..structure import flatten_tensors
+from .port import Port, PortFindings
 
-if TYPE_CHECKING:  # a machine with IPUs has no need of the simulator's engines, nor the torch that they want
-    from ..engines.tuning.report import TuningReport
-    from ..executables.obtain import Obtained
-
-__all__ = ["VENDORS_ENGINE", "ExecutorRecord", "RunReport", "report_of"]
+__all__ = ["VENDORS_ENGINE", "ExecutorRecord", "RunReport", "make_report", "note_loss", "note_outputs"]
 
 VENDORS_ENGINE = "PopART"
 """What compiles for an IPU, whatever engine the options name: that choice is the simulator's."""
@@ -31,9 +31,9 @@ class ExecutorRecord:
     last compilation. `cache` is "off" where no executables were looked for, otherwise "hit" or "miss". `engine` says in
     a few words what runs the calls; for an IPU that is always the vendor's compiler. Of `compile_seconds` the compiler,
     with the measuring of candidates, took `compiler_seconds`, and the search and loading of an executable
-    `load_seconds`; the rest went into capturing and checking the step. `tuning` are the measurements that the engine
-    was chosen by. `first_call_not_finite` is the number of the first call whose loss, or in inference output, was no
-    number any more.
+    `load_seconds`; the rest went into capturing and checking the step. `tuning` is a `TuningReport` of the measurements
+    that the engine was chosen by. `first_call_not_finite` is the number of the first call whose loss, or in inference
+    output, was no number any more.
     """
 
     name: str
@@ -48,7 +48,7 @@ class ExecutorRecord:
     engine: str = ""
     compiler_seconds: Optional[float] = None
     load_seconds: Optional[float] = None
-    tuning: Optional[TuningReport] = None
+    tuning: Any = None
     first_call_not_finite: Optional[int] = None
 
     def note_compilation(self, seconds: float, *, samples_per_call: int, cache: str) -> None:
@@ -60,8 +60,11 @@ class ExecutorRecord:
         self.samples_per_call = samples_per_call
         self.cache = cache
 
-    def note_engine(self, obtained: Obtained) -> None:
-        """Take note of what runs the calls, and where it came from."""
+    def note_engine(self, obtained: Any) -> None:
+        """Keep what runs the calls, and where it came from; `obtained` is the simulator's, None on an IPU."""
+        if obtained is None:
+            self.engine = VENDORS_ENGINE
+            return
         self.engine = obtained.variant.label
         self.cache = obtained.cache
         self.tuning = obtained.tuning
@@ -187,18 +190,19 @@ class RunReport:
         return f"{len(ipus)} stages on {self.options.num_ipus} IPUs{of_replicas}{order}"
 
 
-def report_of(parts: Parts, records: Sequence[ExecutorRecord]) -> RunReport:
-    """Make the report of a port whose executors have these records, as they are now."""
-    optimizer = parts.optimizer
+def make_report(
+    port: Port, optimizer: Any, findings: Sequence[Finding], records: Sequence[ExecutorRecord]
+) -> RunReport:
+    """Make the report of a port with the device's `optimizer`, whose executors have these records, as they are now."""
     rates = [] if optimizer is None else [f"{float(group['lr']):g}" for group in optimizer.param_groups]
     return RunReport(
-        device=parts.backend.device_description,
-        backend=f"{parts.backend.name} {getattr(parts.backend.module, '__version__', '')}".strip(),
-        is_simulator=parts.backend.is_simulator,
+        device=port.backend.device_description,
+        backend=f"{port.backend.name} {getattr(port.backend.module, '__version__', '')}".strip(),
+        is_simulator=port.backend.is_simulator,
         optimizer="not made yet" if optimizer is None else f"{type(optimizer).__name__}, lr {', '.join(rates)}",
-        options=parts.options,
+        options=port.options,
         executors=tuple(replace(record) for record in records),
-        findings=parts.findings,
+        findings=tuple(findings),
     )
 
 
@@ -218,3 +222,58 @@ def _row(record: ExecutorRecord) -> Tuple[str, ...]:
 
 def _clock(seconds: float) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S%z", time.localtime(seconds))
+
+
+# -- losses and outputs that are no numbers ----------------------------------------------------------------------------
+
+
+def note_loss(loss: Any, record: ExecutorRecord, findings: PortFindings, *, steps_per_call: int) -> None:
+    """Warn (L008) of the first call whose loss is NaN or infinite, and keep its number in `record`.
+
+    The loss has come to the host with the call's results, so that a look at it waits for nothing.
+    """
+    if record.first_call_not_finite is not None:
+        return
+    # a sum is finite only if each of its parts is
+    value = loss.item() if loss.numel() == 1 else loss.double().sum().item()
+    if not math.isfinite(value):
+        note = "the weights are lost if this step has changed them: load a checkpoint from before"
+        _say(record, findings, f"the loss is {value} in {_steps_of(record, steps_per_call)}", notes=(note,))
+
+
+def note_outputs(outputs: Any, record: ExecutorRecord, findings: PortFindings) -> None:
+    """Warn (L008) of outputs of an inference that are NaN; infinite ones may be meant, as in masks.
+
+    Outputs are large: those of the calls 1, 2, 4, 8, ... are looked at.
+    """
+    calls = record.num_calls
+    if record.first_call_not_finite is not None or calls & (calls - 1):
+        return
+    floats = (tensor for tensor in flatten_tensors(outputs) if tensor.is_floating_point())
+    if any(bool(torch.isnan(tensor).any()) for tensor in floats):
+        _say(record, findings, f"an output of the {record.name} is NaN in call {calls}", notes=())
+
+
+def _say(record: ExecutorRecord, findings: PortFindings, message: str, *, notes: Tuple[str, ...]) -> None:
+    record.first_call_not_finite = record.num_calls
+    findings.say(
+        Finding(
+            "L008",
+            message=message,
+            place=caller_place(),
+            notes=notes,
+            help=(
+                "try a lower learning rate, or clip: `to_ipu(..., max_grad_norm=1.0)`",
+                "look for `log` and `sqrt` of zero, for divisions by zero, and for such values in the batch",
+                "a micro-batch with no label that counts has no mean loss: let the sizes divide the dataset",
+            ),
+        )
+    )
+
+
+def _steps_of(record: ExecutorRecord, steps_per_call: int) -> str:
+    """Number the optimizer steps of the last call, from 1."""
+    call = record.num_calls
+    if steps_per_call == 1:
+        return f"step {call}"
+    return f"call {call} (steps {(call - 1) * steps_per_call + 1} to {call * steps_per_call})"

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence
+from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 import torch
 
-from ..adapters import Checkpoint, load_checkpoint, notify, save_checkpoint
+from ..adapters import Checkpoint, load_checkpoint, load_weights, plain_state_dict, save_checkpoint
 from ..adapters.loader_position import read_streams, set_streams
 from ..adapters.optimizer_state import to_device_state
-from ..diagnostics import CheckpointError, Finding, caller_place
+from ..diagnostics import CheckpointError, Finding, caller_place, notify
 from ..support.process import this_instance
-from .executors import optimizer_of
-from .parts import Parts
-
-if TYPE_CHECKING:
-    from .ported_model import PortedModel
+from .optimizer import PortOptimizer
+from .port import Port
+from .runners import Runners
 
 __all__ = ["load_training", "save_training", "say_it_is_not_exact"]
 
@@ -25,7 +23,9 @@ _INSTANCE_DISTANCE = 0x9E3779B97F4A7C15
 
 
 def save_training(
-    ported: PortedModel,
+    port: Port,
+    optimizer: PortOptimizer,
+    runners: Runners,
     path: Any,
     *,
     schedulers: Sequence[Any] = (),
@@ -43,30 +43,36 @@ def save_training(
 
     The file is one of `save_checkpoint`. Raises OptionError P002 for what no checkpoint holds.
     """
-    parts = ported._parts
-    states = [_plain_scheduler(scheduler) for scheduler in _schedulers(parts, schedulers)]
-    optimizer = ported.optimizer_state_dict()
+    states = [_plain_scheduler(scheduler) for scheduler in optimizer.list_schedulers(schedulers)]
+    optimizer_state = optimizer.state_dict()
+    streams = {name: json.dumps(words) for name, words in runners.read_random_states().items()}
     training = {
         "epoch": epoch,
         "instance": this_instance().index,
-        "device": {"optimizer": _only_on_device(parts, optimizer), "random": _device_streams(ported)},
+        "device": {"optimizer": _only_on_device(port, optimizer, optimizer_state), "random": streams},
         "schedulers": states,
         "streams": read_streams(loader),
         "loop": loop,
     }
     save_checkpoint(
         path,
-        model=ported.state_dict(),
-        optimizer=optimizer,
+        model=plain_state_dict(port.model),
+        optimizer=optimizer_state,
         scheduler=states[0] if len(states) == 1 else None,
-        step=parts.num_steps if step is None else step,
+        step=optimizer.num_steps if step is None else step,
         extra=extra,
         training=training,
     )
 
 
 def load_training(
-    ported: PortedModel, checkpoint: Any, *, schedulers: Sequence[Any] = (), loader: Any = None
+    port: Port,
+    optimizer: PortOptimizer,
+    runners: Runners,
+    checkpoint: Any,
+    *,
+    schedulers: Sequence[Any] = (),
+    loader: Any = None,
 ) -> Checkpoint:
     """Go on from a checkpoint, a path or one that was read, and return it.
 
@@ -75,23 +81,25 @@ def load_training(
     a damaged file, K002 for one of another model, optimizer or other schedulers; nothing was changed then. What is in
     the checkpoint but not in `loader`, or the other way round, is a warning (K004).
     """
-    parts = ported._parts
     checkpoint = checkpoint if isinstance(checkpoint, Checkpoint) else load_checkpoint(checkpoint)
     training: Mapping[str, Any] = checkpoint.training or {}
-    connected = _schedulers(parts, schedulers)
+    connected = optimizer.list_schedulers(schedulers)
     states = training.get("schedulers", [] if checkpoint.scheduler is None else [checkpoint.scheduler])
-    _check_fits(parts, checkpoint, num_schedulers=(len(connected), len(states)))
+    _check_fits(optimizer, checkpoint, num_schedulers=(len(connected), len(states)))
     streams = {name: json.loads(words) for name, words in training.get("device", {}).get("random", {}).items()}
-    if training:
-        _drop_executors_ahead_of(ported, streams)
-    ported.load_state_dict(checkpoint)
+    if training and runners.is_ahead_of(streams):
+        runners.destroy()
+        optimizer.keep_state()
+    load_weights(port.model, checkpoint)
+    runners.send_weights()
     if checkpoint.optimizer is not None:
-        _load_optimizer(parts, checkpoint.optimizer, training.get("device", {}).get("optimizer", {}))
+        _load_optimizer(port, optimizer, checkpoint.optimizer, training.get("device", {}).get("optimizer", {}))
     for scheduler, state in zip(connected, states):
         scheduler.load_state_dict(state)
-    parts.num_steps = checkpoint.step or 0
+    optimizer.num_steps = checkpoint.step or 0
     if training:
-        _set_device_streams(ported, streams, saved_by=training["instance"])
+        saved_by = training["instance"]
+        runners.set_random_states({name: _words_of_this_instance(words, saved_by) for name, words in streams.items()})
         missing = set_streams(training["streams"], loader)
         say_it_is_not_exact(f"`{name}` is not in both, the checkpoint and the loader" for name in missing)
     return checkpoint
@@ -111,49 +119,41 @@ def say_it_is_not_exact(reasons: Any) -> None:
         )
 
 
-def _schedulers(parts: Parts, handed_over: Sequence[Any]) -> List[Any]:
-    """List the schedulers that are connected and those that are handed over, each once."""
-    connected = [bridge for bridge in (reference() for reference in parts.bridges) if bridge is not None]
-    known = {id(inner) for bridge in connected for inner in (bridge, bridge.scheduler)}
-    return [*connected, *(scheduler for scheduler in handed_over if id(scheduler) not in known)]
-
-
 def _plain_scheduler(scheduler: Any) -> Dict[str, Any]:
     """Return a scheduler's state without functions, which it has from its own constructor."""
     return {name: value for name, value in scheduler.state_dict().items() if not callable(value)}
 
 
-def _only_on_device(parts: Parts, optimizer: Mapping[str, Any]) -> Dict[str, torch.Tensor]:
-    """Return what the device keeps of the optimizer and torch's has no name for."""
-    if not parts.has_counterpart or parts.torch_optimizer is None:
+def _only_on_device(port: Port, optimizer: PortOptimizer, state: Mapping[str, Any]) -> Dict[str, torch.Tensor]:
+    """Return what the device keeps of the optimizer and torch's `state` has no name for."""
+    if optimizer.source is None:
         return {}
-    of_torch = to_device_state(optimizer, parts.torch_optimizer, parts.wrapped)
-    on_device = parts.optimizer.state_dict().get("ipu_state") or {}
-    return {name: tensor for name, tensor in on_device.items() if name not in of_torch}
+    of_torch = to_device_state(state, optimizer.source, port.wrapped)
+    return {name: tensor for name, tensor in optimizer.read_device_state().items() if name not in of_torch}
 
 
-def _load_optimizer(parts: Parts, state: Mapping[str, Any], only_on_device: Mapping[str, torch.Tensor]) -> None:
-    if not parts.has_counterpart or parts.torch_optimizer is None:
-        optimizer = optimizer_of(parts)
+def _load_optimizer(
+    port: Port, optimizer: PortOptimizer, state: Mapping[str, Any], only_on_device: Mapping[str, torch.Tensor]
+) -> None:
+    if optimizer.source is None:
+        on_device = optimizer.require()
         if state.get("ipu_state") is None:
-            torch.optim.Optimizer.load_state_dict(optimizer, dict(state))
+            torch.optim.Optimizer.load_state_dict(on_device, dict(state))
         else:
-            optimizer.load_state_dict({**state, "ipu_param": {}})
+            on_device.load_state_dict({**state, "ipu_param": {}})
         return
     # the port hears of it and hands it to the device, in torch's types
-    parts.torch_optimizer.load_state_dict(dict(state))
-    device_state = parts.optimizer.state_dict().get("ipu_state") or {}
-    exact = to_device_state(state, parts.torch_optimizer, parts.wrapped)
+    optimizer.source.load_state_dict(dict(state))
+    exact = to_device_state(state, optimizer.source, port.wrapped)
     if exact or only_on_device:
-        parts.optimizer.set_state_dict({"ipu_state": {**device_state, **exact, **only_on_device}, "ipu_param": {}})
+        optimizer.set_device_state({**optimizer.read_device_state(), **exact, **only_on_device})
 
 
-def _check_fits(parts: Parts, checkpoint: Checkpoint, *, num_schedulers: Sequence[int]) -> None:
+def _check_fits(optimizer: PortOptimizer, checkpoint: Checkpoint, *, num_schedulers: Sequence[int]) -> None:
     """Refuse (K002) a checkpoint with other parameter groups or other schedulers before anything is changed."""
     differences = []
     if checkpoint.optimizer is not None:
-        own = optimizer_of(parts) if parts.torch_optimizer is None else parts.torch_optimizer
-        here = [len(group["params"]) for group in own.param_groups]
+        here = [len(group["params"]) for group in optimizer.require_users().param_groups]
         there = [len(group["params"]) for group in checkpoint.optimizer["param_groups"]]
         if here != there:
             differences.append(f"parameters in each group of the optimizer: {there} instead of {here}")
@@ -168,36 +168,6 @@ def _check_fits(parts: Parts, checkpoint: Checkpoint, *, num_schedulers: Sequenc
             notes=tuple(differences),
             help="make optimizer and schedulers as they were, and connect them (`ported.scheduler`) before loading",
         )
-
-
-# -- the device's random streams ---------------------------------------------------------------------------------------
-
-
-def _device_streams(ported: PortedModel) -> Dict[str, str]:
-    """Return seed and state of each executor's stream as text; one that has not begun has none."""
-    streams = dict(ported._parts.random_states)
-    for handle in ported._handles:
-        words = None if handle.executor is None else handle.executor.rng_state
-        if words is not None:
-            streams[handle.record.name] = list(words)
-    return {name: json.dumps(words) for name, words in streams.items()}
-
-
-def _drop_executors_ahead_of(ported: PortedModel, streams: Mapping[str, Any]) -> None:
-    """Drop the executors if one has drawn numbers already that at the time of the checkpoint had drawn none."""
-    for handle in ported._handles:
-        if handle.executor is not None and handle.record.name not in streams:
-            if handle.executor.rng_state is not None:
-                ported.destroy()
-                return
-
-
-def _set_device_streams(ported: PortedModel, streams: Mapping[str, List[int]], *, saved_by: int) -> None:
-    own = {name: _words_of_this_instance(words, saved_by) for name, words in streams.items()}
-    ported._parts.random_states = own
-    for handle in ported._handles:
-        if handle.executor is not None and handle.record.name in own:
-            handle.executor.rng_state = own.pop(handle.record.name)
 
 
 def _words_of_this_instance(words: List[int], saved_by: int) -> List[int]:

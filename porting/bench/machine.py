@@ -8,8 +8,8 @@ import platform
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional
 
-import porting
 from porting.support.process import usable_cores
+from porting.version import VERSION
 
 __all__ = ["describe_machine", "machine_differences", "processor_name"]
 
@@ -25,7 +25,7 @@ def describe_machine() -> Dict[str, Any]:
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
         "torch": _version("torch"),
-        "porting": porting.__version__,
+        "porting": VERSION,
         "omp_num_threads": os.environ.get("OMP_NUM_THREADS"),
         "load_average": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
     }

@@ -141,8 +141,9 @@ class PortedSide:
 
     def _obtained(self) -> Any:
         """Return what the simulator's executor knows of its executable; None for any other backend."""
-        handle = self.ported._train_handle if self._workload.trains else self._running._handle
-        return getattr(getattr(handle.executor, "_compiled", None), "obtained", None)
+        running = self.ported if self._workload.trains else self._running
+        step = self.ported.port.backend.compiled_step(running.device_executor)
+        return None if step is None else step.obtained
 
 
 def kept_losses(options: PortOptions, losses: List[Any]) -> List[Any]:

@@ -6,29 +6,29 @@ from typing import Any, Callable, Iterator, List
 
 from .device_tensor import DeviceTensor
 
-__all__ = ["device_tensors", "leaves", "mapped"]
+__all__ = ["device_tensors", "list_leaves", "map_leaves"]
 
 
-def mapped(function: Callable[[Any], Any], value: Any) -> Any:
+def map_leaves(function: Callable[[Any], Any], value: Any) -> Any:
     """Apply `function` to all that is no tuple, list or dictionary itself; torch's tree functions do much more.
 
-    >>> mapped(str, ([1, 2], {"dim": None}))
+    >>> map_leaves(str, ([1, 2], {"dim": None}))
     (['1', '2'], {'dim': 'None'})
     """
     kind = type(value)
     if kind is tuple:
-        return tuple([mapped(function, item) for item in value])
+        return tuple([map_leaves(function, item) for item in value])
     if kind is list:
-        return [mapped(function, item) for item in value]
+        return [map_leaves(function, item) for item in value]
     if kind is dict:
-        return {key: mapped(function, item) for key, item in value.items()}
+        return {key: map_leaves(function, item) for key, item in value.items()}
     return function(value)
 
 
-def leaves(value: Any) -> Iterator[Any]:
-    """Go through all that `mapped` would replace, in the same order.
+def list_leaves(value: Any) -> Iterator[Any]:
+    """Go through all that `map_leaves` would replace, in the same order.
 
-    >>> list(leaves(([1, 2], {"dim": None})))
+    >>> list(list_leaves(([1, 2], {"dim": None})))
     [1, 2, None]
     """
     kind = type(value)
@@ -38,9 +38,9 @@ def leaves(value: Any) -> Iterator[Any]:
         yield value
         return
     for item in value:
-        yield from leaves(item)
+        yield from list_leaves(item)
 
 
 def device_tensors(value: Any) -> List[DeviceTensor]:
     """List the device tensors among the leaves."""
-    return [leaf for leaf in leaves(value) if isinstance(leaf, DeviceTensor)]
+    return [leaf for leaf in list_leaves(value) if isinstance(leaf, DeviceTensor)]

@@ -1,4 +1,4 @@
-"""What `torch.autocast` means in a captured graph: which operators compute in bfloat16, which in single precision.
+"""Decides what `torch.autocast` means in a graph: which operators compute in bfloat16, which in single precision.
 
 The recorder sees operators before torch's own autocast would cast their arguments, so the casts are recorded here:
 matrix products and convolutions get bfloat16; what loses too much in eight digits (losses, norms, exponentials, sums)

@@ -15,7 +15,7 @@ from ..diagnostics import Finding, Severity
 from ..host_tensors import HostTensor
 from .device_tensor import DeviceTensor
 from .operator_schema import written_arguments
-from .recorder import Recorder
+from .recording.recorder import Recorder
 
 __all__ = ["is_variable", "report_lost_writes", "write_copies_of_constants"]
 
@@ -72,7 +72,7 @@ def report_lost_writes(
     for host in state:
         device = placed[id(host.tensor)]
         if not is_variable(host.tensor) and recorder.facts.was_written(device) and id(host.tensor) not in counts:
-            recorder.report(_lost_write(host, recorder.facts.writes_to(device)))
+            recorder.reports.add(_lost_write(host, recorder.facts.writes_to(device)))
 
 
 def _counts_of_batches(model: nn.Module) -> List[int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import torch
 from torch.overrides import handle_torch_function, has_torch_function_unary
@@ -11,12 +11,30 @@ from torch.utils._pytree import tree_leaves
 from ..diagnostics import CaptureError
 from .errors import add_note, finished_capture_error
 
-if TYPE_CHECKING:
-    from .recorder import Recorder
-
 __all__ = ["IPU", "DeviceTensor", "is_device"]
 
 IPU = torch.device("ipu:0")
+
+
+class _GradientFacts(Protocol):
+    def tracks_gradient(self, tensor: DeviceTensor) -> bool:
+        """Tell whether a gradient path from a trainable parameter leads to `tensor`."""
+
+
+class _Recording(Protocol):
+    """The capture that a device tensor belongs to, as far as the tensor itself needs it."""
+
+    is_active: bool
+
+    @property
+    def facts(self) -> _GradientFacts:
+        """What is known of its tensors."""
+
+    def shallow_copy(self, tensor: DeviceTensor) -> DeviceTensor:
+        """Return another handle on the same node."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Record an operator."""
 
 
 class DeviceTensor(torch.Tensor):
@@ -28,7 +46,7 @@ class DeviceTensor(torch.Tensor):
 
     fake: torch.Tensor
     node: torch.fx.Node
-    recorder: Recorder
+    recorder: _Recording
 
     # the capture decides what becomes of the backward of a custom autograd function
     keeps_backward = True
@@ -36,7 +54,7 @@ class DeviceTensor(torch.Tensor):
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
     @staticmethod
-    def __new__(cls, fake: torch.Tensor, node: torch.fx.Node, recorder: Recorder) -> DeviceTensor:
+    def __new__(cls, fake: torch.Tensor, node: torch.fx.Node, recorder: _Recording) -> DeviceTensor:
         """Wrap the fake tensor `fake`, the value of `node` in `recorder`'s graph."""
         self = torch.Tensor._make_wrapper_subclass(
             cls, fake.shape, strides=fake.stride(), dtype=fake.dtype, device=torch.device("cpu")

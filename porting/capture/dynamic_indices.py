@@ -25,7 +25,7 @@ class _Item(NamedTuple):
 
 def is_dynamic(index: Any) -> bool:
     """Tell whether `index` has a part whose position only the device knows."""
-    return any(_is_position(value) or _is_window(value) for value in _parts(index))
+    return any(_is_position(value) or _is_window(value) for value in _split_parts(index))
 
 
 def read_dynamic(tensor: DeviceTensor, index: Any) -> torch.Tensor:
@@ -36,13 +36,13 @@ def read_dynamic(tensor: DeviceTensor, index: Any) -> torch.Tensor:
     """
     static: List[Any] = []
     selected: torch.Tensor = tensor
-    for item in _items(index, tensor.dim()):
+    for item in _assign_dimensions(index, tensor.dim()):
         if _is_position(item.value):
             position = item.value.reshape(1).remainder(tensor.shape[item.dimension])
             selected = selected.index_select(item.dimension, position)
             static.append(0)
         elif _is_window(item.value):
-            positions = _positions(item.value, tensor.shape[item.dimension])
+            positions = _list_positions(item.value, tensor.shape[item.dimension])
             selected = selected.index_select(item.dimension, positions)
             static.append(slice(None))
         else:
@@ -56,14 +56,14 @@ def write_dynamic(tensor: DeviceTensor, index: Any, value: Any) -> None:
         value = tensor.new_full((), value)
     target: torch.Tensor = tensor
     places: List[Optional[torch.Tensor]]
-    if any(_is_mask(part) for part in _parts(index)):
+    if any(_is_mask(part) for part in _split_parts(index)):
         target, places = _places_beside_masks(tensor, index)
     else:
-        places = [*_places(tensor, index)]
+        places = [*_find_places(tensor, index)]
     aten.index_put_.default(target, places, value.to(tensor.dtype))
 
 
-def _places(tensor: DeviceTensor, index: Any) -> List[torch.Tensor]:
+def _find_places(tensor: DeviceTensor, index: Any) -> List[torch.Tensor]:
     """Return the positions of `tensor[index]`, for each dimension of `tensor` in the shape of what `index` reads."""
     places = []
     for dimension, size in enumerate(tensor.shape):
@@ -77,7 +77,7 @@ def _places_beside_masks(tensor: DeviceTensor, index: Any) -> Tuple[torch.Tensor
     """Return the view that the known parts of `index` make, and the places in it that the others name."""
     static: List[Any] = []
     places: List[Optional[torch.Tensor]] = []
-    for item in _items(index, tensor.dim()):
+    for item in _assign_dimensions(index, tensor.dim()):
         if _is_window(item.value):
             raise errors.host_read_error(
                 "an index with a mask and a slice between tensors",
@@ -105,7 +105,7 @@ def _place_of(item: _Item, tensor: DeviceTensor) -> torch.Tensor:
     return mask
 
 
-def _parts(index: Any) -> Tuple[Any, ...]:
+def _split_parts(index: Any) -> Tuple[Any, ...]:
     return index if isinstance(index, tuple) else (index,)
 
 
@@ -117,9 +117,9 @@ def _is_window(value: Any) -> bool:
     return isinstance(value, slice) and any(isinstance(bound, DeviceTensor) for bound in (value.start, value.stop))
 
 
-def _items(index: Any, num_dimensions: int) -> Iterable[_Item]:
+def _assign_dimensions(index: Any, num_dimensions: int) -> Iterable[_Item]:
     """Say which dimensions each part of `index` takes; an ellipsis becomes the slices that it stands for."""
-    parts = list(_parts(index))
+    parts = list(_split_parts(index))
     missing = num_dimensions - sum(_num_taken(part) for part in parts)
     where = next((position for position, part in enumerate(parts) if part is Ellipsis), len(parts))
     parts[where : where + 1] = [slice(None)] * missing
@@ -140,8 +140,8 @@ def _is_mask(part: Any) -> bool:
     return isinstance(part, torch.Tensor) and part.dtype in (torch.bool, torch.uint8)
 
 
-def _positions(window: slice, size: int) -> torch.Tensor:
-    length = _length(window)
+def _list_positions(window: slice, size: int) -> torch.Tensor:
+    length = _measure_length(window)
     _check_length(length, size)
     start = window.start if window.start is not None else window.stop - length
     steps = torch.arange(0, length, window.step or 1, device="ipu", dtype=torch.int32)
@@ -149,7 +149,7 @@ def _positions(window: slice, size: int) -> torch.Tensor:
     return positions.reshape(-1)
 
 
-def _length(window: slice) -> int:
+def _measure_length(window: slice) -> int:
     (root, first), (other_root, last) = _root_and_offset(window.start), _root_and_offset(window.stop)
     if root is None or root is not other_root:
         raise errors.host_read_error(

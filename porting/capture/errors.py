@@ -1,4 +1,4 @@
-"""What a capture refuses, in words: one function for each kind of error, each with a remedy."""
+"""Errors of a capture: one function for each kind of thing that it refuses, each with a remedy."""
 
 from __future__ import annotations
 

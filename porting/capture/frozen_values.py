@@ -1,4 +1,4 @@
-"""What two captures of one `forward` disagree about: values that Python decides, and that the graph would freeze."""
+"""Finds values that a graph would freeze: two captures of one `forward` disagree about what Python decides."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Iterator, List, Optional
 import torch
 
 from ..diagnostics import Place
-from .arguments import leaves
+from .arguments import list_leaves
 from .step_graph import StepGraph
 from .subgraphs import Body
 
@@ -37,7 +37,7 @@ def frozen_values(first: StepGraph, second: StepGraph) -> List[FrozenValue]:
     """List what is different about two captures of one step, in the order of the graph."""
     found = list(_different_constants(first, second))
     found += _different_nodes(first.graph, second.graph)
-    for before, after in zip(leaves(first.output_structure), leaves(second.output_structure)):
+    for before, after in zip(list_leaves(first.output_structure), list_leaves(second.output_structure)):
         if isinstance(before, _PLAIN) and not _are_same(before, after):
             found.append(FrozenValue(before, after, None, ""))
     return found
@@ -47,7 +47,7 @@ def _different_constants(first: StepGraph, second: StepGraph) -> Iterator[Frozen
     nodes = [node for node in first.placeholders if node.meta.get("kind") == "constant"]
     for node, before, after in zip(nodes, first.constant_values, second.constant_values):
         if not _are_same_tensors(before, after):
-            yield _of_node(next(iter(node.users), node), _shown(before), _shown(after))
+            yield _of_node(next(iter(node.users), node), _show_value(before), _show_value(after))
 
 
 def _different_nodes(first: torch.fx.Graph, second: torch.fx.Graph) -> List[FrozenValue]:
@@ -58,7 +58,7 @@ def _different_nodes(first: torch.fx.Graph, second: torch.fx.Graph) -> List[Froz
             names = [_operator_of(node) for node in (one, other)]
             found.append(_of_node(node, *names, changes_operators=True))
             break
-        ours, theirs = leaves((one.args, dict(one.kwargs))), leaves((other.args, dict(other.kwargs)))
+        ours, theirs = list_leaves((one.args, dict(one.kwargs))), list_leaves((other.args, dict(other.kwargs)))
         for before, after in itertools.zip_longest(ours, theirs):
             if isinstance(before, Body) and isinstance(after, Body):
                 found += _different_nodes(before.graph, after.graph)
@@ -103,7 +103,7 @@ def _are_same_tensors(before: torch.Tensor, after: torch.Tensor) -> bool:
     return bool((same | ((before != before) & (after != after))).all())
 
 
-def _shown(value: torch.Tensor) -> Any:
+def _show_value(value: torch.Tensor) -> Any:
     if value.numel() == 1:
         return value.item()
     return f"a tensor of shape {list(value.shape)}"

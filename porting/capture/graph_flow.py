@@ -1,4 +1,4 @@
-"""What the values of a captured graph depend on, directly and through memory that operators write to."""
+"""Follows what the values of a captured graph depend on, directly and through memory that operators write to."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class ValueFlow:
         return cls(frozenset(info.name for info in graph.parameters if info.requires_grad and is_training))
 
     @classmethod
-    def through(cls, graph: StepGraph) -> ValueFlow:
+    def follow(cls, graph: StepGraph) -> ValueFlow:
         """Follow the whole of `graph`."""
         flow = cls.of(graph)
         for node in graph.graph.nodes:
@@ -115,6 +115,7 @@ class ValueFlow:
         if not is_plain or is_random(node) or not all(map(self.is_constant, used)):
             for item in (node, *written):
                 _add(item, self._varying, self._varying_memory)
+        # `detach` ends a gradient path without a region of its own
         is_detached = isinstance(node.target, torch._ops.OpOverload) and operator_name(node.target) == "detach"
         if self._is_grad_enabled and not is_detached and any(map(self.has_gradient, used)):
             self._tracked.add(node)
@@ -137,7 +138,7 @@ class ValueFlow:
 
 def constant_outputs(graph: StepGraph) -> FrozenSet[int]:
     """Return the indices of the outputs that depend on no parameter, buffer, input or random number."""
-    flow = ValueFlow.through(graph)
+    flow = ValueFlow.follow(graph)
     returned = output_nodes(graph.graph)[: len(graph.outputs)]
     return frozenset(index for index, node in enumerate(returned) if flow.is_constant(node))
 

@@ -1,4 +1,4 @@
-"""What layers make of tensors without values: convolutions, normalizations, pools, attention and products.
+"""Shape rules of layers: convolutions, normalizations, pools, attention and products.
 
 B = samples, C = channels, F = features, S = spatial dimensions.
 """
@@ -54,6 +54,7 @@ def _batch_norm(
     if x_BCS.dim() < 2 or not is_known or (mean is None or var is None) and not training:
         return UNKNOWN
     channels = x_BCS.shape[1]
+    # torch refuses to normalise one value per channel, and says so better
     is_alone = training and x_BCS.numel() == channels
     if is_alone or any(tuple(tensor.shape) != (channels,) for tensor in per_channel):
         return UNKNOWN

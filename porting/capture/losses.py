@@ -61,7 +61,7 @@ def value_when_computed(loss: torch.fx.Node) -> torch.fx.Node:
         copy = loss.graph.call_function(torch.ops.aten.clone.default, (loss,))
     value = loss.meta["val"]
     with value.fake_mode:
-        copy.meta.update(val=value.clone(), module_path=loss.meta.get("module_path", ""), place=_place(loss))
+        copy.meta.update(val=value.clone(), module_path=loss.meta.get("module_path", ""), place=_find_place(loss))
     return copy
 
 
@@ -76,7 +76,7 @@ def single_final_loss(graph: torch.fx.Graph) -> torch.fx.Node:
         raise CaptureError.of(
             "L004",
             message="`forward` of the training model computes no loss",
-            place=_place(others[-1]) if others else None,
+            place=_find_place(others[-1]) if others else None,
             label="the device does not take this operator for a loss" if others else "",
             notes=("most built-in loss functions count, and so does `poptorch.identity_loss`",),
             help=(
@@ -86,11 +86,11 @@ def single_final_loss(graph: torch.fx.Graph) -> torch.fx.Node:
             ),
         )
     if len(final) > 1:
-        places = [str(place) for place in (_place(loss) for loss in final) if place]
+        places = [str(place) for place in (_find_place(loss) for loss in final) if place]
         raise CaptureError.of(
             "L005",
             message=f"`forward` computes {len(final)} independent losses",
-            place=_place(final[-1]),
+            place=_find_place(final[-1]),
             label="one of several final losses",
             notes=tuple(f"a loss is computed at {place}" for place in places),
             help="add them up and mark the sum: `poptorch.identity_loss(a + b, reduction='none')`",
@@ -98,6 +98,6 @@ def single_final_loss(graph: torch.fx.Graph) -> torch.fx.Node:
     return final[0]
 
 
-def _place(node: torch.fx.Node) -> Optional[Place]:
+def _find_place(node: torch.fx.Node) -> Optional[Place]:
     place = node.meta.get("place")
     return place if isinstance(place, Place) else None

@@ -33,7 +33,7 @@ def state_replaced(
     for each that `forward` left behind. The tensors of scripted modules stay where they are, in C++.
     """
     modules = [(prefix, m) for prefix, m in walk_modules(model) if not isinstance(m, torch.jit.ScriptModule)]
-    saved = [_Saved(prefix, m, _registries(m)) for prefix, m in modules]
+    saved = [_Saved(prefix, m, _list_registries(m)) for prefix, m in modules]
     with attributes_kept(model, is_device_tensor=_is_device_tensor, place_of=_place_of_leftover, report=report):
         try:
             for entry in saved:
@@ -58,7 +58,7 @@ def _place_of_leftover(_module: nn.Module, _name: str, tensor: torch.Tensor) -> 
     return _place_of(tensor)
 
 
-def _registries(module: nn.Module) -> Dict[str, Tuple[MutableMapping[str, Any], Dict[str, torch.Tensor]]]:
+def _list_registries(module: nn.Module) -> Dict[str, Tuple[MutableMapping[str, Any], Dict[str, torch.Tensor]]]:
     found = {}
     for kind in ("parameter", "buffer"):
         registry = registry_of(module, f"_{kind}s")

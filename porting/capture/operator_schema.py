@@ -1,4 +1,4 @@
-"""What an ATen operator's schema says: which arguments it writes to, which results are arguments, what to rename."""
+"""Reads schemas of ATen operators: which arguments one writes to, which results are arguments, what to rename."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _declared_writes(operator: Any) -> Tuple[Tuple[int, str], ...]:
 
 
 @functools.lru_cache(maxsize=None)
-def _positions(operator: Any) -> Dict[str, int]:
+def _find_positions(operator: Any) -> Dict[str, int]:
     return {argument.name: position for position, argument in enumerate(operator._schema.arguments)}
 
 
@@ -76,7 +76,7 @@ def _undeclared_writes(operator: Any, args: Tuple[Any, ...]) -> Iterable[Any]:
     return (args[position] for position in positions)
 
 
-def _bound(operator: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Iterator[Tuple[Any, Any]]:
+def _bind_arguments(operator: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Iterator[Tuple[Any, Any]]:
     """Pair the arguments of the schema with their values, leaving out those that keep their default."""
     for position, argument in enumerate(operator._schema.arguments):
         if position < len(args):
@@ -98,7 +98,7 @@ def result_argument(operator: Any, index: int, args: Tuple[Any, ...], kwargs: Di
     alias = returns[index].alias_info if index < len(returns) else None
     if alias is None or not alias.is_write:
         return None
-    for argument, value in _bound(operator, args, kwargs):
+    for argument, value in _bind_arguments(operator, args, kwargs):
         info = argument.alias_info
         if info is not None and info.is_write and info.before_set == alias.before_set:
             return value
@@ -118,7 +118,7 @@ def change_arguments(
     >>> change_arguments(torch.ops.aten.gather.default, ("x", 1, "i"), {}, ["index"], str.upper)
     (('x', 1, 'I'), {})
     """
-    positions = _positions(operator)
+    positions = _find_positions(operator)
     for name in names:
         position = positions.get(name, len(args))
         if position < len(args):

@@ -44,16 +44,16 @@ def without_trace(modules: Sequence[Tuple[str, nn.Module]]) -> Iterator[Changes]
     with ExitStack() as undone:
         for restore in _generators():
             undone.callback(restore)
-        spaces = _namespaces(modules)
+        spaces = _list_namespaces(modules)
         for space in spaces:
             undone.callback(space.restore, changes)
-        undone.enter_context(_unheard())
+        undone.enter_context(_silence_output())
         _move_generators()
         yield changes
 
 
 @contextmanager
-def _unheard() -> Iterator[None]:
+def _silence_output() -> Iterator[None]:
     disabled = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
@@ -158,7 +158,7 @@ class _Namespace:
             restore()
 
 
-def _namespaces(modules: Sequence[Tuple[str, nn.Module]]) -> List[_Namespace]:
+def _list_namespaces(modules: Sequence[Tuple[str, nn.Module]]) -> List[_Namespace]:
     """List the namespaces that a `forward` of `modules` is likely to change."""
     spaces: Dict[int, _Namespace] = {}
     for prefix, module in modules:

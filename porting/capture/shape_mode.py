@@ -60,7 +60,7 @@ class ShapeMode(FakeTensorMode):
                 loading.join()
         super().__init__(allow_non_fake_inputs=False)
 
-    def empty(
+    def make_empty(
         self, shape: Sequence[int], *, dtype: torch.dtype, strides: Optional[Sequence[int]] = None
     ) -> torch.Tensor:
         """Return a tensor without values in memory of its own, contiguous unless `strides` are given."""
@@ -101,6 +101,7 @@ class ShapeMode(FakeTensorMode):
             plain = _plain_of(value)
             faces[id(plain)] = value
             return plain
+        # a tensor with values may be looked at, and one of another mode has its own rules
         if isinstance(value, torch.Tensor):
             raise _ForeignTensor
         if isinstance(value, (list, tuple)) and any(isinstance(item, torch.Tensor) for item in value):

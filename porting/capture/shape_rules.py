@@ -1,4 +1,4 @@
-"""What usual operators make of tensors without values: shapes and types of results, by arithmetic on Python numbers.
+"""Shape rules of usual operators: shapes and types of their results, by arithmetic on Python numbers.
 
 torch's own rules for tensors without values cost about a millisecond for each operator, and load its compiler. These
 cover contiguous tensors of one floating-point type, and answer `UNKNOWN` for all else and for all that is wrong.
@@ -246,25 +246,25 @@ def _binary_cross_entropy_with_logits(
     return _difference_loss(one, other, reduction) if weight is None and pos_weight is None else UNKNOWN
 
 
-def _overloads(names: str, overload: str = "default") -> List[Any]:
+def _list_overloads(names: str, overload: str = "default") -> List[Any]:
     return [getattr(getattr(aten, name), overload) for name in names.split()]
 
 
 # Operators that torch's C++ side does for tensors without values just as for all others.
 _VIEWS = [
-    *_overloads(
+    *_list_overloads(
         "alias chunk detach expand expand_as narrow numpy_T permute reshape reshape_as split_with_sizes squeeze "
         "swapaxes t unsqueeze view view_as"
     ),
-    *_overloads("movedim select transpose unbind unflatten", "int"),
-    *_overloads("squeeze", "dim"),
-    *_overloads("squeeze", "dims"),
-    *_overloads("slice split", "Tensor"),
+    *_list_overloads("movedim select transpose unbind unflatten", "int"),
+    *_list_overloads("squeeze", "dim"),
+    *_list_overloads("squeeze", "dims"),
+    *_list_overloads("slice split", "Tensor"),
     aten.flatten.using_ints,
     aten.split.sizes,
 ]
 
-_UNARY = _overloads(
+_UNARY = _list_overloads(
     "abs clamp clamp_max clamp_min cos elu erf exp hardsigmoid hardswish hardtanh leaky_relu log log_sigmoid mish "
     "neg reciprocal relu relu6 rsqrt selu sigmoid silu sin softplus sqrt square tanh"
 )
@@ -272,23 +272,23 @@ _UNARY = _overloads(
 _RULES: Dict[Any, Callable[..., Any]] = {
     **{operator: operator for operator in _VIEWS},
     **dict.fromkeys(_UNARY, _same),
-    **dict.fromkeys(_overloads("elu_ hardtanh_ leaky_relu_ relu_ sigmoid_ silu_ tanh_ zero_"), _same_in_place),
-    **dict.fromkeys(_overloads("add mul sub", "Tensor"), _binary),
-    **dict.fromkeys(_overloads("add mul rsub sub", "Scalar"), _binary),
-    **dict.fromkeys(_overloads("add_ mul_ sub_", "Tensor"), _binary_in_place),
+    **dict.fromkeys(_list_overloads("elu_ hardtanh_ leaky_relu_ relu_ sigmoid_ silu_ tanh_ zero_"), _same_in_place),
+    **dict.fromkeys(_list_overloads("add mul sub", "Tensor"), _binary),
+    **dict.fromkeys(_list_overloads("add mul rsub sub", "Scalar"), _binary),
+    **dict.fromkeys(_list_overloads("add_ mul_ sub_", "Tensor"), _binary_in_place),
     aten.div.Tensor: _quotient,
     aten.div.Scalar: _quotient,
     aten.div_.Tensor: _quotient_in_place,
-    **dict.fromkeys(_overloads("eq ge gt le lt ne", "Tensor"), _comparison),
-    **dict.fromkeys(_overloads("eq ge gt le lt ne", "Scalar"), _comparison),
-    **dict.fromkeys(_overloads("log_softmax softmax", "int"), _softmax),
-    **dict.fromkeys(_overloads("mean sum"), _sum),
-    **dict.fromkeys(_overloads("new_empty new_ones new_zeros"), _filled_of_type),
-    **dict.fromkeys(_overloads("ones zeros"), _filled),
-    **dict.fromkeys(_overloads("ones_like zeros_like"), _filled_like),
-    **dict.fromkeys(_overloads("cross_entropy_loss nll_loss_nd"), _class_loss),
-    **dict.fromkeys(_overloads("l1_loss mse_loss"), _difference_loss),
-    **dict.fromkeys(_overloads("huber_loss smooth_l1_loss"), _threshold_loss),
+    **dict.fromkeys(_list_overloads("eq ge gt le lt ne", "Tensor"), _comparison),
+    **dict.fromkeys(_list_overloads("eq ge gt le lt ne", "Scalar"), _comparison),
+    **dict.fromkeys(_list_overloads("log_softmax softmax", "int"), _softmax),
+    **dict.fromkeys(_list_overloads("mean sum"), _sum),
+    **dict.fromkeys(_list_overloads("new_empty new_ones new_zeros"), _filled_of_type),
+    **dict.fromkeys(_list_overloads("ones zeros"), _filled),
+    **dict.fromkeys(_list_overloads("ones_like zeros_like"), _filled_like),
+    **dict.fromkeys(_list_overloads("cross_entropy_loss nll_loss_nd"), _class_loss),
+    **dict.fromkeys(_list_overloads("l1_loss mse_loss"), _difference_loss),
+    **dict.fromkeys(_list_overloads("huber_loss smooth_l1_loss"), _threshold_loss),
     aten.binary_cross_entropy.default: _binary_cross_entropy,
     aten.binary_cross_entropy_with_logits.default: _binary_cross_entropy_with_logits,
     aten.bmm.default: _square_matmul(3),

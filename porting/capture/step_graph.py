@@ -70,6 +70,11 @@ class StepGraph:
     coercions: Tuple[Tuple[torch.dtype, int], ...] = ()
 
     @property
+    def entering(self) -> List[TensorInfo]:
+        """What enters the graph, in the order of its arguments."""
+        return [*self.parameters, *self.buffers, *self.inputs, *self.constants]
+
+    @property
     def placeholders(self) -> List[torch.fx.Node]:
         """The nodes of what enters the graph, in the order of its arguments."""
         return [node for node in self.graph.nodes if node.op == "placeholder"]
@@ -85,27 +90,23 @@ class StepGraph:
     @property
     def is_random(self) -> bool:
         """Whether an operator draws random numbers."""
-        return any(torch.Tag.nondeterministic_seeded in operator.tags for operator in _overloads(self.graph))
+        return any(torch.Tag.nondeterministic_seeded in operator.tags for operator in _list_overloads(self.graph))
 
     def __str__(self) -> str:
         """One line for each operator: name, operator, shape, module path, place."""
-        lines = [f"{info.kind:10} {info.name}: {_type(info.shape, info.dtype)}" for info in self._entering()]
+        lines = [f"{info.kind:10} {info.name}: {_format_type(info.shape, info.dtype)}" for info in self.entering]
         for op in self.operators:
-            results = ", ".join(_type(shape, dtype) for shape, dtype in zip(op.shapes, op.dtypes))
+            results = ", ".join(_format_type(shape, dtype) for shape, dtype in zip(op.shapes, op.dtypes))
             lines.append(f"{op.name} = {op.operator} -> {results}  [{op.module_path or 'forward'}]  {op.place or ''}")
         return "\n".join(lines)
 
-    def _entering(self) -> Iterator[TensorInfo]:
-        for group in (self.parameters, self.buffers, self.inputs, self.constants):
-            yield from group
 
-
-def _overloads(graph: torch.fx.Graph) -> Iterator[torch._ops.OpOverload]:
+def _list_overloads(graph: torch.fx.Graph) -> Iterator[torch._ops.OpOverload]:
     for node in graph.nodes:
         if isinstance(node.target, torch._ops.OpOverload):
             yield node.target
         for body in bodies_of(node):
-            yield from _overloads(body.graph)
+            yield from _list_overloads(body.graph)
 
 
 def _is_operator(node: torch.fx.Node) -> bool:
@@ -126,5 +127,5 @@ def _describe(node: torch.fx.Node) -> OperatorNode:
     )
 
 
-def _type(shape: Tuple[int, ...], dtype: torch.dtype) -> str:
+def _format_type(shape: Tuple[int, ...], dtype: torch.dtype) -> str:
     return f"{str(dtype).replace('torch.', '')}[{', '.join(map(str, shape))}]"

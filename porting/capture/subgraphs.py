@@ -1,26 +1,16 @@
-"""Loops and branches: their bodies recorded as graphs of their own, and run again and again, or not at all.
+"""Bodies: graphs inside of a graph, which loops run again and again, branches perhaps, and custom gradients backwards.
 
-A body takes its inputs by value. Tensors of the graph around it that it reads become further arguments, found while
-the body is recorded; writing to one is refused in a loop, and changes a copy in a branch.
+The functions here are what a captured graph calls besides operators.
 """
 
 from __future__ import annotations
 
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Optional, Sequence, Set, Tuple
+from dataclasses import dataclass
+from typing import Any, Callable, List, Sequence
 
 import torch
 
-from ..diagnostics import CaptureError, Place, caller_place
-from .device_tensor import DeviceTensor
-
-if TYPE_CHECKING:
-    from .recorder import Recorder
-
-__all__ = ["Bodies", "Body", "bodies_of", "run_cond", "run_for_loop"]
-
-aten = torch.ops.aten
+__all__ = ["Body", "bodies_of", "run_cond", "run_custom_gradient", "run_for_loop"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,222 +52,32 @@ def run_cond(
     return else_body(*else_captured)
 
 
-@dataclass
-class _Frame:
-    """A body under recording, and what the recorder goes back to when it ends."""
-
-    kind: str
-    place: Optional[Place]
-    graph: torch.fx.Graph
-    outer_graph: torch.fx.Graph
-    outer_first_operator: Optional[torch.fx.Node]
-    copies_captured: bool
-    beside: Any = None
-    local: Dict[torch.fx.Node, torch.fx.Node] = field(default_factory=dict)
-    captured: List[torch.fx.Node] = field(default_factory=list)
-    captured_memory: Dict[int, List[torch.fx.Node]] = field(default_factory=dict)
-    written_memory: Set[int] = field(default_factory=set)
+def run_custom_gradient(
+    body: Callable[..., Sequence[torch.Tensor]],
+    captured: Sequence[torch.Tensor],
+    inputs: Sequence[torch.Tensor],
+    results: Sequence[torch.Tensor],
+    differentiable: Sequence[bool],
+) -> Sequence[torch.Tensor]:
+    """Return copies of `results` whose gradients go through `body` to `inputs`."""
+    return _Bound.apply(body, differentiable, len(inputs), len(results), *inputs, *results, *captured)
 
 
-class Bodies:
-    """The bodies that `recorder` is in the middle of, innermost last; it records into the innermost."""
+class _Bound(torch.autograd.Function):
+    """The custom function at work: its results are computed, and its backward is a function of captured operators."""
 
-    def __init__(self, recorder: Recorder) -> None:
-        """Begin outside all bodies."""
-        self._recorder = recorder
-        self._root = recorder.graph
-        self._frames: List[_Frame] = []
+    @staticmethod
+    def forward(
+        ctx: Any, body: Any, differentiable: Sequence[bool], num_inputs: int, num_results: int, *tensors: torch.Tensor
+    ) -> Any:
+        """Copy the results, which are no views of an input as far as autograd knows."""
+        ctx.body, ctx.num_inputs, ctx.num_others = body, num_inputs, len(tensors) - num_inputs
+        ctx.save_for_backward(*tensors[num_inputs + num_results :])
+        copies = tuple(tensor.clone() for tensor in tensors[num_inputs : num_inputs + num_results])
+        ctx.mark_non_differentiable(*(copy for copy, is_so in zip(copies, differentiable) if not is_so))
+        return copies
 
-    @property
-    def kinds(self) -> Tuple[str, ...]:
-        """What each open body belongs to: "for_loop", "then" or "else"."""
-        return tuple(frame.kind for frame in self._frames)
-
-    @property
-    def beside(self) -> Any:
-        """What the innermost body was opened beside."""
-        return self._frames[-1].beside
-
-    def open(
-        self,
-        kind: str,
-        *,
-        inputs: Sequence[DeviceTensor] = (),
-        copies_captured: bool = False,
-        beside: Any = None,
-    ) -> None:
-        """Record from now on into a new body, in which `inputs` stand for its arguments.
-
-        Writing to another tensor of the graph around it changes a copy if `copies_captured`, and else is refused.
-        `beside` is kept with the body: what came before it and belongs to the same operator.
-        """
-        recorder = self._recorder
-        frame = _Frame(
-            kind, caller_place(), torch.fx.Graph(), recorder.graph, recorder.first_operator, copies_captured, beside
-        )
-        self._frames.append(frame)
-        recorder.graph, recorder.first_operator = frame.graph, None
-        for number, tensor in enumerate(inputs):
-            node = frame.graph.placeholder(f"input_{number}")
-            node.meta.update(val=tensor.fake, kind="input", state_name=node.name)
-            frame.local[tensor.node] = node
-
-    def close(self, outputs: Sequence[DeviceTensor]) -> Tuple[Body, Tuple[torch.fx.Node, ...]]:
-        """End the innermost body, which returns `outputs`, each as memory of its own.
-
-        Returns the body and the nodes around it that it takes besides its inputs.
-        """
-        frame = self._frames[-1]
-        returned: Set[int] = set()
-        nodes = []
-        for tensor in outputs:
-            node, memory = self.local_node(tensor), _memory(tensor.fake)
-            if memory in returned or memory in frame.captured_memory or not tensor.fake.is_contiguous():
-                copy = self._recorder.call(aten.clone.default, tensor, memory_format=torch.contiguous_format)
-                node = copy.node
-            returned.add(memory)
-            nodes.append(node)
-        frame.graph.output(tuple(nodes))
-        self._copy_written(frame)
-        self._leave()
-        return Body(frame.graph), tuple(frame.captured)
-
-    def abandon(self, depth: int) -> None:
-        """Forget the bodies inside the outermost `depth`, which an exception has left."""
-        while len(self._frames) > depth:
-            self._leave()
-
-    def _leave(self) -> None:
-        frame = self._frames.pop()
-        self._recorder.graph, self._recorder.first_operator = frame.outer_graph, frame.outer_first_operator
-
-    def local_node(self, tensor: DeviceTensor) -> torch.fx.Node:
-        """Return the node of `tensor` in the graph that is being recorded, as an argument of bodies where needed.
-
-        Raises CaptureError C018 for a tensor of a body that has ended.
-        """
-        if not self._frames and tensor.node.graph is self._root:
-            return tensor.node
-        return self._node_at(len(self._frames), tensor.node)
-
-    def own_writes(self, written: Sequence[DeviceTensor]) -> List[DeviceTensor]:
-        """Return those of `written` that belong to the innermost graph; the others must be allowed to change a copy.
-
-        Raises CaptureError C018 where they are not.
-        """
-        if not self._frames:
-            return list(written)
-        frame, own = self._frames[-1], []
-        for tensor in written:
-            memory = _memory(tensor.fake)
-            if memory not in frame.captured_memory:
-                own.append(tensor)
-            elif frame.copies_captured:
-                frame.written_memory.add(memory)
-            else:
-                raise _read_only_error(frame)
-        return own
-
-    @contextmanager
-    def at_root(self) -> Iterator[None]:
-        """Record into the graph outside all bodies while the context lasts."""
-        recorder = self._recorder
-        if not self._frames:
-            yield
-            return
-        inner = recorder.graph, recorder.first_operator
-        recorder.graph, recorder.first_operator = self._root, self._frames[0].outer_first_operator
-        try:
-            yield
-        finally:
-            recorder.graph, recorder.first_operator = inner
-
-    def refuse_open(self) -> None:
-        """Raise CaptureError C018 for a body that nothing ended."""
-        if self._frames:
-            frame = self._frames[-1]
-            raise CaptureError.of(
-                "C018",
-                message=f"the body of a `{frame.kind}` has a beginning and no end",
-                place=frame.place,
-                help="end it, and let errors inside the body leave `forward`",
-            )
-
-    def _node_at(self, depth: int, node: torch.fx.Node) -> torch.fx.Node:
-        if depth == 0:
-            if node.graph is self._root:
-                return node
-            raise _ended_body_error()
-        frame = self._frames[depth - 1]
-        if node.graph is frame.graph:
-            return node
-        if node not in frame.local:
-            outer = self._node_at(depth - 1, node)
-            frame.local[node] = self._capture(frame, node, outer, is_innermost=depth == len(self._frames))
-        return frame.local[node]
-
-    def _capture(
-        self, frame: _Frame, node: torch.fx.Node, outer: torch.fx.Node, *, is_innermost: bool
-    ) -> torch.fx.Node:
-        first = self._recorder.first_operator if is_innermost else self._first_operator_of(frame)
-        name = f"captured_{len(frame.captured)}"
-        if first is None:
-            inner = frame.graph.placeholder(name)
-        else:
-            with frame.graph.inserting_before(first):
-                inner = frame.graph.placeholder(name)
-        inner.meta.update(val=node.meta["val"], kind="captured", state_name=inner.name)
-        frame.captured.append(outer)
-        frame.captured_memory.setdefault(_memory(node.meta["val"]), []).append(inner)
-        return inner
-
-    def _first_operator_of(self, frame: _Frame) -> Optional[torch.fx.Node]:
-        return self._frames[self._frames.index(frame) + 1].outer_first_operator
-
-    def _copy_written(self, frame: _Frame) -> None:
-        """Let a branch that writes to tensors around it work on copies of them."""
-        first = self._recorder.first_operator
-        assert first is not None or not frame.written_memory
-        for memory in frame.written_memory:
-            if len(frame.captured_memory[memory]) > 1:
-                raise _aliased_write_error(frame)
-            (captured,) = frame.captured_memory[memory]
-            with frame.graph.inserting_before(first):
-                copy = frame.graph.call_function(aten.clone.default, (captured,))
-            copy.meta.update(captured.meta, module_path="", place=frame.place)
-            captured.replace_all_uses_with(copy)
-            copy.args = (captured,)
-
-
-def _memory(value: torch.Tensor) -> int:
-    return int(value.untyped_storage()._cdata)
-
-
-def _read_only_error(frame: _Frame) -> CaptureError:
-    return CaptureError.of(
-        "C018",
-        message=f"the body of a `{frame.kind}` writes to a tensor that lives outside of it",
-        place=caller_place(),
-        label="a body may read tensors around it, and write only to its inputs and to what it makes itself",
-        help="make the tensor an input of the body and return its new value",
-    )
-
-
-def _aliased_write_error(frame: _Frame) -> CaptureError:
-    return CaptureError.of(
-        "C018",
-        message=f"a `{frame.kind}` branch writes to a tensor around it of which it also uses a view",
-        place=frame.place,
-        label="a branch works on copies, which would no longer share memory",
-        help="make the tensor an input of the branch, and take views of it inside",
-    )
-
-
-def _ended_body_error() -> CaptureError:
-    return CaptureError.of(
-        "C018",
-        message="a tensor that was made inside the body of a loop or branch is used outside of it",
-        place=caller_place(),
-        label="outside its body the tensor does not exist",
-        help="return the tensor from the body",
-    )
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
+        """Run the user's backward."""
+        return (None, None, None, None, *ctx.body(*gradients, *ctx.saved_tensors), *[None] * ctx.num_others)

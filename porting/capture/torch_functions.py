@@ -1,4 +1,4 @@
-"""What Python code may do with device tensors during capture: devices, factories, and reads that cannot work."""
+"""Torch's functions on device tensors during capture: devices, factories, and reads that cannot work."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from . import errors
 from .device_tensor import IPU, DeviceTensor, is_device
 from .dtypes import device_dtype
 from .dynamic_indices import is_dynamic, read_dynamic, write_dynamic
-from .recorder import Recorder
+from .recording.recorder import Recorder
 
 __all__ = ["DeviceFunctions", "constant_from_data", "note_forced_factory"]
 
@@ -109,7 +109,7 @@ class DeviceFunctions(TorchFunctionMode):
             return self._to(subject, *args[1:], **kwargs)
         _refuse_autograd(func, args)
         if func in _GRADIENT_HOOKS and isinstance(subject, DeviceTensor):
-            self.recorder.refuse(errors.autograd_error(func))
+            self.recorder.reports.refuse(errors.autograd_error(func))
             return None if func is torch.Tensor.retain_grad else RemovableHandle(OrderedDict())
         if _is_factory(func, args, kwargs) or is_device(kwargs.get("device")):
             return self._make(func, args, kwargs)
@@ -117,6 +117,7 @@ class DeviceFunctions(TorchFunctionMode):
 
     def _loss(self, func: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
         """Compute a loss whose result counts as one, whatever it is computed from."""
+        # torch computes these from several operators: only the last of them is the loss
         nodes = self.recorder.graph.nodes
         last = next(iter(reversed(nodes)), None)
         result = func(*args, **kwargs)
@@ -129,12 +130,14 @@ class DeviceFunctions(TorchFunctionMode):
         """Run a factory: on the device when it is named there or nowhere."""
         if "device" in kwargs and not is_device(kwargs["device"]):
             return func(*args, **kwargs)
+        # the device is that of `out`
         if kwargs.get("out") is not None:
             return func(*args, **kwargs)
         if "device" not in kwargs:
             note_forced_factory(self.recorder, func.__name__)
         if func in _FROM_DATA:
             return constant_from_data(self.recorder, func, args, kwargs)
+        # a factory that follows a host tensor follows its shape, and makes the result on the device
         if func.__name__.endswith("_like"):
             args = tuple(_on_device(value) for value in args)
         return func(*args, **{**kwargs, "device": IPU})
@@ -164,7 +167,7 @@ class DeviceFunctions(TorchFunctionMode):
             if device is not None and not is_device(device):
                 raise errors.move_error(device)
         elif device is not None and is_device(device):
-            tensor = self.recorder.constant(tensor)
+            tensor = self.recorder.add_constant(tensor)
         else:
             move: Callable[..., torch.Tensor] = torch.Tensor.to
             return move(tensor, *args, copy=copy, **kwargs)
@@ -232,7 +235,7 @@ def _bincount(tensor: DeviceTensor, weights: Any = None, minlength: int = 0) -> 
 
 def note_forced_factory(recorder: Recorder, name: str) -> None:
     """Report that the factory `torch.<name>` makes a device tensor though nobody said so."""
-    recorder.report(
+    recorder.reports.add(
         Finding(
             "C011",
             message=f"No device set in torch.{name}(): forcing to IPU",
@@ -266,7 +269,7 @@ def constant_from_data(
             f"`torch.{func.__name__}` of a list of tensors", help="join them on the device: `torch.stack([a, b])`"
         )
     with torch._C.DisableTorchFunction():
-        return recorder.constant(func(*args, **kwargs))
+        return recorder.add_constant(func(*args, **kwargs))
 
 
 def _is_factory(func: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> bool:

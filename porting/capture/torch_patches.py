@@ -16,10 +16,10 @@ from torch.utils.hooks import BackwardHook
 
 from ..diagnostics import CaptureError, caller_place
 from ..structure import flatten_tensors
-from .custom_gradients import custom_function_error, record_with_backward
 from .device_tensor import IPU, DeviceTensor, is_device
 from .errors import host_read_error
-from .recorder import Recorder
+from .recording.custom_functions import custom_function_error, record_with_backward
+from .recording.recorder import Recorder
 from .torch_functions import constant_from_data, note_forced_factory
 
 __all__ = ["torch_patched"]
@@ -68,10 +68,12 @@ def _trace_custom_functions(original: Any, recorder: Recorder) -> Any:
         if cls is CheckpointFunction:
             return args[0](*args[2:])
         is_tracked = torch.is_grad_enabled() and any(recorder.facts.tracks_gradient(tensor) for tensor in tensors)
-        if is_tracked and recorder.keeps_backward_of("custom-autograd-function"):
+        if is_tracked and recorder.reports.keeps_backward_of("custom-autograd-function"):
             return record_with_backward(recorder, cls, args, kwargs)
         if is_tracked:
-            recorder.refuse(custom_function_error(cls, label="the device differentiates what its `forward` does"))
+            recorder.reports.refuse(
+                custom_function_error(cls, label="the device differentiates what its `forward` does")
+            )
         context = FunctionCtx()
         needs_gradient = tuple(isinstance(arg, DeviceTensor) and recorder.facts.tracks_gradient(arg) for arg in args)
         context.needs_input_grad = needs_gradient if is_tracked else (False,) * len(args)  # type: ignore[attr-defined]
@@ -90,7 +92,7 @@ def _leave_out_backward_hooks(original: Callable[..., Any], recorder: Recorder) 
         if not tensors:
             return original(hook, function, args)
         if torch.is_grad_enabled() and any(recorder.facts.tracks_gradient(tensor) for tensor in tensors):
-            recorder.refuse(_backward_hook_error(hook.module))
+            recorder.reports.refuse(_backward_hook_error(hook.module))
         return args, None
 
     return apply_on_tensors
@@ -195,7 +197,7 @@ def _make_ranges(original: Callable[..., torch.Tensor], recorder: Recorder) -> A
             note_forced_factory(recorder, "range")
         with torch._C.DisableTorchFunction():
             numbers = original(*args, **{**kwargs, "device": "cpu"})
-        return recorder.constant(numbers)
+        return recorder.add_constant(numbers)
 
     return make_range
 

@@ -38,7 +38,7 @@ from .device_tensor import DeviceTensor
 from .dtypes import device_dtype
 from .losses import find_losses, single_final_loss, value_when_computed
 from .module_state import state_replaced
-from .recorder import Recorder
+from .recording.recorder import Recorder
 from .step_graph import StepGraph, TensorInfo
 from .torch_functions import DeviceFunctions
 from .torch_patches import torch_patched
@@ -126,9 +126,11 @@ def _capture(recorder: Recorder, forward: _Forward, mode: str, around: Callable[
     model, args, kwargs, loss = forward
     _refuse_hidden_inputs(args, kwargs)
     materialise_lazy_modules(model, args[:-1] if loss is not None else args, kwargs)
+    # after the lazy layers have made theirs: what enters the graph is fixed from here on
     state = host_tensors(model)
     if mode == "training":
-        refuse_gradient_hooks([host for host in state if host.kind == "parameter"], recorder.refuse)
+        refuse_gradient_hooks([host for host in state if host.kind == "parameter"], recorder.reports.refuse)
+    # parameters and buffers come first among the arguments of the graph, inputs after them
     placed = _place_state(recorder, state)
     tensors = flatten_tensors((args, kwargs))
     inputs = [_place_input(recorder, *named) for named in zip(_input_names(model, args, kwargs), tensors)]
@@ -136,14 +138,15 @@ def _capture(recorder: Recorder, forward: _Forward, mode: str, around: Callable[
     as_placed = [recorder.shallow_copy(device) for device in inputs]
     device_args, device_kwargs = rebuild((args, kwargs), inputs)
     with ExitStack() as contexts:
-        contexts.enter_context(state_replaced(model, placed, recorder.report))
-        contexts.enter_context(_recording(recorder, model))
+        contexts.enter_context(state_replaced(model, placed, recorder.reports.add))
+        contexts.enter_context(_record_operators(recorder, model))
         if recorder.casts.autocast is not None:
             contexts.enter_context(autocast_region(recorder.casts.autocast))
         contexts.enter_context(around())
         output, loss_tensor = _run(model, device_args, device_kwargs, loss)
         _refuse_hidden_outputs(output)
     recorder.bodies.refuse_open()
+    # two names for one memory are one tensor on the host and two on the device: only a write tells them apart
     refuse_shared_memory(
         state,
         lambda host: _is_written(recorder, host, placed) or (mode == "training" and host.tensor.requires_grad),
@@ -173,7 +176,7 @@ def _run(
 def _place_state(recorder: Recorder, state: Sequence[HostTensor]) -> Dict[int, DeviceTensor]:
     placed = {}
     for host in state:
-        device = recorder.placeholder(host.name, host.tensor, kind=host.kind)
+        device = recorder.add_placeholder(host.name, host.tensor, kind=host.kind)
         recorder.stand_for(host.tensor, device)
         placed[id(host.tensor)] = device
     return placed
@@ -202,7 +205,7 @@ def _place_input(recorder: Recorder, name: str, tensor: torch.Tensor) -> DeviceT
             notes=(f"the tensor is the input `{name}`",),
             help="leave the input out, or give it at least one element",
         )
-    return recorder.placeholder(name, tensor, kind="input")
+    return recorder.add_placeholder(name, tensor, kind="input")
 
 
 def _input_names(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> List[str]:
@@ -215,18 +218,18 @@ def _input_names(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any
     names = []
     for position, value in enumerate(args):
         name = fixed[position] if position < len(fixed) else f"input_{position}"
-        names.extend(_numbered(name, len(flatten_tensors(value))))
+        names.extend(_number_names(name, len(flatten_tensors(value))))
     for key, value in kwargs.items():
-        names.extend(_numbered(key, len(flatten_tensors(value))))
+        names.extend(_number_names(key, len(flatten_tensors(value))))
     return names
 
 
-def _numbered(name: str, count: int) -> List[str]:
+def _number_names(name: str, count: int) -> List[str]:
     return [name] if count == 1 else [f"{name}_{index}" for index in range(count)]
 
 
 @contextmanager
-def _recording(recorder: Recorder, model: nn.Module) -> Iterator[None]:
+def _record_operators(recorder: Recorder, model: nn.Module) -> Iterator[None]:
     """Record operators, module paths and the Python surface of torch while the context lasts."""
     paths = {id(module): name for name, module in model.named_modules()}
 
@@ -244,10 +247,12 @@ def _recording(recorder: Recorder, model: nn.Module) -> Iterator[None]:
         module_hooks.register_module_forward_hook(leave),
     ]
     try:
+        # scripted modules call their operators one by one without optimizations, so that each is seen
         with torch_patched(recorder), optimized_execution(False), enable_python_dispatcher():
             with recorder, DeviceFunctions(recorder):
                 yield
     finally:
+        # device tensors that `forward` has stored somewhere say from now on that they are of no use
         recorder.is_active = False
         for handle in handles:
             handle.remove()
@@ -271,8 +276,9 @@ def _finish(
 ) -> StepGraph:
     leaves = flatten_tensors(output)
     returned = [leaf for leaf in leaves if isinstance(leaf, DeviceTensor)]
-    loss_node, gradient, num_losses = _loss(recorder, mode, loss_tensor)
+    loss_node, gradient, num_losses = _find_loss(recorder, mode, loss_tensor)
     results = [tensor.node for tensor in returned] + ([loss_node] if loss_node is not None else [])
+    # the loss comes last, whether `forward` returned it or not
     recorder.graph.output(tuple(results))
     write_copies_of_constants(recorder, state, placed)
     infos = {host.name: _host_info(host) for host in state}
@@ -280,11 +286,11 @@ def _finish(
         graph=recorder.graph,
         parameters=tuple(infos[host.name] for host in state if host.kind == "parameter"),
         buffers=tuple(infos[host.name] for host in state if host.kind == "buffer"),
-        constants=tuple(_info(node.name, "constant", value, value) for node, value in recorder.constants),
+        constants=tuple(_describe_tensor(node.name, "constant", value, value) for node, value in recorder.constants),
         constant_values=tuple(value for _node, value in recorder.constants),
-        inputs=tuple(_info(name, "input", host, device) for name, host, device in inputs),
+        inputs=tuple(_describe_tensor(name, "input", host, device) for name, host, device in inputs),
         output_structure=output,
-        outputs=tuple(_info(tensor.node.name, "output", tensor, tensor) for tensor in returned),
+        outputs=tuple(_describe_tensor(tensor.node.name, "output", tensor, tensor) for tensor in returned),
         mode=mode,
         has_loss=loss_node is not None,
         loss_has_gradient=gradient,
@@ -293,12 +299,12 @@ def _finish(
         mutated_parameters=_written_names(recorder, state, placed, "parameter"),
         mutated_inputs=frozenset(i for i, (_, _, device) in enumerate(inputs) if recorder.facts.was_written(device)),
         host_outputs=len(leaves) - len(returned),
-        findings=tuple(recorder.findings),
+        findings=tuple(recorder.reports.findings),
         coercions=tuple(recorder.coercions),
     )
 
 
-def _loss(
+def _find_loss(
     recorder: Recorder, mode: str, loss_tensor: Optional[DeviceTensor]
 ) -> Tuple[Optional[torch.fx.Node], bool, int]:
     """Find the final loss of a training graph, and whether a trainable parameter leads to it."""
@@ -336,5 +342,5 @@ def _host_info(host: HostTensor) -> TensorInfo:
     )
 
 
-def _info(name: str, kind: str, host: torch.Tensor, device: torch.Tensor) -> TensorInfo:
+def _describe_tensor(name: str, kind: str, host: torch.Tensor, device: torch.Tensor) -> TensorInfo:
     return TensorInfo(name=name, kind=kind, shape=tuple(device.shape), dtype=device.dtype, host_dtype=host.dtype)

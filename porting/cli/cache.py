@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from porting.cli import EXIT_DONE, EXIT_FAILED, EXIT_USAGE
-from porting.diagnostics import FORMATS, ExecutableError, Finding, render
+from porting.diagnostics import FORMATS, ExecutableError, print_finding
 from porting.executables.archive import export_archive, import_archive
-from porting.executables.changes import explain
 from porting.executables.entry import DamagedEntryError, Manifest, read_explanation
+from porting.executables.explanations import explain
 from porting.executables.settings import PROGRAMS, cache_folder, format_bytes
 from porting.executables.store import ExecutableStore, StoredEntry
 
@@ -72,7 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
     Raises ExecutableError: E010 for a key that there is not, and those of importing.
     """
     store = ExecutableStore(
-        _find_folder(arguments.dir), report=lambda finding: _print_finding(finding, arguments.format)
+        _find_folder(arguments.dir), report=lambda finding: print_finding(finding, arguments.format)
     )
     actions = {
         "list": _list_executables,
@@ -108,10 +108,6 @@ def _find_folder(given: Optional[str]) -> Path:
     """Return the cache folder; the folder of programs inside of it may be named as well."""
     folder = cache_folder(given)
     return folder.parent if folder.name == PROGRAMS and not (folder / PROGRAMS).exists() else folder
-
-
-def _print_finding(finding: Finding, format: str) -> None:
-    print(render(finding, format), file=sys.stderr)
 
 
 # -- list ------------------------------------------------------------------------------------------------------------

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import Any
 
 from porting.cli import EXIT_DONE, EXIT_FAILED
 from porting.cli.export import add_dump_argument, add_step_arguments, capture_program, choose_dump_files, write_dumps
-from porting.diagnostics import Finding, render
+from porting.diagnostics import print_finding
 
 __all__ = ["add_arguments", "load_or_capture", "run"]
 
@@ -57,7 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
         engine=arguments.engine,
         cache_dir=arguments.cache,
         tuning_seconds=arguments.seconds,
-        report=lambda finding: _print_progress(finding, arguments.format),
+        report=lambda finding: print_finding(finding, arguments.format),
     )
     write_dumps(step, dumps)
     if obtained.tuning is not None:
@@ -111,7 +110,3 @@ def load_or_capture(arguments: argparse.Namespace) -> Any:
 def _find_folder_beside(name: str) -> Path:
     """Return the path beside which dumps without a name are written."""
     return Path(name.rpartition(":")[0] or name) if not Path(name).is_file() else Path(name)
-
-
-def _print_progress(finding: Finding, form: str) -> None:
-    print(render(finding, form), file=sys.stderr)

@@ -14,7 +14,7 @@ from typing import Mapping, NoReturn, Optional, Sequence
 
 import porting
 from porting.cli import EXIT_BROKEN_PIPE, EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED
-from porting.diagnostics import FORMATS, Finding, PortingError, render
+from porting.diagnostics import FORMATS, Finding, PortingError, print_finding
 
 __all__ = ["VERBS", "Verb", "main"]
 
@@ -89,7 +89,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         sys.stdout.flush()
         return int(status)
     except PortingError as error:
-        print(render(_with_command(error.finding, words), arguments.format), file=sys.stderr)
+        print_finding(_with_command(error.finding, words), arguments.format)
         return EXIT_FAILED
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)

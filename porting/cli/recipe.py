@@ -14,6 +14,7 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence
 
 from porting.cli import EXIT_DONE, EXIT_FAILED, EXIT_USAGE
 from porting.cli.argument_types import count
+from porting.comparison import largest_difference
 from porting.diagnostics import FORMATS, PortingError
 from porting.recipe_chain.copying import copy_recipe, create_folder
 from porting.recipe_chain.recipe_files import Recipe, RecipeStep, find_recipe, read_recipes
@@ -226,8 +227,7 @@ def _lay_out_losses(losses: Dict[int, List[float]]) -> Iterator[str]:
         yield f"{index + 1:>6}" + "".join(f"{loss:>10.6f}" for loss in row)
     if len(losses) > 1:
         columns = list(losses.values())
-        largest = _load_module("checks").largest_difference
-        differences = [largest(before, after)[0] for before, after in zip(columns, columns[1:])]
+        differences = [largest_difference(before, after)[0] for before, after in zip(columns, columns[1:])]
         yield ""
         yield "largest relative difference from the column before:"
         yield " " * 16 + "".join(f"{difference:>10.1e}" for difference in differences)

@@ -3,6 +3,14 @@
 from __future__ import annotations
 
 from porting.diagnostics.codes import CODES, Code, Severity, find_code
+from porting.diagnostics.delivery import (
+    PortingWarning,
+    log_finding,
+    log_in_one_line,
+    notify,
+    print_finding,
+    show_findings_alone,
+)
 from porting.diagnostics.errors import (
     BatchError,
     CaptureError,
@@ -37,6 +45,7 @@ __all__ = [
     "OptionError",
     "Place",
     "PortingError",
+    "PortingWarning",
     "Severity",
     "UnsupportedOptimizerError",
     "caller_place",
@@ -45,6 +54,11 @@ __all__ = [
     "find_raising_frame",
     "frame_place",
     "is_user_file",
+    "log_finding",
+    "log_in_one_line",
+    "notify",
+    "print_finding",
     "render",
     "render_all",
+    "show_findings_alone",
 ]

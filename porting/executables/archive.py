@@ -36,7 +36,7 @@ from .entry import (
 )
 from .folders import new_folder
 from .identity import digest_of
-from .machine import differences
+from .machine import list_machine_differences
 from .settings import format_bytes
 from .store import ExecutableStore
 from .writing import sync_tree
@@ -126,9 +126,9 @@ def import_archive(store: ExecutableStore, path: AnyPath, *, is_forced: bool = F
             _require_room(store, path, manifests)
             return _import_all(store, archive, manifests)
     except DamagedEntryError as error:
-        raise _damaged(path, str(error)) from None
+        raise _damaged_error(path, str(error)) from None
     except _BROKEN as error:
-        raise _damaged(path, f"it is no whole zip file ({str(error) or type(error).__name__})") from None
+        raise _damaged_error(path, f"it is no whole zip file ({str(error) or type(error).__name__})") from None
 
 
 def _read_manifests(archive: zipfile.ZipFile) -> List[Manifest]:
@@ -176,7 +176,7 @@ def _read(archive: zipfile.ZipFile, name: str, most: int) -> bytes:
 def _require_own(path: AnyPath, manifests: Sequence[Manifest], *, is_forced: bool) -> None:
     reasons: Dict[str, None] = {}
     for manifest in manifests:
-        reasons.update(dict.fromkeys(differences(manifest.versions, manifest.processor)))
+        reasons.update(dict.fromkeys(list_machine_differences(manifest.versions, manifest.processor)))
     if reasons and not is_forced:
         raise ExecutableError.of(
             "E009",
@@ -230,7 +230,7 @@ def _extract(archive: zipfile.ZipFile, manifest: Manifest, folder: Path) -> None
     sync_tree(folder)
 
 
-def _damaged(path: AnyPath, reason: str) -> ExecutableError:
+def _damaged_error(path: AnyPath, reason: str) -> ExecutableError:
     return ExecutableError.of(
         "E005",
         message=f"`{os.fspath(path)}` cannot be imported: {reason}",

@@ -95,11 +95,11 @@ class Manifest:
     @classmethod
     def from_json(cls, text: bytes) -> Manifest:
         """Read the text of a manifest; DamagedEntryError for anything else."""
-        values = _plain(text, what="the manifest")
+        values = _parse_json(text, what="the manifest")
         if not isinstance(values, dict) or values.get("format") != _FORMAT:
             raise DamagedEntryError("the manifest is not one of an executable")
         if values.get("schema") != SCHEMA:
-            raise DamagedEntryError(f"it has version {_short(values.get('schema'))}; this package reads {SCHEMA}")
+            raise DamagedEntryError(f"it has version {_shorten(values.get('schema'))}; this package reads {SCHEMA}")
         wrong = [name for name, is_right in _FIELDS if not is_right(values.get(name))]
         if wrong:
             raise DamagedEntryError(f"the manifest lacks {', '.join(wrong)}")
@@ -280,7 +280,7 @@ def read_explanation(folder: Path, manifest: Manifest) -> Dict[str, Any]:
         raise DamagedEntryError(f"the explanation cannot be read: {error}") from None
     if decompressor.unconsumed_tail:
         raise DamagedEntryError("the explanation is too long")
-    values = _plain(text, what="the explanation")
+    values = _parse_json(text, what="the explanation")
     if not isinstance(values, dict) or not all(
         isinstance(values.get(name), dict) for name in ("components", "sources")
     ):
@@ -288,13 +288,13 @@ def read_explanation(folder: Path, manifest: Manifest) -> Dict[str, Any]:
     return values
 
 
-def _plain(text: bytes, *, what: str) -> Any:
+def _parse_json(text: bytes, *, what: str) -> Any:
     try:
         return json.loads(text.decode("utf-8"))
     except (ValueError, RecursionError):
         raise DamagedEntryError(f"{what} is not JSON") from None
 
 
-def _short(value: Any) -> str:
+def _shorten(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 20 else f"{text[:17]}..."

@@ -1,4 +1,4 @@
-"""What could not be compiled, and why: remembered, so that no process waits for the same fault again."""
+"""Remembers what could not be compiled, and why, so that no process waits for the same fault again."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Dict, Optional
 from ..support.atomic_files import write_atomically
 from .identity import ExecutableKey
 from .locks import lock_file
-from .machine import compiler, versions
+from .machine import find_compiler, list_versions
 
 __all__ = ["Failures"]
 
@@ -36,20 +36,20 @@ class Failures:
         self._folder.mkdir(parents=True, exist_ok=True)
         self._locks.mkdir(parents=True, exist_ok=True)
         with lock_file(self._locks / f"failures-{key.digest}.lock", timeout_seconds=5.0):
-            path = self._path(key.digest)
+            path = self._path_of(key.digest)
             record = _read(path) or {"format": _FORMAT, "digest": key.digest, "failures": {}}
             now = time.time()
-            failure = {"reason": reason[:_MAX_REASON], "when": now, "compiler": compiler()}
+            failure = {"reason": reason[:_MAX_REASON], "when": now, "compiler": find_compiler()}
             record["failures"][candidate] = failure
-            record.update(when=now, model=key.model, versions=versions())
+            record.update(when=now, model=key.model, versions=list_versions())
             write_atomically(path, json.dumps(record).encode())
 
     def of(self, digest: str) -> Dict[str, str]:
         """Return the reasons by candidate, of failures with the compiler of this process."""
-        record = _read(self._path(digest))
+        record = _read(self._path_of(digest))
         if record is None:
             return {}
-        own = compiler()
+        own = find_compiler()
         return {name: item["reason"] for name, item in record["failures"].items() if item.get("compiler") == own}
 
     def all(self) -> Dict[str, Dict[str, Any]]:
@@ -65,12 +65,12 @@ class Failures:
     def forget(self, digest: str) -> bool:
         """Remove the record of a key; True if there was one."""
         try:
-            self._path(digest).unlink()
+            self._path_of(digest).unlink()
         except OSError:
             return False
         return True
 
-    def _path(self, digest: str) -> Path:
+    def _path_of(self, digest: str) -> Path:
         return self._folder / f"{digest}.json"
 
 

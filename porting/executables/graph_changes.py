@@ -1,7 +1,7 @@
-"""What changed in the graph: operators that appeared or disappeared, other arguments, layers of another size.
+"""Explains how one captured graph differs from another: operators, their arguments, layers and their sizes.
 
-Operators of two graphs are paired by their names and the shapes of the parameters that they use. Sizes that follow from
-those of inputs and parameters, such as the ones of a `view`, are no changes of their own.
+Operators of two graphs are paired by their names and layers. Sizes that follow from those of inputs and parameters,
+such as the ones of a `view`, are no changes of their own.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from collections import Counter
 from difflib import SequenceMatcher
 from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
-from .differences import Difference, plain_text, words_of
+from .changes import Change, list_names, plain_text, words_of
 
-__all__ = ["graph_differences"]
+__all__ = ["compare_graphs"]
 
+# Larger blocks are not paired: that takes quadratic time.
 _MAX_COMPARED = 4_000_000
-_MAX_NAMED = 3
 _MISSING = object()
 
 # Arguments that hold sizes which follow from those of tensors.
@@ -23,7 +23,7 @@ _SIZES = frozenset(
     "size shape sizes repeats split_size split_sizes normalized_shape output_size input_size groups end start".split()
 )
 
-Pair = Tuple[int, int]
+_Sizes = Tuple[int, int]
 
 
 class _Operator(NamedTuple):
@@ -36,20 +36,15 @@ class _Operator(NamedTuple):
     parameters: Tuple[Tuple[str, Tuple[int, ...]], ...]
 
     @property
-    def short(self) -> str:
+    def short_name(self) -> str:
         """The name without library, overload and the mark of writing in place."""
         name = self.name[len("aten.") :].split(".")[0] if self.name.startswith("aten.") else self.name
         name = name[len("native_") :] if name.startswith("native_") else name
         return name.rstrip("_") or name
 
-    @property
-    def token(self) -> Any:
-        """What operators that belong together have in common."""
-        return self.name, tuple(shape for _name, shape in self.parameters)
 
-
-class _Paired(NamedTuple):
-    """How two lists of operators correspond."""
+class _Pairing(NamedTuple):
+    """Which operators of two graphs belong together, which replace others, and which have no counterpart."""
 
     pairs: List[Tuple[_Operator, _Operator]]
     replaced: List[Tuple[_Operator, _Operator]]
@@ -57,294 +52,196 @@ class _Paired(NamedTuple):
     added: List[_Operator]
 
 
-def graph_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> List[Difference]:
+def _pair_operators(old: Sequence[_Operator], new: Sequence[_Operator]) -> _Pairing:
+    """Pair operators of one name and layer in their order, and those between them where there are as many."""
+    found = _Pairing([], [], [], [])
+    left, right = ([(item.name, item.module) for item in operators] for operators in (old, new))
+    # most changes are few: what two graphs begin and end with costs next to nothing
+    most = min(len(left), len(right))
+    first = next((index for index in range(most) if left[index] != right[index]), most)
+    last = next((index for index in range(most - first) if left[-1 - index] != right[-1 - index]), most - first)
+    middle = left[first : len(left) - last], right[first : len(right) - last]
+    codes = [("replace", 0, len(middle[0]), 0, len(middle[1]))]
+    if len(middle[0]) * len(middle[1]) <= _MAX_COMPARED:
+        codes = list(SequenceMatcher(None, *middle, autojunk=False).get_opcodes())
+    found.pairs.extend(zip(old[:first], new[:first]))
+    for _tag, a, b, c, d in codes:
+        before, after = old[first + a : first + b], new[first + c : first + d]
+        if len(before) == len(after):
+            for pair in zip(before, after):
+                (found.pairs if pair[0].name == pair[1].name else found.replaced).append(pair)
+        else:
+            found.removed.extend(before)
+            found.added.extend(after)
+    found.pairs.extend(zip(old[len(old) - last :], new[len(new) - last :]))
+    return found
+
+
+def compare_graphs(old: Mapping[str, Any], new: Mapping[str, Any]) -> List[Change]:
     """List how the graph and the layers of the components `new` differ from those of `old`."""
     if old["graph"] == new["graph"] and old["tensors"]["parameters"] == new["tensors"]["parameters"]:
         return []
-    paired = _paired(_operators(old), _operators(new))
-    sizes = list(_size_changes(paired.pairs))
-    pairs = _known_pairs(old, new, paired.pairs)
-    found = _argument_differences(paired.pairs, pairs, _defaults(old, new))
-    found += _replaced(paired.replaced)
-    found += _moved(paired.removed, "removed", _modules(new)) + _moved(paired.added, "added", _modules(old))
-    found += _grouped_sizes(sizes)
-    if not found:
-        found = _rewired(paired.pairs, old, new)
-    return found
+    pairing = _pair_operators(_list_operators(old), _list_operators(new))
+    sizes = list(_list_size_changes(pairing.pairs))
+    found = _compare_arguments(old, new, pairing.pairs, {pair for _name, pair, _operator in sizes})
+    replaced: Dict[Tuple[str, str], List[_Operator]] = {}
+    for left, right in pairing.replaced:
+        replaced.setdefault((left.short_name, right.short_name), []).append(right)
+    for (before, after), operators in replaced.items():
+        found.append(_operator_change("operator", before, after, operators, words=(after,)))
+    found += _describe_moved(pairing.removed, "removed", new) + _describe_moved(pairing.added, "added", old)
+    found += _group_sizes(sizes)
+    return found or _find_other_changes(pairing.pairs, old["graph"], new["graph"])
 
 
-def _operators(components: Mapping[str, Any]) -> List[_Operator]:
-    tensors, explained = components["tensors"], components.get("explained", {})
-    entering = [(item[0], tuple(item[1])) for item in tensors["parameters"]]
+def _list_operators(components: Mapping[str, Any]) -> List[_Operator]:
+    """List the operators of a graph, those of the bodies of loops and branches after the operator that runs them."""
+    entering = [(item[0], tuple(item[1])) for item in components["tensors"]["parameters"]]
+    explained = components.get("explained", {})
     places, modules = explained.get("places", []), explained.get("modules", [])
-    found = []
+    found: List[_Operator] = []
     for index, (name, arguments) in enumerate(components["graph"]["operators"]):
-        if name == "getitem" or name.endswith("_set_grad_enabled"):
-            continue
-        used = [value["%"] for value in _references(arguments)]
         place = places[index] if index < len(places) else None
-        found.append(
-            _Operator(
-                name=name,
-                arguments=arguments,
-                place=(str(place[0]), int(place[1])) if place else None,
-                module=modules[index] if index < len(modules) else "",
-                parameters=tuple(entering[number] for number in used if number < len(entering)),
-            )
-        )
+        where = (str(place[0]), int(place[1])) if place else None, modules[index] if index < len(modules) else ""
+        used = [number for number in _list_references(arguments) if number < len(entering)]
+        inner = [item for value in arguments.values() if _is_body(value) for item in value["operators"]]
+        if name != "getitem" and not name.endswith("_set_grad_enabled"):
+            own = {key: value for key, value in arguments.items() if not _is_body(value)}
+            found.append(_Operator(name, own, *where, tuple(entering[number] for number in used)))
+        found += [_Operator(name, arguments, *where, ()) for name, arguments in inner]
     return found
 
 
-def _references(value: Any) -> Iterator[Mapping[str, int]]:
-    if isinstance(value, dict):
-        if set(value) == {"%"}:
-            yield value
-        elif "operators" not in value:
-            for _name, item in sorted(value.items()):  # in the order of a file
-                yield from _references(item)
-    elif isinstance(value, list):
-        for item in value:
-            yield from _references(item)
-
-
-def _modules(components: Mapping[str, Any]) -> Set[str]:
-    return set(components.get("explained", {}).get("modules", ()))
-
-
-def _defaults(old: Mapping[str, Any], new: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
-    both = [components.get("explained", {}).get("defaults", {}) for components in (old, new)]
-    return {**both[0], **both[1]}
-
-
-# -- which operators belong together -----------------------------------------------------------------------------------
-
-
-def _paired(old: Sequence[_Operator], new: Sequence[_Operator]) -> _Paired:
-    paired = _Paired([], [], [], [])
-    for tag, left, right in _blocks([item.token for item in old], [item.token for item in new]):
-        if tag == "equal":
-            paired.pairs.extend(zip(old[left], new[right]))
-        else:
-            _pair_block(old[left], new[right], paired)
-    return paired
-
-
-def _pair_block(old: Sequence[_Operator], new: Sequence[_Operator], paired: _Paired) -> None:
-    """Pair operators that use parameters of other shapes by their names alone."""
-    for tag, left, right in _blocks([item.name for item in old], [item.name for item in new]):
-        before, after = old[left], new[right]
-        if tag == "equal":
-            paired.pairs.extend(zip(before, after))
-        elif len(before) == len(after):
-            paired.replaced.extend(zip(before, after))
-        else:
-            paired.removed.extend(before)
-            paired.added.extend(after)
-
-
-def _blocks(old: Sequence[Any], new: Sequence[Any]) -> Iterator[Tuple[str, slice, slice]]:
-    """Yield which parts of two sequences are equal and which are not; what they begin and end with costs little."""
-    most = min(len(old), len(new))
-    first = next((index for index in range(most) if old[index] != new[index]), most)
-    last = next((index for index in range(most - first) if old[-1 - index] != new[-1 - index]), most - first)
-    yield "equal", slice(0, first), slice(0, first)
-    middle_old, middle_new = old[first : len(old) - last], new[first : len(new) - last]
-    if len(middle_old) * len(middle_new) > _MAX_COMPARED:
-        yield "other", slice(first, len(old) - last), slice(first, len(new) - last)
-    else:
-        matcher = SequenceMatcher(a=middle_old, b=middle_new, autojunk=False)
-        for tag, a, b, c, d in matcher.get_opcodes():
-            yield tag, slice(first + a, first + b), slice(first + c, first + d)
-    yield "equal", slice(len(old) - last, len(old)), slice(len(new) - last, len(new))
-
-
-# -- operators ---------------------------------------------------------------------------------------------------------
-
-
-def _argument_differences(
-    pairs: Sequence[Tuple[_Operator, _Operator]], known: Set[Pair], defaults: Mapping[str, Mapping[str, Any]]
-) -> List[Difference]:
-    """List arguments that have other values; the same change of several operators is one."""
-    grouped: Dict[Tuple[str, str, str, str], List[_Operator]] = {}
-    for old, new in pairs:
-        own = defaults.get(new.name, {})
-        for name in dict.fromkeys([*old.arguments, *new.arguments]):
-            before = old.arguments.get(name, own.get(name, _MISSING))
-            after = new.arguments.get(name, own.get(name, _MISSING))
-            for changed, left, right in _changed_values(f"{new.short} {name}", before, after):
-                if not _follows(name, left, right, known):
-                    texts = _text_or_default(left), _text_or_default(right)
-                    grouped.setdefault((changed, name, *texts), []).append(new)
-    return [
-        Difference(
-            "operator",
-            what,
-            before,
-            after,
-            words=words_of(name, *what.split()[:1], *operators[0].module.split(".")),
-            place=operators[0].place,
-            detail=f"{len(operators)} operators" if len(operators) > 1 else "",
-        )
-        for (what, name, before, after), operators in grouped.items()
-        if before != after
-    ]
-
-
-def _changed_values(what: str, before: Any, after: Any) -> Iterator[Tuple[str, Any, Any]]:
-    """Compare two values of an argument without the numbers of other operators; bodies of loops in detail."""
-    if _without_references(before) == _without_references(after):
-        return
-    if _is_body(before) and _is_body(after):
-        inner = [[_Operator(name, args, None, "", ()) for name, args in body["operators"]] for body in (before, after)]
-        paired = _paired(*inner)
-        for old, new in paired.pairs:
-            for name in dict.fromkeys([*old.arguments, *new.arguments]):
-                values = old.arguments.get(name, _MISSING), new.arguments.get(name, _MISSING)
-                yield from _changed_values(f"{new.short} {name}", *values)
-        for left, right in paired.replaced:
-            yield "operator", left.short, right.short
-        if paired.removed or paired.added:
-            names = [", ".join(item.short for item in items) or "nothing" for items in (paired.removed, paired.added)]
-            yield "operators of a body", names[0], names[1]
-        return
-    yield what, before, after
+def _list_references(value: Any) -> Iterator[int]:
+    """List the values of the graph that an argument names; those of the body of a loop are numbered for themselves."""
+    if isinstance(value, dict) and set(value) == {"%"}:
+        yield value["%"]
+    elif isinstance(value, (dict, list)) and not _is_body(value):
+        # in the order that they have in a file
+        for item in (value[key] for key in sorted(value)) if isinstance(value, dict) else value:
+            yield from _list_references(item)
 
 
 def _is_body(value: Any) -> bool:
     return isinstance(value, dict) and "operators" in value
 
 
+# -- operators ---------------------------------------------------------------------------------------------------------
+
+
+def _compare_arguments(
+    old: Mapping[str, Any],
+    new: Mapping[str, Any],
+    pairs: Sequence[Tuple[_Operator, _Operator]],
+    known: Set[_Sizes],
+) -> List[Change]:
+    """List arguments that have other values; the same change of several operators is one.
+
+    Sizes of arguments that follow from `known` ones and from those of inputs are left out.
+    """
+    for before, after in zip(old["tensors"]["inputs"], new["tensors"]["inputs"]):
+        if len(before[1]) == len(after[1]):
+            known = known | {(a, b) for a, b in zip(before[1], after[1]) if a != b}
+    defaults: Dict[str, Any] = {}
+    for components in (old, new):
+        defaults.update(components.get("explained", {}).get("defaults", {}))
+    grouped: Dict[Tuple[str, str, str, str], List[_Operator]] = {}
+    for left, right in pairs:
+        own = defaults.get(right.name, {})
+        for name in dict.fromkeys([*left.arguments, *right.arguments]):
+            values = [operator.arguments.get(name, own.get(name, _MISSING)) for operator in (left, right)]
+            if _without_references(values[0]) != _without_references(values[1]) and not _follows(name, values, known):
+                texts = ["default" if value is _MISSING else plain_text(value) for value in values]
+                if texts[0] != texts[1]:
+                    grouped.setdefault((f"{right.short_name} {name}", texts[0], texts[1], name), []).append(right)
+    return [
+        _operator_change(what, before, after, operators, words=(name, what.split()[0]))
+        for (what, before, after, name), operators in grouped.items()
+    ]
+
+
+def _operator_change(
+    what: str, before: str, after: str, operators: Sequence[_Operator], *, words: Tuple[str, ...]
+) -> Change:
+    return Change(
+        "operator",
+        what,
+        before,
+        after,
+        words=words_of(*words, operators[0].module),
+        operator_place=operators[0].place,
+        detail=f"{len(operators)} operators" if len(operators) > 1 else "",
+    )
+
+
 def _without_references(value: Any) -> Any:
+    """Leave the numbers of other operators out of a value, which change with every operator before."""
     if isinstance(value, dict):
         return "%" if set(value) == {"%"} else {key: _without_references(item) for key, item in value.items()}
     return list(map(_without_references, value)) if isinstance(value, list) else (type(value).__name__, value)
 
 
-def _text_or_default(value: Any) -> str:
-    return "default" if value is _MISSING else plain_text(value)
-
-
-def _follows(name: str, before: Any, after: Any, known: Set[Pair]) -> bool:
+def _follows(name: str, values: Sequence[Any], known: Set[_Sizes]) -> bool:
     """Tell whether a change of sizes follows from other sizes: the same, or in the same proportion."""
-    left = before if isinstance(before, list) else [before]
-    right = after if isinstance(after, list) else [after]
-    if len(left) != len(right) or not all(_is_size(value) for value in (*left, *right)):
+    left, right = (value if isinstance(value, list) else [value] for value in values)
+    if name not in _SIZES or len(left) != len(right) or not all(type(value) is int for value in (*left, *right)):
         return False
     changed = [(a, b) for a, b in zip(left, right) if a != b]
-    if name not in _SIZES:
-        return False
     return all(pair in known or any(pair[0] * b == pair[1] * a for a, b in known) for pair in changed)
 
 
-def _is_size(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _replaced(pairs: Sequence[Tuple[_Operator, _Operator]]) -> List[Difference]:
-    grouped: Dict[Tuple[str, str], List[_Operator]] = {}
-    for old, new in pairs:
-        grouped.setdefault((old.short, new.short), []).append(new)
-    return [
-        Difference(
-            "operator",
-            "operator",
-            before,
-            after,
-            words=words_of(after, operators[0].module),
-            place=operators[0].place,
-            detail=f"{len(operators)} operators" if len(operators) > 1 else "",
-        )
-        for (before, after), operators in grouped.items()
-    ]
-
-
-def _moved(operators: Sequence[_Operator], verb: str, others: Set[str]) -> List[Difference]:
+def _describe_moved(operators: Sequence[_Operator], verb: str, other: Mapping[str, Any]) -> List[Change]:
     """Describe operators that are only in one of the graphs, and the layers that are, too."""
+    others = set(other.get("explained", {}).get("modules", ()))
     layers = list(dict.fromkeys(item.module for item in operators if item.module and item.module not in others))
-    of_layers = [item for item in operators if item.module in layers]
-    rest = [item for item in operators if item.module not in layers]
     found = []
-    if of_layers:
-        more = f" and {len(layers) - _MAX_NAMED} more" if len(layers) > _MAX_NAMED else ""
-        names = ", ".join(f"`{layer}`" for layer in layers[:_MAX_NAMED])
-        found.append(_moved_operators(of_layers, verb, f"layer{'s' if len(layers) > 1 else ''} {names}{more} {verb}"))
-    if rest:
-        found.append(_moved_operators(rest, verb, f"operator{'s' if len(rest) > 1 else ''} {verb}"))
+    for is_layer in (True, False):
+        own = [item for item in operators if (item.module in layers) is is_layer]
+        if own:
+            counts = Counter(item.short_name for item in own)
+            names = [name if count == 1 else f"{count} x {name}" for name, count in list(counts.items())[:3]]
+            kind, several = ("layer", len(layers) > 1) if is_layer else ("operator", len(own) > 1)
+            shown = f" {list_names([f'`{layer}`' for layer in layers])}" if is_layer else ""
+            what = f"{kind}{'s' * several}{shown} {verb}: {', '.join(names)}{', ...' if len(counts) > 3 else ''}"
+            # what is gone stands nowhere in the source of now
+            place = own[0].place if verb == "added" else None
+            words = words_of(own[0].module, *list(counts)[:3])
+            found.append(Change("layer", what, words=words, operator_place=place))
     return found
 
 
-def _moved_operators(operators: Sequence[_Operator], verb: str, what: str) -> Difference:
-    counts = Counter(item.short for item in operators)
-    names = [name if count == 1 else f"{count} x {name}" for name, count in list(counts.items())[:_MAX_NAMED]]
-    more = ", ..." if len(counts) > _MAX_NAMED else ""
-    return Difference(
-        "layer",
-        f"{what}: {', '.join(names)}{more}",
-        words=words_of(*(item.module for item in operators[:1]), *list(counts)[:_MAX_NAMED]),
-        # what is gone stands nowhere in the source of now
-        place=operators[0].place if verb == "added" else None,
-    )
-
-
-def _rewired(
+def _find_other_changes(
     pairs: Sequence[Tuple[_Operator, _Operator]], old: Mapping[str, Any], new: Mapping[str, Any]
-) -> List[Difference]:
+) -> List[Change]:
     """Say where operators take other values, or name what else is different."""
-    if old["graph"] == new["graph"]:
-        return []
     for left, right in pairs:
         is_same = _without_references(left.arguments) == _without_references(right.arguments)
         if is_same and left.arguments != right.arguments:
-            return [
-                Difference(
-                    "operator", f"{right.short} takes other values", words=words_of(right.module), place=right.place
-                )
-            ]
-    facts = [name for name, value in new["graph"].items() if old["graph"].get(name) != value and name != "operators"]
-    return [Difference("operator", f"other {', '.join(name.replace('_', ' ') for name in facts)}")] if facts else []
+            what = f"{right.short_name} takes other values"
+            return [Change("operator", what, words=words_of(right.module), operator_place=right.place)]
+    facts = [name.replace("_", " ") for name, value in new.items() if old.get(name) != value and name != "operators"]
+    return [Change("operator", f"other {', '.join(facts)}")] if facts else []
 
 
 # -- sizes -------------------------------------------------------------------------------------------------------------
 
 
-def _size_changes(pairs: Sequence[Tuple[_Operator, _Operator]]) -> Iterator[Tuple[str, Pair, _Operator]]:
+def _list_size_changes(pairs: Sequence[Tuple[_Operator, _Operator]]) -> Iterator[Tuple[str, _Sizes, _Operator]]:
     """Yield the dimensions of parameters that changed, with the parameter's name."""
     for old, new in pairs:
         for (_name, before), (name, after) in zip(old.parameters, new.parameters):
             if len(before) == len(after):
-                for pair in zip(before, after):
-                    if pair[0] != pair[1]:
-                        yield name, pair, new
+                yield from ((name, pair, new) for pair in zip(before, after) if pair[0] != pair[1])
 
 
-def _known_pairs(
-    old: Mapping[str, Any], new: Mapping[str, Any], pairs: Sequence[Tuple[_Operator, _Operator]]
-) -> Set[Pair]:
-    """Return the sizes of inputs and parameters that changed, which others follow from."""
-    known = {pair for _name, pair, _operator in _size_changes(pairs)}
-    for before, after in zip(old["tensors"]["inputs"], new["tensors"]["inputs"]):
-        if len(before[1]) == len(after[1]):
-            known |= {(a, b) for a, b in zip(before[1], after[1]) if a != b}
-    return known
-
-
-def _grouped_sizes(changes: Sequence[Tuple[str, Pair, _Operator]]) -> List[Difference]:
-    grouped: Dict[Pair, Dict[str, _Operator]] = {}
+def _group_sizes(changes: Sequence[Tuple[str, _Sizes, _Operator]]) -> List[Change]:
+    grouped: Dict[_Sizes, Dict[str, _Operator]] = {}
     for name, pair, item in changes:
         grouped.setdefault(pair, {})[name] = item
     found = []
     for (before, after), items in grouped.items():
         names = sorted(items, key=lambda name: name.endswith("bias"))
-        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-        found.append(
-            Difference(
-                "size",
-                "layer size",
-                str(before),
-                str(after),
-                words=words_of(*names[:_MAX_NAMED]),
-                place=items[names[0]].place,
-                detail=f"{names[0]}{more}",
-            )
-        )
+        detail = f"{names[0]} and {len(names) - 1} more" if len(names) > 1 else names[0]
+        words, place = words_of(*names[:3]), items[names[0]].place
+        found.append(Change("size", "layer size", str(before), str(after), words, place, detail))
     return found

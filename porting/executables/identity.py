@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Dict, Mapping, Tuple
 
-__all__ = ["EXPLAINED", "ExecutableKey", "canonical", "digest_of"]
+__all__ = ["EXPLAINED", "ExecutableKey", "digest_of", "to_canonical_json"]
 
 EXPLAINED = "explained"
 """The section of components that explains the others and is no part of the identity, such as places in the source."""
@@ -69,10 +69,10 @@ def digest_of(sections: Mapping[str, str]) -> str:
     return _hash(dict(sections))
 
 
-def canonical(value: Any) -> bytes:
+def to_canonical_json(value: Any) -> bytes:
     """Return plain values as JSON that is the same in every process, whatever the order of dictionaries."""
     return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
 
 
 def _hash(value: Any) -> str:
-    return hashlib.sha256(canonical(value)).hexdigest()[:32]
+    return hashlib.sha256(to_canonical_json(value)).hexdigest()[:32]

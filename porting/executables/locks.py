@@ -75,7 +75,7 @@ def lock_file(
     deadline, told_at = time.monotonic() + timeout_seconds, time.monotonic() + tell_after_seconds
     pause = _POLL_SECONDS[0]
     while True:
-        descriptor = _locked(path)
+        descriptor = _try_lock_file(path)
         if descriptor is not None:
             break
         now = time.monotonic()
@@ -97,7 +97,7 @@ def lock_file(
         os.close(descriptor)
 
 
-def _locked(path: Path) -> Optional[int]:
+def _try_lock_file(path: Path) -> Optional[int]:
     """Open and lock the file; None if another process has it, or has just removed it."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
     try:

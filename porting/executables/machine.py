@@ -1,4 +1,4 @@
-"""What compiled programs depend on besides the model: versions, processor, compiler; found out without torch."""
+"""Finds out what compiled programs depend on besides the model: versions, processor, compiler; without torch."""
 
 from __future__ import annotations
 
@@ -13,9 +13,15 @@ import sys
 from pathlib import Path
 from typing import Any, Dict, List, Mapping
 
-import porting
+from ..version import VERSION
 
-__all__ = ["compiler", "compiler_settings", "differences", "processor", "versions"]
+__all__ = [
+    "describe_processor",
+    "find_compiler",
+    "list_compiler_settings",
+    "list_machine_differences",
+    "list_versions",
+]
 
 _PROCESSOR_FACTS = Path("/proc/cpuinfo")
 _MODEL_KEYS = ("model name", "cpu model", "uarch")
@@ -32,35 +38,35 @@ _HARMLESS = re.compile(r"CACHE|DEBUG|TRACE|LOG|PROGRESS|DUMP")
 
 
 @functools.lru_cache(maxsize=1)
-def _versions() -> Dict[str, str]:
+def _find_versions() -> Dict[str, str]:
     return {
-        "torch": _torch_version(),
-        "porting": f"{porting.__version__} ({_hash_of_engines()})",
+        "torch": _find_torch_version(),
+        "porting": f"{VERSION} ({_hash_of_engines()})",
         "python": f"{sys.version_info[0]}.{sys.version_info[1]}",
         "system": f"{platform.system()} {platform.machine()}",
     }
 
 
-def versions() -> Dict[str, str]:
+def list_versions() -> Dict[str, str]:
     """Return the versions of torch, porting and Python, and the operating system; torch is not loaded for that.
 
-    >>> sorted(versions())
+    >>> sorted(list_versions())
     ['porting', 'python', 'system', 'torch']
     """
-    return dict(_versions())
+    return dict(_find_versions())
 
 
 def _hash_of_engines() -> str:
     """Hash the part of this package that makes programs: between two versions it may change as well."""
     digest = hashlib.sha256()
-    package = Path(porting.__file__).parent
+    package = Path(__file__).parents[1]
     for folder in ("engines", "capture", "simulator/_operators"):
         for file in sorted((package / folder).rglob("*.py")):
-            digest.update(f"{file.relative_to(package)}\n{_text_of(file)}".encode())
+            digest.update(f"{file.relative_to(package).as_posix()}\n{_text_of(file)}".encode())
     return digest.hexdigest()[:8]
 
 
-def _torch_version() -> str:
+def _find_torch_version() -> str:
     loaded = sys.modules.get("torch")
     if loaded is not None and hasattr(loaded, "__version__"):
         return str(loaded.__version__)
@@ -73,8 +79,8 @@ def _torch_version() -> str:
 
 
 @functools.lru_cache(maxsize=1)
-def _processor() -> Dict[str, Any]:
-    facts = _first_processor()
+def _find_processor() -> Dict[str, Any]:
+    facts = _read_first_processor()
     name = next((facts[key] for key in _MODEL_KEYS if key in facts), "")
     name = name or " ".join(facts[key] for key in _ARM_KEYS if key in facts) or platform.processor() or "unknown"
     flags = next((facts[key] for key in _FLAG_KEYS if key in facts), "").split()
@@ -83,16 +89,16 @@ def _processor() -> Dict[str, Any]:
     return {"name": name, "instructions": sorted(flags)}
 
 
-def processor() -> Dict[str, Any]:
+def describe_processor() -> Dict[str, Any]:
     """Return the processor's name and the sets of instructions that it has.
 
-    >>> sorted(processor())
+    >>> sorted(describe_processor())
     ['instructions', 'name']
     """
-    return dict(_processor())
+    return dict(_find_processor())
 
 
-def _first_processor() -> Dict[str, str]:
+def _read_first_processor() -> Dict[str, str]:
     """Read what Linux says of the first processor; machines with many take long to list them all."""
     facts: Dict[str, str] = {}
     try:
@@ -107,7 +113,7 @@ def _first_processor() -> Dict[str, str]:
     return facts
 
 
-def compiler() -> str:
+def find_compiler() -> str:
     """Return the path of the C++ compiler that programs are compiled with, links followed; empty without one."""
     for name in (os.environ.get("CXX", ""), "g++", "clang++", "c++"):
         path = shutil.which(name.split()[0]) if name.strip() else None
@@ -116,7 +122,7 @@ def compiler() -> str:
     return ""
 
 
-def compiler_settings() -> Dict[str, str]:
+def list_compiler_settings() -> Dict[str, str]:
     """Return the environment variables that say how programs are compiled."""
     return {
         name: value
@@ -126,21 +132,21 @@ def compiler_settings() -> Dict[str, str]:
     }
 
 
-def differences(their_versions: Mapping[str, Any], their_processor: Mapping[str, Any]) -> List[str]:
+def list_machine_differences(their_versions: Mapping[str, Any], their_processor: Mapping[str, Any]) -> List[str]:
     """List why programs of a machine with these versions and this processor do not belong on this one.
 
-    >>> differences(versions(), processor())
+    >>> list_machine_differences(list_versions(), describe_processor())
     []
     """
     found = [
         f"it is for {name} {their_versions.get(name)}, this is {own}"
-        for name, own in versions().items()
+        for name, own in list_versions().items()
         if their_versions.get(name) != own
     ]
-    if their_processor.get("name") != processor()["name"]:
-        found.append(f"it is for the processor {their_processor.get('name')}, this is {processor()['name']}")
+    if their_processor.get("name") != describe_processor()["name"]:
+        found.append(f"it is for the processor {their_processor.get('name')}, this is {describe_processor()['name']}")
     theirs = their_processor.get("instructions")
-    lacking = set(map(str, theirs if isinstance(theirs, list) else ())) - set(processor()["instructions"])
+    lacking = set(map(str, theirs if isinstance(theirs, list) else ())) - set(describe_processor()["instructions"])
     if lacking:
         found.append(f"this processor lacks {', '.join(sorted(lacking))}")
     return found

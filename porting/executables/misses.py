@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from ..diagnostics import Finding
-from .changes import Change, explain
+from .changes import Change
 from .entry import DamagedEntryError, Manifest, read_explanation
+from .explanations import explain
 from .identity import ExecutableKey
 from .sources import record_sources
 from .store import ExecutableStore
@@ -69,11 +70,14 @@ def explain_miss(
     """
     own = sources if sources is not None else record_sources()
     best: Optional[Tuple[Manifest, List[Change]]] = None
-    for manifest in _candidates(store, key, own):
+    for manifest in _list_candidates(store, key, own):
         folder = store.programs / manifest.digest
         try:
             explanation = read_explanation(folder, manifest)
-            if _likeness(explanation["components"], key.components) + _of_class(manifest, key) < _LEAST_LIKENESS:
+            if (
+                _measure_likeness(explanation["components"], key.components) + _score_class(manifest, key)
+                < _LEAST_LIKENESS
+            ):
                 continue
             changes = explain(explanation, {"components": key.components, "sources": own})
         except (DamagedEntryError, AttributeError, IndexError, KeyError, TypeError, ValueError, RecursionError):
@@ -83,7 +87,7 @@ def explain_miss(
     return MissReport(best[0].digest, best[0].created, tuple(best[1])) if best is not None else None
 
 
-def _candidates(store: ExecutableStore, key: ExecutableKey, sources: Mapping[str, Any]) -> List[Manifest]:
+def _list_candidates(store: ExecutableStore, key: ExecutableKey, sources: Mapping[str, Any]) -> List[Manifest]:
     """Return the earlier executables that are probably of the same model, the likeliest first."""
     mode, num_operators = key.components["graph"]["mode"], len(key.components["graph"]["operators"])
 
@@ -104,18 +108,18 @@ def _candidates(store: ExecutableStore, key: ExecutableKey, sources: Mapping[str
     return [manifest for manifest, _last_used in sorted(known, key=rank)[:_MAX_COMPARED]]
 
 
-def _likeness(old: Mapping[str, Any], new: Mapping[str, Any]) -> float:
+def _measure_likeness(old: Mapping[str, Any], new: Mapping[str, Any]) -> float:
     """Return how much two graphs have in common, from 0 to 1: half of it operators, half of it parameters."""
     operators = [Counter(name for name, _arguments in of["graph"]["operators"]) for of in (old, new)]
     parameters = [Counter((item[0], tuple(item[1])) for item in of["tensors"]["parameters"]) for of in (old, new)]
     names = [Counter(item[0] for item in of["tensors"]["parameters"]) for of in (old, new)]
-    return (_share(*operators) + (_share(*parameters) + _share(*names)) / 2) / 2
+    return (_measure_share(*operators) + (_measure_share(*parameters) + _measure_share(*names)) / 2) / 2
 
 
-def _of_class(manifest: Manifest, key: ExecutableKey) -> float:
+def _score_class(manifest: Manifest, key: ExecutableKey) -> float:
     return _SAME_CLASS if key.model and manifest.model.get("name") == key.model else 0.0
 
 
-def _share(left: Counter[Any], right: Counter[Any]) -> float:
+def _measure_share(left: Counter[Any], right: Counter[Any]) -> float:
     most = max(sum(left.values()), sum(right.values()))
     return sum((left & right).values()) / most if most else 1.0

@@ -96,86 +96,88 @@ def obtain_executable(
     Raises OptionError P004 for an unknown engine, and KeyboardInterrupt; everything else ends in replay.
     """
     require_engine(engine)
+    # a step that computes again does so to need less memory; all others are quicker if they keep it
     (give_back_what_is_freed if recomputes(graph) else keep_freed_memory)()
-    return _Search(graph, request, engine, cache_dir, make_trial, limits, model, report).run()
+    return _Search(
+        graph=graph,
+        request=replace(request, variant=Variant(), report=report),
+        engine=engine,
+        cache_dir=cache_dir,
+        make_trial=make_trial,
+        limits=limits or TuningLimits(),
+        model=model,
+        report=report,
+    ).run()
 
 
+@dataclass
 class _Search:
-    """One search for an executable."""
+    """One search for an executable: what is wanted, and what came of it so far.
 
-    def __init__(
-        self,
-        graph: StepGraph,
-        request: BuildRequest,
-        engine: str,
-        cache_dir: Union[str, os.PathLike[str], None],
-        make_trial: Callable[[], Trial],
-        limits: Optional[TuningLimits],
-        model: str,
-        report: Callable[[Finding], None],
-    ) -> None:
-        self._graph = graph
-        self._request = replace(request, variant=Variant(), report=report)
-        self._engine = engine
-        self._cache_dir = cache_dir
-        self._make_trial = make_trial
-        self._limits = limits or TuningLimits()
-        self._model = model
-        self._report = report
-        self._findings: List[Finding] = []
-        self._seconds: Dict[str, float] = {}
-        self._cache = "off"
-        self._sources: Dict[str, Any] = {}
-        self._because: List[Dict[str, Any]] = []
-        self._replaces = False
+    `because` are the changes since an earlier executable of the model. `replaces` says that the store has one which is
+    to be replaced.
+    """
+
+    graph: StepGraph
+    request: BuildRequest
+    engine: str
+    cache_dir: Union[str, os.PathLike[str], None]
+    make_trial: Callable[[], Trial]
+    limits: TuningLimits
+    model: str
+    report: Callable[[Finding], None]
+    findings: List[Finding] = field(default_factory=list)
+    seconds: Dict[str, float] = field(default_factory=dict)
+    cache: str = "off"
+    sources: Dict[str, Any] = field(default_factory=dict)
+    because: List[Dict[str, Any]] = field(default_factory=list)
+    replaces: bool = False
 
     def run(self) -> Obtained:
         """Go the way that the engine's name asks for."""
-        reason = why_not_tuned(self._request)
-        if reason:
-            if self._engine not in ("ready", "replay"):
-                self._note(replay_finding(reason))
-            return self._replay()
-        if self._engine == "replay":
-            return self._replay()
-        store = ExecutableStore(self._cache_dir, report=self._note)
-        if self._engine == "ready":
-            return self._ready(store) or self._replay()
-        return self._found_or_made(store)
+        reason = why_not_tuned(self.request)
+        if reason or self.engine == "replay":
+            if self.engine not in ("ready", "replay"):
+                self._add_finding(replay_finding(reason))
+            return self._fall_back_to_replay()
+        store = ExecutableStore(self.cache_dir, report=self._add_finding)
+        if self.engine == "ready":
+            return self._find_ready(store) or self._fall_back_to_replay()
+        return self._find_or_make(store)
 
-    def _note(self, finding: Finding) -> None:
-        self._findings.append(finding)
-        self._report(finding)
+    def _add_finding(self, finding: Finding) -> None:
+        self.findings.append(finding)
+        self.report(finding)
 
     # -- what is there already ---------------------------------------------------------------------------------------
 
-    def _ready(self, store: ExecutableStore) -> Optional[Obtained]:
+    def _find_ready(self, store: ExecutableStore) -> Optional[Obtained]:
         """Return what the store has for any engine; it may not even have a folder."""
         if not store.programs.is_dir():
-            self._cache = "off" if self._cache_dir is None else "miss"
+            self.cache = "off" if self.cache_dir is None else "miss"
             return None
-        key = self._key("auto")
-        for name in ["auto", *_compiling_names()]:
-            found = self._loaded(store, key.for_engine(name))
+        key = self._make_key("auto")
+        for name in ["auto", *_list_compiling_engines()]:
+            found = self._load(store, key.for_engine(name))
             if found is not None:
                 return found
         return None
 
-    def _key(self, engine: str) -> ExecutableKey:
+    def _make_key(self, engine: str) -> ExecutableKey:
         began = time.perf_counter()
-        groups = {name: [group.size, group.strided] for name, group in self._request.replica_groups.items()}
+        groups = {name: [group.size, group.strided] for name, group in self.request.replica_groups.items()}
         extra = {"replica_groups": groups} if groups else None
-        key = executable_key(self._graph, self._request, engine=engine, extra=extra, model=self._model)
+        key = executable_key(self.graph, self.request, engine=engine, extra=extra, model=self.model)
         self._add_seconds("find", began)
         return key
 
-    def _loaded(self, store: ExecutableStore, key: ExecutableKey, *, is_final: bool = True) -> Optional[Obtained]:
+    def _load(self, store: ExecutableStore, key: ExecutableKey, *, is_final: bool = True) -> Optional[Obtained]:
         """Load what the store has for `key`; what cannot be loaded is removed and counts as missing.
 
         Unless `is_final`, so does a choice for which candidates lacked time if there is more time now.
         """
         began = time.perf_counter()
-        self._cache = "miss"
+        self.cache = "miss"
         entry = store.find(key)
         self._add_seconds("find", began)
         if entry is None:
@@ -184,30 +186,31 @@ class _Search:
         with entry:
             try:
                 variant = Variant.from_dict(entry.manifest.content["choice"])
-                tuning = _tuning_of(entry)
+                measured = entry.manifest.content.get("tuning")
+                tuning = None if measured is None else TuningReport.from_dict(measured)
                 if not is_final and self._has_more_time(tuning):
-                    self._replaces = True
+                    self.replaces = True
                     return None
-                graph = lay_out(self._graph, variant)
-                executable = self._built(variant, graph, entry.folder)
+                graph = lay_out(self.graph, variant)
+                executable = self._build(variant, graph, entry.folder)
             except Exception as error:
                 entry.close()
                 if is_lasting(error):
-                    self._note(_damaged(entry, error))
+                    self._add_finding(_describe_damage(entry, error))
                     store.remove(key.digest)
                 else:  # it is not the executable's fault, and others may be running it
-                    self._note(failure_finding(Variant(self._engine), error))
+                    self._add_finding(failure_finding(Variant(self.engine), error))
                 return None
         self._add_seconds("load", began)
-        self._cache = "hit"
-        return self._obtained(executable, graph, variant=variant, origin="hit", tuning=tuning)
+        self.cache = "hit"
+        return self._describe_result(executable, graph, variant=variant, origin="hit", tuning=tuning)
 
     def _has_more_time(self, tuning: Optional[TuningReport]) -> bool:
         limit = None if tuning is None else tuning.limit_seconds
-        return limit is not None and self._limits.seconds > limit
+        return limit is not None and self.limits.seconds > limit
 
-    def _built(self, variant: Variant, graph: StepGraph, folder: Path) -> Executable:
-        request = replace(self._request, variant=variant)
+    def _build(self, variant: Variant, graph: StepGraph, folder: Path) -> Executable:
+        request = replace(self.request, variant=variant)
         if variant.engine == "replay":
             return build_replay(graph, request)
         loaded: Executable = load_engine(variant.engine).load(graph, request, folder)
@@ -215,112 +218,110 @@ class _Search:
 
     # -- what has to be made -----------------------------------------------------------------------------------------
 
-    def _found_or_made(self, store: ExecutableStore) -> Obtained:
-        key = self._key(self._engine)
-        if self._engine != "auto" and not is_compiling(load_engine(self._engine)):
-            return self._made_by_name(None, key)
-        found = self._loaded(store, key, is_final=False)
+    def _find_or_make(self, store: ExecutableStore) -> Obtained:
+        key = self._make_key(self.engine)
+        if self.engine != "auto" and not is_compiling(load_engine(self.engine)):
+            return self._make_by_name(None, key)
+        found = self._load(store, key, is_final=False)
         if found is not None:
             return found
-        with store.lock(key, timeout_seconds=2 * self._limits.seconds + 300.0):
+        with store.lock(key, timeout_seconds=2 * self.limits.seconds + 300.0):
             # another process may have been quicker
-            found = self._loaded(store, key, is_final=False)
+            found = self._load(store, key, is_final=False)
             if found is not None:
                 return found
             self._explain_miss(store, key)
-            if self._engine != "auto":
-                return self._made_by_name(store, key)
+            if self.engine != "auto":
+                return self._make_by_name(store, key)
             try:
-                return self._made_by_tuning(store, key)
+                return self._make_by_tuning(store, key)
             except Exception as error:  # such as too little memory for what all candidates share
-                self._note(failure_finding(Variant("auto"), error))
-                return self._replay()
+                self._add_finding(failure_finding(Variant("auto"), error))
+                return self._fall_back_to_replay()
 
     def _explain_miss(self, store: ExecutableStore, key: ExecutableKey) -> None:
         """Note what has changed since an executable of the same model was kept, if there is one."""
         places = {place[0] for place in key.explained.get("places", ()) if place}
-        self._sources = record_sources(sorted(places))
-        miss = explain_miss(store, key, sources=self._sources)
+        self.sources = record_sources(sorted(places))
+        miss = explain_miss(store, key, sources=self.sources)
         if miss is not None:
-            self._because = miss.to_dicts()
-            self._note(miss.finding())
+            self.because = miss.to_dicts()
+            self._add_finding(miss.finding())
 
-    def _made_by_tuning(self, store: ExecutableStore, key: ExecutableKey) -> Obtained:
+    def _make_by_tuning(self, store: ExecutableStore, key: ExecutableKey) -> Obtained:
         began = time.perf_counter()
         with TemporaryFolder() as folder:
             tuned = tune(
-                self._graph,
-                self._request,
-                self._make_trial(),
+                self.graph,
+                self.request,
+                self.make_trial(),
                 folder=folder.path,
-                limits=self._limits,
+                limits=self.limits,
                 known_failures=store.failures(key),
-                report=self._note,
+                report=self._add_finding,
                 note_failure=lambda candidate, reason: store.note_failure(key, candidate, reason),
             )
             return_freed_memory()  # that of the candidates
             self._add_seconds("compile", began)
             variant = tuned.report.chosen
             _logger.info("engine: %s", tuned.report.summary)
+            # what stood in the way of the other candidates may be gone tomorrow
             if not tuned.report.notes:
                 self._keep(store, key, variant, tuned.folder, tuned.report)
             folder.leave_to(tuned.executable)
         origin = "replay" if variant.engine == "replay" else "compiled"
-        return self._obtained(tuned.executable, tuned.graph, variant=variant, origin=origin, tuning=tuned.report)
+        return self._describe_result(tuned.executable, tuned.graph, variant=variant, origin=origin, tuning=tuned.report)
 
-    def _made_by_name(self, store: Optional[ExecutableStore], key: ExecutableKey) -> Obtained:
+    def _make_by_name(self, store: Optional[ExecutableStore], key: ExecutableKey) -> Obtained:
         """Make the executable of one engine; without a `store` it is of a kind that no file can hold."""
-        variant = Variant(self._engine)
+        variant = Variant(self.engine)
         known = {} if store is None else store.failures(key)
         if variant.label in known:
             error = _RememberedError(f"{known[variant.label]} (remembered from an earlier attempt)")
-            self._note(failure_finding(variant, error))
-            return self._replay()
+            self._add_finding(failure_finding(variant, error))
+            return self._fall_back_to_replay()
         began = time.perf_counter()
         try:
             with TemporaryFolder() as folder:
-                executable = self._compiled(variant, folder.path)
+                executable = self._compile(variant, folder.path)
                 parity = compare_with_replay(
-                    executable, self._graph, graph=self._graph, request=self._request, trial=self._make_trial()
+                    executable, self.graph, graph=self.graph, request=self.request, trial=self.make_trial()
                 )
                 if not parity.holds:
-                    self._note(parity_finding(variant, parity.difference))
-                    self._note_failure(store, key, variant, f"it computes something else: {parity.difference}")
-                    return self._replay()
+                    self._add_finding(parity_finding(variant, parity.difference))
+                    if store is not None:
+                        store.note_failure(key, variant.label, f"it computes something else: {parity.difference}")
+                    return self._fall_back_to_replay()
                 self._add_seconds("compile", began)
                 if store is not None:
                     self._keep(store, key, variant, folder.path / "programs", None)
                 folder.leave_to(executable)
         except Exception as error:
-            self._fail(store, key, variant, error)
-            return self._replay()
-        return self._obtained(executable, self._graph, variant=variant, origin="compiled", tuning=None)
+            self._handle_failure(store, key, variant, error)
+            return self._fall_back_to_replay()
+        return self._describe_result(executable, self.graph, variant=variant, origin="compiled")
 
-    def _compiled(self, variant: Variant, folder: Path) -> Executable:
+    def _compile(self, variant: Variant, folder: Path) -> Executable:
         engine: Any = load_engine(variant.engine)
-        request = replace(self._request, variant=variant)
+        request = replace(self.request, variant=variant)
         if not is_compiling(engine):
-            built: Executable = engine(self._graph, request)
+            built: Executable = engine(self.graph, request)
             return built
         programs = folder / "programs"
         programs.mkdir()
-        limits = CompileLimits(seconds=self._limits.compile_seconds)
-        engine.compile(self._graph, request, programs, limits=limits, progress=_ignore)
-        loaded: Executable = engine.load(self._graph, request, programs)
+        limits = CompileLimits(seconds=self.limits.compile_seconds)
+        engine.compile(self.graph, request, programs, limits=limits, progress=_ignore_progress)
+        loaded: Executable = engine.load(self.graph, request, programs)
         return loaded
 
-    def _fail(self, store: Optional[ExecutableStore], key: ExecutableKey, variant: Variant, error: Exception) -> None:
-        _logger.debug("the engine %s failed", variant.engine, exc_info=error)
-        self._note(failure_finding(variant, error))
-        # to find out that a step needs replay takes no time, and there may be memory and room tomorrow
-        if not isinstance(error, NotCompilable) and is_lasting(error):
-            self._note_failure(store, key, variant, failure_reason(error))
-
-    def _note_failure(
-        self, store: Optional[ExecutableStore], key: ExecutableKey, variant: Variant, reason: str
+    def _handle_failure(
+        self, store: Optional[ExecutableStore], key: ExecutableKey, variant: Variant, error: Exception
     ) -> None:
-        if store is not None:
-            store.note_failure(key, variant.label, reason)
+        _logger.debug("the engine %s failed", variant.engine, exc_info=error)
+        self._add_finding(failure_finding(variant, error))
+        # to find out that a step needs replay takes no time, and there may be memory and room tomorrow
+        if store is not None and not isinstance(error, NotCompilable) and is_lasting(error):
+            store.note_failure(key, variant.label, failure_reason(error))
 
     def _keep(
         self,
@@ -334,41 +335,40 @@ class _Search:
             "choice": variant.to_dict(),
             "speed_up": None if tuning is None else tuning.speed_up,
             "tuning": None if tuning is None else tuning.to_dict(),
-            "times": dict(self._seconds),
+            "times": dict(self.seconds),
         }
         with tempfile.TemporaryDirectory(prefix="porting-") as empty:
             files = Path(empty) if folder is None else folder
-            store.keep(key, files, content, sources=self._sources, because=self._because, replace=self._replaces)
+            store.keep(key, files, content, sources=self.sources, because=self.because, replace=self.replaces)
 
     # -- results -----------------------------------------------------------------------------------------------------
 
-    def _replay(self) -> Obtained:
-        executable = build_replay(self._graph, self._request)
-        return self._obtained(executable, self._graph, variant=Variant(), origin="replay", tuning=None)
+    def _fall_back_to_replay(self) -> Obtained:
+        return self._describe_result(build_replay(self.graph, self.request), self.graph)
 
-    def _obtained(
+    def _describe_result(
         self,
         executable: Executable,
         graph: StepGraph,
         *,
-        variant: Variant,
-        origin: str,
-        tuning: Optional[TuningReport],
+        variant: Optional[Variant] = None,
+        origin: str = "replay",
+        tuning: Optional[TuningReport] = None,
     ) -> Obtained:
         return Obtained(
             executable,
             graph,
-            engine=self._engine,
-            variant=variant,
+            engine=self.engine,
+            variant=variant or Variant(),
             origin=origin,
-            cache=self._cache,
+            cache=self.cache,
             tuning=tuning,
-            seconds=dict(self._seconds),
-            findings=tuple(self._findings),
+            seconds=dict(self.seconds),
+            findings=tuple(self.findings),
         )
 
     def _add_seconds(self, what: str, began: float) -> None:
-        self._seconds[what] = self._seconds.get(what, 0.0) + time.perf_counter() - began
+        self.seconds[what] = self.seconds.get(what, 0.0) + time.perf_counter() - began
 
 
 class _RememberedError(Exception):
@@ -381,21 +381,16 @@ class _RememberedError(Exception):
         self.reason = reason
 
 
-def _ignore(_seconds: float) -> None:
-    """Take note of nothing."""
+def _ignore_progress(_seconds: float) -> None:
+    """Show nobody how far the compiler is."""
 
 
-def _compiling_names() -> List[str]:
+def _list_compiling_engines() -> List[str]:
     """Return the engines whose executables a store can hold; others of other packages are not imported to find out."""
     return [name for name in engine_names() if name != "replay"]
 
 
-def _tuning_of(entry: Entry) -> Optional[TuningReport]:
-    values = entry.manifest.content.get("tuning")
-    return None if values is None else TuningReport.from_dict(values)
-
-
-def _damaged(entry: Entry, error: Exception) -> Finding:
+def _describe_damage(entry: Entry, error: Exception) -> Finding:
     return Finding(
         "E005",
         message=f"the executable {entry.digest[:8]} on disk cannot be loaded: {type(error).__name__}: {error}",

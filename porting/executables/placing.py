@@ -1,4 +1,4 @@
-"""Where a change was made: the line of the source, the word of the command line or the variable that is another now.
+"""Finds where a change was made: the line of the source, the word of the command line or the variable that is another.
 
 The line that contains the new value where the old one stood before wins, then a command line argument with it, then the
 only line that changed at all, and last the place of the operator itself.
@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import replace
 from difflib import SequenceMatcher
-from functools import cached_property
-from typing import AbstractSet, Any, Dict, FrozenSet, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import Any, Dict, FrozenSet, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
-from .differences import Difference
+from .changes import Change
 
-__all__ = ["Placing", "Setting"]
+__all__ = ["Placing"]
 
 _TOKEN = re.compile(r"(?:\d[\d_]*\.?[\d_]*|\.\d[\d_]*)(?:[eE][+-]?\d+)?|[^\W\d]\w*")
 _SAME = {"half": "float16", "float": "float32", "double": "float64", "long": "int64", "sgd1": "sgd", "sgd2": "sgd"}
@@ -26,158 +25,135 @@ _SYNONYMS: Mapping[str, Tuple[str, ...]] = {"p": ("dropout", "drop", "p_drop", "
 _NEW_VALUE, _OLD_VALUE, _WORD = 4, 2, 1
 _MAX_WORDS = 2
 
+_Tokens = FrozenSet[str]
 
-@dataclass(frozen=True)
-class Setting:
-    """Where something is set: `where` in words such as "at config.py:14"; `is_certain` if it was changed there."""
+
+class _Setting(NamedTuple):
+    """Something that was set otherwise before: what is in it now, and what was there in its place.
+
+    `is_variable` tells a variable of the environment.
+    """
 
     where: str
+    tokens: _Tokens
+    before: _Tokens = frozenset()
     file: str = ""
     line: int = 0
-    is_certain: bool = True
-
-
-@dataclass(frozen=True)
-class _Line:
-    """A line that changed: what is in it now and what was there before."""
-
-    file: str
-    number: int
-    tokens: FrozenSet[str]
-    tokens_before: FrozenSet[str]
+    is_variable: bool = False
 
 
 class Placing:
-    """Compares two recorded programs, as `record_sources` made them, once for all their differences."""
+    """Compares two recorded programs, as `record_sources` made them, once for all changes."""
 
     def __init__(self, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
-        """Compare nothing yet."""
-        self._old, self._new = old, new
+        """Find what was set otherwise before."""
+        self._folder = str(new.get("folder", ""))
+        files = [_read_table(sources, "files") for sources in (old, new)]
+        words = [_read_words(sources) for sources in (old, new)]
+        self._lines = [setting for file in files[1] for setting in self._list_lines(file, *files)]
+        self._others = [*_list_arguments(*words), *_list_variables(old, new)]
+        # an argument that is gone may be the reason, and cannot be shown
+        self._has_fewer_words = len(words[1]) < len(words[0])
 
-    def settings_of(self, differences: Sequence[Difference]) -> List[Optional[Setting]]:
-        """Find where each of `differences` was made; None where nothing is known.
+    def place_changes(self, changes: Sequence[Change]) -> List[Tuple[bool, Change]]:
+        """Return `changes` with where each was made, and whether that is certain.
 
-        What one difference shows its new value in explains no other one that it says nothing of.
+        What one change shows its new value in explains no other one that it says nothing of.
         """
-        sure = [self._line_with_value(difference) or self._word_with_value(difference) for difference in differences]
+        sure = [_find_best(self._lines, change) or _find_best(self._others, change) for change in changes]
         claimed = {setting.where for setting in sure if setting is not None}
-        return [setting or self._probable(difference, claimed) for setting, difference in zip(sure, differences)]
+        found = []
+        for setting, change in zip(sure, changes):
+            setting = setting or self._find_probable(change, claimed)
+            if setting is None and change.operator_place is not None:
+                file, line = change.operator_place
+                found.append((False, replace(change, where=self._describe_line(file, line), file=file, line=line)))
+            elif setting is None:
+                found.append((False, change))
+            else:
+                found.append((True, replace(change, where=setting.where, file=setting.file, line=setting.line)))
+        return found
 
-    def _line_with_value(self, difference: Difference) -> Optional[Setting]:
-        """Return the changed line with the new value that explains a difference best."""
-        scored = [item for item in self._scored_lines(difference) if item[0] >= _NEW_VALUE]
-        return self._at_line(max(scored, key=lambda item: item[0])[1]) if scored else None
-
-    def _word_with_value(self, difference: Difference) -> Optional[Setting]:
-        scored = [item for item in self._scored_words(difference) if item[0] >= _NEW_VALUE]
-        return Setting(max(scored, key=lambda item: item[0])[1]) if scored else None
-
-    def _probable(self, difference: Difference, claimed: AbstractSet[str]) -> Optional[Setting]:
-        """Return the only change that names the thing, else the only change that there is, else the operator's line."""
-        lines = [(score, self._at_line(line)) for score, line in self._scored_lines(difference)]
-        words = [(score, Setting(shown)) for score, shown in self._scored_words(difference)]
-        found = [item for item in (*lines, *words) if item[1].where not in claimed]
-        named = [setting for score, setting in found if score > 0]
+    def _find_probable(self, change: Change, claimed: Set[str]) -> Optional[_Setting]:
+        """Return the only setting that names the thing, else the only one that there is."""
+        scored = [(_score(setting, change), setting) for setting in (*self._lines, *self._others)]
+        free = [(score, setting) for score, setting in scored if setting.where not in claimed]
+        named = [setting for score, setting in free if score]
+        # a variable explains only what is called like it
+        free = [(score, setting) for score, setting in free if score or not setting.is_variable]
         if len(named) == 1:
             return named[0]
-        if len(found) == 1 and not claimed and not self._has_fewer_words:
-            return found[0][1]
-        return self._at(*difference.place, is_certain=False) if difference.place is not None else None
+        is_only = len(free) == 1 and not claimed and not self._has_fewer_words
+        return free[0][1] if is_only else None
 
-    def _at_line(self, line: _Line) -> Setting:
-        return self._at(line.file, line.number)
+    def _list_lines(self, file: str, old: Mapping[str, str], new: Mapping[str, str]) -> Iterator[_Setting]:
+        """List the lines of a file that are others than before, without comments."""
+        moved = [text for path, text in old.items() if path not in new and _file_name(path) == _file_name(file)]
+        text = old.get(file) or (moved[0] if len(moved) == 1 else None)
+        if text is None or text == new[file]:
+            return
+        before, after = text.splitlines(), new[file].splitlines()
+        for tag, a, b, c, d in SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
+            for index in range(c, d) if tag in ("replace", "insert") else ():
+                is_paired = b - a == d - c
+                tokens = _tokens_of(_without_comment(after[index]))
+                earlier = [before[a + index - c]] if is_paired else before[a:b]
+                former = frozenset(token for line in earlier for token in _tokens_of(_without_comment(line)))
+                if tokens and not (is_paired and tokens == former):
+                    yield _Setting(self._describe_line(file, index + 1), tokens, former, file, index + 1)
 
-    def _at(self, file: str, number: int, *, is_certain: bool = True) -> Setting:
-        return Setting(f"at {self._shown(file)}:{number}", file, number, is_certain)
-
-    def _shown(self, file: str) -> str:
-        folder = str(self._new.get("folder", ""))
-        is_below = folder and os.path.isabs(file) and file.startswith(os.path.join(folder, ""))
-        return os.path.relpath(file, folder) if is_below else file
-
-    def _scored_lines(self, difference: Difference) -> List[Tuple[int, _Line]]:
-        """Return the changed lines, each with how well it explains a difference."""
-        after, before = _value_tokens(difference.after, difference.before)
-        words = _normalised(difference.words)
-        return [(_score(line, after, before, words), line) for line in self._lines]
-
-    @cached_property
-    def _lines(self) -> List[_Line]:
-        """The lines that are others than before, without comments."""
-        old, new = _dictionary(self._old.get("files")), _dictionary(self._new.get("files"))
-        found: List[_Line] = []
-        for file, text in new.items():
-            before = old.get(file) or _moved_file(file, old, new)
-            if before is not None and before != text:
-                found += _changed_lines(file, before, text)
-        return found
-
-    # -- the command line and the environment ------------------------------------------------------------------------
-
-    def _scored_words(self, difference: Difference) -> List[Tuple[int, str]]:
-        """Return the changed arguments and variables, each with how well it explains a difference."""
-        after, _before = _value_tokens(difference.after, difference.before)
-        words = _normalised(difference.words)
-        found = [
-            (_NEW_VALUE * bool(after & tokens) + _WORD * min(_MAX_WORDS, len(words & tokens)), shown)
-            for shown, tokens in self._words
-        ]
-        # a variable explains only what is called like it: numbers such as 1 stand in many
-        return found + [(_NEW_VALUE, shown) for shown, tokens in self._variables if words & tokens]
-
-    @property
-    def _has_fewer_words(self) -> bool:
-        old, new = (_texts(sources.get("arguments")) for sources in (self._old, self._new))
-        return len(new) < len(old)
-
-    @cached_property
-    def _words(self) -> List[Tuple[str, FrozenSet[str]]]:
-        """The arguments of the command line that are others than before, with what they are called."""
-        old, new = (_texts(sources.get("arguments"))[1:] for sources in (self._old, self._new))
-        found = []
-        for tag, _a, _b, first, last in SequenceMatcher(a=old, b=new, autojunk=False).get_opcodes():
-            if tag in ("replace", "insert"):
-                for index in range(first, last):
-                    option = new[index - 1] if index and new[index - 1].startswith("-") else ""
-                    is_option = new[index].startswith("-") and "=" not in new[index]
-                    is_followed = index + 1 < last and not new[index + 1].startswith("-")
-                    if not (is_option and is_followed):
-                        shown = new[index] if new[index].startswith("-") else f"{option} {new[index]}".strip()
-                        found.append((f"by `{shown}`", _tokens(shown.replace("-", " "))))
-        return found
-
-    @cached_property
-    def _variables(self) -> List[Tuple[str, FrozenSet[str]]]:
-        old, new = (_dictionary(sources.get("environment")) for sources in (self._old, self._new))
-        return [
-            (f"by {name}={value} in the environment", _tokens(f"{name} {value}"))
-            for name, value in new.items()
-            if old.get(name) != value
-        ]
+    def _describe_line(self, file: str, line: int) -> str:
+        is_below = self._folder and os.path.isabs(file) and file.startswith(os.path.join(self._folder, ""))
+        return f"at {os.path.relpath(file, self._folder) if is_below else file}:{line}"
 
 
-def _score(line: _Line, after: Set[str], before: Set[str], words: Set[str]) -> int:
-    score = _NEW_VALUE * bool(after & line.tokens)
-    score += _OLD_VALUE * bool(score and before & line.tokens_before)
-    return score + _WORD * min(_MAX_WORDS, len(words & line.tokens))
+def _list_arguments(old: Sequence[str], new: Sequence[str]) -> Iterator[_Setting]:
+    """List the arguments of the command line that are others than before, with what they are called."""
+    old, new = old[1:], new[1:]
+    for tag, _a, _b, first, last in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+        for index in range(first, last) if tag in ("replace", "insert") else ():
+            word, option = new[index], new[index - 1] if index and new[index - 1].startswith("-") else ""
+            # an option without `=` is told together with its value
+            is_followed = index + 1 < last and not new[index + 1].startswith("-")
+            if not (word.startswith("-") and "=" not in word and is_followed):
+                shown = word if word.startswith("-") else f"{option} {word}".strip()
+                yield _Setting(f"by `{shown}`", _tokens_of(shown.replace("-", " ")))
 
 
-def _value_tokens(after: str, before: str) -> Tuple[Set[str], Set[str]]:
-    """Return the tokens of two values that are not in both, so that `[16, 3]` and `[32, 3]` are 16 and 32."""
-    left, right = _tokens(before), _tokens(after)
-    return set(right - left) or set(right), set(left - right) or set(left)
+def _list_variables(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[_Setting]:
+    before = _read_table(old, "environment")
+    for name, value in _read_table(new, "environment").items():
+        if before.get(name) != value:
+            tokens = _tokens_of(f"{name} {value}")
+            yield _Setting(f"by {name}={value} in the environment", tokens, is_variable=True)
 
 
-def _normalised(words: Sequence[str]) -> Set[str]:
-    every = [*words, *(synonym for word in words for synonym in _SYNONYMS.get(word, ()))]
-    return {_normal(word) for word in every}
+def _find_best(settings: Sequence[_Setting], change: Change) -> Optional[_Setting]:
+    """Return the setting with the new value that explains a change best."""
+    scored = [(_score(setting, change), setting) for setting in settings]
+    scored = [item for item in scored if item[0] >= _NEW_VALUE]
+    return max(scored, key=lambda item: item[0])[1] if scored else None
 
 
-def _tokens(text: str) -> FrozenSet[str]:
-    return frozenset(_normal(token) for token in _TOKEN.findall(text))
+def _score(setting: _Setting, change: Change) -> int:
+    """Tell how well a setting explains a change: by its new value, by the former one, by what it is called."""
+    left, right = _tokens_of(change.before), _tokens_of(change.after)
+    # of `[16, 3]` and `[32, 3]` it is 16 and 32 that count
+    before, after = left - right or left, right - left or right
+    every = [*change.words, *(synonym for word in change.words for synonym in _SYNONYMS.get(word, ()))]
+    words = {_normalise(word) for word in every} & setting.tokens
+    if setting.is_variable:
+        return _NEW_VALUE if words else 0  # numbers such as 1 stand in many
+    score = _NEW_VALUE * bool(after & setting.tokens)
+    score += _OLD_VALUE * bool(score and before & setting.before)
+    return score + _WORD * min(_MAX_WORDS, len(words))
 
 
-def _normal(token: str) -> str:
+def _tokens_of(text: str) -> _Tokens:
+    return frozenset(map(_normalise, _TOKEN.findall(text)))
+
+
+def _normalise(token: str) -> str:
     """Write numbers of one value alike, and names in whatever spelling: `MaxPool2d` is `max_pool2d`."""
     try:
         return repr(float(token))
@@ -186,36 +162,22 @@ def _normal(token: str) -> str:
         return _SAME.get(name, name)
 
 
-def _changed_lines(file: str, before: str, after: str) -> Iterator[_Line]:
-    old, new = before.splitlines(), after.splitlines()
-    for tag, a, b, c, d in SequenceMatcher(a=old, b=new, autojunk=False).get_opcodes():
-        if tag not in ("replace", "insert"):
-            continue
-        for index in range(c, d):
-            tokens = _tokens(_without_comment(new[index]))
-            counterparts = [old[a + index - c]] if b - a == d - c else old[a:b]
-            earlier = frozenset(token for line in counterparts for token in _tokens(_without_comment(line)))
-            if tokens and not (b - a == d - c and tokens == earlier):
-                yield _Line(file, index + 1, tokens, earlier)
-
-
 def _without_comment(line: str) -> str:
     """Return a line up to a `#` that does not stand in a string."""
     match = re.match(r"""(?:[^#"']|"(?:\\.|[^"\\])*"?|'(?:\\.|[^'\\])*'?)*""", line)
     return match[0] if match else line
 
 
-def _moved_file(file: str, old: Mapping[str, str], new: Mapping[str, str]) -> Optional[str]:
-    """Return the text of the only earlier file of the same name that is no longer there."""
-    name = os.path.basename(file)
-    found = [text for path, text in old.items() if os.path.basename(path) == name and path not in new]
-    return found[0] if len(found) == 1 else None
+def _file_name(path: str) -> str:
+    return os.path.basename(path)
 
 
-def _dictionary(value: Any) -> Dict[str, str]:
-    is_right = isinstance(value, dict) and all(isinstance(item, str) for item in value.values())
-    return value if is_right else {}
+def _read_table(sources: Mapping[str, Any], name: str) -> Dict[str, str]:
+    value = sources.get(name)
+    is_table = isinstance(value, dict) and all(isinstance(item, str) for item in value.values())
+    return dict(value) if is_table and value else {}
 
 
-def _texts(value: Any) -> List[str]:
+def _read_words(sources: Mapping[str, Any]) -> List[str]:
+    value = sources.get("arguments")
     return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []

@@ -1,4 +1,4 @@
-"""What a user may have changed since the last run: the text of the program's files, its arguments, its environment."""
+"""Records what a user may change until the next run: the program's files, its arguments, its environment."""
 
 from __future__ import annotations
 
@@ -36,20 +36,20 @@ def record_sources(first: Iterable[str] = ()) -> Dict[str, Any]:
     Files are those of loaded modules that belong to no library, small files that the command line names, and `first`,
     which come first where not everything can be kept. What looks like a secret on the command line is left out.
     """
-    words = _words(sys.argv)
+    words = _hide_secrets(sys.argv)
     modules = user_files(sys.modules)
     paths = [path for path in first if _is_own(path)]
-    texts = _texts([*modules[:1], *paths, *modules[1:], *_named_files(sys.argv)])
+    texts = _read_texts([*modules[:1], *paths, *modules[1:], *_find_named_files(sys.argv)])
     return {
-        "program": modules[0] if modules and _main_file() == modules[0] else "",
-        "folder": _folder(),
+        "program": modules[0] if modules and _find_main_file() == modules[0] else "",
+        "folder": _find_folder(),
         "arguments": words,
-        "environment": _environment(os.environ),
+        "environment": _select_variables(os.environ),
         "files": texts,
     }
 
 
-def _folder() -> str:
+def _find_folder() -> str:
     try:
         return os.getcwd()
     except OSError:
@@ -58,7 +58,7 @@ def _folder() -> str:
 
 def user_files(modules: Mapping[str, Any]) -> List[str]:
     """Return the files of those modules that belong to no library, the main program's first, then in order of names."""
-    main = _main_file()
+    main = _find_main_file()
     found = {}
     for name, module in list(modules.items()):
         file = getattr(module, "__file__", None)
@@ -72,13 +72,13 @@ def user_files(modules: Mapping[str, Any]) -> List[str]:
     return [main, *others] if main else others
 
 
-def _main_file() -> str:
+def _find_main_file() -> str:
     file = getattr(sys.modules.get("__main__"), "__file__", None)
     return os.path.abspath(file) if isinstance(file, str) and _is_own(file) else ""
 
 
 @functools.lru_cache(maxsize=1)
-def _library_folders() -> Tuple[str, ...]:
+def _list_library_folders() -> Tuple[str, ...]:
     paths = sysconfig.get_paths()
     folders = [paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib", "scripts") if name in paths]
     folders += [site.getusersitepackages()] if hasattr(site, "getusersitepackages") else []
@@ -90,25 +90,25 @@ def _library_folders() -> Tuple[str, ...]:
 def _is_own(file: str) -> bool:
     """Tell a file that a user wrote from those of libraries."""
     path = os.path.abspath(file)
-    if path.startswith(_library_folders()) or not is_user_file(file):
+    if path.startswith(_list_library_folders()) or not is_user_file(file):
         return False
     return f"{os.sep}site-packages{os.sep}" not in path and f"{os.sep}dist-packages{os.sep}" not in path
 
 
-def _texts(paths: Iterable[str]) -> Dict[str, str]:
+def _read_texts(paths: Iterable[str]) -> Dict[str, str]:
     texts: Dict[str, str] = {}
     room = _MAX_TOTAL_BYTES
     for path in paths:
         if path in texts or len(texts) >= _MAX_FILES:
             continue
-        text = _text_of(path)
+        text = _read_text(path)
         if text is not None and len(text) <= min(room, _MAX_FILE_BYTES):
             texts[path] = text
             room -= len(text)
     return texts
 
 
-def _text_of(path: str) -> Optional[str]:
+def _read_text(path: str) -> Optional[str]:
     """Read a file; what was typed in has no file, and its lines are where tracebacks find them."""
     try:
         if os.path.isfile(path):
@@ -120,7 +120,7 @@ def _text_of(path: str) -> Optional[str]:
     return "".join(linecache.getlines(path)) or None
 
 
-def _words(words: List[str]) -> List[str]:
+def _hide_secrets(words: List[str]) -> List[str]:
     """Return the command line, without what looks like a secret."""
     shown = []
     hides_next = False
@@ -135,14 +135,14 @@ def _words(words: List[str]) -> List[str]:
     return shown
 
 
-def _named_files(words: List[str]) -> List[str]:
+def _find_named_files(words: List[str]) -> List[str]:
     """Return the files that the command line names, such as a configuration."""
     names = [word.partition("=")[2] or word for word in words[1:_MAX_WORDS]]
     suffixes = (".py", ".json", ".yaml", ".yml", ".toml", ".cfg", ".ini", ".txt", ".conf", ".gin")
     return [os.path.abspath(name) for name in names if name.endswith(suffixes) and os.path.isfile(name)]
 
 
-def _environment(variables: Mapping[str, str]) -> Dict[str, str]:
+def _select_variables(variables: Mapping[str, str]) -> Dict[str, str]:
     return {
         name: value[:_MAX_WORD]
         for name, value in sorted(variables.items())

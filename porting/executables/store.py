@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple, Union
 
-from ..diagnostics import Finding, render
+from ..diagnostics import Finding, log_finding
 from ..support.atomic_files import sync_folder
 from .entry import MANIFEST, DamagedEntryError, Entry, Manifest, is_digest, read_manifest, verify_files
 from .failures import Failures
@@ -72,7 +72,7 @@ class ExecutableStore:
         self.folder = cache_folder(folder)
         self.programs = self.folder / PROGRAMS
         self.max_bytes = max_cache_bytes() if max_bytes is None else max_bytes
-        self._report = report or _log
+        self._report = report or log_finding
         self._failures = Failures(self.programs)
 
     # -- finding -----------------------------------------------------------------------------------------------------
@@ -82,13 +82,13 @@ class ExecutableStore:
 
         A damaged one is reported (E005) and counts as missing.
         """
-        return None if key.opaque else self._opened(key.digest, key.sections)
+        return None if key.opaque else self._open(key.digest, key.sections)
 
     def open(self, digest: str) -> Optional[Entry]:
         """Return the executable with this digest, checked and held, or None; nothing says that it fits this machine."""
-        return self._opened(digest, None)
+        return self._open(digest, None)
 
-    def _opened(self, digest: str, sections: Optional[Mapping[str, str]]) -> Optional[Entry]:
+    def _open(self, digest: str, sections: Optional[Mapping[str, str]]) -> Optional[Entry]:
         folder = self.programs / digest
         was_there = folder.is_dir()
         try:
@@ -100,12 +100,12 @@ class ExecutableStore:
         except OSError as error:
             self._report_unusable(error, "is not read")
             return None
-        entry = self._checked(folder, held, sections)
+        entry = self._check(folder, held, sections)
         if entry is None:
             os.close(held)
         return entry
 
-    def _checked(self, folder: Path, held: int, sections: Optional[Mapping[str, str]]) -> Optional[Entry]:
+    def _check(self, folder: Path, held: int, sections: Optional[Mapping[str, str]]) -> Optional[Entry]:
         if not _hold(held) or not _is_at(held, folder / MANIFEST):
             return None  # it is being removed at this moment
         try:
@@ -303,10 +303,6 @@ class ExecutableStore:
 def _files_of(key: ExecutableKey) -> List[str]:
     """Return the files that the operators of the graph stand in."""
     return list(dict.fromkeys(str(place[0]) for place in key.explained.get("places", ()) if place))
-
-
-def _log(finding: Finding) -> None:
-    _logger.warning("%s", render(finding))
 
 
 def _tell_of_waiting(key: ExecutableKey) -> Callable[[], None]:

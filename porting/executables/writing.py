@@ -11,7 +11,7 @@ from typing import Any, Dict, Mapping, Sequence
 from ..support.atomic_files import sync_folder
 from .entry import EXPLANATION, MANIFEST, FileFacts, Manifest, checksum, pack_explanation
 from .identity import ExecutableKey
-from .machine import processor, versions
+from .machine import describe_processor, list_versions
 
 __all__ = ["sync_tree", "write_entry"]
 
@@ -37,11 +37,11 @@ def write_entry(
         digest=key.digest,
         sections=key.sections,
         created=time.time(),
-        model=_model(key, sources),
+        model=_describe_model(key, sources),
         engine=str(key.components.get("engine", {}).get("name", "")),
-        versions=versions(),
-        processor=processor(),
-        files=_facts_of(folder),
+        versions=list_versions(),
+        processor=describe_processor(),
+        files=_list_files(folder),
         content=content,
         because=tuple(because),
     )
@@ -50,7 +50,7 @@ def write_entry(
     return manifest
 
 
-def _model(key: ExecutableKey, sources: Mapping[str, Any]) -> Dict[str, Any]:
+def _describe_model(key: ExecutableKey, sources: Mapping[str, Any]) -> Dict[str, Any]:
     graph = key.components.get("graph", {})
     return {
         "name": key.model,
@@ -60,7 +60,7 @@ def _model(key: ExecutableKey, sources: Mapping[str, Any]) -> Dict[str, Any]:
     }
 
 
-def _facts_of(folder: Path) -> Dict[str, FileFacts]:
+def _list_files(folder: Path) -> Dict[str, FileFacts]:
     paths = [path for path in sorted(folder.rglob("*")) if path.is_file()]
     return {path.relative_to(folder).as_posix(): FileFacts(path.stat().st_size, checksum(path)) for path in paths}
 

@@ -42,7 +42,7 @@ def compile_step(
     request = step.request
 
     def make_trial() -> Trial:
-        return Trial(_weights(step), step.inputs, request.plan, request.groups, request.group_names)
+        return Trial(_make_weights(step), step.inputs, request.plan, request.groups, request.group_names)
 
     limits = TuningLimits() if tuning_seconds is None else TuningLimits(seconds=tuning_seconds)
     return obtain_executable(
@@ -88,7 +88,7 @@ def require_settings(step: ExportedStep, **wanted: Optional[str]) -> None:
             )
 
 
-def _weights(step: ExportedStep) -> Mapping[str, torch.Tensor]:
+def _make_weights(step: ExportedStep) -> Mapping[str, torch.Tensor]:
     """Return the values of parameters and buffers; numbers of an ordinary size for those that were left out."""
     values: Dict[str, torch.Tensor] = dict(step.values)
     generator = torch.Generator().manual_seed(0)

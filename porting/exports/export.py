@@ -11,7 +11,7 @@ from torch import nn
 
 from ..adapters.labels import split_labels
 from ..api import to_ipu
-from ..api.batch_signature import BatchSignature
+from ..api.batch import BatchSignature
 from ..capture.dtypes import device_dtype
 from ..diagnostics import OptionError, caller_place
 from ..engines.calls.executable import BuildRequest
@@ -90,13 +90,14 @@ def capture(
     try:
         if mode == "inference":
             args, kwargs = _without_labels(ported, args, kwargs)
-            handle = ported.inference()._handle
-            handle.compile(args, kwargs)
+            inference = ported.inference()
+            inference.compile(*args, **kwargs)
+            session = inference.device_executor.device_session
         else:
             ported.compile(*args, **kwargs)
-            handle = ported._train_handle
-        step = _take(handle.executor, options, BatchSignature(args, kwargs))
-        return dataclasses.replace(step, target=target, inputs=_inputs(handle.executor, args, kwargs))
+            session = ported.device_executor.device_session
+        step = _take(session, options, BatchSignature(args, kwargs))
+        return dataclasses.replace(step, target=target, inputs=_convert_inputs(session, args, kwargs))
     finally:
         ported.destroy()
 
@@ -112,23 +113,22 @@ def _without_labels(
     ported: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]
 ) -> Tuple[Tuple[Any, ...], Dict[str, Any]]:
     """Leave out what only the loss takes: a deployed model gives its output alone."""
-    parts = ported._parts
-    if parts.loss is None:
+    port = ported.port
+    if port.loss is None:
         return args, kwargs
-    split = split_labels(parts.model.forward, args, kwargs, label=parts.label)
+    split = split_labels(port.model.forward, args, kwargs, label=port.label)
     return tuple(split.args), dict(split.kwargs)
 
 
-def _inputs(executor: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Tuple[torch.Tensor, ...]:
+def _convert_inputs(session: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Tuple[torch.Tensor, ...]:
     """Return the inputs of a call in the types of the device."""
-    tensors = executor._args_parser.bind(args, kwargs).tensors()
+    tensors = session.parser.bind(args, kwargs).tensors()
     return tuple(tensor.detach().to(device_dtype(tensor.dtype)).contiguous() for tensor in tensors)
 
 
-def _take(executor: Any, options: PortOptions, signature: BatchSignature) -> ExportedStep:
-    """Take out of a compiled executor what its executable was made of."""
-    compiled = executor._compiled
-    optimizer = executor._device_optimizer if executor._training else None
+def _take(session: Any, options: PortOptions, signature: BatchSignature) -> ExportedStep:
+    """Take out of an executor's session what its executable was made of."""
+    compiled, optimizer = session.require_compiled(), session.optimizer if session.is_training else None
     plan = compiled.plan
     request = BuildRequest(
         plan=plan,
@@ -153,6 +153,6 @@ def _take(executor: Any, options: PortOptions, signature: BatchSignature) -> Exp
         record,
         options.computation_order,
         options.precision,
-        model=type(executor._model).__name__,
+        model=type(session.model).__name__,
         values=values,
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-import math
 import platform
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -12,19 +11,25 @@ from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 import torch
 
-import porting
-
 from ..capture import StepGraph
+from ..capture.graph_data import STEP_FUNCTIONS, Functions, graph_from_data, graph_to_data
+from ..capture.plain_values import UndescribableError, value_from_data, value_to_data
 from ..diagnostics import ExecutableError
 from ..engines.calls.call_plan import CallPlan, ReplicaGroups
 from ..engines.calls.executable import BuildRequest
-from ..simulator._optimizer_attributes import GroupSettings, _OptimizerType
-from .graph_data import dtype_named, graph_from_data, graph_to_data
+from ..engines.recompute.recomputation import run_segment
+from ..engines.replay.strided_group_norm import strided_group_norm
+from ..engines.update.group_settings import GroupSettings, OptimizerKind
+from ..version import VERSION
 from .step_file import Path, damaged, read_step_file, write_step_file
 
 __all__ = ["BatchRecord", "ExportedStep", "load_step"]
 
 _NO_VALUES: Mapping[str, torch.Tensor] = MappingProxyType({})
+# What a graph may call after its computation order was chosen and its memory was laid out.
+_FUNCTIONS: Functions = MappingProxyType(
+    {**STEP_FUNCTIONS, "run_segment": run_segment, "strided_group_norm": strided_group_norm}
+)
 _DAMAGES = (AttributeError, IndexError, KeyError, OverflowError, RecursionError, RuntimeError, TypeError, ValueError)
 
 
@@ -129,7 +134,7 @@ def _to_header(step: ExportedStep) -> Dict[str, Any]:
     request = step.request
     return {
         "versions": {
-            "porting": porting.__version__,
+            "porting": VERSION,
             "torch": str(torch.__version__),
             "python": platform.python_version(),
         },
@@ -138,7 +143,7 @@ def _to_header(step: ExportedStep) -> Dict[str, Any]:
         "precision": step.precision,
         "computation_order": step.computation_order,
         "batch": dataclasses.asdict(step.batch),
-        "graph": graph_to_data(step.graph),
+        "graph": graph_to_data(step.graph, functions=_FUNCTIONS),
         "plan": _plan_to_data(request.plan),
         "groups": [_settings_to_data(settings) for settings in request.groups],
         "group_names": [list(names) for names in request.group_names],
@@ -147,8 +152,8 @@ def _to_header(step: ExportedStep) -> Dict[str, Any]:
 
 
 def _from_header(header: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]) -> ExportedStep:
-    constants, inputs = _numbered(tensors, "constant"), _numbered(tensors, "input")
-    graph = graph_from_data(header["graph"], constant_values=constants)
+    constants, inputs = _select_numbered(tensors, "constant"), _select_numbered(tensors, "input")
+    graph = graph_from_data(header["graph"], constant_values=constants, functions=_FUNCTIONS)
     if [(value.dtype, tuple(value.shape)) for value in constants] != [(i.dtype, i.shape) for i in graph.constants]:
         raise ValueError("the constants are others than the graph's")
     values = {name.partition(":")[2]: value for name, value in tensors.items() if name.startswith("value:")}
@@ -166,28 +171,28 @@ def _from_header(header: Mapping[str, Any], tensors: Mapping[str, torch.Tensor])
     return ExportedStep(
         graph,
         request,
-        _batch(header["batch"]),
-        _text(header["computation_order"]),
-        _text(header["precision"]),
-        _text(header["target"]),
-        _text(header["model"]),
+        _read_batch(header["batch"]),
+        _require_text(header["computation_order"]),
+        _require_text(header["precision"]),
+        _require_text(header["target"]),
+        _require_text(header["model"]),
         tuple(inputs),
         MappingProxyType(values),
     )
 
 
-def _numbered(tensors: Mapping[str, torch.Tensor], kind: str) -> List[torch.Tensor]:
+def _select_numbered(tensors: Mapping[str, torch.Tensor], kind: str) -> List[torch.Tensor]:
     count = sum(name.startswith(f"{kind}:") for name in tensors)
     return [tensors[f"{kind}:{index}"] for index in range(count)]
 
 
-def _text(value: Any) -> str:
+def _require_text(value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError("a text is no text")
     return value
 
 
-def _batch(data: Mapping[str, Any]) -> BatchRecord:
+def _read_batch(data: Mapping[str, Any]) -> BatchRecord:
     record = BatchRecord(**data)
     counts = (record.micro, record.accumulation, record.replicas, record.iterations, record.rows)
     if not all(type(count) is int and count > 0 for count in counts) or not isinstance(record.arguments, str):
@@ -226,29 +231,23 @@ def _replica_groups(data: Mapping[str, Any]) -> ReplicaGroups:
 
 def _settings_to_data(settings: Any) -> Dict[str, Any]:
     names = [item.name for item in dataclasses.fields(settings) if item.name != "params"]
-    return {name: _number_to_data(getattr(settings, name)) for name in names}
+    return {name: value_to_data(getattr(settings, name), _kind_to_data) for name in names}
 
 
-def _number_to_data(value: Any) -> Any:
+def _kind_to_data(value: Any) -> Any:
     if isinstance(value, enum.Enum):
         return {"kind": value.name}
-    if isinstance(value, torch.dtype):
-        return {"dtype": str(value).replace("torch.", "")}
-    if isinstance(value, float) and not math.isfinite(value):
-        return {"float": str(value)}
-    return value
+    raise UndescribableError(value)
 
 
 def _settings_from_data(data: Mapping[str, Any]) -> GroupSettings:
-    return GroupSettings(**{name: _number_from_data(value) for name, value in data.items()})
+    values = {name: value_from_data(value, _kind_from_data) for name, value in data.items()}
+    if not all(isinstance(value, (bool, int, float, torch.dtype, enum.Enum)) for value in values.values()):
+        raise TypeError("a setting is no number")
+    return GroupSettings(**values)
 
 
-def _number_from_data(value: Any) -> Any:
-    if not isinstance(value, dict):
-        if not isinstance(value, (bool, int, float)):
-            raise TypeError("a setting is no number")
-        return value
-    ((kind, content),) = value.items()
-    if kind == "kind":
-        return _OptimizerType[content]
-    return dtype_named(content) if kind == "dtype" else float(content)
+def _kind_from_data(kind: str, content: Any) -> Any:
+    if kind != "kind":
+        raise KeyError(kind)
+    return OptimizerKind[content]

@@ -16,9 +16,9 @@ from typing import Any, BinaryIO, Dict, Iterator, List, Mapping, Optional, Seque
 
 import torch
 
+from ..capture.plain_values import dtype_name, dtype_named
 from ..diagnostics import ExecutableError
 from ..support.atomic_files import replacing_file
-from .graph_data import dtype_named
 
 __all__ = ["Path", "damaged", "is_step_file", "read_step_file", "write_step_file"]
 
@@ -41,7 +41,7 @@ def write_step_file(path: Path, header: Mapping[str, Any], tensors: Mapping[str,
     layout, dense = [], []
     for name, tensor in tensors.items():
         values = tensor.detach().contiguous()
-        layout.append([name, str(values.dtype).replace("torch.", ""), list(values.shape)])
+        layout.append([name, dtype_name(values.dtype), list(values.shape)])
         dense.append(values)
     text = zlib.compress(json.dumps({**header, "tensors": layout}, allow_nan=False).encode())
     with replacing_file(path) as file:
@@ -50,6 +50,7 @@ def write_step_file(path: Path, header: Mapping[str, Any], tensors: Mapping[str,
         for part in (text, *map(_bytes_of, dense)):
             file.write(part)
             digest.update(part)
+        # the checksum is known once everything is written; until then the head holds zeros, which fit no content
         file.seek(0)
         file.write(_HEAD.pack(MAGIC, VERSION, digest.digest(), len(text)))
 
@@ -150,7 +151,7 @@ def _read_tensors(path: Path, file: BinaryIO, layout: Sequence[Any]) -> Iterator
             name, dtype, shape = entry
             sizes = [int(size) for size in shape]
             empty = torch.empty([0], dtype=dtype_named(dtype))
-            count = _product(sizes) * empty.element_size()
+            count = _multiply(sizes) * empty.element_size()
         except (TypeError, ValueError, OverflowError) as error:
             raise damaged(path, f"a tensor is described by {entry!r:.80}", error) from None
         if not isinstance(name, str) or not 0 <= count <= room - file.tell():
@@ -160,7 +161,7 @@ def _read_tensors(path: Path, file: BinaryIO, layout: Sequence[Any]) -> Iterator
         yield name, flat.reshape(sizes)
 
 
-def _product(sizes: List[int]) -> int:
+def _multiply(sizes: List[int]) -> int:
     if any(size < 0 for size in sizes):
         raise ValueError("a size below zero")
     result = 1

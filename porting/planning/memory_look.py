@@ -161,16 +161,16 @@ def memory_report(ported: Any, batch: Any, *, target: str = DEFAULT, mode: str =
     found = find_target(target)
     if mode not in ("training", "inference"):
         raise OptionError.of("P002", message=f"`mode` is {mode!r}", help="use 'training' or 'inference'")
-    parts, options = ported._parts, ported.options
+    port, options = ported.port, ported.options
     is_training = mode == "training"
     rows = options.samples_per_call if is_training else options.samples_per_inference_call
     args, kwargs = _cut_micro_batch(batch, rows // options.micro_batch, options.micro_batch)
     # captured by the simulator's rules, whatever the backend of the port is
-    wrapped = parts.wrapped.for_backend(simulator)
+    wrapped = port.wrapped.for_backend(simulator)
     forward = wrapped if is_training else wrapped.for_inference()
     materialise_lazy_modules(forward, args, kwargs)
-    step = look_at_step(parts.model, forward, args, kwargs, options, mode=mode)
-    layout = make_layout(step, options, parts.optimizer, found)
+    step = look_at_step(port.model, forward, args, kwargs, options, mode=mode)
+    layout = make_layout(step, options, ported.port_optimizer.device, found)
     return MemoryReport(
         target=found,
         micro_batch=step.micro_batch,

@@ -24,7 +24,7 @@ from ..engines.replay.direct_calls import direct_call
 from ..engines.replay.graph_function import GraphFunction
 from ..module_attributes import train_modes_kept
 from ..options import PortOptions
-from ..simulator._tracing_state import tracing
+from ..simulator.tracing_state import tracing
 from .step_memory import Operation, StepMemory, Value, count_device_bytes
 
 __all__ = ["look_at_step", "walk_step"]

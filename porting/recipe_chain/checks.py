@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import math
-import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Callable, Optional, Sequence, Tuple
+from typing import Any, Callable, List, Optional, Protocol
 
-if TYPE_CHECKING:
-    from porting.recipe_chain.steps import Steps
+from porting.comparison import largest_difference
 
-__all__ = ["Check", "CheckFailed", "Outcome", "close_losses", "equal_losses", "holds", "largest_difference", "reaches"]
+__all__ = ["Check", "CheckFailed", "Outcome", "close_losses", "equal_losses", "holds", "reaches"]
 
 EQUAL = 1e-5
 """How far losses that are equal may be from each other, relative to the larger one: rounding in float32."""
+
+
+class Steps(Protocol):
+    """The steps of a recipe, as checks use them."""
+
+    def losses(self, number: int, num_steps: Optional[int] = None) -> List[float]:
+        """Return the losses of a step."""
+
+    def call(self, number: int, function: Callable[[Any], Any]) -> Any:
+        """Call `function` with the module of a step."""
 
 
 class CheckFailed(Exception):  # noqa: N818 - it is how a check says no, not an error of the program
@@ -123,25 +131,6 @@ def _compare_losses(steps: Steps, step: int, like: int, num_steps: Optional[int]
     worst, at = largest_difference(expected, found)
     text = f"{len(found)} losses, largest relative difference {worst:.1e}"
     return _met(worst <= relative, text if worst <= relative else f"{text} in optimizer step {at + 1}")
-
-
-def largest_difference(expected: Sequence[float], found: Sequence[float]) -> Tuple[float, int]:
-    """Return the largest difference relative to the larger of two losses, and the place of it.
-
-    It is infinite where one is not a number.
-
-    >>> largest_difference([1.0, 1.0], [1.0, 2.0])
-    (0.5, 1)
-    """
-    differences = [_relative_difference(one, other) for one, other in zip(expected, found)] or [0.0]
-    worst = max(differences)
-    return worst, differences.index(worst)
-
-
-def _relative_difference(one: float, other: float) -> float:
-    if not (math.isfinite(one) and math.isfinite(other)):
-        return math.inf
-    return abs(one - other) / max(abs(one), abs(other), sys.float_info.min)
 
 
 def _met(is_met: bool, found: str) -> str:

@@ -20,7 +20,7 @@ from . import (
 )
 from ._dataloader import AsynchronousDataAccessor, DataLoader, _SubDataset  # noqa: F401
 from ._executables.executable_file import importPoptorchMetadataFromFile
-from ._execution.model_wrapping import inferenceModel, load, trainingModel
+from ._executor.model_wrapping import inferenceModel, load, trainingModel
 from ._import_effects import apply_import_effects, registerGeometricCustomArgParsers
 from ._logging import logger, setLogLevel
 from ._poplar_executor import PoplarExecutor
@@ -29,12 +29,6 @@ from ._scopes.blocks import BeginBlock, Block, BlockFunction, BlockId, LegacyBeg
 from ._scopes.multi_conv import MultiConv
 from ._scopes.name_scopes import Attribute, NameScope
 from ._structure_parsers import ICustomArgParser, registerCustomArgParser
-from ._tracing_state import (
-    _OverwriteContextManager,  # noqa: F401 - libraries register replacements of functions
-    isRunningOnIpu,
-    registerPostCompileHook,
-    registerPreCompileHook,
-)
 from ._utils import flattenTensorStructure, getIpuTensorId, reconstructTensorStructure
 from ._version import VERSION as __version__  # noqa: F401
 from .enums import (
@@ -87,6 +81,12 @@ from .options import (
     ShardedExecution,
     Stage,
     TensorLocationSettings,
+)
+from .tracing_state import (
+    _OverwriteContextManager,  # noqa: F401 - libraries register replacements of functions
+    isRunningOnIpu,
+    registerPostCompileHook,
+    registerPreCompileHook,
 )
 
 __all__ = [

@@ -6,8 +6,9 @@ import weakref
 from typing import Any
 
 from ._executables.executable_cache import compilation_lock as distributedCacheLock
-from ._tracing_state import isDispatchTracing, isRunningOnIpu
 from ._weights.host_weights import restore_wrapper_if_necessary, unwrap_model, wrap_model
+from ._weights.weight_owners import Owner
+from .tracing_state import isDispatchTracing, isRunningOnIpu
 
 __all__ = [
     "distributedCacheLock",
@@ -19,21 +20,22 @@ __all__ = [
 
 _restoreWrapperIfNecessary = restore_wrapper_if_necessary
 
-_unwrapped: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+_unwrapped: weakref.WeakKeyDictionary[Any, Owner] = weakref.WeakKeyDictionary()
 
 
 def unwrapModelIfNecessary(model: Any) -> bool:
     """Give a model that a training executor wrapped its plain classes back, with its trained weights; tell if so."""
-    executor = unwrap_model(model)
-    if executor is not None:
-        _unwrapped[model] = weakref.ref(executor)
-    return executor is not None
+    owner = unwrap_model(model)
+    if owner is None or owner() is None:
+        return False
+    _unwrapped[model] = owner
+    return True
 
 
 def rewrapModelIfNecessary(model: Any) -> bool:
     """Undo `unwrapModelIfNecessary`; tell whether there was anything to undo."""
-    reference = _unwrapped.pop(model, None)
-    executor = reference() if reference is not None else None
-    if executor is not None:
-        wrap_model(model, executor._owner)
-    return executor is not None
+    owner = _unwrapped.pop(model, None)
+    if owner is None or owner() is None:
+        return False
+    wrap_model(model, owner)
+    return True

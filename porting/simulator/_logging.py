@@ -8,10 +8,13 @@ import sys
 import time
 from typing import TextIO, Tuple, Union
 
+from ..diagnostics import Finding, log_in_one_line
+
 __all__ = [
     "cpp_log",
     "cpp_log_enabled",
     "flush_repeated_lines",
+    "log_as_vendor",
     "logger",
     "setLogLevel",
     "setPopartLogLevel",
@@ -89,6 +92,14 @@ def cpp_log_enabled(level: str) -> bool:
 def set_max_repeat_logs(num_repeats: int) -> None:
     """Set how many equal lines in a row `cpp_log` writes before it leaves them out (``Options.maxRepeatLogs``)."""
     _channel.max_repeats = num_repeats
+
+
+def log_as_vendor(finding: Finding) -> None:
+    """Write a finding that does not stop the work as one of PopTorch's lines; C011 has PopTorch's own words."""
+    if finding.code == "C011":
+        logger.warning(finding.message)
+    else:
+        log_in_one_line(finding, logger)
 
 
 def flush_repeated_lines() -> None:

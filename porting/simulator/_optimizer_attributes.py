@@ -2,57 +2,23 @@
 
 from __future__ import annotations
 
-import enum
 import math
 import numbers
-from dataclasses import dataclass, field
 from typing import Any, Dict, List, Mapping, Set, Tuple, Type
 
 import torch
 
+from porting.engines.update.group_settings import GroupSettings, OptimizerKind
 from porting.simulator import optim
 from porting.simulator._logging import logger
 from porting.simulator._options_impl import require
 from porting.simulator.enums import MeanReductionStrategy
 from porting.simulator.options import Options
 
-__all__ = ["GroupSettings", "OptimizerAttrTracker", "convertOptimizerToDict", "device_groups", "optimizer_type"]
+__all__ = ["OptimizerAttrTracker", "convertOptimizerToDict", "device_groups", "optimizer_type"]
 
 
-# The device's optimizers, numbered from 0. SGD1 keeps gradient and velocity in one tensor, SGD2 apart.
-_OptimizerType = enum.IntEnum(
-    "_OptimizerType", "SGD1 SGD2 ADAM ADAMW ADAMW_NO_BIAS RMSPROP RMSPROP_CENTERED LAMB LAMB_NO_BIAS", start=0
-)
-
-
-@dataclass(frozen=True)
-class GroupSettings:
-    """The settings of one parameter group as plain numbers; those that its optimizer has no use for are neutral.
-
-    For SGD ``first_order_type`` is the velocity's type. Two settings are equal whatever their parameters are.
-    """
-
-    kind: _OptimizerType
-    learning_rate: float
-    weight_decay: float = 0.0
-    momentum: float = 0.0
-    dampening: float = 0.0
-    nesterov: bool = False
-    beta1: float = 0.0
-    beta2: float = 0.0
-    eps: float = 0.0
-    alpha: float = 0.0
-    centered: bool = False
-    max_weight_norm: float = math.inf
-    use_tf_variant: bool = False
-    loss_scaling: float = 1.0
-    velocity_scaling: float = 1.0
-    max_grad_norm: float = math.inf
-    bias_correction: bool = True
-    accum_type: torch.dtype = torch.float32
-    first_order_type: torch.dtype = torch.float32
-    second_order_type: torch.dtype = torch.float32
-    params: Tuple[torch.Tensor, ...] = field(default=(), compare=False, repr=False)
+_OptimizerType = OptimizerKind  # PopTorch's name
 
 
 class OptimizerAttrTracker:
@@ -87,23 +53,23 @@ class OptimizerAttrTracker:
             log(message)
 
 
-def optimizer_type(optimizer: torch.optim.Optimizer) -> _OptimizerType:
+def optimizer_type(optimizer: torch.optim.Optimizer) -> OptimizerKind:
     """Return the device's optimizer for a torch or PopTorch one; `AssertionError` if there is none."""
     if isinstance(optimizer, torch.optim.SGD):
         is_combined = getattr(optimizer, "use_combined_accum", False)
-        return _OptimizerType.SGD1 if is_combined else _OptimizerType.SGD2
+        return OptimizerKind.SGD1 if is_combined else OptimizerKind.SGD2
     # AdamW first: in recent torch it is derived from Adam.
     if isinstance(optimizer, torch.optim.AdamW):
         is_corrected = getattr(optimizer, "bias_correction", True)
-        return _OptimizerType.ADAMW if is_corrected else _OptimizerType.ADAMW_NO_BIAS
+        return OptimizerKind.ADAMW if is_corrected else OptimizerKind.ADAMW_NO_BIAS
     if isinstance(optimizer, torch.optim.Adam):
         is_decoupled = _common_flag(optimizer, "decoupled_weight_decay")
-        return _OptimizerType.ADAMW if is_decoupled else _OptimizerType.ADAM
+        return OptimizerKind.ADAMW if is_decoupled else OptimizerKind.ADAM
     if isinstance(optimizer, torch.optim.RMSprop):
         is_centered = _common_flag(optimizer, "centered")
-        return _OptimizerType.RMSPROP_CENTERED if is_centered else _OptimizerType.RMSPROP
+        return OptimizerKind.RMSPROP_CENTERED if is_centered else OptimizerKind.RMSPROP
     if isinstance(optimizer, optim.LAMB):
-        return _OptimizerType.LAMB if optimizer.bias_correction else _OptimizerType.LAMB_NO_BIAS
+        return OptimizerKind.LAMB if optimizer.bias_correction else OptimizerKind.LAMB_NO_BIAS
     raise AssertionError(
         "Unsupported optimizer type. Types supported: SGD, Adam, AdamW and RMSprop of torch.optim; SGD, Adam, AdamW, "
         f"RMSprop and LAMB of poptorch.optim. Got {type(optimizer)}"
@@ -134,7 +100,7 @@ def convertOptimizerToDict(
     is_constant = not is_loss_scaling_automatic and _is_constant(optimizer, kind, "loss_scaling", loss_scaling)
     settings["defaults"]["lossScaling"] = (loss_scaling, is_constant)
     settings["groups"] = [_group_settings(optimizer, kind, group) for group in optimizer.param_groups]
-    if settings.get("accumType") and kind != _OptimizerType.SGD1:
+    if settings.get("accumType") and kind != OptimizerKind.SGD1:
         _switch_to_running_mean(options, is_compiled)
     return settings
 
@@ -146,7 +112,7 @@ def device_groups(optimizer: torch.optim.Optimizer) -> List[GroupSettings]:
     first_order_type = own.get("velocity_accum_type") or own.get("first_order_momentum_accum_type") or torch.float32
     common = {
         "kind": kind,
-        "centered": kind == _OptimizerType.RMSPROP_CENTERED,
+        "centered": kind == OptimizerKind.RMSPROP_CENTERED,
         "use_tf_variant": own.get("use_tf_variant", False),
         "loss_scaling": float(own.get("loss_scaling", 1.0)),
         "max_grad_norm": float(own.get("max_grad_norm", math.inf)),
@@ -201,14 +167,14 @@ def _warn_of_subclass(optimizer: torch.optim.Optimizer, attr_tracker: OptimizerA
 
 
 def _warn_of_ignored_settings(
-    optimizer: torch.optim.Optimizer, kind: _OptimizerType, attr_tracker: OptimizerAttrTracker
+    optimizer: torch.optim.Optimizer, kind: OptimizerKind, attr_tracker: OptimizerAttrTracker
 ) -> None:
     for name, consequence in _IGNORED_SETTINGS.items():
         if any(group.get(name) for group in optimizer.param_groups):
             attr_tracker.log_once(f"Ignoring {name}=True in {kind.name} optimizer: {consequence}")
 
 
-def _optimizer_settings(optimizer: torch.optim.Optimizer, kind: _OptimizerType) -> Dict[str, Any]:
+def _optimizer_settings(optimizer: torch.optim.Optimizer, kind: OptimizerKind) -> Dict[str, Any]:
     """Return what holds for all groups; the types as whether they are half."""
     settings: Dict[str, Any] = {}
     for name in _CLASSES[kind]._child_only:
@@ -222,7 +188,7 @@ def _optimizer_settings(optimizer: torch.optim.Optimizer, kind: _OptimizerType) 
 
 
 def _group_settings(
-    optimizer: torch.optim.Optimizer, kind: _OptimizerType, group: Mapping[str, Any]
+    optimizer: torch.optim.Optimizer, kind: OptimizerKind, group: Mapping[str, Any]
 ) -> Dict[str, Tuple[float, bool]]:
     settings: Dict[str, Tuple[float, bool]] = {}
     for name in _CLASSES[kind]._group_vars:
@@ -249,10 +215,10 @@ def _number(name: str, value: Any) -> float:
     return value if isinstance(value, (int, float)) else float(value)
 
 
-def _is_constant(optimizer: torch.optim.Optimizer, kind: _OptimizerType, name: str, value: Any) -> bool:
+def _is_constant(optimizer: torch.optim.Optimizer, kind: OptimizerKind, name: str, value: Any) -> bool:
     if isinstance(optimizer, optim.Optimizer):
         return optimizer.variable_attrs.isConstant(name)
-    if name == "weight_decay" and kind == _OptimizerType.ADAMW:
+    if name == "weight_decay" and kind == OptimizerKind.ADAMW:
         return bool(value == 0.01)
     # Not in the table: alpha, nesterov and betas, which are constant whatever they are.
     return name not in _CONSTANT_IF_EQUAL or bool(value == _CONSTANT_IF_EQUAL[name])
@@ -280,16 +246,16 @@ def _kind_of_name(where: str) -> str:
     return "group" if where.startswith("group") else where
 
 
-_CLASSES: Mapping[_OptimizerType, Type[optim.Optimizer]] = {
-    _OptimizerType.SGD1: optim.SGD,
-    _OptimizerType.SGD2: optim.SGD,
-    _OptimizerType.ADAM: optim.Adam,
-    _OptimizerType.ADAMW: optim.AdamW,
-    _OptimizerType.ADAMW_NO_BIAS: optim.AdamW,
-    _OptimizerType.RMSPROP: optim.RMSprop,
-    _OptimizerType.RMSPROP_CENTERED: optim.RMSprop,
-    _OptimizerType.LAMB: optim.LAMB,
-    _OptimizerType.LAMB_NO_BIAS: optim.LAMB,
+_CLASSES: Mapping[OptimizerKind, Type[optim.Optimizer]] = {
+    OptimizerKind.SGD1: optim.SGD,
+    OptimizerKind.SGD2: optim.SGD,
+    OptimizerKind.ADAM: optim.Adam,
+    OptimizerKind.ADAMW: optim.AdamW,
+    OptimizerKind.ADAMW_NO_BIAS: optim.AdamW,
+    OptimizerKind.RMSPROP: optim.RMSprop,
+    OptimizerKind.RMSPROP_CENTERED: optim.RMSprop,
+    OptimizerKind.LAMB: optim.LAMB,
+    OptimizerKind.LAMB_NO_BIAS: optim.LAMB,
 }
 _PLAIN_CLASSES = (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW, torch.optim.RMSprop)
 

@@ -1,4 +1,4 @@
-"""The kinds of trouble in the failure lab: when each one strikes, and what it does to an executor and its results."""
+"""The kinds of trouble in the failure lab: when each one strikes, and what it does to a device and its results."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from typing import Any, Callable, Mapping, Optional, Sequence, Tuple
 
 import torch
 
-from ._execution.device_pool import refusal, release_device, waits_for_ipus
+from ._device.device_pool import refusal, waits_for_ipus
 from ._logging import cpp_log
-from ._weights.host_weights import upload_weights
 from .errors import native_error
 
 __all__ = ["KINDS", "Kind", "Moment"]
@@ -32,7 +31,7 @@ class Moment(enum.Enum):
     BATCH = "batch"
 
 
-# With the settings, the executor and the results of its call; True asks for the same moment to be tried once more.
+# With the settings, the device session and its call's results; True asks for the same moment to be tried once more.
 _Effect = Callable[[Mapping[str, Any], Any, Sequence[torch.Tensor]], Optional[bool]]
 
 
@@ -64,9 +63,9 @@ def _run_out_of_memory(settings: Mapping[str, Any], _subject: Any, _results: Any
     )
 
 
-def _lose_device(settings: Mapping[str, Any], executor: Any, _results: Any) -> None:
+def _lose_device(settings: Mapping[str, Any], session: Any, _results: Any) -> None:
     action = settings["recovery"]
-    _forget_device(executor)
+    session.lose_device()
     context = ["popart::Session::run", "PoplarExecutable::run"]
     if action == "none":
         raise native_error(
@@ -87,20 +86,8 @@ _LOSSES = {
 }
 
 
-def _forget_device(executor: Any) -> None:
-    """Leave an executor as the loss of its device does: detached, with the weights and the state of the last copies."""
-    compiled = executor._compiled
-    executor._dirty_host_weights = executor._host_rng_state_is_dirty = False
-    release_device(executor)
-    upload_weights(executor._user_model, compiled.state)
-    compiled.state.slots.clear()
-    host = executor._optimizer
-    if getattr(host, "host_state_is_dirty", False):
-        host.host_state_is_dirty = False
-
-
-def _break_host_stream(settings: Mapping[str, Any], executor: Any, _results: Any) -> None:
-    num_streams = len(executor._signature.arguments.tensors())
+def _break_host_stream(settings: Mapping[str, Any], session: Any, _results: Any) -> None:
+    num_streams = len(session.signature.arguments.tensors())
     if settings["stream"] >= num_streams:
         raise ValueError(
             f"failure lab: there is no stream {settings['stream']}: the model has {num_streams} inputs, counted from 0"
@@ -112,14 +99,14 @@ def _break_host_stream(settings: Mapping[str, Any], executor: Any, _results: Any
     )
 
 
-def _overflow_float16(settings: Mapping[str, Any], executor: Any, results: Sequence[torch.Tensor]) -> None:
+def _overflow_float16(settings: Mapping[str, Any], session: Any, results: Sequence[torch.Tensor]) -> None:
     with torch.no_grad():
         if settings["where"] == "activations":
             for tensor in results:
                 _fill(tensor, float("inf"))
-        state = executor._compiled.state
+        state = session.compiled.state
         for name, parameter in state.parameters.items():
-            if executor._training and parameter.requires_grad:
+            if session.is_training and parameter.requires_grad:
                 _fill(parameter, float("nan"))
                 for slot, tensor in state.slots.get(name, {}).items():
                     if slot != "Step":
@@ -131,7 +118,7 @@ def _fill(tensor: torch.Tensor, value: float) -> None:
         tensor.fill_(value)
 
 
-def _refuse_device(_settings: Mapping[str, Any], _executor: Any, _results: Any) -> bool:
+def _refuse_device(_settings: Mapping[str, Any], _session: Any, _results: Any) -> bool:
     if waits_for_ipus():
         cpp_log("info", "No IPU available, sleeping...")
         time.sleep(_WAIT_SECONDS)

@@ -12,10 +12,9 @@ from porting.diagnostics import Finding
 from porting.engines import require_engine
 from porting.engines.recompute.recomputation import ComputationOrder
 from porting.simulator import _options_config
-from porting.simulator._execution.progress_bar import CompilationProgressBar
+from porting.simulator._compile.progress_bar import CompilationProgressBar
 from porting.simulator._logging import logger
-from porting.simulator._options_config import ConfigFileError
-from porting.simulator._options_groups import (
+from porting.simulator._options.groups import (
     TensorLocationSettings,
     _DistributedOptions,
     _GraphProcessingOptions,
@@ -26,6 +25,7 @@ from porting.simulator._options_groups import (
     _TrainingOptions,
     profiling_engine_options,
 )
+from porting.simulator._options_config import ConfigFileError
 from porting.simulator._options_impl import OptionsDict, require
 from porting.simulator._scopes.execution_strategies import (
     ParallelPhasedExecution,

@@ -8,13 +8,13 @@ from typing import Any, Dict, NoReturn, Tuple
 import torch
 
 from . import _logging
+from ._device.device_target import hardware_version
 from ._executables.executable_file import appendPoptorchMetadataToFile, importPoptorchMetadataFromFile
-from ._execution.device_target import hardware_version
 from ._import_effects import poptorchAtExit
 from ._logging import setLogLevel
-from ._options_validation import validate_options as _validateOptions  # noqa: F401
-from ._tracing_state import isDispatchTracing
+from ._options.validation import validate_options as _validateOptions  # noqa: F401
 from .errors import Error, RecoverableError, UnrecoverableError, native_error
+from .tracing_state import isDispatchTracing
 
 __all__ = [
     "Error",

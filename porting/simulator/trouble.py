@@ -167,9 +167,9 @@ class Injection:
 
 
 def strike(moment: Moment, *, training: Optional[bool] = None, subject: Any = None, results: Any = ()) -> None:
-    """Let the trouble that is due at this `moment` happen to `subject`, an executor; `results` are a call's tensors.
+    """Let the trouble that is due at this `moment` happen to `subject`, a device session.
 
-    Callers ask whether there are any `injections` before.
+    `results` are the tensors of its call. Callers ask whether there are any `injections` before.
     """
     for injection in list(injections):
         if injection.is_permanent and moment is Moment.ATTACH:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from porting.comparison import Difference
 from porting.verify.compare import compare_training
 from porting.verify.plain_training import PlainTraining
-from porting.verify.training_comparison import KINDS, Difference, KindDifferences, TrainingComparison
+from porting.verify.training_comparison import KINDS, KindDifferences, TrainingComparison
 
 __all__ = ["KINDS", "Difference", "KindDifferences", "PlainTraining", "TrainingComparison", "compare_training"]

@@ -7,9 +7,11 @@ from typing import Any, Dict, Iterable, Mapping, NoReturn, Tuple
 import torch
 from torch import nn
 
+from porting.comparison import Tolerance
+from porting.comparison.tensors import rounding_of
 from porting.diagnostics import PortingError, caller_place
 from porting.verify.plain_training import PlainRun, PlainTraining, cut
-from porting.verify.training_comparison import Differences, Tolerance, TrainingComparison
+from porting.verify.training_comparison import Differences, TrainingComparison
 
 __all__ = ["compare_training"]
 
@@ -69,12 +71,12 @@ def compare_training(
     differences = Differences(Tolerance(relative, absolute))
     num_calls = 0
     for batch in steps:
-        args, kwargs = _arguments(batch)
+        args, kwargs = _split_arguments(batch)
         if run is None:
             # after the first batch was made, which may have drawn: here the stream of an uncompiled port begins
             run = PlainRun(plain, options.replicas, torch.get_rng_state())
         first_step = num_calls * options.device_iterations + 1
-        before = _parameters(plain.model), _parameters(ported.model)
+        before = _copy_parameters(plain.model), _copy_parameters(ported.model)
         losses = ported.loss_of(ported(*args, **kwargs)).detach().flatten()
         _compare_steps(differences, run, ported, (args, kwargs), first_step, losses, gradients=gradients)
         _compare_state(differences, plain, ported, before, first_step + options.device_iterations - 1)
@@ -114,38 +116,33 @@ def _compare_state(
     differences: Differences, plain: PlainTraining, ported: Any, before: Tuple[_Tensors, _Tensors], step: int
 ) -> None:
     """Compare what a call has left behind; `before` are the parameters before it."""
-    after = _parameters(plain.model), _parameters(ported.model)
-    updates = _changes(before[0], after[0]), _changes(before[1], after[1])
-    floors = {name: _rounding_of(value) for name, value in after[0].items()}
+    after = _copy_parameters(plain.model), _copy_parameters(ported.model)
+    updates = _subtract(before[0], after[0]), _subtract(before[1], after[1])
+    floors = {name: rounding_of(value, units=_ROUNDINGS) for name, value in after[0].items()}
     differences.compare("update", step, updates[0], updates[1], floors)
     differences.compare("parameter", step, after[0], after[1])
-    buffers = _variables(plain.model.named_buffers()), _variables(ported.model.named_buffers())
+    buffers = _select_variables(plain.model.named_buffers()), _select_variables(ported.model.named_buffers())
     if any(buffers):
         differences.compare("buffer", step, buffers[0], buffers[1])
-    states = _state_by_name(plain.optimizer.state_dict(), plain), _state_by_name(ported.optimizer_state_dict(), plain)
+    states = _name_state(plain.optimizer.state_dict(), plain), _name_state(ported.optimizer_state_dict(), plain)
     if any(states):
         differences.compare("optimizer state", step, states[0], states[1])
 
 
-def _variables(buffers: Iterable[Tuple[str, torch.Tensor]]) -> _Tensors:
+def _select_variables(buffers: Iterable[Tuple[str, torch.Tensor]]) -> _Tensors:
     """Leave out what is a constant on the device, such as BatchNorm's count of batches."""
     return {name: buffer for name, buffer in buffers if buffer.is_floating_point()}
 
 
-def _changes(before: _Tensors, after: _Tensors) -> _Tensors:
+def _subtract(before: _Tensors, after: _Tensors) -> _Tensors:
     return {name: after[name] - value for name, value in before.items()}
 
 
-def _parameters(model: nn.Module) -> _Tensors:
+def _copy_parameters(model: nn.Module) -> _Tensors:
     return {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
 
 
-def _rounding_of(weight: torch.Tensor) -> float:
-    largest = float(weight.abs().max()) if weight.numel() else 0.0
-    return _ROUNDINGS * torch.finfo(weight.dtype).eps * largest
-
-
-def _state_by_name(state: Mapping[str, Any], plain: PlainTraining) -> _Tensors:
+def _name_state(state: Mapping[str, Any], plain: PlainTraining) -> _Tensors:
     """Name the tensors of an optimizer's state after the plain model's parameters, whose order both have."""
     names = {id(parameter): name for name, parameter in plain.model.named_parameters()}
     order = [names[id(parameter)] for group in plain.optimizer.param_groups for parameter in group["params"]]
@@ -158,7 +155,7 @@ def _state_by_name(state: Mapping[str, Any], plain: PlainTraining) -> _Tensors:
     return found
 
 
-def _arguments(batch: Any) -> Tuple[Tuple[Any, ...], Dict[str, Any]]:
+def _split_arguments(batch: Any) -> Tuple[Tuple[Any, ...], Dict[str, Any]]:
     if isinstance(batch, Mapping):
         return (), dict(batch)
     return (tuple(batch), {}) if isinstance(batch, (tuple, list)) else ((batch,), {})
@@ -194,26 +191,27 @@ def _check_pair(plain: PlainTraining, ported: Any, *, gradients: bool) -> None:
 def _check_same_start(plain: Mapping[str, Any], ported: Mapping[str, Any]) -> None:
     other = [name for name in {**plain, **ported} if name not in plain or name not in ported]
     if other:
-        _refuse(f"the models are different: only one has {_listed(other)}", "take copies of one model")
+        _refuse(f"the models are different: only one has {_list_names(other)}", "take copies of one model")
     other = [name for name in plain if plain[name].shape != ported[name].shape]
     if other:
-        _refuse(f"the models are different: other shapes of {_listed(other)}", "take copies of one model")
+        _refuse(f"the models are different: other shapes of {_list_names(other)}", "take copies of one model")
     other = [name for name in plain if plain[name].dtype != ported[name].dtype]
     if other:
         dtypes = [str(state[other[0]].dtype).replace("torch.", "") for state in (plain, ported)]
         _refuse(
-            f"the models have other dtypes: {_listed(other)}, {dtypes[0]} in plain PyTorch and {dtypes[1]} in the port",
+            f"the models have other dtypes: {_list_names(other)}, {dtypes[0]} in plain PyTorch and {dtypes[1]} in the "
+            "port",
             f"port with the precision of the plain model, or convert that as well: `.to(torch.{dtypes[1]})`",
         )
     other = [name for name in plain if not torch.equal(plain[name], ported[name])]
     if other:
         _refuse(
-            f"the models have other weights at the start: {_listed(other)}",
+            f"the models have other weights at the start: {_list_names(other)}",
             "take a `copy.deepcopy(model)` before either is trained",
         )
 
 
-def _listed(names: Any) -> str:
+def _list_names(names: Any) -> str:
     shown = ", ".join(f"`{name}`" for name in names[:3])
     return shown if len(names) <= 3 else f"{shown} and {len(names) - 3} more"
 

@@ -1,4 +1,4 @@
-"""What a comparison of two trainings has found: for each kind of number the worst difference, its name and step."""
+"""The result of comparing two trainings: for each kind of number the worst difference, its name and step."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
 
 import torch
 
+from porting.comparison import Difference, Tolerance
+from porting.comparison.tensors import largest_distance, largest_magnitude
 from porting.diagnostics import PortingError, caller_place
 
-__all__ = ["KINDS", "Difference", "KindDifferences", "Tolerance", "TrainingComparison"]
+__all__ = ["KINDS", "KindDifferences", "TrainingComparison"]
 
 KINDS: Mapping[str, str] = MappingProxyType(
     {
@@ -24,48 +26,6 @@ KINDS: Mapping[str, str] = MappingProxyType(
     }
 )
 """What is compared, in the order in which a fault spreads, and where a fault lies that begins there."""
-
-
-@dataclass(frozen=True)
-class Tolerance:
-    """How far two tensors may be from each other: relative to the largest element of both, or absolutely."""
-
-    relative: float
-    absolute: float
-
-
-@dataclass(frozen=True)
-class Difference:
-    """How far something of the port is from plain PyTorch's, in one optimizer step (counted from 1).
-
-    `largest` is that of the elements' differences, `scale` the largest element, `allowed` what `largest` may be. Where
-    only one side has something, `largest` is infinite and `note` says which side.
-    """
-
-    kind: str
-    name: str
-    step: int
-    largest: float
-    scale: float
-    allowed: float
-    note: str = ""
-
-    @property
-    def relative(self) -> float:
-        """The largest difference as a part of the largest element."""
-        return self.largest / self.scale if self.scale else (math.inf if self.largest else 0.0)
-
-    @property
-    def holds(self) -> bool:
-        """Whether it is allowed; what is not a number is not."""
-        return self.largest <= self.allowed
-
-    @property
-    def severity(self) -> float:
-        """How many times the allowed difference it is."""
-        if math.isnan(self.largest):
-            return math.inf
-        return self.largest / self.allowed if self.allowed else (math.inf if self.largest else 0.0)
 
 
 @dataclass(frozen=True)
@@ -115,8 +75,8 @@ class TrainingComparison:
             message=f"in step {first.step} the {first.kind} `{first.name}` is not that of plain PyTorch",
             place=caller_place(),
             notes=(
-                f"there {_described(first)}",
-                *(f"worst {other.kind}: {_described(other, True)}" for other in others),
+                f"there {_describe(first)}",
+                *(f"worst {other.kind}: {_describe(other, True)}" for other in others),
             ),
             help=KINDS[first.kind],
         )
@@ -142,9 +102,9 @@ class TrainingComparison:
         }
 
     def __str__(self) -> str:
-        return "\n".join(self._lines())
+        return "\n".join(self._list_lines())
 
-    def _lines(self) -> Iterator[str]:
+    def _list_lines(self) -> Iterator[str]:
         word = "equal" if self.holds else "DIFFERENT"
         steps = f"{self.num_steps} optimizer step{'s' if self.num_steps != 1 else ''}"
         yield f"plain PyTorch and the port: {word} in {steps} (relative {self.relative:g}, absolute {self.absolute:g})"
@@ -203,11 +163,12 @@ class Differences:
         if one.shape != other.shape:
             note = f"shape {list(other.shape)} in the port, {list(one.shape)} in plain PyTorch"
             return Difference(kind, name, step, math.inf, 1.0, 0.0, note)
-        # equal infinities are no difference
-        apart = torch.where(one == other, torch.zeros_like(one), (one - other).abs())
-        scale = max(_largest(one), _largest(other))
-        allowed = max(self.tolerance.relative * scale, self.tolerance.absolute if floor is None else floor)
-        return Difference(kind, name, step, _largest(apart), scale, allowed if math.isfinite(allowed) else 0.0)
+        scale = max(largest_magnitude(one), largest_magnitude(other))
+        tolerance = self.tolerance if floor is None else Tolerance(self.tolerance.relative, floor)
+        allowed = tolerance.allowed_at(scale)
+        return Difference(
+            kind, name, step, largest_distance(one, other), scale, allowed if math.isfinite(allowed) else 0.0
+        )
 
     def _add(self, difference: Difference) -> None:
         kind = difference.kind
@@ -226,14 +187,10 @@ def _one_sided(
     if not present.any():
         return Difference(kind, name, step, 0.0, 0.0, 0.0)
     note = f"only {'plain PyTorch' if ported is None else 'the port'} has it"
-    return Difference(kind, name, step, math.inf, _largest(present.detach().double()), 0.0, note)
+    return Difference(kind, name, step, math.inf, largest_magnitude(present.detach().double()), 0.0, note)
 
 
-def _largest(tensor: torch.Tensor) -> float:
-    return float(tensor.abs().max()) if tensor.numel() else 0.0
-
-
-def _described(difference: Difference, with_name: bool = False) -> str:
+def _describe(difference: Difference, with_name: bool = False) -> str:
     subject = f"`{difference.name}` in step {difference.step}, " if with_name else ""
     if difference.note:
         return f"{subject}{difference.note}"

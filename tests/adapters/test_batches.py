@@ -17,8 +17,7 @@ from torch.utils.data import BatchSampler, IterableDataset, RandomSampler, Subse
 
 from porting.adapters.batches import CallBatches, to_ipu_dataloader
 from porting.adapters.fixed_batch import FixedBatchDataset
-from porting.adapters.notices import PortingWarning
-from porting.diagnostics import BatchError, OptionError, Severity
+from porting.diagnostics import BatchError, OptionError, PortingWarning, Severity
 from porting.simulator._dataloader import DataLoader
 from porting.simulator.enums import CommGroupType
 from porting.simulator.options import Options

@@ -11,14 +11,13 @@ import torch.nn.functional as F
 from torch import nn
 
 from porting.adapters.loss import LossInForward
-from porting.adapters.notices import PortingWarning
 from porting.adapters.optimizers import (
     SUPPORTED_OPTIMIZERS,
     default_optimizer,
     sync_hyper_parameters,
     to_backend_optimizer,
 )
-from porting.diagnostics import OptionError, UnsupportedOptimizerError
+from porting.diagnostics import OptionError, PortingWarning, UnsupportedOptimizerError
 
 # name: class and arguments. Adding a line puts an optimizer through all tests of equality.
 OPTIMIZERS = {

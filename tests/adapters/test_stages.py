@@ -104,7 +104,7 @@ def test_operators_are_on_the_ipu_of_the_stage_that_began_last():
 
     placed = {
         (op.module_path, op.node.meta["ipu"])
-        for op in ported._train_handle.executor._compiled.graph.operators
+        for op in ported.device_executor.device_session.compiled.graph.operators
         if op.operator == "aten.linear.default"
     }
 
@@ -114,7 +114,7 @@ def test_operators_are_on_the_ipu_of_the_stage_that_began_last():
 def test_outputs_of_modules_to_recompute_are_marked_in_whatever_they_are():
     ported = ported_tower(recompute=["layers.0", "fork"])
     ported.compile(X, Y)
-    operators = ported._train_handle.executor._compiled.graph.operators
+    operators = ported.device_executor.device_session.compiled.graph.operators
 
     assert [op.operator for op in operators].count("poptorch.recomputation_checkpoint.default") == 3
 
@@ -201,7 +201,7 @@ def test_inference_is_pipelined_where_iterations_fill_the_pipeline(poptorch):
     def strategy(iterations):
         options = PortOptions(stages={"head": 1}, device_iterations=iterations)
         ported = to_ipu(Tower(), options=options, device="sim")
-        return type(ported._parts.vendor_options[False]._execution_strategy)
+        return type(ported.port.inference_options._execution_strategy)
 
     assert strategy(1) is poptorch.ShardedExecution
     assert strategy(2) is poptorch.PipelinedExecution
@@ -236,7 +236,7 @@ def test_recomputation_on_one_ipu_is_asked_of_the_compiler():
     recompute_all = 4
     ported = ported_tower(recompute=["fork"])
 
-    assert ported._parts.vendor_options[True]._Popart.options["autoRecomputation"] == recompute_all
+    assert ported.port.training_options._Popart.options["autoRecomputation"] == recompute_all
 
 
 def test_the_report_says_how_many_ipus_are_used():

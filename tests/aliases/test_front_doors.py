@@ -42,7 +42,7 @@ PROGRAMS = {
         from models.mlp import MLPConfig
         from adapters import LossInForward
         import porting, porting.simulator, porting.models.mlp
-        wrapped = porting.to_ipu(torch.nn.Linear(4, 3), torch.nn.CrossEntropyLoss())._parts.wrapped
+        wrapped = porting.to_ipu(torch.nn.Linear(4, 3), torch.nn.CrossEntropyLoss()).port.wrapped
         assert isinstance(wrapped, LossInForward)
         assert MLPConfig is porting.models.mlp.MLPConfig
         assert MLPConfig.__module__ == "porting.models.mlp"

@@ -105,7 +105,7 @@ def test_the_graph_computes_in_bfloat16():
     port = ported(mlp())
     port(*batch((12, 16)))
 
-    graph = port._train_handle.executor._require_compiled().graph
+    graph = port.device_executor.device_session.require_compiled().graph
     assert [op.dtypes for op in graph.operators if "linear" in op.operator] == [(BF16,)] * 2
 
 
@@ -215,7 +215,7 @@ def test_dropout_trains():
 
 
 def test_that_no_ipu_has_it_is_said_once_and_reported_always(caplog, monkeypatch):
-    monkeypatch.setattr("porting.api.port._said", set())
+    monkeypatch.setattr("porting.diagnostics.delivery._LOGGED", set())
     with caplog.at_level(logging.WARNING, logger="porting"):
         ports = [ported(mlp()), ported(mlp())]
 

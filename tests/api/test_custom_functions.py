@@ -10,9 +10,9 @@ from torch import nn
 
 import porting.simulator as poptorch
 from porting import LossInForward, PortOptions, capture_step, to_ipu
+from porting.capture.graph_data import graph_from_data, graph_to_data
 from porting.capture.subgraphs import bodies_of
 from porting.diagnostics import CaptureError, OptionError, PortingError
-from porting.exports.graph_data import graph_from_data, graph_to_data
 
 Function = torch.autograd.Function
 

@@ -8,7 +8,7 @@ from torch import nn
 
 import porting.simulator as poptorch
 from porting import to_ipu
-from porting.api.batch_signature import BatchSignature
+from porting.api.batch import BatchSignature
 from porting.api.failures import explain_failure
 from porting.diagnostics import BatchError, CaptureError, DeviceError, PortingError
 

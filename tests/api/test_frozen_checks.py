@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from porting import PortOptions, fit, to_ipu
-from porting.adapters.notices import PortingWarning
+from porting.diagnostics import PortingWarning
 
 CALLS = 0
 

@@ -1,13 +1,19 @@
-"""A port that keeps gradients brings those to the host that the optimizer's step used."""
+"""Gradients are kept when asked for, and Python code that wants them on the host is told that they are not there."""
 
 from __future__ import annotations
+
+import warnings
+from copy import deepcopy
 
 import pytest
 import torch
 from torch import nn
+from torch.nn.modules import module as module_hooks
+from torch.nn.utils import clip_grad_norm_, clip_grad_value_
 
 import porting
-from porting import PortingError, PortOptions
+from porting import PortOptions, to_ipu
+from porting.diagnostics import CaptureError, PortingError
 
 
 def port(model, **options):
@@ -119,3 +125,247 @@ def test_gradients_of_several_micro_batches_need_all_outputs(wrong):
     with pytest.raises(PortingError) as caught:
         PortOptions(**wrong)
     assert caught.value.code == "P002"
+
+
+def times_five(_module, gradients, *_others):
+    return tuple(None if gradient is None else gradient * 5 for gradient in gradients)
+
+
+class Net(nn.Module):
+    def __init__(self, during=None):
+        super().__init__()
+        self.first, self.last, self.during = nn.Linear(4, 8), nn.Linear(8, 3), during
+
+    def forward(self, x):
+        h = self.first(x)
+        if self.during is not None:
+            self.during(self, h)
+        return self.last(h)
+
+
+def call(model, loss=None):
+    ported = to_ipu(model, loss or nn.CrossEntropyLoss(), device="sim")
+    ported(torch.rand(6, 4), torch.randint(3, (6,)))
+
+
+def refusal_of(model, loss=None):
+    with pytest.raises(CaptureError) as caught:
+        call(model, loss)
+    assert caught.value.code == "C007"
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "register",
+    [
+        lambda module: module.register_full_backward_hook(times_five),
+        lambda module: module.register_full_backward_pre_hook(times_five),
+        lambda module: module.register_backward_hook(times_five),
+    ],
+    ids=["full", "before", "old"],
+)
+def test_a_backward_hook_of_a_module_is_refused_by_the_modules_name(register):
+    model = Net()
+    register(model.first)
+
+    assert "the module `first` (Linear) has a backward hook" in refusal_of(model)
+
+
+def test_a_backward_hook_of_the_model_itself_is_refused():
+    model = Net()
+    model.register_full_backward_hook(times_five)
+
+    assert "`Net`" in refusal_of(model)
+
+
+def test_a_backward_hook_of_the_loss_is_refused():
+    loss = nn.CrossEntropyLoss()
+    loss.register_full_backward_hook(times_five)
+
+    assert "the module `loss` (CrossEntropyLoss)" in refusal_of(Net(), loss)
+
+
+@pytest.mark.parametrize("name", ["register_module_full_backward_hook", "register_module_full_backward_pre_hook"])
+def test_a_backward_hook_of_all_modules_is_refused(name):
+    hook = getattr(module_hooks, name)(times_five)
+    try:
+        assert "all modules have a backward hook" in refusal_of(Net())
+    finally:
+        hook.remove()
+
+
+def test_a_hook_of_a_tensor_in_forward_is_refused_with_its_line():
+    def register(_net, h):
+        h.register_hook(lambda gradient: gradient * 5)  # registered here
+
+    assert "# registered here" in refusal_of(Net(register))
+
+
+def test_a_forward_hook_that_hooks_the_gradient_is_refused_with_its_line():
+    model = Net()
+    model.first.register_forward_hook(lambda _module, _args, h: h.register_hook(lambda g: g * 5) and None)  # here
+
+    assert "# here" in refusal_of(model)
+
+
+def test_a_hook_that_forward_registers_on_a_module_is_refused():
+    assert "`last`" in refusal_of(Net(lambda net, _h: net.last.register_full_backward_hook(times_five)))
+
+
+def test_a_refused_hook_leaves_a_plain_model_that_can_be_ported_without_it():
+    model = Net()
+    hook = model.first.register_full_backward_hook(times_five)
+    refusal_of(model)
+    hook.remove()
+
+    call(model)
+
+    assert type(model.first.weight).__name__ == "Parameter"
+
+
+def test_forward_hooks_that_observe_or_compute_are_fine():
+    model = Net()
+    seen = []
+    model.first.register_forward_pre_hook(lambda _module, args: seen.append("before") or (args[0] * 2,))
+    model.first.register_forward_hook(lambda _module, _args, h: seen.append("after") or h * 3)
+
+    call(model)
+
+    # a second capture looks for what Python decides, and runs `forward` with its hooks again
+    assert seen == ["before", "after"] * 2
+
+
+def test_inference_calls_no_hooks_and_refuses_none():
+    model = Net(lambda _net, h: h.requires_grad and h.register_hook(lambda gradient: gradient))
+    model.first.register_full_backward_hook(times_five)
+
+    scores = to_ipu(model, nn.CrossEntropyLoss(), device="sim").inference()(torch.rand(6, 4))
+
+    assert scores.shape == (6, 3)
+
+
+BATCH = torch.rand(6, 4), torch.randint(3, (6,))
+
+
+def make_port():
+    model = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 3))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    ported = to_ipu(model, nn.CrossEntropyLoss(), optimizer=optimizer, device="sim")
+    _output, loss = ported(*BATCH)
+    return ported, model, optimizer, loss
+
+
+def said_by(call):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        call()
+    return [str(warning.message) for warning in caught]
+
+
+@pytest.mark.parametrize("clip", [clip_grad_norm_, nn.utils.clip_grad_norm_])
+def test_clipping_on_the_host_is_said_with_the_remedy(clip):
+    _ported, model, _optimizer, _loss = make_port()
+
+    (text,) = said_by(lambda: clip(model.parameters(), 1.0))  # clipped here
+
+    assert "O007" in text
+    assert f"`{clip.__name__}` has nothing to work on" in text
+    assert "max_grad_norm" in text
+    assert "# clipped here" in text
+
+
+def test_clipping_values_is_said_before_torch_fails():
+    _ported, model, _optimizer, _loss = make_port()
+
+    with pytest.warns(UserWarning, match="`clip_grad_value_` has nothing"), pytest.raises(RuntimeError):
+        clip_grad_value_(model.parameters(), 1.0)
+
+
+def test_clipping_is_said_once_in_a_loop():
+    ported, model, _optimizer, _loss = make_port()
+
+    def loop():
+        for _step in range(3):
+            ported(*BATCH)
+            clip_grad_norm_(model.parameters(), 1.0)
+
+    assert len(said_by(loop)) == 1
+
+
+def test_unscaling_on_the_host_is_said_with_the_remedy():
+    _ported, _model, optimizer, _loss = make_port()
+    scaler = torch.amp.GradScaler("cpu")
+    scaler.scale(torch.ones(1))
+
+    (text,) = said_by(lambda: scaler.unscale_(optimizer))
+
+    assert "leave `GradScaler` out" in text
+
+
+def test_a_users_own_look_at_gradients_is_said():
+    _ported, model, _optimizer, _loss = make_port()
+
+    (text,) = said_by(lambda: [weight.grad.norm() for weight in model.parameters() if weight.grad is not None])
+
+    assert "`.grad` is read and is None" in text
+    assert "keep_gradients=True" in text
+
+
+def test_what_reads_no_gradients_of_the_device_says_nothing():
+    ported, model, optimizer, _loss = make_port()
+
+    def use():
+        optimizer.zero_grad()
+        model.zero_grad()
+        deepcopy(model)
+        ported.state_dict()
+        torch.save(model.state_dict(), "/dev/null")
+        ported(*BATCH)
+
+    assert said_by(use) == []
+
+
+def test_other_models_are_clipped_as_ever():
+    make_port()
+    plain = nn.Linear(4, 3)
+    plain(BATCH[0]).sum().backward()
+
+    assert said_by(lambda: clip_grad_norm_(plain.parameters(), 1e-3)) == []
+    assert plain.weight.grad.norm() < 1e-2
+
+
+def test_the_model_is_clipped_again_once_the_port_is_gone():
+    ported, model, _optimizer, _loss = make_port()
+    ported.destroy()
+    model(BATCH[0]).sum().backward()
+
+    assert said_by(lambda: clip_grad_norm_(model.parameters(), 1e-3)) == []
+    assert model[0].weight.grad.norm() < 1e-2
+
+
+def test_gradients_of_a_ported_models_parameters_can_be_set_and_deleted():
+    _ported, model, _optimizer, _loss = make_port()
+    weight = model[0].weight
+
+    weight.grad = torch.ones_like(weight)
+    assert weight.grad.sum() == 32
+    weight.grad = None
+
+    assert said_by(lambda: weight.grad) != []
+
+
+@pytest.mark.parametrize(
+    "scale", [lambda loss: torch.amp.GradScaler("cpu").scale(loss), lambda loss: loss / 4, lambda loss: loss + 0]
+)
+def test_a_scaled_loss_has_no_gradient(scale):
+    _ported, _model, _optimizer, loss = make_port()
+
+    with pytest.raises(RuntimeError, match="does not require grad"):
+        scale(loss).backward()
+
+
+def test_a_scaler_that_is_off_hands_the_loss_on():
+    _ported, _model, _optimizer, loss = make_port()
+
+    with pytest.raises(PortingError, match="O007"):
+        torch.amp.GradScaler("cpu", enabled=False).scale(loss).backward()

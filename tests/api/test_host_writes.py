@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from porting import PortOptions, fit, to_ipu
-from porting.api.host_writes import HostWrites
+from porting.api.runner import HostWrites
 from porting.diagnostics import CaptureError, CheckpointError, OptionError, PortingError
 
 
@@ -66,7 +66,7 @@ def test_looking_at_the_weights_sends_nothing_back(batch, monkeypatch):
     ported, _ = make_port(model)
     ported(*batch)
     sent = []
-    executor = ported._train_handle.executor
+    executor = ported.device_executor
     monkeypatch.setattr(executor, "copyWeightsToDevice", lambda: sent.append(True))
 
     ported.state_dict()
@@ -78,12 +78,12 @@ def test_looking_at_the_weights_sends_nothing_back(batch, monkeypatch):
 def test_writes_are_counted_once():
     model = make_model()
     writes = HostWrites(model)
-    writes.note()
+    writes.notice()
 
     with torch.no_grad():
         model[0].weight.mul_(2)
 
-    assert [writes.are_new(), writes.are_new()] == [True, False]
+    assert [writes.notice(), writes.notice()] == [True, False]
 
 
 def test_a_setting_changed_on_the_devices_optimizer_stays(batch):

@@ -64,10 +64,10 @@ def test_validation_between_steps_leaves_training_as_it_is(ported, batches, same
 
     start = ported.state_dict()
     ported.compile(*batches[0])
-    ported._train_handle.executor.rng_state = [5]
+    ported.device_executor.rng_state = [5]
     expected = train(validates=False)
 
-    ported._train_handle.executor.rng_state = [5]
+    ported.device_executor.rng_state = [5]
     same(train(validates=True), expected)
 
 

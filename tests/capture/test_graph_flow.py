@@ -134,13 +134,13 @@ def test_gradients_flow_where_autograd_tracks(function, expected):
 
     result = output_nodes(graph.graph)[0]
 
-    assert ValueFlow.through(graph).has_gradient(result) == expected
+    assert ValueFlow.follow(graph).has_gradient(result) == expected
 
 
 def test_inference_tracks_nothing():
     graph = capture_step(Trained(lambda weight, x: weight * x), [torch.ones(2)], mode="inference")
 
-    assert not ValueFlow.through(graph).with_gradient
+    assert not ValueFlow.follow(graph).with_gradient
 
 
 def test_a_loop_that_draws_random_numbers_is_random(poptorch):
@@ -153,4 +153,4 @@ def test_a_loop_that_draws_random_numbers_is_random(poptorch):
     (result,) = output_nodes(graph.graph)
 
     assert any(is_random(node) for node in graph.graph.nodes)
-    assert not ValueFlow.through(graph).is_constant(result)
+    assert not ValueFlow.follow(graph).is_constant(result)

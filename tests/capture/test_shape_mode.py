@@ -15,7 +15,7 @@ aten = torch.ops.aten
 
 
 def test_a_tensor_has_shape_type_and_strides():
-    tensor = ShapeMode().empty([2, 3], dtype=torch.float16, strides=(1, 2))
+    tensor = ShapeMode().make_empty([2, 3], dtype=torch.float16, strides=(1, 2))
 
     assert (tuple(tensor.shape), tensor.stride(), tensor.dtype, tensor.device.type) == (
         (2, 3),
@@ -27,7 +27,7 @@ def test_a_tensor_has_shape_type_and_strides():
 
 def test_torchs_own_rules_work_on_the_results_of_ours():
     mode = ShapeMode()
-    result = mode.result_of(aten.relu.default, (mode.empty([2, 3], dtype=torch.float32),), {})
+    result = mode.result_of(aten.relu.default, (mode.make_empty([2, 3], dtype=torch.float32),), {})
 
     with mode:
         assert torch.cumsum(result, 1).shape == (2, 3)
@@ -56,7 +56,7 @@ def test_a_tensor_in_another_order_shares_its_memory(mode):
 
 def test_what_an_operator_turned_in_place_is_seen():
     mode = ShapeMode()
-    tensor = mode.empty([2, 3], dtype=torch.float32)
+    tensor = mode.make_empty([2, 3], dtype=torch.float32)
     with mode:
         tensor.t_()
 
@@ -64,7 +64,7 @@ def test_what_an_operator_turned_in_place_is_seen():
 
 
 def test_tensors_of_other_modes_are_not_known():
-    foreign = ShapeMode().empty([2], dtype=torch.float32)
+    foreign = ShapeMode().make_empty([2], dtype=torch.float32)
 
     assert ShapeMode().result_of(aten.relu.default, (foreign,), {}) is UNKNOWN
     assert ShapeMode().result_of(aten.relu.default, (torch.ones(2),), {}) is UNKNOWN
@@ -72,7 +72,7 @@ def test_tensors_of_other_modes_are_not_known():
 
 def test_a_cast_to_the_type_that_a_tensor_has_is_the_tensor():
     mode = ShapeMode()
-    tensor = mode.empty([2], dtype=torch.float32)
+    tensor = mode.make_empty([2], dtype=torch.float32)
 
     assert mode.cast(tensor, torch.float32) is tensor
     assert mode.cast(tensor, torch.float16).dtype == torch.float16

@@ -7,7 +7,7 @@ import torch
 from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from porting.capture.arguments import leaves, mapped
+from porting.capture.arguments import list_leaves, map_leaves
 from porting.capture.shape_mode import UNKNOWN, ShapeMode
 from porting.capture.shape_rules import rule_for
 
@@ -124,7 +124,7 @@ KNOWN = [
 
 def described(result, arguments):
     """Describe results: where they lie, and which arguments they are or share memory with."""
-    given = [leaf for leaf in leaves(arguments) if isinstance(leaf, torch.Tensor)]
+    given = [leaf for leaf in list_leaves(arguments) if isinstance(leaf, torch.Tensor)]
     memories = [tensor.untyped_storage()._cdata for tensor in given]
     return [
         (
@@ -135,7 +135,7 @@ def described(result, arguments):
             [tensor is other for other in given],
             [tensor.untyped_storage()._cdata == memory for memory in memories],
         )
-        for tensor in leaves(result)
+        for tensor in list_leaves(result)
     ]
 
 
@@ -143,16 +143,18 @@ def by_rule(operator, args, kwargs):
     mode = ShapeMode()
 
     def made(leaf):
-        return mode.empty(leaf.shape, dtype=leaf.dtype, strides=leaf.strides) if isinstance(leaf, T) else leaf
+        return mode.make_empty(leaf.shape, dtype=leaf.dtype, strides=leaf.strides) if isinstance(leaf, T) else leaf
 
-    arguments = mapped(made, (args, kwargs))
+    arguments = map_leaves(made, (args, kwargs))
     result = mode.result_of(operator, *arguments)
     return UNKNOWN if result is UNKNOWN else described(result, arguments)
 
 
 def by_torch(operator, args, kwargs):
     with torch.no_grad(), FakeTensorMode() as mode:
-        arguments = mapped(lambda leaf: mode.from_tensor(leaf.made()) if isinstance(leaf, T) else leaf, (args, kwargs))
+        arguments = map_leaves(
+            lambda leaf: mode.from_tensor(leaf.made()) if isinstance(leaf, T) else leaf, (args, kwargs)
+        )
         with enable_python_dispatcher():
             return described(operator(*arguments[0], **arguments[1]), arguments)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any, Callable, Dict, List
 
@@ -9,7 +10,7 @@ import pytest
 
 from porting.diagnostics import Finding
 from porting.executables.identity import ExecutableKey
-from porting.executables.machine import processor, versions
+from porting.executables.machine import describe_processor, list_versions
 from porting.executables.store import ExecutableStore
 
 
@@ -39,8 +40,8 @@ def components(**changes: Any) -> Dict[str, Any]:
         "plan": {"iterations": 1, "accumulation": 1, "replicas": 1},
         "optimizer": [{"family": "SGD", "momentum": False, "parameters": ["fc.weight", "fc.bias"]}],
         "engine": {"name": "auto", "variant": {}, "settings": {}},
-        "versions": versions(),
-        "processor": processor(),
+        "versions": list_versions(),
+        "processor": describe_processor(),
         "precision": {"matmul": "highest"},
         "threads": 1,
         "extra": {},
@@ -59,6 +60,13 @@ def components(**changes: Any) -> Dict[str, Any]:
 def make_key() -> Callable[..., ExecutableKey]:
     """Give a function that makes keys; its arguments replace sections."""
     return lambda **changes: ExecutableKey(components(**changes))
+
+
+@pytest.fixture(name="components")
+def written_components(make_key: Callable[..., ExecutableKey]) -> Dict[str, Any]:
+    """Give the components of a key as they are in a file."""
+    written: Dict[str, Any] = json.loads(json.dumps(make_key().components))
+    return written
 
 
 @pytest.fixture

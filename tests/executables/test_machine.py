@@ -13,7 +13,8 @@ from porting.executables import machine
 
 def test_the_version_of_torch_is_the_one_that_torch_says():
     program = (
-        "import sys; from porting.executables import machine as m; print(m.versions()['torch'], 'torch' in sys.modules)"
+        "import sys; from porting.executables import machine;"
+        "print(machine.list_versions()['torch'], 'torch' in sys.modules)"
     )
 
     printed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
@@ -22,7 +23,7 @@ def test_the_version_of_torch_is_the_one_that_torch_says():
 
 
 def test_the_processor_has_a_name():
-    assert machine.processor()["name"] != ""
+    assert machine.describe_processor()["name"] != ""
 
 
 @pytest.mark.parametrize(
@@ -37,7 +38,7 @@ def test_the_first_processor_of_a_machine_is_read(text, name, tmp_path, monkeypa
     monkeypatch.setattr(machine, "_PROCESSOR_FACTS", tmp_path / "cpuinfo")
     monkeypatch.setattr("platform.machine", lambda: "x86_64" if "Epyc" in text else "aarch64")
 
-    facts = machine._processor.__wrapped__()
+    facts = machine._find_processor.__wrapped__()
 
     assert facts["name"] == name
     assert facts["instructions"] == (["avx2", "sse4_2"] if name == "Epyc" else ["asimd", "fp"])
@@ -46,7 +47,7 @@ def test_the_first_processor_of_a_machine_is_read(text, name, tmp_path, monkeypa
 def test_a_machine_without_facts_has_a_name_all_the_same(tmp_path, monkeypatch):
     monkeypatch.setattr(machine, "_PROCESSOR_FACTS", tmp_path / "none")
 
-    assert machine._processor.__wrapped__()["name"] != ""
+    assert machine._find_processor.__wrapped__()["name"] != ""
 
 
 def test_the_compiler_is_the_one_that_the_environment_names(tmp_path, monkeypatch):
@@ -55,28 +56,28 @@ def test_the_compiler_is_the_one_that_the_environment_names(tmp_path, monkeypatc
     program.chmod(0o755)
     monkeypatch.setenv("CXX", f"{program} -m64")
 
-    assert machine.compiler() == str(program)
-    assert machine.compiler_settings()["CXX"] == f"{program} -m64"
+    assert machine.find_compiler() == str(program)
+    assert machine.list_compiler_settings()["CXX"] == f"{program} -m64"
 
 
 def test_settings_that_change_no_program_are_none(monkeypatch):
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "/somewhere")
     monkeypatch.setenv("TORCHINDUCTOR_MAX_AUTOTUNE", "1")
 
-    assert "TORCHINDUCTOR_CACHE_DIR" not in machine.compiler_settings()
-    assert machine.compiler_settings()["TORCHINDUCTOR_MAX_AUTOTUNE"] == "1"
+    assert "TORCHINDUCTOR_CACHE_DIR" not in machine.list_compiler_settings()
+    assert machine.list_compiler_settings()["TORCHINDUCTOR_MAX_AUTOTUNE"] == "1"
 
 
 def test_a_processor_with_more_instructions_runs_what_another_was_compiled_for():
-    theirs = {**machine.processor(), "instructions": []}
+    theirs = {**machine.describe_processor(), "instructions": []}
 
-    assert machine.differences(machine.versions(), theirs) == []
+    assert machine.list_machine_differences(machine.list_versions(), theirs) == []
 
 
 def test_differences_say_what_is_missing():
-    theirs = {**machine.processor(), "instructions": ["bcd"]}
+    theirs = {**machine.describe_processor(), "instructions": ["bcd"]}
 
-    assert machine.differences({**machine.versions(), "torch": "1.0"}, theirs) == [
-        f"it is for torch 1.0, this is {machine.versions()['torch']}",
+    assert machine.list_machine_differences({**machine.list_versions(), "torch": "1.0"}, theirs) == [
+        f"it is for torch 1.0, this is {machine.list_versions()['torch']}",
         "this processor lacks bcd",
     ]

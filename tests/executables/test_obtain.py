@@ -25,9 +25,9 @@ from porting.engines.compiled.compile_settings import CompileFailure
 from porting.engines.replay.replay import ReplayExecutable
 from porting.engines.tuning.parity import Trial
 from porting.engines.tuning.report import TuningLimits
+from porting.engines.update.group_settings import GroupSettings, OptimizerKind
 from porting.executables.obtain import obtain_executable
 from porting.host_tensors import host_tensors
-from porting.simulator._optimizer_attributes import GroupSettings, _OptimizerType
 
 INPUTS = [torch.randn(8, 4, generator=torch.Generator().manual_seed(0)), torch.arange(8, dtype=torch.int32) % 3]
 
@@ -41,7 +41,7 @@ class Step:
         example = [INPUTS[0], INPUTS[1].long()]
         self.graph = capture_step(self.model, example, loss=nn.functional.cross_entropy, mode="training")
         names = tuple(info.name for info in self.graph.parameters)
-        settings = GroupSettings(_OptimizerType.SGD2, learning_rate=0.1, momentum=0.9)
+        settings = GroupSettings(OptimizerKind.SGD2, learning_rate=0.1, momentum=0.9)
         self.request = BuildRequest(CallPlan(), groups=(settings,), group_names=(names,))
         self.weights = {host.name: host.tensor.detach() for host in host_tensors(self.model)}
         self.num_trials = 0

@@ -29,7 +29,7 @@ model = Net()
 options = poptorch.Options().deviceIterations(4).useEngine(sys.argv[1])
 executor = poptorch.trainingModel(model, options, optimizer=torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9))
 losses = [float(executor(x, y)[1].detach()) for _ in range(5)]
-obtained = executor._compiled.obtained
+obtained = executor.device_session.compiled.obtained
 print(json.dumps({
     "losses": losses, "engine": obtained.variant.engine, "origin": obtained.origin,
     "codes": [finding.code for finding in obtained.findings],

@@ -381,7 +381,7 @@ def test_failures_are_remembered_for_their_key_and_this_compiler(store, make_key
 
     assert store.failures(make_key()) == {"inductor": "the compiler crashed", "aot": "it took too long"}
     assert store.failures(make_key(threads=2)) == {}
-    monkeypatch.setattr("porting.executables.failures.compiler", lambda: "/opt/another/g++")
+    monkeypatch.setattr("porting.executables.failures.find_compiler", lambda: "/opt/another/g++")
     assert store.failures(make_key()) == {}
 
 

@@ -19,7 +19,7 @@ def port(parts, folder, **changes):
     options = OPTIONS.replace(cache_dir=folder, **changes)
     ported = to_ipu(model, loss, optimizer=optimizer, device="sim", options=options)
     ported.compile(*batch)
-    return ported._train_handle.executor._compiled.obtained
+    return ported.device_executor.device_session.compiled.obtained
 
 
 def test_training_starts_with_a_hit(parts, step_file, tmp_path, interpreted_engine):

@@ -27,7 +27,7 @@ def test_the_device_gets_its_random_stream_back(tmp_path):
     ported = port(model, nn.CrossEntropyLoss(), optimizer=adam(model), seed=7)
     train_ported(ported, batches())
     ported.save(tmp_path / "a.pt")
-    kept = ported._train_handle.executor.rng_state
+    kept = ported.device_executor.rng_state
     model = small_net()
     other = port(model, nn.CrossEntropyLoss(), optimizer=adam(model))
 
@@ -35,7 +35,7 @@ def test_the_device_gets_its_random_stream_back(tmp_path):
     other.compile(*batches()[0])
 
     assert len(kept) > 1
-    assert other._train_handle.executor.rng_state == kept
+    assert other.device_executor.rng_state == kept
 
 
 def test_a_port_that_has_trained_on_goes_back(tmp_path):

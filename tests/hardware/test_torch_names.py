@@ -13,7 +13,7 @@ from tests.hardware.test_imports import IMPORT_ALL, MODULES, NEED_CAPTURE, ORDIN
 from tests.hardware.torch_names import ROOT, members_since, missing_part, sources, uses_in
 
 # names that are read only where `hasattr` or the version has said that they are there, each with its file
-GUARDED = {("porting/api/host_optimizer.py", ".register_state_dict_post_hook")}
+GUARDED = {("porting/api/optimizer.py", ".register_state_dict_post_hook")}
 # members of this package's classes, of NumPy's and of storages, that newer classes of torch have too
 OF_OTHERS = {"compile", "itemsize", "nbytes"}
 

@@ -42,7 +42,7 @@ def test_the_bound_is_above_the_estimate(make, optimizer):
     model(*batch[:1])
     ported = to_ipu(model, loss, optimizer=optimizer(model.parameters(), lr=0.1), device="sim", options=PortOptions())
     ported.compile(*batch)
-    graph = ported._train_handle.executor._compiled.graph
+    graph = ported.device_executor.device_session.compiled.graph
 
     bound = bound_bytes(graph, num_stages=1, bytes_per_weight=count_bytes_per_weight(ported.optimizer))
 

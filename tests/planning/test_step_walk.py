@@ -30,7 +30,7 @@ def saved_in_eager(model, loss, x, y):
 
 def step_of(model, loss, x, y, **options):
     ported = to_ipu(model, loss, options=PortOptions(**options), device="sim")
-    return look_at_step(ported.model, ported._parts.wrapped, [x, y], {}, ported.options)
+    return look_at_step(ported.model, ported.port.wrapped, [x, y], {}, ported.options)
 
 
 def perceptron():

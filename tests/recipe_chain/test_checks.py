@@ -7,7 +7,6 @@ import math
 import pytest
 
 from porting.recipe_chain import CheckFailed, close_losses, equal_losses, holds, reaches
-from porting.recipe_chain.checks import largest_difference
 
 
 class Steps:
@@ -46,10 +45,6 @@ def test_fewer_losses_fail():
 
 def test_the_number_of_optimizer_steps_can_be_said():
     assert equal_losses(1, like=0, num_steps=1).look(Steps(_0=[1.0, 1.0], _1=[1.0, 2.0])).startswith("1 losses")
-
-
-def test_the_largest_difference_of_no_losses_is_none():
-    assert largest_difference([], []) == (0.0, 0)
 
 
 def test_losses_of_zero_are_equal():

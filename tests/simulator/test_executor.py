@@ -476,7 +476,7 @@ def test_at_the_end_of_the_interpreter_an_executor_looks_at_nothing(poptorch, re
     executor = poptorch.trainingModel(regression)
     executor(*batch)
     # so it is with the names of a module by then
-    monkeypatch.setattr("porting.simulator._poplar_executor.leave_weights_behind", None)
+    monkeypatch.setattr("porting.simulator._device.session.DeviceSession.leave_weights_behind", None)
 
     assert executor.__del__(lambda: True) is None
 

@@ -40,7 +40,7 @@ def test_an_optimizer_keeps_no_weights_of_an_executor_that_is_gone(regression, b
     executor = simulator.trainingModel(regression, optimizer=adam)
     executor(*batch)
     executor.copyWeightsToHost()
-    device = weakref.ref(executor._compiled.state)
+    device = weakref.ref(executor.device_session.compiled.state)
 
     del executor
     gc.collect()

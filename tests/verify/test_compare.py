@@ -158,7 +158,7 @@ def test_the_loss_of_ones_own_script_can_be_given():
 def test_schedules_are_stepped_with_the_calls():
     plain, ported = pair(Net())
     schedule = torch.optim.lr_scheduler.StepLR(plain.optimizer, 1, gamma=0.5)
-    other = ported.scheduler(torch.optim.lr_scheduler.StepLR(ported._parts.torch_optimizer, 1, gamma=0.5))
+    other = ported.scheduler(torch.optim.lr_scheduler.StepLR(ported.port_optimizer.given, 1, gamma=0.5))
     plain = replace(plain, scheduler=schedule)
 
     compare_training(plain, ported, batches(ported.options), scheduler=other).check()

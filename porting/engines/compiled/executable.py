@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import logging
 from contextlib import nullcontext
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
 import torch
 
 from ...capture import StepGraph
-from ...diagnostics import Finding
+from ...diagnostics import Finding, log_finding
 from ..calls.call_plan import CallPlan, MicroBatch, OutputCollector
 from ..calls.call_tensors import make_synthetic_inputs
 from ..calls.device_state import DeviceState
@@ -33,7 +32,6 @@ from .why_replay import why_plan_is_replayed
 
 __all__ = ["CompiledExecutable"]
 
-_logger = logging.getLogger("porting")
 
 Inputs = Sequence[torch.Tensor]
 Results = List[torch.Tensor]
@@ -66,7 +64,7 @@ class CompiledExecutable:
         self._runners = runners
         self._make_fallback = fallback
         self._fallback: Optional[Executable] = None
-        self._report = report or _log_finding
+        self._report = report or log_finding
         self._is_reported = False
         self._bound: Optional[BoundState] = None
         self._plan: Optional[CallPlan] = None
@@ -360,10 +358,6 @@ class CompiledExecutable:
 
 
 _NOTHING = nullcontext()
-
-
-def _log_finding(finding: Finding) -> None:
-    _logger.warning("%s: %s", finding.code, finding.message)
 
 
 def _cut_rows(tensor: torch.Tensor, micro_batches: Sequence[MicroBatch], plan: Optional[CallPlan]) -> torch.Tensor:

@@ -13,10 +13,9 @@ from typing import Any
 import torch
 
 from ...capture import StepGraph
-from ...capture.custom_gradients import run_custom_gradient
 from ...capture.device_operators import device_operator
 from ...capture.graph_flow import is_random
-from ...capture.subgraphs import bodies_of, run_cond, run_for_loop
+from ...capture.subgraphs import bodies_of, run_cond, run_custom_gradient, run_for_loop
 from ..calls.call_plan import CallPlan
 from ..calls.executable import BuildRequest
 from ..recompute.recomputation import run_segment

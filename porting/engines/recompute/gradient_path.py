@@ -27,7 +27,7 @@ def nodes_with_gradient(graph: StepGraph) -> Set[torch.fx.Node]:
 
 def nodes_after_parameters(graph: StepGraph) -> Set[torch.fx.Node]:
     """Return the trainable parameters and the nodes that autograd tracks back to them."""
-    return set(ValueFlow.through(graph).with_gradient)
+    return set(ValueFlow.follow(graph).with_gradient)
 
 
 def _follow_back_from_loss(graph: StepGraph, tracked: Set[torch.fx.Node]) -> Set[torch.fx.Node]:

@@ -187,7 +187,7 @@ def _refuse_order(_text: str, message: str) -> ExecutableError:
 
 
 def _insert_segments(graph: StepGraph, units: UnitGraph, plan: Plan) -> StepGraph:
-    tracked = ValueFlow.through(graph).with_gradient
+    tracked = ValueFlow.follow(graph).with_gradient
     # A value out of a segment comes from a call, and nobody could tell any more that no input changes it.
     excluded = _find_sources_of_constants(graph)
     runs: List[Tuple[List[torch.fx.Node], bool]] = []

@@ -16,11 +16,13 @@ from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Seq
 import torch
 
 from ...capture import StepGraph
+from ...comparison import Difference, Tolerance, is_rounding
+from ...comparison.rounding import RandomRounding, change_last_bits
+from ...comparison.tensors import distance_of, have_same_specials, largest_magnitude
 from ..calls.call_plan import CallPlan
 from ..calls.device_state import DeviceState
 from ..calls.executable import BuildRequest, Executable
 from ..replay.replay import ReplayExecutable
-from .rounding_noise import RandomRounding, change_last_bits
 
 __all__ = [
     "Parity",
@@ -33,7 +35,7 @@ __all__ = [
 ]
 
 
-class _Tolerance(NamedTuple):
+class _Tolerances(NamedTuple):
     """How far results, and what a call leaves, may differ, relative to the length of the tensor as a vector."""
 
     results: float
@@ -43,9 +45,9 @@ class _Tolerance(NamedTuple):
 # The half types keep 11 and 8 bits; a chain of operators that are each rounded once, in another order or not at all
 # between two of them, loses a few of those. An update adds its own rounding to that of the gradient.
 _TOLERANCES = {
-    torch.float32: _Tolerance(1e-5, 1e-4),
-    torch.float16: _Tolerance(5e-3, 2e-2),
-    torch.bfloat16: _Tolerance(4e-2, 1e-1),
+    torch.float32: _Tolerances(1e-5, 1e-4),
+    torch.float16: _Tolerances(5e-3, 2e-2),
+    torch.bfloat16: _Tolerances(4e-2, 1e-1),
 }
 # How much further than the one measured example of generous rounding errors a tensor may be.
 _NOISE_MARGIN = 4.0
@@ -148,15 +150,15 @@ def check_parity(
             return Parity(f"it has other results than replay after call {call}", worst, call)
         scales = _measure_scales(expected)
         for key, wanted in expected.items():
-            allowed = _Allowed(_TOLERANCES[precision], _NOTHING * scales[key.kind])
+            allowed = _tolerance_for(key, precision, nothing=_NOTHING * scales[key.kind])
             value = found[key]
             if key.name:
                 undecided = _find_undecided(key.name, runs[1].state, runs[2].state)
                 value = _take_noise_out(value, wanted, undecided, trial.weights[key.name])
-            differing = _compare(key, value, wanted, rounded[key], allowed)
-            worst = max(worst, differing.error)
-            if differing.text:
-                return Parity(f"{key.text} differs after call {call}: {differing.text}", worst, call)
+            difference = _compare(key, value, wanted, rounded[key], allowed)
+            worst = max(worst, difference.relative)
+            if not difference.holds:
+                return Parity(f"{key.text} differs after call {call}: {difference.note}", worst, call)
     return Parity("", worst, num_calls)
 
 
@@ -176,9 +178,10 @@ class _Key(NamedTuple):
     name: str = ""
 
 
-class _Allowed(NamedTuple):
-    relative: _Tolerance
-    per_element: float
+def _tolerance_for(key: _Key, precision: torch.dtype, *, nothing: float) -> Tolerance:
+    """Return what is allowed for a tensor; each of its elements may differ by `nothing`."""
+    tolerances = _TOLERANCES[precision]
+    return Tolerance(tolerances.results if key.kind.startswith("result") else tolerances.state, nothing)
 
 
 def _perturb(state: DeviceState) -> DeviceState:
@@ -215,38 +218,46 @@ def _measure_scales(values: Mapping[_Key, torch.Tensor]) -> Dict[str, float]:
     scales: Dict[str, float] = {}
     for key, value in values.items():
         finite = value.nan_to_num(posinf=0.0, neginf=0.0) if value.is_floating_point() else value.reshape(-1)[:0]
-        largest = float(finite.abs().max()) if finite.numel() else 0.0
+        largest = largest_magnitude(finite)
         scales[key.kind] = max(scales.get(key.kind, 0.0), largest)
     return scales
 
 
-class _Difference(NamedTuple):
-    text: str
-    error: float
-
-
 def _compare(
-    key: _Key, value: torch.Tensor, wanted: torch.Tensor, rounded: torch.Tensor, allowed: _Allowed
-) -> _Difference:
+    key: _Key, value: torch.Tensor, wanted: torch.Tensor, rounded: torch.Tensor, allowed: Tolerance
+) -> Difference:
     if value.shape != wanted.shape or value.dtype != wanted.dtype:
-        return _Difference(f"{_describe_kind(value)} instead of {_describe_kind(wanted)}", 0.0)
+        return _incomparable(key, f"{_describe_kind(value)} instead of {_describe_kind(wanted)}")
     if key.kind == _STREAM:
-        return _Difference("" if torch.equal(value, wanted) else "other random numbers were drawn", 0.0)
+        is_same = torch.equal(value, wanted)
+        return _no_difference(key) if is_same else _incomparable(key, "other random numbers were drawn")
     if not wanted.is_floating_point():
-        return _compare_discrete(value, wanted, rounded)
+        return _compare_discrete(key, value, wanted, rounded)
     finite = wanted.isfinite()
-    if not _have_same_specials(value, wanted):
-        explained = not _have_same_specials(rounded, wanted)  # rounding alone makes it overflow, or not
-        return _Difference("" if explained else "NaN or infinity in other places", 0.0 if explained else float("inf"))
-    number, exact = value[finite].double(), wanted[finite].double()
-    scale, error = float(exact.norm()), float((number - exact).norm())
-    noise = float((rounded[finite].double() - exact).nan_to_num(posinf=0.0, neginf=0.0).norm())
-    tolerance = allowed.relative.results if key.kind.startswith("result") else allowed.relative.state
-    explained_error = max(_NOISE_MARGIN * noise, allowed.per_element * math.sqrt(exact.numel()))
-    relative = error / scale if scale else error
-    if error <= max(tolerance * scale, explained_error):
-        return _Difference("", 0.0 if error <= explained_error else relative)
-    return _Difference(f"by {relative:.1e} relative, where {tolerance:.0e} is allowed", relative)
+    if not have_same_specials(value, wanted):
+        # rounding alone may make a number overflow, or not
+        is_explained = not have_same_specials(rounded, wanted)
+        return _no_difference(key) if is_explained else _incomparable(key, "NaN or infinity in other places")
+    scale, error = float(wanted[finite].double().norm()), distance_of(value[finite], wanted[finite])
+    noise = distance_of(rounded[finite], wanted[finite])
+    is_nothing = error <= allowed.absolute * math.sqrt(int(finite.sum()))
+    if is_nothing or is_rounding(error, noise=noise, margin=_NOISE_MARGIN):
+        return _no_difference(key)
+    difference = _difference(key, error, scale=scale, allowed=allowed.relative * scale)
+    text = f"by {difference.relative:.1e} relative, where {allowed.relative:.0e} is allowed"
+    return difference if difference.holds else replace(difference, note=text)
+
+
+def _difference(key: _Key, largest: float, *, scale: float, allowed: float, note: str = "") -> Difference:
+    return Difference(kind=key.kind, name=key.text, step=0, largest=largest, scale=scale, allowed=allowed, note=note)
+
+
+def _no_difference(key: _Key) -> Difference:
+    return _difference(key, 0.0, scale=1.0, allowed=0.0)
+
+
+def _incomparable(key: _Key, note: str) -> Difference:
+    return _difference(key, math.inf, scale=1.0, allowed=0.0, note=note)
 
 
 def _find_undecided(name: str, reference: DeviceState, rounded: DeviceState) -> Optional[torch.Tensor]:
@@ -273,20 +284,13 @@ def _take_noise_out(
     return torch.where(undecided & ((value - wanted).abs() <= furthest), wanted, value)
 
 
-def _have_same_specials(value: torch.Tensor, wanted: torch.Tensor) -> bool:
-    """Tell whether NaN and the infinities are at the same places."""
-    return torch.equal(value.isnan(), wanted.isnan()) and all(
-        torch.equal(value == special, wanted == special) for special in (math.inf, -math.inf)
-    )
-
-
-def _compare_discrete(value: torch.Tensor, wanted: torch.Tensor, rounded: torch.Tensor) -> _Difference:
+def _compare_discrete(key: _Key, value: torch.Tensor, wanted: torch.Tensor, rounded: torch.Tensor) -> Difference:
     """Compare integers and bools: where two numbers are nearly equal, the larger one may be another."""
     share = float((value != wanted).double().mean()) if wanted.numel() else 0.0
     noise = float((rounded != wanted).double().mean()) if wanted.numel() else 0.0
-    if share <= max(_FEW_FLIPS, _NOISE_MARGIN * noise):
-        return _Difference("", 0.0)
-    return _Difference(f"{share:.1%} of its elements", share)
+    if share <= _FEW_FLIPS or is_rounding(share, noise=noise, margin=_NOISE_MARGIN):
+        return _no_difference(key)
+    return _difference(key, share, scale=1.0, allowed=_FEW_FLIPS, note=f"{share:.1%} of its elements")
 
 
 def _describe_kind(tensor: torch.Tensor) -> str:

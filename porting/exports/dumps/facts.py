@@ -1,4 +1,4 @@
-"""What there is to say of each operator of a step: results, bytes, operations, place; and of the step as a whole."""
+"""Gathers the facts of each operator of a step: results, bytes, operations, place; and of the step as a whole."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import torch
 
 from ...capture import StepGraph, TensorInfo
 from ...capture.graph_flow import output_nodes, tensor_memory
+from ...capture.plain_values import dtype_name
 from ...capture.subgraphs import bodies_of
 from ...diagnostics import Place
 from ...engines.recompute.costs import cost_of
@@ -75,15 +76,15 @@ class StepFacts:
 def facts_of(step: ExportedStep) -> StepFacts:
     """Gather the facts of `step` in its computation order."""
     graph = order_computation(step.graph, ComputationOrder.of(step.computation_order))
-    operators = tuple(_operators(graph.graph.nodes))
-    kept, recomputed = _predicted(graph, step)
+    operators = tuple(_describe_operators(graph.graph.nodes))
+    kept, recomputed = _predict_costs(graph, step)
     return StepFacts(
         title=f"{graph.mode} step{f' of {step.target}' if step.target else ''}, {step.batch}",
-        entering=tuple(map(_entering, _infos(graph), graph.placeholders)),
+        entering=tuple(map(_describe_entering, graph.entering, graph.placeholders)),
         operators=operators,
         returned=tuple(node.name for node in output_nodes(graph.graph)),
         forward_flops=sum(item.flops for item in operators),
-        forward_peak_bytes=_peak(graph),
+        forward_peak_bytes=_count_peak_bytes(graph),
         kept_bytes=kept,
         recomputed_flops=recomputed,
     )
@@ -98,54 +99,50 @@ def tensor_text(tensor: TensorFacts) -> str:
     return f"{tensor.dtype}[{', '.join(map(str, tensor.shape))}]"
 
 
-def _infos(graph: StepGraph) -> List[TensorInfo]:
-    return [*graph.parameters, *graph.buffers, *graph.inputs, *graph.constants]
-
-
-def _entering(info: TensorInfo, node: torch.fx.Node) -> TensorFacts:
-    own = _tensor(node.name, node.meta["val"])
+def _describe_entering(info: TensorInfo, node: torch.fx.Node) -> TensorFacts:
+    own = _describe_tensor(node.name, node.meta["val"])
     return TensorFacts(own.name, own.shape, own.dtype, own.num_bytes, info.kind)
 
 
-def _operators(nodes: Iterable[torch.fx.Node]) -> Iterator[OperatorFacts]:
+def _describe_operators(nodes: Iterable[torch.fx.Node]) -> Iterator[OperatorFacts]:
     filled = set()
     for node in nodes:
         if node.op == "placeholder":
             filled.add(tensor_memory(node))
         if node.op != "call_function" or node.target is operator.getitem:
             continue
-        results = [node] if isinstance(node.meta.get("val"), torch.Tensor) else _parts(node)
+        # an operator with several results has them in the nodes that unpack it
+        results = [node] if isinstance(node.meta.get("val"), torch.Tensor) else _find_results(node)
         fresh = {tensor_memory(result): result.meta["val"] for result in results if tensor_memory(result) not in filled}
         filled.update(fresh)
         yield OperatorFacts(
             name=node.name,
-            operator=node.meta.get("operator", None) or _name(node),
+            operator=node.meta.get("operator", None) or _name_operator(node),
             inputs=tuple(dict.fromkeys(used.name for used in node.all_input_nodes)),
-            outputs=tuple(_tensor(result.name, result.meta["val"]) for result in results),
+            outputs=tuple(_describe_tensor(result.name, result.meta["val"]) for result in results),
             new_bytes=sum(value.untyped_storage().nbytes() for value in fresh.values()),
             flops=node_flops(node),
             module=node.meta.get("module_path", ""),
             place=node.meta.get("place"),
-            bodies=tuple(tuple(_operators(body.graph.nodes)) for body in bodies_of(node)),
+            bodies=tuple(tuple(_describe_operators(body.graph.nodes)) for body in bodies_of(node)),
         )
 
 
-def _parts(node: torch.fx.Node) -> List[torch.fx.Node]:
+def _find_results(node: torch.fx.Node) -> List[torch.fx.Node]:
     parts = [user for user in node.users if user.target is operator.getitem]
     return [part for part in parts if isinstance(part.meta.get("val"), torch.Tensor)]
 
 
-def _name(node: torch.fx.Node) -> str:
+def _name_operator(node: torch.fx.Node) -> str:
     target: Any = node.target
     return str(target) if isinstance(target, torch._ops.OpOverload) else str(target.__name__)
 
 
-def _tensor(name: str, value: torch.Tensor) -> TensorFacts:
-    dtype = str(value.dtype).replace("torch.", "")
-    return TensorFacts(name, tuple(value.shape), dtype, value.numel() * value.element_size())
+def _describe_tensor(name: str, value: torch.Tensor) -> TensorFacts:
+    return TensorFacts(name, tuple(value.shape), dtype_name(value.dtype), value.numel() * value.element_size())
 
 
-def _peak(graph: StepGraph) -> int:
+def _count_peak_bytes(graph: StepGraph) -> int:
     """Walk through the forward pass and count references to memory; what enters the graph is not counted."""
     nodes = list(graph.graph.nodes)
     entering = {tensor_memory(node) for node in graph.placeholders}
@@ -164,7 +161,7 @@ def _peak(graph: StepGraph) -> int:
     return peak
 
 
-def _predicted(graph: StepGraph, step: ExportedStep) -> Tuple[Optional[int], Optional[int]]:
+def _predict_costs(graph: StepGraph, step: ExportedStep) -> Tuple[Optional[int], Optional[int]]:
     if not graph.has_loss:
         return 0, 0
     try:

@@ -30,8 +30,8 @@ def as_json(step: ExportedStep) -> bytes:
         "batch": dataclasses.asdict(step.batch),
         "precision": step.precision,
         "computation_order": step.computation_order,
-        "entering": [{**_tensor(tensor), "kind": tensor.kind} for tensor in facts.entering],
-        "operators": [_operator(item) for item in facts.operators],
+        "entering": [{**_tensor_to_data(tensor), "kind": tensor.kind} for tensor in facts.entering],
+        "operators": [_operator_to_data(item) for item in facts.operators],
         "returned": list(facts.returned),
         "sums": {
             "forward_flops": facts.forward_flops,
@@ -44,19 +44,19 @@ def as_json(step: ExportedStep) -> bytes:
     return (json.dumps(content, indent=1) + "\n").encode()
 
 
-def _tensor(tensor: TensorFacts) -> Dict[str, Any]:
+def _tensor_to_data(tensor: TensorFacts) -> Dict[str, Any]:
     return {"name": tensor.name, "shape": list(tensor.shape), "dtype": tensor.dtype, "bytes": tensor.num_bytes}
 
 
-def _operator(item: OperatorFacts) -> Dict[str, Any]:
+def _operator_to_data(item: OperatorFacts) -> Dict[str, Any]:
     return {
         "name": item.name,
         "operator": item.operator,
         "inputs": list(item.inputs),
-        "outputs": [_tensor(tensor) for tensor in item.outputs],
+        "outputs": [_tensor_to_data(tensor) for tensor in item.outputs],
         "new_bytes": item.new_bytes,
         "flops": item.flops,
         "module": item.module,
         "place": None if item.place is None else dataclasses.asdict(item.place),
-        "bodies": [[_operator(inner) for inner in body] for body in item.bodies],
+        "bodies": [[_operator_to_data(inner) for inner in body] for body in item.bodies],
     }

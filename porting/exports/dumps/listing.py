@@ -15,8 +15,8 @@ def as_text(step: ExportedStep) -> bytes:
     facts = facts_of(step)
     lines = [f"# {facts.title}"]
     lines += [f"{t.kind:10} {t.name}: {tensor_text(t)}  {count_text(t.num_bytes, 'B')}" for t in facts.entering]
-    lines += _operator_lines(facts.operators, indent="")
-    lines += [f"return     {', '.join(facts.returned)}", *_sums(facts)]
+    lines += _list_operators(facts.operators, indent="")
+    lines += [f"return     {', '.join(facts.returned)}", *_list_sums(facts)]
     return ("\n".join(lines) + "\n").encode()
 
 
@@ -36,7 +36,7 @@ def count_text(number: Optional[int], unit: str) -> str:
     return f"{value:.1f} {prefix}{unit}" if prefix else f"{number} {unit}"
 
 
-def _operator_lines(operators: Sequence[OperatorFacts], *, indent: str) -> Iterator[str]:
+def _list_operators(operators: Sequence[OperatorFacts], *, indent: str) -> Iterator[str]:
     for item in operators:
         results = ", ".join(map(tensor_text, item.outputs)) or "nothing"
         yield (
@@ -45,10 +45,10 @@ def _operator_lines(operators: Sequence[OperatorFacts], *, indent: str) -> Itera
             f"[{item.module or 'forward'}]  {item.place or ''}"
         ).rstrip()
         for body in item.bodies:
-            yield from _operator_lines(body, indent=indent + "    ")
+            yield from _list_operators(body, indent=indent + "    ")
 
 
-def _sums(facts: StepFacts) -> Iterator[str]:
+def _list_sums(facts: StepFacts) -> Iterator[str]:
     yield f"# {len(facts.operators)} operators, {count_text(facts.forward_flops, 'FLOP')} forward"
     yield f"# parameters and buffers {count_text(facts.state_bytes, 'B')}"
     yield f"# peak of the forward pass alone {count_text(facts.forward_peak_bytes, 'B')}"

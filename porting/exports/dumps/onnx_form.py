@@ -37,18 +37,18 @@ def as_onnx(step: ExportedStep) -> bytes:
     module = _Forward(step)
     inputs = tuple(tensor.clone() for tensor in step.inputs)
     try:
-        with _quiet():
+        with _silence_exporter():
             program: Any = torch.onnx.export(
                 module,
                 inputs,
                 dynamo=True,
                 verbose=False,
                 external_data=False,
-                input_names=[_identifier(info.name) for info in step.graph.inputs],
-                output_names=[_identifier(info.name) for info in step.graph.outputs],
+                input_names=[_make_identifier(info.name) for info in step.graph.inputs],
+                output_names=[_make_identifier(info.name) for info in step.graph.outputs],
             )
     except Exception as error:
-        raise _not_in_onnx(step.graph, error) from error
+        raise _find_unexportable(step.graph, error) from error
     content = io.BytesIO()
     program.save(content)
     return content.getvalue()
@@ -88,9 +88,11 @@ def _refuse_training_forms(graph: StepGraph) -> None:
     """Refuse what torch's exporter would write down as it is in inference: another computation."""
     for described in graph.operators:
         if statistics_written_by(described.node):
-            raise _no_form(described.operator, described.place, "in training it takes the statistics of the batch")
+            raise _no_form_error(
+                described.operator, described.place, "in training it takes the statistics of the batch"
+            )
         if is_random(described.node) and draws_numbers(described.node):
-            raise _no_form(described.operator, described.place, "it draws random numbers")
+            raise _no_form_error(described.operator, described.place, "it draws random numbers")
 
 
 def _require_extra() -> None:
@@ -103,33 +105,35 @@ def _require_extra() -> None:
         )
 
 
-def _not_in_onnx(graph: StepGraph, error: Exception) -> ExecutableError:
+def _find_unexportable(graph: StepGraph, error: Exception) -> ExecutableError:
     """Find the operator that torch's exporter is about, and its place.
 
     The exporter may name a part of an operator: `prims.bessel_i0e` for `aten.special_i0e`.
     """
-    text = re.sub(r"\x1b\[[\d;]*m", "", "\n".join(str(cause) for cause in _causes(error)))
+    text = re.sub(r"\x1b\[[\d;]*m", "", "\n".join(str(cause) for cause in _list_causes(error)))
     named = [name for _, name in re.findall(r"\b(aten|prims|poptorch)(?:\.|::)(\w+)", text)]
     for same in (operator.eq, _have_same_end):
         for name in named:
             for described in graph.operators:
                 if same(described.operator.split(".")[1:2], [name]):
-                    return _no_form(described.operator, described.place, "torch's exporter has no form for it")
+                    return _no_form_error(described.operator, described.place, "torch's exporter has no form for it")
     reasons = [line.strip() for line in text.splitlines() if line.startswith(("No ONNX", "Error when", "RuntimeError"))]
-    return _no_form(named[0] if named else "a part of the graph", None, (reasons or [type(error).__name__])[0][:200])
+    return _no_form_error(
+        named[0] if named else "a part of the graph", None, (reasons or [type(error).__name__])[0][:200]
+    )
 
 
 def _have_same_end(one: List[str], other: List[str]) -> bool:
     return bool(one and other) and one[0].rpartition("_")[2] == other[0].rpartition("_")[2]
 
 
-def _causes(error: Optional[BaseException]) -> Iterator[BaseException]:
+def _list_causes(error: Optional[BaseException]) -> Iterator[BaseException]:
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__
 
 
-def _no_form(name: str, place: Optional[Place], why: str) -> ExecutableError:
+def _no_form_error(name: str, place: Optional[Place], why: str) -> ExecutableError:
     return ExecutableError.of(
         "E027",
         message=f"`{name}` has no form in ONNX",
@@ -144,7 +148,7 @@ def _no_form(name: str, place: Optional[Place], why: str) -> ExecutableError:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def _silence_exporter() -> Iterator[None]:
     """Keep torch's exporter from warning of what is no concern of the user's."""
     loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript")]
     levels = [logger.level for logger in loggers]
@@ -159,5 +163,5 @@ def _quiet() -> Iterator[None]:
                 logger.setLevel(level)
 
 
-def _identifier(name: str) -> str:
+def _make_identifier(name: str) -> str:
     return re.sub(r"\W", "_", name) or "value"

@@ -1,13 +1,12 @@
 """The folder of compiled executables: one file for each graph, and a lock so that one process compiles at a time.
 
-A file is named after the fingerprint of its graph and holds, for now, the graph itself and no program. Its first line
-is the format, so that files of a later version are told apart.
+As with PopTorch, a file there is named after the fingerprint of its graph. Compiled programs are kept elsewhere
+(`porting.executables`), so a file holds nothing but its format and the fingerprint.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,14 +16,14 @@ from torch import nn
 
 from ...capture import StepGraph
 from ...support.atomic_files import write_atomically
-from .._execution.device_target import uses_ipu_model
+from .._device.device_target import uses_ipu_model
 from .._graph.graph_files import fingerprint, graph_record
 from .._logging import cpp_log, logger
 from ..options import Options
 
 __all__ = ["cache_folder", "compilation_lock", "keep_executable"]
 
-CACHE_FORMAT = b"porting simulator executable 1\n"
+CACHE_FORMAT = b"porting simulator executable 2\n"
 
 
 def cache_folder(options: Options) -> Optional[Path]:
@@ -43,12 +42,12 @@ def keep_executable(graph: StepGraph, options: Options, *, settings: Any) -> Non
     if folder is None or uses_ipu_model(options):
         return
     _require_writable(folder)
-    record = graph_record(graph)
-    path = folder / f"{fingerprint(record, settings=settings)[:32]}.popef"
-    if _is_kept(path):
+    name = fingerprint(graph_record(graph), settings=settings)[:32]
+    path, content = folder / f"{name}.popef", CACHE_FORMAT + name.encode() + b"\n"
+    if _holds(path, content):
         cpp_log("debug", f"The executable is in the cache already: {path}")
         return
-    write_atomically(path, CACHE_FORMAT + json.dumps(record).encode() + b"\n")
+    write_atomically(path, content)
     cpp_log("debug", f"Saved the executable to the cache: {path}")
 
 
@@ -69,7 +68,7 @@ def compilation_lock(model: nn.Module, options: Options) -> Iterator[bool]:
         return
     _require_writable(folder)
     path = folder / f"{hashlib.md5(repr(model).encode()).hexdigest()}.lock"
-    with _locked(path) as file:
+    with _lock_file(path) as file:
         file.write("0")
         file.flush()
         position = file.tell()
@@ -84,7 +83,7 @@ def compilation_lock(model: nn.Module, options: Options) -> Iterator[bool]:
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[Any]:
+def _lock_file(path: Path) -> Iterator[Any]:
     """Open the file for appending, alone; a file that the last process of an earlier round removed is not used."""
     import fcntl  # not on Windows, where nothing is distributed
 
@@ -106,10 +105,9 @@ def _require_writable(folder: Path) -> None:
         raise AssertionError(f"Cache folder {folder} is not writable")
 
 
-def _is_kept(path: Path) -> bool:
-    """Tell whether `path` is a whole file of this format; a damaged one is written again."""
+def _holds(path: Path, content: bytes) -> bool:
+    """Tell whether `path` is a whole file of this version; any other one is written again."""
     try:
-        with open(path, "rb") as file:
-            return file.read(len(CACHE_FORMAT)) == CACHE_FORMAT and file.read()[-1:] == b"\n"
+        return path.read_bytes() == content
     except FileNotFoundError:
         return False

@@ -26,7 +26,7 @@ __all__ = [
 ]
 
 MAGIC = b"PORTING-SIM\n"
-VERSION = 1
+VERSION = 2
 
 _HEAD = struct.Struct("<12sI")
 _SECTION = struct.Struct("<4sQ32s")
@@ -62,20 +62,20 @@ def importPoptorchMetadataFromFile(filename: FileName) -> bytes:
 
     Raises `poptorch.Error` with the file and the byte for one that is damaged, of another kind, or without metadata.
     """
-    return _section(filename, _METADATA, "metadata")
+    return _read_section(filename, _METADATA, "metadata")
 
 
 def read_graph_record(filename: FileName) -> Any:
     """Return the record of the graph in a saved executable; `poptorch.Error` as above."""
-    return json.loads(zlib.decompress(_section(filename, _GRAPH, "executable")))
+    return json.loads(zlib.decompress(_read_section(filename, _GRAPH, "executable")))
 
 
-def _section(filename: FileName, tag: bytes, what: str) -> bytes:
+def _read_section(filename: FileName, tag: bytes, what: str) -> bytes:
     """Return the content of one section; the others are passed over."""
     with open(filename, "rb") as file:
-        for place in _places(filename, file):
+        for place in _list_sections(filename, file):
             if place.tag == tag:
-                return _content(filename, file, place)
+                return _read_content(filename, file, place)
     raise native_error(f"Invalid file {filename}: it has no {what}")
 
 
@@ -88,42 +88,42 @@ def _write(filename: FileName, sections: Dict[bytes, bytes]) -> None:
 
 def _read(filename: FileName) -> Dict[bytes, bytes]:
     with open(filename, "rb") as file:
-        return {place.tag: _content(filename, file, place) for place in _places(filename, file)}
+        return {place.tag: _read_content(filename, file, place) for place in _list_sections(filename, file)}
 
 
-def _places(filename: FileName, file: BinaryIO) -> List[_Place]:
+def _list_sections(filename: FileName, file: BinaryIO) -> List[_Place]:
     """List where the sections of a file are; their contents are not read."""
     size = os.fstat(file.fileno()).st_size
     head = file.read(_HEAD.size)
     if head[: len(MAGIC)] != MAGIC:
-        raise _damaged(filename, 0, "it is not an executable that the simulator saved")
+        raise _damaged_error(filename, 0, "it is not an executable that the simulator saved")
     if len(head) < _HEAD.size:
-        raise _damaged(filename, size, "it ends within its head")
+        raise _damaged_error(filename, size, "it ends within its head")
     version = _HEAD.unpack(head)[1]
     if version != VERSION:
-        raise _damaged(filename, len(MAGIC), f"it has the format {version}, this version reads {VERSION}")
+        raise _damaged_error(filename, len(MAGIC), f"it has the format {version}, this version reads {VERSION}")
     places: List[_Place] = []
     position = _HEAD.size
     while position < size:
         if position + _SECTION.size > size:
-            raise _damaged(filename, position, "it ends within the head of a section")
+            raise _damaged_error(filename, position, "it ends within the head of a section")
         file.seek(position)
         tag, length, checksum = _SECTION.unpack(file.read(_SECTION.size))
         start = position + _SECTION.size
         if start + length > size:
-            raise _damaged(filename, size, f"it ends after {size - start} of {length} bytes of a section")
+            raise _damaged_error(filename, size, f"it ends after {size - start} of {length} bytes of a section")
         places.append(_Place(tag, start, length, checksum))
         position = start + length
     return places
 
 
-def _content(filename: FileName, file: BinaryIO, place: _Place) -> bytes:
+def _read_content(filename: FileName, file: BinaryIO, place: _Place) -> bytes:
     file.seek(place.start)
     content = file.read(place.length)
     if hashlib.sha256(content).digest() != place.checksum:
-        raise _damaged(filename, place.start, "the content does not match its checksum")
+        raise _damaged_error(filename, place.start, "the content does not match its checksum")
     return content
 
 
-def _damaged(filename: FileName, position: int, what: str) -> Error:
+def _damaged_error(filename: FileName, position: int, what: str) -> Error:
     return native_error(f"Invalid file {filename}: {what} (byte {position})")

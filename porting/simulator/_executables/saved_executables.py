@@ -6,11 +6,11 @@ The executable is the graph of the captured step. Loading traces the model again
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, Optional, Union
+from typing import Any, Dict, Optional, Union
 
 from .. import optim
 from .._args_parser import CompiledSignature
-from .._execution.compilation import compile_executor
+from .._device.session import DeviceSession
 from .._graph.graph_files import graph_record
 from .._logging import logger
 from .._poptorch_data import PoptorchData, parse
@@ -18,9 +18,6 @@ from .._version import VERSION
 from ..errors import Error, createPoptorchError
 from ..options import Options
 from .executable_file import importPoptorchMetadataFromFile, read_graph_record, write_executable_file
-
-if TYPE_CHECKING:
-    from .._poplar_executor import PoplarExecutor
 
 __all__ = ["load_executable", "read_metadata", "save_executable"]
 
@@ -30,35 +27,35 @@ _COUNTS = ("device_iterations", "replication_factor", "gradient_accumulation", "
 FileName = Union[str, Path]
 
 
-def save_executable(executor: PoplarExecutor, filename: FileName, *, export_model: bool, save_rng_state: bool) -> None:
+def save_executable(session: DeviceSession, filename: FileName, *, export_model: bool, save_rng_state: bool) -> None:
     """Write the file; in a directory it is called ``model.poptorch``.
 
     What was trained is fetched first, unless the device is offline. Raises `poptorch.Error` without an executable and
     AssertionError if the folder's name belongs to a file.
     """
-    compiled = executor._require_compiled()
+    compiled = session.require_compiled()
     path = _path_for(filename)
-    options = executor._options
+    options = session.options
     data = PoptorchData(
         VERSION,
-        executor._signature,
+        session.signature,
         options,
         random_seed=options.random_seed if options.exists("random_seed") else None,
-        rng_state=executor.rng_state if save_rng_state else None,
+        rng_state=session.read_random_state() if save_rng_state else None,
     )
     if export_model:
-        data.training = executor._training
-        data.model = executor._user_model
-        data.optimizer = executor._optimizer
-        data.optimizer_state = _optimizer_state(executor)
-        data.per_replica_params = executor.per_replica_params
+        data.training = session.is_training
+        data.model = session.user_model
+        data.optimizer = session.optimizer.host
+        data.optimizer_state = _optimizer_state(session)
+        data.per_replica_params = session.per_replica
     write_executable_file(path, graph_record(compiled.graph), data.serialize())
 
 
-def load_executable(executor: PoplarExecutor, filename: FileName, data: Optional[PoptorchData] = None) -> None:
-    """Take over a saved executable: trace the executor's model with the saved arguments, and attach.
+def load_executable(session: DeviceSession, filename: FileName, data: Optional[PoptorchData] = None) -> None:
+    """Take over a saved executable: trace the session's model with the saved arguments, and attach.
 
-    Until the file is known to fit, the executor keeps the executable that it has.
+    Until the file is known to fit, the session keeps the executable that it has.
     `data` are the metadata of the file if they were read already.
     Raises `poptorch.Error` for a file that cannot be used and for a model that is another than the saved one.
     """
@@ -70,13 +67,14 @@ def load_executable(executor: PoplarExecutor, filename: FileName, data: Optional
     signature: CompiledSignature = data.executable_inputs
     record = read_graph_record(filename)
 
+    # before the executor gives up what it has: a file of another model must leave it usable
     def check(graph: Any) -> None:
         _refuse_other_graph(filename, record, graph_record(graph))
 
     try:
-        compile_executor(executor, signature.example(), check_graph=check)
+        session.compile(signature.example(), check_graph=check)
     except Error as error:
-        _name_other_options(error, data.options, executor._options)
+        _name_other_options(error, data.options, session.options)
         raise
 
 
@@ -106,9 +104,9 @@ def _path_for(filename: FileName) -> Path:
     return path
 
 
-def _optimizer_state(executor: PoplarExecutor) -> Optional[Dict[str, Any]]:
+def _optimizer_state(session: DeviceSession) -> Optional[Dict[str, Any]]:
     """Return the state of a PopTorch optimizer, up to date with the device; None if there is none yet."""
-    optimizer = executor._optimizer
+    optimizer = session.optimizer.host
     if not isinstance(optimizer, optim.Optimizer):
         return None
     state = optimizer.state_dict()

@@ -1,4 +1,4 @@
-"""What the graph compiler calls the operators: types of PopART for ATen operators."""
+"""Names operators as the graph compiler does: types of PopART for ATen operators."""
 
 from __future__ import annotations
 

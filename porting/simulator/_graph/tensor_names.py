@@ -22,7 +22,7 @@ def forward_names(graph: StepGraph) -> Dict[str, torch.fx.Node]:
     with the final one first, and other results by name scope, type and number of the result, as `encoder/MatMul:0`.
     """
     names = _UniqueNames()
-    infos = (*graph.parameters, *graph.buffers, *graph.inputs, *graph.constants)
+    infos = graph.entering
     for info, node in zip(infos, graph.placeholders):
         names.add(info.kind if info.kind in ("input", "constant") else info.name, node)
     final, demoted = find_losses(graph.graph)

@@ -95,7 +95,7 @@ def _check_list(inputs: Any, message: str) -> None:
 @contextmanager
 def _whole_or_not_at_all(tensors: Sequence[torch.Tensor]) -> Iterator[None]:
     """Leave nothing in the graph of a loop or branch that an exception ends; `forward` may catch it and go on."""
-    recorder = next((tensor.recorder for tensor in tensors if isinstance(tensor, DeviceTensor)), None)
+    recorder: Any = next((tensor.recorder for tensor in tensors if isinstance(tensor, DeviceTensor)), None)
     depth = len(recorder.bodies.kinds) if recorder is not None else 0
     try:
         yield
@@ -144,7 +144,7 @@ def _end_for_loop(
                 f"{_form(before)}, but output {index} is {_form(result)}."
             )
     body, captured = recorder.bodies.close(results)
-    fakes = [recorder.fake(tensor.shape, tensor.dtype) for tensor in results]
+    fakes = [recorder.make_fake(tensor.shape, tensor.dtype) for tensor in results]
     return list(recorder.call_function(run_for_loop, (count, body, expected, captured), fakes))
 
 
@@ -172,7 +172,7 @@ def _end_if_block(recorder: Any, outputs: Sequence[torch.Tensor], condition: tor
     results = recorder.casts.as_types_of(_on_device(outputs), then_results)
     _check_branches(then_results, results)
     else_body, else_captured = recorder.bodies.close(results)
-    fakes = [recorder.fake(tensor.shape, tensor.dtype) for tensor in results]
+    fakes = [recorder.make_fake(tensor.shape, tensor.dtype) for tensor in results]
     arguments = (condition, then_body, then_captured, else_body, else_captured)
     return list(recorder.call_function(run_cond, arguments, fakes))
 

@@ -74,7 +74,7 @@ class CPU:
 
     def _learn_outputs(self, arguments: _Arguments, tensors: Sequence[torch.Tensor]) -> Any:
         """Call the layer on zeros, and prepare the tensors for the real calls."""
-        recorder = next(tensor.recorder for tensor in tensors if isinstance(tensor, DeviceTensor))
+        recorder: Any = next(tensor.recorder for tensor in tensors if isinstance(tensor, DeviceTensor))
         with _on_host(recorder, self._layer_to_call):
             zeros = [torch.zeros(tensor.shape, dtype=tensor.dtype) for tensor in tensors]
             args, kwargs = rebuild(arguments, zeros)
@@ -88,7 +88,7 @@ class CPU:
             self.registerPersistentData()
             self.inputs = [buffer.to(zero.dtype) for buffer, zero in zip(self.inputs, zeros)]
             self.outputs = [
-                buffer.to(recorder.fake((), value.dtype).dtype) for buffer, value in zip(self.outputs, values)
+                buffer.to(recorder.make_fake((), value.dtype).dtype) for buffer, value in zip(self.outputs, values)
             ]
         return result
 
@@ -167,8 +167,10 @@ def _end_call(recorder: Any, outputs: Sequence[torch.Tensor]) -> List[torch.Tens
         raise native_error("poptorch::end_cpu_op ends what nothing began, is the IR malformed?")
     if recorder.is_training:
         logger.warning("poptorch.CPU is for inference: what comes before it in forward gets no gradient through it.")
-    inputs = [tensor if isinstance(tensor, DeviceTensor) else recorder.constant(tensor) for tensor in _open_call.inputs]
-    fakes = [recorder.fake(output.shape, output.dtype) for output in outputs]
+    inputs = [
+        tensor if isinstance(tensor, DeviceTensor) else recorder.add_constant(tensor) for tensor in _open_call.inputs
+    ]
+    fakes = [recorder.make_fake(output.shape, output.dtype) for output in outputs]
     return list(recorder.call_function(call_cpu_op, (_open_call.call, inputs), fakes))
 
 

@@ -10,7 +10,7 @@ from torch import nn
 from ...capture import StepGraph
 from ...capture.dtypes import NARROWED
 from ...host_tensors import host_tensors
-from .._execution.capture_errors import TYPE_NAMES
+from .._compile.capture_errors import TYPE_NAMES
 from .._logging import cpp_log
 
 __all__ = ["log_coercions"]

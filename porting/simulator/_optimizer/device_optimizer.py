@@ -9,11 +9,12 @@ import torch
 from torch import nn
 
 from ...engines.calls.device_state import DeviceState
+from ...engines.update.group_settings import GroupSettings
 from ...engines.update.updates import ensure_slots, slot_names
 from ...host_tensors import host_tensors
 from .. import optim
 from .._logging import cpp_log, cpp_log_enabled, logger
-from .._optimizer_attributes import GroupSettings, OptimizerAttrTracker, convertOptimizerToDict, device_groups
+from .._optimizer_attributes import OptimizerAttrTracker, convertOptimizerToDict, device_groups
 from .._options_impl import require
 from ..errors import native_error
 from ..options import Options
@@ -271,6 +272,11 @@ class DeviceOptimizer:
             parts=device.parts,
             loss_scale_factor=device.loss_scale_factor,
         )
+
+    def forget_device_state(self) -> None:
+        """Let the state that the host's optimizer has be the newest: that of the device is lost."""
+        if getattr(self.host, "host_state_is_dirty", False):
+            self.host.host_state_is_dirty = False  # type: ignore[union-attr]
 
     def _let_go(self) -> None:
         self._release()

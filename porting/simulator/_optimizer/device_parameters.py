@@ -7,7 +7,7 @@ from typing import AbstractSet, Any, Callable, Dict, Mapping, Tuple
 
 import torch
 
-from .._optimizer_attributes import GroupSettings, _OptimizerType
+from ...engines.update.group_settings import GroupSettings, OptimizerKind
 
 __all__ = ["device_parameters", "with_loaded"]
 
@@ -71,7 +71,7 @@ def _is_sgd(settings: GroupSettings) -> bool:
 
 
 def _form_and_velocity_scaling(settings: GroupSettings) -> Tuple[int, float]:
-    return (1, settings.velocity_scaling) if settings.kind == _OptimizerType.SGD1 else (2, 1.0)
+    return (1, settings.velocity_scaling) if settings.kind == OptimizerKind.SGD1 else (2, 1.0)
 
 
 def _without_momentum(settings: GroupSettings, loaded: Mapping[str, float]) -> GroupSettings:

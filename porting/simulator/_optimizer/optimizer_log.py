@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, Mapping, Sequence, Tuple
 
-from porting.simulator._optimizer_attributes import _OptimizerType
+from ...engines.update.group_settings import OptimizerKind
 
 __all__ = ["optimizer_log_lines"]
 
@@ -28,10 +28,10 @@ def optimizer_log_lines(settings: Mapping[str, Any], tensors: Sequence[Sequence[
 
 
 def _as_printed(
-    kind: _OptimizerType, group: Mapping[str, Tuple[float, bool]], settings: Mapping[str, Any]
+    kind: OptimizerKind, group: Mapping[str, Tuple[float, bool]], settings: Mapping[str, Any]
 ) -> Dict[str, Tuple[float, bool]]:
     # SGD2 has no velocity scaling of its own: the back-end passes the loss scaling.
-    overwritten = {"velocityScaling": settings["defaults"]["lossScaling"]} if kind == _OptimizerType.SGD2 else {}
+    overwritten = {"velocityScaling": settings["defaults"]["lossScaling"]} if kind == OptimizerKind.SGD2 else {}
     return {**group, **overwritten}
 
 

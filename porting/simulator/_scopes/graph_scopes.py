@@ -9,16 +9,13 @@ number and the settings of the open `MultiConv`, only if there is one) and `sour
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Protocol, Sequence, Tuple
 
 from torch import nn
 from torch.nn.modules import module as module_hooks
 
-from .._tracing_state import tracing
+from ..tracing_state import tracing
 from .source_locations import source_location
-
-if TYPE_CHECKING:
-    from ..options import Options
 
 __all__ = ["GraphScopes", "open_scopes", "scoped_tracing"]
 
@@ -125,24 +122,36 @@ def open_scopes() -> Optional[GraphScopes]:
     return _open
 
 
+class TracedStrategy(Protocol):
+    """What a trace needs of an execution strategy."""
+
+    def onStartTracing(self) -> None:
+        """Let blocks begin stages from now on."""
+
+    def onEndTracing(self) -> None:
+        """Let blocks mean nothing again."""
+
+
 @contextmanager
-def scoped_tracing(scopes: GraphScopes, model: nn.Module, options: Options) -> Iterator[None]:
+def scoped_tracing(
+    scopes: GraphScopes, model: nn.Module, strategy: TracedStrategy, *, names_modules: bool
+) -> Iterator[None]:
     """Trace the `forward` of `model` with `scopes` as those that it changes; whatever happens, none are open after it.
 
-    Blocks begin stages of the execution strategy, and calls of sub-modules are name scopes unless `options` say no.
+    Blocks begin stages of the execution `strategy`; with `names_modules`, calls of sub-modules are name scopes.
     """
     global _open
     handles: List[Any] = []
     before, _open = _open, scopes
     try:
-        options._execution_strategy.onStartTracing()
-        if options._module_namescope_enabled:
+        strategy.onStartTracing()
+        if names_modules:
             handles = _follow_modules(scopes, model)
         with tracing():
             yield
     finally:
         _open = before
-        options._execution_strategy.onEndTracing()
+        strategy.onEndTracing()
         for handle in handles:
             handle.remove()
 

@@ -26,6 +26,7 @@ __all__ = [
     "download_weights",
     "fetch_other_owners",
     "is_wrapped",
+    "is_wrapped_by",
     "owner_of",
     "plain_views",
     "refuse_wrapped",
@@ -48,6 +49,11 @@ def is_wrapped(model: Any) -> bool:
 def owner_of(model: Any) -> Optional[Any]:
     """Return the training executor that wrapped `model`, if there is one and it is still alive."""
     return getattr(type(model), OWNER)() if is_wrapped(model) else None
+
+
+def is_wrapped_by(model: Any, owner: Owner) -> bool:
+    """Tell whether it is `owner` for whom `model` was wrapped."""
+    return getattr(type(model), OWNER, None) is owner
 
 
 def weights_version(model: Any) -> Optional[int]:
@@ -84,11 +90,11 @@ def wrap_model(model: nn.Module, owner: Owner) -> None:
         object.__setattr__(model, "__class__", _model_class(type(model), owner))
 
 
-def unwrap_model(model: Any) -> Optional[Any]:
-    """Fetch what was trained, and take the owner's hold away from `model` and its tensors; return the executor."""
+def unwrap_model(model: Any) -> Optional[Owner]:
+    """Fetch what was trained, and take the owner's hold away from `model` and its tensors; return the owner."""
     if not is_wrapped(model):
         return None
-    owner = getattr(type(model), OWNER)
+    owner: Owner = getattr(type(model), OWNER)
     fetch((owner,))
     object.__setattr__(model, "__class__", getattr(type(model), ORIGINAL))
     for host in host_tensors(model):
@@ -96,7 +102,7 @@ def unwrap_model(model: Any) -> Optional[Any]:
         if is_wrapped(host.tensor):
             left = tuple(other for other in owners if other is not owner)
             host.tensor.__class__ = owned_class(plain_class(host.tensor), left)
-    return owner()
+    return owner
 
 
 def restore_wrapper_if_necessary(model: Any) -> Any:
@@ -149,11 +155,11 @@ def _make_room(model: nn.Module, device: DeviceState) -> None:
                     host.tensor.data = torch.empty_like(value, dtype=host.tensor.dtype)
 
 
-def fetch_other_owners(model: nn.Module, executor: Any) -> None:
-    """Let the executors other than `executor` that own tensors of `model` fetch what they trained."""
-    for owner in OrderedDict.fromkeys(owner for host in host_tensors(model) for owner in owners_of(host.tensor)):
-        if owner() is not executor:
-            fetch((owner,))
+def fetch_other_owners(model: nn.Module, owner: Optional[Owner]) -> None:
+    """Let the executors that own tensors of `model` fetch what they trained, all but that of `owner`."""
+    for other in OrderedDict.fromkeys(other for host in host_tensors(model) for other in owners_of(host.tensor)):
+        if other is not owner:
+            fetch((other,))
 
 
 class _WrappedModel(nn.Module):

@@ -27,7 +27,7 @@ class Owner(weakref.ref):
     """A weak reference to a training executor, and what it trained if nobody had fetched it before it went.
 
     `classes` are those of the tensors that it owns, by their own class and all owners; `version` counts how often the
-    host got weights from it.
+    host got weights from it; `is_ahead` says that it has trained since.
     """
 
     def __init__(self, executor: Any) -> None:
@@ -35,6 +35,7 @@ class Owner(weakref.ref):
         super().__init__(executor)  # type: ignore[call-arg]
         self.classes: Dict[Any, Any] = {}
         self.version = 0
+        self.is_ahead = False
         self._left_behind: Optional[Tuple[DeviceState, Dict[str, torch.Tensor]]] = None
 
     @property
@@ -64,7 +65,7 @@ def fetch(owners: Tuple[Owner, ...]) -> None:
         executor = owner()
         if executor is None:
             owner.take_left_weights()
-        elif executor._dirty_host_weights:
+        elif owner.is_ahead:
             executor.copyWeightsToHostIfNeeded()
 
 

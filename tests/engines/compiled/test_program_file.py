@@ -50,7 +50,7 @@ def step_arguments():
     return [torch.randn(4, 3), torch.randn(8, 4), torch.randint(0, 3, (8,))]
 
 
-def sealed(content, *, version=1):
+def sealed(content, *, version=2):
     digest = hashlib.sha256(content).hexdigest()
     return f"porting-program {version} length={len(content)} sha256={digest}\n".encode() + content
 
@@ -218,9 +218,9 @@ def test_a_listing_with_anything_in_the_place_of_a_part_is_refused_or_a_program(
 
 
 def test_a_file_of_another_version_is_refused_with_both_versions(file):
-    file.write_bytes(sealed(b"{}", version=2))
+    file.write_bytes(sealed(b"{}", version=3))
 
-    with pytest.raises(ProgramFileError, match="it has version 2 of the format, this is version 1"):
+    with pytest.raises(ProgramFileError, match="it has version 3 of the format, this is version 2"):
         read_program(file)
 
 
@@ -257,11 +257,21 @@ def test_a_name_that_is_no_identifier_is_refused(file, written, name):
 
 @pytest.mark.parametrize(
     "target",
-    ["os.system", "builtins.eval.x", "aten.from_file.default", "aten.no_such.default", "aten.mm.__init__", "_os.x.y"],
+    [
+        "os.system",
+        "op:os.system",
+        "op:builtins.eval.x",
+        "op:aten.from_file.default",
+        "op:aten.no_such.default",
+        "op:aten.mm.__init__",
+        "op:_os.x.y",
+        "function:set_grad_enabled",
+        "constant:none",
+    ],
 )
 def test_an_operator_that_no_program_has_is_refused(file, written, target):
     def change(listing):
-        next(node for node in listing["nodes"] if node["op"] == "call_function")["target"] = target
+        next(node for node in listing["nodes"] if node["target"].startswith("op:"))["target"] = target
 
     with pytest.raises(ProgramFileError):
         read_changed(file, written, change)

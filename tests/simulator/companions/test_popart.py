@@ -8,7 +8,7 @@ import pytest
 
 import porting.simulator as simulator
 from porting.simulator import poptorch_core
-from porting.simulator._options_validation import _HIGHEST_VALUES
+from porting.simulator._options.validation import _HIGHEST_VALUES
 
 OPTIONS = {
     "accumulateOuterFragmentSettings.schedule": "AccumulateOuterFragmentSchedule",

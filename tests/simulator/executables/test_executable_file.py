@@ -82,7 +82,7 @@ def test_a_later_format_is_told_apart(file):
     content[12] = 9
     file.write_bytes(content)
 
-    with pytest.raises(Error, match=r"it has the format 9, this version reads 1 \(byte 12\)"):
+    with pytest.raises(Error, match=r"it has the format 9, this version reads 2 \(byte 12\)"):
         read_graph_record(file)
 
 

@@ -380,7 +380,7 @@ def test_a_call_that_fails_leaves_nothing_behind(net):
     options = anchored("Gradient___fc1.bias", mode=OutputMode.All, iterations=2)
     executor = simulator.trainingModel(net, options)
     executor(*data(2))
-    compiled = executor._compiled
+    compiled = executor.device_session.compiled
     compiled.anchors.observer.during_backward(lambda: None, compiled.state, compiled.plan.steps[0][0])
     executor(*data(2))
 

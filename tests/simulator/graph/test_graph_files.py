@@ -65,10 +65,10 @@ def test_other_constants_have_other_records(dtype):
 def test_a_record_says_what_enters_and_what_is_written():
     record = json.loads(json.dumps(graph_record(graph_of(Scale()))))
 
-    assert record["parameters"] == [["weight", [3], "torch.float32", True]]
+    assert record["parameters"] == [["weight", [3], [1], "float32", True]]
     assert record["mutated_buffers"] == ["count"]
-    assert "aten.cat.default" in [operator[1] for operator in record["operators"]]
-    assert [output[1] for output in record["outputs"]] == [[3, 3]]
+    assert "aten.cat.default" in [name for name, _arguments in record["operators"]]
+    assert [shape for shape, _dtype in record["outputs"]] == [[3, 3]]
 
 
 def test_nothing_is_exported_without_the_variable(monkeypatch, tmp_path):

@@ -112,7 +112,7 @@ def test_training_goes_on_with_the_settings_before_a_refused_change(regression, 
     optimizer.param_groups[0]["momentum"] = 0.9
     executor.setOptimizer(optimizer)
 
-    assert executor._device_optimizer.groups[0].momentum == 0.9
+    assert executor.device_session.optimizer.groups[0].momentum == 0.9
 
 
 def test_a_constant_may_change_for_the_next_compilation(regression, batch):
@@ -125,4 +125,4 @@ def test_a_constant_may_change_for_the_next_compilation(regression, batch):
     executor.setOptimizer(optimizer)
     executor(*batch)
 
-    assert executor._device_optimizer.groups[0].momentum == 0.8
+    assert executor.device_session.optimizer.groups[0].momentum == 0.8

@@ -7,13 +7,13 @@ import dataclasses
 import pytest
 import torch
 
+from porting.engines.update.group_settings import GroupSettings, OptimizerKind
 from porting.simulator._optimizer.device_parameters import device_parameters, with_loaded
-from porting.simulator._optimizer_attributes import GroupSettings, _OptimizerType
 
-PLAIN_SGD = GroupSettings(_OptimizerType.SGD2, learning_rate=0.5, weight_decay=0.1, dampening=0.2, loss_scaling=4.0)
-SGD1 = dataclasses.replace(PLAIN_SGD, kind=_OptimizerType.SGD1, momentum=0.9, velocity_scaling=8.0)
+PLAIN_SGD = GroupSettings(OptimizerKind.SGD2, learning_rate=0.5, weight_decay=0.1, dampening=0.2, loss_scaling=4.0)
+SGD1 = dataclasses.replace(PLAIN_SGD, kind=OptimizerKind.SGD1, momentum=0.9, velocity_scaling=8.0)
 SGD2 = dataclasses.replace(PLAIN_SGD, momentum=0.9)
-ADAM = GroupSettings(_OptimizerType.ADAM, learning_rate=0.5, weight_decay=0.1, beta1=0.8, beta2=0.9, eps=1e-4)
+ADAM = GroupSettings(OptimizerKind.ADAM, learning_rate=0.5, weight_decay=0.1, beta1=0.8, beta2=0.9, eps=1e-4)
 
 
 def approx(values):
@@ -78,7 +78,7 @@ def test_loaded_values_are_those_of_the_settings_that_made_them(settings):
     other = dataclasses.replace(settings, learning_rate=0.25, weight_decay=0.3)
     if settings.momentum:
         other = dataclasses.replace(other, momentum=0.5, dampening=0.4)
-    if settings.kind == _OptimizerType.ADAM:
+    if settings.kind == OptimizerKind.ADAM:
         other = dataclasses.replace(other, beta1=0.7, eps=1e-3)
     values = {
         f"{name}___specific___w": torch.tensor(value, dtype=torch.float64)

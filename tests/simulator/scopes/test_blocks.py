@@ -49,7 +49,7 @@ def compiled(model, *, strategy=None, iterations=1):
 
 def places(executor):
     """Return block, stage, phase and IPU of each operator."""
-    nodes = [operator.node for operator in executor._compiled.graph.operators]
+    nodes = [operator.node for operator in executor.device_session.compiled.graph.operators]
     return [tuple(node.meta[key] for key in ("block", "stage", "phase", "ipu")) for node in nodes]
 
 

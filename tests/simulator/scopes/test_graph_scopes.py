@@ -91,6 +91,6 @@ def test_every_operator_is_told_of_its_scopes():
     executor = simulator.inferenceModel(nn.Sequential(nn.Linear(2, 2), nn.ReLU()))
     executor.compile(torch.ones(1, 2, dtype=torch.float16))
 
-    nodes = [node for node in executor._compiled.graph.graph.nodes if node.op == "call_function"]
+    nodes = [node for node in executor.device_session.compiled.graph.graph.nodes if node.op == "call_function"]
 
     assert all({"block", "stage", "phase", "ipu", "name_scope", "source_location"} <= set(node.meta) for node in nodes)

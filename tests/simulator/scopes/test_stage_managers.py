@@ -30,7 +30,7 @@ def stages(model, strategy):
     options = simulator.Options().deviceIterations(8).setExecutionStrategy(strategy)
     executor = simulator.inferenceModel(model, options)
     executor.compile(torch.ones(8, 4))
-    nodes = [operator.node for operator in executor._compiled.graph.operators]
+    nodes = [operator.node for operator in executor.device_session.compiled.graph.operators]
     return [tuple(node.meta[key] for key in ("stage", "phase", "ipu")) for node in nodes]
 
 

@@ -117,11 +117,11 @@ def test_copying_to_the_host_from_inference_outlasts_what_was_trained_before(pop
 
 def test_copying_to_the_device_discards_what_was_trained_there(trained, batch):
     executor = trained
-    before = executor._compiled.state.parameters["linear.weight"].detach().clone()
+    before = executor.device_session.compiled.state.parameters["linear.weight"].detach().clone()
 
     executor.copyWeightsToDevice()
 
-    after = executor._compiled.state.parameters["linear.weight"]
+    after = executor.device_session.compiled.state.parameters["linear.weight"]
     assert not torch.equal(after, before)
     assert torch.equal(after, executor.model.linear.weight)
 

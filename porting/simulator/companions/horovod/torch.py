@@ -10,7 +10,7 @@ import torch
 from torch import distributed
 
 from ....support.process import Instance, this_instance
-from ..._execution import process_group
+from ..._compile import process_group
 from .._missing import refuse, refuse_unknown_names
 
 __all__ = [

@@ -12,9 +12,9 @@ from typing import Any, Callable, Iterable, Optional
 import torch
 
 from ....support.process import this_instance
-from ..._execution import process_group
-from ..._execution.device_pool import device_table, reserved_ipus
-from ..._execution.device_target import num_simulated_ipus
+from ..._compile import process_group
+from ..._device.device_pool import device_table, reserved_ipus
+from ..._device.device_target import num_simulated_ipus
 from .._missing import refuse_unknown_names
 
 __all__ = [

@@ -6,7 +6,7 @@ from typing import NoReturn, Optional
 
 from ....support.process import this_instance
 from ... import options as poptorch_options
-from ..._options_groups import _DistributedOptions as _PopTorchDistributedOptions
+from ..._options.groups import _DistributedOptions as _PopTorchDistributedOptions
 from .. import popdist
 from .._missing import refuse_unknown_names
 

@@ -1,0 +1,317 @@
+"""Batches of a port: their loader, the checks of the first one, and how later ones differ from it."""
+
+from __future__ import annotations
+
+from typing import Any, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+import torch
+
+from ..adapters import check_ignore_label, note_batchnorm, to_ipu_dataloader
+from ..adapters.fixed_batch import FixedBatchDataset, find_dataset
+from ..adapters.labels import NO_LABELS, split_labels
+from ..diagnostics import BatchError, DeviceError, Finding, caller_place, notify
+from ..options import PortOptions
+from .port import Port
+
+__all__ = [
+    "BatchSignature",
+    "check_first_batch",
+    "check_labels",
+    "find_foreign_device",
+    "has_labels",
+    "make_dataloader",
+    "refuse_lost_values",
+]
+
+_INT32, _FLOAT32 = torch.iinfo(torch.int32), torch.finfo(torch.float32)
+_RANGES = {torch.int64: (_INT32.min, _INT32.max), torch.float64: (_FLOAT32.min, _FLOAT32.max)}
+_NARROW = {torch.int64: "int32", torch.float64: "float32"}
+_KEEP_SHAPES = (
+    "let every batch have the same shape: `ported.dataloader(...)`, `drop_last=True`, or "
+    "`FixedBatchDataset(dataset, samples_per_call)` for the last one"
+)
+_IN_THE_FIRST = "in the batch that was compiled for"
+
+
+def make_dataloader(port: Port, source: Any, *, training: bool, batch_size: Optional[int], **settings: Any) -> Any:
+    """Make the loader of `PortedModel.dataloader`; `settings` are those of `to_ipu_dataloader`."""
+    if batch_size is None and (port.options.micro_batch > 1 or not hasattr(source, "batch_size")):
+        batch_size = port.options.micro_batch
+    dataset = source.dataset if isinstance(source, torch.utils.data.DataLoader) else source
+    padded = find_dataset(dataset, FixedBatchDataset)
+    if padded is not None and padded.num_padding and training:
+        for finding in (check_ignore_label(port.loss, padded.ignore_label), note_batchnorm(port.model)):
+            if finding is not None:
+                notify(finding)
+    options = (port.training_options if training else port.inference_options).clone()
+    return to_ipu_dataloader(source, options, backend=port.backend.module, batch_size=batch_size, **settings)
+
+
+# -- the first batch ---------------------------------------------------------------------------------------------------
+
+
+def has_labels(port: Port, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Tell whether a call brings labels for the loss; a model with a loss of its own takes all arguments itself."""
+    if port.loss is None:
+        return False
+    return split_labels(port.model.forward, args, kwargs, label=port.label).labels is not NO_LABELS
+
+
+def check_first_batch(port: Port, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Refuse a training batch on another device (B009), of arrays (B012), without labels (D006), of other rows (B001).
+
+    Rows are only checked where the options name a micro-batch; otherwise the batch decides it.
+    """
+    foreign = find_foreign_device(args, kwargs)
+    if foreign is not None:
+        raise BatchError(foreign)
+    _refuse_arrays(args, kwargs)
+    check_labels(port, args, kwargs)
+    if port.options.micro_batch > 1:
+        _check_rows(port.options, args, kwargs)
+
+
+def check_labels(port: Port, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Refuse a training call without labels (D006), or with arguments that fit neither model nor label (L006)."""
+    if port.loss is not None and not has_labels(port, args, kwargs):
+        raise DeviceError.of(
+            "D006",
+            message="a training call got no labels",
+            place=caller_place(),
+            label="this call",
+            help=(
+                "pass them, `ported(inputs, labels)`, or use `ported.inference()(inputs)`",
+                "pass a dictionary by keyword, `ported(**batch)`, and name the label's key: `to_ipu(..., label='y')`",
+            ),
+        )
+
+
+def _refuse_arrays(args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Refuse (B012) what holds numbers and is no tensor; it would be compiled in."""
+    named = [*((f"argument {number}", value) for number, value in enumerate(args)), *kwargs.items()]
+    for name, value in named:
+        if hasattr(value, "__array_interface__") and not isinstance(value, torch.Tensor):
+            kind = type(value)
+            raise BatchError.of(
+                "B012",
+                message=f"{name} is a {kind.__module__}.{kind.__qualname__}, not a tensor",
+                place=caller_place(),
+                label="this call",
+                help="convert it: `torch.from_numpy(...)`, or take batches from `ported.dataloader(dataset)`",
+            )
+
+
+def _check_rows(options: PortOptions, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    tensors = [value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor) and value.dim()]
+    rows = [tensor.shape[0] for tensor in tensors]
+    # some arguments may hold no samples, as the edges of a graph
+    if rows and options.samples_per_call not in rows:
+        raise BatchError.of(
+            "B001",
+            message=f"the batch has {rows[0]} rows, the options ask for {options.samples_per_call}",
+            place=caller_place(),
+            label="this call",
+            notes=(
+                f"rows = {options.micro_batch} micro-batch x {options.accumulation} accumulation x "
+                f"{options.replicas} replicas x {options.device_iterations} device iterations",
+            ),
+            help="take batches from `ported.dataloader(...)`, or change `micro_batch`",
+        )
+
+
+def find_foreign_device(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Optional[Finding]:
+    """Return the finding B009 for an argument that is not in the host's memory, or None."""
+    for value in [*args, *kwargs.values()]:
+        if isinstance(value, torch.Tensor) and value.device.type != "cpu":
+            return Finding(
+                "B009",
+                message=f"a tensor of the batch is on `{value.device}`",
+                place=caller_place(),
+                label="this call",
+                help="leave batches on the CPU: the call moves them to the device itself",
+            )
+    return None
+
+
+# -- the values of every batch -----------------------------------------------------------------------------------------
+
+
+def refuse_lost_values(args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Raise BatchError B011 if an argument of 64 bits has a value that the device's 32 bits cannot hold.
+
+    The device would compute with another one: 2**32 + 1 becomes 1, and 1e300 infinite. Infinite and missing values of
+    the batch itself pass.
+    """
+    for position, value in enumerate(args):
+        _look_at(value, "argument ", position)
+    for name, value in kwargs.items():
+        _look_at(value, "", f"`{name}`")
+
+
+def _look_at(value: Any, prefix: str, name: Any) -> None:
+    if isinstance(value, torch.Tensor):
+        if value.dtype in _RANGES and value.is_cpu and value.numel():
+            _refuse_if_lost(value, prefix, name)
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            _look_at(item, f"{prefix}{name}", f"[{key!r}]")
+    elif isinstance(value, (list, tuple)):
+        for position, item in enumerate(value):
+            _look_at(item, f"{prefix}{name}", f"[{position}]")
+
+
+def _refuse_if_lost(tensor: torch.Tensor, prefix: str, name: Any) -> None:
+    least, most = torch.aminmax(tensor)
+    low, high = _RANGES[tensor.dtype]
+    # comparisons with a missing value are false
+    if least.item() >= low and most.item() <= high:
+        return
+    position = _first_lost(tensor.detach(), low, high)
+    if position is None:
+        return
+    where = f" at [{', '.join(map(str, position))}]" if position else ""
+    wide = str(tensor.dtype).replace("torch.", "")
+    raise BatchError.of(
+        "B011",
+        message=f"{prefix}{name} has the value {tensor[tuple(position)].item()}{where}, which is beyond "
+        f"{_NARROW[tensor.dtype]}",
+        place=caller_place(),
+        label="this call",
+        notes=f"the device has no {wide}: it would compute with another value, and say nothing",
+        help=(
+            "hash or number identifiers anew, so that they are small: `torch.unique(ids, return_inverse=True)`"
+            if tensor.dtype == torch.int64
+            else "scale the data before the call"
+        ),
+    )
+
+
+def _first_lost(tensor: torch.Tensor, low: float, high: float) -> Optional[Sequence[int]]:
+    lost = (tensor < low) | (tensor > high)
+    if tensor.dtype.is_floating_point:
+        lost &= tensor.isfinite() & tensor.to(torch.float32).isinf()
+    found = lost.nonzero()
+    return [int(index) for index in found[0]] if len(found) else None
+
+
+# -- batches that differ from the first one ----------------------------------------------------------------------------
+
+
+class _Leaf(NamedTuple):
+    """A leaf of a batch: a tensor's shape and type, or the type and value of what was compiled in."""
+
+    name: str
+    shape: Optional[Tuple[int, ...]]
+    dtype: Any
+    value: Any = None
+
+
+class BatchSignature:
+    """The arguments of a call as names, shapes and types, without the tensors.
+
+    >>> signature = BatchSignature([torch.ones(4, 2)], {"labels": torch.zeros(4, dtype=torch.int64)})
+    >>> print(signature)
+    argument 0: float32[4, 2], `labels`: int64[4]
+    >>> signature.rows
+    4
+    """
+
+    def __init__(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        self.num_positional = len(args)
+        self.keywords = sorted(kwargs)
+        self.leaves = [leaf for i, value in enumerate(args) for leaf in _list_leaves(f"argument {i}", value)]
+        self.leaves += [leaf for name in self.keywords for leaf in _list_leaves(f"`{name}`", kwargs[name])]
+
+    @property
+    def rows(self) -> int:
+        """The rows of the first tensor that has any: the samples of the batch; 1 when there is none."""
+        return next((leaf.shape[0] for leaf in self.leaves if leaf.shape), 1)
+
+    def difference(self, actual: BatchSignature, *, remedy: str) -> Optional[Finding]:
+        """Return what is different about the call `actual` (B001, B002 or B003), or None.
+
+        `remedy` says how to compile for other batches.
+        """
+        if (self.num_positional, self.keywords) != (actual.num_positional, actual.keywords):
+            return _describe_changed_arguments(self, actual, remedy)
+        ours = {leaf.name: leaf for leaf in self.leaves}
+        theirs = {leaf.name: leaf for leaf in actual.leaves}
+        for name in [*ours, *(name for name in theirs if name not in ours)]:
+            finding = _compare_leaves(name, ours.get(name), theirs.get(name), remedy)
+            if finding is not None:
+                return finding
+        return None
+
+    def __str__(self) -> str:
+        """List the arguments with their shapes and types."""
+        return ", ".join(f"{leaf.name}: {_describe(leaf)}" for leaf in self.leaves) or "no arguments"
+
+
+def _list_leaves(name: str, value: Any) -> List[_Leaf]:
+    if isinstance(value, torch.Tensor):
+        return [_Leaf(name, tuple(value.shape), value.dtype)]
+    if isinstance(value, Mapping):
+        return [leaf for key, item in value.items() for leaf in _list_leaves(f"{name}[{key!r}]", item)]
+    if isinstance(value, (list, tuple)):
+        return [leaf for i, item in enumerate(value) for leaf in _list_leaves(f"{name}[{i}]", item)]
+    return [_Leaf(name, None, type(value), value)]
+
+
+def _describe_changed_arguments(expected: BatchSignature, actual: BatchSignature, remedy: str) -> Finding:
+    return Finding(
+        "B003",
+        message="the call has other arguments than the one that was compiled for",
+        place=caller_place(),
+        label="this call",
+        notes=(f"compiled for: {expected}", f"this call:    {actual}"),
+        help=("pass the same arguments in the same way, positional or by name, in every call", remedy),
+    )
+
+
+def _compare_leaves(name: str, expected: Optional[_Leaf], actual: Optional[_Leaf], remedy: str) -> Optional[Finding]:
+    if expected is None:
+        return _finding("B003", f"{name} was not there {_IN_THE_FIRST}", expected, actual, remedy)
+    if actual is None:
+        return _finding("B003", f"{name} is missing, which was there {_IN_THE_FIRST}", expected, actual, remedy)
+    if (expected.shape is None) != (actual.shape is None):
+        return _finding("B003", f"{name} is of another kind than {_IN_THE_FIRST}", expected, actual, remedy)
+    if expected.shape is not None and expected.dtype != actual.dtype:
+        convert = f"convert it: `.to({expected.dtype})`"
+        return _finding("B002", f"{name} has another type than {_IN_THE_FIRST}", expected, actual, convert, remedy)
+    if expected.shape != actual.shape:
+        return _finding(
+            "B001", f"{name} has another shape than {_IN_THE_FIRST}", expected, actual, _KEEP_SHAPES, remedy
+        )
+    if expected.shape is None and not _is_same_value(expected, actual):
+        vary = "what is no tensor is compiled in: make it a tensor to vary it from call to call"
+        return _finding("B003", f"{name} has another value than {_IN_THE_FIRST}", expected, actual, vary, remedy)
+    return None
+
+
+def _is_same_value(expected: _Leaf, actual: _Leaf) -> bool:
+    if expected.dtype is not actual.dtype:
+        return False
+    try:
+        return expected.value is actual.value or bool(expected.value == actual.value)
+    except (RuntimeError, TypeError, ValueError):
+        # arrays compare element by element and have no truth value: then they are not known to be the same
+        return False
+
+
+def _finding(code: str, fault: str, expected: Optional[_Leaf], actual: Optional[_Leaf], *remedies: str) -> Finding:
+    return Finding(
+        code,
+        message=fault,
+        place=caller_place(),
+        label="this call",
+        notes=(f"compiled for: {_describe(expected)}", f"this call:    {_describe(actual)}"),
+        help=remedies,
+    )
+
+
+def _describe(leaf: Optional[_Leaf]) -> str:
+    if leaf is None:
+        return "nothing"
+    if leaf.shape is None:
+        return f"{leaf.dtype.__name__} {leaf.value!r:.60}"
+    return f"{str(leaf.dtype).replace('torch.', '')}[{', '.join(map(str, leaf.shape))}]"

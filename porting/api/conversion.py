@@ -1,0 +1,138 @@
+"""`to_ipu`: a PyTorch model and its loss become a model that trains on an IPU."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Tuple
+
+import torch
+from torch import nn
+
+from ..adapters import LossInForward, apply_precision, find_backend, to_backend_optimizer
+from ..adapters.batch_statistics import note_statistics_of_one_replica
+from ..adapters.stages import require_filled_pipeline, require_modules
+from ..diagnostics import OptionError, caller_place, log_finding, notify, show_findings_alone
+from ..options import PortOptions
+from .optimizer import PortOptimizer, stop_watching
+from .port import Port, PortFindings
+from .ported_model import PortedModel
+
+__all__ = ["to_ipu"]
+
+
+def to_ipu(
+    model: nn.Module,
+    loss: Any = None,
+    *,
+    optimizer: Optional[torch.optim.Optimizer] = None,
+    max_grad_norm: Optional[float] = None,
+    options: Optional[PortOptions] = None,
+    example: Any = None,
+    device: str = "auto",
+    label: Any = -1,
+    label_transform: Optional[Callable[[Any], Any]] = None,
+    reduction: Optional[str] = None,
+    metrics: Optional[Mapping[str, Callable[[Any, Any], Any]]] = None,
+    returns: Optional[Sequence[str]] = None,
+    loss_output: Any = None,
+) -> PortedModel:
+    """Port `model` to the device: the loss moves into `forward`, the optimizer becomes the device's.
+
+    `loss` is a module or function of output and label, a mapping of several, or None when the model returns its loss
+    itself. `optimizer` is the torch optimizer of the model's parameters (SGD, Adam, AdamW, RMSprop) or one of the
+    backend's; without one the device's default, SGD with a learning rate of 0.01, is used. `max_grad_norm` clips the
+    norm of all gradients before each step, as `clip_grad_norm_` does in a loop on the host. `example` is a combined
+    batch: the training step is compiled with it at once. `device` is "ipu", "sim" (the simulator on the CPU), or
+    "auto": an IPU if there is one, else the simulator, which is said once. The environment variable PORTING_DEVICE
+    decides when `device` is "auto".
+
+    `label`, `label_transform`, `reduction`, `metrics`, `returns` and `loss_output` are those of `LossInForward`.
+
+    The model's class is not edited and its parameters are shared: they are on the host whenever somebody looks at them.
+
+    Raises DeviceError D001 for "ipu" without an IPU, UnsupportedOptimizerError for an optimizer that the device does
+    not have, OptionError for options that it cannot apply, CaptureError and BatchError with `example`.
+
+    >>> model = nn.Linear(4, 2)
+    >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    >>> ported = to_ipu(model, nn.CrossEntropyLoss(), optimizer=optimizer, device="sim")
+    >>> output, loss = ported(torch.ones(3, 4), torch.tensor([0, 1, 0]))
+    >>> tuple(output.shape), tuple(loss.shape), ported.report().num_training_calls
+    ((3, 2), (), 1)
+    """
+    options = options if options is not None else PortOptions()
+    if not isinstance(options, PortOptions):
+        raise OptionError.of(
+            "P002",
+            message=f"`options` is a {type(options).__name__}",
+            place=caller_place(),
+            help="pass `porting.PortOptions(...)`: it becomes the backend's own options",
+        )
+    backend = find_backend(device, simulator=_load_simulator)
+    show_findings_alone()
+    wrap = functools.partial(
+        LossInForward,
+        model,
+        loss,
+        backend=backend.module,
+        label=label,
+        label_transform=label_transform,
+        reduction=reduction,
+        metrics=metrics,
+        returns=returns,
+        loss_output=loss_output,
+        allowed=options.allow,
+    )
+    # what can be refused is refused before the precision changes the model
+    wrapped = wrap()
+    require_modules(model, options)
+    if optimizer is not None:
+        require_filled_pipeline(options)
+    stop_watching(optimizer)
+    converted = _converted(optimizer, wrapped, backend.module, max_grad_norm)
+    plan = apply_precision(model, options, backend.module)
+    if (plan.input_dtype, plan.output_dtype) != (None, None):
+        wrapped = wrap(input_dtype=plan.input_dtype, loss_dtype=plan.loss_dtype, output_dtype=plan.output_dtype)
+    findings = (*plan.findings, *note_statistics_of_one_replica(model, options))
+    said = (*((backend.finding,) if backend.finding else ()), *findings)
+    port = Port.of(model, wrapped, loss=loss, label=label, backend=backend, options=options)
+    ported = PortedModel(port, PortFindings(said, allowed=options.allow), PortOptimizer(port, optimizer, converted))
+    if backend.finding is not None:
+        log_finding(backend.finding, once=True)
+    for finding in findings:
+        if finding.code == "P006":  # true of every model, and of no line
+            log_finding(finding, once=True)
+        else:
+            notify(finding)
+    if example is not None:
+        args, kwargs = _example_call(example)
+        ported.compile(*args, **kwargs)
+    return ported
+
+
+def _converted(optimizer: Any, wrapped: nn.Module, backend: Any, max_grad_norm: Optional[float]) -> Any:
+    """Make the device's optimizer; None without one, for which the device has a default that clips nothing."""
+    if optimizer is not None:
+        return to_backend_optimizer(optimizer, wrapped, backend=backend, max_grad_norm=max_grad_norm)
+    if max_grad_norm is None:
+        return None
+    raise OptionError.of(
+        "P002",
+        message="`max_grad_norm` is given without an optimizer",
+        place=caller_place(),
+        help="pass the optimizer whose gradients it clips: `to_ipu(..., optimizer=optimizer, max_grad_norm=5.0)`",
+    )
+
+
+def _load_simulator() -> Any:
+    """Import the simulator only where it is used: it needs a newer torch than the vendor's machines have."""
+    return importlib.import_module("porting.simulator")
+
+
+def _example_call(example: Any) -> Tuple[Tuple[Any, ...], Dict[str, Any]]:
+    if isinstance(example, Mapping):
+        return (), dict(example)
+    if isinstance(example, (tuple, list)):
+        return tuple(example), {}
+    return (example,), {}

@@ -1,0 +1,279 @@
+"""The optimizer of a port: the user's on the host and the device's, which follow each other."""
+
+from __future__ import annotations
+
+import logging
+import weakref
+from typing import Any, Callable, Dict, List, Mapping, MutableMapping, Optional, Sequence
+
+import torch
+
+from ..adapters import SchedulerBridge, carry_state, default_optimizer, sync_hyper_parameters, to_torch_state
+from ..diagnostics import Finding, PortingError, Severity, UnsupportedOptimizerError, caller_place, notify
+from .port import Port
+
+__all__ = ["PortOptimizer", "refuse_backward", "say_host_step_is_needless", "stop_watching"]
+
+_logger = logging.getLogger("porting")
+
+# Hooks by optimizer: an optimizer that is ported again must come without the earlier port's.
+_HOOKS: MutableMapping[torch.optim.Optimizer, List[Any]] = weakref.WeakKeyDictionary()
+
+Upload = Callable[[Any], None]
+
+
+class PortOptimizer:
+    """What the user gave as optimizer, its counterpart on the device, and how many steps that has made.
+
+    `given` is the user's, None without one. `device` is what the device uses: the same object where that is one of the
+    backend's, None as long as none was given nor needed. `num_steps` includes the steps before a checkpoint.
+    """
+
+    def __init__(self, port: Port, given: Optional[torch.optim.Optimizer], device: Any) -> None:
+        """Keep both; nothing is uploaded yet."""
+        self.given = given
+        self.device = device
+        self.num_steps = 0
+        self._port = port
+        # weakly: a bridge refers to the ported model
+        self._bridges: List[Callable[[], Optional[SchedulerBridge]]] = []
+        self._given_settings: Any = None
+        self._uploaded_settings: Any = None
+        self._settings_of_state: Any = None
+
+    @property
+    def source(self) -> Optional[torch.optim.Optimizer]:
+        """The user's optimizer where the device's is another object, else None."""
+        return None if self.given is self.device else self.given
+
+    def require(self) -> Any:
+        """Return the device's optimizer; without one, make and announce the default."""
+        if self.device is None:
+            self.device = default_optimizer(self._port.wrapped, backend=self._port.backend.module)
+            _logger.warning("no optimizer was given: the device uses its default, SGD with a learning rate of 0.01")
+        return self.device
+
+    def require_users(self) -> Any:
+        """Return the optimizer that the user holds; without one, the device's."""
+        return self.require() if self.given is None else self.given
+
+    def note_step(self) -> None:
+        """Count the steps of a call, and let torch's schedulers see that the optimizer has stepped, on the device."""
+        self.num_steps += self._port.options.device_iterations
+        source = self.source
+        if source is not None:
+            source._opt_called = True  # type: ignore[attr-defined]
+
+    # -- settings ------------------------------------------------------------------------------------------------------
+
+    def prepare(self) -> None:
+        """Note the settings that a compilation begins with."""
+        self._drop_old_settings()
+        self._uploaded_settings = _copy_settings(self.require())
+        if self.given is not None:
+            self._given_settings = _copy_settings(self.given)
+
+    def match_before_compilation(self) -> Any:
+        """Bring the device's optimizer up to date with the user's, and return it."""
+        optimizer = self.require()
+        if self.source is not None:
+            sync_hyper_parameters(self.source, optimizer, is_compiled=False)
+        return optimizer
+
+    def sync(self, upload: Upload) -> None:
+        """Let the device see what was changed on the host's optimizer since the last call."""
+        source = self.source
+        if source is not None:
+            given = _copy_settings(source)
+            if given != self._given_settings:
+                self._given_settings = given
+                sync_hyper_parameters(source, self.device, is_compiled=True)
+        if _copy_settings(self.device) != self._uploaded_settings:
+            self.upload(self.device, upload)
+
+    def upload(self, optimizer: Any, upload: Upload) -> None:
+        """Hand the settings of the device's `optimizer` over by `upload`."""
+        self._uploaded_settings = _copy_settings(optimizer)
+        upload(optimizer)
+
+    # -- schedulers ----------------------------------------------------------------------------------------------------
+
+    def connect(self, bridge: SchedulerBridge) -> None:
+        """Remember a scheduler that was connected, for checkpoints."""
+        self._bridges.append(weakref.ref(bridge))
+
+    def list_schedulers(self, handed_over: Sequence[Any]) -> List[Any]:
+        """List the schedulers that are connected and those that are handed over, each once."""
+        connected = [bridge for bridge in (reference() for reference in self._bridges) if bridge is not None]
+        known = {id(inner) for bridge in connected for inner in (bridge, bridge.scheduler)}
+        return [*connected, *(scheduler for scheduler in handed_over if id(scheduler) not in known)]
+
+    # -- state ---------------------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> Dict[str, Any]:
+        """Return the device's state as the user's optimizer would have it."""
+        if self.source is None:
+            return dict(self.require().state_dict())
+        return to_torch_state(self.device.state_dict(), self.source, self._port.wrapped)
+
+    def read_device_state(self) -> Dict[str, torch.Tensor]:
+        """Return the state tensors of the device by its own names; empty before its first step."""
+        return self.device.state_dict().get("ipu_state") or {}
+
+    def set_device_state(self, state: Mapping[str, torch.Tensor]) -> None:
+        """Let the device go on with `state` and the settings that its optimizer has."""
+        self.device.set_state_dict({"ipu_state": dict(state), "ipu_param": {}})
+
+    def keep_state(self) -> None:
+        """Let the device's state count as loaded, so that the next executable starts with it."""
+        state = self.device.state_dict() if self.device is not None else {}
+        self._settings_of_state = None
+        if state.get("ipu_state") is not None:
+            self.device.set_state_dict({name: state[name] for name in ("ipu_state", "ipu_param")})
+            self._settings_of_state = self._copy_users_settings()
+
+    def _drop_old_settings(self) -> None:
+        """Leave settings that have changed since `keep_state` out of the state: what is loaded overrides today's.
+
+        The device warns of each that a state lacks, so that they are left in as long as they are right.
+        """
+        if self._settings_of_state is not None and self._settings_of_state != self._copy_users_settings():
+            self.set_device_state(self.device.state_dict()["ipu_state"])
+
+    def _copy_users_settings(self) -> List[Dict[str, Any]]:
+        return _copy_settings(self.device if self.given is None else self.given)
+
+    def _take_over_state(self, loaded: torch.optim.Optimizer) -> None:
+        """Give the device the state of `loaded`, and zeros where that has none."""
+        before = self.read_device_state()
+        if before:
+            zeros = {name: torch.zeros_like(tensor) for name, tensor in before.items()}
+            self.set_device_state(zeros)
+            carry_state(loaded, self.device, self._port.wrapped)
+            self.set_device_state({**zeros, **self.device.state_dict()["ipu_state"]})
+        else:
+            carry_state(loaded, self.device, self._port.wrapped)
+
+    # -- what the user does with the optimizer on the host -------------------------------------------------------------
+
+    def watch(self, *, is_on_device: Callable[[], bool]) -> None:
+        """Say so when the user's optimizer steps on the host (O007); its state is the device's, saved and loaded.
+
+        A step with a closure is refused (UnsupportedOptimizerError O004): the closure would make the device's steps.
+
+        Only while `is_on_device()`: afterwards the optimizer may train the plain model. It must not keep the ported
+        model alive.
+        """
+        optimizer = self.source
+        if optimizer is None:
+            return
+        stop_watching(optimizer)
+        hooks = _HOOKS.setdefault(optimizer, [])
+        warned: List[bool] = []
+        reading: List[bool] = []
+
+        def on_step(_optimizer: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+            if any(callable(value) for value in (*args[1:], *kwargs.values())):
+                raise _make_closure_error()
+            if is_on_device() and not warned:
+                warned.append(True)
+                say_host_step_is_needless("`optimizer.step()` does nothing")
+
+        def on_load(loaded: torch.optim.Optimizer) -> None:
+            if loaded is not self.device:
+                self._take_over_state(loaded)
+
+        def on_save(saved: torch.optim.Optimizer, state_dict: Dict[str, Any]) -> Any:
+            if saved is self.device or not is_on_device() or reading:
+                return None
+            reading.append(True)  # the adapter asks the optimizer for its groups by the same method
+            try:
+                return to_torch_state(self.device.state_dict(), saved, self._port.wrapped)
+            finally:
+                reading.clear()
+
+        hooks.append(optimizer.register_step_pre_hook(on_step))
+        if hasattr(optimizer, "register_state_dict_post_hook"):
+            hooks.append(optimizer.register_state_dict_post_hook(on_save))
+            hooks.append(optimizer.register_load_state_dict_post_hook(on_load))
+        else:
+            hooks.append(_MethodHook(optimizer, "state_dict", on_save))
+            hooks.append(_MethodHook(optimizer, "load_state_dict", lambda loaded, _result: on_load(loaded)))
+
+
+def stop_watching(optimizer: Any) -> None:
+    """Remove what `watch_optimizer` added."""
+    if isinstance(optimizer, torch.optim.Optimizer):
+        for hook in _HOOKS.pop(optimizer, []):
+            hook.remove()
+
+
+def say_host_step_is_needless(fault: str) -> None:
+    """Warn (O007) of a part of a plain training loop that is left over."""
+    notify(
+        Finding(
+            "O007",
+            message=f"{fault}: the device made the step inside the call",
+            place=caller_place(),
+            help="remove `zero_grad()`, `backward()` and `step()` from the loop",
+        )
+    )
+
+
+def refuse_backward(*_args: Any, **_kwargs: Any) -> None:
+    """Refuse `loss.backward()` on the loss of a call, with the line and the remedy."""
+    raise PortingError.of(
+        "O007",
+        message="`loss.backward()` is called on the loss of a ported model",
+        severity=Severity.ERROR,
+        place=caller_place(),
+        notes=("the device has differentiated the loss and made the optimizer's step inside the call",),
+        help="remove `zero_grad()`, `backward()` and `step()` from the loop",
+    )
+
+
+def _make_closure_error() -> UnsupportedOptimizerError:
+    return UnsupportedOptimizerError.of(
+        "O004",
+        message="`optimizer.step(closure)` is called on the optimizer of a ported model",
+        place=caller_place(),
+        notes=("a call of the ported model runs forward, backward and the optimizer's step",),
+        help="call the ported model instead: `output, loss = ported(x, y)`",
+    )
+
+
+class _MethodHook:
+    """Calls `hook(optimizer, result)` after a method of one optimizer, where torch (before 2.1) has no hooks for it.
+
+    What the hook returns takes the place of the result, unless it is None.
+    """
+
+    def __init__(self, optimizer: torch.optim.Optimizer, name: str, hook: Callable[[Any, Any], Any]) -> None:
+        # weak: the table of hooks must not keep its own key alive
+        self._optimizer, self._name = weakref.ref(optimizer), name
+        own, method = self._optimizer, getattr(type(optimizer), name)
+
+        def called(*args: Any, **kwargs: Any) -> Any:
+            running = own()
+            result = method(running, *args, **kwargs)
+            changed = hook(running, result)
+            return result if changed is None else changed
+
+        setattr(optimizer, name, called)
+
+    def remove(self) -> None:
+        """Give the optimizer its method back."""
+        optimizer = self._optimizer()
+        if optimizer is not None:
+            vars(optimizer).pop(self._name, None)
+
+
+def _copy_settings(optimizer: Any) -> List[Dict[str, Any]]:
+    """Copy the settings of each parameter group; tensors, which torch allows for some, as numbers."""
+    return [
+        {name: _plain(value) for name, value in group.items() if name != "params"} for group in optimizer.param_groups
+    ]
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, torch.Tensor) and value.numel() == 1 else value

@@ -1,0 +1,397 @@
+"""`Runner`: one executor of a ported model, its time on the device, and what the user does to its model meanwhile."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import logging
+import time
+import weakref
+from typing import Any, Dict, FrozenSet, Iterator, List, Mapping, MutableSet, NoReturn, Optional, Sequence, Set, Tuple
+
+import torch
+from torch import nn
+
+from ..diagnostics import BatchError, DeviceError, caller_place
+from .batch import BatchSignature, find_foreign_device, refuse_lost_values
+from .compilation import check_memory, check_placement, compilation, list_cache_files, make_executor
+from .failures import explain_failure, refuse_loss_without_gradient
+from .frozen_checks import say_changed_attributes, say_frozen_values, watch_attributes
+from .gradients import refuse_hooks, watch_gradient_reads
+from .moves import refuse_data_parallel
+from .optimizer import PortOptimizer
+from .port import Port, PortFindings, list_modules_by_prefix
+from .run_report import ExecutorRecord, note_outputs
+from .watches import AttributeReads, AttributeWatch, LateChanges, reads_noted
+
+__all__ = ["HostWrites", "Runner"]
+
+logger = logging.getLogger("porting")
+
+# a call that takes longer makes people wonder; the report has the seconds in any case
+_LONG_SECONDS = 2.0
+
+
+class Runner:
+    """Keeps an executor of the backend together with its record and the batch that it was compiled for.
+
+    The executor is made by the first call, gets the device for each call, is timed, and has its failures explained.
+    It trains if there is an `optimizer`. `owner` is how the user gets at what it runs, for messages. `random_states`
+    are random streams for executors that are not made yet, by name; a runner takes its own out. The runner does not
+    know the ported model, so that dropping that one ends both.
+
+    Each executable has its own copy of the weights on its device. Executors that share weights take turns there, and
+    hand the weights over through the host: the training step, inference and evaluation of one ported model, and those
+    of two models with modules in common, as the two halves of a GAN.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        port: Port,
+        findings: PortFindings,
+        *,
+        optimizer: Optional[PortOptimizer] = None,
+        owner: str,
+        random_states: Dict[str, List[int]],
+    ) -> None:
+        """Remember how to make the executor; nothing is built yet."""
+        self.record = ExecutorRecord(name)
+        self.executor: Any = None
+        self.trains = optimizer is not None
+        self._port = port
+        self._findings = findings
+        self._optimizer = optimizer
+        self._owner = owner
+        self._random_states = random_states
+        self._was_destroyed = False
+        self._signature: Optional[BatchSignature] = None
+        self._has_run = False
+        self._watch: Optional[AttributeWatch] = None
+        self._late_changes: Optional[LateChanges] = None
+        self._host_writes: Optional[HostWrites] = None
+        self._tensors: FrozenSet[int] = frozenset()
+        # weakly: runners that share weights must not keep each other's models alive
+        self._others: List[weakref.ref[Runner]] = []
+        self._has_let_go = False
+
+    def has_executable(self) -> bool:
+        """Tell whether it is compiled."""
+        return self.executor is not None
+
+    @property
+    def is_attached(self) -> bool:
+        """Whether the executable holds a device."""
+        return self.executor is not None and bool(self.executor.isAttachedToDevice())
+
+    # -- compiling -----------------------------------------------------------------------------------------------------
+
+    def compile(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> float:
+        """Compile for this batch and return the seconds it took; 0.0 when there is an executable already.
+
+        Raises BatchError when the batch does not fit the executable that there is, or cannot be cut as the options
+        ask, and CaptureError when the device could not run the model. Nothing is left behind then: the model is as
+        plain as before.
+        """
+        if self.executor is not None:
+            self._refuse_other_batch(args, kwargs)
+            return 0.0
+        if self.trains:
+            refuse_hooks(self._port)
+        self._meet_others()
+        self._findings.begin_compilation()
+        files = list_cache_files(self._port.options)
+        start = time.perf_counter()
+        modules = list_modules_by_prefix(self._port)
+        executor, reads = self._make_compiled(modules, args, kwargs)
+        seconds = time.perf_counter() - start
+        self._signature = BatchSignature(args, kwargs)
+        self.record.note_compilation(seconds, samples_per_call=self._signature.rows, cache=self._cache_result(files))
+        self._take_over(executor)
+        self._findings.say_deferred()
+        self._watch = watch_attributes(self._port, modules, reads)
+        if self.record.num_compilations == 1:
+            with compilation(self._port, self._findings, training=self.trains):
+                say_frozen_values(self._port, self._findings, executor, compile_seconds=seconds)
+        return seconds
+
+    def _make_compiled(
+        self, modules: Sequence[Tuple[str, nn.Module]], args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> Tuple[Any, AttributeReads]:
+        """Return a compiled executor, and which attributes of `modules` its `forward` has read."""
+        port, findings = self._port, self._findings
+        executor: Any = None
+        try:
+            with compilation(port, findings, training=self.trains) as begun, reads_noted(modules) as reads:
+                executor = make_executor(port, findings, self._optimizer, args, kwargs)
+                executor.compile(*args, **kwargs)
+                check_placement(port, executor, begun)
+                if self._optimizer is not None:
+                    refuse_loss_without_gradient(executor)
+                    refuse_hooks(port)  # those that `forward` has registered
+                    check_memory(port, findings, self._optimizer, executor)
+        except BaseException as error:
+            self._abandon(executor)
+            if isinstance(error, Exception):
+                self._raise_explained(error, args, kwargs)
+            raise
+        return executor, reads
+
+    def _abandon(self, executor: Any) -> None:
+        """Let go of an executor that failed to compile, and of its hold on the model.
+
+        `destroy()` does that for compiled ones only, and those for inference have no hold on it.
+        """
+        if executor is not None:
+            executor.destroy()
+        if self.trains:
+            self._unwrap_model()
+
+    def _take_over(self, executor: Any) -> None:
+        """Run `executor` from now on, and watch what the user does to its model on the host."""
+        self.executor, self._has_run = executor, False
+        if self.trains:
+            self._late_changes = LateChanges(self._port)
+            watch_gradient_reads(self._port)
+        self._host_writes = HostWrites(self._port.wrapped)
+        self._host_writes.ignore_fetches(executor)
+        self._host_writes.notice()
+        self._join_others()
+        if self.record.name in self._random_states:
+            # a checkpoint was loaded before there was an executor
+            executor.rng_state = self._random_states.pop(self.record.name)
+        step = self._port.backend.compiled_step(executor)
+        self.record.note_engine(None if step is None else step.obtained)
+
+    def _cache_result(self, before: Set[str]) -> str:
+        """Tell from the files of the cache `before` the compilation what the vendor's compiler did."""
+        options = self._port.options
+        if options.cache_dir is None:
+            return "off"
+        return "hit" if before and list_cache_files(options) == before else "miss"
+
+    # -- calls ---------------------------------------------------------------------------------------------------------
+
+    def run(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Run one device call; the first one compiles, and says what that cost."""
+        refuse_data_parallel()
+        if torch.is_inference_mode_enabled():
+            # what a device keeps between calls must not be tensors of that mode
+            with torch.inference_mode(False):
+                return self.run(args, kwargs)
+        refuse_lost_values(args, kwargs)
+        if self._watch is not None:
+            say_changed_attributes(self._findings, self._watch)
+        executor, record = self.executor, self.record
+        if executor is None:
+            self._say_it_took_long(self.compile(args, kwargs))
+            executor = self.executor
+        self._take_device()
+        writes = self._host_writes
+        if writes is not None and writes.notice() and executor.isAttachedToDevice():
+            executor.copyWeightsToDevice()
+        if self._late_changes is not None:
+            self._late_changes.look()
+        start = time.perf_counter()
+        try:
+            result = executor(*args, **kwargs)
+        except Exception as error:
+            if not self._has_run:
+                # a batch that the device cannot run must not be the one that all others have to be like
+                self.destroy()
+            self._raise_explained(error, args, kwargs)
+        self._has_run = True
+        record.note_call(time.perf_counter() - start)
+        self._finish(executor, result)
+        return result
+
+    def _finish(self, executor: Any, result: Any) -> None:
+        """End a call: what it trained and wrote is no news from the host."""
+        if self._has_let_go:
+            # looking at the host's tensors would not fetch what it has trained
+            executor.copyWeightsToHostIfNeeded()
+        if not self.trains:
+            note_outputs(result, self.record, self._findings)
+        if self._host_writes is not None:
+            self._host_writes.notice()
+
+    def _say_it_took_long(self, seconds: float) -> None:
+        if seconds >= _LONG_SECONDS:
+            logger.warning(
+                "the %s graph was %s in %.2f s within its first call (`%s.compile(*batch)` does it beforehand)",
+                self.record.name,
+                "loaded from the cache" if self.record.cache == "hit" else "compiled",
+                seconds,
+                self._owner,
+            )
+
+    def say_late_changes(self) -> None:
+        """Say (D005) what has changed since the step was compiled, if it is."""
+        if self._late_changes is not None and self.executor is not None:
+            self._late_changes.say()
+
+    def _refuse_other_batch(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        assert self._signature is not None
+        finding = find_foreign_device(args, kwargs)
+        finding = finding or self._signature.difference(BatchSignature(args, kwargs), remedy=self._remedy)
+        if finding is not None:
+            raise BatchError(finding)
+
+    def _raise_explained(self, error: Exception, args: Sequence[Any], kwargs: Mapping[str, Any]) -> NoReturn:
+        explained = explain_failure(error, self._signature, args, kwargs, remedy=self._remedy, model=self._port.model)
+        if explained is None:
+            raise error
+        # an error that carries the same finding would print it a second time
+        raise explained from (None if getattr(error, "finding", None) is explained.finding else error)
+
+    @property
+    def _remedy(self) -> str:
+        return f"to compile for batches like this one instead: `{self._owner}.destroy()`, then call again"
+
+    # -- the device ----------------------------------------------------------------------------------------------------
+
+    def attach(self) -> None:
+        """Take the device; DeviceError D004 or D007 when there is no executable to put on it."""
+        if self.executor is None:
+            raise DeviceError.of(
+                "D007" if self._was_destroyed else "D004",
+                message=f"the {self.record.name} graph is not compiled, so there is nothing to put on the device",
+                place=caller_place(),
+                help=f"compile first: `{self._owner}.compile(*batch)`",
+            )
+        self._take_device()
+        if not self.is_attached:
+            self.executor.attachToDevice()
+
+    def detach(self) -> None:
+        """Release the device if the executor holds it; weights and optimizer state come to the host."""
+        if self.is_attached:
+            self.executor.detachFromDevice()
+
+    def destroy(self) -> None:
+        """Drop the executable, after fetching what it has learnt; the next call makes another."""
+        executor, self.executor, self._signature = self.executor, None, None
+        if executor is not None:
+            self._was_destroyed = True
+            try:
+                executor.destroy()
+            except Exception as error:
+                # PopTorch takes the model's wrapper off last, and one that has let go of the model has none
+                if not (self._has_let_go and "model was never wrapped" in str(error)):
+                    raise
+            self._leave_others()
+
+    def copy_weights_to_host(self) -> None:
+        """Fetch what was trained, if this runner trains."""
+        if self.trains and self.executor is not None:
+            self.executor.copyWeightsToHost()
+
+    def send_weights(self) -> None:
+        """Send the host's weights to the executor that holds the device; the others get them on their turn."""
+        for runner in (self, *self._sharing()):
+            if runner.is_attached:
+                runner.executor.copyWeightsToDevice()
+
+    def _unwrap_model(self) -> None:
+        """Give the model and its tensors the classes back that they had before a training executor took them over.
+
+        A backend without the vendor's private module does not take them over.
+        """
+        name = f"{self._port.backend.module.__name__}._impl"
+        if importlib.util.find_spec(name) is not None:
+            importlib.import_module(name).unwrapModelIfNecessary(self._port.wrapped)
+
+    # -- others that share weights -------------------------------------------------------------------------------------
+
+    def _meet_others(self) -> None:
+        """Get to know the runners that share tensors with this one, whose executor is about to be made.
+
+        An executor that trains makes the host's tensors its own, to fetch what it has trained when somebody looks.
+        Where two would, the earlier one lets go of them and fetches after each of its calls instead.
+        """
+        wrapped = self._port.wrapped
+        self._tensors = frozenset(id(tensor) for tensor in [*wrapped.parameters(), *wrapped.buffers()])
+        self._others = [
+            weakref.ref(other)
+            for other in _COMPILED
+            if other._port.wrapped is wrapped or other._tensors & self._tensors
+        ]
+        self._take_device()
+        if self.trains:
+            for other in self._sharing():
+                if other.trains:
+                    other._has_let_go = True
+                    other._unwrap_model()
+
+    def _join_others(self) -> None:
+        """Take part from now on: the executor is compiled."""
+        for other in self._sharing():
+            other._others.append(weakref.ref(self))
+        _COMPILED.add(self)
+
+    def _leave_others(self) -> None:
+        """Take no part any more: the executable is gone."""
+        for other in self._sharing():
+            other._others = [reference for reference in other._others if reference() is not self]
+        self._others, self._has_let_go = [], False
+        _COMPILED.discard(self)
+
+    def _take_device(self) -> None:
+        """Let the others release the device; what they have trained is on the host then."""
+        if self._others:
+            for other in self._sharing():
+                other.detach()
+
+    def _sharing(self) -> Iterator[Runner]:
+        for reference in self._others:
+            other = reference()
+            if other is not None:
+                yield other
+
+
+_COMPILED: MutableSet[Runner] = weakref.WeakSet()
+
+
+# read without the attribute hooks that a backend puts on the tensors it owns: those would fetch the weights each time
+# (the class has another name in torch 2.0)
+_TENSOR_BASE: Any = getattr(torch._C, "TensorBase", None) or torch._C._TensorBase
+_version_of = _TENSOR_BASE._version.__get__
+
+
+class HostWrites:
+    """Notices that somebody wrote to a model's weights on the host: a loaded state, an `init`, a pruning mask.
+
+    torch's own version counters tell.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        """Start to watch the tensors that `model` has now; those made in inference mode cannot be watched."""
+        tensors = [*model.parameters(), *model.buffers()]
+        self._tensors: List[torch.Tensor] = [tensor for tensor in tensors if not tensor.is_inference()]
+        self._seen: Optional[int] = None
+
+    def notice(self) -> bool:
+        """Take the tensors as they are for seen; tell whether something was written since the last time."""
+        before, self._seen = self._seen, self._count()
+        return before is not None and before != self._seen
+
+    def ignore_fetches(self, executor: Any) -> None:
+        """Let the weights that `executor` brings to the host count as seen.
+
+        PopTorch fetches through the instance's attribute, so that it can be exchanged.
+        """
+        fetch, own, writes = type(executor).copyWeightsToHost, weakref.ref(executor), weakref.ref(self)
+
+        def copy_weights_to_host() -> None:
+            running = own()
+            if running is not None:
+                fetch(running)
+                watching = writes()
+                if watching is not None:
+                    watching.notice()
+
+        executor.copyWeightsToHost = copy_weights_to_host
+
+    def _count(self) -> int:
+        with torch._C.DisableTorchFunctionSubclass():
+            return sum(map(_version_of, self._tensors))

@@ -1,0 +1,90 @@
+"""`Runners`: the executors of one ported model, and their random streams."""
+
+from __future__ import annotations
+
+from typing import Dict, Iterator, List, Mapping
+
+import torch
+from torch.utils._python_dispatch import _disable_current_modes
+
+from .optimizer import PortOptimizer
+from .port import Port, PortFindings
+from .run_report import ExecutorRecord
+from .runner import Runner
+
+__all__ = ["Runners"]
+
+_OWNERS = {"evaluation": "ported", "inference": "ported.inference()"}
+
+
+class Runners:
+    """The runner that trains, and those for evaluation and inference from the first time that they are asked for."""
+
+    def __init__(self, port: Port, findings: PortFindings, optimizer: PortOptimizer) -> None:
+        """Make the runner that trains; nothing is compiled yet."""
+        self._port = port
+        self._findings = findings
+        # of executors that are not made yet, by name
+        self._random_states: Dict[str, List[int]] = {}
+        self.training = Runner(
+            "training", port, findings, optimizer=optimizer, owner="ported", random_states=self._random_states
+        )
+        self._by_name = {"training": self.training}
+
+    def named(self, name: str) -> Runner:
+        """Return the runner for "evaluation" or "inference"."""
+        if name not in self._by_name:
+            self._by_name[name] = Runner(
+                name, self._port, self._findings, owner=_OWNERS[name], random_states=self._random_states
+            )
+        return self._by_name[name]
+
+    def __iter__(self) -> Iterator[Runner]:
+        return iter(list(self._by_name.values()))
+
+    @property
+    def records(self) -> List[ExecutorRecord]:
+        """What each executor has done."""
+        return [runner.record for runner in self]
+
+    def send_weights(self) -> None:
+        """Send the host's weights to the executors that hold a device."""
+        for runner in self:
+            runner.send_weights()
+
+    def destroy(self) -> None:
+        """Drop all executables, after fetching what they have learnt."""
+        for runner in self:
+            runner.destroy()
+
+    def destroy_unseen(self) -> None:
+        """End the executors of a ported model that nobody keeps.
+
+        The garbage collector may do so at any moment: while another model is captured, or inside of a user's modes.
+        """
+        with _disable_current_modes(), torch._C.DisableTorchFunction():
+            self.destroy()
+
+    # -- random streams ------------------------------------------------------------------------------------------------
+
+    def read_random_states(self) -> Dict[str, List[int]]:
+        """Return seed and state of each executor's random stream, by name; one that has not begun has none."""
+        states = dict(self._random_states)
+        for runner in self:
+            words = None if runner.executor is None else runner.executor.rng_state
+            if words is not None:
+                states[runner.record.name] = list(words)
+        return states
+
+    def set_random_states(self, states: Mapping[str, List[int]]) -> None:
+        """Let the executors' streams go on from `states`; those that are not made yet begin with theirs."""
+        self._random_states.clear()
+        self._random_states.update(states)
+        for runner in self:
+            if runner.executor is not None and runner.record.name in states:
+                runner.executor.rng_state = self._random_states.pop(runner.record.name)
+
+    def is_ahead_of(self, states: Mapping[str, List[int]]) -> bool:
+        """Tell whether an executor has drawn numbers that had drawn none when `states` were read."""
+        others = (runner for runner in self if runner.executor is not None and runner.record.name not in states)
+        return any(runner.executor.rng_state is not None for runner in others)

@@ -1,0 +1,242 @@
+"""What a compiled step does not follow is noticed in later calls: attributes, frozen parameters, added hooks."""
+
+from __future__ import annotations
+
+import itertools
+from contextlib import contextmanager
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Sequence, Set, Tuple
+
+import torch
+from torch import nn
+
+from ..host_tensors import host_tensors
+from .port import Port, name_modules, say_it_is_compiled_in
+
+__all__ = ["AttributeReads", "AttributeWatch", "ChangedAttribute", "LateChanges", "reads_noted"]
+
+_PLAIN = (bool, int, float, complex, str, type(None))
+_MOST_ITEMS = 16
+# modules looked at in one call: each takes 0.2 to 0.5 microseconds
+_MODULES_A_CALL = 6
+# read without the attribute hooks of a backend, as in `HostWrites`
+_TENSOR_BASE: Any = getattr(torch._C, "TensorBase", None) or torch._C._TensorBase
+_requires_grad = _TENSOR_BASE.requires_grad.__get__
+_HOOKS = [
+    getattr(_TENSOR_BASE, name).__get__
+    for name in ("_backward_hooks", "_post_accumulate_grad_hooks")  # torch 2.0 has no others than the first
+    if hasattr(_TENSOR_BASE, name)
+]
+# a look at one parameter takes 0.3 microseconds
+_PARAMETERS_PER_CALL = 8
+
+AttributeReads = Dict[int, Dict[str, Any]]
+"""The plain attributes that were read, with their first values, by the identity of their module."""
+
+
+class ChangedAttribute(NamedTuple):
+    """An attribute that is not what was compiled in any more."""
+
+    name: str
+    before: Any
+    after: Any
+
+
+_AttributeShare = Tuple[List[Tuple[Callable[[str], Any], Tuple[str, ...]]], List[Tuple[Any, ...]]]
+
+
+@contextmanager
+def reads_noted(modules: Sequence[Tuple[str, nn.Module]]) -> Iterator[AttributeReads]:
+    """Note which plain attributes of `modules` are read while the context lasts, be it of the instance or its class."""
+    noted: AttributeReads = {id(module): {} for _prefix, module in modules}
+    of_torch = {*dir(nn.Module), *vars(nn.Module())}
+    read: Callable[[Any, str], Any] = nn.Module.__getattribute__
+
+    def note(module: nn.Module, name: str) -> Any:
+        value = read(module, name)
+        if _is_plain(value) and name not in of_torch:
+            names = noted.get(id(module))
+            if names is not None:
+                names.setdefault(name, value)
+        return value
+
+    nn.Module.__getattribute__ = note  # type: ignore[assignment]
+    try:
+        yield noted
+    finally:
+        del nn.Module.__getattribute__
+
+
+class AttributeWatch:
+    """Attributes with the values that were compiled in; `look` compares some of them, share by share.
+
+    What `forward` itself changes is not among them: a compiled step does not run it.
+
+    >>> module = nn.Dropout(0.1)
+    >>> watch = AttributeWatch([("drop.", module)], {id(module): {"p": 0.1}}, allowed=())
+    >>> module.p = 0.5
+    >>> watch.look()
+    [ChangedAttribute(name='drop.p', before=0.1, after=0.5)]
+    >>> watch.look()
+    []
+    """
+
+    def __init__(
+        self, modules: Sequence[Tuple[str, nn.Module]], reads: AttributeReads, *, allowed: Sequence[str]
+    ) -> None:
+        """Watch what `modules` had read of them, except for `allowed` names."""
+        self._entries: List[_Entry] = []
+        self._next = 0
+        for prefix, module in modules:
+            read = reads.get(id(module), {})
+            names = [name for name in read if prefix + name not in allowed and _has_still(module, name, read[name])]
+            if names:
+                self._entries.append(_Entry.of(prefix, vars(module).get, {name: read[name] for name in names}))
+        self._shares = self._make_shares()
+
+    def look(self) -> List[ChangedAttribute]:
+        """Return what has changed of the attributes of the next share; each is returned once."""
+        share = self._next
+        if share >= len(self._shares):
+            return []
+        self._next = (share + 1) % len(self._shares)
+        getters, values = self._shares[share]
+        try:
+            if [tuple(map(get, names)) for get, names in getters] == values:
+                return []
+        except (RuntimeError, TypeError, ValueError):
+            pass  # a tensor in the place of a number, which `_changes` finds
+        found: List[ChangedAttribute] = []
+        for number in range(share * _MODULES_A_CALL, min((share + 1) * _MODULES_A_CALL, len(self._entries))):
+            found += self._changes(number)
+        self._shares = self._make_shares()
+        return found
+
+    def _make_shares(self) -> List[_AttributeShare]:
+        parts = [
+            self._entries[first : first + _MODULES_A_CALL] for first in range(0, len(self._entries), _MODULES_A_CALL)
+        ]
+        return [([(entry.get, entry.names) for entry in part], [entry.values for entry in part]) for part in parts]
+
+    def _changes(self, number: int) -> List[ChangedAttribute]:
+        """Return the changed attributes of an entry, and watch only the others from now on."""
+        prefix, get, names, values, compiled = self._entries[number]
+        changed = [name for name, value in zip(names, values) if not _are_same(get(name), value)]
+        left = {name: compiled[name] for name in names if name not in changed}
+        self._entries[number] = _Entry.of(prefix, get, left)
+        return [ChangedAttribute(prefix + name, compiled[name], get(name)) for name in changed]
+
+
+class _Entry(NamedTuple):
+    """The watched attributes of one module: `values` are its own, `compiled` those that `forward` read."""
+
+    prefix: str
+    get: Callable[[str], Any]
+    names: Tuple[str, ...]
+    values: Tuple[Any, ...]
+    compiled: Dict[str, Any]
+
+    @classmethod
+    def of(cls, prefix: str, get: Callable[[str], Any], compiled: Dict[str, Any]) -> _Entry:
+        """Take the values as they are now; None for an attribute that only the class has."""
+        return cls(prefix, get, tuple(compiled), tuple(map(get, compiled)), compiled)
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, _PLAIN):
+        return True
+    return type(value) is tuple and len(value) <= _MOST_ITEMS and all(isinstance(item, _PLAIN) for item in value)
+
+
+def _has_still(module: nn.Module, name: str, value: Any) -> bool:
+    """Tell whether an attribute that was read is a plain one, no property, and `forward` has left it alone."""
+    if name in vars(module):
+        return _are_same(vars(module)[name], value)
+    found = next((vars(kind)[name] for kind in type(module).__mro__ if name in vars(kind)), _PLAIN)
+    return _is_plain(found) and _are_same(found, value)
+
+
+def _are_same(one: Any, other: Any) -> bool:
+    try:
+        return bool(one == other)
+    except (RuntimeError, TypeError, ValueError):
+        # a tensor or array in the place of a number: another value
+        return False
+
+
+# -- parameters and hooks ----------------------------------------------------------------------------------------------
+
+
+class _Share(NamedTuple):
+    """What one call looks at: every so many-th parameter and module, and what was seen there last."""
+
+    tensors: Tuple[torch.Tensor, ...]
+    trained: List[bool]
+    hookless: Tuple[torch.Tensor, ...]
+    hooks: Tuple[Any, ...]
+
+
+class LateChanges:
+    """Looks at the parameters and modules of a compiled training step share by share, and says each change once (D005).
+
+    A call looks at eight parameters and their share of the modules, so that it costs microseconds however large the
+    model is; small models are seen as a whole in every call.
+    """
+
+    def __init__(self, port: Port) -> None:
+        """Take everything as it is now for what was compiled."""
+        hosts = [host for host in host_tensors(port.wrapped) if host.kind == "parameter"]
+        self._parameters = [(host.name, host.tensor, _is_trained(host.tensor)) for host in hosts]
+        self._modules = [
+            (name, module._backward_hooks, module._backward_pre_hooks)
+            for name, module in name_modules(port)
+            if not isinstance(module, torch.jit.ScriptModule)
+        ]
+        self._said: Set[Tuple[str, str]] = set()
+        self._shares = itertools.cycle(self._make_shares())
+
+    def look(self) -> None:
+        """Look at the next share, and at everything if something is new there."""
+        tensors, trained, hookless, hooks = next(self._shares)
+        with torch._C.DisableTorchFunctionSubclass():
+            is_new = [*map(_requires_grad, tensors)] != trained
+            for hooks_of in _HOOKS:
+                is_new = is_new or any(map(hooks_of, hookless))
+        if is_new or any(hooks):
+            self.say()
+
+    def say(self) -> None:
+        """Look at everything, and say what is new."""
+        found = {
+            "`requires_grad` changed": [name for name, tensor, was in self._parameters if _is_trained(tensor) != was],
+            "a gradient hook was added": [name for name, tensor, _was in self._parameters if _has_hooks(tensor)],
+            "a backward hook was added to a module": [name for name, *hooks in self._modules if any(hooks)],
+        }
+        for what, names in found.items():
+            new = [name for name in names if (what, name) not in self._said]
+            others = f" and {len(new) - 1} more" if len(new) > 1 else ""
+            if new:
+                say_it_is_compiled_in(f"{what} after the step was compiled (`{new[0]}`{others})")
+        # what is again as it was compiled may change again
+        self._said = {(what, name) for what, names in found.items() for name in names}
+        self._shares = itertools.cycle(self._make_shares())
+
+    def _make_shares(self) -> List[_Share]:
+        tensors = [tensor for _name, tensor, _was in self._parameters]
+        hooks = [each for _name, *both in self._modules for each in both if not each]
+        count = max(1, -(-len(tensors) // _PARAMETERS_PER_CALL))
+        return [_share(tensors[first::count], hooks[first::count]) for first in range(count)]
+
+
+def _share(tensors: Sequence[torch.Tensor], hooks: Sequence[Any]) -> _Share:
+    trained = [_is_trained(tensor) for tensor in tensors]
+    return _Share(tuple(tensors), trained, tuple(each for each in tensors if not _has_hooks(each)), tuple(hooks))
+
+
+def _is_trained(tensor: torch.Tensor) -> bool:
+    with torch._C.DisableTorchFunctionSubclass():
+        return bool(_requires_grad(tensor))
+
+
+def _has_hooks(tensor: torch.Tensor) -> bool:
+    with torch._C.DisableTorchFunctionSubclass():
+        return any(hooks_of(tensor) for hooks_of in _HOOKS)

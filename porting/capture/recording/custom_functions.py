@@ -1,0 +1,159 @@
+"""Custom autograd functions with their own backward: both become part of the graph.
+
+`forward` is recorded where it is called, without a gradient path, and `backward` as a body: its arguments are the
+gradients of the results, then what it reads of the graph around it, as the tensors that were saved for it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
+
+import torch
+from torch.autograd.function import FunctionCtx, _SingleLevelFunction
+
+from ...diagnostics import CaptureError, Finding, Severity, caller_place
+from ..device_tensor import DeviceTensor
+from ..subgraphs import Body, run_custom_gradient
+from .recorder import Recorder
+
+__all__ = ["custom_function_error", "record_with_backward"]
+
+
+def custom_function_error(cls: Any, *, label: str, notes: Sequence[str] = ()) -> CaptureError:
+    """Return the error C005 for the custom autograd function `cls`."""
+    return CaptureError.of(
+        "C005",
+        message=f"`{cls.__name__}` is a custom autograd function, whose `backward` a captured graph cannot hold",
+        place=caller_place(),
+        label=label,
+        notes=notes,
+        help=(
+            "write it with differentiable operators: `x + (rounded - x).detach()` has the value of `rounded` and the "
+            "gradient of `x`",
+            "if its `backward` is just the derivative: `PortOptions(allow=['custom-autograd-function'])`",
+        ),
+    )
+
+
+def record_with_backward(recorder: Recorder, cls: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
+    """Record a call of the custom autograd function `cls` with the `backward` that it brings; return its results.
+
+    Raises CaptureError C005 for one that has no static form.
+    """
+    context = _Context()
+    # the user's code may ask which inputs need a gradient, to save less
+    tracked = [isinstance(arg, DeviceTensor) and recorder.facts.tracks_gradient(arg) for arg in args]
+    context.needs_input_grad = tuple(tracked)
+    with torch.no_grad():
+        if cls.setup_context is _SingleLevelFunction.setup_context:
+            returned = cls.forward(context, *args, **kwargs)
+        else:
+            returned = cls.forward(*args, **kwargs)
+            cls.setup_context(context, args, returned)
+        results = list(returned) if isinstance(returned, tuple) else [returned]
+        _refuse_without_static_form(cls, context, results)
+        recorder.sync_grad_mode()  # the body has no modes of its own
+        depth = len(recorder.bodies.kinds)
+        try:
+            backward = _record_backward(recorder, cls, context, args, results)
+        except CaptureError as error:
+            recorder.bodies.abandon(depth)
+            found = error.finding
+            notes = (f"{found.code} in its `backward`, at {found.place}: {found.message}",)
+            raise custom_function_error(cls, label="its `backward` has no static form", notes=notes) from None
+    recorder.sync_grad_mode()
+    values = _record_call(recorder, backward, context, results)
+    note = _not_on_ipus(cls)
+    recorder.reports.add_once(note)
+    return tuple(values) if isinstance(returned, tuple) else values[0]
+
+
+def _not_on_ipus(cls: Any) -> Finding:
+    return Finding(
+        "C005",
+        severity=Severity.NOTE,
+        message=f"`{cls.__name__}` is a custom autograd function: here its `backward` runs, on IPUs it is an error",
+        place=caller_place(),
+        help="write it with differentiable operators before it goes to an IPU",
+    )
+
+
+class _Context(FunctionCtx):
+    """The `ctx` of a function that is captured: what is saved is there again at once."""
+
+    needs_input_grad: Tuple[bool, ...] = ()
+    to_save: Tuple[Any, ...] = ()
+    dirty_tensors: Tuple[Any, ...] = ()
+    non_differentiable: Tuple[Any, ...] = ()
+    materialize_grads = True
+
+    @property
+    def saved_tensors(self) -> Tuple[Any, ...]:
+        """What `save_for_backward` got."""
+        return tuple(self.to_save)
+
+
+def _refuse_without_static_form(cls: Any, context: _Context, results: Sequence[Any]) -> None:
+    reason = ""
+    if context.dirty_tensors:
+        reason = "it writes to its arguments (`mark_dirty`)"
+    elif any(isinstance(value, torch.Tensor) and not isinstance(value, DeviceTensor) for value in results):
+        reason = "it returns a tensor of the host"
+    elif not context.materialize_grads and len(results) > 1:
+        reason = "which of its gradients are None is only known while it runs (`set_materialize_grads(False)`)"
+    if reason:
+        raise custom_function_error(cls, label=reason)
+
+
+class _Backward(NamedTuple):
+    """A recorded backward: what it reads of the graph around it, and the arguments that it has a gradient for."""
+
+    body: Body
+    captured: Tuple[torch.fx.Node, ...]
+    receivers: Tuple[DeviceTensor, ...]
+
+
+def _record_backward(
+    recorder: Recorder, cls: Any, context: _Context, args: Sequence[Any], results: Sequence[Any]
+) -> _Backward:
+    recorder.bodies.open(f"backward of {cls.__name__}")
+    gradients = [
+        recorder.add_placeholder(f"gradient_{index}", value.fake, kind="input")
+        if isinstance(value, DeviceTensor)
+        else None
+        for index, value in enumerate(results)
+    ]
+    backward = cls.backward if cls.vjp is _SingleLevelFunction.vjp else cls.vjp
+    # autograd calls it outside of the regions that `forward` was called in
+    with torch.autocast("cpu", enabled=False), torch.autocast("cuda", enabled=False):
+        returned = backward(context, *gradients)
+    found = list(returned) if isinstance(returned, (tuple, list)) else [returned]
+    # in torch's own words, as eager PyTorch would say it
+    if len(found) < len(args) or any(value is not None for value in found[len(args) :]):
+        raise RuntimeError(
+            f"function {cls.__name__}Backward returned an incorrect number of gradients "
+            f"(expected {len(args)}, got {len(found)})"
+        )
+    pairs = [
+        (arg, gradient)
+        for arg, gradient, needs in zip(args, found, context.needs_input_grad)
+        if needs and isinstance(gradient, DeviceTensor)
+    ]
+    body, captured = recorder.bodies.close([gradient for _arg, gradient in pairs])
+    return _Backward(body, captured, tuple(arg for arg, _gradient in pairs))
+
+
+def _record_call(recorder: Recorder, backward: _Backward, context: _Context, results: Sequence[Any]) -> List[Any]:
+    """Record the call that stands between the results of `forward` and whoever uses them; return what it returns."""
+    tensors = [value for value in results if isinstance(value, DeviceTensor)]
+    constant = {id(tensor) for tensor in context.non_differentiable}
+    differentiable = tuple(tensor.dtype.is_floating_point and id(tensor) not in constant for tensor in tensors)
+    arguments = (backward.body, backward.captured, backward.receivers, tuple(tensors), differentiable)
+    outputs = recorder.call_function(
+        run_custom_gradient, arguments, [recorder.make_fake_copy(each) for each in tensors]
+    )
+    for output, is_differentiable in zip(outputs, differentiable):
+        tracked = is_differentiable and bool(backward.receivers)
+        recorder.facts.note_results([output], backward.receivers, tracked=tracked)
+    made = iter(outputs)
+    return [next(made) if isinstance(value, DeviceTensor) else value for value in results]

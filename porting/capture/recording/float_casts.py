@@ -1,0 +1,168 @@
+"""The casts around operators that the device's floating-point types call for, as the recorder writes them down.
+
+Half and single precision may meet in an operator; under autocast the operator chooses its type; and where plain torch
+refuses to mix types the device computes in the wider one.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import Any, Dict, Iterator, List, Optional, Protocol, Sequence, Tuple
+
+import torch
+from torch.utils._pytree import tree_map
+
+from .. import errors
+from ..arguments import device_tensors, map_leaves
+from ..autocast import autocast_targets, autocast_types, is_on
+from ..device_tensor import DeviceTensor
+from ..dtypes import device_dtype, float_cast_targets, rounded_result
+from ..operator_schema import written_arguments
+from .bodies import Bodies
+from .reports import Reports
+from .tensor_facts import TensorFacts
+
+__all__ = ["FloatCasts"]
+
+aten = torch.ops.aten
+
+
+class _OperatorRecorder(Protocol):
+    """Where operators are recorded, with what is known of their tensors."""
+
+    @property
+    def facts(self) -> TensorFacts:
+        """What is known of the tensors."""
+
+    @property
+    def bodies(self) -> Bodies:
+        """The bodies that are open."""
+
+    @property
+    def reports(self) -> Reports:
+        """Where findings go."""
+
+    def call(self, func: Any, *args: Any, **kwargs: Any) -> Any:
+        """Record an operator, with whatever casts it needs."""
+
+    def record_as_is(self, func: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
+        """Record an operator on arguments that have the types it is to get."""
+
+
+class FloatCasts:
+    """The casts of one capture by `recorder`; `autocast` is the type that `forward` runs under, None without.
+
+    Inside the graph a type that autocast uses is a type of the device.
+    """
+
+    def __init__(self, recorder: _OperatorRecorder, autocast: Optional[torch.dtype]) -> None:
+        self.autocast = autocast
+        self._recorder = recorder
+        self._lower: Optional[torch.dtype] = None
+        self._lowered: Dict[Tuple[torch.fx.Node, bool], DeviceTensor] = {}
+
+    def dtype_of(self, dtype: torch.dtype) -> torch.dtype:
+        """Return the type that a tensor asked for with `dtype` gets inside the graph."""
+        return dtype if dtype == self.autocast else device_dtype(dtype)
+
+    @contextmanager
+    def in_place_of_autocast(self) -> Iterator[None]:
+        """Switch torch's autocast off and do in its place what this capture wants of it: cast here, or nothing."""
+        if self.autocast is None or (is_on() and any(dtype != self.autocast for dtype in autocast_types())):
+            self._recorder.reports.refuse(errors.autocast_error())
+        self._lower = self.autocast if is_on() else None
+        try:
+            with torch.autocast("cpu", enabled=False), torch.autocast("cuda", enabled=False):
+                yield
+        finally:
+            self._lower = None
+
+    def record(self, func: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
+        """Record `func` with the casts around it that its arguments call for."""
+        tensors = device_tensors((args, kwargs))
+        targets = self._choose_targets(func, tensors)
+        if all(tensor.dtype == target for tensor, target in zip(tensors, targets)):
+            return self._recorder.record_as_is(func, args, kwargs)
+        cast_args, cast_kwargs, casts = self._cast(args, kwargs, dict(zip(map(id, tensors), targets)))
+        result = self._recorder.record_as_is(func, cast_args, cast_kwargs)
+        # an in-place operator has worked on a cast copy: bring the result back to the tensor that was meant
+        for written in device_tensors(written_arguments(func, args, kwargs)):
+            if id(written) in casts:
+                self._recorder.call(aten.copy_.default, written, casts[id(written)])
+        rounded = rounded_result(func, tensors)
+        if rounded is None:
+            return result
+        return tree_map(lambda leaf: self._as_type(leaf, rounded) if _is_float(leaf) else leaf, result)
+
+    def promote(self, func: Any, args: Any, kwargs: Any) -> Optional[Tuple[Any, Any]]:
+        """Cast mixed operands to what is written to, or else to float32, where plain torch refuses to mix."""
+        tensors = device_tensors((args, kwargs))
+        if len({tensor.dtype for tensor in tensors if _is_float(tensor)}) < 2:
+            return None
+        # a tensor that is written to keeps its type
+        written = [tensor.dtype for tensor in device_tensors(written_arguments(func, args, kwargs))]
+        target = written[0] if written else torch.float32
+        targets = {id(tensor): target if _is_float(tensor) else tensor.dtype for tensor in tensors}
+        return self._cast(args, kwargs, targets)[:2]
+
+    def without_lower(self, args: Any, kwargs: Any) -> Tuple[Any, Any]:
+        """Give operators of a backend's own library, which know nothing of autocast, float32."""
+        if self.autocast is None:
+            return args, kwargs
+        tensors = device_tensors((args, kwargs))
+        targets = {id(t): torch.float32 if t.dtype == self.autocast else t.dtype for t in tensors}
+        return self._cast(args, kwargs, targets)[:2]
+
+    def as_types_of(self, tensors: Sequence[DeviceTensor], patterns: Sequence[torch.Tensor]) -> List[DeviceTensor]:
+        """Give `tensors` the types of `patterns` where only autocast has made others of them; else leave them."""
+        if self.autocast is None or len(tensors) != len(patterns):
+            return list(tensors)
+        own = (self.autocast, torch.float32)
+        return [
+            self._as_type(tensor, pattern.dtype) if tensor.dtype in own and pattern.dtype in own else tensor
+            for tensor, pattern in zip(tensors, patterns)
+        ]
+
+    def _choose_targets(self, func: Any, tensors: Sequence[DeviceTensor]) -> List[torch.dtype]:
+        targets = None
+        if self._lower is not None:
+            targets = autocast_targets(func, [tensor.dtype for tensor in tensors], self._lower)
+        if targets is None:
+            are_parameters = [self._recorder.facts.is_parameter(tensor) for tensor in tensors]
+            targets = float_cast_targets(func, tensors, are_parameters)
+        return targets
+
+    def _cast(
+        self, args: Any, kwargs: Any, targets: Dict[int, torch.dtype]
+    ) -> Tuple[Any, Any, Dict[int, DeviceTensor]]:
+        casts: Dict[int, DeviceTensor] = {}
+
+        def cast(leaf: Any) -> Any:
+            if not isinstance(leaf, DeviceTensor) or targets[id(leaf)] == leaf.dtype:
+                return leaf
+            if id(leaf) not in casts:
+                casts[id(leaf)] = self._cast_once(leaf, targets[id(leaf)])
+            return casts[id(leaf)]
+
+        args, kwargs = map_leaves(cast, (args, kwargs))
+        return args, kwargs, casts
+
+    def _cast_once(self, tensor: DeviceTensor, target: torch.dtype) -> DeviceTensor:
+        """Cast a weight to the lower precision once for all its uses, as long as nothing writes to it."""
+        recorder = self._recorder
+        is_reused = target == self._lower and tensor.node.op == "placeholder" and not recorder.bodies.kinds
+        if not is_reused or recorder.facts.was_written(tensor):
+            return self._as_type(tensor, target)
+        # a cast under `no_grad` leads no gradient back
+        key = (tensor.node, torch.is_grad_enabled())
+        if key not in self._lowered:
+            self._lowered[key] = self._as_type(tensor, target)
+        return self._lowered[key]
+
+    def _as_type(self, tensor: DeviceTensor, dtype: torch.dtype) -> DeviceTensor:
+        cast: DeviceTensor = self._recorder.call(aten.to.dtype, tensor, dtype)
+        return cast
+
+
+def _is_float(leaf: Any) -> bool:
+    return isinstance(leaf, DeviceTensor) and leaf.dtype.is_floating_point

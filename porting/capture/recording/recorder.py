@@ -1,0 +1,389 @@
+"""Records the ATen operators of one `forward` as a graph, without computing any value.
+
+Operators are seen before autograd takes them apart, so a linear layer is one node and a loss keeps its name. Each is
+run on fake tensors for its shapes, and written down with the casts that the device's types call for.
+"""
+
+from __future__ import annotations
+
+import operator
+from contextlib import nullcontext
+from typing import Any, Callable, Collection, Dict, List, Mapping, Optional, Sequence, Tuple
+
+import torch
+from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
+from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
+from torch.utils._pytree import tree_leaves, tree_map
+
+from ...diagnostics import CaptureError, Finding, caller_place
+from .. import errors
+from ..arguments import device_tensors, list_leaves, map_leaves
+from ..device_operators import device_operator
+from ..device_tensor import DeviceTensor, is_device
+from ..dtypes import device_dtype, index_arguments, is_device_dtype, mask_arguments
+from ..operator_mode import OperatorMode
+from ..operator_schema import change_arguments, operator_name, result_argument, written_arguments
+from ..shape_mode import ShapeMode
+from .bodies import Bodies
+from .float_casts import FloatCasts
+from .reports import Reports
+from .result_shapes import explain_failure, result_shape
+from .tensor_facts import TensorFacts
+from .written_results import record_write
+
+__all__ = ["Recorder"]
+
+aten = torch.ops.aten
+
+_HOST_READS = frozenset(["item", "_local_scalar_dense", "is_nonzero", "equal", "allclose", "__contains__"])
+_TRANSFERS = frozenset(["copy_", "_to_copy", "to"])
+_INDEXING = frozenset(["index", "index_put", "index_put_", "_index_put_impl_"])
+
+
+class Recorder(OperatorMode):
+    """The dispatch mode that turns operators on device tensors into nodes of `graph`."""
+
+    def __init__(
+        self,
+        *,
+        prints: str = "error",
+        host_features: str = "refused",
+        allowed: Collection[str] = (),
+        is_training: bool = True,
+        node_facts: Optional[Callable[[], Mapping[str, Any]]] = None,
+        listener: Optional[Callable[[Finding], None]] = None,
+        autocast: Optional[torch.dtype] = None,
+    ) -> None:
+        super().__init__()
+        self.graph = torch.fx.Graph()
+        self.fake_mode = ShapeMode()
+        self.module_stack: List[Tuple[str, torch.nn.Module]] = []
+        self.constants: List[Tuple[torch.fx.Node, torch.Tensor]] = []
+        self.reports = Reports(host_features=host_features, allowed=allowed, listener=listener)
+        self.coercions: List[Tuple[torch.dtype, int]] = []
+        self.facts = TensorFacts()
+        self.is_active = True
+        self.is_training = is_training
+        self.prints = prints
+        self._node_facts = node_facts
+        self._host_state: Dict[int, DeviceTensor] = {}
+        self._hosts: List[torch.Tensor] = []
+        self._grad_enabled = True
+        self.first_operator: Optional[torch.fx.Node] = None
+        self.bodies = Bodies(self)
+        self.casts = FloatCasts(self, autocast)
+
+    # -- placeholders ------------------------------------------------------------------------------------------
+
+    def add_placeholder(self, name: str, like: torch.Tensor, *, kind: str) -> DeviceTensor:
+        """Add a graph input called `name` with the shape of the host tensor `like` and the device's element type."""
+        if not is_device_dtype(like.dtype) or like.layout != torch.strided or like.is_quantized:
+            raise errors.unsupported_type_error(f"{kind} `{name}`", like)
+        # a constant may be met at any time, and placeholders come before all operators
+        with self.graph.inserting_before(self.first_operator) if self.first_operator else nullcontext():
+            node = self.graph.placeholder(_make_identifier(name))
+        node.target = node.name  # the name of the argument, which must be as valid and unique as the node's
+        # weights keep the memory layout that the user chose; inputs arrive contiguous
+        strides = like.stride() if kind != "input" else None
+        fake = self.fake_mode.make_empty(like.shape, dtype=device_dtype(like.dtype), strides=strides)
+        tensor = self._wrap(fake, node)
+        node.meta.update(kind=kind, state_name=name)
+        if kind == "parameter":
+            tensor._is_param = True
+            self.facts.add_parameter(tensor, trainable=like.requires_grad)
+        return tensor
+
+    def stand_for(self, host: torch.Tensor, device: DeviceTensor) -> None:
+        """Use `device` wherever an operator gets the host tensor `host` (lists of weights keep host objects)."""
+        self._host_state[id(host)] = device
+        # held, so that no other tensor gets the same `id` while the capture lasts
+        self._hosts.append(host)
+
+    def add_constant(self, value: torch.Tensor) -> DeviceTensor:
+        """Add a host tensor to the graph as a compile-time constant, narrowed to the device's type.
+
+        Raises CaptureError C003 for one that requires a gradient, and C012 for one of a type that the device lacks.
+        """
+        if not is_device_dtype(value.dtype) or value.layout != torch.strided:
+            raise errors.unsupported_type_error("a constant of the graph", value)
+        if value.requires_grad:
+            raise errors.differentiable_constant_error()
+        # a copy: what `forward` does to its tensor later must not reach the program
+        host = value.detach().clone().to(device_dtype(value.dtype))
+        with self.bodies.at_root():
+            tensor = self.add_placeholder(f"constant_{len(self.constants)}", host, kind="constant")
+        self.note_coercion(value.dtype, tensor.node)
+        self.constants.append((tensor.node, host))
+        # what a body makes is new each time that it runs
+        return self._emit(aten.clone.default, (tensor,), {}) if self.bodies.kinds else tensor
+
+    def note_coercion(self, dtype: torch.dtype, node: torch.fx.Node) -> None:
+        """Note that the value of `node` would have the type `dtype`, if the device had it."""
+        if self.casts.dtype_of(dtype) != dtype:
+            node.meta["coerced_from"] = dtype
+            self.coercions.append((dtype, len(self.graph.nodes)))
+
+    def call(self, func: Any, *args: Any, **kwargs: Any) -> Any:
+        """Record the operator `func` on device tensors of the right types, and return its results."""
+        return self._emit(func, args, kwargs)
+
+    def call_function(
+        self, function: Callable[..., Any], args: Tuple[Any, ...], results: Sequence[torch.Tensor]
+    ) -> List[DeviceTensor]:
+        """Record a call of the Python `function`, which returns a sequence of tensors like the fake ones `results`.
+
+        `args` may hold device tensors, nodes of the graph that is being recorded, and anything else.
+        """
+        node = self.graph.call_function(function, tree_map(self._node_of, args))
+        self._describe(node)
+        node.meta["operator"] = function.__name__
+        tensors = []
+        for index, fake in enumerate(results):
+            part = self.graph.call_function(operator.getitem, (node, index))
+            self._describe(part)
+            tensors.append(self._wrap_result(fake, part, True))
+        return tensors
+
+    def make_fake(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+        """Return a tensor of `shape` without values, of the device's type for `dtype`, in memory of its own."""
+        return self.fake_mode.make_empty(shape, dtype=self.casts.dtype_of(dtype))
+
+    def make_fake_copy(self, tensor: DeviceTensor) -> torch.Tensor:
+        """Return what `clone` makes of `tensor`, without values."""
+        copied: torch.Tensor = result_shape(self.fake_mode, aten.clone.default, (tensor,), {})
+        return copied
+
+    def host_of(self, tensor: torch.Tensor) -> Optional[torch.Tensor]:
+        """Return the parameter or buffer of the host that the device tensor `tensor` stands for, or None."""
+        return next((host for host in self._hosts if self._host_state[id(host)] is tensor), None)
+
+    def shallow_copy(self, tensor: DeviceTensor) -> DeviceTensor:
+        """Return another handle on the same node."""
+        return self._wrap(tensor.fake, tensor.node)
+
+    @property
+    def module(self) -> str:
+        """The part of the model whose `forward` is running, for messages; empty for the model itself."""
+        path, module = self.module_stack[-1] if self.module_stack else ("", None)
+        return f"`{path}` ({type(module).__name__})" if path else ""
+
+    def on_print(self, tensor: DeviceTensor) -> None:
+        """Refuse or note the printing of `tensor` by `forward`."""
+        if not self.is_active:
+            return
+        finding = errors.print_finding(tensor)
+        if self.prints == "error":
+            raise CaptureError(finding)
+        self.reports.add(finding)
+
+    # -- recording -------------------------------------------------------------------------------------------
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Record `func` when it concerns the device; run it for real when all its tensors are the host's."""
+        # scripted modules get here with the function mode in force, which is for the user's calls only
+        with torch._C.DisableTorchFunction():
+            is_transformed = torch._C._functorch.maybe_current_level() is not None
+            if not is_transformed:
+                return self._dispatch(func, args, dict(kwargs or {}))
+            if any(isinstance(leaf, torch.Tensor) for leaf in tree_leaves((args, kwargs))):
+                # what `torch.func` makes of the operator comes back through `DeviceTensor.__torch_dispatch__`
+                return func(*args, **(kwargs or {}))
+            with temporarily_clear_interpreter_stack():
+                return self._dispatch(func, args, dict(kwargs or {}))
+
+    def _dispatch(self, func: Any, args: Any, kwargs: Dict[str, Any]) -> Any:
+        special = device_operator(func)
+        placed_args, placed_kwargs = map_leaves(self._find_placed, (args, kwargs))
+        if special is not None and special.record is not None:
+            return special.record(self, *placed_args, **placed_kwargs)
+        asked = list(list_leaves((placed_args, placed_kwargs)))
+        if not any(isinstance(leaf, DeviceTensor) or _is_ipu(leaf) for leaf in asked):
+            return func(*args, **kwargs)
+        name = operator_name(func)
+        # whatever Python would get to see here has no value yet
+        if name in _HOST_READS:
+            raise errors.host_read_error(f"`aten::{name}`")
+        if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
+            with self.casts.in_place_of_autocast():
+                return self._dispatch(func, args, kwargs)
+        args, kwargs = map_leaves(lambda leaf: self._admit(name, leaf), (placed_args, placed_kwargs))
+        # shape rules run on the CPU, and the graph is for one device: a place has no meaning in it
+        for keyword in ("device", "pin_memory"):
+            kwargs.pop(keyword, None)
+        if special is not None:
+            return self._emit(func, *self.casts.without_lower(args, kwargs))
+        # the device has 32-bit integers; kernels of the CPU want indices of 64 bits and masks of bools
+        args, kwargs = change_arguments(func, args, kwargs, index_arguments(func), self._widen)
+        args, kwargs = change_arguments(func, args, kwargs, mask_arguments(func), self._as_masks)
+        # gradients are dense on the device, whatever an embedding asks for
+        dense_args, dense_kwargs = change_arguments(func, args, kwargs, ("sparse", "sparse_grad"), lambda _asked: False)
+        result = self.casts.record(func, dense_args, dense_kwargs)
+        if isinstance(result, DeviceTensor):
+            result.node.meta["asks_for_sparse"] = (dense_args, dense_kwargs) != (args, kwargs)
+            self._note_asked_types(asked, result.node)
+        return result
+
+    def _find_placed(self, leaf: Any) -> Any:
+        """Return the device tensor that stands for a host tensor, or what it is."""
+        return self._host_state.get(id(leaf), leaf) if isinstance(leaf, torch.Tensor) else leaf
+
+    def _note_asked_types(self, asked: Sequence[Any], node: torch.fx.Node) -> None:
+        for leaf in asked:
+            if isinstance(leaf, torch.dtype):
+                self.note_coercion(leaf, node)
+
+    def _admit(self, name: str, leaf: Any) -> Any:
+        """Let a leaf argument into the graph: narrow types, turn harmless host tensors into constants."""
+        if isinstance(leaf, DeviceTensor):
+            if leaf.recorder is not self:
+                raise errors.finished_capture_error(f"aten::{name}")
+            return leaf
+        # numbers and index lists are part of the program; a larger tensor was probably forgotten on the host
+        if isinstance(leaf, torch.Tensor):
+            if leaf.dim() == 0 or name in _TRANSFERS or name in _INDEXING:
+                return self.add_constant(leaf)
+            raise errors.host_tensor_error(leaf)
+        if isinstance(leaf, torch.dtype):
+            if not is_device_dtype(leaf):
+                raise errors.unsupported_result_error(name, str(leaf))
+            return self.casts.dtype_of(leaf)
+        if isinstance(leaf, torch.device):
+            if not is_device(leaf):
+                raise errors.move_error(leaf)
+            return torch.device("cpu")
+        if isinstance(leaf, torch.Generator):
+            raise errors.generator_error(name)
+        return leaf
+
+    def _as_masks(self, value: Any) -> Any:
+        if isinstance(value, (list, tuple)):
+            return [self._as_masks(item) for item in value]
+        is_mask = isinstance(value, DeviceTensor) and value.dtype == torch.uint8
+        return self._emit(aten.to.dtype, (value, torch.bool), {}) if is_mask else value
+
+    def _widen(self, value: Any) -> Any:
+        if isinstance(value, DeviceTensor) and not value.dtype.is_floating_point and value.dtype != torch.int64:
+            return self._emit(aten.to.dtype, (value, torch.int64), {}, narrow=False)
+        return value
+
+    def record_as_is(self, func: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
+        """Record `func` on arguments that have the types it is to get."""
+        name = operator_name(func)
+        # autograd would refuse it when the graph is replayed, far away from the line that does it
+        self.facts.refuse_writes_to_leaves(device_tensors(written_arguments(func, args, kwargs)))
+        try:
+            written = record_write(self, func, args, kwargs)
+            return self._emit(func, args, kwargs) if written is None else written
+        except DynamicOutputShapeException:
+            raise errors.data_dependent_error(name) from None
+        except DataDependentOutputException:
+            raise errors.value_dependent_error(name) from None
+        except CaptureError:
+            raise
+        except Exception as error:
+            promoted = self.casts.promote(func, args, kwargs)
+            if promoted is None:
+                raise explain_failure(func, args, kwargs, errors.no_shape_rule_error(func, error)) from None
+            return self._emit(func, *promoted)
+
+    def _emit(self, func: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any], *, narrow: bool = True) -> Any:
+        tensors = device_tensors((args, kwargs))
+        shapes = [tensor.fake.shape for tensor in tensors]
+        result = result_shape(self.fake_mode, func, args, kwargs)
+        # a view that is turned in place would make other nodes wrong that were recorded with its former shape
+        for tensor, shape in zip(tensors, shapes):
+            if tensor.fake.shape != shape:
+                raise errors.metadata_error(func)
+        writes = device_tensors(written_arguments(func, args, kwargs))
+        unchanged = next((tensor for tensor in tensors if tensor.fake is result), None)
+        if unchanged is not None and not writes and device_operator(func) is None:
+            return unchanged  # torch itself has nothing to do, as in a cast to the type that a tensor has
+        self.sync_grad_mode()
+        node_args, node_kwargs = map_leaves(self._node_of, (args, kwargs))
+        # as autograd decides it: what is computed without gradients leads none back
+        tracked = torch.is_grad_enabled() and any(self.facts.tracks_gradient(tensor) for tensor in tensors)
+        node = self.graph.call_function(func, tuple(node_args), node_kwargs)
+        self.facts.note_writes(self.bodies.own_writes(writes), node, tracked=tracked)
+        self._describe(node)
+        outputs = self._wrap_outputs(func, args, kwargs, result, node, narrow=narrow and not writes)
+        is_detached = operator_name(func) == "detach"
+        self.facts.note_results(device_tensors(outputs), tensors, tracked=tracked and not is_detached)
+        return outputs
+
+    def _node_of(self, leaf: Any) -> Any:
+        return self.bodies.local_node(leaf) if isinstance(leaf, DeviceTensor) else leaf
+
+    def _describe(self, node: torch.fx.Node) -> None:
+        self.first_operator = self.first_operator or node
+        node.meta["module_path"] = self.module_stack[-1][0] if self.module_stack else ""
+        node.meta["place"] = caller_place()
+        if self._node_facts is not None:
+            node.meta.update(self._node_facts())
+
+    def sync_grad_mode(self) -> None:
+        """Write `torch.no_grad()` and its like into the graph, where they change; inference never differentiates."""
+        enabled = torch.is_grad_enabled()
+        if self.is_training and enabled != self._grad_enabled:
+            self._grad_enabled = enabled
+            node = self.graph.call_function(torch._C._set_grad_enabled, (enabled,))
+            self._describe(node)
+
+    def _wrap_outputs(
+        self,
+        func: Any,
+        args: Tuple[Any, ...],
+        kwargs: Dict[str, Any],
+        result: Any,
+        node: torch.fx.Node,
+        *,
+        narrow: bool,
+    ) -> Any:
+        if isinstance(result, torch.Tensor):
+            node.meta["val"] = result
+            written = result_argument(func, 0, args, kwargs)
+            return written if written is not None else self._wrap_result(result, node, narrow)
+        if isinstance(result, (tuple, list)):
+            items = []
+            for index, item in enumerate(result):
+                written = result_argument(func, index, args, kwargs)
+                if written is None and isinstance(item, torch.Tensor):
+                    part = self.graph.call_function(operator.getitem, (node, index))
+                    self._describe(part)
+                    written = self._wrap_result(item, part, narrow)
+                items.append(item if written is None else written)
+            return type(result)(items) if type(result) in (tuple, list) else tuple(items)
+        return result
+
+    def _wrap_result(self, fake: torch.Tensor, node: torch.fx.Node, narrow: bool) -> DeviceTensor:
+        if not is_device_dtype(fake.dtype) or fake.layout != torch.strided:
+            kind = str(fake.dtype if fake.layout == torch.strided else fake.layout)
+            raise errors.unsupported_result_error(_source_name(node), kind)
+        if narrow and self.casts.dtype_of(fake.dtype) != fake.dtype:
+            node.meta["val"] = fake
+            wide, target = fake.dtype, self.casts.dtype_of(fake.dtype)
+            fake = self.fake_mode.cast(fake, target)
+            node = self.graph.call_function(aten.to.dtype, (node, target))
+            self._describe(node)
+            self.note_coercion(wide, node)
+        return self._wrap(fake, node)
+
+    def _wrap(self, fake: torch.Tensor, node: torch.fx.Node) -> DeviceTensor:
+        tensor = DeviceTensor(fake, node, self)
+        node.meta["val"] = fake
+        self.facts.add(tensor)
+        return tensor
+
+
+def _make_identifier(name: str) -> str:
+    return "".join(character if character.isalnum() else "_" for character in name)
+
+
+def _source_name(node: torch.fx.Node) -> str:
+    """Return the operator that made the value of `node`, which may be one of several results."""
+    while node.target is operator.getitem:
+        node = node.args[0]  # type: ignore[assignment]
+    return operator_name(node.target)
+
+
+def _is_ipu(leaf: Any) -> bool:
+    return isinstance(leaf, torch.device) and is_device(leaf)

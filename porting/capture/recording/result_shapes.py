@@ -1,0 +1,72 @@
+"""Shapes and types of results: operators are run on tensors without values."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import contextmanager
+from typing import Any, Callable, Dict, Iterator, Tuple
+
+import torch
+from torch.utils._pytree import tree_map
+
+from ..arguments import map_leaves
+from ..device_operators import device_operator
+from ..device_tensor import DeviceTensor
+from ..operator_schema import READS_VALUES, operator_name
+from ..shape_mode import UNKNOWN, ShapeMode
+
+__all__ = ["explain_failure", "result_shape"]
+
+
+def result_shape(fake_mode: ShapeMode, func: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
+    """Run `func`, or what stands for it on the device, on the fake tensors behind its arguments."""
+    special = device_operator(func)
+    if special is not None and special.shape is not None:
+        func = special.shape
+    with torch.no_grad():
+        # their kernels check values, such as lengths; ones pass the checks
+        if special is None and operator_name(func) in READS_VALUES:
+            result = _run_on(torch.ones, func, args, kwargs)
+            return tree_map(lambda leaf: fake_mode.from_tensor(leaf, static_shapes=True), result)
+        fake_args, fake_kwargs = map_leaves(_fake_of, (args, kwargs))
+        result = fake_mode.result_of(func, fake_args, fake_kwargs)
+        if result is not UNKNOWN:
+            return result
+        with fake_mode, _quiet_fake_tensors():
+            return func(*fake_args, **fake_kwargs)
+
+
+def explain_failure(func: Any, args: Any, kwargs: Any, unknown: Exception) -> Exception:
+    """Return what torch itself says about these shapes, or `unknown` where it has nothing against them.
+
+    Its CPU kernels word errors otherwise than shape rules.
+    """
+    try:
+        _run_on(torch.zeros, func, args, kwargs)
+    except Exception as eager:
+        return eager
+    return unknown
+
+
+def _fake_of(leaf: Any) -> Any:
+    return leaf.fake if isinstance(leaf, DeviceTensor) else leaf
+
+
+def _run_on(make: Callable[..., torch.Tensor], func: Any, args: Any, kwargs: Any) -> Any:
+    """Run `func` for real on tensors made by `make`."""
+    made = tree_map(
+        lambda leaf: make(leaf.shape, dtype=leaf.dtype) if isinstance(leaf, DeviceTensor) else leaf, (args, kwargs)
+    )
+    with _quiet_fake_tensors():
+        return func(*made[0], **made[1])
+
+
+@contextmanager
+def _quiet_fake_tensors() -> Iterator[None]:
+    """Keep torch from logging a traceback for each operator that fails on fake tensors: the error itself is raised."""
+    logger = logging.getLogger("torch._subclasses.fake_tensor")
+    disabled, logger.disabled = logger.disabled, True
+    try:
+        yield
+    finally:
+        logger.disabled = disabled

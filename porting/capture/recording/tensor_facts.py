@@ -1,0 +1,90 @@
+"""Facts about the tensors of one capture: gradient paths, in-place writes, and what is made of parameters."""
+
+from __future__ import annotations
+
+from typing import Dict, Iterable, List, Sequence, Set
+
+import torch
+
+from ..device_tensor import DeviceTensor
+
+__all__ = ["TensorFacts"]
+
+
+class TensorFacts:
+    """Facts about device tensors and the memory behind them; views share memory, and so what was written to it."""
+
+    def __init__(self) -> None:
+        self._gradient_tensors: Set[int] = set()
+        self._gradient_memory: Set[int] = set()
+        self._leaf_memory: Set[int] = set()
+        self._writes: Dict[int, List[torch.fx.Node]] = {}
+        self._parameter_nodes: Set[torch.fx.Node] = set()
+        # facts are found by `id`, which Python gives to another object once a tensor is gone
+        self._alive: List[DeviceTensor] = []
+
+    def add(self, tensor: DeviceTensor) -> None:
+        """Keep `tensor` alive, so that its identity stays its own."""
+        self._alive.append(tensor)
+
+    def add_parameter(self, tensor: DeviceTensor, *, trainable: bool) -> None:
+        """Note that `tensor` is a parameter, where gradient paths begin if it is trainable."""
+        self._parameter_nodes.add(tensor.node)
+        if trainable:
+            self._gradient_tensors.add(id(tensor))
+            self._leaf_memory.add(_identify_memory(tensor))
+
+    def tracks_gradient(self, tensor: DeviceTensor) -> bool:
+        """Tell whether a gradient path leads from a trainable parameter to `tensor`."""
+        return id(tensor) in self._gradient_tensors or _identify_memory(tensor) in self._gradient_memory
+
+    def node_tracks_gradient(self, node: torch.fx.Node) -> bool:
+        """Tell whether a gradient path leads from a trainable parameter to the value of `node`."""
+        return any(tensor.node is node and self.tracks_gradient(tensor) for tensor in self._alive)
+
+    def was_written(self, tensor: DeviceTensor) -> bool:
+        """Tell whether an operator changed the memory of `tensor` in place."""
+        return bool(self.writes_to(tensor))
+
+    def writes_to(self, tensor: DeviceTensor) -> Sequence[torch.fx.Node]:
+        """List the operators that changed the memory of `tensor` in place."""
+        return self._writes.get(_identify_memory(tensor), ())
+
+    def node_was_written(self, node: torch.fx.Node) -> bool:
+        """Tell whether an operator changed the memory behind the value of `node` in place."""
+        return any(tensor.node is node and self.was_written(tensor) for tensor in self._alive)
+
+    def is_parameter(self, tensor: DeviceTensor) -> bool:
+        """Tell whether `tensor` is a parameter or computed from parameters alone."""
+        return tensor.node in self._parameter_nodes
+
+    def refuse_writes_to_leaves(self, written: Iterable[DeviceTensor]) -> None:
+        """Raise RuntimeError, in the words of eager PyTorch, for a trainable parameter written to outside `no_grad`."""
+        for tensor in written:
+            if (
+                torch.is_grad_enabled()
+                and _identify_memory(tensor) in self._leaf_memory
+                and self.tracks_gradient(tensor)
+            ):
+                raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
+
+    def note_writes(self, written: Iterable[DeviceTensor], by: torch.fx.Node, *, tracked: bool) -> None:
+        """Note the in-place writes of the operator `by`; a `tracked` one brings a gradient path into the memory."""
+        for tensor in written:
+            memory = _identify_memory(tensor)
+            self._writes.setdefault(memory, []).append(by)
+            if tracked and tensor.dtype.is_floating_point:
+                self._gradient_memory.add(memory)
+
+    def note_results(self, results: Iterable[DeviceTensor], operands: Sequence[DeviceTensor], *, tracked: bool) -> None:
+        """Note where the results of an operator on `operands` come from; `tracked` says by a gradient path."""
+        from_parameters = bool(operands) and all(self.is_parameter(tensor) for tensor in operands)
+        for tensor in results:
+            if tracked and tensor.dtype.is_floating_point:
+                self._gradient_tensors.add(id(tensor))
+            if from_parameters:
+                self._parameter_nodes.add(tensor.node)
+
+
+def _identify_memory(tensor: DeviceTensor) -> int:
+    return int(tensor.fake.untyped_storage()._cdata)

@@ -1,0 +1,105 @@
+"""Brings findings to the user: as warnings, on a log, as a command's output, or as the last words of a program."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import warnings
+from types import TracebackType
+from typing import Any, Dict, Optional, Set, Type
+
+from porting.diagnostics.errors import PortingError
+from porting.diagnostics.findings import Finding
+from porting.diagnostics.rendering import render
+
+__all__ = ["PortingWarning", "log_finding", "log_in_one_line", "notify", "print_finding", "show_findings_alone"]
+
+_logger = logging.getLogger("porting")
+
+
+class PortingWarning(UserWarning):
+    """A finding shown as a warning: its text is the rendered finding, `.finding` the same as data."""
+
+    def __init__(self, finding: Finding) -> None:
+        super().__init__(finding)
+        self.finding = finding
+
+    def __str__(self) -> str:
+        return render(self.finding)
+
+
+def notify(finding: Finding, stacklevel: int = 2) -> None:
+    """Warn about `finding` at its place; without one, as `warnings.warn` would with this `stacklevel`.
+
+    Python's own filters apply: by default the same finding is shown once for each line of the user's that leads to
+    it, and `warnings.simplefilter("error", PortingWarning)` turns findings into errors.
+
+    >>> with warnings.catch_warnings(record=True) as shown:
+    ...     warnings.simplefilter("always")
+    ...     notify(Finding("B006", "3 samples are dropped"))
+    >>> shown[0].message.finding.code
+    'B006'
+    """
+    warning = PortingWarning(finding)
+    if finding.place is None:
+        warnings.warn(warning, stacklevel=stacklevel + 1)
+    else:
+        warnings.warn_explicit(warning, PortingWarning, finding.place.file, finding.place.line, registry=_ALREADY_SHOWN)
+
+
+# Python keeps here what its filters let pass once, as it does in each module for `warnings.warn`.
+_ALREADY_SHOWN: Dict[Any, Any] = {}
+
+
+def log_finding(finding: Finding, *, once: bool = False) -> None:
+    """Write `finding` to the `porting` logger: it is about the machine or the cache, and no line is to blame.
+
+    With `once`, a process hears of its code a single time.
+    """
+    if once and finding.code in _LOGGED:
+        return
+    if once:
+        _LOGGED.add(finding.code)
+    _logger.warning("%s", render(finding))
+
+
+_LOGGED: Set[str] = set()
+
+
+def log_in_one_line(finding: Finding, logger: logging.Logger) -> None:
+    """Write `finding` to the `logger` of a backend, whose messages are single lines.
+
+    Its place is in brackets, or its notes where it has none.
+    """
+    notes = "".join(f" ({text})" for text in ([str(finding.place)] if finding.place is not None else finding.notes))
+    remedies = "".join(f". {text[:1].upper()}{text[1:]}" for text in finding.help)
+    logger.warning("%s: %s%s%s", finding.code, finding.message, notes, remedies)
+
+
+def print_finding(finding: Finding, format: str = "text") -> None:
+    """Write `finding` to standard error in one of `FORMATS`."""
+    sys.stderr.write(render(finding, format) + "\n")
+
+
+_TRACEBACK_VARIABLE = "PORTING_TRACEBACK"
+
+
+def show_findings_alone() -> None:
+    """Let findings that nobody catches be printed as the command line prints them; all other errors stay as they are.
+
+    PopTorch installs a hook of its own, which logs an error as critical and prints the traceback of each of its
+    causes. The environment variable PORTING_TRACEBACK=1 brings tracebacks back.
+    """
+    previous = sys.excepthook
+    if getattr(previous, "shows_findings_alone", False):
+        return
+
+    def show(kind: Type[BaseException], error: BaseException, trace: Optional[TracebackType]) -> None:
+        if isinstance(error, PortingError) and os.environ.get(_TRACEBACK_VARIABLE, "0") == "0":
+            print_finding(error.finding)
+        else:
+            previous(kind, error, trace)
+
+    show.shows_findings_alone = True  # type: ignore[attr-defined]
+    sys.excepthook = show

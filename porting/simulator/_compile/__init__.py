@@ -1,0 +1,1 @@
+"""From a model and its first arguments to an executable."""

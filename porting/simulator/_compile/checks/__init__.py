@@ -1,0 +1,1 @@
+"""What a device would refuse in a graph that was captured."""

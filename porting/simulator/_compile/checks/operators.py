@@ -1,0 +1,205 @@
+"""Checks a captured graph against the operators of the device, and applies what the device leaves out."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, FrozenSet, List, Mapping, NoReturn, Optional, Sequence, Set
+
+import torch
+from torch import nn
+
+from ....capture import StepGraph
+from ....capture.graph_flow import ValueFlow, written_nodes
+from ....capture.operator_schema import operator_name
+from ....capture.subgraphs import bodies_of
+from ....diagnostics import Finding, Place
+from ..._logging import logger
+from ..._operators.operator_limits import LIMITS, WRITE_LIMIT, OperatorCall
+from ..capture_errors import CaptureRefusal
+
+__all__ = ["check_operators"]
+
+# Operators that the device has no counterpart of, neither directly nor as a composition.
+_UNSUPPORTED: FrozenSet[str] = frozenset(
+    "adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d fractional_max_pool2d fractional_max_pool3d "
+    "max_unpool1d max_unpool2d max_unpool3d channel_shuffle pixel_unshuffle unflatten affine_grid_generator "
+    "grid_sampler grid_sampler_2d grid_sampler_3d huber_loss multi_margin_loss multilabel_margin_loss logical_xor "
+    "angle digamma special_digamma special_psi erfinv special_erfinv heaviside hypot lgamma special_gammaln logaddexp "
+    "mvlgamma special_multigammaln nan_to_num polygamma special_polygamma sgn sinc special_sinc xlogy special_xlogy "
+    "aminmax dist kthvalue mode nanmean quantile nanquantile multinomial poisson diag diag_embed diagonal histc kron "
+    "renorm repeat_interleave searchsorted trace tril as_strided cholesky linalg_cholesky linalg_cholesky_ex inverse "
+    "linalg_inv linalg_inv_ex det linalg_det slogdet linalg_slogdet linalg_eigh linalg_eigvalsh linalg_eig "
+    "linalg_eigvals linalg_qr qr linalg_solve linalg_lstsq linalg_svd linalg_svdvals svd pinverse "
+    "linalg_pinv".split()
+)
+
+# The same computation in operators that the device has.
+_INSTEAD: Mapping[str, str] = {
+    "huber_loss": "`delta * smooth_l1_loss(x, y, beta=delta)` has the same value",
+    "logical_xor": "compare: `(a != 0) != (b != 0)`",
+    "bitwise_xor": "compare: `a != b`",
+    "_convolution_mode": "give the padding as numbers: `padding=kernel_size // 2` keeps the size for odd kernels",
+    "_pad_circular": "join the edges: `torch.cat([x[..., -n:], x, x[..., :n]], -1)`",
+    "unflatten": "use `x.view(...)` or `x.reshape(...)`",
+    "repeat_interleave": "`x.unsqueeze(d + 1).expand(...).flatten(d, d + 1)` repeats each element",
+    "nan_to_num": "`torch.where(torch.isnan(x), 0, x)`",
+    "diag": "multiply by a constant: `(x * torch.eye(n)).sum(-1)` reads a diagonal",
+    "diagonal": "multiply by a constant: `(x * torch.eye(n)).sum(-1)` reads a diagonal",
+    "trace": "multiply by a constant: `(x * torch.eye(n)).sum()`",
+    "tril": "multiply by a constant mask: `x * torch.ones(n, n).tril()`",
+    "multinomial": "draw with Gumbel noise: `(logits - torch.log(-torch.log(torch.rand_like(logits)))).argmax(-1)`",
+    "adaptive_max_pool2d": "use `max_pool2d` with a kernel for the size of the input",
+    "xlogy": "`x * torch.log(y)` where `x` is not zero",
+    "dist": "`torch.norm(a - b)`",
+}
+# The same for calls of operators that the device has otherwise, by words of the refusal.
+_INSTEAD_OF_REFUSED: Mapping[str, str] = {
+    "with 1 layer": "use one layer after the other: `nn.LSTM(a, b)`, then `nn.LSTM(b, b)` on its output",
+    "idirectional": "run a second layer on `x.flip(0)` (`flip(1)` if `batch_first`), flip its output, `torch.cat` both",
+    "without biases": "leave `bias=True`, and set the biases to zero without a gradient",
+    "dropout = 0.0": "put an `nn.Dropout` after the layer",
+    'Parameter "weight"': (
+        "weigh the samples: `(F.cross_entropy(x, y, reduction='none') * w[y]).sum() / w[y].sum()`, `w` as a buffer, "
+        "marked with `poptorch.identity_loss(value, 'none')`; a loss that is passed to `to_ipu` may keep its weights"
+    ),
+}
+_OTHERWISE = "express it with other operators, or compute it on the host outside `forward`"
+_SUPPORT = (
+    "Not all operations are supported yet by Graphcore's PyTorch compiler. If you believe any of these should be, "
+    "please report this message to support@graphcore.ai."
+)
+
+
+def check_operators(graph: StepGraph, model: nn.Module) -> None:
+    """Raise `poptorch.Error` for operators of `graph` that the device lacks, or lacks in this form.
+
+    Label smoothing, which the device leaves out of the loss without a word, is left out with a warning.
+    """
+    check = _Check(ValueFlow.of(graph), _modules_of_attention(model))
+    check.visit_all(graph.graph)
+    if check.missing:
+        _refuse_missing(check.missing)
+
+
+class _Check:
+    """The check of one graph, with those of its loops and branches: what it lacks is collected in `missing`."""
+
+    def __init__(self, flow: ValueFlow, attention: Set[str]) -> None:
+        self.missing: Dict[str, torch.fx.Node] = {}
+        self._flow = flow
+        self._attention = attention
+
+    def visit_all(self, graph: torch.fx.Graph) -> None:
+        """Check the operators of `graph` in their order."""
+        for node in graph.nodes:
+            self._flow.visit(node)
+            if isinstance(node.target, torch._ops.OpOverload):
+                self._visit(node)
+            for body in bodies_of(node):
+                self.visit_all(body.graph)
+
+    def _visit(self, node: torch.fx.Node) -> None:
+        arguments = _named_arguments(node)
+        name = operator_name(node.target)
+        call = OperatorCall(node, name, arguments, self._is_constant, self._flow.has_gradient(node))
+        message = _refusal(call, written_nodes(node))
+        if message is not None:
+            _refuse(message, node)
+        lacking = _lacking_operator(call)
+        if lacking is not None and not (name == "unflatten" and node.meta.get("module_path") in self._attention):
+            self.missing.setdefault(lacking, node)
+        if arguments.get("label_smoothing"):
+            _leave_out_label_smoothing(node)
+
+    def _is_constant(self, argument: Any) -> bool:
+        return not isinstance(argument, torch.fx.Node) or self._flow.is_constant(argument)
+
+
+def _named_arguments(node: torch.fx.Node) -> Dict[str, Any]:
+    schema = node.target._schema  # type: ignore[union-attr]
+    named = {argument.name: argument.default_value for argument in schema.arguments}
+    named.update(zip(list(named), node.args))
+    named.update(node.kwargs)
+    return named
+
+
+def _refusal(call: OperatorCall, writes: Sequence[Any]) -> Optional[str]:
+    message = WRITE_LIMIT(call) if writes else None
+    if message is None and call.name in LIMITS:
+        message = LIMITS[call.name](call)
+    value = call.node.meta.get("val")
+    if message is None and isinstance(value, torch.Tensor) and value.numel() == 0 and not call.is_constant(call.node):
+        message = f"Zero-sized tensors are unsupported (Got shape {list(value.shape)})"
+    return message
+
+
+def _lacking_operator(call: OperatorCall) -> Optional[str]:
+    """Return the name of the operator behind `call` that the device lacks; constants are folded on the host."""
+    name = call.name.rstrip("_") if not call.name.startswith("__") else call.name
+    if call.is_constant(call.node):
+        return None
+    if name in _UNSUPPORTED:
+        return name
+    if getattr(call.node.target, "_overloadname", "") == "padding" and name.startswith("conv"):
+        return "_convolution_mode"
+    if name == "pad" and call.arguments["mode"] == "circular":
+        return "_pad_circular"
+    if name == "pad" and call.arguments["mode"] == "reflect" and len(call.arguments["pad"]) > 4:
+        return "reflection_pad3d"
+    is_xor = name in ("bitwise_xor", "__xor__", "__ixor__")
+    return "bitwise_xor" if is_xor and all(tensor.dtype == torch.bool for tensor in call.tensors()) else None
+
+
+def _modules_of_attention(model: nn.Module) -> Set[str]:
+    """Name the modules whose own code unflattens a projection, which the device compiles as a view."""
+    return {name for name, module in model.named_modules() if isinstance(module, nn.MultiheadAttention)}
+
+
+def _leave_out_label_smoothing(node: torch.fx.Node) -> None:
+    position = [argument.name for argument in node.target._schema.arguments].index("label_smoothing")  # type: ignore[union-attr]
+    if len(node.args) > position:
+        node.args = (*node.args[:position], 0.0, *node.args[position + 1 :])
+    else:
+        node.kwargs = {**node.kwargs, "label_smoothing": 0.0}
+    logger.warning("The device ignores the label_smoothing of aten::cross_entropy_loss (%s)", _place(node) or "forward")
+
+
+def _refuse(message: str, node: torch.fx.Node) -> NoReturn:
+    operator = operator_name(node.target)
+    finding = Finding(
+        "C017",
+        message=f"the device does not have `aten::{operator}` in this form",
+        place=_place(node),
+        label="the device refuses this call",
+        notes=_module_notes([node]),
+        help=next((help for words, help in _INSTEAD_OF_REFUSED.items() if words in message), "")
+        or _INSTEAD.get(operator, _OTHERWISE),
+    )
+    raise CaptureRefusal(message, finding)
+
+
+def _refuse_missing(missing: Mapping[str, torch.fx.Node]) -> NoReturn:
+    names = [f"aten::{name}" for name in missing]
+    places = [f"`aten::{name}` is called at {_place(node)}" for name, node in missing.items() if _place(node)]
+    finding = Finding(
+        "C017",
+        message=f"the device has no {', '.join(f'`{name}`' for name in names)}",
+        place=_place(next(iter(missing.values()))),
+        label="the device cannot compute this",
+        notes=(
+            *_module_notes(list(missing.values())),
+            *places[1:],
+            "that a report is asked for above is PopTorch's text: there is nothing to report",
+        ),
+        help=tuple(dict.fromkeys(_INSTEAD.get(name, _OTHERWISE) for name in missing)),
+    )
+    raise CaptureRefusal(f"Unsupported ops found in compiled model: [{', '.join(names)}]. {_SUPPORT}", finding)
+
+
+def _module_notes(nodes: List[torch.fx.Node]) -> Sequence[str]:
+    paths = dict.fromkeys(node.meta.get("module_path", "") for node in nodes)
+    return tuple(f"the module is `{path}`" for path in paths if path)
+
+
+def _place(node: torch.fx.Node) -> Optional[Place]:
+    place = node.meta.get("place")
+    return place if isinstance(place, Place) else None

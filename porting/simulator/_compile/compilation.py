@@ -1,0 +1,67 @@
+"""A compilation with what is written about it: checks of the target, log lines, and the files of the executable."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Dict
+
+import torch
+from torch import nn
+
+from ...capture import StepGraph
+from .._args_parser import BoundArguments, contains_dict
+from .._device.device_target import check_target, log_target
+from .._executables.executable_cache import compilation_lock, keep_executable
+from .._graph.graph_files import export_graph, trace_graph
+from .._logging import logger
+from ..options import Options
+from .profile_files import write_profile
+from .program import CompiledModel, compile_model
+
+__all__ = ["announce_compilation", "compile_and_keep"]
+
+# What may differ between two compilations with the same result.
+_NO_PART_OF_EXECUTABLES = frozenset(
+    "compilation_progress_bar_fn cachePath enableEngineCaching log_dir max_repeat_logs random_seed connection_type "
+    "engineOptions ipu_id model_name distributed_process_id globalReplicaOffset".split()
+)
+
+
+def announce_compilation(bound: BoundArguments, options: Options) -> None:
+    """Check and log the target, and warn of arguments that it supports in part; `poptorch.Error` for a bad target."""
+    check_target(options)
+    log_target(options)
+    if contains_dict(bound):
+        logger.warning(
+            "Dicts as inputs only have partial support, they can be accessed using literal keys, but full Python "
+            "functionality is not enabled. Consider changing dict inputs to tuple."
+        )
+
+
+def compile_and_keep(
+    model: nn.Module,
+    bound: BoundArguments,
+    options: Options,
+    *,
+    training: bool,
+    optimizer_type: Any,
+    check_graph: Callable[[StepGraph], None],
+    **details: Any,
+) -> CompiledModel:
+    """Compile as `compile_model` does, one process after the other, and write the files that the options ask for.
+
+    `check_graph` may refuse what was traced; `details` are further arguments of `compile_model`.
+    """
+    with torch.inference_mode(False), compilation_lock(model, options):
+        compiled = compile_model(model, bound, options, training=training, **details)
+        trace_graph(compiled.graph)
+        check_graph(compiled.graph)
+        export_graph(compiled.graph)
+        keep_executable(compiled.graph, options, settings=_settings(options, optimizer_type))
+    write_profile(options, training=training)
+    return compiled
+
+
+def _settings(options: Options, optimizer_type: Any) -> Dict[str, Any]:
+    """Return what besides the graph makes an executable what it is."""
+    settings = {key: value for key, value in options.toDict().items() if key not in _NO_PART_OF_EXECUTABLES}
+    return {**settings, "optimizer": str(optimizer_type)}

@@ -1,0 +1,92 @@
+"""The executable of a captured step, and the device's tensors as that executable wants them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Callable, List, Mapping, Optional, Sequence, Tuple
+
+import torch
+
+from ...capture import StepGraph
+from ...capture.dtypes import NARROWED
+from ...engines.calls.call_plan import CallPlan, ReplicaGroups
+from ...engines.calls.call_tensors import make_synthetic_inputs
+from ...engines.calls.device_state import DeviceState
+from ...engines.calls.executable import BuildRequest
+from ...engines.calls.guards import make_recordable
+from ...engines.calls.step_anchors import StepObserver
+from ...engines.tuning.parity import Trial, empty_state
+from ...engines.tuning.report import TuningLimits
+from ...executables.obtain import Obtained, obtain_executable
+from .._executables.executable_cache import cache_folder
+from .._logging import log_as_vendor
+from ..options import Options
+
+__all__ = ["HostSide", "make_executable"]
+
+OptimizerGroups = Tuple[Sequence[Any], Sequence[Sequence[str]]]
+
+
+@dataclass(frozen=True)
+class HostSide:
+    """What only the executor knows: the optimizer that its device will get, and the weights as they are now.
+
+    `optimizer_groups` tells for a device's state the settings of the parameter groups and the parts that each updates;
+    nothing in inference. `weights` returns parameters and buffers by name.
+    """
+
+    optimizer_groups: Callable[[DeviceState], OptimizerGroups] = lambda _state: ((), ())
+    weights: Callable[[], Mapping[str, torch.Tensor]] = dict
+
+
+def make_executable(
+    graph: StepGraph,
+    plan: CallPlan,
+    options: Options,
+    host: HostSide,
+    *,
+    inputs: Sequence[torch.Tensor],
+    groups: Mapping[str, ReplicaGroups],
+    observer: Optional[StepObserver],
+    model: str,
+) -> Tuple[Obtained, DeviceState]:
+    """Return the executable of `graph` that `options` ask for, and the empty state that it runs on.
+
+    `inputs` are those of a whole call; they and the host's weights are what candidates are measured with.
+    """
+    request = BuildRequest(plan, replica_groups=groups, observer=observer)
+    state = empty_state(graph, request)
+    settings, names = host.optimizer_groups(state)
+    request = BuildRequest(
+        plan,
+        groups=tuple(settings),
+        group_names=tuple(map(tuple, names)),
+        replica_groups=groups,
+        observer=observer,
+    )
+
+    def make_trial() -> Trial:
+        seed = options.random_seed if options.exists("random_seed") else 0
+        samples = _samples(inputs)
+        return Trial(host.weights(), samples, plan, request.groups, request.group_names, seed=seed)
+
+    obtained = obtain_executable(
+        graph,
+        request,
+        engine=options._engine,
+        cache_dir=cache_folder(options),
+        make_trial=make_trial,
+        limits=TuningLimits(seconds=options._tuning_seconds),
+        model=model,
+        report=options._listener or log_as_vendor,
+    )
+    return obtained, state if obtained.graph is graph else empty_state(obtained.graph, request)
+
+
+def _samples(inputs: Sequence[torch.Tensor]) -> List[torch.Tensor]:
+    """Return the inputs of a call as the device gets them; numbers in the place of zeros, which say nothing."""
+    detached = [make_recordable(tensor.detach()).contiguous() for tensor in inputs]
+    samples = [tensor.to(NARROWED[tensor.dtype]) if tensor.dtype in NARROWED else tensor for tensor in detached]
+    if any(sample.is_floating_point() and bool(sample.any()) for sample in samples):
+        return samples
+    return [made.abs() if made.is_floating_point() else made for made in make_synthetic_inputs(samples, "uniform")]

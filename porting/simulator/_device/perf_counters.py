@@ -1,0 +1,134 @@
+"""When the tensors of the last call moved between host and device, and the latencies that follow from it.
+
+A call is timed at four points: inputs handed over, run started, run ended, outputs handed back. The time of the run is
+divided evenly over its steps, since the simulator runs them as one program. Times are seconds of the wall clock.
+"""
+
+from __future__ import annotations
+
+import datetime
+from typing import Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+
+from ...capture import StepGraph
+from ...engines.calls.call_plan import CallPlan
+from ..errors import createPoptorchError
+from ..options import Options
+from .device_target import CLOCK_HERTZ, simulated_version
+
+__all__ = [
+    "EVENTS",
+    "CallTimes",
+    "Counters",
+    "Latency",
+    "count_cycles",
+    "list_stamps",
+    "measure_compilation",
+    "measure_latency",
+]
+
+_LEAST_COMPILATION_TIME = datetime.timedelta(seconds=1)
+
+EVENTS = ("input", "input_complete", "output", "output_complete")
+
+# Input handed over, run started, run ended, outputs handed back.
+CallTimes = Tuple[float, float, float, float]
+Counters = Dict[str, List[List[float]]]
+Latency = Tuple[float, float, float]
+
+
+def list_stamps(graph: StepGraph, plan: CallPlan, times: CallTimes, options: Options) -> Counters:
+    """Return for each event of a call a list of stamps for each input or output of the graph."""
+    if options._Popart.options.get("syntheticDataMode"):
+        return _stamps(len(graph.inputs), len(graph.outputs), [], [])
+    entered, left = _input_steps(plan, times), _output_steps(plan, times)
+    return _stamps(len(graph.inputs), len(graph.outputs) + len(graph.mutated_inputs), entered, left)
+
+
+def measure_latency(
+    counters: Mapping[str, Sequence[Sequence[float]]], start: str, end: str, start_reduce: Callable[..., float]
+) -> Latency:
+    """Return (shortest, longest, mean) time from the event `start` to the event `end` over the steps of a call.
+
+    The start of a step is `start_reduce` over all inputs (or outputs), its end the latest; where several steps share
+    an output, the first of them counts. Raises AssertionError if they cannot be shared out evenly.
+    """
+    starts = [start_reduce(stamps) for stamps in zip(*counters[start])]
+    ends = [max(stamps) for stamps in zip(*counters[end])]
+    if not ends or not starts:
+        return 0.0, 0.0, 0.0
+    if len(starts) % len(ends):
+        raise AssertionError(
+            f"Internal error: the {len(starts)} {start} events cannot be shared out over {len(ends)} {end} events"
+        )
+    per_end = len(starts) // len(ends)
+    firsts = [min(starts[index : index + per_end]) for index in range(0, len(starts), per_end)]
+    durations = [last - first for first, last in zip(firsts, ends)]
+    return min(durations), max(durations), sum(durations) / len(durations)
+
+
+def count_cycles(times: Optional[CallTimes], options: Options) -> int:
+    """Return the cycles of a run on simulated hardware: the time it took here, at the IPU's clock.
+
+    Raises `poptorch.Error` without the option, and before the first run.
+    """
+    if not options._Popart.options.get("instrumentWithHardwareCycleCounter"):
+        raise createPoptorchError("Cycle count logging is disabled. Please set option logCycleCount to True to enable.")
+    if times is None:
+        raise createPoptorchError("Please run the model at least once before obtaining cycle count.")
+    _entered, started, ended, _left = times
+    return max(1, int((ended - started) * CLOCK_HERTZ[simulated_version() or 21]))
+
+
+def measure_compilation(options: Options) -> datetime.timedelta:
+    """Return how long the last compilation took, with the least that a compilation for IPUs takes added to it.
+
+    The simulator compiles in milliseconds, and programs rely on more than a second. Raises `poptorch.Error` without the
+    progress bar, which measures.
+    """
+    if not options._show_compilation_progress_bar:
+        raise createPoptorchError("Please set showCompilationProgressBar option to obtain compilation time.")
+    measured = options._progress_bar.compilation_time or datetime.timedelta(0)
+    return measured + _LEAST_COMPILATION_TIME
+
+
+def _stamps(
+    num_inputs: int,
+    num_outputs: int,
+    entered: Sequence[Tuple[float, float]],
+    left: Sequence[Tuple[float, float]],
+) -> Counters:
+    return {
+        "input": _each(num_inputs, [first for first, _last in entered]),
+        "input_complete": _each(num_inputs, [last for _first, last in entered]),
+        "output": _each(num_outputs, [first for first, _last in left]),
+        "output_complete": _each(num_outputs, [last for _first, last in left]),
+    }
+
+
+def _each(count: int, stamps: List[float]) -> List[List[float]]:
+    return [list(stamps) for _ in range(count)] or [[]]
+
+
+def _input_steps(plan: CallPlan, times: CallTimes) -> List[Tuple[float, float]]:
+    """Return (asked for, there) of each micro-batch: the first one's transfer is what the call began with."""
+    entered, started, ended, _left = times
+    num_micro_batches = plan.iterations * plan.accumulation * plan.replicas
+    each = (ended - started) / num_micro_batches
+    transfer = (started - entered) / num_micro_batches
+    begins = [started + number * each for number in range(num_micro_batches)]
+    return [(begin - transfer, begin) for begin in begins]
+
+
+def _output_steps(plan: CallPlan, times: CallTimes) -> List[Tuple[float, float]]:
+    """Return (ready, handed back) of each result that the output mode keeps."""
+    _entered, started, ended, left = times
+    kept = plan.replicas
+    if plan.output_mode == "all":
+        kept = plan.iterations * plan.accumulation * plan.replicas
+    elif plan.output_mode == "every_n":
+        kept = plan.iterations // plan.output_period * plan.accumulation * plan.replicas
+    if not kept:
+        return []
+    transfer = (left - ended) / kept
+    ends = [started + (number + 1) * (ended - started) / kept for number in range(kept)]
+    return [(end, end + transfer) for end in ends]

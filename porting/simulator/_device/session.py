@@ -1,0 +1,399 @@
+"""`DeviceSession`: what an executor has on its device, from the compilation to `destroy`, and how it gets there."""
+
+from __future__ import annotations
+
+import copy
+from time import perf_counter
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
+
+import torch
+from torch import nn
+
+from ...capture import StepGraph
+from ...capture.dtypes import NARROWED
+from ...engines.calls.device_state import DeviceState
+from ...engines.calls.guards import make_recordable, shut_out_host_modes
+from ...host_tensors import host_tensors
+from .. import trouble
+from .._args_parser import ArgsParser, BoundArguments, CompiledSignature
+from .._compile.compilation import announce_compilation, compile_and_keep
+from .._compile.executables import HostSide
+from .._compile.program import CompiledModel
+from .._graph.anchors import OptimizerNames, tensor_names
+from .._graph.graph_ir import graph_ir
+from .._graph.operator_types import update_types
+from .._logging import cpp_log, logger
+from .._optimizer.device_optimizer import DeviceOptimizer, parameter_names
+from .._options_impl import require
+from .._weights.host_weights import (
+    download_weights,
+    fetch_other_owners,
+    is_wrapped_by,
+    plain_views,
+    unwrap_model,
+    upload_weights,
+    weights_version,
+    wrap_model,
+)
+from .._weights.replica_parameters import PerReplicaParams
+from .._weights.weight_owners import Owner, fetch
+from ..enums import ConnectionType
+from ..errors import createPoptorchError, native_error
+from ..options import Options
+from .call_results import hand_back
+from .device_pool import Claim, claim_device
+from .device_target import is_offline
+from .perf_counters import CallTimes, count_cycles
+from .random_stream import RandomStream
+
+__all__ = ["DeviceSession"]
+
+
+class DeviceSession:
+    """Owns the executable of one executor, its claim on IPUs, and the tensors that are on the device.
+
+    Weights, optimizer state and random stream are kept twice, here and on the host. The session knows which copy is the
+    newer one, and brings it across where the other is looked at. An executor locks it against other threads. `model` is
+    what is traced and `user_model` what the user holds; `owner` is a training executor's hold on the user's tensors.
+    """
+
+    def __init__(self, model: nn.Module, user_model: nn.Module, options: Options, *, owner: Optional[Owner]) -> None:
+        """Start without an executable; `options` are the executor's own."""
+        self.model = model
+        self.user_model = user_model
+        self.options = options
+        self.owner = owner
+        self.is_training = owner is not None
+        self.parser = ArgsParser(getattr(model, "forward", model))
+        self.per_replica: PerReplicaParams = {}
+        self.optimizer = DeviceOptimizer(options)
+        self.random = RandomStream(options)
+        self.compiled: Optional[CompiledModel] = None
+        self.signature: Optional[CompiledSignature] = None
+        self.is_attached = False
+        self.host_weights_version = 0
+        self.call_times: Optional[CallTimes] = None
+        self.anchor_memory: Dict[str, torch.Tensor] = {}
+        self._claim: Optional[Claim] = None
+        self._logs_cycles = bool(options._Popart.options.get("instrumentWithHardwareCycleCounter"))
+        self._warned_not_contiguous = False
+
+    def __getstate__(self) -> Dict[str, Any]:
+        return {**self.__dict__, "random": copy.copy(self.random)}
+
+    def require_compiled(self) -> CompiledModel:
+        """Return the executable with its graph and state; `poptorch.Error` if there is none."""
+        if self.compiled is None:
+            raise createPoptorchError("Model has not been compiled or has been destroyed.")
+        return self.compiled
+
+    def _require_device(self) -> DeviceState:
+        """Return the state of an attached device; `poptorch.Error` otherwise: nothing may be copied then."""
+        state = self.require_compiled().state
+        if not self.is_attached:
+            raise createPoptorchError("Device is not attached")
+        return state
+
+    # -- compiling -----------------------------------------------------------------------------------------------------
+
+    def compile(self, bound: BoundArguments, *, check_graph: Callable[[StepGraph], None] = lambda _graph: None) -> None:
+        """Compile for the arguments `bound`, and attach unless the device is offline.
+
+        `check_graph` may refuse what was traced. If that fails the session stays as it is; else what it was compiled to
+        before is destroyed.
+        """
+        options = self.options
+        announce_compilation(bound, options)
+        self.wrap_user_model()
+        if self.is_training:
+            self.optimizer.require_own(parameter_names(self.user_model))
+        compiled = compile_and_keep(
+            self.model,
+            bound,
+            options,
+            training=self.is_training,
+            optimizer_type=self.optimizer.settings.get("optimizer_type"),
+            check_graph=check_graph,
+            per_replica=self.per_replica,
+            optimizer_names=self._list_optimizer_names,
+            host=self._describe_host(),
+        )
+        self.destroy()
+        self.wrap_user_model()  # lazy parameters have a value now
+        signature = CompiledSignature(bound)
+        if options.connection_type == ConnectionType.Always:
+            self._claim = claim_device(options, compiled.num_ipus)
+        self.signature = signature
+        self.compiled = compiled
+        self.random.is_behind = False
+        if not is_offline(options):
+            self._attach()
+
+    def wrap_user_model(self) -> None:
+        """Let the host's tensors fetch what the device has trained when somebody looks at them; only in training."""
+        if self.owner is not None:
+            wrap_model(self.user_model, self.owner)
+
+    def _describe_host(self) -> HostSide:
+        """Return what the executable is built for and measured with; weights are fetched only if they are asked for."""
+
+        def weights() -> Mapping[str, torch.Tensor]:
+            fetch_other_owners(self.user_model, self.owner)
+            return plain_views(self.user_model)
+
+        if not self.is_training:
+            return HostSide(weights=weights)
+        return HostSide(lambda state: self.optimizer.groups_on(state, parameter_names(self.user_model)), weights)
+
+    def destroy(self) -> None:
+        """Drop the executable; in training, fetch what it trained and give the model its own classes back."""
+        if self.compiled is None:
+            return
+        if self.owner is not None:
+            fetch((self.owner,))
+            self.optimizer.destroy()
+            if is_wrapped_by(self.user_model, self.owner):
+                unwrap_model(self.user_model)
+        self.compiled = None
+        self.signature = None
+        self.call_times = None
+        self._release()
+
+    # -- the device ----------------------------------------------------------------------------------------------------
+
+    def attach_again(self) -> None:
+        """Take the device after `detach`; AssertionError for an offline one, `poptorch.Error` if it is attached."""
+        self.require_compiled()
+        if is_offline(self.options):
+            raise AssertionError("Trying to attach to an offline device (ConnectionType.Never)")
+        if self.is_attached:
+            raise createPoptorchError("Device is already attached")
+        self._attach()
+
+    def _attach(self) -> None:
+        """Take the device, and send it the weights, the optimizer and the random state."""
+        compiled = self.require_compiled()
+        if trouble.injections:
+            trouble.strike(trouble.Moment.ATTACH, training=self.is_training, subject=self)
+        if self._claim is None:
+            self._claim = claim_device(self.options, compiled.num_ipus)
+        try:
+            self._note_that_host_is_current()
+            self.send_weights()
+            if self.is_training:
+                self.optimizer.attach(parameter_names(self.user_model), compiled.state)
+            self.is_attached = True
+            self.random.send(compiled.state)
+        except BaseException:
+            self._release()
+            raise
+
+    def detach(self) -> None:
+        """Fetch what is on the device and release it; `poptorch.Error` if it is not attached."""
+        state = self._require_device()
+        self.random.read(state)
+        if self.owner is not None:
+            fetch((self.owner,))
+            self.optimizer.detach()
+        self._release()
+
+    def lose_device(self) -> None:
+        """Be as after the loss of the device: detached, with the weights and the state of the last copies."""
+        state = self.require_compiled().state
+        self._note_that_host_is_current()
+        self.random.is_behind = False
+        self._release()
+        upload_weights(self.user_model, state)
+        state.slots.clear()
+        self.optimizer.forget_device_state()
+
+    def _release(self) -> None:
+        """Give the IPUs back; nothing is fetched."""
+        self.is_attached = False
+        claim, self._claim = self._claim, None
+        if claim is not None:
+            claim.release()
+
+    # -- calls ---------------------------------------------------------------------------------------------------------
+
+    def run(self, bound: BoundArguments) -> Any:
+        """Run the micro-batches of one call; return the outputs nested as `forward` returned them.
+
+        Raises `poptorch.Error` for arguments other than those that the model was compiled for.
+        """
+        compiled, signature = self.require_compiled(), self.signature
+        assert signature is not None
+        entered = perf_counter()
+        signature.check(bound)
+        hosts = bound.tensors(like=signature.arguments)
+        inputs = [self._convert_input(tensor) for tensor in hosts]
+        if self.is_training:
+            self._upload_optimizer_state()
+        if trouble.injections:
+            trouble.strike(trouble.Moment.CALL, training=self.is_training, subject=self)
+        anchors = compiled.anchors
+        if anchors is not None:
+            anchors.begin(compiled.plan)
+        started = perf_counter()
+        results = self._execute(compiled, inputs)
+        ended = perf_counter()
+        if anchors is not None:
+            self.anchor_memory = anchors.take(results, self.optimizer.hyper_parameters(), compiled.plan)
+        if trouble.injections:
+            trouble.strike(trouble.Moment.RESULT, training=self.is_training, subject=self, results=results)
+        outputs = hand_back(compiled.graph, hosts, results)
+        self.call_times = (entered, started, ended, perf_counter())
+        if self._logs_cycles:
+            cpp_log("info", f"Total number of IPU cycles: {count_cycles(self.call_times, self.options)}")
+        return outputs
+
+    def _execute(self, compiled: CompiledModel, inputs: Sequence[torch.Tensor]) -> List[torch.Tensor]:
+        """Run the program, and note what is newer on the device then."""
+        optimizer, owner = self.optimizer, self.owner
+        try:
+            with shut_out_host_modes():
+                results: List[torch.Tensor] = compiled.executable.run(
+                    compiled.state,
+                    [make_recordable(tensor) for tensor in inputs],
+                    compiled.plan,
+                    groups=optimizer.groups,
+                    group_names=optimizer.group_names,
+                )
+                return results
+        except FloatingPointError as error:
+            raise native_error(f"Floating-point exception: {error}", kind="poplar_unknown_runtime_error") from error
+        finally:
+            # A run that fails half way has done its first iterations.
+            self.random.is_behind = True
+            if owner is not None:
+                owner.is_ahead = True
+                optimizer.mark_trained()
+
+    def _convert_input(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return an input in the device's type and layout."""
+        if tensor.device.type != "cpu":
+            raise createPoptorchError(f"Inputs must be on the CPU, got a tensor on {tensor.device}")
+        if not tensor.is_contiguous():
+            if not self._warned_not_contiguous:
+                self._warned_not_contiguous = True
+                logger.warning("At least one input tensor is not contiguous: non-contiguous tensors will be converted.")
+            tensor = tensor.contiguous()
+        tensor = tensor.detach() if tensor.requires_grad else tensor
+        return tensor.to(NARROWED[tensor.dtype]) if tensor.dtype in NARROWED else tensor
+
+    # -- weights -------------------------------------------------------------------------------------------------------
+
+    @property
+    def is_ahead_of_host(self) -> bool:
+        """Whether the device has trained since the host got its weights."""
+        return self.owner is not None and self.owner.is_ahead
+
+    def _note_that_host_is_current(self) -> None:
+        if self.owner is not None:
+            self.owner.is_ahead = False
+
+    def copy_weights_to_host(self) -> None:
+        """Fetch all parameters and buffers; `poptorch.Error` without an executable and without the device."""
+        state = self._require_device()
+        # First, because looking at a wrapped tensor fetches what is out of date.
+        self._note_that_host_is_current()
+        if not self.is_training:
+            # Or the next look would replace what is fetched now by what was trained before.
+            fetch_other_owners(self.user_model, self.owner)
+        download_weights(self.user_model, state)
+        if self.owner is not None:
+            self.owner.version += 1
+            self.host_weights_version = self.owner.version
+
+    def copy_weights_to_device(self) -> None:
+        """Send all parameters and buffers; what was trained and not fetched is lost."""
+        self._require_device()
+        self._note_that_host_is_current()
+        self.optimizer.read_state()
+        self.send_weights()
+
+    def copy_named_buffers_to_device(self) -> None:
+        """Send the buffers that `Options.updatableNamedBuffers` lists; `poptorch.Error` if it lists none."""
+        state = self._require_device()
+        names = self.options._Popart.options.get("updatableNamedBuffers")
+        if not names:
+            raise createPoptorchError("No named buffers marked as updatable via updatableNamedBuffers option")
+        upload_weights(self.user_model, state, names=names)
+
+    def send_weights(self) -> None:
+        """Send the host's weights as they are, once the other executors that own some of them have brought theirs."""
+        fetch_other_owners(self.user_model, self.owner)
+        upload_weights(self.user_model, self.require_compiled().state)
+
+    def follow_training_model(self, send: Callable[[], None]) -> None:
+        """Let `send` bring an inference device up to date with the training executor that owns the model's weights."""
+        fetch_trained = getattr(self.model, "copyWeightsToHostIfNeeded", None)
+        if not callable(fetch_trained):
+            return
+        fetch_trained()
+        version = weights_version(self.model)
+        if version is not None and version != self.host_weights_version:
+            logger.debug("Implicit copyWeightsToDevice()")
+            send()
+            self.host_weights_version = version
+
+    def leave_weights_behind(self) -> None:
+        """Keep what a forgotten executor trained: no tensor may be touched while garbage is collected."""
+        if self.owner is None:
+            return
+        self.optimizer.leave_device()
+        if self.compiled is not None and self.owner.is_ahead:
+            tensors = {host.name: host.tensor for host in host_tensors(self.user_model)}
+            self.owner.leave_behind(self.compiled.state, tensors)
+
+    # -- optimizer and random stream -----------------------------------------------------------------------------------
+
+    def set_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
+        """Hand the optimizer's settings, and a state that was loaded into it, to the device if it is attached."""
+        self.optimizer.take(optimizer)
+        if self.compiled is not None and self.is_attached:
+            self.optimizer.upload_settings(parameter_names(self.user_model))
+            self._upload_optimizer_state()
+
+    def _upload_optimizer_state(self) -> None:
+        if self.compiled is not None and self.optimizer.has_state_to_upload:
+            # The vendor's upload writes weights and state together.
+            if self.owner is not None:
+                fetch((self.owner,))
+            self.send_weights()
+        self.optimizer.upload_state()
+
+    def read_random_state(self) -> Optional[List[int]]:
+        """Return seed and state of the device's random stream; `poptorch.Error` without an executable."""
+        state = self.require_compiled().state
+        return self.random.read(state if self.is_attached else None)
+
+    def set_random_state(self, words: Sequence[int]) -> None:
+        """Let the random stream go on from `words`, at once if the device is attached."""
+        state = self.require_compiled().state
+        self.random.keep(words)
+        if self.is_attached:
+            self.random.send(state)
+
+    # -- what there is to see ------------------------------------------------------------------------------------------
+
+    def list_tensor_names(self) -> List[str]:
+        """Return the names of tensors that can be anchored; AssertionError without an executable."""
+        require(self.compiled is not None, "Model must be compiled before calling getTensorNames")
+        compiled = self.require_compiled()
+        return tensor_names(compiled.graph, compiled.plan, self._list_optimizer_names())
+
+    def _list_optimizer_names(self) -> OptimizerNames:
+        """Return the names of the optimizer's tensors; there are none in inference."""
+        if not self.is_training:
+            return OptimizerNames()
+        return OptimizerNames(*self.optimizer.tensor_names(parameter_names(self.user_model)))
+
+    def render_graph(self) -> str:
+        """Return the compiled graph as JSON; `poptorch.Error` without one."""
+        compiled = self.require_compiled()
+        if not self.is_training:
+            return graph_ir(compiled.graph, update_types=())
+        kind = self.optimizer.settings["optimizer_type"].name
+        has_momentum = any("Accl1" in slots for slots in compiled.state.slots.values())
+        return graph_ir(compiled.graph, update_types=update_types(kind, has_momentum=has_momentum))

@@ -1,1 +1,0 @@
-"""What an executor does: compile, take a device, run calls, measure them."""

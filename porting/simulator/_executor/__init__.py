@@ -1,0 +1,1 @@
+"""Where executors come from, and what reading an attribute of one gives."""

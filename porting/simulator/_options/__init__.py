@@ -1,0 +1,1 @@
+"""Options: their groups, what of them is valid, and the copy that each executor has."""

@@ -1,0 +1,221 @@
+"""What a device refuses about pipelines, phases and the number of IPUs."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+import porting.simulator as simulator
+
+
+class Stages(nn.Module):
+    """One linear layer on each of `ipus`, in blocks or begun one after the other; the sum of the output is the loss."""
+
+    def __init__(self, *ipus, begins=False):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(2, 2) for _ in ipus)
+        self.ipus = ipus
+        self.begins = begins
+
+    def forward(self, x):
+        for number, (ipu, layer) in enumerate(zip(self.ipus, self.layers)):
+            if self.begins:
+                simulator.Block.start(f"B{number}", ipu_id=ipu)
+                x = layer(x)
+            else:
+                with simulator.Block(f"B{number}", ipu_id=ipu):
+                    x = layer(x)
+        simulator.Block.start("loss", ipu_id=self.ipus[-1])
+        return x, simulator.identity_loss(x, reduction="sum")
+
+
+def train(model, *, accumulation=1, iterations=1, strategy=None, replicas=1):
+    options = simulator.Options().deviceIterations(iterations).replicationFactor(replicas)
+    options.Training.gradientAccumulation(accumulation)
+    if strategy is not None:
+        options.setExecutionStrategy(strategy)
+    executor = simulator.trainingModel(model, options)
+    executor.compile(torch.ones(accumulation * iterations * replicas, 2))
+    return executor
+
+
+def infer(model, *, iterations=1, strategy=None, replicas=1):
+    options = simulator.Options().deviceIterations(iterations).replicationFactor(replicas)
+    if strategy is not None:
+        options.setExecutionStrategy(strategy)
+    executor = simulator.inferenceModel(model, options)
+    executor.compile(torch.ones(iterations * replicas, 2))
+    return executor
+
+
+TRAINING_MESSAGE = (
+    r"poptorch\.Options\(\)\.Training\.gradientAccumulation must be greater than or equal to the number of pipeline "
+    r"stages \(7\) when using poptorch\.PipelinedExecution\. Please note that a model with 4 pipeline stages in "
+    r"PopTorch will have an additional 3 stages when training\."
+)
+INFERENCE_MESSAGE = (
+    r"poptorch\.Options\(\)\.deviceIterations must be greater than or equal to the number of pipeline stages \(4\) "
+    r"when using poptorch\.PipelinedExecution\."
+)
+
+
+@pytest.mark.parametrize("begins", [False, True])
+@pytest.mark.parametrize(("accumulation", "iterations"), [(1, 1), (4, 1), (5, 1), (6, 8)])
+def test_a_training_pipeline_needs_accumulation_for_all_its_stages(begins, accumulation, iterations):
+    with pytest.raises(simulator.Error, match=TRAINING_MESSAGE):
+        train(Stages(0, 1, 2, 3, begins=begins), accumulation=accumulation, iterations=iterations)
+
+
+@pytest.mark.parametrize("iterations", [1, 2])
+def test_enough_accumulation_fills_a_training_pipeline(iterations):
+    assert train(Stages(0, 1, 2, 3), accumulation=7, iterations=iterations).isCompiled()
+
+
+@pytest.mark.parametrize("begins", [False, True])
+def test_an_inference_pipeline_needs_device_iterations_for_all_its_stages(begins):
+    with pytest.raises(simulator.Error, match=INFERENCE_MESSAGE):
+        infer(Stages(0, 1, 2, 3, begins=begins), iterations=2)
+
+
+@pytest.mark.parametrize("begins", [False, True])
+def test_enough_device_iterations_fill_an_inference_pipeline(begins):
+    assert infer(Stages(0, 1, 2, 3, begins=begins), iterations=4).isCompiled()
+
+
+def test_sharded_execution_needs_neither():
+    strategy = simulator.ShardedExecution()
+
+    assert train(Stages(0, 1, 2, 3), strategy=strategy).isCompiled()
+    assert infer(Stages(0, 1, 2, 3), strategy=strategy).isCompiled()
+
+
+def test_phased_execution_needs_neither():
+    strategy = simulator.SerialPhasedExecution("B0", ["B1", "loss"])
+
+    assert train(Stages(0, 0), strategy=strategy).isCompiled()
+
+
+def test_stages_that_follow_each_other_on_one_ipu_are_one():
+    strategy = simulator.PipelinedExecution("B0", "B1", "B2", "loss")
+
+    assert train(Stages(0, 0, 0), strategy=strategy).isCompiled()
+    with pytest.raises(simulator.Error, match=r"number of pipeline stages \(3\)"):
+        train(Stages(0, 0, 1), accumulation=2)
+
+
+def test_coming_back_to_an_ipu_is_another_stage():
+    with pytest.raises(simulator.Error, match=r"deviceIterations must be .* number of pipeline stages \(3\)"):
+        infer(Stages(0, 1, 0), iterations=2)
+
+
+def test_a_single_stage_needs_neither():
+    assert train(Stages(0, 0)).isCompiled()
+
+
+def test_a_pipeline_begins_on_ipu_0_also_if_no_block_is_there():
+    with pytest.raises(simulator.Error, match=r"deviceIterations must be .* number of pipeline stages \(3\)"):
+        infer(Stages(1, 2), iterations=2)
+    with pytest.raises(simulator.Error, match=r"number of pipeline stages \(3\)"):
+        train(Stages(1, 1), accumulation=2)
+
+
+def test_a_failed_compilation_can_be_repeated():
+    executor = simulator.inferenceModel(Stages(0, 1))
+
+    for _ in range(2):
+        with pytest.raises(simulator.Error, match="deviceIterations must be greater"):
+            executor(torch.ones(1, 2))
+        assert not executor.isCompiled()
+        assert not simulator.poptorch_core.isCompilingWithDispatcher()
+
+
+def test_results_of_a_pipeline_are_those_of_accumulation():
+    x, results = torch.randn(6, 2), []
+    for strategy in (simulator.PipelinedExecution(), simulator.ShardedExecution()):
+        torch.manual_seed(0)
+        model = Stages(0, 1)
+        options = simulator.Options().deviceIterations(2).setExecutionStrategy(strategy)
+        options.Training.gradientAccumulation(3)
+        simulator.trainingModel(model, options)(x)
+        results.append([weight.clone() for weight in model.state_dict().values()])
+
+    torch.testing.assert_close(results[0], results[1], rtol=0, atol=0)
+
+
+def test_even_phases_run_on_even_ipus():
+    strategy = simulator.ParallelPhasedExecution(simulator.Stage("B0"), simulator.Stage("B1", "loss"))
+    message = "When phases are executed in parallel: even phases must run on even IPUs and odd phases on odd IPUs"
+
+    with pytest.raises(simulator.Error, match=message):
+        infer(Stages(1, 0), strategy=strategy)
+
+    assert infer(Stages(0, 1), strategy=strategy).isCompiled()
+
+
+def test_serial_phases_run_anywhere():
+    assert infer(Stages(1, 0), strategy=simulator.SerialPhasedExecution("B0", ["B1", "loss"])).isCompiled()
+
+
+@pytest.mark.parametrize(
+    ("model", "replicas", "wanted"), [(Stages(0), 128, 128), (Stages(0, 1), 33, 66), (Stages(64), 1, 65)]
+)
+def test_there_are_at_most_64_ipus(model, replicas, wanted):
+    message = (
+        rf"Too many IPUs requested \({wanted}\)\. Experiments that need more than 64 IPUs require distributed execution"
+    )
+
+    with pytest.raises(simulator.Error, match=message):
+        infer(model, replicas=replicas, strategy=simulator.ShardedExecution())
+
+
+def test_64_ipus_are_allowed():
+    assert infer(Stages(0, 63), strategy=simulator.ShardedExecution()).device_session.compiled.num_ipus == 64
+
+
+@pytest.mark.parametrize(("ipus", "replicas", "expected"), [((0,), 1, 1), ((0, 2), 1, 3), ((3,), 2, 8)])
+def test_a_model_needs_the_ipus_up_to_its_last_for_each_replica(ipus, replicas, expected):
+    executor = infer(Stages(*ipus), replicas=replicas, strategy=simulator.ShardedExecution())
+
+    assert executor.device_session.compiled.num_ipus == expected
+
+
+def test_on_hardware_ipus_come_in_powers_of_two(monkeypatch):
+    monkeypatch.setenv("PORTING_SIM_HARDWARE", "bow")
+    strategy = simulator.ShardedExecution()
+    message = (
+        ".+The model specifies the use of 3 IPUs, however PopTorch must reserve a minimum of 4 in order to allow the "
+        "model to run, because PopTorch must reserve a power of 2 or maximum of 64 IPUs per process. Please "
+        r"reconfigure your model to use a different number of IPUs or set "
+        r"poptorch.Options\(\).autoRoundNumIPUs\(True\)."
+    )
+
+    with pytest.raises(simulator.Error, match=message):
+        infer(Stages(0, 1, 2), strategy=strategy)
+
+
+@pytest.mark.parametrize(
+    ("ipus", "hardware", "message"),
+    [((0, 64), "", r"Too many IPUs requested \(65\)"), ((0, 1, 2), "bow", "must reserve a minimum of 4")],
+)
+def test_the_number_of_ipus_is_looked_at_before_the_size_of_the_pipeline(monkeypatch, ipus, hardware, message):
+    monkeypatch.setenv("PORTING_SIM_HARDWARE", hardware)
+
+    with pytest.raises(simulator.Error, match=message):
+        infer(Stages(*ipus))
+
+
+def test_without_hardware_any_number_of_ipus_will_do():
+    assert infer(Stages(0, 1, 2), strategy=simulator.ShardedExecution()).device_session.compiled.num_ipus == 3
+
+
+@pytest.mark.parametrize("strategy", [simulator.PipelinedExecution(), simulator.ShardedExecution()])
+def test_inference_refuses_accumulation_when_the_model_is_wrapped(strategy):
+    options = simulator.Options().setExecutionStrategy(strategy)
+    options.Training.gradientAccumulation(2)
+
+    with pytest.raises(simulator.Error, match="You must set poptorch.Options") as caught:
+        simulator.inferenceModel(Stages(0), options)
+
+    is_pipelined = not isinstance(strategy, simulator.ShardedExecution)
+    assert ("Use poptorch.Options().deviceIterations to process" in str(caught.value)) == is_pipelined
