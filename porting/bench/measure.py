@@ -15,7 +15,7 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple
 import torch
 from torch import nn
 
-from porting.comparison.rounding import change_last_bits
+from porting.comparison.tensors import change_last_bits
 from porting.options import PortOptions
 
 from .children import SideProcess, measure_memory, measure_start_up

@@ -161,7 +161,7 @@ class _Writer:
         kind = type(value)
         name = getattr(value, "__qualname__", "") or kind.__qualname__
         self.opaque.append(f"{getattr(value, '__module__', None) or kind.__module__}.{name}")
-        return f"<{self.opaque[-1]} {self._opaque_mark}>"
+        return f"<{self.opaque[-1]} {self._opaque_mark}>" if self._opaque_mark else f"<{self.opaque[-1]}>"
 
 
 def _read_schema(target: torch._ops.OpOverload) -> Tuple[str, Tuple[str, ...], Dict[str, Any]]:

@@ -114,7 +114,7 @@ def _find_folder(given: Optional[str]) -> Path:
 
 
 def _list_executables(store: ExecutableStore, arguments: argparse.Namespace) -> int:
-    entries = sorted(store.entries(is_thorough=arguments.verify), key=lambda entry: -entry.last_used)
+    entries = sorted(store.list_entries(is_thorough=arguments.verify), key=lambda entry: -entry.last_used)
     failures = store.all_failures()
     if arguments.as_json or arguments.format == "json":
         print(json.dumps(_make_record(store, entries, failures), indent=2))
@@ -238,7 +238,7 @@ def _explain_executable(store: ExecutableStore, arguments: argparse.Namespace) -
     if len(arguments.keys) > 2 or (arguments.keys and arguments.last):
         print("porting cache why: name one executable, two to compare, or --last", file=sys.stderr)
         return EXIT_USAGE
-    entries = {entry.digest: entry for entry in store.entries()}
+    entries = {entry.digest: entry for entry in store.list_entries()}
     failures = store.all_failures()
     if len(arguments.keys) == 2:
         old, new = (_choose_key(store, key, entries) for key in arguments.keys)
@@ -328,7 +328,7 @@ def _clear_executables(store: ExecutableStore, arguments: argparse.Namespace) ->
             file=sys.stderr,
         )
         return EXIT_USAGE
-    entries = {entry.digest: entry for entry in store.entries(is_thorough=arguments.damaged)}
+    entries = {entry.digest: entry for entry in store.list_entries(is_thorough=arguments.damaged)}
     failures = store.all_failures()
     named = [_choose_key(store, key, {**failures, **entries}) for key in arguments.keys]
     wanted = [digest for digest, entry in entries.items() if digest in named or _is_wanted(entry, arguments)]
@@ -360,7 +360,7 @@ def _print_cleared(removed: Sequence[StoredEntry], num_left: int, num_forgotten:
 
 
 def _export_executables(store: ExecutableStore, arguments: argparse.Namespace) -> int:
-    entries = {entry.digest: entry for entry in store.entries()}
+    entries = {entry.digest: entry for entry in store.list_entries()}
     digests = [_choose_key(store, key, entries) for key in arguments.keys] or list(entries)
     if not digests:
         raise _make_unknown_error(store, None, [])

@@ -1,4 +1,4 @@
-"""Differences of tensors: of their elements, as vectors, and of where they are not finite."""
+"""Differences of tensors: of their elements, as vectors, of where they are not finite, and by rounding alone."""
 
 from __future__ import annotations
 
@@ -6,7 +6,20 @@ import math
 
 import torch
 
-__all__ = ["distance_of", "have_same_specials", "largest_distance", "largest_magnitude", "rounding_of"]
+__all__ = [
+    "change_last_bits",
+    "distance_of",
+    "have_same_specials",
+    "largest_distance",
+    "largest_magnitude",
+    "rounding_of",
+]
+
+# Sums of many terms are off by several units in single precision, more in one order than in another; a half is the
+# rounded result of such a sum. The change is this large, instead of what it does being multiplied, because steps are
+# not linear: where the sign of a gradient is noise, Adam moves its weight by the full step or not at all.
+_UNITS = {torch.float16: 2.0, torch.bfloat16: 2.0}
+_UNITS_OF_LONG_TYPES = 16.0
 
 
 def largest_magnitude(tensor: torch.Tensor) -> float:
@@ -46,3 +59,16 @@ def rounding_of(tensor: torch.Tensor, *, units: float) -> float:
     True
     """
     return units * torch.finfo(tensor.dtype).eps * largest_magnitude(tensor)
+
+
+def change_last_bits(value: torch.Tensor, generator: torch.Generator) -> None:
+    """Change the floating-point numbers of `value`, up or down, in their last bits; not the whole ones.
+
+    By 16 units in the last place, or 2 of a half type.
+    """
+    if not value.is_floating_point() or not value.numel():
+        return
+    # in int8, an eighth of the memory of default integers
+    signs = torch.randint(0, 2, value.shape, generator=generator, dtype=torch.int8) * 2 - 1
+    relative = torch.finfo(value.dtype).eps * _UNITS.get(value.dtype, _UNITS_OF_LONG_TYPES)
+    value.add_((value * signs * relative).masked_fill_(value == value.round(), 0.0))

@@ -25,8 +25,8 @@ __all__ = [
     "Entry",
     "FileFacts",
     "Manifest",
-    "checksum",
     "checksum_of",
+    "compute_checksum",
     "is_digest",
     "pack_explanation",
     "read_explanation",
@@ -228,7 +228,7 @@ def verify_files(folder: Path, manifest: Manifest, *, names: Optional[List[str]]
         facts = manifest.files[name]
         _require_length(folder, name, facts)
         try:
-            found = checksum(folder.joinpath(*name.split("/")))
+            found = compute_checksum(folder.joinpath(*name.split("/")))
         except OSError as error:
             raise DamagedEntryError(f"`{name}` cannot be read: {error.strerror}") from None
         if found != facts.checksum:
@@ -246,7 +246,7 @@ def _require_length(folder: Path, name: str, facts: FileFacts) -> None:
         raise DamagedEntryError(f"`{name}` has {status.st_size} bytes instead of {facts.num_bytes}")
 
 
-def checksum(path: Path) -> str:
+def compute_checksum(path: Path) -> str:
     """Return the checksum of a file's content."""
     digest = hashlib.blake2b(digest_size=16)
     with open(path, "rb") as file:

@@ -44,7 +44,7 @@ class Failures:
             record.update(when=now, model=key.model, versions=list_versions())
             write_atomically(path, json.dumps(record).encode())
 
-    def of(self, digest: str) -> Dict[str, str]:
+    def read(self, digest: str) -> Dict[str, str]:
         """Return the reasons by candidate, of failures with the compiler of this process."""
         record = _read(self._path_of(digest))
         if record is None:
@@ -52,7 +52,7 @@ class Failures:
         own = find_compiler()
         return {name: item["reason"] for name, item in record["failures"].items() if item.get("compiler") == own}
 
-    def all(self) -> Dict[str, Dict[str, Any]]:
+    def read_all(self) -> Dict[str, Dict[str, Any]]:
         """Return all records by digest; those that cannot be read are left out."""
         try:
             names = sorted(os.listdir(self._folder))

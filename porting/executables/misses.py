@@ -14,14 +14,14 @@ from .entry import DamagedEntryError, Manifest, read_explanation
 from .explanations import explain
 from .identity import ExecutableKey
 from .sources import record_sources
-from .store import ExecutableStore
+from .store import ExecutableStore, StoredEntry
 
 __all__ = ["MissReport", "explain_miss"]
 
 # So many earlier executables are looked at in detail, of all that there are.
 _MAX_COMPARED = 6
-_LEAST_LIKENESS = 0.5
-_SAME_CLASS = 0.25
+# So much of two graphs must be the same for one to explain the other.
+_LEAST_LIKENESS, _LEAST_OF_CLASS = 0.5, 0.25
 _MAX_NOTES = 12
 
 
@@ -44,7 +44,7 @@ class MissReport:
         """Return the changes as plain values: what a manifest keeps as `because`."""
         return [change.to_dict() for change in self.changes]
 
-    def finding(self) -> Finding:
+    def to_finding(self) -> Finding:
         """Return finding E006, at the line that made the first change where that is known."""
         notes = [f"also: {change.text}" for change in self.changes[1:_MAX_NOTES]]
         hidden = len(self.changes) - _MAX_NOTES
@@ -69,57 +69,45 @@ def explain_miss(
     `sources` is what `record_sources` returned, which is called without it. Damaged entries are passed over.
     """
     own = sources if sources is not None else record_sources()
-    best: Optional[Tuple[Manifest, List[Change]]] = None
+    found: List[Tuple[Manifest, List[Change]]] = []
     for manifest in _list_candidates(store, key, own):
-        folder = store.programs / manifest.digest
         try:
-            explanation = read_explanation(folder, manifest)
-            if (
-                _measure_likeness(explanation["components"], key.components) + _score_class(manifest, key)
-                < _LEAST_LIKENESS
-            ):
-                continue
-            changes = explain(explanation, {"components": key.components, "sources": own})
+            explanation = read_explanation(store.programs / manifest.digest, manifest)
+            if _is_alike(manifest, explanation["components"], key):
+                changes = explain(explanation, {"components": key.components, "sources": own})
+                found += [(manifest, changes)] if changes else []
         except (DamagedEntryError, AttributeError, IndexError, KeyError, TypeError, ValueError, RecursionError):
             continue  # what somebody else wrote explains nothing
-        if changes and (best is None or len(changes) < len(best[1])):
-            best = (manifest, changes)
-    return MissReport(best[0].digest, best[0].created, tuple(best[1])) if best is not None else None
+    if not found:
+        return None
+    nearest, changes = min(found, key=lambda item: len(item[1]))
+    return MissReport(nearest.digest, nearest.created, tuple(changes))
 
 
 def _list_candidates(store: ExecutableStore, key: ExecutableKey, sources: Mapping[str, Any]) -> List[Manifest]:
     """Return the earlier executables that are probably of the same model, the likeliest first."""
-    mode, num_operators = key.components["graph"]["mode"], len(key.components["graph"]["operators"])
 
-    def rank(item: Tuple[Manifest, float]) -> Tuple[Any, ...]:
-        manifest, last_used = item
-        count = manifest.model.get("num_operators")
-        distance = abs(count - num_operators) if isinstance(count, int) else num_operators
-        same_sections = sum(manifest.sections.get(name) == value for name, value in key.sections.items())
-        is_other_model = bool(key.model) and manifest.model.get("name") != key.model
-        is_other_program = manifest.model.get("program") != sources.get("program")
-        return is_other_model, is_other_program, distance > 0, -same_sections, -last_used
+    def rank(entry: StoredEntry) -> Tuple[Any, ...]:
+        assert entry.manifest is not None
+        model, sections = entry.manifest.model, entry.manifest.sections
+        same_sections = sum(sections.get(name) == value for name, value in key.sections.items())
+        is_other_model = bool(key.model) and model.get("name") != key.model
+        return is_other_model, model.get("program") != sources.get("program"), -same_sections, -entry.last_used
 
-    known = [
-        (entry.manifest, entry.last_used)
-        for entry in store.entries()
-        if entry.manifest is not None and entry.digest != key.digest and entry.manifest.model.get("mode") == mode
-    ]
-    return [manifest for manifest, _last_used in sorted(known, key=rank)[:_MAX_COMPARED]]
+    known = [entry for entry in store.list_entries() if entry.manifest is not None and entry.digest != key.digest]
+    manifests = [entry.manifest for entry in sorted(known, key=rank) if entry.manifest is not None]
+    mode = key.components["graph"]["mode"]
+    return [manifest for manifest in manifests if manifest.model.get("mode") == mode][:_MAX_COMPARED]
 
 
-def _measure_likeness(old: Mapping[str, Any], new: Mapping[str, Any]) -> float:
-    """Return how much two graphs have in common, from 0 to 1: half of it operators, half of it parameters."""
-    operators = [Counter(name for name, _arguments in of["graph"]["operators"]) for of in (old, new)]
-    parameters = [Counter((item[0], tuple(item[1])) for item in of["tensors"]["parameters"]) for of in (old, new)]
-    names = [Counter(item[0] for item in of["tensors"]["parameters"]) for of in (old, new)]
-    return (_measure_share(*operators) + (_measure_share(*parameters) + _measure_share(*names)) / 2) / 2
+def _is_alike(manifest: Manifest, old: Mapping[str, Any], key: ExecutableKey) -> bool:
+    """Tell whether two executables are of one model, as far as their operators and parameters tell; the name helps."""
+    left, right = _count_traits(old), _count_traits(key.components)
+    share = sum((left & right).values()) / max(sum(left.values()), sum(right.values()), 1)
+    return share >= (_LEAST_OF_CLASS if key.model and manifest.model.get("name") == key.model else _LEAST_LIKENESS)
 
 
-def _score_class(manifest: Manifest, key: ExecutableKey) -> float:
-    return _SAME_CLASS if key.model and manifest.model.get("name") == key.model else 0.0
-
-
-def _measure_share(left: Counter[Any], right: Counter[Any]) -> float:
-    most = max(sum(left.values()), sum(right.values()))
-    return sum((left & right).values()) / most if most else 1.0
+def _count_traits(components: Mapping[str, Any]) -> Counter[Any]:
+    parameters = components["tensors"]["parameters"]
+    traits = [name for name, _arguments in components["graph"]["operators"]]
+    return Counter([*traits, *(item[0] for item in parameters), *((item[0], tuple(item[1])) for item in parameters)])

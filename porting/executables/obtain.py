@@ -246,7 +246,7 @@ class _Search:
         miss = explain_miss(store, key, sources=self.sources)
         if miss is not None:
             self.because = miss.to_dicts()
-            self._add_finding(miss.finding())
+            self._add_finding(miss.to_finding())
 
     def _make_by_tuning(self, store: ExecutableStore, key: ExecutableKey) -> Obtained:
         began = time.perf_counter()
@@ -257,7 +257,7 @@ class _Search:
                 self.make_trial(),
                 folder=folder.path,
                 limits=self.limits,
-                known_failures=store.failures(key),
+                known_failures=store.list_failures(key),
                 report=self._add_finding,
                 note_failure=lambda candidate, reason: store.note_failure(key, candidate, reason),
             )
@@ -275,7 +275,7 @@ class _Search:
     def _make_by_name(self, store: Optional[ExecutableStore], key: ExecutableKey) -> Obtained:
         """Make the executable of one engine; without a `store` it is of a kind that no file can hold."""
         variant = Variant(self.engine)
-        known = {} if store is None else store.failures(key)
+        known = {} if store is None else store.list_failures(key)
         if variant.label in known:
             error = _RememberedError(f"{known[variant.label]} (remembered from an earlier attempt)")
             self._add_finding(failure_finding(variant, error))

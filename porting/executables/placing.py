@@ -19,9 +19,6 @@ __all__ = ["Placing"]
 _TOKEN = re.compile(r"(?:\d[\d_]*\.?[\d_]*|\.\d[\d_]*)(?:[eE][+-]?\d+)?|[^\W\d]\w*")
 _SAME = {"half": "float16", "float": "float32", "double": "float64", "long": "int64", "sgd1": "sgd", "sgd2": "sgd"}
 
-# Arguments of operators that programs call otherwise.
-_SYNONYMS: Mapping[str, Tuple[str, ...]] = {"p": ("dropout", "drop", "p_drop", "drop_rate")}
-
 _NEW_VALUE, _OLD_VALUE, _WORD = 4, 2, 1
 _MAX_WORDS = 2
 
@@ -88,17 +85,15 @@ class Placing:
 
     def _list_lines(self, file: str, old: Mapping[str, str], new: Mapping[str, str]) -> Iterator[_Setting]:
         """List the lines of a file that are others than before, without comments."""
-        moved = [text for path, text in old.items() if path not in new and _file_name(path) == _file_name(file)]
-        text = old.get(file) or (moved[0] if len(moved) == 1 else None)
-        if text is None or text == new[file]:
-            return
-        before, after = text.splitlines(), new[file].splitlines()
+        before, after = ([line.partition("#")[0] for line in files.get(file, "").splitlines()] for files in (old, new))
+        if not before:
+            return  # all of it is new, and explains nothing
         for tag, a, b, c, d in SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
             for index in range(c, d) if tag in ("replace", "insert") else ():
                 is_paired = b - a == d - c
-                tokens = _tokens_of(_without_comment(after[index]))
+                tokens = _tokens_of(after[index])
                 earlier = [before[a + index - c]] if is_paired else before[a:b]
-                former = frozenset(token for line in earlier for token in _tokens_of(_without_comment(line)))
+                former = frozenset(token for line in earlier for token in _tokens_of(line))
                 if tokens and not (is_paired and tokens == former):
                     yield _Setting(self._describe_line(file, index + 1), tokens, former, file, index + 1)
 
@@ -140,8 +135,7 @@ def _score(setting: _Setting, change: Change) -> int:
     left, right = _tokens_of(change.before), _tokens_of(change.after)
     # of `[16, 3]` and `[32, 3]` it is 16 and 32 that count
     before, after = left - right or left, right - left or right
-    every = [*change.words, *(synonym for word in change.words for synonym in _SYNONYMS.get(word, ()))]
-    words = {_normalise(word) for word in every} & setting.tokens
+    words = {_normalise(word) for word in change.words} & setting.tokens
     if setting.is_variable:
         return _NEW_VALUE if words else 0  # numbers such as 1 stand in many
     score = _NEW_VALUE * bool(after & setting.tokens)
@@ -160,16 +154,6 @@ def _normalise(token: str) -> str:
     except ValueError:
         name = token.replace("_", "").lower()
         return _SAME.get(name, name)
-
-
-def _without_comment(line: str) -> str:
-    """Return a line up to a `#` that does not stand in a string."""
-    match = re.match(r"""(?:[^#"']|"(?:\\.|[^"\\])*"?|'(?:\\.|[^'\\])*'?)*""", line)
-    return match[0] if match else line
-
-
-def _file_name(path: str) -> str:
-    return os.path.basename(path)
 
 
 def _read_table(sources: Mapping[str, Any], name: str) -> Dict[str, str]:

@@ -182,7 +182,7 @@ class ExecutableStore:
         Those that some process is loading stay, and the one with the digest `spared`.
         """
         limit = self.max_bytes if max_bytes is None else max_bytes
-        found = sorted(self.entries(), key=lambda entry: entry.last_used)
+        found = sorted(self.list_entries(), key=lambda entry: entry.last_used)
         excess, freed = sum(entry.num_bytes for entry in found) - limit, 0
         for entry in found:
             if freed >= excess:
@@ -225,16 +225,16 @@ class ExecutableStore:
         except OSError as error:
             self._report_unusable(error, "keeps nothing")
 
-    def failures(self, key: ExecutableKey) -> Dict[str, str]:
+    def list_failures(self, key: ExecutableKey) -> Dict[str, str]:
         """Return why candidates could not be compiled for `key` by this compiler, by their names.
 
         Versions and processor belong to the key: with others everything is tried again.
         """
-        return self._failures.of(key.digest)
+        return self._failures.read(key.digest)
 
     def all_failures(self) -> Dict[str, Dict[str, Any]]:
         """Return what is remembered of failures, by digest: `model`, `when` and `failures`, each with a `reason`."""
-        return self._failures.all()
+        return self._failures.read_all()
 
     def forget_failures(self, digest: str) -> bool:
         """Let what failed be tried again; True if something was remembered."""
@@ -242,7 +242,7 @@ class ExecutableStore:
 
     # -- looking after -----------------------------------------------------------------------------------------------
 
-    def entries(self, *, is_thorough: bool = False) -> List[StoredEntry]:
+    def list_entries(self, *, is_thorough: bool = False) -> List[StoredEntry]:
         """List all executables, the damaged ones too; the content of their files is read only if `is_thorough`."""
         try:
             names = sorted(os.listdir(self.programs))

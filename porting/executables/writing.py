@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Dict, Mapping, Sequence
 
 from ..support.atomic_files import sync_folder
-from .entry import EXPLANATION, MANIFEST, FileFacts, Manifest, checksum, pack_explanation
+from .entry import EXPLANATION, MANIFEST, FileFacts, Manifest, compute_checksum, pack_explanation
 from .identity import ExecutableKey
 from .machine import describe_processor, list_versions
 
@@ -61,8 +61,11 @@ def _describe_model(key: ExecutableKey, sources: Mapping[str, Any]) -> Dict[str,
 
 
 def _list_files(folder: Path) -> Dict[str, FileFacts]:
-    paths = [path for path in sorted(folder.rglob("*")) if path.is_file()]
-    return {path.relative_to(folder).as_posix(): FileFacts(path.stat().st_size, checksum(path)) for path in paths}
+    return {
+        path.relative_to(folder).as_posix(): FileFacts(path.stat().st_size, compute_checksum(path))
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
 
 
 def sync_tree(folder: Path) -> None:

@@ -20,7 +20,7 @@ from ..capture.plain_values import dtype_name, dtype_named
 from ..diagnostics import ExecutableError
 from ..support.atomic_files import replacing_file
 
-__all__ = ["Path", "damaged", "is_step_file", "read_step_file", "write_step_file"]
+__all__ = ["Path", "damaged_error", "is_step_file", "read_step_file", "write_step_file"]
 
 Path = Union[str, "os.PathLike[str]"]
 
@@ -70,7 +70,7 @@ def read_step_file(path: Path) -> Tuple[Dict[str, Any], Dict[str, torch.Tensor]]
     Raises ExecutableError: E023 for a file that is damaged or no exported step, E024 for one of another format.
     """
     if not os.path.isfile(path):
-        raise damaged(path, "there is no such file")
+        raise damaged_error(path, "there is no such file")
     with open(path, "rb") as file:
         length = _check_head(path, file)
         _check_whole(path, file)
@@ -78,11 +78,11 @@ def read_step_file(path: Path) -> Tuple[Dict[str, Any], Dict[str, torch.Tensor]]
         header = _read_header(path, file.read(length))
         layout = header.pop("tensors", None)
         if not isinstance(layout, list):
-            raise damaged(path, "it lists no tensors")
+            raise damaged_error(path, "it lists no tensors")
         return header, dict(_read_tensors(path, file, layout))
 
 
-def damaged(path: Path, fault: str, cause: Optional[BaseException] = None) -> ExecutableError:
+def damaged_error(path: Path, fault: str, cause: Optional[BaseException] = None) -> ExecutableError:
     """Return the error that says why the file at `path` cannot be used."""
     error = ExecutableError.of(
         "E023",
@@ -103,9 +103,9 @@ def _check_head(path: Path, file: BinaryIO) -> int:
     """Check everything before the header, and return the length of that."""
     head = file.read(_HEAD.size)
     if head[: len(MAGIC)] != MAGIC[: len(head)] or not head:
-        raise damaged(path, "it is no exported step")
+        raise damaged_error(path, "it is no exported step")
     if len(head) < _HEAD.size:
-        raise damaged(path, "it ends within its head")
+        raise damaged_error(path, "it ends within its head")
     _magic, version, _checksum, length = _HEAD.unpack(head)
     if version != VERSION:
         raise ExecutableError.of(
@@ -115,7 +115,7 @@ def _check_head(path: Path, file: BinaryIO) -> int:
         )
     room = os.fstat(file.fileno()).st_size - _HEAD.size
     if length > min(room, _MAX_HEADER_BYTES):
-        raise damaged(path, f"it ends after {room} of {length} bytes of its header")
+        raise damaged_error(path, f"it ends after {room} of {length} bytes of its header")
     return int(length)
 
 
@@ -130,7 +130,7 @@ def _check_whole(path: Path, file: BinaryIO) -> None:
             break
         digest.update(part)
     if digest.digest() != checksum:
-        raise damaged(path, "its content does not match its checksum: it was cut off or changed")
+        raise damaged_error(path, "its content does not match its checksum: it was cut off or changed")
 
 
 def _read_header(path: Path, text: bytes) -> Dict[str, Any]:
@@ -138,9 +138,9 @@ def _read_header(path: Path, text: bytes) -> Dict[str, Any]:
         unpacked = zlib.decompressobj().decompress(text, _MAX_HEADER_BYTES)
         header = json.loads(unpacked)
     except (ValueError, zlib.error, RecursionError) as error:
-        raise damaged(path, "its header is no JSON", error) from None
+        raise damaged_error(path, "its header is no JSON", error) from None
     if not isinstance(header, dict):
-        raise damaged(path, "its header is no table")
+        raise damaged_error(path, "its header is no table")
     return header
 
 
@@ -153,9 +153,9 @@ def _read_tensors(path: Path, file: BinaryIO, layout: Sequence[Any]) -> Iterator
             empty = torch.empty([0], dtype=dtype_named(dtype))
             count = _multiply(sizes) * empty.element_size()
         except (TypeError, ValueError, OverflowError) as error:
-            raise damaged(path, f"a tensor is described by {entry!r:.80}", error) from None
+            raise damaged_error(path, f"a tensor is described by {entry!r:.80}", error) from None
         if not isinstance(name, str) or not 0 <= count <= room - file.tell():
-            raise damaged(path, f"it ends within the tensor {name!r:.80}")
+            raise damaged_error(path, f"it ends within the tensor {name!r:.80}")
         content = bytearray(file.read(count))
         flat = torch.frombuffer(content, dtype=empty.dtype) if count else empty
         yield name, flat.reshape(sizes)

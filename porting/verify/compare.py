@@ -10,7 +10,7 @@ from torch import nn
 from porting.comparison import Tolerance
 from porting.comparison.tensors import rounding_of
 from porting.diagnostics import PortingError, caller_place
-from porting.verify.plain_training import PlainRun, PlainTraining, cut
+from porting.verify.plain_training import PlainRun, PlainTraining, cut_micro_batches
 from porting.verify.training_comparison import Differences, TrainingComparison
 
 __all__ = ["compare_training"]
@@ -86,7 +86,7 @@ def compare_training(
         num_calls += 1
     if not num_calls:
         _refuse("there is no batch to train with", "give batches as a call takes them, `[(inputs, labels), ...]`")
-    return differences.result(num_calls=num_calls, num_steps=num_calls * options.device_iterations)
+    return differences.summarise(num_calls=num_calls, num_steps=num_calls * options.device_iterations)
 
 
 def _compare_steps(
@@ -102,7 +102,7 @@ def _compare_steps(
     """Make the plain steps of one call, and compare losses and gradients of each."""
     options = ported.options
     size = options.accumulation * options.replicas
-    micro_batches = cut(*batch, options.micro_batches_per_call)
+    micro_batches = cut_micro_batches(*batch, options.micro_batches_per_call)
     for iteration in range(options.device_iterations):
         plain = run.step(micro_batches[iteration * size : (iteration + 1) * size])
         own = losses[iteration * size : (iteration + 1) * size]

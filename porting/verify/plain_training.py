@@ -109,16 +109,16 @@ class _ReplicaBuffers:
             _write_buffers(self._model, self._kept[0])
 
 
-def cut(args: Sequence[Any], kwargs: Mapping[str, Any], num_parts: int) -> List[MicroBatch]:
+def cut_micro_batches(args: Sequence[Any], kwargs: Mapping[str, Any], num_parts: int) -> List[MicroBatch]:
     """Cut the rows of a combined batch into micro-batches; what is no tensor with rows goes to all of them.
 
-    >>> [args for args, _kwargs in cut([torch.arange(4), 7], {}, 2)]
+    >>> [args for args, _kwargs in cut_micro_batches([torch.arange(4), 7], {}, 2)]
     [(tensor([0, 1]), 7), (tensor([2, 3]), 7)]
     """
-    return [_part(args, kwargs, number, num_parts) for number in range(num_parts)]
+    return [_cut_part(args, kwargs, number, num_parts) for number in range(num_parts)]
 
 
-def _part(args: Sequence[Any], kwargs: Mapping[str, Any], number: int, num_parts: int) -> MicroBatch:
+def _cut_part(args: Sequence[Any], kwargs: Mapping[str, Any], number: int, num_parts: int) -> MicroBatch:
     def rows_of(tensor: torch.Tensor) -> torch.Tensor:
         return tensor if tensor.dim() == 0 else tensor.chunk(num_parts)[number]
 
@@ -129,7 +129,7 @@ def _loss_function(training: PlainTraining) -> Callable[..., torch.Tensor]:
     if training.compute_loss is not None:
         own, model = training.compute_loss, training.model
         return lambda *args, **kwargs: own(model, *args, **kwargs)
-    host = SimpleNamespace(identity_loss=_reduced, isRunningOnIpu=lambda: False)
+    host = SimpleNamespace(identity_loss=_reduce, isRunningOnIpu=lambda: False)
     wrapped = LossInForward(
         training.model,
         training.loss,
@@ -142,7 +142,7 @@ def _loss_function(training: PlainTraining) -> Callable[..., torch.Tensor]:
     return lambda *args, **kwargs: wrapped.loss_of(wrapped(*args, **kwargs))
 
 
-def _reduced(loss: torch.Tensor, reduction: str) -> torch.Tensor:
+def _reduce(loss: torch.Tensor, reduction: str) -> torch.Tensor:
     if reduction == "none":
         return loss
     return loss.mean() if reduction == "mean" else loss.sum()

@@ -111,7 +111,8 @@ class TrainingComparison:
         yield ""
         yield f"        {'':<16}{'compared':>8}  {'worst':>8}  in step  of"
         for kind in self.kinds:
-            yield f"{'ok    ' if kind.holds else 'FAILED'}  {kind.kind:<16}{kind.num_compared:>8}  {_worst(kind.worst)}"
+            verdict = "ok    " if kind.holds else "FAILED"
+            yield f"{verdict}  {kind.kind:<16}{kind.num_compared:>8}  {_describe_worst(kind.worst)}"
         if self.first is not None:
             yield ""
             yield f"it begins in step {self.first.step} with the {self.first.kind} `{self.first.name}`:"
@@ -143,11 +144,11 @@ class Differences:
         for name in {**plain, **ported}:
             one, other = plain.get(name), ported.get(name)
             if one is None or other is None:
-                self._add(_one_sided(kind, name, step, one, other))
+                self._add(_describe_one_sided(kind, name, step, one, other))
             else:
-                self._add(self._difference(kind, name, step, (one, other), floors.get(name)))
+                self._add(self._compare_pair(kind, name, step, (one, other), floors.get(name)))
 
-    def result(self, *, num_calls: int, num_steps: int) -> TrainingComparison:
+    def summarise(self, *, num_calls: int, num_steps: int) -> TrainingComparison:
         """Return what was found."""
         kinds: List[KindDifferences] = [
             KindDifferences(kind, self._counts[kind], self._worst.get(kind), self._first.get(kind))
@@ -156,7 +157,7 @@ class Differences:
         ]
         return TrainingComparison(num_calls, num_steps, self.tolerance.relative, self.tolerance.absolute, tuple(kinds))
 
-    def _difference(
+    def _compare_pair(
         self, kind: str, name: str, step: int, pair: Tuple[torch.Tensor, torch.Tensor], floor: Optional[float]
     ) -> Difference:
         one, other = (tensor.detach().double() for tensor in pair)
@@ -179,7 +180,7 @@ class Differences:
             self._first.setdefault(kind, difference)
 
 
-def _one_sided(
+def _describe_one_sided(
     kind: str, name: str, step: int, plain: Optional[torch.Tensor], ported: Optional[torch.Tensor]
 ) -> Difference:
     present = plain if ported is None else ported
@@ -200,7 +201,7 @@ def _describe(difference: Difference, with_name: bool = False) -> str:
     )
 
 
-def _worst(difference: Optional[Difference]) -> str:
+def _describe_worst(difference: Optional[Difference]) -> str:
     if difference is None:
         return ""
     note = f" ({difference.note})" if difference.note else ""

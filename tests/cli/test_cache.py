@@ -145,19 +145,19 @@ def test_clearing_nothing_in_particular_is_wrong_usage_and_removes_nothing(store
     assert main(["cache", "clear"]) == 2
 
     assert "--all" in capsys.readouterr().err
-    assert len(store.entries()) == 2
+    assert len(store.list_entries()) == 2
 
 
 def test_one_can_be_cleared(store, capsys):
     assert printed(capsys, "clear", ONE.digest[:8]).startswith("removed 1 executable, ")
-    assert [entry.digest for entry in store.entries()] == [TWO.digest]
+    assert [entry.digest for entry in store.list_entries()] == [TWO.digest]
 
 
 def test_all_can_be_cleared(store, capsys):
     store.note_failure(ONE, "aot", "no reason")
 
     assert "removed 2 executables" in printed(capsys, "clear", "--all")
-    assert store.entries() == []
+    assert store.list_entries() == []
     assert store.all_failures() == {}
 
 
@@ -166,22 +166,22 @@ def test_those_not_used_for_long_can_be_cleared(store, capsys):
     os.utime(store.programs / ONE.digest / MANIFEST, (long_ago, long_ago))
 
     assert "removed 1 executable" in printed(capsys, "clear", "--older-than", "7d")
-    assert [entry.digest for entry in store.entries()] == [TWO.digest]
+    assert [entry.digest for entry in store.list_entries()] == [TWO.digest]
 
 
 def test_failures_can_be_cleared_without_the_executables(store, capsys):
     store.note_failure(ONE, "inductor", "no reason")
 
     assert "forgot the failures of 1 step" in printed(capsys, "clear", "--failed")
-    assert len(store.entries()) == 2
-    assert store.failures(ONE) == {}
+    assert len(store.list_entries()) == 2
+    assert store.list_failures(ONE) == {}
 
 
 def test_damaged_ones_can_be_cleared(store, capsys):
     (store.programs / ONE.digest / "program.so").write_bytes(b"y" * 3000)
 
     assert "removed 1 executable" in printed(capsys, "clear", "--damaged")
-    assert [entry.digest for entry in store.entries()] == [TWO.digest]
+    assert [entry.digest for entry in store.list_entries()] == [TWO.digest]
 
 
 @pytest.mark.parametrize("text", ["7", "d", "week", "-1d"])

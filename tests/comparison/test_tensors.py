@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 
+import pytest
 import torch
 
-from porting.comparison.tensors import distance_of, have_same_specials, largest_distance
+from porting.comparison.tensors import change_last_bits, distance_of, have_same_specials, largest_distance
 
+THIRDS = torch.arange(1.0, 65.0) / 3
 SPECIAL = torch.tensor([1.0, math.nan, math.inf, -math.inf])
 
 
@@ -27,3 +29,22 @@ def test_specials_are_the_same_at_the_same_places():
     assert have_same_specials(SPECIAL, SPECIAL * 2)
     assert not have_same_specials(SPECIAL, SPECIAL.roll(1))
     assert not have_same_specials(SPECIAL, -SPECIAL)
+
+
+@pytest.mark.parametrize(("dtype", "units"), [(torch.float32, 16), (torch.bfloat16, 2), (torch.float16, 2)])
+def test_numbers_change_by_some_units_in_the_last_place(dtype, units):
+    values = THIRDS[THIRDS != THIRDS.round()].to(dtype)
+    before = values.clone()
+
+    change_last_bits(values, torch.Generator().manual_seed(0))
+
+    change = ((values.double() - before.double()) / before.double()).abs() / torch.finfo(dtype).eps
+    assert 0.5 <= float(change.min()) <= float(change.max()) <= units + 1
+
+
+def test_both_directions_occur():
+    values = torch.full((100,), 0.3)
+
+    change_last_bits(values, torch.Generator().manual_seed(0))
+
+    assert 20 < int((values > 0.3).sum()) < 80

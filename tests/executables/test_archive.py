@@ -31,7 +31,7 @@ def full_store(store, make_key, files):
 
 @pytest.fixture
 def archive(full_store, tmp_path):
-    export_archive(full_store, tmp_path / "programs.zip", [entry.digest for entry in full_store.entries()])
+    export_archive(full_store, tmp_path / "programs.zip", [entry.digest for entry in full_store.list_entries()])
     return tmp_path / "programs.zip"
 
 
@@ -107,7 +107,7 @@ def test_an_export_that_fails_leaves_the_old_file(full_store, tmp_path, monkeypa
     monkeypatch.setattr(zipfile.ZipFile, "write", lambda *_args: (_ for _ in ()).throw(OSError(28, "no space left")))
 
     with pytest.raises(OSError, match="no space left"):
-        export_archive(full_store, tmp_path / "x.zip", [entry.digest for entry in full_store.entries()])
+        export_archive(full_store, tmp_path / "x.zip", [entry.digest for entry in full_store.list_entries()])
 
     assert (tmp_path / "x.zip").read_text() == "old"
 
@@ -123,7 +123,7 @@ def test_executables_of_another_machine_or_version_are_refused_unless_forced(arc
     rewritten(archive, change)
 
     assert code_of(import_archive, other, archive) == "E009"
-    assert other.entries() == []
+    assert other.list_entries() == []
     assert len(import_archive(other, archive, is_forced=True).kept) == 2
 
 
@@ -209,7 +209,7 @@ def test_an_archive_that_somebody_changed_is_refused_as_a_whole(change, archive,
 
     assert code_of(import_archive, other, archive) == "E005"
 
-    assert other.entries() == []
+    assert other.list_entries() == []
     left = [path.name for path in other.folder.rglob("*")] if other.folder.exists() else []
     assert set(left) <= {"programs"}
     assert not (tmp_path / "evil.so").exists()
@@ -254,6 +254,6 @@ def test_an_archive_with_any_bytes_changed_is_refused_or_holds_what_it_held(data
     with contextlib.suppress(ExecutableError):
         import_archive(store, folder / "x.zip", is_forced=True)
 
-    for listed in store.entries():
+    for listed in store.list_entries():
         with store.open(listed.digest) as entry:
             assert entry.file("program").read_bytes() == b"x" * 50

@@ -16,8 +16,8 @@ from porting.executables.entry import (
     DamagedEntryError,
     FileFacts,
     Manifest,
-    checksum,
     checksum_of,
+    compute_checksum,
     pack_explanation,
     read_explanation,
     read_manifest,
@@ -49,7 +49,7 @@ def entry_with(folder, explanation):
     path = folder / DIGEST
     path.mkdir()
     (path / EXPLANATION).write_bytes(explanation)
-    facts = FileFacts(len(explanation), checksum(path / EXPLANATION))
+    facts = FileFacts(len(explanation), compute_checksum(path / EXPLANATION))
     return path, replace(MANIFEST_OF_TODAY, files={EXPLANATION: facts})
 
 
@@ -143,4 +143,4 @@ def test_an_explanation_that_unpacks_to_gigabytes_is_not_unpacked(tmp_path):
 def test_a_file_and_its_bytes_have_the_same_checksum(tmp_path):
     (tmp_path / "file").write_bytes(b"text")
 
-    assert checksum(tmp_path / "file") == checksum_of(b"text")
+    assert compute_checksum(tmp_path / "file") == checksum_of(b"text")

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from porting.diagnostics import render
-from porting.executables.entry import EXPLANATION, MANIFEST, FileFacts, Manifest, checksum, pack_explanation
+from porting.executables.entry import EXPLANATION, MANIFEST, FileFacts, Manifest, compute_checksum, pack_explanation
 from porting.executables.misses import explain_miss
 
 
@@ -44,7 +44,7 @@ def test_the_finding_shows_the_line(store, with_dropout, files, tmp_path):
     (tmp_path / "config.py").write_text(AFTER)
     store.keep(with_dropout(0.1), files, {}, sources=sources(BEFORE, tmp_path / "config.py"))
 
-    finding = explain_miss(store, with_dropout(0.2), sources=sources(AFTER, tmp_path / "config.py")).finding()
+    finding = explain_miss(store, with_dropout(0.2), sources=sources(AFTER, tmp_path / "config.py")).to_finding()
 
     assert (finding.code, finding.place.line) == ("E006", 14)
     assert "14 | dropout = 0.2" in render(finding)
@@ -67,7 +67,7 @@ def test_several_changes_are_counted_in_the_message_and_listed_in_the_notes(stor
     report = explain_miss(store, with_dropout(0.2, threads=4), sources=sources(AFTER))
 
     assert report.message == "recompiled: dropout p 0.1 -> 0.2 at config.py:14 and 1 more change"
-    assert report.finding().notes[0] == "also: threads 1 -> 4"
+    assert report.to_finding().notes[0] == "also: threads 1 -> 4"
 
 
 def test_an_empty_store_explains_nothing(store, make_key):
@@ -104,7 +104,7 @@ def test_records_that_somebody_else_wrote_explain_nothing(wrong, store, with_dro
     folder = store.programs / key.digest
     (folder / EXPLANATION).write_bytes(explanation)
     manifest = Manifest.from_json((folder / MANIFEST).read_bytes())
-    facts = FileFacts(len(explanation), checksum(folder / EXPLANATION))
+    facts = FileFacts(len(explanation), compute_checksum(folder / EXPLANATION))
     manifest = replace(manifest, files={**manifest.files, EXPLANATION: facts})
     (folder / MANIFEST).write_bytes(manifest.to_json())
 

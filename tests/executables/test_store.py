@@ -49,7 +49,7 @@ def test_another_key_finds_nothing(store, make_key, files, reported):
 
 def test_looking_into_a_folder_that_is_not_there_does_not_make_it(store, make_key):
     assert store.find(make_key()) is None
-    assert store.entries() == []
+    assert store.list_entries() == []
     assert not store.folder.exists()
 
 
@@ -202,7 +202,7 @@ def test_files_of_somebody_else_are_left_alone(store, make_key, files):
     store.shrink(max_bytes=0)
 
     assert (store.programs / "notes.txt").read_text() == "mine"
-    assert store.entries() == []
+    assert store.list_entries() == []
 
 
 # -- folders that cannot be used ---------------------------------------------------------------------------------------
@@ -220,7 +220,7 @@ def test_a_folder_that_is_a_file_is_reported_once_and_keeps_nothing(tmp_path, ma
     with store.lock(make_key()) as is_held:
         assert not is_held
     assert store.find(make_key()) is None
-    assert store.entries() == []
+    assert store.list_entries() == []
 
 
 @pytest.mark.skipif(is_root, reason="nothing is forbidden to root")
@@ -281,11 +281,11 @@ def test_the_least_recently_used_go_first(tmp_path, make_key, files):
         store.keep(key, files, {})
         os.utime(store.programs / key.digest / MANIFEST, (number, number))
     store.find(keys[0]).close()
-    store.max_bytes = int(2.5 * store.entries()[0].num_bytes)
+    store.max_bytes = int(2.5 * store.list_entries()[0].num_bytes)
 
     store.keep(keys[3], files, {})
 
-    assert {entry.digest for entry in store.entries()} == {keys[0].digest, keys[3].digest}
+    assert {entry.digest for entry in store.list_entries()} == {keys[0].digest, keys[3].digest}
 
 
 def test_an_executable_that_is_being_loaded_is_not_evicted(store, make_key, files):
@@ -329,7 +329,7 @@ def test_what_a_dead_process_left_is_cleared_away_and_what_a_living_one_writes_i
         assert store.sweep() == 2
         assert hidden_in(store) == [living.name]
 
-    assert len(store.entries()) == 1
+    assert len(store.list_entries()) == 1
 
 
 def test_a_folder_that_was_made_just_now_may_not_be_locked_yet(store):
@@ -379,17 +379,17 @@ def test_failures_are_remembered_for_their_key_and_this_compiler(store, make_key
     store.note_failure(make_key(), "inductor", "the compiler crashed")
     store.note_failure(make_key(), "aot", "it took too long")
 
-    assert store.failures(make_key()) == {"inductor": "the compiler crashed", "aot": "it took too long"}
-    assert store.failures(make_key(threads=2)) == {}
+    assert store.list_failures(make_key()) == {"inductor": "the compiler crashed", "aot": "it took too long"}
+    assert store.list_failures(make_key(threads=2)) == {}
     monkeypatch.setattr("porting.executables.failures.find_compiler", lambda: "/opt/another/g++")
-    assert store.failures(make_key()) == {}
+    assert store.list_failures(make_key()) == {}
 
 
 def test_failures_can_be_forgotten(store, make_key):
     store.note_failure(make_key(), "aot", "it took too long")
 
     assert store.forget_failures(make_key().digest)
-    assert store.failures(make_key()) == {}
+    assert store.list_failures(make_key()) == {}
     assert not store.forget_failures(make_key().digest)
 
 
@@ -399,18 +399,18 @@ def test_a_damaged_record_of_failures_is_no_record(text, store, make_key):
     path = store.programs / ".failures" / f"{make_key().digest}.json"
     path.write_text(text)
 
-    assert store.failures(make_key()) == {}
+    assert store.list_failures(make_key()) == {}
     assert store.all_failures() == {}
     store.note_failure(make_key(), "aot", "again")
-    assert store.failures(make_key()) == {"aot": "again"}
+    assert store.list_failures(make_key()) == {"aot": "again"}
 
 
 def test_entries_that_are_damaged_are_listed_with_their_problem(store, make_key, files):
     store.keep(make_key(), files, {})
     flip(store.programs / make_key().digest)
 
-    assert [entry.problem for entry in store.entries()] == [""]
-    (thorough,) = store.entries(is_thorough=True)
+    assert [entry.problem for entry in store.list_entries()] == [""]
+    (thorough,) = store.list_entries(is_thorough=True)
     assert thorough.manifest is None
     assert "another content" in thorough.problem
 

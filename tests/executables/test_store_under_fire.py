@@ -90,11 +90,11 @@ def test_processes_that_are_killed_at_any_moment_leave_whole_executables(tmp_pat
     assert errors == b""
     assert not (tmp_path / "complaints").exists(), (tmp_path / "complaints").read_text()
     store = ExecutableStore(folder)
-    assert [entry.problem for entry in store.entries(is_thorough=True) if entry.problem] == []
+    assert [entry.problem for entry in store.list_entries(is_thorough=True) if entry.problem] == []
     make_old(folder)
     store.sweep()
     assert leftovers_in(store) == []
-    assert store.entries()
+    assert store.list_entries()
     assert num_killed > 10
 
 

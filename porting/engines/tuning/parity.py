@@ -17,12 +17,12 @@ import torch
 
 from ...capture import StepGraph
 from ...comparison import Difference, Tolerance, is_rounding
-from ...comparison.rounding import RandomRounding, change_last_bits
-from ...comparison.tensors import distance_of, have_same_specials, largest_magnitude
+from ...comparison.tensors import change_last_bits, distance_of, have_same_specials, largest_magnitude
 from ..calls.call_plan import CallPlan
 from ..calls.device_state import DeviceState
 from ..calls.executable import BuildRequest, Executable
 from ..replay.replay import ReplayExecutable
+from .rounding_noise import RandomRounding
 
 __all__ = [
     "Parity",

@@ -2,7 +2,7 @@
 
 This is random rounding as in stochastic arithmetic (Vignes, "A stochastic arithmetic for reliable scientific
 computation", Math. Comput. Simul. 35, 1993): the spread of a run that is rounded otherwise at each operator estimates
-what the order of sums, fused operators and other kernels may change, however deep the step is.
+what the order of sums, fused operators and other kernels may change, however deep the step and however it magnifies.
 """
 
 from __future__ import annotations
@@ -13,13 +13,10 @@ import torch
 from torch._decomp import decomposition_table
 from torch.utils._python_dispatch import TorchDispatchMode
 
-__all__ = ["RandomRounding", "change_last_bits"]
+from ...comparison.tensors import change_last_bits
 
-# Sums of many terms are off by several units in single precision, more in one order than in another; a half is the
-# rounded result of such a sum. The change is this large, instead of what it does being multiplied, because steps are
-# not linear: where the sign of a gradient is noise, Adam moves its weight by the full step or not at all.
-_UNITS = {torch.float16: 2.0, torch.bfloat16: 2.0}
-_UNITS_OF_LONG_TYPES = 16.0
+__all__ = ["RandomRounding"]
+
 # An error of a mean or a variance is one for all elements that share it, and no later sum takes it away.
 _MADE_OF_SUMS = {
     torch.ops.aten.native_batch_norm,
@@ -60,16 +57,3 @@ class RandomRounding(TorchDispatchMode):
             if returned.alias_info is None and isinstance(value, torch.Tensor):
                 change_last_bits(value, self._generator)
         return result
-
-
-def change_last_bits(value: torch.Tensor, generator: torch.Generator) -> None:
-    """Change the floating-point numbers of `value`, up or down, in their last bits; not the whole ones.
-
-    By 16 units in the last place, or 2 of a half type.
-    """
-    if not value.is_floating_point() or not value.numel():
-        return
-    # in int8, an eighth of the memory of default integers
-    signs = torch.randint(0, 2, value.shape, generator=generator, dtype=torch.int8) * 2 - 1
-    relative = torch.finfo(value.dtype).eps * _UNITS.get(value.dtype, _UNITS_OF_LONG_TYPES)
-    value.add_((value * signs * relative).masked_fill_(value == value.round(), 0.0))
