@@ -52,11 +52,11 @@ def load_chainer_npz(
     12.0
     """
     found_prefix, arrays = read_arrays(path, prefix=prefix)
-    plan = _plan_copies(arrays, model, names or {})
+    copies = _plan_copies(arrays, model, names or {})
     tensors = dict(_list_tensors(model))
-    problems = [*plan.problems, *_list_gaps(plan, arrays, tensors, found_prefix)]
+    problems = [*copies.problems, *_list_gaps(copies, arrays, tensors, found_prefix)]
     values: Dict[str, np.ndarray] = {}
-    for name, source in plan.sources.items():
+    for name, source in copies.sources.items():
         parts = [arrays[entry] for entry in source.entries]
         if any(part is None for part in parts):
             entries = ", ".join(f"`{entry}`" for entry, part in zip(source.entries, parts) if part is None)
@@ -71,7 +71,7 @@ def load_chainer_npz(
     with torch.no_grad():
         for name, value in values.items():
             tensors[name].copy_(torch.from_numpy(np.array(value)))
-    return {name: ", ".join(source.entries) for name, source in plan.sources.items()}
+    return {name: ", ".join(source.entries) for name, source in copies.sources.items()}
 
 
 class _Source(NamedTuple):
@@ -81,7 +81,7 @@ class _Source(NamedTuple):
     convert: Callable[..., np.ndarray]
 
 
-class _Plan(NamedTuple):
+class _Copies(NamedTuple):
     """Which tensor is made from what, which entries are left out on purpose, and what does not fit."""
 
     sources: Dict[str, _Source]
@@ -92,24 +92,24 @@ class _Plan(NamedTuple):
 # -- links and modules -------------------------------------------------------------------------------------------------
 
 
-def _plan_copies(arrays: Arrays, model: nn.Module, names: Mapping[str, Optional[str]]) -> _Plan:
+def _plan_copies(arrays: Arrays, model: nn.Module, names: Mapping[str, Optional[str]]) -> _Copies:
     modules = dict(model.named_modules())
-    plan = _Plan({}, set(), [])
+    copies = _Copies({}, set(), [])
     links = _find_links(arrays)
-    plan.problems.extend(f"`names` has `{link}`, but there is no such link" for link in names if link not in links)
+    copies.problems.extend(f"`names` has `{link}`, but there is no such link" for link in names if link not in links)
     for link, entries in links.items():
         target = names.get(link, link.replace("/", "."))
         if target is None:
-            plan.skipped.update(f"{link}/{entry}".lstrip("/") for entry in entries)
+            copies.skipped.update(f"{link}/{entry}".lstrip("/") for entry in entries)
         elif target not in modules:
-            plan.problems.append(f"link `{link}` has no module `{target}` in the model; say which with `names=`")
-            plan.skipped.update(f"{link}/{entry}".lstrip("/") for entry in entries)
+            copies.problems.append(f"link `{link}` has no module `{target}` in the model; say which with `names=`")
+            copies.skipped.update(f"{link}/{entry}".lstrip("/") for entry in entries)
         else:
             for parameter, source in _find_sources(modules[target], set(entries)).items():
                 tensor = f"{target}.{parameter}".lstrip(".")
                 found = tuple(f"{link}/{entry}".lstrip("/") for entry in source.entries)
-                plan.sources[tensor] = _Source(found, source.convert)
-    return plan
+                copies.sources[tensor] = _Source(found, source.convert)
+    return copies
 
 
 def _find_links(arrays: Arrays) -> Dict[str, List[str]]:
@@ -188,20 +188,20 @@ def _list_tensors(model: nn.Module) -> Iterator[Tuple[str, torch.Tensor]]:
     yield from model.named_buffers()
 
 
-def _list_gaps(plan: _Plan, arrays: Arrays, tensors: Mapping[str, Any], prefix: str) -> Iterator[str]:
+def _list_gaps(copies: _Copies, arrays: Arrays, tensors: Mapping[str, Any], prefix: str) -> Iterator[str]:
     """Name entries that nothing is made from, sources that are not in the file, and tensors that get nothing."""
     if not arrays:
         yield f"there are no entries below `{prefix}`" if prefix else "the file has no entries"
-    used = {entry for source in plan.sources.values() for entry in source.entries}
+    used = {entry for source in copies.sources.values() for entry in source.entries}
     for entry in arrays:
-        if entry not in used and entry not in plan.skipped:
+        if entry not in used and entry not in copies.skipped:
             yield f"`{entry}` is in the file, and nothing in the model takes it"
-    planned = set(plan.sources)
-    for name, source in list(plan.sources.items()):
+    planned = set(copies.sources)
+    for name, source in list(copies.sources.items()):
         missing = [entry for entry in source.entries if entry not in arrays]
         if missing:
             yield f"`{name}` needs `{missing[0]}`, which the file does not have"
-            del plan.sources[name]
+            del copies.sources[name]
     for name in tensors:
         if name not in planned and not _is_optional(name, tensors[name]):
             yield f"`{name}` of the model gets nothing from the file"

@@ -29,7 +29,7 @@ _PARTS = ("output", "labels", "loss", "losses", "metrics")
 
 
 @dataclass(frozen=True)
-class _Plan:
+class _LossSetup:
     """What `forward` does; kept apart from the module's attributes, which are the wrapped model's own."""
 
     model: nn.Module
@@ -106,7 +106,7 @@ class LossInForward(nn.Module):
     ) -> None:
         _check_model(model)
         super().__init__()
-        plan = _Plan(
+        setup = _LossSetup(
             model=model,
             terms=None if loss is None else make_terms(loss),
             label=label,
@@ -122,58 +122,58 @@ class LossInForward(nn.Module):
             is_on_device=backend.isRunningOnIpu,
             allowed=None if allowed is None else tuple(allowed),
         )
-        _check_plan(plan, is_returns_given=returns is not None)
-        self._loss_plan = plan
-        _share_state(self, plan)
+        _check_setup(setup, is_returns_given=returns is not None)
+        self._loss_setup = setup
+        _share_state(self, setup)
 
     @property
     def _porting_model_name(self) -> str:
         """What reports call the model: the name of its own class."""
-        return type(self._loss_plan.model).__name__
+        return type(self._loss_setup.model).__name__
 
     @property
     def _porting_allowed(self) -> Optional[Tuple[str, ...]]:
         """Slugs that a capture tolerates although the host's autograd differs; None: all that the device does."""
-        return self._loss_plan.allowed
+        return self._loss_setup.allowed
 
     @property
     def _porting_model(self) -> nn.Module:
         """The user's own module, which runs although it is no part of this one."""
-        return self._loss_plan.model
+        return self._loss_setup.model
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Run the model and its loss; see the class."""
-        plan = self._loss_plan
-        with _guard_trace(plan) if plan.is_on_device() else nullcontext():
-            if plan.terms is None:
-                return _call_with_own_loss(plan, args, kwargs)
-            return _call_with_added_loss(plan, args, kwargs)
+        setup = self._loss_setup
+        with _guard_trace(setup) if setup.is_on_device() else nullcontext():
+            if setup.terms is None:
+                return _call_with_own_loss(setup, args, kwargs)
+            return _call_with_added_loss(setup, args, kwargs)
 
     def for_inference(self) -> LossInForward:
         """Make a view for inference: it shares everything and lets a model that has its own loss return without one."""
         view = copy.copy(self)
-        view._loss_plan = replace(self._loss_plan, is_for_training=False)
+        view._loss_setup = replace(self._loss_setup, is_for_training=False)
         return view
 
     def for_backend(self, backend: Any) -> LossInForward:
         """Make a view for another backend: it shares everything, and marks the loss as that one wants it."""
         view = copy.copy(self)
-        view._loss_plan = replace(
-            self._loss_plan, identity_loss=backend.identity_loss, is_on_device=backend.isRunningOnIpu
+        view._loss_setup = replace(
+            self._loss_setup, identity_loss=backend.identity_loss, is_on_device=backend.isRunningOnIpu
         )
         return view
 
     def loss_of(self, returned: Any) -> Any:
         """Return the loss inside what a training call returned."""
-        plan = self._loss_plan
-        if plan.terms is None:
-            return find_loss(returned, plan.loss_output)
-        return returned[plan.returns.index("loss")]
+        setup = self._loss_setup
+        if setup.terms is None:
+            return find_loss(returned, setup.loss_output)
+        return returned[setup.returns.index("loss")]
 
     def train(self, mode: bool = True) -> LossInForward:
         """Switch the model and its loss modules, each by its own `train`."""
         self.training = mode
-        for module in (self._loss_plan.model, *self._loss_plan.loss_modules.values()):
+        for module in (self._loss_setup.model, *self._loss_setup.loss_modules.values()):
             module.train(mode)
         return self
 
@@ -185,9 +185,9 @@ class LossInForward(nn.Module):
         """
         given: Tuple[Any, ...] = (*args, *(destination, prefix, keep_vars)[len(args) :])
         destination, prefix, keep_vars = given
-        state = self._loss_plan.model.state_dict(destination=destination, prefix=prefix, keep_vars=keep_vars)
+        state = self._loss_setup.model.state_dict(destination=destination, prefix=prefix, keep_vars=keep_vars)
         if keep_vars:
-            for name, module in _find_stateful_losses(self._loss_plan).items():
+            for name, module in _find_stateful_losses(self._loss_setup).items():
                 module.state_dict(destination=state, prefix=f"{prefix}{name}.", keep_vars=True)
         return state
 
@@ -195,81 +195,81 @@ class LossInForward(nn.Module):
         """Load the model's own state, with torch's rules and result."""
         # torch 2.0 does not know `assign`
         extra = {"assign": True} if assign else {}
-        return self._loss_plan.model.load_state_dict(state_dict, strict=strict, **extra)
+        return self._loss_setup.model.load_state_dict(state_dict, strict=strict, **extra)
 
 
 @contextmanager
-def _guard_trace(plan: _Plan) -> Iterator[None]:
+def _guard_trace(setup: _LossSetup) -> Iterator[None]:
     """Run a `forward` that a device records: printing is refused, and libraries that ask are told of the trace.
 
     Losses that the device lacks are computed by other operators; gradients that it would lose are refused.
     """
     with PrintGuard(), PortableLosses(), announce_tracing(), answer_autocast():
-        with nullcontext() if plan.allowed is None else guard_gradients(plan.allowed, trains=plan.is_for_training):
+        with nullcontext() if setup.allowed is None else guard_gradients(setup.allowed, trains=setup.is_for_training):
             yield
 
 
-def _share_state(wrapper: nn.Module, plan: _Plan) -> None:
+def _share_state(wrapper: nn.Module, setup: _LossSetup) -> None:
     """Make the model's registries the wrapper's: every tensor keeps its name and is exchanged for both at once."""
     for registry in ("_parameters", "_buffers", "_non_persistent_buffers_set"):
-        wrapper.__dict__[registry] = plan.model.__dict__[registry]
-    losses = _find_stateful_losses(plan)
-    modules = plan.model.__dict__["_modules"]
+        wrapper.__dict__[registry] = setup.model.__dict__[registry]
+    losses = _find_stateful_losses(setup)
+    modules = setup.model.__dict__["_modules"]
     wrapper.__dict__["_modules"] = type(modules)(chain(modules.items(), losses.items())) if losses else modules
-    wrapper.training = plan.model.training
+    wrapper.training = setup.model.training
 
 
-def _find_stateful_losses(plan: _Plan) -> Dict[str, nn.Module]:
+def _find_stateful_losses(setup: _LossSetup) -> Dict[str, nn.Module]:
     """Name the loss modules that own tensors, beside the names that the model uses."""
     modules: Dict[str, nn.Module] = {}
-    for name, module in plan.loss_modules.items():
+    for name, module in setup.loss_modules.items():
         if any(True for _ in chain(module.parameters(), module.buffers())):
-            name = name if len(plan.loss_modules) == 1 and name == "loss" else f"loss_{name}"
-            while hasattr(plan.model, name) or name in modules:
+            name = name if len(setup.loss_modules) == 1 and name == "loss" else f"loss_{name}"
+            while hasattr(setup.model, name) or name in modules:
                 name += "_"
             modules[name] = module
     return modules
 
 
-def _call_with_own_loss(plan: _Plan, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    returned = _call_model(plan, args, kwargs)
-    if not plan.is_for_training:
+def _call_with_own_loss(setup: _LossSetup, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    returned = _call_model(setup, args, kwargs)
+    if not setup.is_for_training:
         return returned
-    found = find_loss(returned, plan.loss_output)
-    loss = make_scalar(found, name="the model's own loss", reduction=plan.reduction)
-    if plan.loss_output is None:
+    found = find_loss(returned, setup.loss_output)
+    loss = make_scalar(found, name="the model's own loss", reduction=setup.reduction)
+    if setup.loss_output is None:
         refuse_second_loss(returned, found)
-    return replace_loss(returned, _mark_loss(plan, loss), plan.loss_output)
+    return replace_loss(returned, _mark_loss(setup, loss), setup.loss_output)
 
 
-def _call_with_added_loss(plan: _Plan, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    args, kwargs, labels = split_labels(plan.model.forward, args, kwargs, label=plan.label)
-    output = _call_model(plan, args, kwargs)
+def _call_with_added_loss(setup: _LossSetup, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    args, kwargs, labels = split_labels(setup.model.forward, args, kwargs, label=setup.label)
+    output = _call_model(setup, args, kwargs)
     if labels is NO_LABELS:
         return output
-    if plan.label_transform is not None:
-        labels = plan.label_transform(labels)
-    scored = output if plan.loss_dtype is None else cast_floats(output, plan.loss_dtype)
-    with torch.autocast("cpu", enabled=False) if plan.output_dtype is not None else nullcontext():
-        losses = compute_terms(plan.terms or {}, scored, labels, label=plan.label, reduction=plan.reduction)
+    if setup.label_transform is not None:
+        labels = setup.label_transform(labels)
+    scored = output if setup.loss_dtype is None else cast_floats(output, setup.loss_dtype)
+    with torch.autocast("cpu", enabled=False) if setup.output_dtype is not None else nullcontext():
+        losses = compute_terms(setup.terms or {}, scored, labels, label=setup.label, reduction=setup.reduction)
         loss, *others = losses.values()
         for other in others:
             loss = loss + other
         with torch.no_grad():
-            metrics = {name: metric(scored, labels) for name, metric in plan.metrics.items()}
-        loss = _mark_loss(plan, _demote_metrics(loss, metrics))
+            metrics = {name: metric(scored, labels) for name, metric in setup.metrics.items()}
+        loss = _mark_loss(setup, _demote_metrics(loss, metrics))
     parts = {"output": output, "labels": labels, "loss": loss, "losses": losses, "metrics": metrics}
-    return tuple(parts[name] for name in plan.returns)
+    return tuple(parts[name] for name in setup.returns)
 
 
-def _call_model(plan: _Plan, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    if plan.input_dtype is None:
-        output = plan.model(*args, **kwargs)
+def _call_model(setup: _LossSetup, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    if setup.input_dtype is None:
+        output = setup.model(*args, **kwargs)
     else:
-        args, kwargs = cast_floats((tuple(args), dict(kwargs)), plan.input_dtype)
-        with cast_weights(plan.model, plan.input_dtype):
-            output = plan.model(*args, **kwargs)
-    return output if plan.output_dtype is None else cast_floats(output, plan.output_dtype)
+        args, kwargs = cast_floats((tuple(args), dict(kwargs)), setup.input_dtype)
+        with cast_weights(setup.model, setup.input_dtype):
+            output = setup.model(*args, **kwargs)
+    return output if setup.output_dtype is None else cast_floats(output, setup.output_dtype)
 
 
 def _demote_metrics(loss: torch.Tensor, metrics: Mapping[str, Any]) -> torch.Tensor:
@@ -285,19 +285,19 @@ def _demote_metrics(loss: torch.Tensor, metrics: Mapping[str, Any]) -> torch.Ten
     return loss
 
 
-def _mark_loss(plan: _Plan, loss: torch.Tensor) -> torch.Tensor:
+def _mark_loss(setup: _LossSetup, loss: torch.Tensor) -> torch.Tensor:
     # while a device traces, `requires_grad` of intermediate tensors says nothing; there the backend finds a detached
     # loss
-    if plan.is_for_training and not loss.requires_grad and torch.is_grad_enabled() and not plan.is_on_device():
-        if any(parameter.requires_grad for parameter in plan.model.parameters()):
-            names = ", ".join(name_function(term.function) for term in (plan.terms or {}).values())
+    if setup.is_for_training and not loss.requires_grad and torch.is_grad_enabled() and not setup.is_on_device():
+        if any(parameter.requires_grad for parameter in setup.model.parameters()):
+            names = ", ".join(name_function(term.function) for term in (setup.terms or {}).values())
             raise PortingError.of(
                 "L003",
                 place=caller_place(),
                 notes=f"the loss is computed by {names or 'the model'}",
                 help="look for `.detach()`, `.data`, `torch.no_grad()` and integer arithmetic on the way to the loss",
             )
-    return plan.identity_loss(loss, reduction="none")
+    return setup.identity_loss(loss, reduction="none")
 
 
 def _check_model(model: Any) -> None:
@@ -321,23 +321,23 @@ def _check_model(model: Any) -> None:
     raise OptionError.of("P002", message=fault, place=caller_place(), help=remedy)
 
 
-def _check_plan(plan: _Plan, *, is_returns_given: bool) -> None:
-    check_label_keys(plan.label)
+def _check_setup(setup: _LossSetup, *, is_returns_given: bool) -> None:
+    check_label_keys(setup.label)
     faults: List[str] = []
-    if plan.reduction not in (None, "mean", "sum"):
-        faults.append(f"`reduction` is {plan.reduction!r}; it takes None, 'mean' or 'sum'")
-    unknown = [name for name in plan.returns if name not in _PARTS]
-    if unknown or len(set(plan.returns)) != len(plan.returns) or "loss" not in plan.returns:
-        faults.append(f"`returns` is {plan.returns!r}; it takes 'loss' and others of {_PARTS}, each once")
-    if "metrics" in plan.returns and not plan.metrics:
+    if setup.reduction not in (None, "mean", "sum"):
+        faults.append(f"`reduction` is {setup.reduction!r}; it takes None, 'mean' or 'sum'")
+    unknown = [name for name in setup.returns if name not in _PARTS]
+    if unknown or len(set(setup.returns)) != len(setup.returns) or "loss" not in setup.returns:
+        faults.append(f"`returns` is {setup.returns!r}; it takes 'loss' and others of {_PARTS}, each once")
+    if "metrics" in setup.returns and not setup.metrics:
         faults.append("`returns` names 'metrics', but there are none")
-    if plan.terms is not None and plan.loss_output is not None:
+    if setup.terms is not None and setup.loss_output is not None:
         faults.append("`loss_output` is for models that return their own loss, but `loss` is given")
-    if plan.terms is None:
+    if setup.terms is None:
         needless = {
-            "label": plan.label != -1,
-            "label_transform": plan.label_transform is not None,
-            "metrics": bool(plan.metrics),
+            "label": setup.label != -1,
+            "label_transform": setup.label_transform is not None,
+            "metrics": bool(setup.metrics),
             "returns": is_returns_given,
         }
         faults += [f"`{name}` has no meaning without `loss`" for name, is_given in needless.items() if is_given]

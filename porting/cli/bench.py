@@ -77,7 +77,7 @@ def _add_choices(group: Any) -> None:
 def _add_measuring(group: Any) -> None:
     group.add_argument("--rounds", type=count, metavar="N", help="turns of each side (default: 15)")
     group.add_argument("--steps", type=count, metavar="N", help="calls of a turn (default: those of --seconds)")
-    group.add_argument("--seconds", type=_positive, metavar="S", help="of a turn (default: 0.2)")
+    group.add_argument("--seconds", type=_parse_positive, metavar="S", help="of a turn (default: 0.2)")
     group.add_argument("--quick", action="store_true", help="5 short rounds, and the steady state alone")
     group.add_argument("--start-up", type=count, metavar="N", help="time N fresh processes of each side as well")
     group.add_argument("--cold-starts", type=count, metavar="N", help="and N of the port without an executable on disk")
@@ -95,7 +95,10 @@ def _add_measuring(group: Any) -> None:
     )
     group.add_argument("--cache-dir", type=Path, metavar="DIR", help="keep executables (default: compile cold)")
     group.add_argument(
-        "--cell-timeout", type=_positive, metavar="S", help="seconds after which a cell is given up (default: 1800)"
+        "--cell-timeout",
+        type=_parse_positive,
+        metavar="S",
+        help="seconds after which a cell is given up (default: 1800)",
     )
 
 
@@ -112,25 +115,25 @@ def run(arguments: argparse.Namespace) -> int:
         return _list_workloads()
     if arguments.target is None:
         arguments.wrong_usage("what is to be measured? Name it, as train.py:make, or ask for the --list")
-    matrix = _matrix(arguments)
-    entries, findings = _entries(arguments)
+    matrix = _read_matrix(arguments)
+    entries, findings = _choose_entries(arguments)
     if findings:
         print(render_all(findings, arguments.format), file=sys.stderr)
         return EXIT_FAILED
     earlier = read_results(arguments.compare) if arguments.compare is not None else None
     if arguments.png is not None:
         _require_matplotlib()
-    cells = [cell for entry in entries for cell in _cells(entry, matrix, arguments)]
-    timeouts = [entry.timeout for entry in entries for _ in _cells(entry, matrix, arguments)]
+    cells = [cell for entry in entries for cell in _make_cells(entry, matrix, arguments)]
+    timeouts = [entry.timeout for entry in entries for _ in _make_cells(entry, matrix, arguments)]
     results = ResultFile(cells, arguments.json)
     # ended from outside, it ends what it has started as well
     before = signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
     try:
-        interrupted = _measure(cells, timeouts, results, arguments)
+        interrupted = _measure_cells(cells, timeouts, results, arguments)
     finally:
         signal.signal(signal.SIGTERM, before)
-    _write(results.content, earlier, arguments)
-    _print(results, earlier)
+    _write_results(results.content, earlier, arguments)
+    _print_results(results, earlier)
     for file in (arguments.json, arguments.html, arguments.png):
         if file is not None:
             print(f"wrote {file}", file=sys.stderr)
@@ -143,36 +146,36 @@ def run(arguments: argparse.Namespace) -> int:
 # -- what is measured --------------------------------------------------------------------------------------------------
 
 
-def _entries(arguments: argparse.Namespace) -> Tuple[List[FileEntry], List[Any]]:
+def _choose_entries(arguments: argparse.Namespace) -> Tuple[List[FileEntry], List[Any]]:
     target = arguments.target
     if target.endswith((".yml", ".yaml", ".json")):
         return read_benchmarks(Path(target))
-    groups = _workloads().GROUPS
+    groups = _load_workloads().GROUPS
     if target in groups:
-        return [_entry_of(name) for name in groups[target]], []
+        return [_find_entry(name) for name in groups[target]], []
     if ":" in target:
         return [FileEntry(name=target.replace("\\", "/").rpartition("/")[2], target=target)], []
-    if target not in _workloads().WORKLOADS:
-        raise _unknown(target)
-    return [_entry_of(target)], []
+    if target not in _load_workloads().WORKLOADS:
+        raise _make_unknown_error(target)
+    return [_find_entry(target)], []
 
 
-def _entry_of(name: str) -> FileEntry:
-    demanded = _workloads().WORKLOADS[name].demanded
+def _find_entry(name: str) -> FileEntry:
+    demanded = _load_workloads().WORKLOADS[name].demanded
     return FileEntry(name=name, target=name, matrix={"precision": list(demanded) or ["float32"]})
 
 
-def _workloads() -> Any:
+def _load_workloads() -> Any:
     # they make models: this loads torch, which files of benchmarks and wrong usage do without
     from porting.bench import suite
 
     return suite
 
 
-def _unknown(name: str) -> PortingError:
+def _make_unknown_error(name: str) -> PortingError:
     import difflib
 
-    known = [*_workloads().GROUPS, *_workloads().WORKLOADS]
+    known = [*_load_workloads().GROUPS, *_load_workloads().WORKLOADS]
     near = difflib.get_close_matches(name, known, n=1)
     path = f"name what the file is to be taken from it: `{name}:NAME`" if name.endswith(".py") else ""
     remedies = [f"did you mean `{near[0]}`?"] if near else []
@@ -180,7 +183,7 @@ def _unknown(name: str) -> PortingError:
     return PortingError.of("T002", message=f"there is no benchmark `{name}`", help=remedies)
 
 
-def _matrix(arguments: argparse.Namespace) -> Dict[str, List[Any]]:
+def _read_matrix(arguments: argparse.Namespace) -> Dict[str, List[Any]]:
     """Read `--matrix`, with `--batch` and the like as lists of one."""
     matrix: Dict[str, List[Any]] = {}
     for word in arguments.matrix:
@@ -203,16 +206,16 @@ def _matrix(arguments: argparse.Namespace) -> Dict[str, List[Any]]:
     return matrix
 
 
-def _cells(entry: FileEntry, matrix: Mapping[str, Sequence[Any]], arguments: argparse.Namespace) -> Iterator[Cell]:
+def _make_cells(entry: FileEntry, matrix: Mapping[str, Sequence[Any]], arguments: argparse.Namespace) -> Iterator[Cell]:
     """Make the cells of an entry; what the command line says goes before what the file says."""
     is_own = ":" not in entry.target
-    if is_own and entry.target not in _workloads().WORKLOADS:
-        raise _unknown(entry.target)
-    own = _workloads().WORKLOADS[entry.target] if is_own else None
-    loader = "porting.bench.suite:load" if is_own else "porting.cli.bench_targets:load"
+    if is_own and entry.target not in _load_workloads().WORKLOADS:
+        raise _make_unknown_error(entry.target)
+    own = _load_workloads().WORKLOADS[entry.target] if is_own else None
+    loader = "porting.bench.suite:load" if is_own else "porting.cli.bench_programs:load"
     loaded_data = arguments.loader or entry.loader
     combined = {"engine": ["auto"], **(own.matrix if own else {}), **entry.matrix, **matrix}
-    settings = _settings({**(own.settings if own else {}), **entry.settings}, arguments)
+    settings = _read_settings({**(own.settings if own else {}), **entry.settings}, arguments)
     for choices in expand(combined):
         for repeat in range(1, (arguments.repeats or entry.repeats) + 1):
             yield Cell(
@@ -223,18 +226,18 @@ def _cells(entry: FileEntry, matrix: Mapping[str, Sequence[Any]], arguments: arg
                 choices=choices,
                 settings=dataclasses.replace(settings, threads=choices.threads or settings.threads),
                 repeat=repeat,
-                demanded=_demanded(entry, own, choices.precision or "float32"),
-                dataset_loader="porting.cli.bench_targets:load_data" if loaded_data else None,
+                demanded=_find_demand(entry, own, choices.precision or "float32"),
+                dataset_loader="porting.cli.bench_programs:load_data" if loaded_data else None,
                 dataset_arguments={"target": loaded_data} if loaded_data else {},
             )
 
 
-def _demanded(entry: FileEntry, own: Any, precision: str) -> Optional[float]:
+def _find_demand(entry: FileEntry, own: Any, precision: str) -> Optional[float]:
     demanded = entry.demand if entry.demand is not None or own is None else own.demanded
     return None if demanded is None else demanded.get(precision)
 
 
-def _settings(given_by_entry: Mapping[str, Any], arguments: argparse.Namespace) -> BenchSettings:
+def _read_settings(given_by_entry: Mapping[str, Any], arguments: argparse.Namespace) -> BenchSettings:
     settings = BenchSettings(**given_by_entry)
     if arguments.quick:
         settings = settings.quick()
@@ -254,7 +257,7 @@ def _settings(given_by_entry: Mapping[str, Any], arguments: argparse.Namespace) 
 
 
 def _list_workloads() -> int:
-    for name, entry in _workloads().WORKLOADS.items():
+    for name, entry in _load_workloads().WORKLOADS.items():
         demands = ", ".join(f"{precision} x{value:g}" for precision, value in entry.demanded.items())
         print(f"{name:<36} batch {entry.batch:>3}  {entry.title:<50} {demands}".rstrip())
     return EXIT_DONE
@@ -265,7 +268,7 @@ def _list_workloads() -> int:
 _DEFAULT_TIMEOUT = 1800.0
 
 
-def _measure(
+def _measure_cells(
     cells: Sequence[Cell], timeouts: Sequence[Optional[float]], results: ResultFile, arguments: argparse.Namespace
 ) -> bool:
     """Run cell after cell; return whether an interrupt ended it. A terminal gets a progress bar, a log a line each."""
@@ -291,7 +294,7 @@ def _measure(
             results.put(index, record)
             bar.n = index + 1
             if bar.disable:
-                print(f"[{index + 1}/{len(cells)}] {title}: {_in_short(record)}", file=sys.stderr, flush=True)
+                print(f"[{index + 1}/{len(cells)}] {title}: {_summarise_cell(record)}", file=sys.stderr, flush=True)
     results.finish()
     return False
 
@@ -299,7 +302,7 @@ def _measure(
 _BAR = "{desc} |{bar:20}| {percentage:3.0f}% [{elapsed}]"
 
 
-def _in_short(record: Mapping[str, Any]) -> str:
+def _summarise_cell(record: Mapping[str, Any]) -> str:
     if record["result"] is None:
         return f"{record['status'].replace('_', ' ')} after {record['seconds']:.0f} s"
     return f"x{record['result']['speed_up']['wall']['median']:.2f} in {record['seconds']:.0f} s"
@@ -313,7 +316,9 @@ def _is_good(record: Mapping[str, Any]) -> bool:
 # -- telling -----------------------------------------------------------------------------------------------------------
 
 
-def _write(content: Mapping[str, Any], earlier: Optional[Mapping[str, Any]], arguments: argparse.Namespace) -> None:
+def _write_results(
+    content: Mapping[str, Any], earlier: Optional[Mapping[str, Any]], arguments: argparse.Namespace
+) -> None:
     from porting.support.atomic_files import write_atomically
 
     if arguments.html is not None:
@@ -328,7 +333,7 @@ def _write(content: Mapping[str, Any], earlier: Optional[Mapping[str, Any]], arg
         write_png(content, arguments.png)
 
 
-def _print(results: ResultFile, earlier: Optional[Mapping[str, Any]]) -> None:
+def _print_results(results: ResultFile, earlier: Optional[Mapping[str, Any]]) -> None:
     from porting.bench.comparison import comparison_lines
     from porting.bench.pages import machinery_lines, order_lines, result_lines, start_up_lines, table_lines
 
@@ -364,7 +369,7 @@ def _require_matplotlib() -> None:
         )
 
 
-def _positive(text: str) -> float:
+def _parse_positive(text: str) -> float:
     value = float(text)
     if not 0 < value < float("inf"):
         raise argparse.ArgumentTypeError("must be a number above 0")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from porting.cli import EXIT_DONE, EXIT_FAILED
-from porting.cli.export import add_dump_argument, add_step_arguments, capture_target, choose_dump_files, write_dumps
+from porting.cli.export import add_dump_argument, add_step_arguments, capture_program, choose_dump_files, write_dumps
 from porting.diagnostics import print_finding
 
 __all__ = ["add_arguments", "load_or_capture", "run"]
@@ -33,7 +33,7 @@ although another engine was asked for
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments."""
     parser.epilog, parser.formatter_class = _EPILOG, argparse.RawDescriptionHelpFormatter
-    parser.add_argument("step", metavar="STEP", help="an exported step, or a target as in train.py:make")
+    parser.add_argument("step", metavar="STEP", help="an exported step, or a PROGRAM:FUNCTION as in train.py:make")
     parser.add_argument("--cache", metavar="DIR", help="the folder of executables")
     parser.add_argument(
         "--engine", default="auto", metavar="NAME", help="auto, which measures, aot, ... (default: auto)"
@@ -75,10 +75,10 @@ _ORIGINS = {
 
 
 def load_or_capture(arguments: argparse.Namespace) -> Any:
-    """Return the exported step that `arguments.step` names, or capture that of a target.
+    """Return the exported step that `arguments.step` names, or capture that of a program.
 
     Raises ExecutableError: E023 and E024 for a file that cannot be used, E025 for one that was exported for another
-    batch than `arguments` ask for, E020 to E022 for a target that cannot be used.
+    batch than `arguments` ask for, E020 to E022 for a program that cannot be used.
     """
     import dataclasses
 
@@ -87,11 +87,11 @@ def load_or_capture(arguments: argparse.Namespace) -> Any:
 
     path = Path(arguments.step)
     if not path.is_file() and ":" in arguments.step:
-        arguments.target = arguments.step
-        return capture_target(arguments)
+        arguments.program = arguments.step
+        return capture_program(arguments)
     if path.suffix == ".py" and not is_step_file(path):
-        arguments.target = arguments.step  # a file without a name: the loader says which there are
-        return capture_target(arguments)
+        arguments.program = arguments.step  # a file without a name: the loader says which there are
+        return capture_program(arguments)
     step = load_step(path)
     require_batch(
         step,

@@ -17,7 +17,7 @@ __all__ = [
     "add_arguments",
     "add_dump_argument",
     "add_step_arguments",
-    "capture_target",
+    "capture_program",
     "choose_dump_files",
     "explain_write_errors",
     "read_step_changes",
@@ -42,7 +42,7 @@ a session:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments."""
     parser.epilog, parser.formatter_class = _EPILOG, argparse.RawDescriptionHelpFormatter
-    parser.add_argument("target", metavar="PROGRAM:FUNCTION", help="what to export, as in train.py:make")
+    parser.add_argument("program", metavar="PROGRAM:FUNCTION", help="what to export, as in train.py:make")
     parser.add_argument("-o", "--output", required=True, metavar="FILE", help="the file to write, as in model.step")
     parser.add_argument("--no-weights", action="store_true", help="leave the values of parameters and buffers out")
     add_step_arguments(parser)
@@ -50,19 +50,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_step_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what says how a step of a target runs."""
+    """Add what says how a step of a program runs."""
     step = parser.add_argument_group("the step")
-    step.add_argument("--batch", type=count, metavar="N", help="samples of a micro-batch (default: the target's)")
+    step.add_argument("--batch", type=count, metavar="N", help="samples of a micro-batch (default: the program's)")
     step.add_argument("--mode", choices=("training", "inference"), help="(default: training)")
     step.add_argument(
-        "--precision", choices=("float32", "float16", "bfloat16", "mixed"), help="(default: the target's, or float32)"
+        "--precision", choices=("float32", "float16", "bfloat16", "mixed"), help="(default: the program's, or float32)"
     )
     for name, what in (
         ("accumulation", "micro-batches of an optimizer step"),
         ("replicas", "replicas of the model"),
         ("iterations", "optimizer steps of a call"),
     ):
-        step.add_argument(f"--{name}", type=count, metavar="N", help=f"{what} (default: the target's, or 1)")
+        step.add_argument(f"--{name}", type=count, metavar="N", help=f"{what} (default: the program's, or 1)")
     step.add_argument(
         "--computation-order",
         metavar="POLICY",
@@ -84,7 +84,7 @@ def add_dump_argument(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Capture the step, write it, and say what it is."""
     start = time.perf_counter()
-    step = capture_target(arguments)
+    step = capture_program(arguments)
     output = Path(arguments.output)
     dumps = choose_dump_files(arguments.dump_graph, output)
     with explain_write_errors(output):
@@ -95,30 +95,30 @@ def run(arguments: argparse.Namespace) -> int:
     return EXIT_DONE
 
 
-def capture_target(arguments: argparse.Namespace) -> Any:
-    """Load the target that `arguments` name and capture its step under their options."""
+def capture_program(arguments: argparse.Namespace) -> Any:
+    """Load the program that `arguments` name and capture its step under their options."""
     # torch is loaded by the verbs that need it, and not for `porting --help`
-    from porting.cli.targets import load_target
+    from porting.cli.programs import load_program
     from porting.exports import capture
     from porting.options import PortOptions
 
-    target = load_target(arguments.target, batch_size=arguments.batch)
-    options = (target.options or PortOptions()).replace(**read_step_changes(arguments, target.rows))
+    program = load_program(arguments.program, batch_size=arguments.batch)
+    options = (program.options or PortOptions()).replace(**read_step_changes(arguments, program.rows))
     is_training = arguments.mode != "inference"
     rows = options.samples_per_call if is_training else options.samples_per_inference_call
     return capture(
-        target.model,
-        target.loss,
-        target.batch_of(rows),
-        optimizer=target.optimizer,
+        program.model,
+        program.loss,
+        program.batch_of(rows),
+        optimizer=program.optimizer,
         options=options,
         mode=arguments.mode or "training",
-        target=arguments.target,
+        target=arguments.program,
     )
 
 
 def read_step_changes(arguments: argparse.Namespace, rows: int) -> Dict[str, Any]:
-    """Return the changes of `PortOptions` that `arguments` ask for; `rows` is the target's own micro-batch."""
+    """Return the changes of `PortOptions` that `arguments` ask for; `rows` is the program's own micro-batch."""
     changes = {
         "micro_batch": arguments.batch if arguments.batch is not None else rows,
         "accumulation": arguments.accumulation,

@@ -27,18 +27,18 @@ class Verb:
     ('porting.cli.explain', 'run')
     """
 
-    target: str
+    location: str
     summary: str
 
     @property
     def module(self) -> str:
         """The module to load, as in `porting.cli.explain`."""
-        return self.target.partition(":")[0]
+        return self.location.partition(":")[0]
 
     @property
     def function(self) -> str:
         """The function to call, as in `run`."""
-        return self.target.partition(":")[2]
+        return self.location.partition(":")[2]
 
 
 VERBS: Mapping[str, Verb] = MappingProxyType(

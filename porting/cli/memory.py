@@ -1,4 +1,4 @@
-"""`porting memory`: says whether the step of a target fits into an IPU's memory, and what to do if not."""
+"""`porting memory`: says whether the step of a program fits into an IPU's memory, and what to do if not."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ exit status: 0 when it fits or may, 1 when it does not
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments."""
     parser.epilog, parser.formatter_class = _EPILOG, argparse.RawDescriptionHelpFormatter
-    parser.add_argument("target", metavar="PROGRAM:FUNCTION", help="what to look at, as in train.py:make")
+    parser.add_argument("program", metavar="PROGRAM:FUNCTION", help="what to look at, as in train.py:make")
     parser.add_argument("--ipu", default="bow", metavar="NAME", help="gc2, gc200 or bow (default: bow)")
     parser.add_argument("--recompute", metavar="A,B,...", help="modules whose outputs are kept, all else is recomputed")
     parser.add_argument("--stages", metavar="A=1,B=2,...", help="modules where stages begin, and their IPUs")
@@ -39,19 +39,19 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the report and tell by the status whether the step fits."""
     # torch is loaded by the verbs that need it, and not for `porting --help`
     from porting.api import to_ipu
-    from porting.cli.targets import load_target
+    from porting.cli.programs import load_program
     from porting.options import PortOptions
     from porting.planning import memory_report
 
-    target = load_target(arguments.target, batch_size=arguments.batch)
-    options = (target.options or PortOptions()).replace(
-        **read_step_changes(arguments, target.rows), **_read_placing(arguments)
+    program = load_program(arguments.program, batch_size=arguments.batch)
+    options = (program.options or PortOptions()).replace(
+        **read_step_changes(arguments, program.rows), **_read_placing(arguments)
     )
     mode = arguments.mode or "training"
-    ported = to_ipu(target.model, target.loss, optimizer=target.optimizer, options=options, device="sim")
+    ported = to_ipu(program.model, program.loss, optimizer=program.optimizer, options=options, device="sim")
     rows = options.samples_per_call if mode == "training" else options.samples_per_inference_call
-    batch = target.batch_of(rows)
-    if mode == "inference" and target.loss is not None:
+    batch = program.batch_of(rows)
+    if mode == "inference" and program.loss is not None:
         batch = batch[:-1]
     report = memory_report(ported, batch, target=arguments.ipu, mode=mode)
     print(json.dumps(report.to_dict(), indent=2) if arguments.format == "json" else report)

@@ -125,7 +125,7 @@ def _add_action(actions: Any, name: str, summary: str) -> argparse.ArgumentParse
     return parser
 
 
-def _load(module: str) -> Any:
+def _load_module(module: str) -> Any:
     """Import what needs torch, which listing and showing do not."""
     return importlib.import_module(f"porting.recipe_chain.{module}")
 
@@ -202,7 +202,7 @@ def _colour_line(line: str) -> str:
 
 def _run_steps(recipe: Recipe, steps: Sequence[RecipeStep], *, num_steps: int, as_json: bool) -> int:
     losses = {}
-    with _load("steps").Steps(recipe) as modules:
+    with _load_module("steps").Steps(recipe) as modules:
         for step in steps:
             # not a bar: each step shows the bar of its compilation
             if sys.stderr.isatty():
@@ -216,7 +216,7 @@ def _run_steps(recipe: Recipe, steps: Sequence[RecipeStep], *, num_steps: int, a
 
 
 def _train_step(step: RecipeStep, num_steps: int, modules: Any) -> List[float]:
-    with _load("running").report_failures_of(modules.recipe, step.path.name):
+    with _load_module("running").report_failures_of(modules.recipe, step.path.name):
         return list(modules.module(step.number).train(num_steps))
 
 
@@ -237,9 +237,9 @@ def _lay_out_losses(losses: Dict[int, List[float]]) -> Iterator[str]:
 
 
 def _check_steps(recipe: Recipe, steps: Sequence[RecipeStep], *, as_json: bool) -> int:
-    running, numbers = _load("running"), [step.number for step in steps]
+    running, numbers = _load_module("running"), [step.number for step in steps]
     outcomes = []
-    with _load("steps").Steps(recipe) as modules:
+    with _load_module("steps").Steps(recipe) as modules:
         checks = [check for check in running.read_checks(recipe, modules) if check.step in numbers]
         if not checks:
             listed = ", ".join(map(str, numbers))
@@ -301,8 +301,8 @@ def _begin_recipe(destination: Path, target: Optional[str], batch_size: Optional
         return EXIT_USAGE
     user = None
     if target is not None:
-        user = importlib.import_module("porting.cli.recipe_targets").load_user_model(target, batch_size=batch_size)
-    _load("new_recipe").write_recipe(destination, user)
+        user = importlib.import_module("porting.cli.recipe_programs").load_user_model(target, batch_size=batch_size)
+    _load_module("new_recipe").write_recipe(destination, user)
     print(f"the steps are in {destination}; `workload.py` in it is what is yours; try them:")
     print(
         f"  porting recipe run {destination if destination.is_absolute() else os.path.join('.', destination)} --check"
@@ -315,8 +315,8 @@ def _draw_pictures(recipe: Recipe, destination: Path) -> int:
         raise _missing_part_error(
             recipe, "program `pictures.py`", "its `draw(folder)` draws into a folder, and lists the files"
         )
-    with create_folder(destination) as folder, _load("steps").Steps(recipe) as modules:
-        with _load("running").report_failures_of(recipe, "pictures.py"):
+    with create_folder(destination) as folder, _load_module("steps").Steps(recipe) as modules:
+        with _load_module("running").report_failures_of(recipe, "pictures.py"):
             drawn = modules.load("pictures").draw(folder)
     for picture in drawn:
         print(destination / Path(picture).name)

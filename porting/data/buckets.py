@@ -1,7 +1,7 @@
 """Sequences of many lengths as batches of few: the lengths to pad to, what the padding costs, and the padding itself.
 
 A static graph takes one shape. So every length that sequences are padded to, a bucket, is a program that has to be
-compiled; fewer buckets cost more padding, which is computed in vain.
+compiled; fewer buckets cost more padding, and computing padding is a waste.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class PaddingReport:
 
     @property
     def padding_share(self) -> float:
-        """The part of all places that is padding, from 0 to 1: what is computed in vain."""
+        """The part of all places that is padding, from 0 to 1: the wasted work."""
         return 1 - self.num_tokens / self.num_places if self.num_places else 0.0
 
     def __str__(self) -> str:
@@ -131,7 +131,7 @@ def choose_buckets(lengths: Sequence[int], num_buckets: int) -> Buckets:
 
 
 def pad(sequences: Sequence[Sequence[int]], *, length: int, value: int) -> torch.Tensor:
-    """Make int64 rows of `length` from sequences, with `value` behind their ends; ValueError for one that is longer.
+    """Make int64 rows of `length` from sequences, padded with `value`; ValueError for one that is longer.
 
     >>> pad([[5, 6], [7]], length=3, value=0).tolist()
     [[5, 6, 0], [7, 0, 0]]

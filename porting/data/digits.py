@@ -22,7 +22,7 @@ _ROWS_AT_ONCE = 1024
 
 
 def make_digits(num_samples: int, *, seed: int, size: int = 28) -> Tuple[torch.Tensor, torch.Tensor]:
-    """Draw digits as if by many hands: images_B1HW, float32 from 0 (paper) to 1 (ink), and labels_B, int64 from 0 to 9.
+    """Draw digits in many hands: images_B1HW, float32 from 0 (paper) to 1 (ink), and labels_B, int64 from 0 to 9.
 
     Each digit is a template of strokes (some have two), which is slanted, turned, stretched, moved and bent; pen width,
     softness of the edge and pressure are different each time, and the pixels are noisy. Equal seeds give equal digits,

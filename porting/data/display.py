@@ -18,7 +18,7 @@ __all__ = ["draw_event"]
 
 _CLASSES = ("background", "cosmic", "neutrino")
 _COLOURS = ("#c8ccd0", "#2f6db5", "#d9482b")
-# pixels of the picture that a plane gets; more of its own could not be seen
+# pixels that a plane gets in the picture; a finer plane is shrunk, since more pixels could not be seen
 _SHOWN = (180, 240)
 
 

@@ -3,7 +3,7 @@
 Cosmic rays are straight, noisy, near-vertical tracks that cross the frame. A neutrino makes a vertex with two to five
 short tracks and showers, at the same tick in all planes. Low charge is scattered all over. Shares, occupancy and
 charges are like those of SBND's simulated events: 0.9 % of the pixels see something, 55 % of these are background, and
-the median charge is 9. A frame too small for that has one cosmic ray and one vertex all the same.
+the median charge is 9. Even a frame too small for that has one cosmic ray and one vertex.
 
 N = events, P = planes (3), H and W = height and width in pixels: ticks of time, and wires.
 """
@@ -72,7 +72,7 @@ class NeutrinoEvents(Dataset[Tuple[torch.Tensor, torch.Tensor]]):
         return make_dense_images(planes, height=self.height, width=self.width, downsample=self.downsample)
 
     def __getitems__(self, indices: Sequence[int]) -> List[Tuple[torch.Tensor, torch.Tensor]]:
-        """Give several events, as loaders ask for them."""
+        """Return several events, as loaders ask for them."""
         return [self[index] for index in indices]
 
 

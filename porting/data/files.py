@@ -48,7 +48,7 @@ def make_file_error(
 
 
 def require_file(path: AnyPath, *, help: Union[str, Sequence[str]] = "check the path") -> Path:
-    """Give `path` as a Path; PortingError F002, with the `help` that says how to get it, unless a file is there."""
+    """Return `path` as a Path; PortingError F002 with `help` unless there is a file."""
     file = Path(path)
     if file.is_file():
         return file

@@ -29,8 +29,8 @@ def make_dense_images(
 ) -> Tuple[torch.Tensor, torch.Tensor]:
     """Make image_PHW (float32) and labels_PHW (int64) of the hits of each plane; other pixels have no charge, label 0.
 
-    `downsample` halves height and width so many times: a pixel then has the mean charge of those that it stands for,
-    and their largest label. ValueError for a height or width that cannot be halved so often.
+    `downsample` is the number of times that height and width are halved: a pixel then has the mean charge of those that
+    it stands for, and their largest label. ValueError for sides that cannot be halved that often.
 
     >>> hits = Hits(np.array([0, 3]), np.array([1, 2]), np.array([8.0, 4.0]), np.array([2, 1]))
     >>> make_dense_images([hits], height=4, width=4, downsample=1)[0]
@@ -54,7 +54,7 @@ def make_dense_images(
 
 
 def check_halving(height: int, width: int, downsample: int) -> None:
-    """Raise ValueError for a number of halvings that is negative, or that height and width do not stand."""
+    """Raise ValueError for a number of halvings that is negative, or that height and width do not allow."""
     if downsample < 0:
         raise ValueError(f"`downsample` is {downsample}; it counts how often the sides are halved")
     if height % 2**downsample or width % 2**downsample:

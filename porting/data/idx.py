@@ -63,7 +63,7 @@ def read_idx(path: Union[str, os.PathLike[str]]) -> torch.Tensor:
         try:
             return _read_tensor(content, file)
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            # gzip reads ahead: this is where it stands, at most a portion behind the damage
+            # gzip reads ahead: its position is at most a portion after the damage
             where = f"byte {plain.tell()} of the packed file, or before"
             raise make_file_error(file, f"gzip cannot unpack it ({error})", location=where) from None
 

@@ -12,7 +12,7 @@ import torch
 
 __all__ = ["fake_data", "make_labelled_images", "make_silhouettes", "make_unlabelled_images"]
 
-# so many numbers are drawn at once, about
+# roughly how many numbers are drawn at once, which bounds the memory
 _NUMBERS_AT_ONCE = 2**21
 
 Drawing = Callable[[int, np.random.Generator], Tuple[np.ndarray, np.ndarray]]
@@ -87,7 +87,7 @@ def make_unlabelled_images(num_samples: int, *, seed: int, size: int = 32) -> to
 def fake_data(
     num_samples: int, *, shape: Tuple[int, ...] = (784,), num_classes: int = 10, seed: int
 ) -> Tuple[torch.Tensor, torch.Tensor]:
-    """Make samples without a pattern, to see speed and whether a program runs: inputs from 0 to 1, and labels_B.
+    """Make samples without a pattern, to measure speed or try a program: inputs from 0 to 1, and labels_B.
 
     Chainer's examples take 150 of them to train and 100 to test where they are called with `--use-fake-data`.
 
@@ -103,7 +103,7 @@ def fake_data(
 def _draw_portions(
     draw: Drawing, num_samples: int, *, shape: Tuple[int, ...], seed: int
 ) -> Tuple[torch.Tensor, torch.Tensor]:
-    """Draw portions of bounded size, each whole and with a stream of its own: longer series begin with shorter ones."""
+    """Draw portions of a fixed size, each from its own random stream, so that longer series begin with shorter ones."""
     rows_at_once = max(1, _NUMBERS_AT_ONCE // int(np.prod(shape)))
     images = np.empty((num_samples, *shape), dtype=np.float32)
     labels = np.empty(num_samples, dtype=np.int64)

@@ -1,6 +1,6 @@
 """Events in larcv's sparse HDF5 files, as CosmicTagger reads them: wire charges and labels of three planes.
 
-A file has a group of wire charges and a group of labels. Each lists the pixels of all images one behind the other in
+A file has a group of wire charges and a group of labels. Each lists the pixels of all images one after the other in
 `voxels`, of which `voxel_extents` (first, count, plane) cuts out an image, and `extents` (first, count) an event's
 images. A pixel's `id` counts along ticks first, then along wires: with 2048 wires of 1280 ticks,
 `id = wire * 1280 + tick`. Pixels without charge are not listed.
@@ -50,7 +50,7 @@ class LarcvEvents(Dataset[Event]):
     use, and again in each worker of a loader.
 
     Raises PortingError F002 without the file, F001 for one that is damaged or of another format, X001 without h5py, and
-    ValueError for images that cannot be halved so often.
+    ValueError for images that cannot be halved that often.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class LarcvEvents(Dataset[Event]):
         return (image, labels) if self.size is None else (_fit_planes(image, self.size), _fit_planes(labels, self.size))
 
     def __getitems__(self, indices: Sequence[int]) -> List[Event]:
-        """Give several events, as loaders ask for them."""
+        """Return several events, as loaders ask for them."""
         return [self[index] for index in indices]
 
 

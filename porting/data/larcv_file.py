@@ -1,6 +1,6 @@
 """A larcv file with its checks: whatever is wrong in it is an error that names the data set and the event.
 
-HDF5 checks little of what it reads: a damaged file may give zeros, other lengths, or another type without a word.
+HDF5 checks little of what it reads: a damaged file may silently give zeros, other lengths, or another type.
 Everything that is read is therefore compared with what else the file says.
 """
 
@@ -57,7 +57,7 @@ _MAX_PIXELS = 1 << 28
 # no data compress better with gzip
 _MAX_COMPRESSION = 1100
 _HELP = "get the file again from where it came from, or read one of larcv's sparse 2-D files of CosmicTagger"
-# what h5py raises for files that are not as it expects; there is no class of its own
+# what h5py raises for files that are not as it expects; it has no error class of its own
 _FAILURES = (OSError, RuntimeError, ValueError, TypeError, LookupError, ArithmeticError, MemoryError, AttributeError)
 
 
@@ -105,7 +105,7 @@ class LarcvFile:
         return [self._read_plane(event, plane) for plane in range(NUM_PLANES)]
 
     def __getstate__(self) -> Dict[str, Any]:
-        """Give what a worker needs; an open file cannot go to another process."""
+        """Return the state for a loading process; an open file cannot be passed to another process."""
         return {**self.__dict__, "_opened": {}}
 
     # -- structure ---------------------------------------------------------------------------------------------------

@@ -41,7 +41,7 @@ UNKNOWN = "<unk>"
 def read_words(path: AnyPath) -> List[str]:
     """Read a text of one sentence a line, words between blanks, as the Penn Treebank's `ptb.train.txt` is.
 
-    Behind each line that has words stands END_OF_SENTENCE. Raises what `read_lines` does.
+    END_OF_SENTENCE follows each line that has words. Raises what `read_lines` does.
     """
     words: List[str] = []
     for line in read_lines(path):
@@ -55,8 +55,8 @@ def read_lines(path: AnyPath) -> List[str]:
     """Read the lines of a text in UTF-8.
 
     Raises PortingError F002 for a missing file, and F001 with line and column for bytes that are no UTF-8, for control
-    characters, as in blocks of zeros that a crash leaves behind, and for a file without a word. That a text was cut
-    off between two characters is not to be seen.
+    characters, as in blocks of zeros that a crash leaves behind, and for a file without a word. A text that was cut
+    off between two characters cannot be recognised.
     """
     data = require_file(path).read_bytes()
     try:
@@ -79,7 +79,7 @@ def read_lines(path: AnyPath) -> List[str]:
 
 
 def _find_place(before: str) -> Tuple[int, int]:
-    """Return line and column, counted from 1, of what stands behind `before`."""
+    """Return line and column, counted from 1, of the character after `before`."""
     return before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1
 
 
@@ -149,7 +149,7 @@ class Vocabulary:
 class MarkovSource:
     """A source of tokens, each of which depends on the last `order` ones and on nothing else.
 
-    `transitions` has the probabilities of the next token behind each context, (V, ..., V) with order + 1 dimensions.
+    `transitions` has the probabilities of the next token after each context, (V, ..., V) with order + 1 dimensions.
     Its entropy is known, so that no model can do better, and one that knows the transitions does as well.
     """
 
@@ -169,7 +169,7 @@ class MarkovSource:
     def entropy(self) -> float:
         """The entropy rate in nats per token: the least mean loss of any model, and exp of it the least perplexity.
 
-        It is the entropy behind each context, weighed by how often the context occurs in the long run.
+        It is the entropy after each context, weighted by how often the context occurs in the long run.
 
         >>> round(MarkovSource(np.array([[0.5, 0.5], [0.5, 0.5]])).entropy, 4)
         0.6931
@@ -207,7 +207,7 @@ class MarkovSource:
 
     def _find_stationary_shares(self) -> np.ndarray:
         """Return how often each context occurs in the long run, (V, ..., V) with `order` dimensions."""
-        # half of it stays, so that it settles in a chain that goes round in turns as well
+        # keeping half of the old shares lets the iteration converge even for a periodic chain
         share = np.full(self.transitions.shape[:-1], self.num_words ** -float(self.order))
         for _round in range(10_000):
             # the oldest token of the context is forgotten, the new one joins it
@@ -219,7 +219,7 @@ class MarkovSource:
 
 
 def make_markov_source(num_words: int, *, order: int = 2, num_likely: int = 3, seed: int) -> MarkovSource:
-    """Make a source in which behind each context `num_likely` tokens have 95 % of the probability.
+    """Make a source in which `num_likely` tokens have 95 % of the probability after each context.
 
     >>> source = make_markov_source(10, seed=0)
     >>> source.order, source.num_words, round(source.entropy, 2)

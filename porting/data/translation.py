@@ -18,10 +18,10 @@ from .text import UNKNOWN, Vocabulary, read_lines
 __all__ = ["END", "PADDING", "TASKS", "Pairs", "make_pairs", "read_pairs"]
 
 PADDING = 0
-"""The token behind the end of a source, and of what the decoder is given."""
+"""The token that pads a source, and the input of the decoder, after its end."""
 
 END = 1
-"""The token behind the last word of a target, and before its first one."""
+"""The token after the last word of a target, and before its first one."""
 
 _RESERVED = ("<pad>", "<end>")
 _IGNORED = -100
@@ -97,7 +97,7 @@ def make_pairs(
 
     The first three have sentences of `min_length` to `max_length` of `num_words` made-up words, all lengths equally
     likely. "grammar" has sentences of 5 to 17 words in a toy language, which are translated into another: the verb goes
-    to the end of its clause, adjectives go behind their nouns, and articles agree with them. A longer series begins
+    to the end of its clause, adjectives follow their nouns, and articles agree with them. A longer series begins
     with the shorter one.
 
     >>> pairs = make_pairs(1, task="grammar", seed=0)

@@ -52,7 +52,7 @@ def run_one(tmp_path):
         cell = Cell(
             name=function,
             target=target,
-            loader="porting.cli.bench_targets:load",
+            loader="porting.cli.bench_programs:load",
             arguments={"target": target, "choices": choices.to_dict()},
             choices=choices,
             settings=QUICK,

@@ -23,7 +23,7 @@ def make(batch_size=8):
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
-    """Work in a folder with a target; nothing of it stays loaded."""
+    """Work in a folder with a program; nothing of it stays loaded."""
     (tmp_path / "exported_of_test.py").write_text(TRAIN)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))

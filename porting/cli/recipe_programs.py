@@ -1,4 +1,4 @@
-"""A target of the command line as the model that a new recipe is begun for."""
+"""A program of the command line as the model that a new recipe is begun for."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any, Optional
 
-from porting.cli.targets import TargetOutline, is_reference_model, load_target
+from porting.cli.programs import ProgramName, is_reference_model, load_program
 from porting.diagnostics import ExecutableError
 from porting.recipe_chain.new_recipe import UserModel
 
@@ -16,19 +16,19 @@ __all__ = ["load_user_model"]
 
 
 def load_user_model(text: str, *, batch_size: Optional[int] = None) -> UserModel:
-    """Load `text`, as in `train.py:make`, and say how a program elsewhere gets the same; raises as targets do.
+    """Load `text`, as in `train.py:make`, and say how a program elsewhere gets the same; raises as `load_program` does.
 
     A function of the user's is called once, with `batch_size` if it takes one.
     ExecutableError E022 as well, for a file whose name no program can import it by.
     """
-    outline = TargetOutline.of(text)
+    outline = ProgramName.of(text)
     if is_reference_model(outline):
         raise ExecutableError.of(
             "E022",
             message=f"`{text}` is a reference model, for which a recipe of your own has no file",
             help=f"write a function that returns it with its loss and a batch: `porting.models.build({text!r})`",
         )
-    target = load_target(text, batch_size=batch_size)
+    program = load_program(text, batch_size=batch_size)
     path = Path(outline.source).resolve()
     folder, module = (path.parent, path.stem) if outline.is_file else (Path(os.getcwd()), outline.source)
     value: Any = None
@@ -48,11 +48,11 @@ def load_user_model(text: str, *, batch_size: Optional[int] = None) -> UserModel
         module=module,
         attribute=outline.attribute,
         folder=folder,
-        made=target.made,
-        is_called=target.call is not None,
-        size_name=next(iter(target.call or {}), None),
-        model=target.model,
-        loss=target.loss,
-        batch=target.batch,
-        has_optimizer=target.optimizer is not None,
+        made=program.made,
+        is_called=program.call is not None,
+        size_name=next(iter(program.call or {}), None),
+        model=program.model,
+        loss=program.loss,
+        batch=program.batch,
+        has_optimizer=program.optimizer is not None,
     )

@@ -22,7 +22,7 @@ from porting.diagnostics import ExecutableError, Place, PortingError, find_raisi
 from porting.options import PortOptions
 from porting.structure import flatten_tensors, map_tensors
 
-__all__ = ["Target", "TargetOutline", "is_reference_model", "load_target", "load_value"]
+__all__ = ["LoadedProgram", "ProgramName", "is_reference_model", "load_program", "load_value"]
 
 _FORM = "file.py:name`, `package.module:name` or `family:size"
 _PARTS = ("model", "loss", "batch", "optimizer", "options")
@@ -34,7 +34,7 @@ _EXAMPLE = (
 
 
 @dataclass(frozen=True)
-class Target:
+class LoadedProgram:
     """A model that can be ported: what `to_ipu` takes, and the arguments of one micro-batch.
 
     `batch` holds the positional arguments of a call, labels last. `loss` is None for a model that returns its own.
@@ -72,12 +72,12 @@ class Target:
 
 
 @dataclass(frozen=True)
-class TargetOutline:
+class ProgramName:
     """A `PROGRAM:FUNCTION` taken apart, before anything of it is loaded.
 
-    >>> TargetOutline.of("examples/train.py:make")
-    TargetOutline(source='examples/train.py', attribute='make')
-    >>> TargetOutline.of("package.train:make").is_file
+    >>> ProgramName.of("examples/train.py:make")
+    ProgramName(source='examples/train.py', attribute='make')
+    >>> ProgramName.of("package.train:make").is_file
     False
     """
 
@@ -85,8 +85,8 @@ class TargetOutline:
     attribute: str
 
     @classmethod
-    def of(cls, text: str) -> TargetOutline:
-        """Take `text` apart; raise ExecutableError E020 if it is not of the form of a target."""
+    def of(cls, text: str) -> ProgramName:
+        """Take `text` apart; raise ExecutableError E020 if it has another form."""
         source, _, attribute = text.rpartition(":")
         if not source or not all(part.isidentifier() for part in attribute.split(".")):
             _refuse_form(text)
@@ -98,7 +98,7 @@ class TargetOutline:
         return self.source.endswith(".py") or os.sep in self.source or "/" in self.source
 
 
-def load_target(text: str, *, batch_size: Optional[int] = None) -> Target:
+def load_program(text: str, *, batch_size: Optional[int] = None) -> LoadedProgram:
     """Load the model, loss and batch that `text` stands for, as in `train.py:make` or `package.train:make`.
 
     The name is that of a function that gives `(model, loss, batch)`, and if need be an optimizer and `PortOptions`, or
@@ -111,7 +111,7 @@ def load_target(text: str, *, batch_size: Optional[int] = None) -> Target:
     Raises ExecutableError: E020 when there is no such file, module or name, E021 when the user's code fails, E022
     when it gives something else.
     """
-    outline = TargetOutline.of(text)
+    outline = ProgramName.of(text)
     if is_reference_model(outline):
         return _build_reference_model(outline, text, batch_size)
     module, place = _load_module(text, outline)
@@ -119,40 +119,40 @@ def load_target(text: str, *, batch_size: Optional[int] = None) -> Target:
     place = _find_place(found) or place
     call = _choose_keywords(found, text, batch_size, place)
     made = found if call is None else _run_user_code(text, lambda: found(**call))
-    target = replace(_read_parts(made, text, place), made=made, call=call)
-    if batch_size is not None and batch_size != target.rows:
-        target = replace(target, batch=target.batch_of(batch_size))
-    return target
+    program = replace(_read_parts(made, text, place), made=made, call=call)
+    if batch_size is not None and batch_size != program.rows:
+        program = replace(program, batch=program.batch_of(batch_size))
+    return program
 
 
 def load_value(text: str) -> Any:
-    """Load what `text` names: the value, or what it returns if it is a function; raises as `load_target` does."""
-    outline = TargetOutline.of(text)
+    """Load what `text` names: the value, or what it returns if it is a function; raises as `load_program` does."""
+    outline = ProgramName.of(text)
     module, place = _load_module(text, outline)
     found = _look_up(module, outline, text, place)
     return _run_user_code(text, found) if inspect.isroutine(found) else found
 
 
-def is_reference_model(outline: TargetOutline) -> bool:
+def is_reference_model(outline: ProgramName) -> bool:
     """Tell whether a family of `porting.models` and one of its sizes are meant.
 
-    >>> is_reference_model(TargetOutline.of("mlp:mushrooms")), is_reference_model(TargetOutline.of("mlp:make"))
+    >>> is_reference_model(ProgramName.of("mlp:mushrooms")), is_reference_model(ProgramName.of("mlp:make"))
     (True, False)
     """
     is_family = not outline.is_file and outline.source in models.FAMILIES
     return is_family and outline.attribute in models.load(outline.source).VARIANTS
 
 
-def _build_reference_model(outline: TargetOutline, text: str, batch_size: Optional[int]) -> Target:
+def _build_reference_model(outline: ProgramName, text: str, batch_size: Optional[int]) -> LoadedProgram:
     family = models.load(outline.source)
     batch = family.example_batch(family.VARIANTS[outline.attribute], batch_size=batch_size or _REFERENCE_SAMPLES)
-    return Target(family.build(outline.attribute), family.loss, batch, name=text)
+    return LoadedProgram(family.build(outline.attribute), family.loss, batch, name=text)
 
 
 # -- loading -----------------------------------------------------------------------------------------------------------
 
 
-def _load_module(text: str, outline: TargetOutline) -> Tuple[ModuleType, Optional[Place]]:
+def _load_module(text: str, outline: ProgramName) -> Tuple[ModuleType, Optional[Place]]:
     if not outline.is_file:
         _put_folder_first(os.getcwd())
         _refuse_missing_module(text, outline.source)
@@ -169,7 +169,7 @@ def _load_file(path: Path) -> ModuleType:
     loaded = sys.modules.get(path.stem)
     if loaded is not None and getattr(loaded, "__file__", None) == str(path):
         return loaded
-    name = path.stem if loaded is None and path.stem.isidentifier() else f"_porting_target_{abs(hash(path))}"
+    name = path.stem if loaded is None and path.stem.isidentifier() else f"_porting_program_{abs(hash(path))}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise ImportError(f"{path} is no Python file")
@@ -244,7 +244,7 @@ def _find_error_place(error: BaseException) -> Optional[Place]:
     return raised[1] if raised is not None else None
 
 
-def _look_up(module: ModuleType, outline: TargetOutline, text: str, place: Optional[Place]) -> Any:
+def _look_up(module: ModuleType, outline: ProgramName, text: str, place: Optional[Place]) -> Any:
     value: Any = module
     for part in outline.attribute.split("."):
         if not hasattr(value, part):
@@ -282,7 +282,7 @@ def _suggest_file(path: Path) -> str:
     folder = path.parent
     names = [file.stem for file in folder.glob("*.py")] if folder.is_dir() else []
     near = difflib.get_close_matches(path.stem, names, n=1)
-    return f"did you mean `{folder / near[0]}.py`?" if near else f"give a target as `{_FORM}`"
+    return f"did you mean `{folder / near[0]}.py`?" if near else f"give it as `{_FORM}`"
 
 
 def _refuse_form(text: str) -> NoReturn:
@@ -323,7 +323,7 @@ def _choose_keywords(
     return keywords
 
 
-def _read_parts(made: Any, text: str, place: Optional[Place]) -> Target:
+def _read_parts(made: Any, text: str, place: Optional[Place]) -> LoadedProgram:
     if isinstance(made, (tuple, list)) and not hasattr(made, "_fields"):
         if not 3 <= len(made) <= len(_PARTS):
             _refuse_parts(text, f"{len(made)} values", place)
@@ -339,7 +339,7 @@ def _read_parts(made: Any, text: str, place: Optional[Place]) -> Target:
     return _check_parts(values, text, place)
 
 
-def _check_parts(values: Any, text: str, place: Optional[Place]) -> Target:
+def _check_parts(values: Any, text: str, place: Optional[Place]) -> LoadedProgram:
     batch = values["batch"]
     batch = tuple(batch) if isinstance(batch, (tuple, list)) else (batch,)
     expected = {
@@ -363,7 +363,7 @@ def _check_parts(values: Any, text: str, place: Optional[Place]) -> Target:
             place=place,
             help=_EXAMPLE,
         )
-    return Target(values["model"], values["loss"], batch, values.get("optimizer"), values.get("options"), text)
+    return LoadedProgram(values["model"], values["loss"], batch, values.get("optimizer"), values.get("options"), text)
 
 
 def _refuse_parts(text: str, what: str, place: Optional[Place]) -> NoReturn:

@@ -1,4 +1,4 @@
-"""A target is found in a file or module, called, and read; what is wrong with it is said with its place."""
+"""A program is found in a file or module, called, and read; what is wrong with it is said with its place."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 import pytest
 import torch
 
-from porting.cli.targets import TargetOutline, load_target
+from porting.cli.programs import ProgramName, load_program
 from porting.diagnostics import ExecutableError
 
 TRAIN = """
@@ -78,32 +78,32 @@ def folder(tmp_path, monkeypatch):
 
 def error_of(text, **options):
     with pytest.raises(ExecutableError) as raised:
-        load_target(text, **options)
+        load_program(text, **options)
     return raised.value
 
 
 @pytest.mark.parametrize("text", ["train_of_test.py:make", "train_of_test:make", "./train_of_test.py:make"])
 def test_a_target_is_found_in_files_and_modules(folder, text):
-    target = load_target(text)
+    program = load_program(text)
 
-    assert (type(target.model).__name__, target.rows, target.options.replicas) == ("Net", 8, 2)
-    assert (target.name, isinstance(target.optimizer, torch.optim.SGD)) == (text, True)
+    assert (type(program.model).__name__, program.rows, program.options.replicas) == ("Net", 8, 2)
+    assert (program.name, isinstance(program.optimizer, torch.optim.SGD)) == (text, True)
 
 
 @pytest.mark.parametrize("name", ["make", "sized", "fixed", "parts", "ready", "Parts"])
 def test_functions_objects_tuples_and_tables_are_targets(folder, name):
-    assert load_target(f"train_of_test.py:{name}", batch_size=6).rows == 6
+    assert load_program(f"train_of_test.py:{name}", batch_size=6).rows == 6
 
 
 def test_a_batch_of_another_size_is_repeated_from_the_start(folder):
-    inputs, labels, number = load_target("train_of_test.py:fixed", batch_size=5).batch
+    inputs, labels, number = load_program("train_of_test.py:fixed", batch_size=5).batch
 
     assert inputs[:, 0].tolist() == [0.0, 1.0, 2.0, 0.0, 1.0]
     assert (labels.shape, number) == ((5,), 7)
 
 
 def test_a_batch_keeps_its_size_unless_another_is_asked_for(folder):
-    assert load_target("train_of_test.py:fixed").rows == 3
+    assert load_program("train_of_test.py:fixed").rows == 3
 
 
 @pytest.mark.parametrize("text", ["", "make", "train_of_test.py", "train_of_test.py:", "train_of_test.py:a-b", ":make"])
@@ -115,7 +115,7 @@ def test_a_text_of_another_form_is_refused(folder, text):
     ("text", "said"),
     [
         ("train_of_tests.py:make", "did you mean `train_of_test.py`"),
-        ("no.py:make", "give a target as"),
+        ("no.py:make", "give it as"),
         ("train_of_test.py:mak", "did you mean `make`"),
         ("train_of_test.py:zzz", "name one of its functions: make, fixed"),
         ("no_such_module_at_all:make", "there is no module"),
@@ -180,4 +180,4 @@ def test_what_makes_no_step_is_refused(folder, name, said):
 
 
 def test_an_outline_tells_files_from_modules():
-    assert [TargetOutline.of(text).is_file for text in ("a.py:b", "a/b:c", "a.b:c")] == [True, True, False]
+    assert [ProgramName.of(text).is_file for text in ("a.py:b", "a/b:c", "a.b:c")] == [True, True, False]
