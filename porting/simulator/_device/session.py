@@ -79,6 +79,7 @@ class DeviceSession:
         self._warned_not_contiguous = False
 
     def __getstate__(self) -> Dict[str, Any]:
+        # the copy of an executor goes on with a stream of its own
         return {**self.__dict__, "random": copy.copy(self.random)}
 
     def require_compiled(self) -> CompiledModel:
@@ -118,6 +119,7 @@ class DeviceSession:
             optimizer_names=self._list_optimizer_names,
             host=self._describe_host(),
         )
+        # not before: while the compilation could fail, the executable of before was still needed
         self.destroy()
         self.wrap_user_model()  # lazy parameters have a value now
         signature = CompiledSignature(bound)
@@ -175,7 +177,7 @@ class DeviceSession:
         compiled = self.require_compiled()
         if trouble.injections:
             trouble.strike(trouble.Moment.ATTACH, training=self.is_training, subject=self)
-        if self._claim is None:
+        if self._claim is None:  # else it has been held since the compilation
             self._claim = claim_device(self.options, compiled.num_ipus)
         try:
             self._note_that_host_is_current()
@@ -252,14 +254,13 @@ class DeviceSession:
         optimizer, owner = self.optimizer, self.owner
         try:
             with shut_out_host_modes():
-                results: List[torch.Tensor] = compiled.executable.run(
+                return compiled.executable.run(
                     compiled.state,
                     [make_recordable(tensor) for tensor in inputs],
                     compiled.plan,
                     groups=optimizer.groups,
                     group_names=optimizer.group_names,
                 )
-                return results
         except FloatingPointError as error:
             raise native_error(f"Floating-point exception: {error}", kind="poplar_unknown_runtime_error") from error
         finally:
