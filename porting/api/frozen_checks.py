@@ -9,9 +9,9 @@ from torch import nn
 
 from ..diagnostics import Finding, Place, caller_place
 from .port import Port, PortFindings, list_modules_by_prefix
-from .watches import AttributeReads, AttributeWatch
+from .watches import AttributeReads, AttributeWatch, ChangedAttribute
 
-__all__ = ["say_changed_attributes", "say_frozen_values", "watch_attributes"]
+__all__ = ["say_changed_attribute", "say_frozen_values", "watch_attributes"]
 
 _IF_MEANT = "if it is meant to stay as it is: `PortOptions(frozen=['{}'])`"
 _MOST_FINDINGS = 5
@@ -27,22 +27,22 @@ def watch_attributes(
     return AttributeWatch(modules, reads, allowed=() if isinstance(frozen, str) else frozen)
 
 
-def say_changed_attributes(findings: PortFindings, watch: AttributeWatch) -> None:
-    """Warn (C020) of attributes that were changed since they were compiled in."""
-    for name, before, after in watch.look():
-        findings.say(
-            Finding(
-                "C020",
-                message=f"`{name}` is {after!r:.60} now, and {before!r:.60} in the compiled step",
-                place=caller_place(),
-                notes="`forward` read it when it was compiled, and is not run again",
-                help=(
-                    "to compile the step with the new value: `ported.destroy()`, then call again",
-                    "what changes in training is an argument, a tensor, or a buffer that is written to in `forward`",
-                    _IF_MEANT.format(name),
-                ),
+def say_changed_attribute(findings: PortFindings, change: ChangedAttribute) -> None:
+    """Warn (C020) of an attribute that was changed since it was compiled in."""
+    name, before, after = change
+    findings.say(
+        Finding(
+            "C020",
+            message=f"`{name}` is {after!r:.60} now, and {before!r:.60} in the compiled step",
+            place=caller_place(),
+            notes="`forward` read it when it was compiled, and is not run again",
+            help=(
+                "to compile the step with the new value: `ported.destroy()`, then call again",
+                "what changes in training is an argument, a tensor, or a buffer that is written to in `forward`",
+                _IF_MEANT.format(name),
             ),
-        )
+        ),
+    )
 
 
 def say_frozen_values(port: Port, findings: PortFindings, executor: Any, *, compile_seconds: float) -> None:

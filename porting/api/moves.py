@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any, Mapping, Sequence
 
 import torch
@@ -15,7 +14,7 @@ __all__ = [
     "cannot_move",
     "check_cast",
     "check_move",
-    "refuse_data_parallel",
+    "make_data_parallel_error",
     "refuse_wrapper_that_asks",
 ]
 
@@ -98,16 +97,9 @@ def refuse_wrapper_that_asks(attribute: str) -> None:
         raise _make_wrapper_error(*_ASKED_BY[attribute])
 
 
-def refuse_data_parallel() -> None:
-    """Raise DeviceError D003 in a call that `nn.DataParallel` makes, which asks for nothing and runs what it was given.
-
-    For the function that a ported model's `__call__` calls.
-    """
-    if sys._getframe(3).f_code is _DATA_PARALLEL:
-        raise _make_wrapper_error("DataParallel", _REPLICAS)
-
-
-_DATA_PARALLEL = nn.DataParallel.forward.__code__
+def make_data_parallel_error() -> DeviceError:
+    """Return DeviceError D003 for a call by `nn.DataParallel`, which asks for nothing and runs what it was given."""
+    return _make_wrapper_error("DataParallel", _REPLICAS)
 
 
 def _make_wrapper_error(wrapper: str, remedy: str) -> DeviceError:

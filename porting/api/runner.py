@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import logging
+import sys
 import time
 import weakref
 from typing import Any, Dict, FrozenSet, Iterator, List, Mapping, MutableSet, NoReturn, Optional, Sequence, Set, Tuple
@@ -16,9 +17,9 @@ from ..diagnostics import BatchError, DeviceError, caller_place
 from .batch import BatchSignature, find_foreign_device, refuse_lost_values
 from .compilation import check_memory, check_placement, compilation, list_cache_files, make_executor
 from .failures import explain_failure, refuse_loss_without_gradient
-from .frozen_checks import say_changed_attributes, say_frozen_values, watch_attributes
+from .frozen_checks import say_changed_attribute, say_frozen_values, watch_attributes
 from .gradients import refuse_hooks, watch_gradient_reads
-from .moves import refuse_data_parallel
+from .moves import make_data_parallel_error
 from .optimizer import PortOptimizer
 from .port import Port, PortFindings, list_modules_by_prefix
 from .run_report import ExecutorRecord, note_outputs
@@ -30,6 +31,8 @@ logger = logging.getLogger("porting")
 
 # a call that takes longer makes people wonder; the report has the seconds in any case
 _LONG_SECONDS = 2.0
+
+_DATA_PARALLEL = nn.DataParallel.forward.__code__
 
 
 class Runner:
@@ -174,14 +177,17 @@ class Runner:
 
     def run(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Run one device call; the first one compiles, and says what that cost."""
-        refuse_data_parallel()
+        # the caller of the ported model's `__call__`
+        if sys._getframe(2).f_code is _DATA_PARALLEL:
+            raise make_data_parallel_error()
         if torch.is_inference_mode_enabled():
             # what a device keeps between calls must not be tensors of that mode
             with torch.inference_mode(False):
                 return self.run(args, kwargs)
         refuse_lost_values(args, kwargs)
         if self._watch is not None:
-            say_changed_attributes(self._findings, self._watch)
+            for change in self._watch.look():
+                say_changed_attribute(self._findings, change)
         executor, record = self.executor, self.record
         if executor is None:
             self._say_it_took_long(self.compile(args, kwargs))

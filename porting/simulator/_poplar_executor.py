@@ -363,7 +363,7 @@ class PoplarExecutor:
 
     @property
     def _executable(self) -> Any:
-        return self._session.compiled.executable if self._session.compiled is not None else None
+        return self._session.compiled.obtained.executable if self._session.compiled is not None else None
 
     @property
     def _executable_inputs(self) -> Optional[BoundArguments]:

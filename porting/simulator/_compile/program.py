@@ -16,7 +16,6 @@ from ...capture import StepGraph, capture_step
 from ...diagnostics import CaptureError, Finding
 from ...engines.calls.call_plan import CallPlan, ReplicaGroups
 from ...engines.calls.device_state import DeviceState
-from ...engines.calls.executable import Executable
 from ...engines.recompute.recomputation import ComputationOrder, order_computation
 from ...engines.recompute.values_for_backward import keep_values_for_backward
 from ...engines.replay.strided_group_norm import stride_group_norms
@@ -59,11 +58,6 @@ class CompiledModel:
     anchors: Optional[Anchors] = None
     capture_again: Optional[Callable[[], StepGraph]] = None
     capture_seconds: float = 0.0
-
-    @property
-    def executable(self) -> Executable:
-        """What runs the calls."""
-        return self.obtained.executable
 
     @property
     def num_ipus(self) -> int:

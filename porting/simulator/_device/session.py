@@ -254,7 +254,7 @@ class DeviceSession:
         optimizer, owner = self.optimizer, self.owner
         try:
             with shut_out_host_modes():
-                return compiled.executable.run(
+                return compiled.obtained.executable.run(
                     compiled.state,
                     [make_recordable(tensor) for tensor in inputs],
                     compiled.plan,
