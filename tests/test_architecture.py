@@ -20,7 +20,7 @@ import porting
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "porting"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
-MAX_LINES = 500
+MAX_LINES = 400
 
 # Modules that recipes may use besides the public names: models, data, the tables of checks, each other, the device API.
 OPEN_TO_RECIPES = {
@@ -111,8 +111,10 @@ def test_annotations_are_not_evaluated_so_that_python_38_can_read_them(path):
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=name_of)
-def test_a_module_can_be_read_in_one_sitting(path):
-    assert len(path.read_text(encoding="utf-8").splitlines()) <= MAX_LINES
+def test_a_module_can_be_read_in_one_sitting_or_says_at_the_top_why_not(path):
+    lines = path.read_text(encoding="utf-8").splitlines()
+
+    assert len(lines) <= MAX_LINES or any(line.startswith("# long because ") for line in lines[:20])
 
 
 def test_the_version_is_written_down_once():

@@ -1,5 +1,7 @@
 """`Options`: every setting of the device API with its defaults, checks and messages; nothing here acts on them."""
 
+# long because the vendor's class has a method for each of its settings, and users read them in one place
+
 from __future__ import annotations
 
 import copy

@@ -20,7 +20,6 @@ UNWANTED = sorted({word for _say, _for, words in ROWS for word in re.findall(r"`
 # Packages that keep to the words and to the form of names and docstrings; to be made longer, never shorter.
 CLEANED = ("adapters", "aliases", "cli", "data", "diagnostics", "options", "planning", "run", "targets")
 SOURCES = sorted(path for package in CLEANED for path in (PACKAGE / package).rglob("*.py"))
-MAX_LINES = 400
 
 # the one-word private functions that are verbs; all others say as well what they act on
 VERBS = {"_fail", "_fits", "_start"}
@@ -86,10 +85,3 @@ def test_a_private_function_of_one_word_is_a_verb(path):
     one_word = {name for name in functions_in(path) if re.fullmatch(r"_[a-z0-9]+", name)}
 
     assert one_word <= VERBS
-
-
-@each_source
-def test_a_long_file_gives_its_reason_at_the_top(path):
-    lines = path.read_text(encoding="utf-8").splitlines()
-
-    assert len(lines) <= MAX_LINES or any(line.startswith("# long because ") for line in lines[:20])
