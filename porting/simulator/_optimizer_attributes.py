@@ -18,7 +18,9 @@ from porting.simulator.options import Options
 __all__ = ["OptimizerAttrTracker", "convertOptimizerToDict", "device_groups", "optimizer_type"]
 
 
-_OptimizerType = OptimizerKind  # PopTorch's name
+# PopTorch's name, which its dictionaries and logs show; pickle goes by the qualified name, which stays
+_OptimizerType = OptimizerKind
+_OptimizerType.__name__ = "_OptimizerType"
 
 
 class OptimizerAttrTracker:

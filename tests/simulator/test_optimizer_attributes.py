@@ -64,6 +64,7 @@ def test_types_are_numbered_as_in_poptorch():
     names = "SGD1 SGD2 ADAM ADAMW ADAMW_NO_BIAS RMSPROP RMSPROP_CENTERED LAMB LAMB_NO_BIAS".split()
 
     assert {kind.name: kind.value for kind in _OptimizerType} == {name: i for i, name in enumerate(names)}
+    assert repr(_OptimizerType.ADAM).startswith("<_OptimizerType.ADAM")  # as dictionaries and logs show it
 
 
 def test_adam_with_decoupled_decay_is_adamw():
