@@ -8,7 +8,7 @@ SOURCES := porting tests conftest.py
 PYTEST := $(BIN)/pytest -n 2 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test hardware-path check lint format-check types imports syntax fix wheel coverage-page bench clean
+.PHONY: help demo test hardware-path check lint format-check types imports syntax dead fix wheel coverage-page bench clean
 
 help: ## say what each target does
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22
@@ -22,7 +22,7 @@ test: $(READY) ## run the tests that take seconds, in two processes
 hardware-path: $(READY) ## run what runs on IPUs over PopTorch's own front end, on Python 3.8 and torch 2.0
 	$(BIN)/python -m tests.hardware.environment
 
-check: $(READY) lint format-check types imports syntax ## all that CI asks for, slow tests included
+check: $(READY) lint format-check types imports syntax dead ## all that CI asks for, slow tests included
 	$(PYTEST)
 
 lint: $(READY)
@@ -39,6 +39,9 @@ imports: $(READY)
 
 syntax: $(READY)
 	$(BIN)/vermin --no-tips --target=3.8- --violations porting
+
+dead: $(READY)
+	$(BIN)/vulture
 
 fix: $(READY) ## format, and repair what ruff can repair
 	$(BIN)/ruff check --fix $(SOURCES) && $(BIN)/ruff format $(SOURCES)

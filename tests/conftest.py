@@ -15,9 +15,10 @@ import pytest
 from porting.engines.compiled.call_layout import CallLayout
 from porting.engines.compiled.executable import CompiledExecutable
 from porting.engines.compiled.program_file import read_program, write_program
-from porting.engines.compiled.programs import Programs, interpret_programs
+from porting.engines.compiled.programs import Programs
 from porting.engines.compiled.step_program import build_programs
 from porting.engines.replay.replay import ReplayExecutable
+from tests.engines.interpreted_programs import interpret_programs
 
 DATA_FOLDER = Path(__file__).parents[2] / "shared" / "data"
 

@@ -10,10 +10,7 @@ from .choices import Choices
 from .processes import Child
 from .settings import BenchSettings
 
-__all__ = ["STATUSES", "Cell", "run_cell"]
-
-STATUSES = ("done", "failed", "out_of_memory", "timeout", "interrupted", "not_run")
-"""What can become of a cell."""
+__all__ = ["Cell", "run_cell"]
 
 
 @dataclass(frozen=True)

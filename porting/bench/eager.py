@@ -13,13 +13,7 @@ import torch
 
 from .workloads import Batch, MicroBatch, Workload
 
-__all__ = ["EAGER_PRECISIONS", "MEMORY_FORMATS", "EagerSide", "best_optimizer", "copies_of"]
-
-EAGER_PRECISIONS = ("float32", "bfloat16", "float16", "float64")
-"""What the eager side computes in: half precisions by autocast; float64 is the reference for rounding."""
-
-MEMORY_FORMATS = ("contiguous", "channels-last")
-"""How the eager side lays out images."""
+__all__ = ["EagerSide", "best_optimizer", "copies_of"]
 
 _DEFAULT_LEARNING_RATE = 0.01
 
@@ -34,7 +28,10 @@ class EagerSide:
     def __init__(
         self, workload: Workload, *, memory_format: str = "contiguous", precision: str = "float32", fused: bool = True
     ) -> None:
-        """Copy the model with its loss and optimizer; nothing runs yet."""
+        """Copy the model with its loss and optimizer; nothing runs yet.
+
+        Half precisions are those of autocast; float64 is the reference for rounding.
+        """
         self._workload = workload
         self._channels_last = memory_format == "channels-last"
         self._precision = precision

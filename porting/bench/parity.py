@@ -48,11 +48,6 @@ class Parity:
     reference_ported: Optional[float] = None
     weight_difference: Optional[float] = None
 
-    @property
-    def is_met(self) -> bool:
-        """Whether both sides train the same model."""
-        return self.verdict != "fail"
-
 
 def compare_losses(
     eager: Sequence[float],

@@ -107,11 +107,6 @@ class BenchReport:
     findings: Tuple[str, ...] = ()
     trains: bool = True
 
-    @property
-    def is_valid(self) -> bool:
-        """Whether both sides trained the same, and the ported one on its device: without that, times say nothing."""
-        return self.parity.is_met and self.device.is_proven
-
     def to_dict(self) -> Dict[str, Any]:
         """Return plain values, fit for JSON."""
         plain: Dict[str, Any] = asdict(self)

@@ -44,14 +44,22 @@ VARIANTS: Mapping[str, MLPConfig] = MappingProxyType(
 """By name: is a mushroom poisonous (22 features), and which digit is it (28 x 28 pixels in a row)."""
 
 
-def build(variant: str = DEFAULT, **changes: Any) -> nn.Sequential:
+def build(variant: str = DEFAULT, *, lecun: bool = False, **changes: Any) -> nn.Sequential:
     """Make a perceptron, features_BF -> logits_BC; `changes` are fields of `MLPConfig`.
+
+    With `lecun` the weights begin as LeCun's normal ones, of variance 1 / inputs and without bias, as in Chainer.
 
     >>> import torch
     >>> build("mushrooms")(torch.zeros(3, 22)).shape
     torch.Size([3, 1])
     """
-    return make_mlp(configure(VARIANTS, variant, changes).sizes)
+    model = make_mlp(configure(VARIANTS, variant, changes).sizes)
+    if lecun:
+        for layer in model:
+            if isinstance(layer, nn.Linear):
+                nn.init.normal_(layer.weight, std=layer.in_features**-0.5)
+                nn.init.zeros_(layer.bias)
+    return model
 
 
 def make_mlp(sizes: Sequence[int] = (784, 1000, 1000, 10)) -> nn.Sequential:

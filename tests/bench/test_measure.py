@@ -129,7 +129,7 @@ def test_objects_are_measured_as_well():
     )
 
     assert (report.name, report.engine, report.parity.verdict) == ("Linear", "replay", "pass")
-    assert report.is_valid
+    assert report.device.is_proven
 
 
 @pytest.mark.slow

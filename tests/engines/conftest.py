@@ -16,12 +16,12 @@ from porting.engines.calls.call_plan import CallPlan
 from porting.engines.calls.device_state import DeviceState
 from porting.engines.calls.executable import BuildRequest, Variant
 from porting.engines.compiled.executable import CompiledExecutable
-from porting.engines.compiled.programs import interpret_programs
 from porting.engines.compiled.step_program import build_programs
 from porting.engines.replay.replay import ReplayExecutable
 from porting.host_tensors import host_tensors
 from porting.module_attributes import materialise_lazy_modules
 from porting.structure import flatten_tensors
+from tests.engines.interpreted_programs import interpret_programs
 
 
 class Kind(NamedTuple):

@@ -42,6 +42,13 @@ def test_it_computes_what_the_formula_says():
     torch.testing.assert_close(model(features), F.linear(hidden_2, third.weight, third.bias))
 
 
+def test_lecuns_weights_have_the_variance_of_one_over_the_inputs_and_no_bias():
+    first = build("mnist", lecun=True)[0]
+
+    assert first.weight.var().item() == pytest.approx(1 / 784, rel=0.01)
+    assert not first.bias.any()
+
+
 @pytest.mark.parametrize("sizes", [(6, 5, 3), (6, 5, 1)])
 def test_the_example_batch_of_a_configuration_trains_its_model(sizes):
     inputs, labels = example_batch(MLPConfig(sizes), batch_size=4)

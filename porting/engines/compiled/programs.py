@@ -9,7 +9,7 @@ import torch
 
 from .call_layout import CallLayout, TensorSpec
 
-__all__ = ["Program", "Programs", "Runner", "interpret_programs", "num_operators"]
+__all__ = ["Program", "Programs", "Runner", "num_operators"]
 
 # Runs a compiled program: it gets the tensors that `Program.arguments` describes and returns its results.
 Runner = Callable[[Sequence[torch.Tensor]], List[torch.Tensor]]
@@ -47,12 +47,3 @@ class Programs:
 
     by_role: Mapping[str, Program]
     layout: CallLayout
-
-
-def interpret_programs(programs: Programs) -> Mapping[str, Runner]:
-    """Return runners that need no compiler: they interpret the graphs."""
-    return {role: _interpret(program) for role, program in programs.by_role.items()}
-
-
-def _interpret(program: Program) -> Runner:
-    return lambda tensors: list(program.module(*tensors))

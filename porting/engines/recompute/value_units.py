@@ -91,7 +91,6 @@ class _MemoryFacts:
         self.rewritten = {
             tensor_memory(item) for node in nodes for item in _find_writes(node) if tensor_memory(item) in self.entering
         }
-        self.touched_statistics = statistics
         touching: Dict[int, Set[torch.fx.Node]] = {}
         for node in nodes:
             for item in node.all_input_nodes:

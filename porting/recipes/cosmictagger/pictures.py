@@ -5,11 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, List, Mapping, Sequence
 
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-
 import porting
 from porting.data.display import draw_event
+from porting.recipe_chain.pictures import BLUE, GREY, draw_lines, make_figure, save_figure
 from porting.recipes.cosmictagger import step_0_plain, step_6_memory_look, step_7_warm_up, workload
 
 NUM_STEPS = 160
@@ -18,7 +16,7 @@ PARTS = {
     "kept for the backward pass": ("kept_bytes", "recomputed_bytes"),
     "the rest": ("temporary_bytes", "input_bytes", "code_bytes"),
 }
-COLOURS = ("#8a8f98", "#2463a8", "#d9a441")
+COLOURS = (GREY, BLUE, "#d9a441")
 FOUR_STAGES = {"core.below": 1, "core.grow": 2, "final": 3}
 CONFIGURATIONS: Mapping[str, Mapping[str, Any]] = {
     "2 events": {"micro_batch": 2},
@@ -42,19 +40,19 @@ def draw(folder: Path) -> List[Path]:
 
 
 def _draw_losses(path: Path, plain: Sequence[float], ported: Sequence[float]) -> Path:
-    figure, axes = _figure()
-    steps = range(1, NUM_STEPS + 1)
-    axes.plot(steps, plain, color="#8a8f98", linewidth=2, label="step 0: plain PyTorch, batches of 4")
-    axes.plot(steps, ported, color="#2463a8", linewidth=1, label="step 7: ported, batch size 1, four to a step")
-    axes.set_xlabel("optimizer step")
-    axes.set_ylabel("focal loss, sum of three planes")
-    axes.grid(alpha=0.3)
-    axes.legend(fontsize=8)
-    return _saved(figure, path)
+    figure = make_figure()
+    draw_lines(
+        figure.subplots(),
+        ("step 0: plain PyTorch, batches of 4", plain, GREY, 2),
+        ("step 7: ported, batch size 1, four to a step", ported, BLUE, 1),
+        ylabel="focal loss, sum of three planes",
+    )
+    return save_figure(figure, path)
 
 
 def _draw_memory(path: Path) -> Path:
-    figure, axes = _figure()
+    figure = make_figure()
+    axes = figure.subplots()
     bars: List[Any] = []
     for name, changes in CONFIGURATIONS.items():
         memory = _memory_of_a21(porting.PortOptions(**changes))
@@ -68,21 +66,10 @@ def _draw_memory(path: Path) -> Path:
     axes.set_xticks(range(len(bars)), [name for name, _ipu in bars], fontsize=7)
     axes.set_ylabel("MB, estimated")
     axes.legend(fontsize=8)
-    return _saved(figure, path)
+    return save_figure(figure, path)
 
 
 def _memory_of_a21(options: porting.PortOptions) -> Any:
     model, loss, batch, optimizer, _options = step_6_memory_look.a21()
     ported = porting.to_ipu(model, loss, optimizer=optimizer, options=options)
     return porting.memory_report(ported, tuple(part.repeat(options.samples_per_call, 1, 1, 1) for part in batch))
-
-
-def _figure() -> Any:
-    figure = Figure(figsize=(8, 4), layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure, figure.subplots()
-
-
-def _saved(figure: Figure, path: Path) -> Path:
-    figure.savefig(path, dpi=80, pil_kwargs={"optimize": True})
-    return path

@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import List, Sequence
 
 import torch
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 
 from porting.data import images as real_pictures
+from porting.recipe_chain.pictures import BLUE, finish_axes, make_figure, save_figure
 from porting.recipes.dcgan import step_0_plain, step_4_device_iterations
 
 __all__ = ["draw"]
@@ -26,21 +25,16 @@ def draw(folder: Path) -> List[Path]:
 
 
 def _draw_losses(path: Path, turns: Sequence[float], at_once: Sequence[float]) -> Path:
-    figure = Figure(figsize=(8, 4), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = make_figure()
     axes = figure.subplots()
     axes.plot(turns, color="#d95f02", linewidth=0.8, label="step 0: taking turns")
-    axes.plot(at_once, color="#2463a8", linewidth=0.8, label="step 4: both at once, eight steps a call")
-    axes.set(xlabel="optimizer step", ylabel="discriminator's and generator's loss", ylim=(0, None))
-    axes.grid(alpha=0.3)
-    axes.legend(fontsize=8)
-    figure.savefig(path, dpi=64, pil_kwargs={"optimize": True})
-    return path
+    axes.plot(at_once, color=BLUE, linewidth=0.8, label="step 4: both at once, eight steps a call")
+    finish_axes(axes, xlabel="optimizer step", ylabel="discriminator's and generator's loss", ylim=(0, None))
+    return save_figure(figure, path, dpi=64)
 
 
 def _draw_images(path: Path, made: torch.Tensor, *, num_rows: int = 2, num_columns: int = 8) -> Path:
-    figure = Figure(figsize=(5, 2.9), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = make_figure(width=5, height=2.9)
     count = num_rows * num_columns
     rows = (("real", real_pictures.make_unlabelled_images(count, seed=1)), ("made", made[:count]))
     for axes, (title, images) in zip(figure.subplots(2, 1), rows):
@@ -48,5 +42,4 @@ def _draw_images(path: Path, made: torch.Tensor, *, num_rows: int = 2, num_colum
         axes.imshow(grid.reshape(num_rows * 32, num_columns * 32, 3).numpy())
         axes.set_title(title, fontsize=8, loc="left")
         axes.axis("off")
-    figure.savefig(path, dpi=50, pil_kwargs={"optimize": True})
-    return path
+    return save_figure(figure, path, dpi=50)

@@ -6,9 +6,7 @@ from pathlib import Path
 from typing import Any, List
 from unittest import mock
 
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-
+from porting.recipe_chain.pictures import BLUE, GREY, finish_axes, make_figure, save_figure
 from porting.recipes.distributed import step_0_plain, step_4_masked_test, step_5_larger_batch
 
 IMAGES_PER_EPOCH = 2048
@@ -16,26 +14,21 @@ IMAGES_PER_EPOCH = 2048
 
 def draw(folder: Path) -> List[Path]:
     """Train four times for five epochs and draw the losses into `folder`; return the file."""
-    figure = Figure(figsize=(8, 4), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = make_figure()
     left, right = figure.subplots(1, 2, sharey=True)
     plain, replicas = step_0_plain.train(160), step_4_masked_test.train(160)
-    _draw_losses(left, plain, 64, "step 0: plain PyTorch, 64 images", "#8a8f98", 3.0)
-    _draw_losses(left, replicas, 64, "step 4: two replicas of 32", "#2463a8", 1.0)
+    _draw_losses(left, plain, 64, "step 0: plain PyTorch, 64 images", GREY, 3.0)
+    _draw_losses(left, replicas, 64, "step 4: two replicas of 32", BLUE, 1.0)
     with mock.patch.object(step_5_larger_batch, "LEARNING_RATE", 0.05 / 4):
         unscaled = step_5_larger_batch.train(40)
-    _draw_losses(right, plain, 64, "64 images, rate 0.05", "#8a8f98", 1.0)
+    _draw_losses(right, plain, 64, "64 images, rate 0.05", GREY, 1.0)
     _draw_losses(right, unscaled, 256, "256 images, rate 0.05", "#c8553d", 1.5)
     _draw_losses(right, step_5_larger_batch.train(40), 256, "step 5: 256 images, rate 0.2", "#3f8f4f", 1.5)
     left.set_ylabel("loss")
-    path = folder / "losses.png"
-    figure.savefig(path, dpi=80, pil_kwargs={"optimize": True})
-    return [path]
+    return [save_figure(figure, folder / "losses.png")]
 
 
 def _draw_losses(axes: Any, losses: List[float], num_images: int, label: str, colour: str, width: float) -> None:
     epochs = [number * num_images / IMAGES_PER_EPOCH for number in range(len(losses))]
     axes.plot(epochs, losses, color=colour, linewidth=width, label=label)
-    axes.set_xlabel("epoch")
-    axes.grid(alpha=0.3)
-    axes.legend(fontsize=8)
+    finish_axes(axes, xlabel="epoch")

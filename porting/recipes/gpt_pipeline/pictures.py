@@ -5,9 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Dict, List, Sequence, Tuple
 
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-
+from porting.recipe_chain.pictures import BLUE, GREY, finish_axes, make_figure, save_figure
 from porting.recipes.gpt_pipeline import (
     step_0_plain,
     step_4_four_ipus,
@@ -17,16 +15,16 @@ from porting.recipes.gpt_pipeline import (
 )
 
 NUM_STEPS = 120
-FORWARD, BACKWARD, BOTH = "#2463a8", "#c8553d", "#7a4f9e"
+FORWARD, BACKWARD, BOTH = BLUE, "#c8553d", "#7a4f9e"
 _STAGES = {"blocks.0": 1, "blocks.4": 2, "blocks.8": 3, "head": 0}
 _BLOCKS = [f"blocks.{number}" for number in range(12)]
 _PARTS = (
-    ("weights and buffers", ("weight_bytes", "buffer_bytes"), "#2463a8"),
+    ("weights and buffers", ("weight_bytes", "buffer_bytes"), BLUE),
     ("accumulators, optimizer", ("accumulator_bytes", "optimizer_bytes"), "#6fa8dc"),
     ("waits for backward", ("kept_bytes",), "#c8553d"),
     ("computed again", ("recomputed_bytes",), "#e8a598"),
     ("temporaries, in and out", ("temporary_bytes", "input_bytes"), "#b9a44c"),
-    ("code", ("code_bytes",), "#8a8f98"),
+    ("code", ("code_bytes",), GREY),
 )
 
 
@@ -40,30 +38,26 @@ def draw(folder: Path) -> List[Path]:
 
 
 def _save(fill: Any, path: Path) -> Path:
-    figure = Figure(figsize=(8, 4), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = make_figure()
     fill(figure)
-    figure.savefig(path, dpi=80, pil_kwargs={"optimize": True})
-    return path
+    return save_figure(figure, path)
 
 
-def _draw_losses(figure: Figure) -> None:
+def _draw_losses(figure: Any) -> None:
     axes = figure.subplots()
     lines: Dict[str, Tuple[Any, str, float]] = {
-        "step 0: plain PyTorch": (step_0_plain, "#8a8f98", 4),
-        "step 4: five stages on four IPUs": (step_4_four_ipus, "#2463a8", 1.5),
+        "step 0: plain PyTorch": (step_0_plain, GREY, 4),
+        "step 4: five stages on four IPUs": (step_4_four_ipus, BLUE, 1.5),
         "step 8: float16": (step_8_half_precision, "#c8553d", 0.8),
     }
     for label, (step, colour, width) in lines.items():
         axes.plot(range(1, NUM_STEPS + 1), step.train(NUM_STEPS), color=colour, linewidth=width, label=label)
     entropy = workload.load_text()[2]
     axes.axhline(entropy, color="black", linestyle=":", label="the least possible: the entropy of the text")
-    axes.set(xlabel="optimizer step", ylabel="loss (nats per word)", ylim=(0.5, None))
-    axes.grid(alpha=0.3)
-    axes.legend(fontsize=8)
+    finish_axes(axes, xlabel="optimizer step", ylabel="loss (nats per word)", ylim=(0.5, None))
 
 
-def _draw_memory(figure: Figure) -> None:
+def _draw_memory(figure: Any) -> None:
     """Draw bars of each IPU for a GPT-2 on one IPU, in a pipeline, and in a pipeline that keeps outputs of blocks."""
     pipeline = {"accumulation": 16, "stages": _STAGES}
     reports = {
@@ -101,7 +95,7 @@ def _bars(axes: Any, reports: Dict[str, Any]) -> Tuple[List[float], List[str]]:
     return places, labels
 
 
-def _draw_schedule(figure: Figure) -> None:
+def _draw_schedule(figure: Any) -> None:
     """Draw which micro-batch each stage works on, for the three stages of step 3 and an accumulation of 10."""
     axes = figure.subplots()
     rows = [("blocks 0, 1 (IPU 0)", FORWARD), ("blocks 2, 3 (IPU 1)", FORWARD), ("head (IPU 0)", BOTH)]

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, List
+from typing import List
 
 import torch
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 
+from porting.recipe_chain.pictures import BLUE, GREY, draw_lines, make_figure, save_figure
 from porting.recipes.lenet5 import step_0_plain, step_3_probabilities, workload
 
 NUM_STEPS = 300
@@ -27,22 +26,17 @@ def draw(folder: Path) -> List[Path]:
 
 
 def _draw_losses(path: Path, plain: List[float], ported: List[float]) -> Path:
-    figure = _figure(height=3.5)
+    figure = make_figure(height=3.5)
     axes = figure.subplots()
-    steps = range(1, len(plain) + 1)
-    axes.plot(steps, plain, color="#8a8f98", linewidth=3, label="step 0: plain PyTorch")
-    axes.plot(steps, ported, color="#2463a8", linewidth=1, label="step 3: ported")
     axes.annotate("sigmoids take their time", (75, 2.25), (30, 1.3), arrowprops={"arrowstyle": "->"}, fontsize=9)
-    axes.set_xlabel("optimizer step")
-    axes.set_ylabel("loss")
-    axes.grid(alpha=0.3)
-    axes.legend(fontsize=8)
-    return _saved(figure, path)
+    lines = ("step 0: plain PyTorch", plain, GREY, 3), ("step 3: ported", ported, BLUE, 1)
+    draw_lines(axes, *lines, ylabel="loss")
+    return save_figure(figure, path)
 
 
 def _draw_answers(path: Path, images: torch.Tensor, probabilities: torch.Tensor, labels: torch.Tensor) -> Path:
     """Draw the digits of which the network is the least sure, each above the probabilities of all classes."""
-    figure = _figure(height=3.0)
+    figure = make_figure(height=3)
     rows = probabilities.max(dim=1).values.argsort()[:NUM_DIGITS]
     for column, row in enumerate(rows.tolist()):
         digit, bars = (
@@ -52,20 +46,9 @@ def _draw_answers(path: Path, images: torch.Tensor, probabilities: torch.Tensor,
         digit.imshow(images[row, 0].numpy(), cmap="gray_r", vmin=0, vmax=1)
         digit.set_title(f"a {int(labels[row])}", fontsize=9)
         digit.axis("off")
-        colours = ["#2463a8" if label == int(labels[row]) else "#c0c4cc" for label in range(10)]
+        colours = [BLUE if label == int(labels[row]) else "#c0c4cc" for label in range(10)]
         bars.bar(range(10), probabilities[row].tolist(), color=colours)
         bars.set_ylim(0, 1)
         bars.set_xticks(range(10), [str(label) for label in range(10)], fontsize=6)
         bars.set_yticks([0, 1] if column == 0 else [], ["0", "1"] if column == 0 else [], fontsize=7)
-    return _saved(figure, path)
-
-
-def _figure(*, height: float) -> Any:
-    figure = Figure(figsize=(8, height), layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure
-
-
-def _saved(figure: Any, path: Path) -> Path:
-    figure.savefig(path, dpi=80, pil_kwargs={"optimize": True})
-    return path
+    return save_figure(figure, path)

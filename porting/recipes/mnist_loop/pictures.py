@@ -5,10 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import List
 
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-
 from porting.data import digits
+from porting.recipe_chain.pictures import BLUE, finish_axes, make_figure, save_figure
 from porting.recipes.mnist_loop import step_0_plain, step_5_device_iterations
 
 __all__ = ["draw"]
@@ -16,34 +14,27 @@ __all__ = ["draw"]
 
 def draw(folder: Path) -> List[Path]:
     """Draw digits, and train steps 0 and 5 and draw how well they learn, into `folder`; return the files."""
-    return [_draw_digits(Path(folder) / "digits.png"), _draw_losses(Path(folder) / "losses.png")]
+    return [_draw_digits(folder / "digits.png"), _draw_losses(folder / "losses.png")]
 
 
 def _draw_digits(path: Path, *, num_rows: int = 3, num_columns: int = 12) -> Path:
     images, _labels = digits.make_digits(num_rows * num_columns, seed=0)
     sheet = images.view(num_rows, num_columns, 28, 28).permute(0, 2, 1, 3).reshape(num_rows * 28, num_columns * 28)
-    figure = Figure(figsize=(num_columns / 2, num_rows / 2))
-    FigureCanvasAgg(figure)
+    figure = make_figure(width=num_columns / 2, height=num_rows / 2, layout=None)
     axes = figure.add_axes((0, 0, 1, 1))
     axes.imshow(sheet.numpy(), cmap="gray_r", interpolation="nearest")
     axes.axis("off")
-    figure.savefig(path, dpi=60, pil_kwargs={"optimize": True})
-    return path
+    return save_figure(figure, path, dpi=60)
 
 
 def _draw_losses(path: Path) -> Path:
-    figure = Figure(figsize=(8, 4), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = make_figure()
     left, right = figure.subplots(1, 2)
-    looks = (("#9ecae1", 4.0, "step 0: plain PyTorch"), ("#2463a8", 1.2, "step 5: four steps a call"))
+    looks = (("#9ecae1", 4.0, "step 0: plain PyTorch"), (BLUE, 1.2, "step 5: four steps a call"))
     for step, (color, width, label) in zip((step_0_plain, step_5_device_iterations), looks):
         losses, accuracies = step.train_and_test()
         left.plot(range(1, len(losses) + 1), losses, color=color, linewidth=width, label=label)
         right.plot(range(1, len(accuracies) + 1), accuracies, color=color, linewidth=width, label=label)
-    left.set(xlabel="optimizer step", ylabel="loss")
-    right.set(xlabel="epoch", ylabel="accuracy of the test", ylim=(0, 1))
-    for axes in (left, right):
-        axes.grid(alpha=0.3)
-        axes.legend(fontsize=8)
-    figure.savefig(path, dpi=80, pil_kwargs={"optimize": True})
-    return path
+    finish_axes(left, xlabel="optimizer step", ylabel="loss")
+    finish_axes(right, xlabel="epoch", ylabel="accuracy of the test", ylim=(0, 1))
+    return save_figure(figure, path)

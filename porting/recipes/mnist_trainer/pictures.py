@@ -5,9 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import List
 
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-
+from porting.recipe_chain.pictures import BLUE, finish_axes, make_figure, save_figure
 from porting.recipes.mnist_trainer import step_0_plain, step_4_device_iterations
 
 __all__ = ["draw"]
@@ -15,20 +13,15 @@ __all__ = ["draw"]
 
 def draw(folder: Path) -> List[Path]:
     """Train steps 0 and 4 and draw their logs into `folder`; return the file."""
-    figure = Figure(figsize=(8, 4), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = make_figure()
     panels = figure.subplots(1, 2)
     looks = (("step 0", 4.0, 0.35), ("step 4", 1.2, 1.0))
     for step, (name, width, alpha) in zip((step_0_plain, step_4_device_iterations), looks):
         _losses, log = step.train_and_log()
         epochs, *columns = zip(*log)
-        for index, (title, color) in enumerate((("main", "#2463a8"), ("test", "#d95f02")) * 2):
+        for index, (title, color) in enumerate((("main", BLUE), ("test", "#d95f02")) * 2):
             axes = panels[index // 2]
             axes.plot(epochs, columns[index], color=color, linewidth=width, alpha=alpha, label=f"{title}, {name}")
     for axes, quantity in zip(panels, ("loss", "accuracy")):
-        axes.set(xlabel="epoch", ylabel=quantity, ylim=(0, None))
-        axes.grid(alpha=0.3)
-        axes.legend(fontsize=8)
-    path = Path(folder) / "log.png"
-    figure.savefig(path, dpi=80, pil_kwargs={"optimize": True})
-    return [path]
+        finish_axes(axes, xlabel="epoch", ylabel=quantity, ylim=(0, None))
+    return [save_figure(figure, folder / "log.png")]

@@ -5,9 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import List, Sequence
 
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-
+from porting.recipe_chain.pictures import BLUE, make_figure, save_figure
 from porting.recipes.mushrooms import step_0_plain, step_5_hundred_steps_a_call, workload
 
 __all__ = ["draw"]
@@ -18,20 +16,17 @@ STEPS_PER_EPOCH = 56
 def draw(folder: Path) -> List[Path]:
     """Train steps 0 and 5 on mushrooms that are made, and draw the mean losses of their epochs into `folder`."""
     plain, ported = (step.train(50 * STEPS_PER_EPOCH) for step in (step_0_plain, step_5_hundred_steps_a_call))
-    figure = Figure(figsize=(8, 4), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = make_figure()
     axes = figure.subplots()
     epochs = range(1, 51)
     axes.plot(epochs, _epoch_means(plain), color="#9ecae1", linewidth=5, label="step 0: plain PyTorch")
-    axes.plot(epochs, _epoch_means(ported), color="#2463a8", linewidth=1.5, label="step 5: a hundred steps a call")
+    axes.plot(epochs, _epoch_means(ported), color=BLUE, linewidth=1.5, label="step 5: a hundred steps a call")
     theirs = {epoch: row[0] for epoch, row in workload.CHAINER.items()}
     axes.plot(list(theirs), list(theirs.values()), "o", color="#d95f02", label="Chainer's manual, real mushrooms")
     axes.set(xlabel="epoch", ylabel="mean loss of the epoch, in training", ylim=(0, None))
     axes.grid(alpha=0.3)
     axes.legend()
-    path = Path(folder) / "losses.png"
-    figure.savefig(path, dpi=80, pil_kwargs={"optimize": True})
-    return [path]
+    return [save_figure(figure, folder / "losses.png")]
 
 
 def _epoch_means(losses: Sequence[float]) -> List[float]:

@@ -38,13 +38,8 @@ def load_mushrooms(data: Optional[str]) -> Tuple[TensorDataset, TensorDataset]:
 
 
 def make_model() -> nn.Sequential:
-    """Make the perceptron 22-44-44-1 with Chainer's initial weights, LeCun's: variance 1 / inputs, no bias."""
-    model = mlp.build("mushrooms")
-    for layer in model:
-        if isinstance(layer, nn.Linear):
-            nn.init.normal_(layer.weight, std=layer.in_features**-0.5)
-            nn.init.zeros_(layer.bias)
-    return model
+    """Make the perceptron 22-44-44-1 with the initial weights of Chainer, LeCun's."""
+    return mlp.build("mushrooms", lecun=True)
 
 
 def accuracy(logits: torch.Tensor, poisonous: torch.Tensor) -> float:

@@ -72,5 +72,5 @@ def main(train_and_test: Callable[..., Tuple[List[float], float, float]], descri
     arguments = parser.parse_args()
     losses, test_loss, entropy = train_and_test(arguments.steps, arguments.data)
     print(f"loss {losses[0]:.4f} -> {losses[-1]:.4f}")
-    least = "" if math.isnan(entropy) else f", the least possible {math.exp(entropy):.3f}"
-    print(f"test perplexity {math.exp(test_loss):.3f}{least}")
+    least = "" if math.isnan(entropy) else f", the least possible {rnn_language_model.perplexity(entropy):.3f}"
+    print(f"test perplexity {rnn_language_model.perplexity(test_loss):.3f}{least}")

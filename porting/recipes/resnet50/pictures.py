@@ -5,15 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, List
 
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-
+from porting.recipe_chain.pictures import BLUE, GREY, finish_axes, make_figure, save_figure
 from porting.recipes.resnet50 import step_0_plain, step_3_inference, step_4_accumulation, step_5_replicas
 
 # step, optimizer steps of nine epochs, images of each, label, colour, width of the line
 TRAININGS = (
-    (step_0_plain, 288, 64, "step 0: plain PyTorch", "#8a8f98", 3.0),
-    (step_3_inference, 288, 64, "step 3: ported", "#2463a8", 1.0),
+    (step_0_plain, 288, 64, "step 0: plain PyTorch", GREY, 3.0),
+    (step_3_inference, 288, 64, "step 3: ported", BLUE, 1.0),
     (step_4_accumulation, 288, 64, "step 4: four micro-batches of 16", "#c8553d", 1.0),
     (step_5_replicas, 144, 128, "step 5: two replicas, twice the rate", "#3f8f4f", 1.0),
 )
@@ -21,24 +19,17 @@ TRAININGS = (
 
 def draw(folder: Path) -> List[Path]:
     """Train four steps for nine epochs, and draw losses and learning rates into `folder`; return the file."""
-    figure = Figure(figsize=(8, 4), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = make_figure()
     losses, rates = figure.subplots(2, 1, sharex=True, gridspec_kw={"height_ratios": (3, 2)})
     for step, num_steps, num_images, label, colour, width in TRAININGS:
         history = step.train_and_test(num_steps)
         epochs = [number * num_images / 2048 for number in range(num_steps)]
         losses.plot(epochs, _smooth(history.losses), color=colour, linewidth=width, label=label)
         rates.plot(epochs, history.rates, color=colour, linewidth=width)
-    losses.set_ylabel("loss, mean of 8 steps")
-    losses.legend(fontsize=8)
-    rates.set_yscale("log")
-    rates.set_ylabel("learning rate")
-    rates.set_xlabel("epoch")
-    for axes in (losses, rates):
-        axes.grid(alpha=0.3)
-    path = folder / "losses.png"
-    figure.savefig(path, dpi=80, pil_kwargs={"optimize": True})
-    return [path]
+    finish_axes(losses, ylabel="loss, mean of 8 steps")
+    rates.set(yscale="log", ylabel="learning rate", xlabel="epoch")
+    rates.grid(alpha=0.3)
+    return [save_figure(figure, folder / "losses.png")]
 
 
 def _smooth(values: Any) -> List[float]:

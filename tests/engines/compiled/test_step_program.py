@@ -17,9 +17,9 @@ from porting.engines.calls.executable import BuildRequest, Variant
 from porting.engines.calls.step_anchors import StepObserver
 from porting.engines.compiled import step_program
 from porting.engines.compiled.call_layout import CallLayout
-from porting.engines.compiled.programs import interpret_programs
 from porting.engines.compiled.step_program import build_programs
 from porting.engines.compiled.why_replay import NotCompilable
+from tests.engines.interpreted_programs import interpret_programs
 
 DEFAULT = Variant()
 FUSED = Variant(fused_update=True)

@@ -12,10 +12,10 @@ from porting.capture import capture_step
 from porting.diagnostics import ExecutableError
 from porting.engines.calls.executable import BuildRequest
 from porting.engines.compiled.executable import CompiledExecutable
-from porting.engines.compiled.programs import interpret_programs
 from porting.engines.compiled.step_program import build_programs
 from porting.engines.recompute.recomputation import POLICIES, ComputationOrder, order_computation, run_segment
 from porting.engines.replay.replay import ReplayExecutable
+from tests.engines.interpreted_programs import interpret_programs
 
 ORDERS = ("dummy2", "chen", "gttime", "gtmem", "chen:0.01", "gttime:0.1", "custom_CF0_CF1_FFo0_FFt1_FFo2_CB")
 
