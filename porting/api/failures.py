@@ -1,4 +1,4 @@
-"""Why a call failed: the backend's complaint in the toolkit's words, with the line and the remedy."""
+"""Explain a failed call: the backend's complaint in the toolkit's words, with the line and the remedy."""
 
 from __future__ import annotations
 

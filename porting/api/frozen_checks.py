@@ -1,4 +1,4 @@
-"""What Python decides in `forward` is compiled in: found by a second capture, and by a watch on attributes later."""
+"""Find what Python decides in `forward`, since it is compiled in: by a second capture, and later by a watch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why a ported model is not moved, cast or wrapped: what changes nothing is allowed, all else refused."""
+"""Refuse to move, cast or wrap a ported model, except where that changes nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ran where: the proof that a ported model was on its device, in numbers, and whether they stayed finite."""
+"""Prove that a ported model ran on its device: a report in numbers, and if they stayed finite."""
 
 from __future__ import annotations
 

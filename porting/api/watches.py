@@ -1,4 +1,4 @@
-"""What a compiled step does not follow is noticed in later calls: attributes, frozen parameters, added hooks."""
+"""Notice in later calls what a compiled step does not follow: attributes, frozen parameters, added hooks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a cell of a matrix varies: batch, precision, engine and the like, and how they become options of a port."""
+"""Values that a matrix varies (batch, precision, engine and the like), and the options that they become."""
 
 from __future__ import annotations
 

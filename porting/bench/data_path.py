@@ -1,4 +1,4 @@
-"""Whether the loader keeps up: the same step on one batch again and again, the loader alone, and both together."""
+"""Measure if the loader keeps up: the step on one batch again and again, the loader alone, and both together."""
 
 from __future__ import annotations
 

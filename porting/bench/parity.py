@@ -1,4 +1,4 @@
-"""Whether both sides compute the same: the losses of their first steps, and float64 where rounding is the question.
+"""Compare the losses of both sides' first steps, in float64 where rounding is the question.
 
 Training can magnify the last bit of a sum without bound (a ReLU that opens or not), and one run of eager PyTorch is
 only one example of how far. So it is run some more times from weights that differ in their last bits.

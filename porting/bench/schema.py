@@ -1,4 +1,4 @@
-"""What a result file must look like: `schema.json`, and a check of plain values against it."""
+"""Check plain values against `schema.json`, the form of a result file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a measurement is made: rounds, turns, parity, and what else is measured besides the steady state."""
+"""Settings of a measurement: rounds, turns, parity, and what else is measured besides the steady state."""
 
 from __future__ import annotations
 

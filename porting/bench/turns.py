@@ -1,4 +1,4 @@
-"""What every call took of two sides that take turns: how that spreads, and the ratio of the sides."""
+"""Sum up the calls of two sides that take turns: their times, the spread, and the ratio of the sides."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is measured: a model with its loss, batch, optimizer and options, and where a fresh process gets it from."""
+"""Workloads to measure: a model with loss, batch, optimizer and options, and the place to import it from."""
 
 from __future__ import annotations
 

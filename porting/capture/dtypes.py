@@ -1,4 +1,4 @@
-"""Which element types the device has, and the casts that an ATen operator needs because of them.
+"""Element types of the device, and the casts that an ATen operator needs because of them.
 
 The device computes in float32, float16, int32, int16, int8, uint8 and bool. 64-bit types are narrowed when they enter
 or arise; operators of the CPU that insist on 64-bit indices get them back just for the call. Half and single precision

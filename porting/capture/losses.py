@@ -1,4 +1,4 @@
-"""Which tensor back-propagation starts from: the one loss operator that feeds no other.
+"""Find the tensor that back-propagation starts from: the one loss operator that feeds no other.
 
 PopTorch's rule: every built-in loss function and every `identity_loss` counts; a loss that another one is computed from
 is an ordinary value; exactly one must remain.

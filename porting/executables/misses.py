@@ -1,4 +1,4 @@
-"""Why no executable was found although the model was compiled before: the nearest earlier one, and what changed."""
+"""Explain that no executable was found for a model compiled before: the nearest earlier one, and what changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where executables are kept and how much room they may take, as arguments and the environment say."""
+"""Read from arguments and the environment where executables are kept and how much room they may take."""
 
 from __future__ import annotations
 

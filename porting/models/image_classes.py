@@ -1,4 +1,4 @@
-"""What networks share that tell the classes of images: random images to try them with, and their loss.
+"""Shared by networks that classify images: random images to try them with, and their loss.
 
 B = images, H and W = height and width in pixels, C = classes.
 """

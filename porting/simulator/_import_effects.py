@@ -1,4 +1,4 @@
-"""What importing PopTorch does to the process: crash reports, uncaught errors in its log, and settings of libraries.
+"""Do to the process what importing PopTorch does: crash reports, a log of uncaught errors, settings of libraries.
 
 The vendor's package does the same, so a program sees one world whether it runs on IPUs or here. Two things are milder:
 an ``excepthook`` that somebody else installed is still called, and crash reports that are on already stay as they are.

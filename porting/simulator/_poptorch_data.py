@@ -1,4 +1,4 @@
-"""What is saved beside an executable, so that an executor can be made again from one file."""
+"""Data saved beside an executable, so that an executor can be made again from one file."""
 
 from __future__ import annotations
 

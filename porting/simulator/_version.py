@@ -1,3 +1,3 @@
-"""Which PopTorch the simulator stands for."""
+"""Version of the PopTorch that the simulator stands for."""
 
 VERSION = "3.4.0-simulator"

@@ -1,4 +1,4 @@
-"""What is known while a model is traced: that it is, and the hooks that run around it."""
+"""Tell the rest of the simulator that a model is being traced, and keep the hooks that run around tracing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which library multiplies matrices: for each product of a program the faster one, measured where it is compiled.
+"""Choose the faster library for each matrix product of a program, by measuring where it is compiled.
 
 ATen multiplies matrices of single precision by its BLAS, torch's builds for x86 by MKL. oneDNN, which torch has too, is
 faster by a fifth for many shapes on processors of AMD and slower for others, and multiplying only small ones never

@@ -1,4 +1,4 @@
-"""How one device call is made of micro-batches: which rows each takes, and which results come back."""
+"""Plan of a device call: the rows of each of its micro-batches, and the results that come back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a call uses compiled programs, as plain data: a process that loads programs learns all it needs from it.
+"""Describe a call of compiled programs as plain data, all that a process needs that loads them.
 
 The name of an argument says which tensor it is, `kind:detail:name`:
 

@@ -1,4 +1,4 @@
-"""Why a step is replayed instead of compiled: every reason, so that each is worded once.
+"""Reasons to replay a step instead of compiling it, each worded once.
 
 A reason is a clause without a full stop. Most are known before a compiler runs: from the plan of a call, the request,
 or the operators of the graph. Some come to light only when the step is traced; whoever finds them raises

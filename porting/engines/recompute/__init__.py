@@ -1,1 +1,1 @@
-"""Which values of a step are kept for its backward pass, and which are computed again."""
+"""Save memory: keep some values of a step for its backward pass, and compute the others again."""

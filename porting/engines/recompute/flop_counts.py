@@ -1,4 +1,4 @@
-"""How many floating-point operations a graph's operators make, by torch's own formulas."""
+"""Count the floating-point operations of a graph's operators, by torch's own formulas."""
 
 from __future__ import annotations
 

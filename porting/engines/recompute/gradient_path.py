@@ -1,4 +1,4 @@
-"""Which values back-propagation visits on its way from the loss to the trainable parameters."""
+"""Find the values that back-propagation visits on its way from the loss to the trainable parameters."""
 
 from __future__ import annotations
 

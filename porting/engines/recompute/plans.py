@@ -1,4 +1,4 @@
-"""Which parts of a forward pass to compute a second time: the policies, as pure functions over its units.
+"""Choose the parts of a forward pass to compute a second time: the policies, as pure functions over its units.
 
 A plan cuts the units into stretches that run one after another. What a later stretch, or the result, takes from an
 earlier one is kept for the backward pass; all else of a stretch is forgotten and computed again, except in the last

@@ -1,1 +1,1 @@
-"""Which way to run a step is the fastest one, found by measuring those that agree with replay."""
+"""Find the fastest way to run a step, by measuring those that agree with replay."""

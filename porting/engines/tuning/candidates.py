@@ -1,4 +1,4 @@
-"""Which ways to run a step are worth trying: a short list, from the simplest to the boldest."""
+"""List the ways to run a step that are worth trying, from the simplest to the boldest."""
 
 from __future__ import annotations
 

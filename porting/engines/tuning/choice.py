@@ -1,4 +1,4 @@
-"""Which of several measured ways to run a step is taken: the fastest one, and of equal ones the simplest.
+"""Choose among measured ways to run a step: the fastest, and of equally fast ones the simplest.
 
 Processor time decides, as long as the clock does not contradict.
 """

@@ -1,4 +1,4 @@
-"""What the network is made of, and the published configurations."""
+"""Configuration of the network, and those that were published."""
 
 from __future__ import annotations
 

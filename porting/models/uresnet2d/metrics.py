@@ -1,4 +1,4 @@
-"""How well the pixels are told apart: accuracies, and intersections over unions of the cosmic and neutrino classes.
+"""Metrics of pixels told apart: accuracies, and intersections over unions of the cosmic and neutrino classes.
 
 Functions of logits and labels that a device can compute beside the loss: `to_ipu(..., metrics=METRICS)`.
 

@@ -1,4 +1,4 @@
-"""What a call gives back: inputs that `forward` wrote into, and its outputs in their structure."""
+"""Hand back what a call computed: inputs that `forward` wrote into, and outputs in their structure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which device a model is for: the simulator's, simulated IPUs that count as hardware, the IPU model, or an absent one.
+"""Choose a model's device: the simulator's, simulated IPUs that count as hardware, the IPU model, or an absent one.
 
 The environment decides, as it does for PopTorch:
 

@@ -1,1 +1,1 @@
-"""Where executors come from, and what reading an attribute of one gives."""
+"""Make executors, and answer for the attributes that are read from one."""

@@ -1,4 +1,4 @@
-"""What reading an attribute of the user's model through its executor gives, and what it warns of."""
+"""Read attributes of the user's model through its executor, with a warning where they may mislead."""
 
 from __future__ import annotations
 

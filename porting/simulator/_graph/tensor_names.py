@@ -1,4 +1,4 @@
-"""How the tensors of a compiled model are called, in `getTensorNames()`, for anchors and in the rendered graph."""
+"""Name the tensors of a compiled model, for `getTensorNames()`, anchors and the rendered graph."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""How the data loader reads ahead: processes, their shared memory, and the batches of a whole device call."""
+"""Read ahead for the data loader: its processes, their shared memory, and the batches of a whole device call."""

@@ -1,4 +1,4 @@
-"""What a loading process and its program say to each other, as short fixed-size messages through a pair of pipes."""
+"""Short messages of fixed size between a loading process and its program, through a pair of pipes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a loading process begins: its streams, signals and random state are made those of a helper of its program."""
+"""Entry point of a loading process: makes its streams, signals and random state those of a helper of its program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long a program waited for its data."""
+"""Measure the time that a program waits for its data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the device demands of the arguments of operators that it has otherwise, in PopTorch's words."""
+"""Refuse arguments that the device does not take for operators it otherwise has, in PopTorch's words."""
 
 from __future__ import annotations
 

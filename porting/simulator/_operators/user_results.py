@@ -1,4 +1,4 @@
-"""What functions of the user return: one value, or several in a list or tuple."""
+"""Read what functions of the user return: one value, or several in a list or tuple."""
 
 from __future__ import annotations
 

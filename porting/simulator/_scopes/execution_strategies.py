@@ -1,4 +1,4 @@
-"""How blocks are grouped into stages and phases: bookkeeping only, results do not depend on it."""
+"""Group blocks into stages and phases: bookkeeping only, results do not depend on it."""
 
 from __future__ import annotations
 

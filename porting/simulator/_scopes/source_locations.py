@@ -1,4 +1,4 @@
-"""Which of the user's lines an operator is recorded from, by the rule of `Options.sourceLocationExcludes`."""
+"""Find the user's line that records an operator, by the rule of `Options.sourceLocationExcludes`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which stage, phase and IPU a block gets while a model is traced."""
+"""Give each block its stage, phase and IPU while a model is traced."""
 
 from __future__ import annotations
 

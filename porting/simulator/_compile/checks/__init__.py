@@ -1,1 +1,1 @@
-"""What a device would refuse in a graph that was captured."""
+"""Checks of a captured graph: they refuse what a device would refuse."""

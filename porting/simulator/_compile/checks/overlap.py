@@ -1,4 +1,4 @@
-"""What a device refuses about inputs and outputs that are copied while it computes (overlapped I/O)."""
+"""Checks of inputs and outputs that are copied while the device computes (overlapped I/O)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a device refuses about blocks, pipelines, the number of IPUs and `MultiConv`s once a model is traced."""
+"""Checks of a traced model's blocks, pipeline, number of IPUs and `MultiConv`s."""
 
 from __future__ import annotations
 

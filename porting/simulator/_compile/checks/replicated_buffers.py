@@ -1,4 +1,4 @@
-"""What replicas may write: running statistics, each its own, but no other buffer while buffers are to be broadcast."""
+"""Check of the buffers that replicas write: running statistics may differ, buffers that are broadcast may not."""
 
 from __future__ import annotations
 
