@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import shutil
 import stat
 import threading
 import time
@@ -314,31 +313,7 @@ def test_removing_says_whether_something_was_removed(store, make_key, files):
     assert store.find(make_key()) is None
 
 
-# -- leftovers ---------------------------------------------------------------------------------------------------------
-
-
-def test_what_a_dead_process_left_is_cleared_away_and_what_a_living_one_writes_is_not(store, make_key, files):
-    store.keep(make_key(), files, {})
-    long_ago = time.time() - 3600
-    for name in (".new-1-dead", ".removing-2-dead"):
-        shutil.copytree(files, store.programs / name)
-        os.utime(store.programs / name, (long_ago, long_ago))
-
-    with store_module.new_folder(store.programs) as living:
-        os.utime(living, (long_ago, long_ago))
-        assert store.sweep() == 2
-        assert hidden_in(store) == [living.name]
-
-    assert len(store.list_entries()) == 1
-
-
-def test_a_folder_that_was_made_just_now_may_not_be_locked_yet(store):
-    (store.programs / ".new-3-young").mkdir(parents=True)
-
-    assert store.sweep() == 0
-
-
-# -- locks and failures ------------------------------------------------------------------------------------------------
+# -- locks -------------------------------------------------------------------------------------------------------------
 
 
 def test_one_thread_after_the_other_works_on_a_key(store, make_key):
@@ -373,36 +348,6 @@ def test_an_error_within_the_lock_releases_it(store, make_key):
 
     with store.lock(make_key(), timeout_seconds=0.0) as is_held:
         assert is_held
-
-
-def test_failures_are_remembered_for_their_key_and_this_compiler(store, make_key, monkeypatch):
-    store.note_failure(make_key(), "inductor", "the compiler crashed")
-    store.note_failure(make_key(), "aot", "it took too long")
-
-    assert store.list_failures(make_key()) == {"inductor": "the compiler crashed", "aot": "it took too long"}
-    assert store.list_failures(make_key(threads=2)) == {}
-    monkeypatch.setattr("porting.executables.failures.find_compiler", lambda: "/opt/another/g++")
-    assert store.list_failures(make_key()) == {}
-
-
-def test_failures_can_be_forgotten(store, make_key):
-    store.note_failure(make_key(), "aot", "it took too long")
-
-    assert store.forget_failures(make_key().digest)
-    assert store.list_failures(make_key()) == {}
-    assert not store.forget_failures(make_key().digest)
-
-
-@pytest.mark.parametrize("text", ["", "[]", '{"format": "porting-failures", "failures": [1]}', "[" * 100_000])
-def test_a_damaged_record_of_failures_is_no_record(text, store, make_key):
-    store.note_failure(make_key(), "aot", "it took too long")
-    path = store.programs / ".failures" / f"{make_key().digest}.json"
-    path.write_text(text)
-
-    assert store.list_failures(make_key()) == {}
-    assert store.all_failures() == {}
-    store.note_failure(make_key(), "aot", "again")
-    assert store.list_failures(make_key()) == {"aot": "again"}
 
 
 def test_entries_that_are_damaged_are_listed_with_their_problem(store, make_key, files):

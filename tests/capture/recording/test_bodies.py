@@ -8,7 +8,7 @@ from torch import nn
 
 import porting.simulator as poptorch
 from porting.capture import capture_step
-from porting.capture.subgraphs import bodies_of, run_cond, run_for_loop
+from porting.capture.subgraphs import bodies_of
 from porting.diagnostics import CaptureError
 
 
@@ -31,18 +31,6 @@ def capture(function):
 
 def kinds(graph):
     return [node.meta["kind"] for node in graph.nodes if node.op == "placeholder"]
-
-
-def test_a_body_is_run_on_what_it_returned_before():
-    assert run_for_loop(3, lambda a, b, c: (a + c, b * 2), (0, 1), (10,)) == (30, 8)
-    assert run_for_loop(0, lambda a: (a + 1,), (5,), ()) == (5,)
-
-
-@pytest.mark.parametrize(("condition", "expected"), [(True, ("then", 1)), (False, ("else", 2))])
-def test_one_of_two_bodies_is_run(condition, expected):
-    result = run_cond(torch.tensor(condition), lambda x: ("then", x), (1,), lambda x: ("else", x), (2,))
-
-    assert result == expected
 
 
 def test_a_loop_is_one_operator_with_a_body():

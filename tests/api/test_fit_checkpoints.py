@@ -12,11 +12,9 @@ from pathlib import Path
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
 
-import porting.simulator
 from porting import fit, to_ipu
-from porting.adapters import PortingWarning, load_checkpoint
+from porting.adapters import load_checkpoint
 from porting.adapters.checkpoint_folder import list_checkpoints, read_newest_checkpoint
 from porting.diagnostics import CheckpointError, OptionError
 from tests import resumed_training
@@ -75,51 +73,6 @@ def test_it_does_so_with_loading_processes(kind, tmp_path):
     assert begun[:-1] + train(tmp_path / "broken", kind=kind) == undisturbed
 
 
-def test_samples_that_were_seen_are_not_read_again(tmp_path):
-    read = []
-
-    class Counted(TensorDataset):
-        def __getitem__(self, index):
-            read.append(index)
-            return super().__getitem__(index)
-
-    def make():
-        torch.manual_seed(0)
-        ported, _scheduler = resumed_training.make_port()
-        data = Counted(torch.randn(24, 4), torch.randint(3, (24,)))
-        return ported, ported.dataloader(DataLoader(data, batch_size=4, shuffle=True, collate_fn=list_of_samples))
-
-    def stop(_returned):
-        if len(read) >= 16:
-            raise KeyboardInterrupt
-
-    ported, loader = make()
-    with pytest.raises(KeyboardInterrupt):
-        fit(ported, loader, 1, progress=False, checkpoint=tmp_path, every=1, after_call=stop)
-    first, read[:] = read[:12], []
-    ported, loader = make()
-    fit(ported, loader, 1, progress=False, checkpoint=tmp_path)
-
-    assert len(read) == 12
-    assert sorted(first + read) == list(range(24))
-
-
-def list_of_samples(samples):
-    """Collate as torch does, by a function that the loader does not know."""
-    return torch.utils.data.default_collate(samples)
-
-
-def test_an_order_that_is_drawn_in_another_process_is_refused(tmp_path):
-    ported, _scheduler = resumed_training.make_port()
-    data = TensorDataset(torch.ones(24, 4), torch.zeros(24, dtype=torch.int64))
-    loader = ported.dataloader(data, shuffle=True, mode=porting.simulator.DataLoaderMode.Async)
-
-    with pytest.raises(OptionError, match="a process of its own"):
-        fit(ported, loader, 1, progress=False, checkpoint=tmp_path)
-
-    loader.terminate()
-
-
 def test_without_every_it_goes_on_from_the_last_complete_epoch(tmp_path):
     undisturbed = train(tmp_path / "whole")
 
@@ -172,59 +125,12 @@ def test_a_training_killed_at_random_moments_has_the_same_losses(tmp_path):
 # -- the folder --------------------------------------------------------------------------------------------------------
 
 
-def test_the_newest_checkpoints_are_kept(tmp_path):
-    train(tmp_path)
-
-    assert [path.name for path in list_checkpoints(tmp_path)] == [f"step-{step:08}.pt" for step in range(14, 19)]
-
-
 def test_ctrl_c_leaves_a_folder_to_go_on_from(tmp_path):
     train(tmp_path, stop_behind=4)
 
     checkpoint = read_newest_checkpoint(tmp_path)
 
     assert (checkpoint.step, checkpoint.epoch) == (3, 0)
-    assert not list(tmp_path.glob(".*"))
-
-
-def test_a_damaged_newest_checkpoint_gives_way_to_the_one_before(tmp_path):
-    undisturbed = train(tmp_path / "whole")
-    train(tmp_path / "broken", stop_behind=9)
-    with open(list_checkpoints(tmp_path / "broken")[-1], "r+b") as file:
-        file.truncate(2000)
-
-    with pytest.warns(PortingWarning, match="K003") as said:
-        resumed = train(tmp_path / "broken")
-
-    assert "step-00000007.pt" in str(said[0].message)
-    assert resumed == undisturbed[7:]
-
-
-@pytest.mark.filterwarnings("ignore::porting.adapters.PortingWarning")
-def test_a_damaged_checkpoint_does_not_take_the_place_of_a_whole_one(tmp_path):
-    train(tmp_path, stop_behind=9)
-    for path in list_checkpoints(tmp_path)[-2:]:
-        path.write_bytes(b"PK")
-
-    train(tmp_path, stop_behind=8, keep=1)
-
-    assert read_newest_checkpoint(tmp_path).step == 7
-
-
-def test_damaged_checkpoints_only_are_an_error_and_no_new_beginning(tmp_path):
-    train(tmp_path, stop_behind=4)
-    for path in list_checkpoints(tmp_path):
-        path.write_bytes(b"PK")
-
-    with pytest.raises(CheckpointError, match="K001"):
-        train(tmp_path)
-
-
-def test_what_a_killed_process_left_half_written_is_removed(tmp_path):
-    (tmp_path / ".step-00000001.pt.1-00.tmp").write_bytes(b"half")
-
-    train(tmp_path, stop_behind=3)
-
     assert not list(tmp_path.glob(".*"))
 
 

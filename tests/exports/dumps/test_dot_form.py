@@ -1,0 +1,46 @@
+"""Drawings of a graph can be parsed, and their arrows lead from node to node."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+
+from porting.exports.dumps import dump_graph
+
+STATEMENT = re.compile(
+    r'\s*("(?:[^"\\]|\\.)*"|\w+)(?:\s*->\s*("(?:[^"\\]|\\.)*"))?\s*(\[(?:[^\]"]|"(?:[^"\\]|\\.)*")*\])?;$'
+)
+
+
+def statements(dot):
+    """Parse the lines of a drawing; each is a frame, a setting, a node or an arrow."""
+    lines = dot.decode().splitlines()
+    assert lines[0].startswith("digraph ")
+    assert lines[-1] == "}"
+    framing = re.compile(r'\s*(subgraph "(?:[^"\\]|\\.)*" \{|\}|label="(?:[^"\\]|\\.)*"; style=dashed;|\w+=.*;)$')
+    found = []
+    for line in lines[1:-1]:
+        match = STATEMENT.fullmatch(line)
+        assert match or framing.fullmatch(line), line
+        found += [match.groups()] if match else []
+    return found
+
+
+def test_the_drawing_can_be_parsed_and_its_arrows_lead_from_node_to_node(step):
+    found = statements(dump_graph(step, "dot"))
+
+    nodes = {name for name, target, _ in found if target is None}
+    arrows = [(name, target) for name, target, _ in found if target is not None]
+    assert arrows
+    assert {end for arrow in arrows for end in arrow} <= nodes
+
+
+def test_the_drawing_quotes_what_would_end_a_string(linear):
+    odd = dataclasses.replace(linear, target='a"b\\n{c}')
+
+    assert r'digraph "training step of a\"b\\n{c}, batch 8" {' in dump_graph(odd, "dot").decode()
+    statements(dump_graph(odd, "dot"))
+
+
+def test_a_drawing_of_segments_can_be_parsed(step):
+    assert statements(dump_graph(dataclasses.replace(step, computation_order="dummy2"), "dot"))

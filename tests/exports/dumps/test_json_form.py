@@ -1,0 +1,28 @@
+"""The dump as JSON says its schema, and can be read from top to bottom."""
+
+from __future__ import annotations
+
+import json
+
+from porting.exports.dumps import dump_graph
+
+
+def test_the_json_says_its_schema_and_the_same(linear):
+    content = json.loads(dump_graph(linear, "json"))
+
+    assert content["schema"] == "porting.graph/1"
+    assert [tensor["kind"] for tensor in content["entering"]] == ["parameter", "parameter", "input", "input"]
+    first = content["operators"][0]
+    assert (first["flops"], first["new_bytes"], first["inputs"]) == (128, 64, ["input_0", "weight", "bias"])
+    assert content["sums"]["state_bytes"] == (4 * 2 + 2) * 4
+
+
+def test_values_of_the_json_are_made_before_they_are_read(step):
+    content = json.loads(dump_graph(step, "json"))
+    known = {tensor["name"] for tensor in content["entering"]}
+
+    for item in content["operators"]:
+        assert set(item["inputs"]) <= known, item["name"]
+        known |= {tensor["name"] for tensor in item["outputs"]} | {item["name"]}
+
+    assert set(content["returned"]) <= known

@@ -1,0 +1,75 @@
+"""Remedies help in the order they are named, and bring what they promise."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+import pytest
+
+from porting import memory_report
+from tests.planning.gpt_ports import ported_gpt, total
+
+
+def test_what_does_not_fit_says_so_and_what_helps_in_order():
+    report = total(ported_gpt(batch=64, layers=8, width=512, length=256))
+
+    assert (report.verdict, report.fits) == ("does not fit", False)
+    assert [remedy.name for remedy in report.remedies][:3] == ["micro-batch 1", "float16", "recomputation"]
+    assert [remedy.name for remedy in report.remedies][-1] == "state off chip"
+    assert report.finding.code == "M001"
+    together = [remedy.together_bytes for remedy in report.remedies]
+    assert together == sorted(together, reverse=True)
+
+
+def test_a_remedy_brings_what_it_promises():
+    wanted = {"batch": 32, "layers": 6, "width": 128, "length": 64}
+    remedies = {remedy.name.split()[0]: remedy for remedy in total(ported_gpt(**wanted)).remedies}
+
+    recomputed = total(ported_gpt(**wanted, recompute=remedies["recomputation"].options["recompute"])).bytes_per_ipu
+    in_one = total(ported_gpt(**dict(wanted, batch=1), accumulation=32)).bytes_per_ipu
+
+    assert recomputed == pytest.approx(remedies["recomputation"].alone_bytes, rel=0.01)
+    assert in_one == pytest.approx(remedies["micro-batch"].alone_bytes, rel=0.01)
+
+
+@pytest.mark.slow
+def test_the_proposed_pipeline_can_be_ported_and_needs_what_was_said():
+    wanted = {"batch": 16, "layers": 6, "width": 128, "length": 64}
+    (pipeline,) = (r for r in total(ported_gpt(**wanted), target="gc2").remedies if r.name.startswith("pipeline"))
+    ported, batch = ported_gpt(**wanted, accumulation=9, stages=pipeline.options["stages"])
+
+    ported(*batch)
+
+    assert memory_report(ported, batch).bytes_per_ipu == pytest.approx(pipeline.alone_bytes, rel=0.01)
+
+
+def test_a_smaller_micro_batch_of_inference_has_nothing_to_accumulate():
+    ported, (tokens, _labels) = ported_gpt()
+    remedy = memory_report(ported, (tokens[:4],), mode="inference").remedies[0]
+
+    assert (remedy.change, remedy.options) == ("`micro_batch=1`", {"micro_batch": 1})
+
+
+def test_a_pipeline_of_inference_can_be_ported_and_needs_what_was_said():
+    wanted = {"batch": 16, "layers": 6, "width": 128, "length": 64}
+    ported, (tokens, _labels) = ported_gpt(**wanted)
+    remedies = memory_report(ported, (tokens,), mode="inference", target="gc2").remedies
+    (pipeline,) = (remedy for remedy in remedies if remedy.name.startswith("pipeline"))
+    cut, _batch = ported_gpt(**wanted, accumulation=9, stages=pipeline.options["stages"])
+
+    report = memory_report(cut, (tokens,), mode="inference")
+
+    assert "accumulation" not in pipeline.change
+    assert len(report.ipus) == pipeline.num_ipus
+    assert report.bytes_per_ipu == pytest.approx(pipeline.alone_bytes, rel=0.01)
+
+
+def test_what_helps_can_be_pasted():
+    report = total(ported_gpt(batch=64, layers=8, width=512, length=256))
+    (remedy,) = (remedy for remedy in report.remedies if remedy.name == "recomputation")
+    text = " ".join(str(report).split())
+
+    assert ast.literal_eval(re.search(r"`recompute=(\[.*?\])`", text)[1]) == remedy.options["recompute"]
+    (pipeline,) = (remedy for remedy in report.remedies if remedy.name.startswith("pipeline"))
+    assert ast.literal_eval(re.search(r"`stages=(\{.*?\})`", text)[1]) == pipeline.options["stages"]

@@ -1,0 +1,61 @@
+"""Operators have the types that the graph compiler gives them."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from porting.capture import capture_step
+from porting.simulator._graph.operator_types import gradient_types, operator_types, update_types
+
+
+class Function(nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, *inputs):
+        return self.function(*inputs)
+
+
+def types_of(function, *inputs):
+    graph = capture_step(Function(function), list(inputs), mode="inference")
+    return [operator_types(operator.node) for operator in graph.operators]
+
+
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [
+        (torch.relu, ("Relu",)),
+        (lambda x: x.relu_(), ("Relu",)),
+        (torch.rsqrt, ("Reciprocal",)),
+        (lambda x: x.mean(1), ("ReduceMean",)),
+        (lambda x: x[:, 1], ("Slice",)),
+        (lambda x: F.linear(x, x), ("MatMul",)),
+        (lambda x: F.linear(x, x, x[0]), ("MatMul", "Add")),
+        (lambda x: F.log_softmax(x, 1), ("LogSoftmax",)),
+    ],
+)
+def test_an_operator_has_the_compilers_type(function, expected):
+    assert types_of(function, torch.ones(3, 3))[-1] == expected
+
+
+def test_a_transposed_convolution_is_told_from_another():
+    x, weight = torch.ones(1, 2, 4), torch.ones(2, 2, 3)
+
+    assert types_of(F.conv1d, x, weight) == [("Conv",)]
+    assert types_of(F.conv_transpose1d, x, weight) == [("ConvTranspose",)]
+
+
+def test_products_and_convolutions_have_a_gradient_for_each_operand():
+    assert gradient_types("MatMul") == ("MatMulLhsGrad", "MatMulRhsGrad")
+    assert gradient_types("Conv") == ("ConvDataGrad", "ConvWeightsGrad")
+    assert gradient_types("Relu") == ("ReluGrad",)
+
+
+@pytest.mark.parametrize("optimizer", ["SGD1", "SGD2"])
+def test_momentum_adds_an_operator_to_an_update(optimizer):
+    assert update_types(optimizer, has_momentum=True) == (f"{optimizer}AcclUpdate", f"{optimizer}VarUpdate")
+    assert update_types(optimizer, has_momentum=False) == ("SGD0VarUpdate",)
