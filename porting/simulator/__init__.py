@@ -21,9 +21,9 @@ from . import (
 from ._args_parser import ICustomArgParser, registerCustomArgParser
 from ._dataloader import AsynchronousDataAccessor, DataLoader, _SubDataset  # noqa: F401
 from ._executables.executable_file import importPoptorchMetadataFromFile
-from ._executor.model_wrapping import inferenceModel, load, trainingModel
 from ._import_effects import apply_import_effects, registerGeometricCustomArgParsers
 from ._logging import logger, setLogLevel
+from ._model_wrapping import inferenceModel, load, trainingModel
 from ._poplar_executor import PoplarExecutor
 from ._printing import module_repr, print  # shadows the built-in function, as in PopTorch
 from ._scopes.blocks import BeginBlock, Block, BlockFunction, BlockId, LegacyBeginBlockFn, removeBlocks

@@ -17,8 +17,8 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import torch
 
+from ..calls.call_plan import GradientExchange
 from ..calls.device_state import DeviceState
-from ..calls.gradient_exchange import GradientExchange
 from .fused_updates import fused_arithmetic
 
 __all__ = [

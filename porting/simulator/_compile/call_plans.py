@@ -8,8 +8,7 @@ from typing import Collection, Optional
 import torch
 
 from ...capture import StepGraph
-from ...engines.calls.call_plan import CallPlan, ReplicaGroups
-from ...engines.calls.gradient_exchange import GradientExchange
+from ...engines.calls.call_plan import CallPlan, GradientExchange, ReplicaGroups
 from ..enums import CommGroupType, ConnectionType, MeanReductionStrategy, OutputMode, ReductionType
 from ..errors import not_simulated
 from ..options import Options

@@ -1,1 +1,0 @@
-"""Where executors come from, and what reading an attribute of one gives."""
