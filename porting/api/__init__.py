@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from ..support.compiler_loading import optimizers_load_compiler_late
 from .conversion import to_ipu
-from .ported_inference import PortedInference
 from .ported_model import PortedModel
 from .run_report import ExecutorRecord, RunReport
+from .runners import PortedInference
 
 __all__ = ["ExecutorRecord", "PortedInference", "PortedModel", "RunReport", "to_ipu"]
 

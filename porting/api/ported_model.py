@@ -17,10 +17,9 @@ from .gradients import read_gradients
 from .moves import cannot_be_copied, cannot_move, check_cast, check_move, refuse_wrapper_that_asks
 from .optimizer import PortOptimizer, refuse_backward, say_host_step_is_needless
 from .port import Port, PortFindings, read_modes, say_it_is_compiled_in
-from .ported_inference import PortedInference
 from .run_report import RunReport, make_report, note_loss
 from .runner import Runner
-from .runners import Runners
+from .runners import PortedInference, Runners
 from .training_state import load_training, save_training
 
 __all__ = ["PortedModel"]

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any, List
 if TYPE_CHECKING:
     from porting.support.interleaved import Interval, Timing, ratio, time_interleaved
 
+    from .choices import BenchSettings
     from .measure import bench
     from .report import BenchReport
-    from .settings import BenchSettings
 
 __all__ = ["BenchReport", "BenchSettings", "Interval", "Timing", "bench", "ratio", "time_interleaved"]
 
 _MODULES = {
     "BenchReport": "porting.bench.report",
-    "BenchSettings": "porting.bench.settings",
+    "BenchSettings": "porting.bench.choices",
     "Interval": "porting.support.interleaved",
     "Timing": "porting.support.interleaved",
     "bench": "porting.bench.measure",

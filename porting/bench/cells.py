@@ -6,9 +6,8 @@ import time
 from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, Mapping, Optional
 
-from .choices import Choices
+from .choices import BenchSettings, Choices
 from .processes import Child
-from .settings import BenchSettings
 
 __all__ = ["Cell", "run_cell"]
 

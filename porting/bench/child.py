@@ -66,8 +66,8 @@ def _measure_cell(task: Any, folder: Path) -> Dict[str, Any]:
 
     threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
 
+    from .choices import BenchSettings
     from .measure import measure
-    from .settings import BenchSettings
     from .workloads import Source, load_by_name
 
     def progress(text: str, share: float) -> None:

@@ -14,9 +14,9 @@ from typing import Any, Dict, List, Mapping, Optional, Type
 
 from porting.support.interleaved import take_turns
 
+from .choices import BenchSettings
 from .processes import Child, ChildError, child_environment
 from .report import Memory, StartUp
-from .settings import BenchSettings
 from .turns import Turn
 from .workloads import Source
 

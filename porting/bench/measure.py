@@ -19,16 +19,15 @@ from porting.comparison.tensors import change_last_bits
 from porting.options import PortOptions
 
 from .children import SideProcess, measure_memory, measure_start_up
+from .choices import BenchSettings
 from .data_path import DataPath, generated_dataset, measure_data_path, plain_batches
 from .eager import EagerSide
 from .parity import Parity, compare_losses, weight_difference
-from .pickled import pickled_source
 from .ported import PortedSide, kept_losses
 from .processes import ChildError
 from .report import BenchReport, Memory, Side, StartUp, break_even_steps
-from .settings import BenchSettings
 from .turns import Turn, Turns, ratios_of, time_calls, time_sides
-from .workloads import Batch, Source, Workload
+from .workloads import Batch, Source, Workload, pickled_source
 
 __all__ = ["bench", "measure"]
 

@@ -9,7 +9,7 @@ from typing import Any, Iterator, List, Optional
 import torch
 
 from ..diagnostics import Place
-from .arguments import list_leaves
+from .operator_schema import list_leaves
 from .step_graph import StepGraph
 from .subgraphs import Body
 

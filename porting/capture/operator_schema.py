@@ -1,14 +1,22 @@
-"""Reads schemas of ATen operators: which arguments one writes to, which results are arguments, what to rename."""
+"""The arguments of ATen operators: what the schemas say of them, and how to go through those inside of lists.
+
+A schema tells which arguments an operator writes to, which results are arguments, and what to rename.
+"""
 
 from __future__ import annotations
 
 import functools
 from typing import Any, Callable, Dict, FrozenSet, Iterable, Iterator, List, Optional, Tuple
 
+from .device_tensor import DeviceTensor
+
 __all__ = [
     "READS_VALUES",
     "change_arguments",
     "declared_written_arguments",
+    "device_tensors",
+    "list_leaves",
+    "map_leaves",
     "operator_name",
     "result_argument",
     "written_arguments",
@@ -126,3 +134,40 @@ def change_arguments(
         elif name in kwargs:
             kwargs = {**kwargs, name: change(kwargs[name])}
     return args, kwargs
+
+
+def map_leaves(function: Callable[[Any], Any], value: Any) -> Any:
+    """Apply `function` to all that is no tuple, list or dictionary itself; torch's tree functions do much more.
+
+    >>> map_leaves(str, ([1, 2], {"dim": None}))
+    (['1', '2'], {'dim': 'None'})
+    """
+    kind = type(value)
+    if kind is tuple:
+        return tuple([map_leaves(function, item) for item in value])
+    if kind is list:
+        return [map_leaves(function, item) for item in value]
+    if kind is dict:
+        return {key: map_leaves(function, item) for key, item in value.items()}
+    return function(value)
+
+
+def list_leaves(value: Any) -> Iterator[Any]:
+    """Go through all that `map_leaves` would replace, in the same order.
+
+    >>> list(list_leaves(([1, 2], {"dim": None})))
+    [1, 2, None]
+    """
+    kind = type(value)
+    if kind is dict:
+        value = value.values()
+    elif kind is not tuple and kind is not list:
+        yield value
+        return
+    for item in value:
+        yield from list_leaves(item)
+
+
+def device_tensors(value: Any) -> List[DeviceTensor]:
+    """List the device tensors among the leaves."""
+    return [leaf for leaf in list_leaves(value) if isinstance(leaf, DeviceTensor)]

@@ -1,21 +1,26 @@
-"""Tensors without values, and what operators make of them: by rules of our own where those know, else by torch's."""
+"""Two modes of torch that are made without loading its compiler.
+
+`ShapeMode` has tensors without values, and says what operators make of them: by rules of our own where those know, else
+by torch's. `OperatorMode` sees operators as they are called, before autograd takes them apart.
+"""
 
 from __future__ import annotations
 
 import threading
 from contextlib import nullcontext
 from importlib import import_module
-from typing import Any, Callable, ContextManager, Dict, Optional, Sequence
+from typing import Any, Callable, ContextManager, Dict, List, Optional, Sequence
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.fx.experimental.proxy_tensor import ProxyTorchDispatchMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ..support.compiler_loading import is_compiler_loaded
+from ..support.compiler_loading import is_compiler_loaded, load_compiler_late
 from .plain_shapes import UNKNOWN
 from .shape_rules import rule_for
 
-__all__ = ["UNKNOWN", "ShapeMode", "in_order_of"]
+__all__ = ["UNKNOWN", "OperatorMode", "ShapeMode", "in_order_of"]
 
 _CPU = torch.device("cpu")
 
@@ -146,3 +151,21 @@ def _plain_of(face: FakeTensor) -> torch.Tensor:
             plain.set_(face.untyped_storage(), face.storage_offset(), face.shape, face.stride())
         face.__dict__[_PLAIN] = plain
     return plain
+
+
+class OperatorMode(ProxyTorchDispatchMode):
+    """Calls `__torch_dispatch__` of a derived class with each operator.
+
+    torch admits only its own modes before autograd, hence the base class; nothing of its tracing is used, nor its
+    constructor, which loads torch's compiler.
+    """
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        load_compiler_late(cls.__dict__.get("__torch_dispatch__"))
+
+    def __init__(self) -> None:
+        TorchDispatchMode.__init__(self, torch._C.DispatchKey.PreDispatch)
+        self.pre_dispatch = True
+        self._mode_key = torch._C._TorchDispatchModeKey.PROXY
+        self.enter_stack: List[Any] = []

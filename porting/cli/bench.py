@@ -13,11 +13,9 @@ from tqdm import tqdm
 
 from porting.bench.benchmark_files import FileEntry, read_benchmarks
 from porting.bench.cells import Cell, run_cell
-from porting.bench.choices import COUNTS, MATRIX_KEYS, PRECISIONS, expand
+from porting.bench.choices import COUNTS, MATRIX_KEYS, PRECISIONS, BenchSettings, expand
 from porting.bench.results import ResultFile, read_results
-from porting.bench.settings import BenchSettings
-from porting.cli import EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED
-from porting.cli.argument_types import count
+from porting.cli import EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED, count
 from porting.diagnostics import PortingError, render_all
 
 __all__ = ["add_arguments", "run"]

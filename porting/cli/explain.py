@@ -8,8 +8,7 @@ import sys
 from typing import Dict, Iterator
 
 from porting.cli import EXIT_DONE, EXIT_USAGE
-from porting.diagnostics.codes import CODES, FAMILIES, find_code
-from porting.diagnostics.pages import read_page, suggest_names
+from porting.diagnostics.codes import CODES, FAMILIES, find_code, read_page, suggest_names
 
 __all__ = ["add_arguments", "run"]
 

@@ -9,8 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 
-from porting.cli import EXIT_DONE
-from porting.cli.argument_types import count
+from porting.cli import EXIT_DONE, count
 from porting.diagnostics import ExecutableError
 
 __all__ = [

@@ -12,8 +12,7 @@ import textwrap
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Sequence
 
-from porting.cli import EXIT_DONE, EXIT_FAILED, EXIT_USAGE
-from porting.cli.argument_types import count
+from porting.cli import EXIT_DONE, EXIT_FAILED, EXIT_USAGE, count
 from porting.comparison import largest_difference
 from porting.diagnostics import FORMATS, PortingError
 from porting.recipe_chain.copying import copy_recipe, create_folder

@@ -11,8 +11,7 @@ import sys
 from pathlib import Path
 from typing import Dict, List, NoReturn, Optional
 
-from porting.cli import EXIT_DONE
-from porting.cli.argument_types import count
+from porting.cli import EXIT_DONE, count
 from porting.run import InstancePlan, is_simulated, run_instances, simulated_environment, vendor_environment
 
 __all__ = ["add_arguments", "run"]

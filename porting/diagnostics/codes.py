@@ -1,16 +1,18 @@
-"""The one table of codes: what can be wrong with a port, how bad it is, and what it is called.
+"""The one table of codes: what can be wrong with a port, how bad it is, its name, and the page that explains it.
 
 A slug names the bad thing, so that "allow loss-outside-forward" reads well. A code is never used again for another.
 """
 
 from __future__ import annotations
 
+import difflib
 from dataclasses import dataclass
 from enum import Enum
+from pathlib import Path
 from types import MappingProxyType
-from typing import Mapping, Optional
+from typing import List, Mapping, Optional
 
-__all__ = ["CODES", "FAMILIES", "Code", "Severity", "find_code"]
+__all__ = ["CODES", "FAMILIES", "PAGES_FOLDER", "Code", "Severity", "find_code", "read_page", "suggest_names"]
 
 
 class Severity(str, Enum):
@@ -212,3 +214,33 @@ CODES: Mapping[str, Code] = MappingProxyType(
     }
 )
 """Every code of the project, in the order of the table; read-only."""
+
+
+PAGES_FOLDER = Path(__file__).with_name("pages")
+"""Where the pages lie, each named after its code."""
+
+# the share of letters in common from which on two names are taken for one mistyped
+_CLOSE = 0.6
+
+
+def read_page(code: str) -> str:
+    """Read the page of a code as Markdown.
+
+    >>> read_page("L001").splitlines()[0]
+    '# L001: loss-outside-forward'
+    """
+    return (PAGES_FOLDER / f"{code}.md").read_text(encoding="utf-8")
+
+
+def suggest_names(name: str) -> List[str]:
+    """Suggest the codes and slugs that somebody who wrote `name` may have meant, at most five.
+
+    >>> suggest_names("loss-outside-fwd")
+    ['loss-outside-forward']
+    """
+    wanted = name.strip().lower()
+    names = [known for code in CODES.values() for known in (code.code, code.slug)]
+    likeness = {known: difflib.SequenceMatcher(None, wanted, known.lower()).ratio() for known in names}
+    close = sorted((known for known in names if likeness[known] >= _CLOSE), key=lambda known: -likeness[known])
+    containing = [known for known in names if wanted and wanted in known.lower()]
+    return list(dict.fromkeys(close + containing))[:5]

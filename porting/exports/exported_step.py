@@ -20,7 +20,7 @@ from ..engines.calls.call_plan import CallPlan, ReplicaGroups
 from ..engines.calls.executable import BuildRequest
 from ..engines.recompute.recomputation import run_segment
 from ..engines.replay.strided_group_norm import strided_group_norm
-from ..engines.update.group_settings import GroupSettings, OptimizerKind
+from ..engines.update.updates import GroupSettings, OptimizerKind
 from ..version import VERSION
 from .step_file import Path, damaged_error, read_step_file, write_step_file
 

@@ -11,8 +11,7 @@ from typing import Any, Mapping
 
 from torch import nn
 
-from porting.models.family import check_positive, configure
-from porting.models.image_classes import example_batch, loss
+from porting.models.family import check_positive, configure, example_batch, loss
 
 __all__ = ["DEFAULT", "VARIANTS", "CNNConfig", "build", "example_batch", "loss", "make_cnn"]
 

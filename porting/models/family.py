@@ -1,4 +1,7 @@
-"""The contract that every family of models keeps, for benchmarks, recipes and tests; and its configurations by name."""
+"""The contract that every family of models keeps, its configurations by name, and what classifiers of images share.
+
+B = images, H and W = height and width in pixels, C = classes.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,9 @@ from typing import Any, Mapping, Protocol, Sequence, Tuple, TypeVar
 
 import torch
 from torch import nn
+from torch.nn import functional as F
 
-__all__ = ["Family", "check_positive", "configure"]
+__all__ = ["Family", "GreyImages", "check_positive", "configure", "example_batch", "loss"]
 
 Config = TypeVar("Config")
 
@@ -73,3 +77,36 @@ def check_positive(config: Any, *, zero_allowed: Sequence[str] = ()) -> None:
         if any(isinstance(item, int) and not isinstance(item, bool) and item < least for item in items):
             subject = "each number of it" if isinstance(value, tuple) else "it"
             raise ValueError(f"`{field.name}` is {value}; {subject} is at least {least}")
+
+
+class GreyImages(Protocol):
+    """A configuration for square grey images, `image_size` pixels wide, of `num_classes` classes."""
+
+    @property
+    def image_size(self) -> int:
+        """Height and width in pixels."""
+
+    @property
+    def num_classes(self) -> int:
+        """How many classes there are."""
+
+
+def example_batch(config: GreyImages, *, batch_size: int, seed: int = 0) -> Tuple[torch.Tensor, torch.Tensor]:
+    """Make random images_B1HW and labels_B.
+
+    >>> from porting.models.cnn import CNNConfig
+    >>> [tuple(tensor.shape) for tensor in example_batch(CNNConfig(), batch_size=3)]
+    [(3, 1, 28, 28), (3,)]
+    """
+    generator = torch.Generator().manual_seed(seed)
+    images = torch.randn((batch_size, 1, config.image_size, config.image_size), generator=generator)
+    return images, torch.randint(config.num_classes, (batch_size,), generator=generator)
+
+
+def loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """Cross-entropy of logits_BC with labels_B, the mean over the images.
+
+    >>> round(loss(torch.zeros(2, 10), torch.tensor([3, 4])).item(), 4)
+    2.3026
+    """
+    return F.cross_entropy(logits, labels)

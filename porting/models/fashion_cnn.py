@@ -13,8 +13,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from porting.models.family import check_positive, configure
-from porting.models.image_classes import example_batch
+from porting.models.family import check_positive, configure, example_batch
 
 __all__ = ["DEFAULT", "VARIANTS", "FashionCNN", "FashionCNNConfig", "build", "example_batch", "loss"]
 

@@ -12,8 +12,7 @@ from typing import Any, Mapping
 import torch
 from torch import nn
 
-from porting.models.family import check_positive, configure
-from porting.models.image_classes import example_batch, loss
+from porting.models.family import check_positive, configure, example_batch, loss
 
 __all__ = ["DEFAULT", "VARIANTS", "LeNet5", "LeNet5Config", "build", "example_batch", "loss"]
 

@@ -12,8 +12,7 @@ from typing import Any, List, Mapping, Tuple
 import torch
 from torch import nn
 
-from porting.models.family import check_positive, configure
-from porting.models.image_classes import loss
+from porting.models.family import check_positive, configure, loss
 
 __all__ = ["DEFAULT", "VARIANTS", "VGG", "VGGConfig", "build", "example_batch", "loss"]
 

@@ -18,17 +18,17 @@ from . import (
     profiling,
     testing,
 )
+from ._args_parser import ICustomArgParser, registerCustomArgParser
 from ._dataloader import AsynchronousDataAccessor, DataLoader, _SubDataset  # noqa: F401
 from ._executables.executable_file import importPoptorchMetadataFromFile
-from ._executor.model_wrapping import inferenceModel, load, trainingModel
 from ._import_effects import apply_import_effects, registerGeometricCustomArgParsers
 from ._logging import logger, setLogLevel
+from ._model_wrapping import inferenceModel, load, trainingModel
 from ._poplar_executor import PoplarExecutor
 from ._printing import module_repr, print  # shadows the built-in function, as in PopTorch
 from ._scopes.blocks import BeginBlock, Block, BlockFunction, BlockId, LegacyBeginBlockFn, removeBlocks
 from ._scopes.multi_conv import MultiConv
 from ._scopes.name_scopes import Attribute, NameScope
-from ._structure_parsers import ICustomArgParser, registerCustomArgParser
 from ._utils import flattenTensorStructure, getIpuTensorId, reconstructTensorStructure
 from ._version import VERSION as __version__  # noqa: F401
 from .enums import (

@@ -1,7 +1,11 @@
-"""The arguments of a call bound to `forward`'s parameters, and compared with those the model was compiled for."""
+"""The arguments of a call bound to `forward`'s parameters, and compared with those the model was compiled for.
+
+Types of the user's own as arguments are registered once, for all models.
+"""
 
 from __future__ import annotations
 
+import abc
 import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,10 +13,17 @@ from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Se
 
 import torch
 
-from ..structure import flatten_tensors, outline, rebuild
+from ..structure import StructureAdapter, flatten_tensors, outline, rebuild, register_structure_adapter
 from .errors import createPoptorchError
 
-__all__ = ["ArgsParser", "BoundArguments", "CompiledSignature", "contains_dict"]
+__all__ = [
+    "ArgsParser",
+    "BoundArguments",
+    "CompiledSignature",
+    "ICustomArgParser",
+    "contains_dict",
+    "registerCustomArgParser",
+]
 
 _MISMATCH_ADVICE = (
     "\nThis error occurred because the inputs passed at runtime don't match the inputs used to compile the model. To "
@@ -172,6 +183,25 @@ class CompiledSignature:
         _compare_keys("named arguments", expected.named, actual.named)
         for name, wanted in expected.named.items():
             _compare(name, wanted, actual.named[name], specs)
+
+
+class ICustomArgParser(StructureAdapter, abc.ABC):
+    """Finds the tensors in values of a type, and builds such values from other tensors."""
+
+    @abc.abstractmethod
+    def yieldTensors(self, struct: Any) -> Iterator[torch.Tensor]:
+        """Yield the tensors of `struct` in a fixed order."""
+
+    @abc.abstractmethod
+    def reconstruct(self, original_structure: Any, tensor_iterator: Iterator[torch.Tensor]) -> Any:
+        """Build an object like `original_structure`, which takes its tensors from `tensor_iterator` with `next`."""
+
+
+def registerCustomArgParser(arg_data_type: type, arg_parser: Optional[Any]) -> None:
+    """Let `arg_parser`, an `ICustomArgParser`, find the tensors in values of `arg_data_type`; None removes it."""
+    if arg_parser is not None and not isinstance(arg_parser, ICustomArgParser):
+        raise createPoptorchError("arg_parser must inherit from ICustomArgParser")
+    register_structure_adapter(arg_data_type, arg_parser)
 
 
 def contains_dict(bound: BoundArguments) -> bool:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from functools import lru_cache
-from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional
 
 import torch
 import torch.utils.data
@@ -11,17 +12,15 @@ import torch.utils.data
 from ..support.process import usable_cores
 from . import trouble
 from ._loading.async_accessor import AsynchronousDataAccessor
-from ._loading.batch_combining import combine_batches
 from ._loading.batch_memory import BatchMemory
-from ._loading.batch_reading import batch_reader
+from ._loading.batch_reading import batch_reader, combine_batches
 from ._loading.sub_dataset import _SubDataset
-from ._loading.waiting import TimedBatches, WaitingTime
 from ._logging import logger
 from .enums import DataLoaderMode
 from .errors import createPoptorchError
 from .options import Options
 
-__all__ = ["AsynchronousDataAccessor", "DataLoader", "_SubDataset"]
+__all__ = ["AsynchronousDataAccessor", "DataLoader", "TimedBatches", "WaitingTime", "_SubDataset"]
 
 
 class DataLoader(torch.utils.data.DataLoader):
@@ -210,6 +209,42 @@ class DataLoader(torch.utils.data.DataLoader):
         accessor = AsynchronousDataAccessor(self, **async_options, rebatched_size=rebatched_size)
         accessor._keep(self, weakly=True)
         self._accessor = accessor
+
+
+class WaitingTime:
+    """Seconds, added up."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def next_of(self, batches: Iterator[Any]) -> Any:
+        """Return the next of `batches` and count what that takes, also where it is an exception."""
+        start = time.perf_counter()
+        try:
+            return next(batches)
+        finally:
+            self.seconds += time.perf_counter() - start
+
+
+class TimedBatches:
+    """Iterates over `batches` and counts in `waiting` what each takes; else it is the same iterator."""
+
+    def __init__(self, batches: Iterator[Any], waiting: WaitingTime) -> None:
+        self._batches, self._waiting = batches, waiting
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        return self._waiting.next_of(self._batches)
+
+    def __len__(self) -> int:
+        return len(self._batches)  # type: ignore[arg-type]
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("_batches", "_waiting"):  # of an object that is being copied
+            raise AttributeError(name)
+        return getattr(self._batches, name)
 
 
 def _check_alone(

@@ -28,8 +28,8 @@ from ._device.perf_counters import (
 )
 from ._device.session import DeviceSession
 from ._executables.saved_executables import FileName, load_executable, save_executable
-from ._executor.model_access import ParameterProxy, is_move, warn_of_move
 from ._logging import logger
+from ._model_access import ParameterProxy, is_move, warn_of_move
 from ._options.executor_options import executor_options
 from ._options_impl import require
 from ._printing import module_repr

@@ -7,9 +7,8 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 import torch
 
 from ._operators.example_custom_ops import EXAMPLE_OPS
-from ._operators.user_results import listed
 
-__all__ = ["CustomOp", "find_custom_op", "register_custom_op"]
+__all__ = ["CustomOp", "find_custom_op", "listed", "register_custom_op"]
 
 Tensors = Sequence[torch.Tensor]
 Forward = Callable[[List[torch.Tensor], Mapping[str, Any]], Union[torch.Tensor, Tensors]]
@@ -86,3 +85,12 @@ class _WithOwnBackward(torch.autograd.Function):
         result = context.operator.backward(inputs, outputs, list(gradients), context.attributes)
         by_input = [result] if result is None or isinstance(result, torch.Tensor) else list(result)
         return (None, None, *by_input)
+
+
+def listed(result: Any) -> List[Any]:
+    """Return the values of `result` as a list, also if it is one alone.
+
+    >>> listed(1), listed((1, 2))
+    ([1], [1, 2])
+    """
+    return list(result) if isinstance(result, (list, tuple)) else [result]

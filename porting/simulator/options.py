@@ -6,15 +6,11 @@ from __future__ import annotations
 
 import copy
 import os
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Dict, List, Optional
 
 import torch
 
-from porting.diagnostics import Finding
-from porting.engines import require_engine
-from porting.engines.recompute.recomputation import ComputationOrder
 from porting.simulator import _options_config
-from porting.simulator._compile.progress_bar import CompilationProgressBar
 from porting.simulator._logging import logger
 from porting.simulator._options.groups import (
     TensorLocationSettings,
@@ -27,8 +23,9 @@ from porting.simulator._options.groups import (
     _TrainingOptions,
     profiling_engine_options,
 )
+from porting.simulator._options.simulator_options import SimulatorOptions
 from porting.simulator._options_config import ConfigFileError
-from porting.simulator._options_impl import OptionsDict, require
+from porting.simulator._options_impl import require
 from porting.simulator._scopes.execution_strategies import (
     ParallelPhasedExecution,
     Phase,
@@ -59,7 +56,7 @@ _SOURCE_LOCATION_EXCLUDES = ("install/poptorch", "site-packages/torch", "site-pa
 _SYNTHETIC_DATA_OFF, _SYNTHETIC_DATA_RANDOM_NORMAL = 0, 2
 
 
-class Options(OptionsDict):
+class Options(SimulatorOptions):
     """Settings of a wrapped model or a DataLoader; both freeze the object they are given.
 
     Setters return the object. `clone` gives a copy that can be changed again.
@@ -78,15 +75,9 @@ class Options(OptionsDict):
         self._tensor_locations = _TensorLocationOptions()
         self._execution_strategy: _IExecutionStrategy = PipelinedExecution()
         self._source_location_excludes: List[str] = list(_SOURCE_LOCATION_EXCLUDES)
-        self._progress_bar = CompilationProgressBar()
         self._relax_optimizer_checks = False
         self._show_compilation_progress_bar = True
         self._module_namescope_enabled = True
-        self._engine = os.environ.get("PORTING_ENGINE") or "ready"
-        self._tuning_seconds = 180.0
-        self._autocast: Optional[torch.dtype] = None
-        self._computation_order = "none"
-        self._listener: Optional[Callable[[Finding], None]] = None
         super().__init__(
             replication_factor=1,
             input_group_size=1,
@@ -135,52 +126,6 @@ class Options(OptionsDict):
         """Options of the graph compiler, by name and unchecked."""
         return self._popart
 
-    def useEngine(self, name: str, tuning_seconds: Optional[float] = None) -> Options:
-        """Choose how the simulator runs a compiled step: ``"ready"``, ``"auto"`` or the name of an engine.
-
-        ``"ready"``, the default unless the environment variable PORTING_ENGINE says otherwise, takes a compiled
-        executable that is on disk already, or else replays the step. ``"auto"`` measures at the first compilation which
-        engine is the fastest, for at most ``tuning_seconds``. PopTorch has no such option; it is not part of `toDict`.
-        Raises OptionError P004 for a name that no engine has.
-        """
-        require(isinstance(name, str), f"Expected a str for useEngine but got {type(name)}")
-        require_engine(name)
-        if tuning_seconds is not None:
-            is_number = isinstance(tuning_seconds, (int, float)) and not isinstance(tuning_seconds, bool)
-            require(is_number and tuning_seconds > 0, "tuning_seconds must be a number above 0")
-            self._tuning_seconds = float(tuning_seconds)
-        self._engine = name
-        return self
-
-    def useAutocast(self, dtype: Optional[torch.dtype] = torch.bfloat16) -> Options:
-        """Run `forward` as under ``torch.autocast`` with `dtype`, torch.bfloat16; None for as an IPU would.
-
-        PopTorch has no such option, and no IPU has bfloat16; it is not part of `toDict`.
-        """
-        require(dtype in (None, torch.bfloat16), f"Expected torch.bfloat16 or None for useAutocast but got {dtype}")
-        self._autocast = dtype
-        return self
-
-    def useComputationOrder(self, order: str) -> Options:
-        """Compute part of the forward pass a second time for the backward pass, as `chen`, `gttime` or `gtmem` say.
-
-        PopTorch has no such option; its `recomputationCheckpoint` does the same by hand. Not part of `toDict`. Raises
-        ExecutableError E026 for an order that there is not.
-        """
-        require(isinstance(order, str), f"Expected a str for useComputationOrder but got {type(order)}")
-        ComputationOrder.of(order)
-        self._computation_order = order
-        return self
-
-    def reportTo(self, listener: Callable[[Finding], None]) -> Options:
-        """Hand findings of a compilation to `listener`, in the place of the lines that PopTorch logs about them.
-
-        The progress bar then appears for what takes long only. PopTorch has no such option; not part of `toDict`.
-        """
-        self._listener = listener
-        self._progress_bar = CompilationProgressBar(delay_seconds=2.0)
-        return self
-
     def from_json(self, string: str) -> Options:
         """Call setters as a JSON object says.
 
@@ -228,13 +173,8 @@ class Options(OptionsDict):
 
     def outputMode(self, output_mode: OutputMode, output_return_period: Optional[int] = None) -> Options:
         """Choose which micro-batches' outputs a call returns; ``EveryN`` needs a period."""
-        require(isinstance(output_mode, OutputMode), f"Expected poptorch.OutputMode but got {type(output_mode)}")
-        if output_mode == OutputMode.EveryN:
-            require(
-                output_return_period is not None and output_return_period > 0,
-                "EveryN anchor must have output_return_period set to valid positive integer",
-            )
-        elif output_return_period:
+        _check_output_mode(output_mode, output_return_period)
+        if output_mode != OutputMode.EveryN and output_return_period:
             logger.info("Anchor return period argument ignored with output_mode set to %s", str(output_mode))
         self.set(output_mode=output_mode.value, output_return_period=output_return_period or 1)
         return self
@@ -252,13 +192,8 @@ class Options(OptionsDict):
     ) -> None:
         """Ask for a tensor of the graph by name; without a mode, as the outputs are returned."""
         if output_mode is not None:
-            require(isinstance(output_mode, OutputMode), f"Expected poptorch.OutputMode but got {type(output_mode)}")
-        if output_mode == OutputMode.EveryN:
-            require(
-                output_return_period is not None and output_return_period > 0,
-                "EveryN anchor must have output_return_period set to valid positive integer",
-            )
-        else:
+            _check_output_mode(output_mode, output_return_period)
+        if output_mode != OutputMode.EveryN:
             output_return_period = 1
         self.anchored_tensors[short_name] = [long_name, output_mode is None, output_mode, output_return_period]
 
@@ -428,3 +363,12 @@ class Options(OptionsDict):
             if isinstance(getattr(type(self), name), property)
         ]
         return f"{type(self).__name__}({', '.join(values + properties)})"
+
+
+def _check_output_mode(output_mode: OutputMode, output_return_period: Optional[int]) -> None:
+    require(isinstance(output_mode, OutputMode), f"Expected poptorch.OutputMode but got {type(output_mode)}")
+    if output_mode == OutputMode.EveryN:
+        require(
+            output_return_period is not None and output_return_period > 0,
+            "EveryN anchor must have output_return_period set to valid positive integer",
+        )

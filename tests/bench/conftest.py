@@ -8,10 +8,9 @@ from torch import nn
 
 from porting import PortOptions
 from porting.bench.cells import Cell
-from porting.bench.choices import Choices
+from porting.bench.choices import BenchSettings, Choices
 from porting.bench.measure import measure
 from porting.bench.results import ResultFile
-from porting.bench.settings import BenchSettings
 from porting.bench.workloads import Workload
 
 

@@ -7,8 +7,8 @@ import sys
 import pytest
 
 from porting.bench.children import run_job
+from porting.bench.choices import BenchSettings
 from porting.bench.processes import Child
-from porting.bench.settings import BenchSettings
 from porting.bench.workloads import Source
 
 

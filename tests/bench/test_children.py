@@ -8,8 +8,8 @@ import pytest
 
 from porting.bench import children
 from porting.bench.children import SideProcess, measure_start_up, run_job
+from porting.bench.choices import BenchSettings
 from porting.bench.processes import ChildError
-from porting.bench.settings import BenchSettings
 from porting.bench.workloads import Source
 
 TALKATIVE = """

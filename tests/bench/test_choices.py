@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from porting.bench.choices import Choices, expand, with_choices
+from porting.bench.choices import BenchSettings, Choices, expand, with_choices
 from porting.options import PortOptions
 
 
@@ -23,3 +23,10 @@ def test_what_was_chosen_replaces_the_options_and_the_rest_stays():
     chosen = with_choices(options, {"accumulation": 2, "order": "chen", "engine": None}, cache_dir=None)
 
     assert chosen == PortOptions(accumulation=2, replicas=2, computation_order="chen")
+
+
+def test_a_first_look_leaves_out_what_takes_other_processes():
+    quick = BenchSettings(start_up_runs=3, cold_starts=1, seed=7).quick()
+
+    assert (quick.memory, quick.data, quick.start_up_runs, quick.cold_starts) == (False, False, 0, 0)
+    assert (quick.seed, quick.rounds) == (7, 5)

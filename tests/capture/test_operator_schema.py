@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 import torch
 
-from porting.capture.operator_schema import change_arguments, operator_name, result_argument, written_arguments
+from porting.capture.operator_schema import (
+    change_arguments,
+    device_tensors,
+    list_leaves,
+    map_leaves,
+    operator_name,
+    result_argument,
+    written_arguments,
+)
 
 aten = torch.ops.aten
 
@@ -65,3 +73,28 @@ def test_arguments_are_changed_by_name_wherever_they_stand():
 
 def test_arguments_that_are_not_given_are_left_out():
     assert change_arguments(aten.gather.default, ("x", 1, "i"), {}, ["sparse_grad"], str) == (("x", 1, "i"), {})
+
+
+def test_leaves_are_what_is_mapped_in_the_same_order():
+    value = ((1, [2, None], torch.float32), {"dim": [3], "other": (4,)})
+    seen = []
+
+    map_leaves(seen.append, value)
+
+    assert seen == list(list_leaves(value)) == [1, 2, None, torch.float32, 3, 4]
+
+
+def test_the_form_stays():
+    value = ([1, (2,)], {"a": [3]})
+
+    assert map_leaves(lambda leaf: leaf + 1, value) == ([2, (3,)], {"a": [4]})
+
+
+def test_sizes_are_leaves():
+    size = torch.Size([1, 2])
+
+    assert list(list_leaves([size])) == [size]
+
+
+def test_host_tensors_are_no_device_tensors():
+    assert device_tensors([torch.ones(1), 2]) == []

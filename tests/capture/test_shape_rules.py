@@ -7,7 +7,7 @@ import torch
 from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from porting.capture.arguments import list_leaves, map_leaves
+from porting.capture.operator_schema import list_leaves, map_leaves
 from porting.capture.shape_mode import UNKNOWN, ShapeMode
 from porting.capture.shape_rules import rule_for
 

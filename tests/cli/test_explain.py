@@ -8,7 +8,7 @@ import pytest
 
 from porting.cli.main import main
 from porting.diagnostics import CODES
-from porting.diagnostics.pages import read_page
+from porting.diagnostics.codes import read_page
 
 
 @pytest.mark.parametrize("name", ["L001", "l001", "loss-outside-forward"])

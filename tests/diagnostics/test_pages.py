@@ -12,7 +12,7 @@ import pytest
 
 from porting.cli.main import main
 from porting.diagnostics import CODES
-from porting.diagnostics.pages import PAGES_FOLDER, read_page, suggest_names
+from porting.diagnostics.codes import PAGES_FOLDER, read_page, suggest_names
 
 SECTIONS = ["What it does", "Why it matters", "Example", "Use instead"]
 WIDTH = 80

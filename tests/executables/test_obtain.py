@@ -25,7 +25,7 @@ from porting.engines.compiled.compile_settings import CompileFailure
 from porting.engines.replay.replay import ReplayExecutable
 from porting.engines.tuning.parity import Trial
 from porting.engines.tuning.report import TuningLimits
-from porting.engines.update.group_settings import GroupSettings, OptimizerKind
+from porting.engines.update.updates import GroupSettings, OptimizerKind
 from porting.executables.obtain import obtain_executable
 from porting.host_tensors import host_tensors
 

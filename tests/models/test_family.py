@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import subprocess
 import sys
 from typing import Any, List, Mapping, Tuple
@@ -13,7 +14,8 @@ from torch import nn
 
 from porting import to_ipu
 from porting.models import FAMILIES, Family, build, load
-from porting.models.family import configure
+from porting.models.cnn import CNNConfig
+from porting.models.family import configure, example_batch, loss
 from porting.models.mlp import MLPConfig
 
 # a variant of each family, and the changes that make it small enough to train here in a moment
@@ -231,3 +233,14 @@ def test_an_unknown_name_is_refused_with_the_known_ones():
 def test_an_unknown_field_is_refused_with_the_known_ones():
     with pytest.raises(TypeError, match="MLPConfig has no field 'size'; it has 'sizes'"):
         configure(VARIANTS, "plain", {"size": 3})
+
+
+def test_images_are_square_and_labels_are_classes():
+    images, labels = example_batch(CNNConfig(image_size=8, num_classes=3), batch_size=50)
+
+    assert images.shape == (50, 1, 8, 8)
+    assert set(labels.tolist()) == {0, 1, 2}
+
+
+def test_who_knows_nothing_loses_the_logarithm_of_the_number_of_classes():
+    assert loss(torch.zeros(4, 10), torch.arange(4)).item() == pytest.approx(math.log(10))

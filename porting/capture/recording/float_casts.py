@@ -13,11 +13,10 @@ import torch
 from torch.utils._pytree import tree_map
 
 from .. import errors
-from ..arguments import device_tensors, map_leaves
 from ..autocast import autocast_targets, autocast_types, is_on
 from ..device_tensor import DeviceTensor
 from ..dtypes import device_dtype, float_cast_targets, rounded_result
-from ..operator_schema import written_arguments
+from ..operator_schema import device_tensors, map_leaves, written_arguments
 from .bodies import Bodies
 from .reports import Reports
 from .tensor_facts import TensorFacts

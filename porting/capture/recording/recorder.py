@@ -17,13 +17,19 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from ...diagnostics import CaptureError, Finding, caller_place
 from .. import errors
-from ..arguments import device_tensors, list_leaves, map_leaves
 from ..device_operators import device_operator
 from ..device_tensor import DeviceTensor, is_device
 from ..dtypes import device_dtype, index_arguments, is_device_dtype, mask_arguments
-from ..operator_mode import OperatorMode
-from ..operator_schema import change_arguments, operator_name, result_argument, written_arguments
-from ..shape_mode import ShapeMode
+from ..operator_schema import (
+    change_arguments,
+    device_tensors,
+    list_leaves,
+    map_leaves,
+    operator_name,
+    result_argument,
+    written_arguments,
+)
+from ..shape_mode import OperatorMode, ShapeMode
 from .bodies import Bodies
 from .float_casts import FloatCasts
 from .reports import Reports

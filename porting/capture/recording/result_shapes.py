@@ -9,10 +9,9 @@ from typing import Any, Callable, Dict, Iterator, Tuple
 import torch
 from torch.utils._pytree import tree_map
 
-from ..arguments import map_leaves
 from ..device_operators import device_operator
 from ..device_tensor import DeviceTensor
-from ..operator_schema import READS_VALUES, operator_name
+from ..operator_schema import READS_VALUES, map_leaves, operator_name
 from ..shape_mode import UNKNOWN, ShapeMode
 
 __all__ = ["explain_failure", "result_shape"]

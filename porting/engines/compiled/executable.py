@@ -24,10 +24,9 @@ from ..update.traced_updates import (
 )
 from ..update.updates import apply_update
 from .bound_state import Arguments, BoundState, Mismatch
-from .call_layout import CallLayout, plan_facts
+from .call_layout import CallLayout, ResultsOfRuns, plan_facts
 from .index_bounds import has_bad_index
 from .programs import Runner
-from .run_results import ResultsOfRuns
 from .why_replay import why_plan_is_replayed
 
 __all__ = ["CompiledExecutable"]

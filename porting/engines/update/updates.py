@@ -10,22 +10,68 @@ Formulae of PopTorch's back-end (g = gradient, w = weight, t = number of this up
 
 from __future__ import annotations
 
+import enum
 import math
+from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import torch
 
+from ..calls.call_plan import GradientExchange
 from ..calls.device_state import DeviceState
-from ..calls.gradient_exchange import GradientExchange
 from .fused_updates import fused_arithmetic
 
-__all__ = ["adapt_loss_scaling", "apply_update", "ensure_slots", "optimizer_family", "slot_names"]
+__all__ = [
+    "GroupSettings",
+    "OptimizerKind",
+    "adapt_loss_scaling",
+    "apply_update",
+    "ensure_slots",
+    "optimizer_family",
+    "slot_names",
+]
 
 Slots = Dict[str, torch.Tensor]
 
 _HIGHEST = torch.finfo(torch.float16).max
 _NEAR_THE_TOP = 0.125 * _HIGHEST
 _SHARE_NEAR_THE_TOP = 1e-7
+
+
+# The device's optimizers, numbered from 0. SGD1 keeps gradient and velocity in one tensor, SGD2 apart.
+OptimizerKind = enum.IntEnum(
+    "OptimizerKind", "SGD1 SGD2 ADAM ADAMW ADAMW_NO_BIAS RMSPROP RMSPROP_CENTERED LAMB LAMB_NO_BIAS", start=0
+)
+
+
+@dataclass(frozen=True)
+class GroupSettings:
+    """The settings of one parameter group as plain numbers; those that its optimizer has no use for are neutral.
+
+    For SGD ``first_order_type`` is the velocity's type. Two settings are equal whatever their parameters are.
+    """
+
+    kind: OptimizerKind
+    learning_rate: float
+    weight_decay: float = 0.0
+    momentum: float = 0.0
+    dampening: float = 0.0
+    nesterov: bool = False
+    beta1: float = 0.0
+    beta2: float = 0.0
+    eps: float = 0.0
+    alpha: float = 0.0
+    centered: bool = False
+    max_weight_norm: float = math.inf
+    use_tf_variant: bool = False
+    loss_scaling: float = 1.0
+    velocity_scaling: float = 1.0
+    max_grad_norm: float = math.inf
+    bias_correction: bool = True
+    accum_type: torch.dtype = torch.float32
+    first_order_type: torch.dtype = torch.float32
+    second_order_type: torch.dtype = torch.float32
+    params: Tuple[torch.Tensor, ...] = field(default=(), compare=False, repr=False)
 
 
 def apply_update(

@@ -6,7 +6,7 @@ and SBND neutrino experiments (arXiv 2207.07735), with its losses, metrics and l
 
 from __future__ import annotations
 
-from .config import DEFAULT, NUM_PLANES, VARIANTS, UResNet2DConfig
+from .config import DEFAULT, NUM_PLANES, VARIANTS, Schedule, UResNet2DConfig
 from .loss import SCHEMES, loss
 from .metrics import (
     METRICS,
@@ -19,7 +19,6 @@ from .metrics import (
 )
 from .model import UResNet2D, build
 from .planes import as_planes, chunk_planes, example_batch
-from .schedule import Schedule
 
 __all__ = [
     "DEFAULT",

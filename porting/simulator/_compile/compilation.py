@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import json
+import os
+from pathlib import Path
 from typing import Any, Callable, Dict
 
 import torch
 from torch import nn
 
 from ...capture import StepGraph
+from ...support.atomic_files import write_atomically
 from .._args_parser import BoundArguments, contains_dict
 from .._device.device_target import check_target, log_target
 from .._executables.executable_cache import compilation_lock, keep_executable
 from .._graph.graph_files import export_graph, trace_graph
 from .._logging import logger
+from ..errors import native_error
 from ..options import Options
-from .profile_files import write_profile
 from .program import CompiledModel, compile_model
 
-__all__ = ["announce_compilation", "compile_and_keep"]
+__all__ = ["announce_compilation", "compile_and_keep", "write_profile"]
 
 # What may differ between two compilations with the same result.
 _NO_PART_OF_EXECUTABLES = frozenset(
@@ -59,6 +63,36 @@ def compile_and_keep(
         keep_executable(compiled.graph, options, settings=_settings(options, optimizer_type))
     write_profile(options, training=training)
     return compiled
+
+
+_FILE_NAME = "profile.pop"
+
+
+def write_profile(options: Options, *, training: bool) -> None:
+    """Write ``<folder>/<model name, "training" or "inference">/profile.pop`` if profiling is on.
+
+    The engine options of ``enableProfiling`` and ``POPLAR_ENGINE_OPTIONS`` say so, the latter have the last word.
+    """
+    engine: Dict[str, str] = dict(options._Popart.options.get("engineOptions") or {})
+    engine.update(_options_of_environment())
+    if str(engine.get("autoReport.all", "false")).lower() != "true":
+        return
+    name = options.model_name if options.exists("model_name") else ("training" if training else "inference")
+    write_atomically(
+        Path(engine.get("autoReport.directory", ".")) / name / _FILE_NAME,
+        b"profile of porting.simulator: the model ran on the CPU, there are no measurements of an IPU\n",
+    )
+
+
+def _options_of_environment() -> Dict[str, str]:
+    text = os.environ.get("POPLAR_ENGINE_OPTIONS") or "{}"
+    try:
+        options = json.loads(text)
+    except ValueError as error:
+        raise native_error(f"POPLAR_ENGINE_OPTIONS is not JSON: {error}") from None
+    if not isinstance(options, dict):
+        raise native_error(f"POPLAR_ENGINE_OPTIONS must be a JSON object, got {text}")
+    return options
 
 
 def _settings(options: Options, optimizer_type: Any) -> Dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import List, Mapping, NoReturn, Optional, Sequence
 import torch
 from torch import distributed
 
-from ...engines.calls.gradient_exchange import sum_over_processes
+from ...engines.calls.call_plan import sum_over_processes
 from ...support.process import leave_group_at_exit
 from .._logging import logger
 from ..errors import createPoptorchError, native_error

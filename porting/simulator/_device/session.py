@@ -16,6 +16,7 @@ from ...engines.calls.guards import make_recordable, shut_out_host_modes
 from ...host_tensors import host_tensors
 from .. import trouble
 from .._args_parser import ArgsParser, BoundArguments, CompiledSignature
+from .._compile.call_plans import hand_back
 from .._compile.compilation import announce_compilation, compile_and_keep
 from .._compile.executables import HostSide
 from .._compile.program import CompiledModel
@@ -40,7 +41,6 @@ from .._weights.weight_owners import Owner, fetch
 from ..enums import ConnectionType
 from ..errors import createPoptorchError, native_error
 from ..options import Options
-from .call_results import hand_back
 from .device_pool import Claim, claim_device
 from .device_target import is_offline
 from .perf_counters import CallTimes, count_cycles

@@ -18,7 +18,7 @@ import torch
 from ...capture import StepGraph
 from ...capture.graph_flow import written_nodes
 from ...capture.subgraphs import bodies_of
-from ...engines.recompute.gradient_path import nodes_with_gradient, trained_parameters
+from ...engines.recompute.values_for_backward import nodes_with_gradient, trained_parameters
 from .._scopes.executed_operators import (
     executed_operators,
     is_convolution,

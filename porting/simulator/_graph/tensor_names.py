@@ -8,7 +8,7 @@ import torch
 
 from ...capture import StepGraph, find_losses
 from ...engines.calls.step_anchors import StepValue
-from ...engines.recompute.gradient_path import trained_parameters
+from ...engines.recompute.values_for_backward import trained_parameters
 from .._scopes.executed_operators import executed_operators, result_nodes
 from .operator_types import operator_types
 

@@ -1,18 +1,23 @@
-"""Whole batches of tensor datasets, read with one copy per tensor where torch makes one call per sample."""
+"""Whole batches of tensor datasets, read with one copy per tensor where torch makes one call per sample.
+
+`combine_batches` makes the one batch that a device call takes from several of a user's own batch sampler.
+"""
 
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any, Iterator, List, Optional
+from typing import Any, Iterable, Iterator, List, Optional, Sequence
 
 import torch
 import torch.utils.data
 from torch.utils.data import BatchSampler, RandomSampler, SequentialSampler
 
+from ...structure import flatten_tensors, rebuild
+from ..errors import createPoptorchError
 from .batch_memory import BatchMemory
 from .row_sources import Rows, RowSource, row_source
 
-__all__ = ["BatchReader", "batch_reader"]
+__all__ = ["BatchReader", "batch_reader", "combine_batches"]
 
 
 class BatchReader:
@@ -53,6 +58,30 @@ def batch_reader(loader: Any, ordinary: Any, memory: BatchMemory) -> Optional[Ba
     if source is None:
         return None
     return BatchReader(source, ordinary, memory, is_one_tensor=isinstance(loader.dataset, torch.Tensor))
+
+
+def combine_batches(batches: Iterable[Any], count: int, *, drop_last: bool) -> Iterator[Any]:
+    """Yield each `count` consecutive batches as one, concatenated along dimension 0 tensor by tensor.
+
+    The structure is that of the latest batch. An incomplete group at the end is left out with `drop_last`. Raises
+    `poptorch.Error` for batches with different numbers of tensors.
+    """
+    group: List[Any] = []
+    for batch in batches:
+        group.append(batch)
+        if len(group) == count:
+            yield _concatenate(group)
+            group = []
+    if group and not drop_last:
+        yield _concatenate(group)
+
+
+def _concatenate(group: Sequence[Any]) -> Any:
+    latest = group[-1]
+    rows = [flatten_tensors(batch, like=latest) for batch in group]
+    if len({len(row) for row in rows}) > 1:
+        raise createPoptorchError("The batches of the `batch_sampler` to combine have different numbers of tensors.")
+    return rebuild(latest, [torch.cat(column) for column in zip(*rows)])
 
 
 def _row_batches(batch_sampler: Any, num_rows: int) -> Optional[Iterator[Rows]]:

@@ -14,9 +14,9 @@ from ...capture.device_operators import define_device_operator
 from ...capture.device_tensor import DeviceTensor
 from ...structure import flatten_tensors, rebuild
 from .._logging import logger
+from ..custom_ops import listed
 from ..errors import createPoptorchError, native_error
 from . import op_library  # noqa: F401 - defines the operators
-from .user_results import listed
 
 __all__ = ["CPU"]
 

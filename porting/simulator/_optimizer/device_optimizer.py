@@ -9,8 +9,7 @@ import torch
 from torch import nn
 
 from ...engines.calls.device_state import DeviceState
-from ...engines.update.group_settings import GroupSettings
-from ...engines.update.updates import ensure_slots, slot_names
+from ...engines.update.updates import GroupSettings, ensure_slots, slot_names
 from ...host_tensors import host_tensors
 from .. import optim
 from .._logging import cpp_log, cpp_log_enabled, logger

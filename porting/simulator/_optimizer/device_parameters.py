@@ -7,7 +7,7 @@ from typing import AbstractSet, Any, Callable, Dict, Mapping, Tuple
 
 import torch
 
-from ...engines.update.group_settings import GroupSettings, OptimizerKind
+from ...engines.update.updates import GroupSettings, OptimizerKind
 
 __all__ = ["device_parameters", "with_loaded"]
 

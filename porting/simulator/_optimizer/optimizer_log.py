@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, Mapping, Sequence, Tuple
 
-from ...engines.update.group_settings import OptimizerKind
+from ...engines.update.updates import OptimizerKind
 
 __all__ = ["optimizer_log_lines"]
 

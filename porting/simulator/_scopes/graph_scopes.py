@@ -8,16 +8,17 @@ number and the settings of the open `MultiConv`, only if there is one) and `sour
 
 from __future__ import annotations
 
+import sys
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Protocol, Sequence, Tuple
 
 from torch import nn
 from torch.nn.modules import module as module_hooks
 
 from ..tracing_state import tracing
-from .source_locations import source_location
 
-__all__ = ["GraphScopes", "open_scopes", "scoped_tracing"]
+__all__ = ["GraphScopes", "open_scopes", "scoped_tracing", "source_location"]
 
 
 class _BlockPlace(NamedTuple):
@@ -171,3 +172,33 @@ def _follow_modules(scopes: GraphScopes, model: nn.Module) -> List[Any]:
         module_hooks.register_module_forward_pre_hook(enter),
         module_hooks.register_module_forward_hook(leave),
     ]
+
+
+_PACKAGE = str(Path(__file__).parents[2])
+_TRACER = str(Path(_PACKAGE, "capture", "tracing.py"))
+# What runs between the call of an operator and its recording, besides this package.
+_DISPATCH = tuple(
+    f"torch/{name}" for name in ("_ops.py", "overrides.py", "_tensor.py", "_compile.py", "_dynamo/", "_library/")
+)
+
+
+def source_location(excludes: Sequence[str]) -> Optional[str]:
+    """Return `file:line` of the innermost frame that calls an operator and whose path contains none of `excludes`.
+
+    Frames of the recording machinery never count; None when all frames of `forward` are excluded.
+    """
+    frame = sys._getframe(1)
+    is_machinery = True
+    while frame is not None:
+        path = frame.f_code.co_filename
+        if path == _TRACER and not is_machinery:
+            return None
+        is_machinery = is_machinery and (_is_ours(path) or any(file in path for file in _DISPATCH))
+        if not is_machinery and not _is_ours(path) and not any(fragment in path for fragment in excludes):
+            return f"{path}:{frame.f_lineno}"
+        frame = frame.f_back  # type: ignore[assignment]
+    return None
+
+
+def _is_ours(path: str) -> bool:
+    return path.startswith(_PACKAGE)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Iterable, TypeVar
 
-from ._missing import refuse_unknown_names
+from . import refuse_unknown_names
 
 __all__ = ["Tracepoint", "createTraceChannel", "instrument"]
 

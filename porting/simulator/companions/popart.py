@@ -9,7 +9,7 @@ import enum
 from typing import Any
 
 from ..enums import CommGroupType, ReductionType, SyncPattern
-from ._missing import refuse_unknown_names
+from . import refuse_unknown_names
 
 __all__ = [
     "AccumulateOuterFragmentSchedule",

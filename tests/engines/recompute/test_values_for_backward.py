@@ -6,6 +6,9 @@ import pytest
 import torch
 from torch import nn
 
+from porting.capture import capture_step
+from porting.engines.recompute.values_for_backward import nodes_with_gradient, trained_parameters
+
 X = torch.tensor([[1.0, -2.0, 3.0], [0.5, 4.0, -1.0]])
 
 
@@ -210,3 +213,39 @@ def test_what_is_written_to_one_of_several_views_arrives(poptorch, name):
 )
 def test_operators_in_place_keep_what_their_gradient_needs(poptorch, written, pure):
     torch.testing.assert_close(change_of_weights(poptorch, written), gradient_of(pure))
+
+
+class Branches(nn.Module):
+    """A loss of one weight; another is detached, a third frozen, a fourth leads to an output only."""
+
+    def __init__(self):
+        super().__init__()
+        for name in ("trained", "detached", "frozen", "shown"):
+            self.register_parameter(name, nn.Parameter(torch.ones(2)))
+        self.frozen.requires_grad_(False)
+
+    def forward(self, x):
+        output = (x * self.shown).sin()
+        loss = nn.functional.l1_loss(x * self.trained + (x * self.detached).detach() * self.frozen, x)
+        return output, loss
+
+
+def test_parameters_are_trained_if_the_loss_depends_on_them():
+    graph = capture_step(Branches(), [torch.ones(2)], mode="training")
+
+    assert trained_parameters(graph) == ["trained"]
+
+
+def test_values_beside_the_way_to_the_loss_have_no_gradient():
+    graph = capture_step(Branches(), [torch.ones(2)], mode="training")
+
+    targets = [str(node.target) for node in nodes_with_gradient(graph)]
+
+    assert "aten.mul.Tensor" in targets
+    assert "aten.sin.default" not in targets
+
+
+def test_a_graph_for_inference_has_no_gradients():
+    graph = capture_step(Branches(), [torch.ones(2)], mode="inference")
+
+    assert nodes_with_gradient(graph) == set()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import pytest
 import torch
 from torch import nn
 
-from porting.engines.update.updates import apply_update, ensure_slots, slot_names
+from porting.engines.update.updates import GroupSettings, OptimizerKind, apply_update, ensure_slots, slot_names
 
 RATE = 0.05
 STEPS = 12
@@ -470,3 +471,14 @@ def test_rounding_at_random_makes_no_infinity(settings):
     apply_update([settings(learning_rate=1.0)], [["0"]], parameters, {}, rounds_at_random=True)
 
     assert parameters["0"].unique().tolist() == [highest]
+
+
+SETTINGS = GroupSettings(kind=OptimizerKind.SGD1, learning_rate=0.1)
+
+
+def test_settings_are_equal_whatever_their_parameters_are():
+    assert SETTINGS == dataclasses.replace(SETTINGS, params=(torch.zeros(2),))
+
+
+def test_another_kind_of_optimizer_makes_other_settings():
+    assert SETTINGS != dataclasses.replace(SETTINGS, kind=OptimizerKind.SGD2)

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 import torch
 
-from porting.engines.update.group_settings import GroupSettings, OptimizerKind
+from porting.engines.update.updates import GroupSettings, OptimizerKind
 from porting.simulator._optimizer.device_parameters import device_parameters, with_loaded
 
 PLAIN_SGD = GroupSettings(OptimizerKind.SGD2, learning_rate=0.5, weight_decay=0.1, dampening=0.2, loss_scaling=4.0)

@@ -7,7 +7,7 @@ from torch import nn
 
 import porting.simulator as simulator
 from porting.capture import capture_step
-from porting.engines.recompute.gradient_path import nodes_with_gradient, trained_parameters
+from porting.engines.recompute.values_for_backward import nodes_with_gradient, trained_parameters
 from porting.simulator._scopes.executed_operators import (
     executed_operators,
     is_convolution,

@@ -10,7 +10,7 @@ from torch import nn
 
 import porting.simulator as simulator
 from porting.simulator import Attribute, NameScope
-from porting.simulator._scopes.source_locations import source_location
+from porting.simulator._scopes.graph_scopes import source_location
 
 
 class Inner(nn.Module):

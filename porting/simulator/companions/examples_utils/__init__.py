@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..._version import VERSION
-from .._missing import refuse_unknown_names
+from .. import refuse_unknown_names
 from . import load_lib_utils
 from .load_lib_utils import load_lib, load_lib_all
 

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from .._missing import refuse_unknown_names
+from .. import refuse_unknown_names
 
 __getattr__ = refuse_unknown_names("horovod")

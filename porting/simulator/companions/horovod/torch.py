@@ -11,7 +11,7 @@ from torch import distributed
 
 from ....support.process import Instance, this_instance
 from ..._compile import process_group
-from .._missing import refuse, refuse_unknown_names
+from .. import refuse, refuse_unknown_names
 
 __all__ = [
     "Average",

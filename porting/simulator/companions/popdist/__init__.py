@@ -15,7 +15,7 @@ from ....support.process import this_instance
 from ..._compile import process_group
 from ..._device.device_pool import device_table, reserved_ipus
 from ..._device.device_target import num_simulated_ipus
-from .._missing import refuse_unknown_names
+from .. import refuse_unknown_names
 
 __all__ = [
     "checkNumIpusPerReplica",

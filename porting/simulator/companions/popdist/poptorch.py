@@ -7,8 +7,7 @@ from typing import NoReturn, Optional
 from ....support.process import this_instance
 from ... import options as poptorch_options
 from ..._options.groups import _DistributedOptions as _PopTorchDistributedOptions
-from .. import popdist
-from .._missing import refuse_unknown_names
+from .. import popdist, refuse_unknown_names
 
 __all__ = ["Options"]
 

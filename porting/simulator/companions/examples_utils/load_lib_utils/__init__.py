@@ -7,7 +7,7 @@ import os
 from typing import Any, List
 
 from ...._logging import logger
-from ..._missing import refuse_unknown_names
+from ... import refuse_unknown_names
 
 __all__ = ["load_lib", "load_lib_all"]
 

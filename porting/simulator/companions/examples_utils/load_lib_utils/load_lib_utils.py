@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..._missing import refuse_unknown_names
+from ... import refuse_unknown_names
 from . import load_lib, load_lib_all
 
 __all__ = ["load_lib", "load_lib_all"]

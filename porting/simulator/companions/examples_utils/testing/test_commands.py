@@ -6,7 +6,7 @@ import shlex
 import subprocess
 from typing import Sequence, Union
 
-from ..._missing import refuse_unknown_names
+from ... import refuse_unknown_names
 
 __all__ = ["CalledProcessError", "run_command", "run_command_fail_explicitly"]
 

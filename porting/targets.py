@@ -1,4 +1,4 @@
-"""Graphcore's IPUs: tiles and the memory of each.
+"""Accelerators as data, each number with its source: Graphcore's IPUs, their tiles and the memory of each.
 
 A tile has a processor and memory of its own; all that a program needs must lie in the memory of the tiles, and what
 does not fit on one of them does not fit.
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Mapping, Tuple
 
-from ..diagnostics import OptionError, caller_place
+from .diagnostics import OptionError, caller_place
 
 __all__ = ["DEFAULT", "TARGETS", "Target", "find_target"]
 

@@ -8,14 +8,14 @@ from typing import Any, Callable, Optional, Union
 import torch
 from torch import nn
 
-from .. import optim
-from .._executables.saved_executables import FileName, load_executable, read_metadata
-from .._poplar_executor import PoplarExecutor
-from .._version import VERSION
-from .._weights.host_weights import refuse_wrapped
-from ..enums import ConnectionType
-from ..errors import createPoptorchError
-from ..options import Options
+from . import optim
+from ._executables.saved_executables import FileName, load_executable, read_metadata
+from ._poplar_executor import PoplarExecutor
+from ._version import VERSION
+from ._weights.host_weights import refuse_wrapped
+from .enums import ConnectionType
+from .errors import createPoptorchError
+from .options import Options
 
 __all__ = ["inferenceModel", "load", "trainingModel"]
 

@@ -6,11 +6,11 @@ from typing import Any
 
 from torch import nn
 
-from ...diagnostics import caller_place
-from .._logging import logger
-from .._options_impl import require
-from .._weights.replica_parameters import PerReplicaParams
-from ..enums import CommGroupType, VariableRetrievalMode
+from ..diagnostics import caller_place
+from ._logging import logger
+from ._options_impl import require
+from ._weights.replica_parameters import PerReplicaParams
+from .enums import CommGroupType, VariableRetrievalMode
 
 __all__ = ["ParameterProxy", "is_move", "warn_of_move"]
 

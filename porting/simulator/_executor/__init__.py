@@ -1,1 +1,0 @@
-"""Make executors, and answer for the attributes that are read from one."""
