@@ -1,4 +1,4 @@
-"""`Runner`: one executor of a ported model, its time on the device, and what the user does to its model meanwhile."""
+"""`Runner`: one executor of a ported model, and its time on the device."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from .moves import make_data_parallel_error
 from .optimizer import PortOptimizer
 from .port import Port, PortFindings, list_modules_by_prefix
 from .run_report import ExecutorRecord, note_outputs
-from .watches import AttributeReads, AttributeWatch, LateChanges, reads_noted
+from .watches import AttributeReads, AttributeWatch, HostWrites, LateChanges, reads_noted
 
-__all__ = ["HostWrites", "Runner"]
+__all__ = ["Runner"]
 
 logger = logging.getLogger("porting")
 
@@ -356,48 +356,3 @@ class Runner:
 
 
 _COMPILED: MutableSet[Runner] = weakref.WeakSet()
-
-
-# read without the attribute hooks that a backend puts on the tensors it owns: those would fetch the weights each time
-# (the class has another name in torch 2.0)
-_TENSOR_BASE: Any = getattr(torch._C, "TensorBase", None) or torch._C._TensorBase
-_version_of = _TENSOR_BASE._version.__get__
-
-
-class HostWrites:
-    """Notices that somebody wrote to a model's weights on the host: a loaded state, an `init`, a pruning mask.
-
-    torch's own version counters tell.
-    """
-
-    def __init__(self, model: nn.Module) -> None:
-        """Start to watch the tensors that `model` has now; those made in inference mode cannot be watched."""
-        tensors = [*model.parameters(), *model.buffers()]
-        self._tensors: List[torch.Tensor] = [tensor for tensor in tensors if not tensor.is_inference()]
-        self._seen: Optional[int] = None
-
-    def notice(self) -> bool:
-        """Take the tensors as they are for seen; tell whether something was written since the last time."""
-        before, self._seen = self._seen, self._count()
-        return before is not None and before != self._seen
-
-    def ignore_fetches(self, executor: Any) -> None:
-        """Let the weights that `executor` brings to the host count as seen.
-
-        PopTorch fetches through the instance's attribute, so that it can be exchanged.
-        """
-        fetch, own, writes = type(executor).copyWeightsToHost, weakref.ref(executor), weakref.ref(self)
-
-        def copy_weights_to_host() -> None:
-            running = own()
-            if running is not None:
-                fetch(running)
-                watching = writes()
-                if watching is not None:
-                    watching.notice()
-
-        executor.copyWeightsToHost = copy_weights_to_host
-
-    def _count(self) -> int:
-        with torch._C.DisableTorchFunctionSubclass():
-            return sum(map(_version_of, self._tensors))

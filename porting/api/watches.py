@@ -1,10 +1,11 @@
-"""Notice in later calls what a compiled step does not follow: attributes, frozen parameters, added hooks."""
+"""Notice in later calls what a compiled step does not follow: attributes, frozen parameters, hooks, new weights."""
 
 from __future__ import annotations
 
 import itertools
+import weakref
 from contextlib import contextmanager
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 import torch
 from torch import nn
@@ -12,15 +13,17 @@ from torch import nn
 from ..host_tensors import host_tensors
 from .port import Port, name_modules, say_it_is_compiled_in
 
-__all__ = ["AttributeReads", "AttributeWatch", "ChangedAttribute", "LateChanges", "reads_noted"]
+__all__ = ["AttributeReads", "AttributeWatch", "ChangedAttribute", "HostWrites", "LateChanges", "reads_noted"]
 
 _PLAIN = (bool, int, float, complex, str, type(None))
 _MOST_ITEMS = 16
 # modules looked at in one call: each takes 0.2 to 0.5 microseconds
 _MODULES_A_CALL = 6
-# read without the attribute hooks of a backend, as in `HostWrites`
+# read without the attribute hooks that a backend puts on the tensors it owns: those would fetch the weights each time
+# (the class has another name in torch 2.0)
 _TENSOR_BASE: Any = getattr(torch._C, "TensorBase", None) or torch._C._TensorBase
 _requires_grad = _TENSOR_BASE.requires_grad.__get__
+_version_of = _TENSOR_BASE._version.__get__
 _HOOKS = [
     getattr(_TENSOR_BASE, name).__get__
     for name in ("_backward_hooks", "_post_accumulate_grad_hooks")  # torch 2.0 has no others than the first
@@ -240,3 +243,45 @@ def _is_trained(tensor: torch.Tensor) -> bool:
 def _has_hooks(tensor: torch.Tensor) -> bool:
     with torch._C.DisableTorchFunctionSubclass():
         return any(hooks_of(tensor) for hooks_of in _HOOKS)
+
+
+# -- writes to weights -------------------------------------------------------------------------------------------------
+
+
+class HostWrites:
+    """Notices that somebody wrote to a model's weights on the host: a loaded state, an `init`, a pruning mask.
+
+    torch's own version counters tell.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        """Start to watch the tensors that `model` has now; those made in inference mode cannot be watched."""
+        tensors = [*model.parameters(), *model.buffers()]
+        self._tensors: List[torch.Tensor] = [tensor for tensor in tensors if not tensor.is_inference()]
+        self._seen: Optional[int] = None
+
+    def notice(self) -> bool:
+        """Take the tensors as they are for seen; tell whether something was written since the last time."""
+        before, self._seen = self._seen, self._count()
+        return before is not None and before != self._seen
+
+    def ignore_fetches(self, executor: Any) -> None:
+        """Let the weights that `executor` brings to the host count as seen.
+
+        PopTorch fetches through the instance's attribute, so that it can be exchanged.
+        """
+        fetch, own, writes = type(executor).copyWeightsToHost, weakref.ref(executor), weakref.ref(self)
+
+        def copy_weights_to_host() -> None:
+            running = own()
+            if running is not None:
+                fetch(running)
+                watching = writes()
+                if watching is not None:
+                    watching.notice()
+
+        executor.copyWeightsToHost = copy_weights_to_host
+
+    def _count(self) -> int:
+        with torch._C.DisableTorchFunctionSubclass():
+            return sum(map(_version_of, self._tensors))

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from porting import PortOptions, fit, to_ipu
-from porting.api.runner import HostWrites
+from porting.api.watches import HostWrites
 from porting.diagnostics import CaptureError, CheckpointError, OptionError, PortingError
 
 
