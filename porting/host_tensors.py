@@ -10,7 +10,18 @@ from torch import nn
 
 from .diagnostics import CaptureError
 
-__all__ = ["HostTensor", "host_tensors", "refuse_gradient_hooks", "refuse_shared_memory", "registry_of", "walk_modules"]
+__all__ = [
+    "TENSOR_BASE",
+    "HostTensor",
+    "host_tensors",
+    "refuse_gradient_hooks",
+    "refuse_shared_memory",
+    "registry_of",
+    "walk_modules",
+]
+
+TENSOR_BASE: Any = getattr(torch._C, "TensorBase", None) or torch._C._TensorBase
+"""The class below `torch.Tensor`, whose attributes no wrapper has replaced; torch 2.0 has it under another name."""
 
 
 class HostTensor(NamedTuple):

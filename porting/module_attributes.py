@@ -13,6 +13,7 @@ from .diagnostics import Finding, Place, Severity
 from .host_tensors import walk_modules
 
 __all__ = [
+    "NOT_THE_USERS",
     "AttributesBefore",
     "attributes_kept",
     "eval_modes",
@@ -26,7 +27,7 @@ IsDeviceTensor = Callable[[torch.Tensor], bool]
 PlaceOf = Callable[[nn.Module, str, torch.Tensor], Optional[Place]]
 
 # whoever exchanges parameters restores the registries; torch's recurrent layers list their own in each `forward`
-_NOT_THE_USERS = frozenset(["_parameters", "_buffers", "_modules", "_flat_weights"])
+NOT_THE_USERS = frozenset(["_parameters", "_buffers", "_modules", "_flat_weights"])
 
 
 @contextmanager
@@ -83,14 +84,14 @@ class AttributesBefore:
 
     def __init__(self, prefix: str, module: nn.Module, *, is_device_tensor: IsDeviceTensor) -> None:
         self._prefix, self._module, self._is_device_tensor = prefix, module, is_device_tensor
-        self._attributes = {name: value for name, value in vars(module).items() if name not in _NOT_THE_USERS}
+        self._attributes = {name: value for name, value in vars(module).items() if name not in NOT_THE_USERS}
         self._contents = {name: _content_of(value) for name, value in self._attributes.items()}
 
     def leftovers(self) -> Dict[str, torch.Tensor]:
         """Return the device's tensors by the attributes that hold them, be it in a container."""
         found: Dict[str, torch.Tensor] = {}
         for name, value in vars(self._module).items():
-            if name not in _NOT_THE_USERS and not self._is_unchanged(name, value):
+            if name not in NOT_THE_USERS and not self._is_unchanged(name, value):
                 tensor = tensor_in(value, self._is_device_tensor)
                 if tensor is not None:
                     found[name] = tensor

@@ -11,15 +11,14 @@ from torch.nn.modules import module as module_hooks
 
 from ..diagnostics import CaptureError, DeviceError, Finding, OptionError, caller_place, notify
 from ..diagnostics.places import is_user_file
-from ..host_tensors import host_tensors, refuse_gradient_hooks
+from ..host_tensors import TENSOR_BASE, host_tensors, refuse_gradient_hooks
 from .port import Port, name_modules
 
 __all__ = ["anchor_gradients", "read_gradients", "refuse_hooks", "watch_gradient_reads"]
 
 _PREFIX = "Gradient___"
 
-_TENSOR_BASE: Any = getattr(torch._C, "TensorBase", None) or torch._C._TensorBase
-_grad = _TENSOR_BASE.grad
+_grad = TENSOR_BASE.grad
 
 _SCALER = "leave `GradScaler` out and choose a precision: `PortOptions(precision='mixed')`"
 # functions of torch that would change gradients, by their module: what to do instead

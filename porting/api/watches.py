@@ -10,7 +10,7 @@ from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Se
 import torch
 from torch import nn
 
-from ..host_tensors import host_tensors
+from ..host_tensors import TENSOR_BASE, host_tensors
 from .port import Port, name_modules, say_it_is_compiled_in
 
 __all__ = ["AttributeReads", "AttributeWatch", "ChangedAttribute", "HostWrites", "LateChanges", "reads_noted"]
@@ -20,14 +20,12 @@ _MOST_ITEMS = 16
 # modules looked at in one call: each takes 0.2 to 0.5 microseconds
 _MODULES_A_CALL = 6
 # read without the attribute hooks that a backend puts on the tensors it owns: those would fetch the weights each time
-# (the class has another name in torch 2.0)
-_TENSOR_BASE: Any = getattr(torch._C, "TensorBase", None) or torch._C._TensorBase
-_requires_grad = _TENSOR_BASE.requires_grad.__get__
-_version_of = _TENSOR_BASE._version.__get__
+_requires_grad = TENSOR_BASE.requires_grad.__get__
+_version_of = TENSOR_BASE._version.__get__
 _HOOKS = [
-    getattr(_TENSOR_BASE, name).__get__
+    getattr(TENSOR_BASE, name).__get__
     for name in ("_backward_hooks", "_post_accumulate_grad_hooks")  # torch 2.0 has no others than the first
-    if hasattr(_TENSOR_BASE, name)
+    if hasattr(TENSOR_BASE, name)
 ]
 # a look at one parameter takes 0.3 microseconds
 _PARAMETERS_PER_CALL = 8

@@ -17,14 +17,13 @@ import torch
 from torch import nn
 
 from ..diagnostics.places import is_user_file
+from ..module_attributes import NOT_THE_USERS
 
 __all__ = ["Changes", "without_trace"]
 
 Changes = Dict[str, Tuple[Any, Any]]
 """Attributes and globals by name, each with its value before and after a run."""
 
-# the graph's own capture restores the first three, and recurrent layers list their weights in each `forward`
-_NOT_THE_USERS = frozenset(["_parameters", "_buffers", "_modules", "_flat_weights"])
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 _CONTAINERS = (list, dict, set, deque)
 _DEPTH = 3
@@ -178,7 +177,7 @@ def _add_dictionary(spaces: Dict[int, _Namespace], prefix: str, values: Dict[str
     if id(values) not in spaces:
         spaces[id(values)] = _Namespace(
             prefix,
-            lambda: {name: value for name, value in values.items() if name not in _NOT_THE_USERS},
+            lambda: {name: value for name, value in values.items() if name not in NOT_THE_USERS},
             values.__setitem__,
             values.__delitem__,
         )
