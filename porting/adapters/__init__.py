@@ -1,19 +1,16 @@
 """Adapters of a user's PyTorch objects to a device: loss, optimizer, schedule, batches, checkpoints.
 
-The backend, a module with PopTorch's API, is an argument everywhere. The public names are loaded on first use (PEP
-562).
+The backend, a module with PopTorch's API, is an argument everywhere. The public names are loaded on first use.
 """
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any, List
+from typing import TYPE_CHECKING
 
 from porting.aliases import stand_for
-from porting.diagnostics import PortingWarning as PortingWarning
-from porting.diagnostics import notify as notify
+from porting.support.late_names import read_late_names
 
-if TYPE_CHECKING:  # `as` tells type checkers that the names are public
+if TYPE_CHECKING:  # `as` makes a name public
     from porting.adapters.backends import Backend as Backend
     from porting.adapters.backends import find_backend as find_backend
     from porting.adapters.batch_statistics import note_batchnorm as note_batchnorm
@@ -43,41 +40,10 @@ if TYPE_CHECKING:  # `as` tells type checkers that the names are public
     from porting.adapters.precision import PrecisionPlan as PrecisionPlan
     from porting.adapters.precision import apply_precision as apply_precision
     from porting.adapters.schedules import SchedulerBridge as SchedulerBridge
+    from porting.diagnostics import PortingWarning as PortingWarning
+    from porting.diagnostics import notify as notify
 
 if __name__ == "adapters":  # by the link at the top of a clone
     stand_for(__name__, "porting.adapters")
 
-_NAMES_BY_MODULE = {
-    "backends": ("Backend", "find_backend"),
-    "batch_statistics": ("note_batchnorm",),
-    "batches": ("to_ipu_dataloader",),
-    "chainer_weights": ("load_chainer_npz",),
-    "checkpoints": ("Checkpoint", "load_checkpoint", "load_weights", "plain_state_dict", "save_checkpoint"),
-    "fixed_batch": ("FixedBatchDataset", "count_real", "masked_accuracy", "masked_mean"),
-    "instances": ("Share", "partition", "sum_over_instances"),
-    "loader_report": ("LoaderReport",),
-    "loss": ("LossInForward",),
-    "loss_terms": ("LossTerm",),
-    "optimizer_state": ("carry_state", "to_torch_state"),
-    "optimizers": ("default_optimizer", "sync_hyper_parameters", "to_backend_optimizer"),
-    "padding_checks": ("check_ignore_label",),
-    "precision": ("PrecisionPlan", "apply_precision"),
-    "schedules": ("SchedulerBridge",),
-}
-_MODULES = {name: module for module, names in _NAMES_BY_MODULE.items() for name in names}
-
-__all__ = sorted([*_MODULES, "PortingWarning", "notify"])
-
-
-def __getattr__(name: str) -> Any:
-    """Load a public name's module on first use."""
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> List[str]:
-    """List the public names, loaded or not."""
-    return sorted({*globals(), *__all__})
+__all__, __getattr__, __dir__ = read_late_names(globals())
