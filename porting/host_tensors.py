@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import combinations
-from typing import Any, Callable, Dict, List, MutableMapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, MutableMapping, NamedTuple, Sequence, Tuple
 
 import torch
 from torch import nn
@@ -43,8 +43,7 @@ def host_tensors(model: nn.Module) -> List[HostTensor]:
         for prefix, module in walk_modules(model):
             for name, tensor in registry_of(module, f"_{kind}s").items():
                 if tensor is not None:
-                    entry = found.setdefault(id(tensor), (kind, tensor, []))
-                    entry[2].append(prefix + name)
+                    found.setdefault(id(tensor), (kind, tensor, []))[2].append(prefix + name)
     entries = [HostTensor(names[0], kind, tensor, tuple(names)) for kind, tensor, names in found.values()]
     return [e for e in entries if e.kind == "parameter"] + [e for e in entries if e.kind == "buffer"]
 
@@ -73,54 +72,43 @@ def refuse_shared_memory(hosts: Sequence[HostTensor], changes: Callable[[HostTen
         # tensors without values have no memory to share
         if host.tensor.numel() and host.tensor.layout == torch.strided and not host.tensor.is_meta:
             by_storage.setdefault(host.tensor.untyped_storage().data_ptr(), []).append(host)
-    for sharing in by_storage.values():
-        for one, other in combinations(sharing, 2):
-            if _overlap(one.tensor, other.tensor) and (changes(one) or changes(other)):
-                raise _shared_memory_error(one, other)
+    for one, other in (pair for sharing in by_storage.values() for pair in combinations(sharing, 2)):
+        (start, end), (other_start, other_end) = _find_extent(one.tensor), _find_extent(other.tensor)
+        if start < other_end and other_start < end and (changes(one) or changes(other)):
+            raise CaptureError.of(
+                "C016",
+                message=f"the {one.kind} `{one.name}` and the {other.kind} `{other.name}` share memory",
+                notes=("the device would give each its own, and they would drift apart",),
+                help=(
+                    f"make them one object to tie them: assign the {one.kind} itself, not its `.data`",
+                    "or make them independent: `.clone()` one of them",
+                ),
+            )
 
 
-def _overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
-    (start, end), (other_start, other_end) = _extent(one), _extent(other)
-    return start < other_end and other_start < end
-
-
-def _extent(tensor: torch.Tensor) -> Tuple[int, int]:
+def _find_extent(tensor: torch.Tensor) -> Tuple[int, int]:
+    """Return the first byte of a tensor in its storage, and the first one behind it."""
     last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))
     start = int(tensor.storage_offset()) * tensor.element_size()
     return start, start + (int(last) + 1) * tensor.element_size()
 
 
-def _shared_memory_error(one: HostTensor, other: HostTensor) -> CaptureError:
-    return CaptureError.of(
-        "C016",
-        message=f"the {one.kind} `{one.name}` and the {other.kind} `{other.name}` share memory",
-        notes=("the device would give each its own, and they would drift apart",),
-        help=(
-            f"make them one object to tie them: assign the {one.kind} itself, not its `.data`",
-            "or make them independent: `.clone()` one of them",
-        ),
-    )
-
-
 def registry_of(module: nn.Module, name: str) -> MutableMapping[str, Any]:
     """Return one of the dictionaries of `module`; scripted and traced modules keep theirs in C++."""
-    own: Optional[MutableMapping[str, Any]] = module.__dict__.get(name)
-    if own is None:
-        own = getattr(module, name)
-    return own
+    registry: MutableMapping[str, Any] = module.__dict__[name] if name in module.__dict__ else getattr(module, name)
+    return registry
 
 
 def walk_modules(model: nn.Module) -> List[Tuple[str, nn.Module]]:
     """List the distinct modules of `model` with the prefix of their names."""
     found: Dict[int, Tuple[str, nn.Module]] = {}
-    _walk(model, "", found)
+
+    def walk(module: nn.Module, prefix: str) -> None:
+        if id(module) not in found:
+            found[id(module)] = (prefix, module)
+            for name, child in registry_of(module, "_modules").items():
+                if child is not None:
+                    walk(child, f"{prefix}{name}.")
+
+    walk(model, "")
     return list(found.values())
-
-
-def _walk(module: nn.Module, prefix: str, found: Dict[int, Tuple[str, nn.Module]]) -> None:
-    if id(module) in found:
-        return
-    found[id(module)] = (prefix, module)
-    for name, child in registry_of(module, "_modules").items():
-        if child is not None:
-            _walk(child, f"{prefix}{name}.", found)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Set, Union
+from typing import Any, Callable, Dict, Iterable, Iterator, Mapping, Optional, Sequence
 
 import torch
 from torch import nn
@@ -11,6 +11,7 @@ from torch.nn.parameter import is_lazy
 
 from .diagnostics import Finding, Place, Severity
 from .host_tensors import walk_modules
+from .structure import flatten_tensors
 
 __all__ = [
     "NOT_THE_USERS",
@@ -59,7 +60,7 @@ def modules_of(model: nn.Module) -> Dict[str, nn.Module]:
 
     Scripted modules are left out: their attributes are in C++.
     """
-    found = [(prefix, module) for prefix, module in walk_modules(model)]
+    found = walk_modules(model)
     behind = getattr(model, "_porting_model", None)
     if isinstance(behind, nn.Module):
         # its name is empty as the wrapper's is, whose place it takes: a wrapper keeps nothing
@@ -85,7 +86,10 @@ class AttributesBefore:
     def __init__(self, prefix: str, module: nn.Module, *, is_device_tensor: IsDeviceTensor) -> None:
         self._prefix, self._module, self._is_device_tensor = prefix, module, is_device_tensor
         self._attributes = {name: value for name, value in vars(module).items() if name not in NOT_THE_USERS}
-        self._contents = {name: _content_of(value) for name, value in self._attributes.items()}
+        containers = {name: value for name, value in self._attributes.items() if isinstance(value, (dict, list))}
+        self._contents: Dict[str, Any] = {
+            name: dict(value) if isinstance(value, dict) else list(value) for name, value in containers.items()
+        }
 
     def leftovers(self) -> Dict[str, torch.Tensor]:
         """Return the device's tensors by the attributes that hold them, be it in a container."""
@@ -103,23 +107,25 @@ class AttributesBefore:
             if name not in self._attributes:
                 del vars(self._module)[name]
                 continue
-            value, content = self._attributes[name], self._contents[name]
-            vars(self._module)[name] = value
+            value = vars(self._module)[name] = self._attributes[name]
             if isinstance(value, dict):
                 value.clear()
-                value.update(content)  # type: ignore[arg-type]
+                value.update(self._contents[name])
             elif isinstance(value, list):
-                value[:] = content  # type: ignore[assignment]
+                value[:] = self._contents[name]
 
     def findings(self, place_of: PlaceOf) -> Iterator[Finding]:
         """Yield C014 for each leftover of the user's."""
-        computed_by_hooks = _attributes_of_hooks(self._module)
+        # torch's own hooks compute attributes anew before each `forward`: weight norm, pruning, ...
+        hooks = vars(self._module)["_forward_pre_hooks"].values()
+        computed_by_hooks = {str(getattr(hook, "name", getattr(hook, "_tensor_name", ""))) for hook in hooks}
         for name, tensor in self.leftovers().items():
             if name not in computed_by_hooks:
                 yield leftover_finding(self._prefix + name, place_of(self._module, name, tensor))
 
     def _is_unchanged(self, name: str, value: Any) -> bool:
-        return value is self._attributes.get(name, self) and _holds(value, self._contents[name])
+        is_same = value is self._attributes.get(name, self)
+        return is_same and _identify_items(value) == _identify_items(self._contents.get(name))
 
 
 @contextmanager
@@ -151,12 +157,7 @@ def attributes_kept(
 
 def tensor_in(value: object, is_wanted: IsDeviceTensor) -> Optional[torch.Tensor]:
     """Return the first wanted tensor in `value`, which may be nested: an LSTM's state is a tuple of two tensors."""
-    if isinstance(value, torch.Tensor):
-        return value if is_wanted(value) else None
-    if isinstance(value, (Mapping, tuple, list)):
-        items = value.values() if isinstance(value, Mapping) else value
-        return next((tensor for tensor in (tensor_in(item, is_wanted) for item in items) if tensor is not None), None)
-    return None
+    return next(filter(is_wanted, flatten_tensors(value)), None)
 
 
 def leftover_finding(name: str, place: Optional[Place]) -> Finding:
@@ -172,25 +173,11 @@ def leftover_finding(name: str, place: Optional[Place]) -> Finding:
     )
 
 
-def _content_of(value: object) -> Union[Dict[Any, Any], List[Any], None]:
+def _identify_items(value: object) -> Any:
+    """Return the identities of what a container holds, to compare it with: tensors have no truth value."""
     if isinstance(value, dict):
-        return dict(value)
-    return list(value) if isinstance(value, list) else None
-
-
-def _holds(value: object, content: Any) -> bool:
-    """Tell whether a container has this content still; by identity, since tensors have no truth value."""
-    if isinstance(value, dict):
-        return value.keys() == content.keys() and all(item is content[key] for key, item in value.items())
-    if isinstance(value, list):
-        return len(value) == len(content) and all(item is other for item, other in zip(value, content))
-    return True
-
-
-def _attributes_of_hooks(module: nn.Module) -> Set[str]:
-    """Name the attributes that torch's own hooks compute anew before each `forward`: weight norm, pruning, ..."""
-    hooks = vars(module)["_forward_pre_hooks"].values()
-    return {str(getattr(hook, "name", getattr(hook, "_tensor_name", ""))) for hook in hooks}
+        return {key: id(item) for key, item in value.items()}
+    return [id(item) for item in value] if isinstance(value, list) else None
 
 
 def materialise_lazy_modules(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:

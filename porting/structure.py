@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from typing import Any, Callable, Iterable, Iterator, List, Optional, Tuple
 
 import torch
@@ -16,6 +17,7 @@ __all__ = [
     "outline",
     "rebuild",
     "register_structure_adapter",
+    "replace_item",
 ]
 
 
@@ -66,11 +68,11 @@ def flatten_tensors(value: Any, *, like: Any = None) -> List[torch.Tensor]:
     [1, 2]
     """
     found: List[torch.Tensor] = []
-    _collect(value, like, found.append)
+    _collect_tensors(value, like, found.append)
     return found
 
 
-def _collect(value: Any, like: Any, add: Callable[[torch.Tensor], None]) -> None:
+def _collect_tensors(value: Any, like: Any, add: Callable[[torch.Tensor], None]) -> None:
     if isinstance(value, torch.Tensor):
         add(value)
         return
@@ -80,11 +82,11 @@ def _collect(value: Any, like: Any, add: Callable[[torch.Tensor], None]) -> None
             add(tensor)
     elif isinstance(value, Mapping):
         for key in like if isinstance(like, Mapping) else value:
-            _collect(value[key], like[key] if isinstance(like, Mapping) else None, add)
+            _collect_tensors(value[key], like[key] if isinstance(like, Mapping) else None, add)
     elif isinstance(value, (list, tuple)):
         pattern = like if isinstance(like, (list, tuple)) and len(like) == len(value) else [None] * len(value)
         for item, item_like in zip(value, pattern):
-            _collect(item, item_like, add)
+            _collect_tensors(item, item_like, add)
 
 
 def opaque_holder(value: Any) -> Optional[Any]:
@@ -149,6 +151,21 @@ def _rebuild(value: Any, of_tensor: Callable[[torch.Tensor], Any], of_adapted: C
             return type(value)(*items)
         return items if type(value) is list else type(value)(items)
     return value
+
+
+def replace_item(container: Any, key: Any, item: Any) -> Any:
+    """Copy a mapping, list, tuple or named tuple with `item` at `key`; what else a subclass carries stays.
+
+    >>> replace_item(("image", 7), -1, 8), replace_item({"image": 1, "label": 7}, "label", 8)
+    (('image', 8), {'image': 1, 'label': 8})
+    """
+    if isinstance(container, Mapping):
+        changed: Any = copy.copy(container) if isinstance(container, MutableMapping) else dict(container)
+        changed[key] = item
+        return changed
+    items = list(container)
+    items[key] = item
+    return type(container)(*items) if hasattr(container, "_fields") else type(container)(items)
 
 
 def map_tensors(function: Callable[[torch.Tensor], Any], value: Any) -> Any:

@@ -7,7 +7,7 @@ does not fit on one of them does not fit.
 from __future__ import annotations
 
 import difflib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Mapping, Tuple
 
@@ -38,40 +38,35 @@ class Target:
         return self.num_tiles * self.tile_bytes
 
 
-_MK2_SOURCES = (
-    "1472 tiles: graphcore/poptorch, poptorch/popart_compiler/source/Utils.cpp",
-    "624 KiB for each: graphcore/popliner, popliner/parse_args.py, default of --mem-per-tile",
-    "897 MiB together is what the vendor's profiles show, and 900 MB in its data sheets",
+_GC2 = Target(
+    name="gc2",
+    description="IPU of the first generation (GC2, C2 card)",
+    num_tiles=1216,
+    tile_bytes=256 * _KIB,
+    sources=(
+        "1216 tiles: graphcore/poptorch, poptorch/popart_compiler/source/Utils.cpp",
+        "256 KiB for each: graphcore/examples, mixed_precision/static/MemoryDiffReport.png",
+    ),
+)
+_GC200 = Target(
+    name="gc200",
+    description="IPU of the second generation (GC200, IPU-M2000)",
+    num_tiles=1472,
+    tile_bytes=624 * _KIB,
+    sources=(
+        "1472 tiles: graphcore/poptorch, poptorch/popart_compiler/source/Utils.cpp",
+        "624 KiB for each: graphcore/popliner, popliner/parse_args.py, default of --mem-per-tile",
+        "897 MiB together is what the vendor's profiles show, and 900 MB in its data sheets",
+    ),
+)
+_BOW = replace(
+    _GC200,
+    name="bow",
+    description="Bow IPU (Bow-2000): the memory of a GC200, a faster clock",
+    sources=(*_GC200.sources, "3.6 GB in a machine of 4 IPUs: data sheet of the Bow-2000"),
 )
 
-TARGETS: Mapping[str, Target] = MappingProxyType(
-    {
-        "gc2": Target(
-            name="gc2",
-            description="IPU of the first generation (GC2, C2 card)",
-            num_tiles=1216,
-            tile_bytes=256 * _KIB,
-            sources=(
-                "1216 tiles: graphcore/poptorch, poptorch/popart_compiler/source/Utils.cpp",
-                "256 KiB for each: graphcore/examples, mixed_precision/static/MemoryDiffReport.png",
-            ),
-        ),
-        "gc200": Target(
-            name="gc200",
-            description="IPU of the second generation (GC200, IPU-M2000)",
-            num_tiles=1472,
-            tile_bytes=624 * _KIB,
-            sources=_MK2_SOURCES,
-        ),
-        "bow": Target(
-            name="bow",
-            description="Bow IPU (Bow-2000): the memory of a GC200, a faster clock",
-            num_tiles=1472,
-            tile_bytes=624 * _KIB,
-            sources=(*_MK2_SOURCES, "3.6 GB in a machine of 4 IPUs: data sheet of the Bow-2000"),
-        ),
-    }
-)
+TARGETS: Mapping[str, Target] = MappingProxyType({target.name: target for target in (_GC2, _GC200, _BOW)})
 """The accelerators by name."""
 
 DEFAULT = "bow"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, List, Mapping, Optional, Sequence
 
 from tqdm import tqdm
 
@@ -57,10 +57,15 @@ def fit(
         made = kept.resume() if resume else kept.begin()
     for _epoch in tqdm(range(len(made.history), epochs), desc="epochs", disable=not progress):
         ported.train()
-        bar = tqdm(_batches(loader, kept), desc="batches", leave=False, disable=not progress)
+        # tqdm asks a loader for its length, but an epoch that may begin in its middle is an iterator
+        num_seen, batches = (0, loader) if kept is None else (kept.progress.num_calls, kept.begin_epoch())
+        length = len(loader) - num_seen if batches is not loader and hasattr(loader, "__len__") else None
+        bar = tqdm(batches, desc="batches", total=length, leave=False, disable=not progress)
         for batch in bar:
-            args, kwargs = _call_arguments(batch)
-            returned = ported(*args, **kwargs)
+            if isinstance(batch, Mapping):
+                returned = ported(**batch)
+            else:
+                returned = ported(*batch) if isinstance(batch, (tuple, list)) else ported(batch)
             loss = float(ported.loss_of(returned).float().mean())
             made.note_call(loss)
             if not math.isfinite(loss):
@@ -76,30 +81,3 @@ def fit(
         if kept is not None:
             kept.note_epoch()
     return made.history
-
-
-class _SizedBatches:
-    """The rest of an epoch, with the length that a progress bar shows."""
-
-    def __init__(self, batches: Iterator[Any], length: int) -> None:
-        self._batches, self._length = batches, length
-
-    def __iter__(self) -> Iterator[Any]:
-        return self._batches
-
-    def __len__(self) -> int:
-        return self._length
-
-
-def _batches(loader: Any, kept: Optional[FitCheckpoints]) -> Any:
-    """Return what the epoch iterates over: the loader itself, or where checkpoints are kept the batches to come."""
-    if kept is None:
-        return loader
-    num_seen, batches = kept.progress.num_calls, kept.begin_epoch()
-    return _SizedBatches(batches, len(loader) - num_seen) if hasattr(loader, "__len__") else batches
-
-
-def _call_arguments(batch: Any) -> Tuple[Tuple[Any, ...], Dict[str, Any]]:
-    if isinstance(batch, Mapping):
-        return (), dict(batch)
-    return (tuple(batch) if isinstance(batch, (tuple, list)) else (batch,)), {}

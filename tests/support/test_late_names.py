@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 """
 
 
-@pytest.fixture()
+@pytest.fixture
 def namespace(tmp_path):
     path = tmp_path / "__init__.py"
     path.write_text(SOURCE, encoding="utf-8")
