@@ -11,14 +11,12 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Seque
 import torch
 from torch import nn
 
-from porting.adapters.gradient_guard import guard_gradients
 from porting.adapters.labels import NO_LABELS, Key, LabelKeys, check_label_keys, split_labels
 from porting.adapters.loss_terms import Losses, LossTerm, compute_terms, make_terms, name_function
 from porting.adapters.portable_losses import PortableLosses
 from porting.adapters.precision import cast_floats, cast_weights
-from porting.adapters.returned_loss import find_loss, make_scalar, replace_loss
-from porting.adapters.second_loss import refuse_second_loss
-from porting.adapters.tracing_guards import PrintGuard, announce_tracing, answer_autocast
+from porting.adapters.returned_loss import find_loss, make_scalar, refuse_second_loss, replace_loss
+from porting.adapters.tracing_guards import PrintGuard, announce_tracing, answer_autocast, guard_gradients
 from porting.diagnostics import OptionError, PortingError, caller_place
 
 __all__ = ["LossInForward"]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, Mapping, Optional, Union
+from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Union
 
 import torch
 from torch import nn
 
 from porting.adapters.labels import Key, LabelKeys
-from porting.adapters.portable_losses import make_portable
+from porting.adapters.portable_losses import PortableLosses
 from porting.adapters.returned_loss import make_scalar
 from porting.diagnostics import OptionError, PortingError, caller_place
 
@@ -53,14 +53,11 @@ def make_terms(loss: Losses) -> Dict[str, LossTerm]:
         return {"loss": LossTerm(_require_function(loss, "loss"))}
     if not loss:
         raise OptionError.of("P002", message="`loss` is an empty mapping", place=caller_place())
-    return {name: _make_term(name, value) for name, value in loss.items()}
-
-
-def _make_term(name: str, value: Any) -> LossTerm:
-    if isinstance(value, LossTerm):
-        _require_function(value.function, f"loss[{name!r}]")
-        return value
-    return _NamedTerm(_require_function(value, f"loss[{name!r}]"), output=name, label=name)
+    terms: Dict[str, LossTerm] = {}
+    for name, value in loss.items():
+        terms[name] = value if isinstance(value, LossTerm) else _NamedTerm(value, output=name, label=name)
+        _require_function(terms[name].function, f"loss[{name!r}]")
+    return terms
 
 
 def _require_function(function: Any, what: str) -> Any:
@@ -82,9 +79,13 @@ def compute_terms(
     output, L006 when there is no such label, and what `make_scalar` raises.
     """
     values = {}
+    label_names = label if isinstance(label, tuple) else ()
     for name, term in terms.items():
-        picked = _pick_output(output, term.output, name)
-        value = make_portable(term.function)(picked, _pick_label(labels, term, name, label=label))
+        is_single = isinstance(term, _NamedTerm) and not isinstance(labels, (Mapping, tuple, list))
+        picked = _pick("output", output, term.output, name, names=getattr(output, "_fields", ()))
+        expected = _pick("label", labels, None if is_single else term.label, name, names=label_names)
+        with PortableLosses():
+            value = term.function(picked, expected)
         scalar = make_scalar(value, name=f"the loss {name_function(term.function)}", reduction=reduction)
         values[name] = scalar if term.weight == 1.0 else scalar * term.weight
     return values
@@ -100,45 +101,30 @@ def name_function(function: Any) -> str:
     return f"`{name or type(function).__name__}`"
 
 
-def _pick_output(output: Any, key: Optional[Key], name: str) -> Any:
-    if key is None:
-        return output
-    if isinstance(output, Mapping):
-        if key in output:
-            return output[key]
-    elif isinstance(output, (tuple, list)):
-        position = list(getattr(output, "_fields", ())).index(key) if key in getattr(output, "_fields", ()) else key
-        if isinstance(position, int) and -len(output) <= position < len(output):
-            return output[position]
-    raise PortingError.of(
-        "L007",
-        message=f"the loss `{name}` needs output {key!r}, which the model does not return",
-        place=caller_place(),
-        notes=f"the model returns {_describe_value(output)}",
-        help=f"say which output it is: `{{{name!r}: LossTerm(loss, output=..., label=...)}}`",
-    )
+_MISSING = {
+    "output": ("L007", "which the model does not return", "the model returns"),
+    "label": ("L006", "which the call does not have", "the labels are"),
+}
 
 
-def _pick_label(labels: Any, term: LossTerm, name: str, *, label: LabelKeys) -> Any:
-    key = term.label
+def _pick(what: str, values: Any, key: Optional[Key], name: str, *, names: Sequence[Any]) -> Any:
+    """Return the output or label at `key` for the loss `name`; `names` are those of the positions in a sequence."""
     if key is None:
-        return labels
-    if isinstance(labels, Mapping):
-        if key in labels:
-            return labels[key]
-    elif isinstance(labels, (tuple, list)):
-        names = label if isinstance(label, tuple) else ()
+        return values
+    if isinstance(values, Mapping):
+        if key in values:
+            return values[key]
+    elif isinstance(values, (tuple, list)):
         position = names.index(key) if isinstance(key, str) and key in names else key
-        if isinstance(position, int) and -len(labels) <= position < len(labels):
-            return labels[position]
-    elif isinstance(term, _NamedTerm):
-        return labels
+        if isinstance(position, int) and -len(values) <= position < len(values):
+            return values[position]
+    code, fault, found = _MISSING[what]
     raise PortingError.of(
-        "L006",
-        message=f"the loss `{name}` needs label {key!r}, which the call does not have",
+        code,
+        message=f"the loss `{name}` needs {what} {key!r}, {fault}",
         place=caller_place(),
-        notes=f"the labels are {_describe_value(labels)}",
-        help=f"say which label it is: `{{{name!r}: LossTerm(loss, output=..., label=...)}}`",
+        notes=f"{found} {_describe_value(values)}",
+        help=f"say which {what} it is: `{{{name!r}: LossTerm(loss, output=..., label=...)}}`",
     )
 
 

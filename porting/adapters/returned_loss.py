@@ -1,21 +1,19 @@
-"""The loss among the values that a model returns: found, checked to be a scalar, and exchanged for the marked one."""
+"""The loss among the values that a model returns: found, checked to be the only one, and exchanged for the marked."""
 
 from __future__ import annotations
 
-import copy
 import numbers
-from typing import Any, Dict, Mapping, Optional, Tuple
+from typing import Any, Mapping, Optional, Set
 
 import torch
 
 from porting.adapters.labels import Key
-from porting.diagnostics import PortingError, caller_place
+from porting.diagnostics import CaptureError, Place, PortingError, caller_place
+from porting.structure import replace_item
 
-__all__ = ["LOSS_NAME", "find_loss", "make_scalar", "replace_loss"]
+__all__ = ["find_loss", "make_scalar", "refuse_second_loss", "replace_loss"]
 
-LOSS_NAME = "loss"
-"""The key or field that holds the loss unless the user names another."""
-
+_LOSS_NAME = "loss"
 _LOSS_OUTPUT_HELP = "say where the loss is: `loss_output=` takes a position or a name"
 
 
@@ -30,8 +28,7 @@ def find_loss(returned: Any, loss_output: Optional[Key] = None) -> Any:
     """
     if isinstance(returned, torch.Tensor) and loss_output is None:
         return returned
-    key = _find_loss_key(returned, loss_output)
-    return returned[key]
+    return returned[_find_loss_key(returned, loss_output)]
 
 
 def replace_loss(returned: Any, loss: torch.Tensor, loss_output: Optional[Key] = None) -> Any:
@@ -42,16 +39,7 @@ def replace_loss(returned: Any, loss: torch.Tensor, loss_output: Optional[Key] =
     """
     if isinstance(returned, torch.Tensor):
         return loss
-    key = _find_loss_key(returned, loss_output)
-    if isinstance(returned, Mapping):
-        changed: Any = copy.copy(returned)
-        changed[key] = loss
-        return changed
-    items = list(returned)
-    items[key] = loss
-    if hasattr(returned, "_fields"):
-        return type(returned)(*items)
-    return type(returned)(items)
+    return replace_item(returned, _find_loss_key(returned, loss_output), loss)
 
 
 def make_scalar(value: Any, *, name: str, reduction: Optional[str]) -> torch.Tensor:
@@ -85,11 +73,68 @@ def make_scalar(value: Any, *, name: str, reduction: Optional[str]) -> torch.Ten
     return value.mean() if reduction == "mean" else value.sum()
 
 
+def refuse_second_loss(returned: Any, loss: torch.Tensor) -> None:
+    """Raise CaptureError L005 if `returned` has another scalar with a gradient, from which `loss` is not computed.
+
+    `loss` is the last element of a tuple or list. One that has a name, `loss`, was chosen; so was one that the model
+    has marked. Parts that are added up to it are no rivals, and numbers to look at have no gradient: they are detached.
+    A device that does not tell which tensors have a gradient while it traces lets all pass.
+    """
+    is_named = isinstance(returned, (torch.Tensor, Mapping)) or _LOSS_NAME in getattr(returned, "_fields", ())
+    # the node of the identity loss, where the capture says so
+    if is_named or "identity_loss" in str(getattr(getattr(loss, "node", None), "target", "")):
+        return
+    rivals = [place for place, value in enumerate(returned) if value is not loss and _could_be_a_loss(value)]
+    sources = _find_sources(loss) if rivals else set()
+    rivals = [place for place in rivals if _find_origin(returned[place]) not in sources]
+    if not rivals:
+        return
+    position, last = rivals[-1], len(returned) - 1
+    node = getattr(returned[position], "node", None)
+    place = node.meta.get("place") if node is not None else None
+    raise CaptureError.of(
+        "L005",
+        message=f"the model returns two scalars with a gradient, values {position} and {last}: which one trains?",
+        place=place if isinstance(place, Place) else caller_place(),
+        label=f"this is value {position}",
+        notes=(f"value {last} is not computed from value {position}, so that training on one leaves the other out",),
+        help=(
+            f"say which one trains: `to_ipu(..., loss_output={last})`",
+            "or return their sum last; a number that is only looked at is detached: `value.detach()`",
+        ),
+    )
+
+
+def _could_be_a_loss(value: Any) -> bool:
+    is_scalar = isinstance(value, torch.Tensor) and value.numel() == 1
+    return is_scalar and value.is_floating_point() and bool(value.requires_grad)
+
+
+def _find_origin(value: torch.Tensor) -> Any:
+    """Return what made `value`: a node of the graph under capture, or of autograd's where it is computed at once."""
+    node = getattr(value, "node", None)
+    return value.grad_fn if node is None else node
+
+
+def _find_sources(loss: torch.Tensor) -> Set[Any]:
+    """Find everything that `loss` is computed from."""
+    found = {_find_origin(loss)}
+    waiting = list(found)
+    while waiting:
+        node = waiting.pop()
+        tape = [source for source, _index in getattr(node, "next_functions", ())]
+        fresh = set(getattr(node, "all_input_nodes", tape)) - found - {None}
+        found |= fresh
+        waiting += fresh
+    return found
+
+
 def _find_loss_key(returned: Any, loss_output: Optional[Key]) -> Any:
     if isinstance(returned, Mapping):
-        key = LOSS_NAME if loss_output is None else loss_output
+        key = _LOSS_NAME if loss_output is None else loss_output
         if key not in returned:
-            raise _make_missing_error(f"no `{key}` among the keys {_list_names(returned)} that it returns")
+            names = ", ".join(f"`{name}`" for name in returned)
+            raise _make_missing_error(f"no `{key}` among the keys {names} that it returns")
         return key
     if not isinstance(returned, (tuple, list)) or not returned:
         raise _make_missing_error(f"none in the {_describe_kind(returned)} that it returns")
@@ -99,19 +144,15 @@ def _find_loss_key(returned: Any, loss_output: Optional[Key]) -> Any:
             raise _make_missing_error(f"no field `{loss_output}` in the {_describe_kind(returned)} that it returns")
         return fields.index(loss_output)
     if loss_output is None:
-        return fields.index(LOSS_NAME) if LOSS_NAME in fields else len(returned) - 1
-    return _check_position(returned, loss_output)
-
-
-def _check_position(returned: Any, position: int) -> int:
-    if not -len(returned) <= position < len(returned):
+        return fields.index(_LOSS_NAME) if _LOSS_NAME in fields else len(returned) - 1
+    if not -len(returned) <= loss_output < len(returned):
         raise PortingError.of(
             "L007",
-            message=f"the loss should be value {position} of what the model returns, but it returns {len(returned)}",
+            message=f"the loss should be value {loss_output} of what the model returns, but it returns {len(returned)}",
             place=caller_place(),
             help=_LOSS_OUTPUT_HELP,
         )
-    return position
+    return loss_output
 
 
 def _make_missing_error(what: str) -> PortingError:
@@ -125,27 +166,18 @@ def _make_missing_error(what: str) -> PortingError:
 
 
 def _make_kind_error(value: Any, name: str) -> PortingError:
-    explained: Dict[str, Any] = {"place": caller_place()}
     if value is None:
-        return PortingError.of("L004", message=f"{name} gives None", help="return the loss from it", **explained)
-    if isinstance(value, numbers.Number):
-        return PortingError.of(
-            "L003",
-            message=f"{name} gives a Python {type(value).__name__}, which has no gradient",
-            help="keep the loss a tensor: no `.item()`, `float()` or `.numpy()` on the way to it",
-            **explained,
-        )
-    several: Tuple[str, ...] = ("return one tensor", "or pass several losses: `loss={'a': loss_a, 'b': loss_b}`")
-    return PortingError.of(
-        "L002", message=f"{name} gives a {_describe_kind(value)}, not a tensor", help=several, **explained
-    )
+        code, fault, remedies = "L004", "None", ["return the loss from it"]
+    elif isinstance(value, numbers.Number):
+        code, fault = "L003", f"a Python {type(value).__name__}, which has no gradient"
+        remedies = ["keep the loss a tensor: no `.item()`, `float()` or `.numpy()` on the way to it"]
+    else:
+        code, fault = "L002", f"a {_describe_kind(value)}, not a tensor"
+        remedies = ["return one tensor", "or pass several losses: `loss={'a': loss_a, 'b': loss_b}`"]
+    return PortingError.of(code, message=f"{name} gives {fault}", place=caller_place(), help=remedies)
 
 
 def _describe_kind(value: Any) -> str:
     if isinstance(value, (tuple, list, Mapping)):
         return f"{type(value).__name__} of {len(value)} values"
     return type(value).__name__
-
-
-def _list_names(names: Any) -> str:
-    return ", ".join(f"`{name}`" for name in names)

@@ -1,21 +1,24 @@
-"""Guards of a `forward` that a device traces: printing is refused, and what libraries ask torch is answered.
+"""Guards of a `forward` that a device traces: what would be lost is refused, and what libraries ask torch is answered.
 
 Torch knows nothing of a device that traces. Libraries ask it whether a graph is made before they look at values, and
-torch before 2.5 or so refuses `torch.autocast` for a device that it does not know.
+torch before 2.5 or so refuses `torch.autocast` for a device that it does not know. A device differentiates the
+operators that it has traced by rules of its own. It calls no Python on the way, and says nothing of it.
 """
 
 from __future__ import annotations
 
 import sys
 from contextlib import contextmanager
-from typing import Any, Iterator
+from typing import Any, Collection, Iterator, List
 
 import torch
 from torch.overrides import TorchFunctionMode
+from torch.utils.checkpoint import CheckpointFunction
 
 from porting.diagnostics import CaptureError, caller_place
+from porting.structure import flatten_tensors
 
-__all__ = ["PrintGuard", "announce_tracing", "answer_autocast"]
+__all__ = ["PrintGuard", "announce_tracing", "answer_autocast", "guard_gradients"]
 
 # `str` and f-strings come here through `__repr__` and `__format__`.
 _PRINTING = frozenset([torch.Tensor.__repr__, torch.Tensor.__format__])
@@ -34,18 +37,14 @@ class PrintGuard(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Refuse text of device tensors and pass everything else on."""
         if func in _PRINTING and args[0].device.type == "ipu":
-            raise _make_printing_error(args[0])
+            raise CaptureError.of(
+                "C010",
+                place=caller_place(),
+                label="`forward` runs once, before there are values",
+                notes=f"the tensor has shape {tuple(args[0].shape)} and type {args[0].dtype}",
+                help="return the tensor as an output of the model, or use `poptorch.ipu_print_tensor(tensor)`",
+            )
         return func(*args, **(kwargs or {}))
-
-
-def _make_printing_error(tensor: torch.Tensor) -> CaptureError:
-    return CaptureError.of(
-        "C010",
-        place=caller_place(),
-        label="`forward` runs once, before there are values",
-        notes=f"the tensor has shape {tuple(tensor.shape)} and type {tensor.dtype}",
-        help="return the tensor as an output of the model, or use `poptorch.ipu_print_tensor(tensor)`",
-    )
 
 
 @contextmanager
@@ -70,11 +69,8 @@ def announce_tracing() -> Iterator[None]:
         asking = str(sys._getframe(1).f_globals.get("__name__", ""))
         return bool(original()) if f"{asking}.".startswith(_UNTOLD) else True
 
-    jit.is_tracing = is_tracing
-    try:
+    with _replacing(jit, "is_tracing", is_tracing):
         yield
-    finally:
-        jit.is_tracing = original
 
 
 @contextmanager
@@ -88,8 +84,7 @@ def answer_autocast() -> Iterator[None]:
     ...     torch.is_autocast_enabled()
     False
     """
-    kind: Any = torch.autocast
-    original = kind.__init__
+    original: Any = torch.autocast.__init__
 
     def make(self: Any, device_type: Any, dtype: Any = None, enabled: bool = True, *args: Any, **kwargs: Any) -> None:
         if device_type != "ipu":
@@ -104,8 +99,101 @@ def answer_autocast() -> Iterator[None]:
         else:
             original(self, "cpu", enabled=False)
 
-    kind.__init__ = make
+    with _replacing(torch.autocast, "__init__", make):
+        yield
+
+
+@contextmanager
+def guard_gradients(allowed: Collection[str], *, trains: bool) -> Iterator[None]:
+    """Refuse custom autograd functions (C005), hooks and autograd (C007) on a device's tensors while the context lasts.
+
+    Custom functions are let pass where `allowed` has their slug, and both they and hooks where nothing `trains`, or
+    gradients are off. Backends that compute the `backward` of a custom function themselves decide about their tensors
+    themselves.
+    """
+    # a device trains what it traces even under the caller's `no_grad`
+    was_on = torch.is_grad_enabled()
+    original: Any = torch.autograd.Function.__dict__["apply"]
+
+    def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
+        # a device that traces does not tell whether a gradient flows through an intermediate tensor
+        floats = [tensor for tensor in _list_device_tensors(args, kwargs) if tensor.is_floating_point()]
+        is_lost = bool(floats) and not any(getattr(tensor, "keeps_backward", False) for tensor in floats)
+        if is_lost and cls is not CheckpointFunction and not _is_switched_off(was_on):
+            raise _make_custom_function_error(cls)
+        return original.__get__(None, cls)(*args, **kwargs)
+
+    is_guarded = trains and "custom-autograd-function" not in allowed
+    with _AutogradGuard(trains, was_on):
+        with _replacing(torch.autograd.Function, "apply", classmethod(apply) if is_guarded else original):
+            yield
+
+
+class _AutogradGuard(TorchFunctionMode):
+    """A context in which autograd and, where something trains, hooks are refused on a device's tensors."""
+
+    def __init__(self, trains: bool, was_on: bool) -> None:
+        super().__init__()
+        self._was_on = was_on
+        self._refused = _AUTOGRAD | _HOOKS if trains else _AUTOGRAD
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Refuse autograd on the device's tensors and pass everything else on."""
+        kwargs = kwargs or {}
+        if func in self._refused and _list_device_tensors(args, kwargs):
+            if func not in _HOOKS or not _is_switched_off(self._was_on):
+                raise _make_autograd_error(func)
+        return func(*args, **kwargs)
+
+
+_AUTOGRAD = frozenset([torch.autograd.grad, torch.autograd.backward, torch.Tensor.backward])
+# torch 2.0 has the first of them only
+_HOOKS = frozenset(
+    getattr(torch.Tensor, name)
+    for name in ("register_hook", "register_post_accumulate_grad_hook")
+    if hasattr(torch.Tensor, name)
+)
+
+
+def _is_switched_off(was_on: bool) -> bool:
+    return was_on and not torch.is_grad_enabled()
+
+
+def _list_device_tensors(args: Any, kwargs: Any) -> List[torch.Tensor]:
+    return [tensor for tensor in flatten_tensors((args, kwargs)) if tensor.device.type == "ipu"]
+
+
+def _make_autograd_error(func: Any) -> CaptureError:
+    name = getattr(func, "__qualname__", str(func)).replace("_TensorBase.", "Tensor.").replace("TensorBase.", "Tensor.")
+    return CaptureError.of(
+        "C007",
+        message=f"`{name}` is called inside `forward`",
+        place=caller_place(),
+        label="the device differentiates the final loss itself, once, after `forward`",
+        help="compute in `forward` what it does to the gradient: `x * scale + (x - x * scale).detach()` scales it",
+    )
+
+
+def _make_custom_function_error(cls: Any) -> CaptureError:
+    return CaptureError.of(
+        "C005",
+        message=f"`{cls.__name__}` is a custom autograd function, whose `backward` would be lost",
+        place=caller_place(),
+        label="the device differentiates what its `forward` does",
+        help=(
+            "write it with differentiable operators: `x + (rounded - x).detach()` has the value of `rounded` and the "
+            "gradient of `x`",
+            "if its `backward` is just the derivative: `PortOptions(allow=['custom-autograd-function'])`",
+        ),
+    )
+
+
+@contextmanager
+def _replacing(owner: Any, name: str, value: Any) -> Iterator[None]:
+    """Let `value` stand for an attribute of torch while the context lasts."""
+    original = vars(owner)[name]
+    setattr(owner, name, value)
     try:
         yield
     finally:
-        kind.__init__ = original
+        setattr(owner, name, original)
