@@ -122,7 +122,12 @@ class LossInForward(nn.Module):
         )
         _check_setup(setup, is_returns_given=returns is not None)
         self._loss_setup = setup
-        _share_state(self, setup)
+        # the model's registries are this module's too: every tensor keeps its name and is exchanged for both at once
+        for registry in ("_parameters", "_buffers", "_non_persistent_buffers_set"):
+            self.__dict__[registry] = model.__dict__[registry]
+        losses, modules = _find_stateful_losses(setup), model.__dict__["_modules"]
+        self.__dict__["_modules"] = type(modules)(chain(modules.items(), losses.items())) if losses else modules
+        self.training = model.training
 
     @property
     def _porting_model_name(self) -> str:
@@ -149,16 +154,15 @@ class LossInForward(nn.Module):
 
     def for_inference(self) -> LossInForward:
         """Make a view for inference: it shares everything and lets a model that has its own loss return without one."""
-        view = copy.copy(self)
-        view._loss_setup = replace(self._loss_setup, is_for_training=False)
-        return view
+        return self._make_view(is_for_training=False)
 
     def for_backend(self, backend: Any) -> LossInForward:
         """Make a view for another backend: it shares everything, and marks the loss as that one wants it."""
+        return self._make_view(identity_loss=backend.identity_loss, is_on_device=backend.isRunningOnIpu)
+
+    def _make_view(self, **changes: Any) -> LossInForward:
         view = copy.copy(self)
-        view._loss_setup = replace(
-            self._loss_setup, identity_loss=backend.identity_loss, is_on_device=backend.isRunningOnIpu
-        )
+        view._loss_setup = replace(self._loss_setup, **changes)
         return view
 
     def loss_of(self, returned: Any) -> Any:
@@ -205,16 +209,6 @@ def _guard_trace(setup: _LossSetup) -> Iterator[None]:
     with PrintGuard(), PortableLosses(), announce_tracing(), answer_autocast():
         with nullcontext() if setup.allowed is None else guard_gradients(setup.allowed, trains=setup.is_for_training):
             yield
-
-
-def _share_state(wrapper: nn.Module, setup: _LossSetup) -> None:
-    """Make the model's registries the wrapper's: every tensor keeps its name and is exchanged for both at once."""
-    for registry in ("_parameters", "_buffers", "_non_persistent_buffers_set"):
-        wrapper.__dict__[registry] = setup.model.__dict__[registry]
-    losses = _find_stateful_losses(setup)
-    modules = setup.model.__dict__["_modules"]
-    wrapper.__dict__["_modules"] = type(modules)(chain(modules.items(), losses.items())) if losses else modules
-    wrapper.training = setup.model.training
 
 
 def _find_stateful_losses(setup: _LossSetup) -> Dict[str, nn.Module]:
@@ -286,15 +280,15 @@ def _demote_metrics(loss: torch.Tensor, metrics: Mapping[str, Any]) -> torch.Ten
 def _mark_loss(setup: _LossSetup, loss: torch.Tensor) -> torch.Tensor:
     # while a device traces, `requires_grad` of intermediate tensors says nothing; there the backend finds a detached
     # loss
-    if setup.is_for_training and not loss.requires_grad and torch.is_grad_enabled() and not setup.is_on_device():
-        if any(parameter.requires_grad for parameter in setup.model.parameters()):
-            names = ", ".join(name_function(term.function) for term in (setup.terms or {}).values())
-            raise PortingError.of(
-                "L003",
-                place=caller_place(),
-                notes=f"the loss is computed by {names or 'the model'}",
-                help="look for `.detach()`, `.data`, `torch.no_grad()` and integer arithmetic on the way to the loss",
-            )
+    is_detached = not loss.requires_grad and torch.is_grad_enabled() and not setup.is_on_device()
+    if setup.is_for_training and is_detached and any(weight.requires_grad for weight in setup.model.parameters()):
+        names = ", ".join(name_function(term.function) for term in (setup.terms or {}).values())
+        raise PortingError.of(
+            "L003",
+            place=caller_place(),
+            notes=f"the loss is computed by {names or 'the model'}",
+            help="look for `.detach()`, `.data`, `torch.no_grad()` and integer arithmetic on the way to the loss",
+        )
     return setup.identity_loss(loss, reduction="none")
 
 

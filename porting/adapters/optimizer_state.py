@@ -5,7 +5,7 @@ The device names its state tensors `Accl1___layer.weight` (PopTorch's `ipu_state
 
 from __future__ import annotations
 
-from typing import Any, Dict, Mapping
+from typing import Any, Dict, Iterator, Mapping, Tuple
 
 import torch
 from torch import nn
@@ -51,15 +51,10 @@ def carry_state(source: torch.optim.Optimizer, target: Any, model: nn.Module) ->
 
     A source without state changes nothing. Raises UnsupportedOptimizerError O005 for a state of the wrong shape.
     """
-    names = name_parameters(source, model)
-    slots = _SLOTS[type(source)]
-    ipu_state = {}
-    for group in source.param_groups:
-        for parameter in group["params"]:
-            for key, value in source.state.get(parameter, {}).items():
-                if key in slots and value is not None:
-                    name = f"{slots[key]}___{names[id(parameter)]}"
-                    ipu_state[name] = _check_state(key, value, parameter, names[id(parameter)])
+    # not its own `state_dict()`, where the hook of a ported model would answer
+    groups = [{"params": [id(parameter) for parameter in group["params"]]} for group in source.param_groups]
+    state = {id(parameter): values for parameter, values in source.state.items()}
+    ipu_state = to_device_state({"param_groups": groups, "state": state}, source, model)
     if ipu_state:
         target.set_state_dict({"ipu_state": ipu_state, "ipu_param": {}})
 
@@ -72,15 +67,22 @@ def to_torch_state(
     `device_state` is the `state_dict()` of its counterpart. Hyper-parameters are the optimizer's own; the state tensors
     are float32 copies of the device's. Nothing is changed.
     """
-    names = name_parameters(optimizer, model)
+    names, slots = name_parameters(optimizer, model), _SLOTS[type(optimizer)]
     ipu_state = device_state.get("ipu_state") or {}
     packed = optimizer.state_dict()
     state = {}
-    for group, packed_group in zip(optimizer.param_groups, packed["param_groups"]):
-        for parameter, index in zip(group["params"], packed_group["params"]):
-            values = _make_torch_values(type(optimizer), ipu_state, names[id(parameter)], parameter)
-            if values:
-                state[index] = values
+    for index, parameter in _list_parameters(optimizer, packed):
+        values = {}
+        for key, slot in slots.items():
+            tensor = ipu_state.get(f"{slot}___{names[id(parameter)]}")
+            if tensor is not None:
+                shape = torch.Size() if slot == "Step" else parameter.shape
+                values[key] = tensor.detach().to("cpu", torch.float32, copy=True).reshape(shape)
+        if values and type(optimizer) is torch.optim.RMSprop:
+            # torch counts RMSprop's steps without ever using the count; the device does not
+            values["step"] = torch.zeros(())
+        if values:
+            state[index] = values
     return {**packed, "state": state}
 
 
@@ -93,31 +95,23 @@ def to_device_state(
     """
     names, slots = name_parameters(optimizer, model), _SLOTS[type(optimizer)]
     ipu_state = {}
-    for group, packed in zip(optimizer.param_groups, torch_state["param_groups"]):
-        for parameter, index in zip(group["params"], packed["params"]):
-            for key, value in torch_state["state"].get(index, {}).items():
-                if key in slots and value is not None:
-                    name = names[id(parameter)]
-                    ipu_state[f"{slots[key]}___{name}"] = _check_state(key, value, parameter, name)
+    for index, parameter in _list_parameters(optimizer, torch_state):
+        for key, value in torch_state["state"].get(index, {}).items():
+            if key in slots and value is not None:
+                name = names[id(parameter)]
+                ipu_state[f"{slots[key]}___{name}"] = _copy_state(key, value, parameter, name)
     return ipu_state
 
 
-def _make_torch_values(
-    kind: type, ipu_state: Mapping[str, torch.Tensor], name: str, parameter: torch.Tensor
-) -> Dict[str, torch.Tensor]:
-    values = {}
-    for key, slot in _SLOTS[kind].items():
-        tensor = ipu_state.get(f"{slot}___{name}")
-        if tensor is not None:
-            shape = torch.Size() if slot == "Step" else parameter.shape
-            values[key] = tensor.detach().to("cpu", torch.float32, copy=True).reshape(shape)
-    if values and kind is torch.optim.RMSprop:
-        # torch counts RMSprop's steps without ever using the count; the device does not
-        values["step"] = torch.zeros(())
-    return values
+def _list_parameters(
+    optimizer: torch.optim.Optimizer, state_dict: Mapping[str, Any]
+) -> Iterator[Tuple[int, torch.Tensor]]:
+    """List the optimizer's parameters with their numbers in its `state_dict`."""
+    for group, packed in zip(optimizer.param_groups, state_dict["param_groups"]):
+        yield from zip(packed["params"], group["params"])
 
 
-def _check_state(key: str, value: Any, parameter: torch.Tensor, name: str) -> torch.Tensor:
+def _copy_state(key: str, value: Any, parameter: torch.Tensor, name: str) -> torch.Tensor:
     tensor = torch.as_tensor(value, dtype=torch.float32).detach().cpu().clone()
     expected = torch.Size() if key == "step" else parameter.shape
     if tensor.shape != expected:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, Mapping, Optional, Sequence
 
 import torch
 from torch import nn
@@ -23,20 +23,14 @@ SUPPORTED_OPTIMIZERS: Mapping[type, str] = {
 
 _BACKEND_OPTIMIZERS = ("SGD", "Adam", "AdamW", "RMSprop", "LAMB")
 
-_HYPER_PARAMETERS: Mapping[str, Tuple[str, ...]] = {
-    "SGD": ("lr", "momentum", "dampening", "weight_decay", "nesterov"),
-    "Adam": ("lr", "betas", "eps", "weight_decay"),
-    "AdamW": ("lr", "betas", "eps", "weight_decay"),
-    "RMSprop": ("lr", "alpha", "eps", "weight_decay", "momentum", "centered"),
-}
-
-# Values at which a term of the update vanishes, where they are the counterpart's defaults too. What all groups have so
-# is left to the default: the device compiles it in and keeps no momentum it would never use.
-_VANISHING: Mapping[str, Mapping[str, Any]] = {
-    "SGD": {"momentum": 0.0, "dampening": 0.0, "weight_decay": 0.0, "nesterov": False},
-    "Adam": {"weight_decay": 0.0},
-    "AdamW": {},
-    "RMSprop": {"momentum": 0.0, "weight_decay": 0.0, "centered": False},
+# The hyper-parameters of each kind, with the value at which a term of the update vanishes, where the counterpart has it
+# by default too. What all groups have so is left to the default: the device compiles it in and keeps no momentum that
+# it would never use.
+_HYPER_PARAMETERS: Mapping[str, Mapping[str, Any]] = {
+    "SGD": {"lr": None, "momentum": 0.0, "dampening": 0.0, "weight_decay": 0.0, "nesterov": False},
+    "Adam": {"lr": None, "betas": None, "eps": None, "weight_decay": 0.0},
+    "AdamW": {"lr": None, "betas": None, "eps": None, "weight_decay": None},
+    "RMSprop": {"lr": None, "alpha": None, "eps": None, "weight_decay": 0.0, "momentum": 0.0, "centered": False},
 }
 
 _OWN_MODULES = __name__.split(".")[0] + "."
@@ -81,17 +75,28 @@ def to_backend_optimizer(
     kind = "" if is_the_devices else _find_kind(optimizer)
     name_parameters(optimizer, model)
     _refuse_hooks(optimizer)
-    if clipping and (is_the_devices or kind == "RMSprop"):
-        raise _make_clipping_error(optimizer, is_the_devices=is_the_devices)
+    name = type(optimizer).__name__
+    if clipping and is_the_devices:
+        remedy = f"give it to the optimizer itself: `{name}(..., max_grad_norm=...)`"
+        raise _make_hyper_parameter_error(f"`max_grad_norm` with the device's own `{name}`", remedy)
+    if clipping and kind == "RMSprop":
+        remedy = "clip with SGD, Adam or AdamW, or leave `max_grad_norm` out"
+        raise _make_hyper_parameter_error(f"the device's {name} does not clip gradients", remedy)
     if is_the_devices:
         return optimizer
     groups = [_check_hyper_parameters(kind, group) for group in optimizer.param_groups]
-    _check_groups(kind, groups)
-    passed = _list_passed_names(kind, groups)
+    if kind == "RMSprop":
+        _require_common(groups, "centered")
+    if any(group.get("dampening") for group in groups):
+        _warn_of_dampening()
     defaults = _read_hyper_parameters(kind, optimizer.defaults)
     converted = getattr(backend.optim, kind)(
         [{"params": list(group["params"]), **values} for group, values in zip(optimizer.param_groups, groups)],
-        **{name: defaults[name] for name in passed},
+        **{
+            name: defaults[name]
+            for name, vanishing in _HYPER_PARAMETERS[kind].items()
+            if any(group[name] != vanishing for group in groups)
+        },
         **clipping,
     )
     carry_state(optimizer, converted, model)
@@ -120,11 +125,12 @@ def sync_hyper_parameters(source: torch.optim.Optimizer, target: Any, *, is_comp
             help="add all parameter groups before the model is ported",
         )
     kind = _find_kind(source)
-    changes = []
-    for theirs, ours in zip(source.param_groups, target.param_groups):
-        for name, value in _check_hyper_parameters(kind, theirs).items():
-            if ours[name] != value:
-                changes.append((ours, name, value))
+    changes = [
+        (ours, name, value)
+        for theirs, ours in zip(source.param_groups, target.param_groups)
+        for name, value in _check_hyper_parameters(kind, theirs).items()
+        if ours[name] != value
+    ]
     for name in sorted({name for _, name, _ in changes}):
         _make_variable(target, name, is_compiled=is_compiled)
     for group, name, value in changes:
@@ -147,16 +153,6 @@ def _choose_clipping(max_grad_norm: Optional[float]) -> Dict[str, float]:
     )
 
 
-def _make_clipping_error(optimizer: Any, *, is_the_devices: bool) -> UnsupportedOptimizerError:
-    name = type(optimizer).__name__
-    if is_the_devices:
-        remedy = f"give it to the optimizer itself: `{name}(..., max_grad_norm=...)`"
-        return _make_hyper_parameter_error(f"`max_grad_norm` with the device's own `{name}`", remedy)
-    return _make_hyper_parameter_error(
-        f"the device's {name} does not clip gradients", "clip with SGD, Adam or AdamW, or leave `max_grad_norm` out"
-    )
-
-
 def _find_kind(optimizer: Any) -> str:
     """Name the counterpart's class; UnsupportedOptimizerError O001 when there is none."""
     kind = SUPPORTED_OPTIMIZERS.get(type(optimizer))
@@ -169,14 +165,12 @@ def _find_kind(optimizer: Any) -> str:
 
 def _make_unsupported_error(optimizer: Any) -> UnsupportedOptimizerError:
     name = type(optimizer).__name__
-    supported = ", ".join(_BACKEND_OPTIMIZERS)
-    notes = [f"the device has {supported} (LAMB from the backend's own `optim`)"]
+    notes = [f"the device has {', '.join(_BACKEND_OPTIMIZERS)} (LAMB from the backend's own `optim`)"]
     base = next((known for known in SUPPORTED_OPTIMIZERS if isinstance(optimizer, known)), None)
     if not isinstance(optimizer, torch.optim.Optimizer):
-        message, remedy = (
-            f"`optimizer` is {_describe_value(optimizer)}",
-            "pass an instance: `torch.optim.SGD(model.parameters(), lr=0.1)`",
-        )
+        is_class = isinstance(optimizer, type)
+        message = f"`optimizer` is {f'the class {optimizer.__name__}' if is_class else f'a {name}'}"
+        remedy = "pass an instance: `torch.optim.SGD(model.parameters(), lr=0.1)`"
     elif base is not None:
         message = f"`{name}` is a class of its own, derived from {base.__name__}"
         remedy = f"use `torch.optim.{base.__name__}` itself"
@@ -186,10 +180,6 @@ def _make_unsupported_error(optimizer: Any) -> UnsupportedOptimizerError:
         nearest = _NEAREST.get(name)
         remedy = f"the nearest is `torch.optim.{nearest}`" if nearest else "use one of these"
     return UnsupportedOptimizerError.of("O001", message=message, place=caller_place(), notes=tuple(notes), help=remedy)
-
-
-def _describe_value(value: Any) -> str:
-    return f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"
 
 
 def _check_hyper_parameters(kind: str, group: Mapping[str, Any]) -> Dict[str, Any]:
@@ -211,35 +201,21 @@ def _read_hyper_parameters(kind: str, group: Mapping[str, Any]) -> Dict[str, Any
 def _make_plain(value: Any) -> Any:
     if isinstance(value, (tuple, list)):
         return tuple(_make_plain(item) for item in value)
-    if isinstance(value, bool):
-        return value
-    return float(value)
+    return value if isinstance(value, bool) else float(value)
 
 
-def _list_passed_names(kind: str, groups: Sequence[Mapping[str, Any]]) -> List[str]:
-    vanishing = _VANISHING[kind]
-    return [
-        name
-        for name in _HYPER_PARAMETERS[kind]
-        if name not in vanishing or any(group[name] != vanishing[name] for group in groups)
-    ]
-
-
-def _check_groups(kind: str, groups: Sequence[Mapping[str, Any]]) -> None:
-    if kind == "RMSprop":
-        _require_common(groups, "centered")
-    if any(group.get("dampening") for group in groups):
-        notify(
-            Finding(
-                "O002",
-                message="`dampening` acts on the first step too, which torch does not damp",
-                place=caller_place(),
-                severity=Severity.WARNING,
-                notes="the first update is smaller than torch's by the factor 1 - dampening",
-                help="leave `dampening` out for the same losses as with torch",
-            ),
-            stacklevel=3,
-        )
+def _warn_of_dampening() -> None:
+    notify(
+        Finding(
+            "O002",
+            message="`dampening` acts on the first step too, which torch does not damp",
+            place=caller_place(),
+            severity=Severity.WARNING,
+            notes="the first update is smaller than torch's by the factor 1 - dampening",
+            help="leave `dampening` out for the same losses as with torch",
+        ),
+        stacklevel=3,
+    )
 
 
 def _require_common(groups: Sequence[Mapping[str, Any]], name: str) -> bool:
