@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any, Dict, Iterator, List, NoReturn, Optional
+from typing import Any, Dict, Iterator, List, Optional
 
 from torch.utils.data import DistributedSampler, IterableDataset
 
-from porting.adapters.fixed_batch import count_padding, find_dataset
+from porting.adapters.fixed_batch import find_dataset
 from porting.adapters.instances import Share
-from porting.adapters.loader_report import LoaderReport, note_dropped, refuse_impossible
-from porting.adapters.loader_settings import override_settings, read_source, set_seed
+from porting.adapters.loader_report import report_epoch
+from porting.adapters.loader_settings import override_settings, read_source
 from porting.diagnostics import OptionError, caller_place, notify
 from porting.options import PortOptions, is_count
 
@@ -59,31 +58,29 @@ def to_ipu_dataloader(
     settings, ignored = read_source(source, backend)
     own_batch_size = settings.get("batch_size")
     given = {"batch_size": batch_size, "shuffle": shuffle, "num_workers": num_workers}
-    override_settings(settings, {**kwargs, **{name: value for name, value in given.items() if value is not None}})
-    if seed is not None:
-        set_seed(settings, seed)
+    kwargs.update({name: value for name, value in given.items() if value is not None})
+    override_settings(settings, kwargs, seed=seed)
     if settings.pop("pin_memory", False):
         ignored.append("`pin_memory`: pinned memory serves copies to CUDA devices only")
 
     dataset, agreed_drop_last = settings.pop("dataset"), settings.pop("drop_last")
-    sizes = _read_sizes(backend_options, _find_micro_batch(settings))
-    samples = _count_samples(dataset, settings, sizes.micro_batch)
-    instances = _count_dividing_instances(dataset, settings, backend_options)
-    samples_of_all = sizes.samples_per_call * instances
-    report = LoaderReport(
-        samples=samples,
-        samples_per_call=sizes.samples_per_call,
-        calls_per_epoch=None if samples is None else samples // samples_of_all,
-        samples_lost_per_epoch=None if samples is None else samples % samples_of_all,
-        padding_per_epoch=count_padding(dataset),
-        ignored=tuple(ignored),
-        instances=instances,
+    sizes = PortOptions(
+        micro_batch=_find_micro_batch(settings),
+        accumulation=backend_options.Training.gradient_accumulation,
+        # replicas that share their input count once; older SDKs know none of these
+        replicas=backend_options.replication_factor // getattr(backend_options, "input_group_size", 1),
+        device_iterations=backend_options.device_iterations,
     )
-    refuse_impossible(report, sizes, dataset, drop_last)
-    if drop_last is None:
-        agreed = samples % own_batch_size if agreed_drop_last and own_batch_size and samples is not None else 0
-        report = replace(report, findings=note_dropped(report, dataset, agreed))
-
+    samples = _count_samples(dataset, settings, sizes.micro_batch)
+    report = report_epoch(
+        sizes,
+        dataset,
+        samples=samples,
+        instances=_count_dividing_instances(dataset, settings, backend_options),
+        drop_last=drop_last,
+        batch_size_agreed=own_batch_size if agreed_drop_last else None,
+        ignored=ignored,
+    )
     if "batch_sampler" in settings:
         num_joined = sizes.samples_per_call // sizes.micro_batch
         settings["batch_sampler"] = CallBatches(settings["batch_sampler"], num_joined=num_joined)
@@ -126,35 +123,16 @@ def _find_micro_batch(settings: Dict[str, Any]) -> int:
     sampler = settings.get("batch_sampler")
     given = settings.pop("batch_size", None) if sampler is not None else settings.get("batch_size")
     says = getattr(sampler, "batch_size", None)
-    if given is not None and says is not None and given != says:
-        raise OptionError.of(
-            "P002",
-            message=f"`batch_size` is {given}, but the batch sampler makes batches of {says}",
-            place=caller_place(),
-            help=f"leave `batch_size` out, or build the batch sampler with {given}",
-        )
     size: Any = says if given is None else given
-    if is_count(size):
+    if given is not None and says is not None and given != says:
+        fault = f"`batch_size` is {given}, but the batch sampler makes batches of {says}"
+        remedy = f"leave `batch_size` out, or build the batch sampler with {given}"
+    elif not is_count(size):
+        fault = f"`batch_size` is {size!r}, not a positive number of samples"
+        remedy = "pass the micro-batch: `batch_size=options.micro_batch`"
+    else:
         return int(size)
-    raise OptionError.of(
-        "P002",
-        message=f"`batch_size` is {size!r}, not a positive number of samples",
-        place=caller_place(),
-        help="pass the micro-batch: `batch_size=options.micro_batch`",
-    )
-
-
-def _read_sizes(backend_options: Any, micro_batch: int) -> PortOptions:
-    """Read from the vendor's options how samples are grouped; replicas that share their input count once.
-
-    Older SDKs know no replicas that share their input.
-    """
-    return PortOptions(
-        micro_batch=micro_batch,
-        accumulation=backend_options.Training.gradient_accumulation,
-        replicas=backend_options.replication_factor // getattr(backend_options, "input_group_size", 1),
-        device_iterations=backend_options.device_iterations,
-    )
+    raise OptionError.of("P002", message=fault, place=caller_place(), help=remedy)
 
 
 def _count_dividing_instances(dataset: Any, settings: Dict[str, Any], backend_options: Any) -> int:
@@ -166,18 +144,16 @@ def _count_dividing_instances(dataset: Any, settings: Dict[str, Any], backend_op
         settings.setdefault("auto_distributed_partitioning", False)
     if instances == 1 or not settings.get("auto_distributed_partitioning", True):
         return 1
+    faults, ways = [], ["share the samples out in an order that all draw: `porting.partition(dataset, shuffle=True)`"]
     if settings.get("shuffle") and not backend_options.exists("random_seed"):
-        message = f"each of the {instances} instances would shuffle the samples in an order of its own"
-        _refuse_own_order(message, "or give all the same `PortOptions(seed=...)`")
-    if settings.get("sampler") is not None:
+        faults.append(f"each of the {instances} instances would shuffle the samples in an order of its own")
+        ways.append("or give all the same `PortOptions(seed=...)`")
+    elif settings.get("sampler") is not None:
         name = type(settings["sampler"]).__name__
-        _refuse_own_order(f"a `{name}` orders all samples, and each of the {instances} instances has a share of them")
+        faults.append(f"a `{name}` orders all samples, and each of the {instances} instances has a share of them")
+    if faults:
+        raise OptionError.of("P002", message=faults[0], place=caller_place(), help=ways)
     return instances
-
-
-def _refuse_own_order(message: str, *other_ways: str) -> NoReturn:
-    way = "share the samples out in an order that all draw: `porting.partition(dataset, shuffle=True)`"
-    raise OptionError.of("P002", message=message, place=caller_place(), help=(way, *other_ways))
 
 
 def _count_samples(dataset: Any, settings: Dict[str, Any], micro_batch: int) -> Optional[int]:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Optional, Tuple
+from dataclasses import dataclass, replace
+from typing import Any, Optional, Sequence, Tuple
 
-from porting.adapters.fixed_batch import FixedBatchDataset
+from porting.adapters.fixed_batch import FixedBatchDataset, count_padding
 from porting.adapters.instances import Share
 from porting.diagnostics import BatchError, Finding, Severity, caller_place
 from porting.options import PortOptions
 
-__all__ = ["LoaderReport", "note_dropped", "refuse_impossible"]
+__all__ = ["LoaderReport", "report_epoch"]
 
 
 @dataclass(frozen=True)
@@ -42,71 +42,92 @@ class LoaderReport:
         return 100.0 * self.samples_lost_per_epoch / self.samples
 
 
-def refuse_impossible(report: LoaderReport, sizes: PortOptions, dataset: Any, drop_last: Optional[bool]) -> None:
-    """Refuse a loader without a full call (BatchError B005), or with a rest that may not be dropped (B004, B010)."""
+def report_epoch(
+    sizes: PortOptions,
+    dataset: Any,
+    *,
+    samples: Optional[int],
+    instances: int,
+    drop_last: Optional[bool],
+    batch_size_agreed: Optional[int],
+    ignored: Sequence[str],
+) -> LoaderReport:
+    """Count what an epoch of `dataset` covers, and note (B006, B010) what it drops without the user's consent.
+
+    With `drop_last=True` the user agrees to all of it, with None to what a loader of batches of `batch_size_agreed`
+    drops. Raises BatchError: B005 without a full call, B004 or B010 for a rest that may not be dropped.
+    """
+    samples_of_all = sizes.samples_per_call * instances
+    report = LoaderReport(
+        samples=samples,
+        samples_per_call=sizes.samples_per_call,
+        calls_per_epoch=None if samples is None else samples // samples_of_all,
+        samples_lost_per_epoch=None if samples is None else samples % samples_of_all,
+        padding_per_epoch=count_padding(dataset),
+        ignored=tuple(ignored),
+        instances=instances,
+    )
+    _refuse_impossible(report, sizes, dataset, drop_last)
+    if drop_last is not None:
+        return report
+    agreed = samples % batch_size_agreed if batch_size_agreed and samples is not None else 0
+    return replace(report, findings=_note_dropped(report, dataset, agreed))
+
+
+def _refuse_impossible(report: LoaderReport, sizes: PortOptions, dataset: Any, drop_last: Optional[bool]) -> None:
+    grouping = (
+        f"one call: micro-batch {sizes.micro_batch} x accumulation {sizes.accumulation} x replicas {sizes.replicas}"
+        f" x device iterations {sizes.device_iterations} = {sizes.samples_per_call} samples"
+    )
     if report.samples is not None and not report.calls_per_epoch:
         raise BatchError.of(
             "B005",
             message=f"the dataset has {report.samples} samples, but one call takes {report.samples_per_call}",
             place=caller_place(),
-            notes=(_describe_grouping(sizes), *_describe_instances(report)),
+            notes=(grouping, *_describe_instances(report)),
             help=_suggest_full_call(report.samples, sizes),
         )
     if drop_last is False and report.samples_lost_per_epoch != 0:
-        countable = report.samples is not None
+        lost, size = report.samples_lost_per_epoch, report.samples_per_call
+        rest = f"{lost} of {report.samples} samples are left over when one call takes {size}"
+        if report.samples is None:
+            rest = f"it is not known whether the samples fill calls of {size}"
         raise BatchError.of(
-            "B004" if countable else "B010",
-            message=f"`drop_last=False`, but {_describe_rest(report)}",
+            "B010" if report.samples is None else "B004",
+            message=f"`drop_last=False`, but {rest}",
             place=caller_place(),
-            notes=("a static graph takes full batches only", _describe_grouping(sizes)),
-            help=_suggest_no_loss(report, dataset, countable=countable),
+            notes=("a static graph takes full batches only", grouping),
+            help=_suggest_no_loss(report, dataset),
         )
 
 
-def note_dropped(report: LoaderReport, dataset: Any, agreed: int) -> Tuple[Finding, ...]:
-    """Warn of samples that are dropped without the user's consent, or that cannot be counted."""
-    lost = report.samples_lost_per_epoch
+def _note_dropped(report: LoaderReport, dataset: Any, agreed: int) -> Tuple[Finding, ...]:
+    lost, size = report.samples_lost_per_epoch, report.samples_per_call
     if lost is None:
         advice = (
             "say `drop_last=True` if that is meant, or load from a map-style dataset, which can be counted and padded"
         )
-        message = (
-            f"the samples cannot be counted: up to {report.samples_per_call - 1} per worker are dropped in every epoch"
-        )
+        message = f"the samples cannot be counted: up to {size - 1} per worker are dropped in every epoch"
         return (Finding("B010", message, place=caller_place(), help=advice, severity=Severity.WARNING),)
     if lost <= agreed:
         return ()
-    notes = [f"one call takes {report.samples_per_call} samples, and an epoch is {report.calls_per_epoch} calls"]
+    notes = [f"one call takes {size} samples, and an epoch is {report.calls_per_epoch} calls"]
     notes += _describe_instances(report)
     if agreed:
         notes.append(f"with `drop_last=True` and its own batch size, the loader dropped {agreed}")
     if isinstance(dataset, FixedBatchDataset):
         notes.append(f"the `FixedBatchDataset` was padded to batches of {dataset.batch_size}")
-    help = (*_suggest_no_loss(report, dataset, countable=True), "or say `drop_last=True` if the loss is meant")
+    help = (*_suggest_no_loss(report, dataset), "or say `drop_last=True` if the loss is meant")
     message = f"{lost} of {report.samples} samples ({report.percent_lost:.3g} %) are dropped in every epoch"
     return (Finding("B006", message, place=caller_place(), notes=notes, help=help),)
-
-
-def _describe_grouping(sizes: PortOptions) -> str:
-    return (
-        f"one call: micro-batch {sizes.micro_batch} x accumulation {sizes.accumulation} x replicas {sizes.replicas}"
-        f" x device iterations {sizes.device_iterations} = {sizes.samples_per_call} samples"
-    )
 
 
 def _describe_instances(report: LoaderReport) -> Tuple[str, ...]:
     return (f"{report.instances} instances share the samples",) if report.instances > 1 else ()
 
 
-def _describe_rest(report: LoaderReport) -> str:
+def _suggest_no_loss(report: LoaderReport, dataset: Any) -> Tuple[str, ...]:
     if report.samples is None:
-        return f"it is not known whether the samples fill calls of {report.samples_per_call}"
-    lost, size = report.samples_lost_per_epoch, report.samples_per_call
-    return f"{lost} of {report.samples} samples are left over when one call takes {size}"
-
-
-def _suggest_no_loss(report: LoaderReport, dataset: Any, *, countable: bool) -> Tuple[str, ...]:
-    if not countable:
         return ("load from a map-style dataset: `FixedBatchDataset` can pad its last batch",)
     is_share = isinstance(dataset, Share)
     batch_size = report.samples_per_call * (dataset.size if is_share else report.instances)
@@ -121,12 +142,10 @@ def _suggest_full_call(samples: int, sizes: PortOptions) -> Tuple[str, ...]:
     """Suggest the one factor whose lowering is enough, the one that changes training least before the others."""
     if samples == 0:
         return ("pass a dataset that has samples",)
-    for name in ("device_iterations", "accumulation", "replicas", "micro_batch"):
+    lower = "lower more than one of these factors"
+    for name in ("micro_batch", "replicas", "accumulation", "device_iterations"):
         factor = getattr(sizes, name)
         most = samples * factor // sizes.samples_per_call
         if most >= 1:
             lower = f"lower `{name}` from {factor} to {most}" + (" or less" if most > 1 else "")
-            break
-    else:
-        lower = "lower more than one of these factors"
     return (lower, f"or pad: `FixedBatchDataset(dataset, batch_size={sizes.samples_per_call})`")

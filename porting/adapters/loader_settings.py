@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 import torch
 import torch.utils.data
@@ -10,7 +10,7 @@ from torch.utils.data import BatchSampler, IterableDataset, RandomSampler, Seque
 
 from porting.diagnostics import OptionError, caller_place
 
-__all__ = ["override_settings", "read_source", "set_seed"]
+__all__ = ["override_settings", "read_source"]
 
 
 def read_source(source: Any, backend: Any) -> Tuple[Dict[str, Any], List[str]]:
@@ -18,8 +18,7 @@ def read_source(source: Any, backend: Any) -> Tuple[Dict[str, Any], List[str]]:
     if isinstance(source, torch.utils.data.DataLoader):
         _refuse_special_loader(source, backend)
         settings = {"dataset": source.dataset, "drop_last": source.drop_last, "pin_memory": source.pin_memory}
-        settings.update(_read_order(source))
-        settings.update(_read_loading(source))
+        settings.update(**_read_order(source), **_read_loading(source))
         _unwrap_batch_sampler(settings)
         return settings, []
     if isinstance(source, IterableDataset) or hasattr(source, "__getitem__"):
@@ -54,19 +53,14 @@ def _read_order(loader: Any) -> Dict[str, Any]:
         return {"batch_size": loader.batch_size}
     if loader.batch_size is None:
         return {"batch_sampler": loader.batch_sampler}
-    sampler = loader.sampler
-    own_order = getattr(sampler, "data_source", None) is loader.dataset
-    if type(sampler) is SequentialSampler and own_order:
-        return {"batch_size": loader.batch_size}
-    if (
-        type(sampler) is RandomSampler
-        and own_order
-        and not sampler.replacement
-        and sampler.num_samples == len(loader.dataset)
-        and sampler.generator is loader.generator
-    ):
-        return {"batch_size": loader.batch_size, "shuffle": True}
-    return {"batch_size": loader.batch_size, "sampler": sampler}
+    settings, sampler = {"batch_size": loader.batch_size}, loader.sampler
+    is_own = getattr(sampler, "data_source", None) is loader.dataset
+    if type(sampler) is RandomSampler and is_own and not sampler.replacement:
+        is_plain = sampler.num_samples == len(loader.dataset) and sampler.generator is loader.generator
+        settings.update({"shuffle": True} if is_plain else {"sampler": sampler})
+    elif type(sampler) is not SequentialSampler or not is_own:
+        settings["sampler"] = sampler
+    return settings
 
 
 # The settings of a torch DataLoader that matter only to worker processes.
@@ -87,8 +81,11 @@ def _read_loading(loader: Any) -> Dict[str, Any]:
     return {name: value for name, value in settings.items() if value is not None}
 
 
-def override_settings(settings: Dict[str, Any], given: Dict[str, Any]) -> None:
-    """Put the caller's arguments in the place of the source's, together with those that depend on them."""
+def override_settings(settings: Dict[str, Any], given: Dict[str, Any], *, seed: Optional[int]) -> None:
+    """Put the caller's arguments in the place of the source's, together with those that depend on them.
+
+    A `seed` gives the loader a random generator of its own.
+    """
     if "shuffle" in given and ("sampler" in settings or "batch_sampler" in settings):
         raise OptionError.of(
             "P002",
@@ -106,6 +103,15 @@ def override_settings(settings: Dict[str, Any], given: Dict[str, Any]) -> None:
             settings.pop(name, None)
     settings.update(given)
     _unwrap_batch_sampler(settings)
+    if seed is not None:
+        if settings.get("generator") is not None:
+            raise OptionError.of(
+                "P002",
+                message="both `seed` and a `generator` decide the order",
+                place=caller_place(),
+                help="leave one of them out",
+            )
+        settings["generator"] = torch.Generator().manual_seed(seed)
 
 
 def _unwrap_batch_sampler(settings: Dict[str, Any]) -> None:
@@ -114,16 +120,3 @@ def _unwrap_batch_sampler(settings: Dict[str, Any]) -> None:
         plain = settings.pop("batch_sampler")
         settings.setdefault("batch_size", plain.batch_size)
         settings.update(sampler=plain.sampler, drop_last=plain.drop_last)
-
-
-def set_seed(settings: Dict[str, Any], seed: int) -> None:
-    """Give the loader a random generator of its own."""
-    if settings.get("generator") is not None:
-        raise OptionError.of(
-            "P002",
-            message="both `seed` and a `generator` decide the order",
-            place=caller_place(),
-            help="leave one of them out",
-        )
-    settings["generator"] = torch.Generator()
-    settings["generator"].manual_seed(seed)
