@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from typing import NamedTuple, Union
 
-from porting.diagnostics import OptionError, caller_place
+from porting.diagnostics import OptionError
 
 __all__ = ["ComputeMode", "DeviceName"]
 
@@ -44,10 +44,9 @@ class ComputeMode(enum.IntEnum):
             mode = _NAMES.get(kind)
             if mode is not None and (index.isdecimal() or not colon):
                 return DeviceName(mode, int(index or 0))
-        raise OptionError.of(
+        raise OptionError.at_caller(
             "P002",
             message=f"{device!r} names no device",
-            place=caller_place(),
             help=f"use a name with or without a number, as in 'ipu:0'; there are {', '.join(sorted(_NAMES))}",
         )
 

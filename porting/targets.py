@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Mapping, Tuple
 
-from .diagnostics import OptionError, caller_place
+from .diagnostics import OptionError
 
 __all__ = ["DEFAULT", "TARGETS", "Target", "find_target"]
 
@@ -79,9 +79,8 @@ def find_target(name: str) -> Target:
     if known in TARGETS:
         return TARGETS[known]
     near = difflib.get_close_matches(str(known), list(TARGETS), n=1)
-    raise OptionError.of(
+    raise OptionError.at_caller(
         "P002",
         message=f"there is no target called {name!r}",
-        place=caller_place(),
         help=f"did you mean `{near[0]}`?" if near else f"use one of {', '.join(TARGETS)}",
     )

@@ -10,7 +10,7 @@ from porting.adapters.fixed_batch import find_dataset
 from porting.adapters.instances import Share
 from porting.adapters.loader_report import report_epoch
 from porting.adapters.loader_settings import override_settings, read_source
-from porting.diagnostics import OptionError, caller_place, notify
+from porting.diagnostics import OptionError, notify
 from porting.options import PortOptions, is_count
 
 __all__ = ["CallBatches", "to_ipu_dataloader"]
@@ -132,7 +132,7 @@ def _find_micro_batch(settings: Dict[str, Any]) -> int:
         remedy = "pass the micro-batch: `batch_size=options.micro_batch`"
     else:
         return int(size)
-    raise OptionError.of("P002", message=fault, place=caller_place(), help=remedy)
+    raise OptionError.at_caller("P002", message=fault, help=remedy)
 
 
 def _count_dividing_instances(dataset: Any, settings: Dict[str, Any], backend_options: Any) -> int:
@@ -152,7 +152,7 @@ def _count_dividing_instances(dataset: Any, settings: Dict[str, Any], backend_op
         name = type(settings["sampler"]).__name__
         faults.append(f"a `{name}` orders all samples, and each of the {instances} instances has a share of them")
     if faults:
-        raise OptionError.of("P002", message=faults[0], place=caller_place(), help=ways)
+        raise OptionError.at_caller("P002", message=faults[0], help=ways)
     return instances
 
 

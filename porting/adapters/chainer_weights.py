@@ -15,7 +15,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from porting.adapters.chainer_files import Arrays, read_arrays
-from porting.diagnostics import CheckpointError, caller_place
+from porting.diagnostics import CheckpointError
 
 __all__ = ["load_chainer_npz"]
 
@@ -213,10 +213,9 @@ def _is_optional(name: str, tensor: torch.Tensor) -> bool:
 
 
 def _make_foreign_error(path: Any, model: nn.Module, problems: List[str]) -> CheckpointError:
-    return CheckpointError.of(
+    return CheckpointError.at_caller(
         "K002",
         message=f"`{os.fspath(path)}` does not fit `{type(model).__name__}`; nothing was loaded",
-        place=caller_place(),
         notes=tuple(dict.fromkeys(problems)),
         help=(
             "name the module of each link: `names={'link': 'module'}`, and `names={'link': None}` to leave one out",

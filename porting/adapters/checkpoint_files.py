@@ -10,7 +10,7 @@ from typing import Any, Union
 
 import torch
 
-from porting.diagnostics import CheckpointError, caller_place
+from porting.diagnostics import CheckpointError
 
 __all__ = ["make_damaged_error", "read_tensors"]
 
@@ -44,13 +44,7 @@ def make_damaged_error(
     path: Union[str, os.PathLike[str]], reason: str, *, remedy: str = "use another copy, or an earlier checkpoint"
 ) -> CheckpointError:
     """Make the error K001 for the file at `path`."""
-    return CheckpointError.of(
-        "K001",
-        message=f"`{os.fspath(path)}` cannot be loaded",
-        place=caller_place(),
-        notes=reason,
-        help=remedy,
-    )
+    return CheckpointError.at_caller("K001", message=f"`{os.fspath(path)}` cannot be loaded", notes=reason, help=remedy)
 
 
 def _check_archive(path: Union[str, os.PathLike[str]]) -> None:

@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from porting.adapters.checkpoint_files import make_damaged_error, read_tensors
-from porting.diagnostics import CheckpointError, OptionError, caller_place
+from porting.diagnostics import CheckpointError, OptionError
 from porting.support.atomic_files import replacing_file
 
 __all__ = ["Checkpoint", "check_shapes", "load_checkpoint", "load_weights", "plain_state_dict", "save_checkpoint"]
@@ -212,10 +212,9 @@ def _check_key(key: Any, path: str) -> Any:
 
 
 def _make_kind_error(value: Any, path: str) -> OptionError:
-    return OptionError.of(
+    return OptionError.at_caller(
         "P002",
         message=f"`{path}` is a {type(value).__module__}.{type(value).__qualname__}, which a checkpoint does not hold",
-        place=caller_place(),
         notes="a checkpoint holds tensors, numbers, strings, None, and lists, tuples and dictionaries of these",
         help="leave it out, or save what it is made of",
     )
@@ -278,10 +277,9 @@ def _loads_its_own_way(model: nn.Module) -> bool:
 
 
 def _make_foreign_error(source: str, model: nn.Module, differences: List[str]) -> CheckpointError:
-    return CheckpointError.of(
+    return CheckpointError.at_caller(
         "K002",
         message=f"{source} does not fit `{type(model).__name__}`; nothing was loaded",
-        place=caller_place(),
         notes=tuple(differences),
         help="build the model with the settings it was saved with, or load the checkpoint that belongs to it",
     )

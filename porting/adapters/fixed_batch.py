@@ -25,7 +25,7 @@ import numpy
 import torch
 import torch.utils.data
 
-from porting.diagnostics import BatchError, caller_place
+from porting.diagnostics import BatchError
 from porting.options import is_count
 
 __all__ = [
@@ -133,10 +133,9 @@ class FixedBatchDataset(torch.utils.data.Dataset):
             if hasattr(sample, "_fields"):
                 return type(sample)(*parts)
             return parts if type(sample) is list else type(sample)(parts)
-        raise BatchError.of(
+        raise BatchError.at_caller(
             "B007",
             message=f"a sample is of type `{type(sample).__name__}`, so no label is found in it",
-            place=caller_place(),
             help="make the samples tuples `(input, label)` or dictionaries; name the label's place with `label=`",
         )
 
@@ -144,10 +143,9 @@ class FixedBatchDataset(torch.utils.data.Dataset):
         """Make a label of the same kind, dtype and shape that holds nothing but the ignored one."""
         info = _find_integer_range(label)
         if info is None:
-            raise BatchError.of(
+            raise BatchError.at_caller(
                 "B007",
                 message=f"the label is {_describe_label(label)}, which has no value that a loss ignores",
-                place=caller_place(),
                 notes="padding needs class labels: integers, or tensors and arrays of integers",
                 help=(
                     "choose sizes that divide the dataset, or let the loader drop the rest with `drop_last=True`",
@@ -155,10 +153,9 @@ class FixedBatchDataset(torch.utils.data.Dataset):
                 ),
             )
         if not info.min <= self.ignore_label <= info.max:
-            raise BatchError.of(
+            raise BatchError.at_caller(
                 "B007",
                 message=f"`ignore_label={self.ignore_label}` does not fit into the label, {_describe_label(label)}",
-                place=caller_place(),
                 notes=f"it holds {info.min} to {info.max}",
                 help=(
                     "pass an `ignore_label` in that range, and give the loss the same number as `ignore_index`",
@@ -175,29 +172,24 @@ class FixedBatchDataset(torch.utils.data.Dataset):
 def _require_count(batch_size: Any) -> int:
     if is_count(batch_size):
         return int(batch_size)
-    raise BatchError.of(
+    raise BatchError.at_caller(
         "B004",
         message=f"`batch_size` is {batch_size!r}, not a positive number of samples",
-        place=caller_place(),
         help="pass what one call takes: `batch_size=options.samples_per_call`",
     )
 
 
 def _count_samples(dataset: Any) -> int:
     if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
-        raise BatchError.of(
+        raise BatchError.at_caller(
             "B004",
             message=f"`{type(dataset).__name__}` has no length and no samples by index, so its end cannot be padded",
-            place=caller_place(),
             help="pass a map-style dataset, with `__len__` and `__getitem__`",
         )
     num_samples = len(dataset)
     if num_samples == 0:
-        raise BatchError.of(
-            "B005",
-            message="the dataset has no samples",
-            place=caller_place(),
-            help="padding repeats sample 0: pass a dataset that has one",
+        raise BatchError.at_caller(
+            "B005", message="the dataset has no samples", help="padding repeats sample 0: pass a dataset that has one"
         )
     return num_samples
 
@@ -212,10 +204,9 @@ def _read_label(sample: Any, label: Union[int, str]) -> Any:
         if isinstance(label, int) and -len(sample) <= label < len(sample):
             return sample[label]
         has = f"{len(sample)} parts"
-    raise BatchError.of(
+    raise BatchError.at_caller(
         "B007",
         message=f"a sample has no label at {label!r}",
-        place=caller_place(),
         notes=f"a sample is a `{type(sample).__name__}` with {has}",
         help="name the label's position or key: `FixedBatchDataset(dataset, batch_size, label=...)`",
     )

@@ -13,7 +13,7 @@ from typing import Any, Deque, List, Optional, Sequence
 import torch
 import torch.utils.data
 
-from porting.diagnostics import BatchError, DeviceError, OptionError, caller_place
+from porting.diagnostics import BatchError, DeviceError, OptionError
 from porting.support.process import leave_group_at_exit, this_instance
 
 __all__ = ["Share", "partition", "sum_over_instances"]
@@ -105,17 +105,15 @@ def partition(
     rank = instance.index if rank is None else rank
     size = instance.size if size is None else size
     if not 0 <= rank < size:
-        raise OptionError.of(
+        raise OptionError.at_caller(
             "P002",
             message=f"`rank` is {rank} of a `size` of {size}",
-            place=caller_place(),
             help="ranks count from 0 to size - 1; leave both out inside the instances themselves",
         )
     if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__") and len(dataset)):
-        raise BatchError.of(
+        raise BatchError.at_caller(
             "B004",
             message=f"`{type(dataset).__name__}` has no samples by index to share out",
-            place=caller_place(),
             help="pass a map-style dataset, with `__len__`, `__getitem__` and at least one sample",
         )
     return Share(dataset, index=rank, size=size, shuffle=shuffle, seed=seed, force_equal_length=force_equal_length)

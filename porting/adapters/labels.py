@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
-from porting.diagnostics import OptionError, PortingError, caller_place
+from porting.diagnostics import OptionError, PortingError
 
 __all__ = ["NO_LABELS", "Key", "LabelKeys", "SplitCall", "check_label_keys", "split_labels"]
 
@@ -37,10 +37,9 @@ def check_label_keys(label: Any) -> None:
     """Raise OptionError P002 unless `label` is a position, a name, or a tuple of some of these."""
     keys = label if isinstance(label, tuple) else (label,)
     if not keys or not all(isinstance(key, (int, str)) and not isinstance(key, bool) for key in keys):
-        raise OptionError.of(
+        raise OptionError.at_caller(
             "P002",
             message=f"`label` is {label!r}",
-            place=caller_place(),
             help="give the label's position (-1 is the last argument) or name, or a tuple of these for several labels",
         )
 
@@ -136,19 +135,17 @@ def _make_label_error(
     most = _count_positional(signature)
     if not missing and most is not None and len(args) > most + len(keys):
         labels = "a label" if len(keys) == 1 else f"{len(keys)} labels"
-        return PortingError.of(
+        return PortingError.at_caller(
             "L006",
             message=f"the call has {len(args)} positional arguments, `forward` takes {most}, and {labels} may follow",
-            place=caller_place(),
             label="one is too many" if len(args) == most + len(keys) + 1 else "some are too many",
             notes=f"the model's own signature is `forward{signature}`",
             help="leave out what neither the model nor the loss takes",
         )
     keywords = ", ".join(f"`{name}`" for name in kwargs) or "none"
-    return PortingError.of(
+    return PortingError.at_caller(
         "L006",
         message=f"the call has no argument {' and no '.join(missing)} to be the label" if missing else None,
-        place=caller_place(),
         label="the arguments fit the model's `forward` neither with the label taken out nor as they are",
         notes=(
             f"positional arguments of the call: {len(args)}; keywords: {keywords}",

@@ -8,7 +8,7 @@ import torch.utils.data
 from torch.utils.data import SequentialSampler
 
 from porting.adapters.random_streams import find_host_streams, find_streams, read_states, set_states
-from porting.diagnostics import OptionError, caller_place
+from porting.diagnostics import OptionError
 
 __all__ = ["begin_epoch_again", "read_streams", "refuse_unknown_order", "set_streams"]
 
@@ -65,10 +65,9 @@ def refuse_unknown_order(loader: Any) -> None:
     """Refuse (OptionError P002) a loader whose order is drawn in another process, where no checkpoint sees it."""
     if getattr(loader, "_accessor", None) is None or type(getattr(loader, "sampler", None)) is SequentialSampler:
         return
-    raise OptionError.of(
+    raise OptionError.at_caller(
         "P002",
         message="the loader draws its order in a process of its own, which a checkpoint does not see",
-        place=caller_place(),
         notes="it loads ahead (`DataLoaderMode.Async`) and shuffles",
         help=(
             "leave `mode` out, with `num_workers` to load ahead",

@@ -80,10 +80,9 @@ def _refuse_impossible(report: LoaderReport, sizes: PortOptions, dataset: Any, d
         f" x device iterations {sizes.device_iterations} = {sizes.samples_per_call} samples"
     )
     if report.samples is not None and not report.calls_per_epoch:
-        raise BatchError.of(
+        raise BatchError.at_caller(
             "B005",
             message=f"the dataset has {report.samples} samples, but one call takes {report.samples_per_call}",
-            place=caller_place(),
             notes=(grouping, *_describe_instances(report)),
             help=_suggest_full_call(report.samples, sizes),
         )
@@ -92,10 +91,9 @@ def _refuse_impossible(report: LoaderReport, sizes: PortOptions, dataset: Any, d
         rest = f"{lost} of {report.samples} samples are left over when one call takes {size}"
         if report.samples is None:
             rest = f"it is not known whether the samples fill calls of {size}"
-        raise BatchError.of(
+        raise BatchError.at_caller(
             "B010" if report.samples is None else "B004",
             message=f"`drop_last=False`, but {rest}",
-            place=caller_place(),
             notes=("a static graph takes full batches only", grouping),
             help=_suggest_no_loss(report, dataset),
         )

@@ -8,7 +8,7 @@ import torch
 import torch.utils.data
 from torch.utils.data import BatchSampler, IterableDataset, RandomSampler, SequentialSampler
 
-from porting.diagnostics import OptionError, caller_place
+from porting.diagnostics import OptionError
 
 __all__ = ["override_settings", "read_source"]
 
@@ -23,10 +23,9 @@ def read_source(source: Any, backend: Any) -> Tuple[Dict[str, Any], List[str]]:
         return settings, []
     if isinstance(source, IterableDataset) or hasattr(source, "__getitem__"):
         return {"dataset": source, "drop_last": False}, []
-    raise OptionError.of(
+    raise OptionError.at_caller(
         "P002",
         message=f"a `{type(source).__name__}` is neither a DataLoader, nor a dataset, nor a sequence",
-        place=caller_place(),
         help="pass a list of its samples, or give its class the base `torch.utils.data.IterableDataset`",
     )
 
@@ -44,7 +43,7 @@ def _refuse_special_loader(loader: Any, backend: Any) -> None:
         advice = "pass its dataset and a `batch_size`, or give the model batches that fill a whole call"
     else:
         return
-    raise OptionError.of("P002", message=message, place=caller_place(), help=advice)
+    raise OptionError.at_caller("P002", message=message, help=advice)
 
 
 def _read_order(loader: Any) -> Dict[str, Any]:
@@ -87,10 +86,9 @@ def override_settings(settings: Dict[str, Any], given: Dict[str, Any], *, seed: 
     A `seed` gives the loader a random generator of its own.
     """
     if "shuffle" in given and ("sampler" in settings or "batch_sampler" in settings):
-        raise OptionError.of(
+        raise OptionError.at_caller(
             "P002",
             message=f"`shuffle={given['shuffle']}` was given, but the loader has a sampler of its own",
-            place=caller_place(),
             help="leave `shuffle` out to keep the sampler's order, or pass the dataset instead: `loader.dataset`",
         )
     if "sampler" in given or "batch_sampler" in given:
@@ -105,11 +103,8 @@ def override_settings(settings: Dict[str, Any], given: Dict[str, Any], *, seed: 
     _unwrap_batch_sampler(settings)
     if seed is not None:
         if settings.get("generator") is not None:
-            raise OptionError.of(
-                "P002",
-                message="both `seed` and a `generator` decide the order",
-                place=caller_place(),
-                help="leave one of them out",
+            raise OptionError.at_caller(
+                "P002", message="both `seed` and a `generator` decide the order", help="leave one of them out"
             )
         settings["generator"] = torch.Generator().manual_seed(seed)
 

@@ -17,7 +17,7 @@ from porting.adapters.portable_losses import PortableLosses
 from porting.adapters.precision import cast_floats, cast_weights
 from porting.adapters.returned_loss import find_loss, make_scalar, refuse_second_loss, replace_loss
 from porting.adapters.tracing_guards import PrintGuard, announce_tracing, answer_autocast, guard_gradients
-from porting.diagnostics import OptionError, PortingError, caller_place
+from porting.diagnostics import OptionError, PortingError
 
 __all__ = ["LossInForward"]
 
@@ -283,9 +283,8 @@ def _mark_loss(setup: _LossSetup, loss: torch.Tensor) -> torch.Tensor:
     is_detached = not loss.requires_grad and torch.is_grad_enabled() and not setup.is_on_device()
     if setup.is_for_training and is_detached and any(weight.requires_grad for weight in setup.model.parameters()):
         names = ", ".join(name_function(term.function) for term in (setup.terms or {}).values())
-        raise PortingError.of(
+        raise PortingError.at_caller(
             "L003",
-            place=caller_place(),
             notes=f"the loss is computed by {names or 'the model'}",
             help="look for `.detach()`, `.data`, `torch.no_grad()` and integer arithmetic on the way to the loss",
         )
@@ -310,7 +309,7 @@ def _check_model(model: Any) -> None:
         remedy = "call `destroy()` on the ported model first, or build the model anew"
     else:
         return
-    raise OptionError.of("P002", message=fault, place=caller_place(), help=remedy)
+    raise OptionError.at_caller("P002", message=fault, help=remedy)
 
 
 def _check_setup(setup: _LossSetup, *, is_returns_given: bool) -> None:
@@ -334,4 +333,4 @@ def _check_setup(setup: _LossSetup, *, is_returns_given: bool) -> None:
         }
         faults += [f"`{name}` has no meaning without `loss`" for name, is_given in needless.items() if is_given]
     if faults:
-        raise OptionError.of("P002", message=faults[0], place=caller_place(), notes=tuple(faults[1:]))
+        raise OptionError.at_caller("P002", message=faults[0], notes=tuple(faults[1:]))

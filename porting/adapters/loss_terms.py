@@ -11,7 +11,7 @@ from torch import nn
 from porting.adapters.labels import Key, LabelKeys
 from porting.adapters.portable_losses import PortableLosses
 from porting.adapters.returned_loss import make_scalar
-from porting.diagnostics import OptionError, PortingError, caller_place
+from porting.diagnostics import OptionError, PortingError
 
 __all__ = ["LossFunction", "LossTerm", "Losses", "compute_terms", "make_terms", "name_function"]
 
@@ -52,7 +52,7 @@ def make_terms(loss: Losses) -> Dict[str, LossTerm]:
     if not isinstance(loss, Mapping):
         return {"loss": LossTerm(_require_function(loss, "loss"))}
     if not loss:
-        raise OptionError.of("P002", message="`loss` is an empty mapping", place=caller_place())
+        raise OptionError.at_caller("P002", message="`loss` is an empty mapping")
     terms: Dict[str, LossTerm] = {}
     for name, value in loss.items():
         terms[name] = value if isinstance(value, LossTerm) else _NamedTerm(value, output=name, label=name)
@@ -67,7 +67,7 @@ def _require_function(function: Any, what: str) -> Any:
         fault, remedy = f"`{what}` is {function!r}", "give a loss module or a function of output and label"
     else:
         return function
-    raise OptionError.of("P002", message=fault, place=caller_place(), help=remedy)
+    raise OptionError.at_caller("P002", message=fault, help=remedy)
 
 
 def compute_terms(
@@ -119,10 +119,9 @@ def _pick(what: str, values: Any, key: Optional[Key], name: str, *, names: Seque
         if isinstance(position, int) and -len(values) <= position < len(values):
             return values[position]
     code, fault, found = _MISSING[what]
-    raise PortingError.of(
+    raise PortingError.at_caller(
         code,
         message=f"the loss `{name}` needs {what} {key!r}, {fault}",
-        place=caller_place(),
         notes=f"{found} {_describe_value(values)}",
         help=f"say which {what} it is: `{{{name!r}: LossTerm(loss, output=..., label=...)}}`",
     )

@@ -10,7 +10,7 @@ from typing import Any, Dict, Iterator, Mapping, Tuple
 import torch
 from torch import nn
 
-from porting.diagnostics import UnsupportedOptimizerError, caller_place
+from porting.diagnostics import UnsupportedOptimizerError
 
 __all__ = ["carry_state", "name_parameters", "to_device_state", "to_torch_state"]
 
@@ -36,10 +36,9 @@ def name_parameters(optimizer: torch.optim.Optimizer, model: nn.Module) -> Dict[
     foreign = [parameter for parameter in held if id(parameter) not in names]
     if foreign:
         shapes = ", ".join(str(list(parameter.shape)) for parameter in foreign[:_MAX_LISTED])
-        raise UnsupportedOptimizerError.of(
+        raise UnsupportedOptimizerError.at_caller(
             "O003",
             message=f"{len(foreign)} of the optimizer's {len(held)} parameters are not the model's",
-            place=caller_place(),
             notes=f"their shapes: {shapes}{', ...' if len(foreign) > _MAX_LISTED else ''}",
             help="make the optimizer from the `parameters()` of the very model that is ported, not of a copy",
         )
@@ -115,10 +114,9 @@ def _copy_state(key: str, value: Any, parameter: torch.Tensor, name: str) -> tor
     tensor = torch.as_tensor(value, dtype=torch.float32).detach().cpu().clone()
     expected = torch.Size() if key == "step" else parameter.shape
     if tensor.shape != expected:
-        raise UnsupportedOptimizerError.of(
+        raise UnsupportedOptimizerError.at_caller(
             "O005",
             message=f"the optimizer's `{key}` for `{name}` has shape {list(tensor.shape)}, not {list(expected)}",
-            place=caller_place(),
             help="load the optimizer's state from a checkpoint of this model",
         )
     return tensor

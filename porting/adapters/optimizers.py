@@ -118,10 +118,9 @@ def sync_hyper_parameters(source: torch.optim.Optimizer, target: Any, *, is_comp
     if source is target:
         return False
     if len(source.param_groups) != len(target.param_groups):
-        raise UnsupportedOptimizerError.of(
+        raise UnsupportedOptimizerError.at_caller(
             "O005",
             message=f"the optimizer has {len(source.param_groups)} groups, the device's {len(target.param_groups)}",
-            place=caller_place(),
             help="add all parameter groups before the model is ported",
         )
     kind = _find_kind(source)
@@ -145,10 +144,9 @@ def _choose_clipping(max_grad_norm: Optional[float]) -> Dict[str, float]:
     is_number = isinstance(max_grad_norm, (int, float)) and not isinstance(max_grad_norm, bool)
     if is_number and 0 < max_grad_norm < math.inf:
         return {"max_grad_norm": float(max_grad_norm)}
-    raise OptionError.of(
+    raise OptionError.at_caller(
         "P002",
         message=f"`max_grad_norm` is {max_grad_norm!r}",
-        place=caller_place(),
         help="give a positive number, or None for gradients of any size",
     )
 
@@ -179,7 +177,7 @@ def _make_unsupported_error(optimizer: Any) -> UnsupportedOptimizerError:
         message = f"`{name}` has no counterpart on the device"
         nearest = _NEAREST.get(name)
         remedy = f"the nearest is `torch.optim.{nearest}`" if nearest else "use one of these"
-    return UnsupportedOptimizerError.of("O001", message=message, place=caller_place(), notes=tuple(notes), help=remedy)
+    return UnsupportedOptimizerError.at_caller("O001", message=message, notes=tuple(notes), help=remedy)
 
 
 def _check_hyper_parameters(kind: str, group: Mapping[str, Any]) -> Dict[str, Any]:
@@ -257,4 +255,4 @@ def _make_variable(target: Any, name: str, *, is_compiled: bool) -> None:
 
 
 def _make_hyper_parameter_error(message: str, remedy: str) -> UnsupportedOptimizerError:
-    return UnsupportedOptimizerError.of("O002", message=message, place=caller_place(), help=remedy)
+    return UnsupportedOptimizerError.at_caller("O002", message=message, help=remedy)

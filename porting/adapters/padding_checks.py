@@ -29,10 +29,9 @@ def check_ignore_label(loss: Any, ignore_label: int = IGNORE_LABEL) -> Optional[
     found = _find_ignore_indices(loss)
     others = sorted(found - {ignore_label})
     if others:
-        raise BatchError.of(
+        raise BatchError.at_caller(
             "B007",
             message=f"the padding's label is {ignore_label}, but the loss ignores {', '.join(map(str, others))}",
-            place=caller_place(),
             help=(
                 f"give the loss `ignore_index={ignore_label}`",
                 f"or pad with the label it ignores: `FixedBatchDataset(dataset, batch_size, ignore_label={others[0]})`",
@@ -41,10 +40,9 @@ def check_ignore_label(loss: Any, ignore_label: int = IGNORE_LABEL) -> Optional[
     if found:
         return _note_losses_inside(loss)
     if _never_ignores(loss):
-        raise BatchError.of(
+        raise BatchError.at_caller(
             "B007",
             message=f"`{_name_loss(loss)}` ignores no label, so the padding would enter the loss",
-            place=caller_place(),
             notes=f"the padding's label is {ignore_label}",
             help=(
                 "use a loss with `ignore_index`, such as `CrossEntropyLoss`",

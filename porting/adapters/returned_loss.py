@@ -51,19 +51,17 @@ def make_scalar(value: Any, *, name: str, reduction: Optional[str]) -> torch.Ten
     if not isinstance(value, torch.Tensor):
         raise _make_kind_error(value, name)
     if not value.dtype.is_floating_point:
-        raise PortingError.of(
+        raise PortingError.at_caller(
             "L003",
             message=f"{name} gives a tensor of type {value.dtype}, which can have no gradient",
-            place=caller_place(),
             help="use a differentiable loss; counts and accuracies are `metrics=`",
         )
     if value.numel() == 1:
         return value if value.dim() == 0 else value.sum()
     if reduction is None:
-        raise PortingError.of(
+        raise PortingError.at_caller(
             "L002",
             message=f"{name} gives a loss of shape {list(value.shape)}",
-            place=caller_place(),
             label="training starts from one number",
             help=(
                 "give the loss `reduction='mean'` (or 'sum'), either its own argument or the adapter's",
@@ -146,20 +144,18 @@ def _find_loss_key(returned: Any, loss_output: Optional[Key]) -> Any:
     if loss_output is None:
         return fields.index(_LOSS_NAME) if _LOSS_NAME in fields else len(returned) - 1
     if not -len(returned) <= loss_output < len(returned):
-        raise PortingError.of(
+        raise PortingError.at_caller(
             "L007",
             message=f"the loss should be value {loss_output} of what the model returns, but it returns {len(returned)}",
-            place=caller_place(),
             help=_LOSS_OUTPUT_HELP,
         )
     return loss_output
 
 
 def _make_missing_error(what: str) -> PortingError:
-    return PortingError.of(
+    return PortingError.at_caller(
         "L004",
         message=f"the model should return its loss, but there is {what}",
-        place=caller_place(),
         notes="no loss was given to the adapter, so the model's own is used",
         help=(_LOSS_OUTPUT_HELP, "or pass the loss: `to_ipu(model, loss)`"),
     )
@@ -174,7 +170,7 @@ def _make_kind_error(value: Any, name: str) -> PortingError:
     else:
         code, fault = "L002", f"a {_describe_kind(value)}, not a tensor"
         remedies = ["return one tensor", "or pass several losses: `loss={'a': loss_a, 'b': loss_b}`"]
-    return PortingError.of(code, message=f"{name} gives {fault}", place=caller_place(), help=remedies)
+    return PortingError.at_caller(code, message=f"{name} gives {fault}", help=remedies)
 
 
 def _describe_kind(value: Any) -> str:

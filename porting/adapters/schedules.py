@@ -8,7 +8,7 @@ from typing import Any, Callable, ContextManager, Dict, Iterator, List
 import torch
 
 from porting.adapters.optimizers import sync_hyper_parameters
-from porting.diagnostics import UnsupportedOptimizerError, caller_place
+from porting.diagnostics import UnsupportedOptimizerError
 
 __all__ = ["SchedulerBridge"]
 
@@ -47,10 +47,9 @@ class SchedulerBridge:
     ) -> None:
         driven = getattr(scheduler, "optimizer", None)
         if driven is not source and driven is not target:
-            raise UnsupportedOptimizerError.of(
+            raise UnsupportedOptimizerError.at_caller(
                 "O006",
                 message=f"`{type(scheduler).__name__}` drives another optimizer than the ported model's",
-                place=caller_place(),
                 help="make the scheduler from the optimizer that was passed to `to_ipu`",
             )
         self.scheduler = scheduler

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.utils._pytree import tree_map
 
-from porting.diagnostics import OptionError, caller_place
+from porting.diagnostics import OptionError
 from porting.options import PortOptions
 
 __all__ = ["balanced_stages", "check_order", "mark_stages", "require_filled_pipeline", "require_modules"]
@@ -34,10 +34,9 @@ def require_filled_pipeline(options: PortOptions) -> None:
     num_stages = len(options.stage_ipus)
     needed = 2 * num_stages - 1
     if options.accumulation < needed:
-        raise OptionError.of(
+        raise OptionError.at_caller(
             "P008",
             message=f"an accumulation of {options.accumulation} does not fill a pipeline of {num_stages} stages",
-            place=caller_place(),
             notes=f"{num_stages} stages forward and {num_stages - 1} more backward work on a micro-batch each",
             help=f"use `accumulation={needed}` or more, and a smaller micro-batch for the same step; or fewer stages",
         )
@@ -76,19 +75,17 @@ def check_order(options: PortOptions, begun: Sequence[str]) -> None:
     stages = options.stages or {}
     missing = [name for name in stages if name not in begun]
     if missing:
-        raise OptionError.of(
+        raise OptionError.at_caller(
             "P009",
             message=f"`forward` does not call `{missing[0]}`, so that no stage begins there",
-            place=caller_place(),
             notes=f"it began: {_list_names(begun) or 'none'}",
             help="name a module that is called itself: containers such as ModuleList are not, their items are",
         )
     called = list(dict.fromkeys(begun))
     if called != list(stages) or _list_visited_ipus(stages, begun) != options.stage_ipus:
-        raise OptionError.of(
+        raise OptionError.at_caller(
             "P009",
             message="the model runs its stages in another order than `stages` lists them",
-            place=caller_place(),
             notes=(f"listed: {_list_names(stages)}", f"begun: {_list_names(begun)}"),
             help="list them as they run; a module that is called from two stages needs a stage of its own each time",
         )
@@ -134,10 +131,9 @@ def _begin_block(module: nn.Module, name: str, ipu: int, backend: Any, undone: E
     try:
         backend.BeginBlock(module, user_id=name, ipu_id=ipu)
     except backend.Error as error:
-        raise OptionError.of(
+        raise OptionError.at_caller(
             "P002",
             message=f"`stages` names `{name}`, which begins a block already",
-            place=caller_place(),
             notes=str(error).splitlines()[0],
             help="place the model by `stages` alone: `poptorch.removeBlocks(model)` takes its own blocks away",
         ) from error
@@ -164,10 +160,9 @@ def _make_keep_hook(backend: Any) -> Any:
 def _refuse_name(option: str, name: str, names: List[str]) -> NoReturn:
     near = difflib.get_close_matches(name, names, n=3) or [known for known in names if known.endswith(f".{name}")][:3]
     outermost = [known for known in names if "." not in known]
-    raise OptionError.of(
+    raise OptionError.at_caller(
         "P007",
         message=f"`{option}` names `{name}`, but the model has no such module",
-        place=caller_place(),
         notes=()
         if near
         else f"its outermost modules are {_list_names(outermost[:8]) or 'none: it is a single module'}",

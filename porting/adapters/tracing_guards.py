@@ -15,7 +15,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils.checkpoint import CheckpointFunction
 
-from porting.diagnostics import CaptureError, caller_place
+from porting.diagnostics import CaptureError
 from porting.structure import flatten_tensors
 
 __all__ = ["PrintGuard", "announce_tracing", "answer_autocast", "guard_gradients"]
@@ -37,9 +37,8 @@ class PrintGuard(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Refuse text of device tensors and pass everything else on."""
         if func in _PRINTING and args[0].device.type == "ipu":
-            raise CaptureError.of(
+            raise CaptureError.at_caller(
                 "C010",
-                place=caller_place(),
                 label="`forward` runs once, before there are values",
                 notes=f"the tensor has shape {tuple(args[0].shape)} and type {args[0].dtype}",
                 help="return the tensor as an output of the model, or use `poptorch.ipu_print_tensor(tensor)`",
@@ -90,10 +89,9 @@ def answer_autocast() -> Iterator[None]:
         if device_type != "ipu":
             original(self, device_type, dtype, enabled, *args, **kwargs)
         elif enabled:
-            raise CaptureError.of(
+            raise CaptureError.at_caller(
                 "P001",
                 message="`forward` enables `torch.autocast` for the device, which has none",
-                place=caller_place(),
                 help="leave it out, and choose a precision: `PortOptions(precision='mixed')`",
             )
         else:
@@ -165,20 +163,18 @@ def _list_device_tensors(args: Any, kwargs: Any) -> List[torch.Tensor]:
 
 def _make_autograd_error(func: Any) -> CaptureError:
     name = getattr(func, "__qualname__", str(func)).replace("_TensorBase.", "Tensor.").replace("TensorBase.", "Tensor.")
-    return CaptureError.of(
+    return CaptureError.at_caller(
         "C007",
         message=f"`{name}` is called inside `forward`",
-        place=caller_place(),
         label="the device differentiates the final loss itself, once, after `forward`",
         help="compute in `forward` what it does to the gradient: `x * scale + (x - x * scale).detach()` scales it",
     )
 
 
 def _make_custom_function_error(cls: Any) -> CaptureError:
-    return CaptureError.of(
+    return CaptureError.at_caller(
         "C005",
         message=f"`{cls.__name__}` is a custom autograd function, whose `backward` would be lost",
-        place=caller_place(),
         label="the device differentiates what its `forward` does",
         help=(
             "write it with differentiable operators: `x + (rounded - x).detach()` has the value of `rounded` and the "

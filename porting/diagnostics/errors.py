@@ -18,7 +18,7 @@ from typing import Optional, Sequence, Type, TypeVar, Union
 
 from porting.diagnostics.codes import Severity
 from porting.diagnostics.findings import Finding
-from porting.diagnostics.places import Place
+from porting.diagnostics.places import Place, caller_place
 from porting.diagnostics.rendering import render
 
 __all__ = [
@@ -70,6 +70,19 @@ class PortingError(Exception):
     ) -> _Error:
         """Make the error and its finding in one go; the arguments are those of `Finding`."""
         return cls(Finding(code, message, place=place, label=label, notes=notes, help=help, severity=severity))
+
+    @classmethod
+    def at_caller(
+        cls: Type[_Error],
+        code: str,
+        *,
+        message: Optional[str] = None,
+        label: str = "",
+        notes: Union[str, Sequence[str]] = (),
+        help: Union[str, Sequence[str]] = (),
+    ) -> _Error:
+        """Make the error and its finding, whose place is the line of the user's that led here."""
+        return cls.of(code, message=message, place=caller_place(), label=label, notes=notes, help=help)
 
 
 class BatchError(PortingError):

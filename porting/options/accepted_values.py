@@ -7,7 +7,7 @@ import os
 from types import MappingProxyType
 from typing import Any, Callable, List, Mapping, NamedTuple
 
-from porting.diagnostics import OptionError, caller_place
+from porting.diagnostics import OptionError
 
 __all__ = ["OUTPUT_MODES", "REDUCTIONS", "Problem", "find_problems", "is_count", "list_names", "make_option_error"]
 
@@ -50,11 +50,10 @@ def make_option_error(problems: List[Problem]) -> OptionError:
     """Make the error P002 that names every problem and the values that are accepted instead."""
     accepted = tuple(f"accepted values of {problem.accepted}" for problem in problems)
     if len(problems) == 1:
-        return OptionError.of("P002", message=problems[0].fault, place=caller_place(), help=accepted)
-    return OptionError.of(
+        return OptionError.at_caller("P002", message=problems[0].fault, help=accepted)
+    return OptionError.at_caller(
         "P002",
         message=f"{len(problems)} options have values they cannot have",
-        place=caller_place(),
         notes=tuple(problem.fault for problem in problems),
         help=accepted,
     )

@@ -9,7 +9,7 @@ from typing import Any, Iterator
 
 import torch
 
-from porting.diagnostics import OptionError, caller_place
+from porting.diagnostics import OptionError
 from porting.options.accepted_values import OUTPUT_MODES, REDUCTIONS
 from porting.options.port_options import PortOptions
 from porting.support.process import this_instance
@@ -86,10 +86,9 @@ def _make_instance_options(options: PortOptions, backend: Any, popdist: str) -> 
 
 def _check_replicas(options: PortOptions, num_launched: int) -> None:
     if options.replicas != num_launched:
-        raise OptionError.of(
+        raise OptionError.at_caller(
             "P002",
             message=f"`replicas` is {options.replicas}, but the launcher gives each instance {num_launched}",
-            place=caller_place(),
             help=(
                 f"use `PortOptions(replicas={num_launched})`",
                 f"or start it with `--num-replicas` = {options.replicas} x the number of instances",

@@ -59,3 +59,10 @@ def test_an_error_can_be_copied():
     error = BatchError.of("B001", label="here")
 
     assert copy.deepcopy(error).finding == error.finding
+
+
+def test_an_error_at_its_caller_is_at_the_users_line():
+    error = OptionError.at_caller("P002", message="`replicas` is 0")
+
+    assert error.finding.place is not None
+    assert (error.finding.place.file, error.finding.message) == (__file__, "`replicas` is 0")
