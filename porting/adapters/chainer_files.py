@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import zipfile
 import zlib
 from typing import Any, Dict, Optional, Tuple, Union
@@ -32,7 +33,8 @@ def read_arrays(path: Union[str, os.PathLike[str]], *, prefix: Optional[str] = N
     file = require_file(path, help="save one with `chainer.serializers.save_npz(path, model)`")
     try:
         with zipfile.ZipFile(file) as archive:
-            entries = {_name_array(record.filename): record for record in archive.infolist()}
+            # `save_npz` writes an absolute path where a serializer begins with one
+            entries = {re.sub(r"\.npy$", "", record.filename).lstrip("/"): record for record in archive.infolist()}
             prefix = find_model_entries(entries) if prefix is None else prefix
             wanted = {name: record for name, record in entries.items() if name.startswith(prefix)}
             return prefix, {name[len(prefix) :]: _read_array(file, archive, record) for name, record in wanted.items()}
@@ -54,11 +56,6 @@ def find_model_entries(names: Any) -> str:
     inside = [name for name in names if name.startswith(prefix)]
     is_classifier = bool(inside) and all(name.startswith(prefix + _MODEL_OF_CLASSIFIER) for name in inside)
     return prefix + _MODEL_OF_CLASSIFIER if is_classifier else prefix
-
-
-def _name_array(entry: str) -> str:
-    # `save_npz` writes an absolute path where a serializer begins with one
-    return (entry[: -len(".npy")] if entry.endswith(".npy") else entry).lstrip("/")
 
 
 def _read_array(file: Any, archive: zipfile.ZipFile, record: zipfile.ZipInfo) -> Optional[np.ndarray]:

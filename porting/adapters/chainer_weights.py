@@ -15,7 +15,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from porting.adapters.chainer_files import Arrays, read_arrays
-from porting.diagnostics import CheckpointError
+from porting.adapters.checkpoints import make_foreign_error
 
 __all__ = ["load_chainer_npz"]
 
@@ -53,7 +53,7 @@ def load_chainer_npz(
     """
     found_prefix, arrays = read_arrays(path, prefix=prefix)
     copies = _plan_copies(arrays, model, names or {})
-    tensors = dict(_list_tensors(model))
+    tensors = dict([*model.named_parameters(), *model.named_buffers()])
     problems = [*copies.problems, *_list_gaps(copies, arrays, tensors, found_prefix)]
     values: Dict[str, np.ndarray] = {}
     for name, source in copies.sources.items():
@@ -67,7 +67,11 @@ def load_chainer_npz(
             shapes = f"{list(values[name].shape)}, `{name}` {list(tensors[name].shape)}"
             problems.append(f"`{source.entries[0]}` has the shape {shapes}")
     if problems:
-        raise _make_foreign_error(path, model, problems)
+        remedies = (
+            "name the module of each link: `names={'link': 'module'}`, and `names={'link': None}` to leave one out",
+            "build the model with the sizes that it was trained with",
+        )
+        raise make_foreign_error(f"`{os.fspath(path)}`", model, tuple(dict.fromkeys(problems)), remedies=remedies)
     with torch.no_grad():
         for name, value in values.items():
             tensors[name].copy_(torch.from_numpy(np.array(value)))
@@ -99,16 +103,15 @@ def _plan_copies(arrays: Arrays, model: nn.Module, names: Mapping[str, Optional[
     copies.problems.extend(f"`names` has `{link}`, but there is no such link" for link in names if link not in links)
     for link, entries in links.items():
         target = names.get(link, link.replace("/", "."))
-        if target is None:
+        if target not in modules:
             copies.skipped.update(f"{link}/{entry}".lstrip("/") for entry in entries)
-        elif target not in modules:
-            copies.problems.append(f"link `{link}` has no module `{target}` in the model; say which with `names=`")
-            copies.skipped.update(f"{link}/{entry}".lstrip("/") for entry in entries)
-        else:
-            for parameter, source in _find_sources(modules[target], set(entries)).items():
-                tensor = f"{target}.{parameter}".lstrip(".")
-                found = tuple(f"{link}/{entry}".lstrip("/") for entry in source.entries)
-                copies.sources[tensor] = _Source(found, source.convert)
+            if target is not None:
+                copies.problems.append(f"link `{link}` has no module `{target}` in the model; say which with `names=`")
+            continue
+        for parameter, source in _find_sources(modules[target], set(entries)).items():
+            tensor = f"{target}.{parameter}".lstrip(".")
+            found = tuple(f"{link}/{entry}".lstrip("/") for entry in source.entries)
+            copies.sources[tensor] = _Source(found, source.convert)
     return copies
 
 
@@ -126,10 +129,6 @@ def _find_links(arrays: Arrays) -> Dict[str, List[str]]:
     return links
 
 
-def _keep_value(value: np.ndarray) -> np.ndarray:
-    return value
-
-
 def _find_sources(module: nn.Module, entries: Set[str]) -> Dict[str, _Source]:
     """Say how the parameters and statistics of `module` follow from a link's entries."""
     if isinstance(module, nn.LSTM) and any("w0" in entry for entry in entries):
@@ -144,7 +143,7 @@ def _find_sources(module: nn.Module, entries: Set[str]) -> Dict[str, _Source]:
     else:
         table = {"weight": "W", "bias": "b"}
     own = {name for name, _tensor in (*module.named_parameters(recurse=False), *module.named_buffers(recurse=False))}
-    return {name: _Source((entry,), _keep_value) for name, entry in table.items() if name in own and entry in entries}
+    return {name: _Source((entry,), np.asarray) for name, entry in table.items() if name in own and entry in entries}
 
 
 def _find_lstm_sources(module: nn.Module) -> Dict[str, _Source]:
@@ -183,11 +182,6 @@ def _find_stacked_lstm_sources(module: nn.LSTM) -> Iterator[Tuple[str, _Source]]
 # -- what does not fit -------------------------------------------------------------------------------------------------
 
 
-def _list_tensors(model: nn.Module) -> Iterator[Tuple[str, torch.Tensor]]:
-    yield from model.named_parameters()
-    yield from model.named_buffers()
-
-
 def _list_gaps(copies: _Copies, arrays: Arrays, tensors: Mapping[str, Any], prefix: str) -> Iterator[str]:
     """Name entries that nothing is made from, sources that are not in the file, and tensors that get nothing."""
     if not arrays:
@@ -203,22 +197,7 @@ def _list_gaps(copies: _Copies, arrays: Arrays, tensors: Mapping[str, Any], pref
             yield f"`{name}` needs `{missing[0]}`, which the file does not have"
             del copies.sources[name]
     for name in tensors:
-        if name not in planned and not _is_optional(name, tensors[name]):
+        # nothing needs a count of batches, which Chainer before version 2 did not save
+        is_optional = name.endswith("num_batches_tracked") and tensors[name].dim() == 0
+        if name not in planned and not is_optional:
             yield f"`{name}` of the model gets nothing from the file"
-
-
-def _is_optional(name: str, tensor: torch.Tensor) -> bool:
-    """Tell a count of batches, which nothing needs, and which Chainer before version 2 did not save."""
-    return name.endswith("num_batches_tracked") and tensor.dim() == 0
-
-
-def _make_foreign_error(path: Any, model: nn.Module, problems: List[str]) -> CheckpointError:
-    return CheckpointError.at_caller(
-        "K002",
-        message=f"`{os.fspath(path)}` does not fit `{type(model).__name__}`; nothing was loaded",
-        notes=tuple(dict.fromkeys(problems)),
-        help=(
-            "name the module of each link: `names={'link': 'module'}`, and `names={'link': None}` to leave one out",
-            "build the model with the sizes that it was trained with",
-        ),
-    )

@@ -32,12 +32,17 @@ def read_tensors(path: Union[str, os.PathLike[str]]) -> Any:
     try:
         return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
-        raise _explain_unpickling(path, error) from error
+        found = re.search(r"(?:GLOBAL|class) ([\w.]+\.\w+)", str(error))
+        if found is None:
+            reason = f"it is no file of `torch.save`, or corrupt: {_take_first_line(error)}"
+            raise make_damaged_error(path, reason) from error
+        reason = f"it holds an object of {found.group(1)}, not only tensors; loading that would run code from the file"
+        remedy = "save the weights alone, `torch.save(model.state_dict(), path)`, where the file was made"
+        raise make_damaged_error(path, reason, remedy=remedy) from error
     except Exception as error:
         # damaged bytes lead torch's readers to any error: KeyError, EOFError, UnicodeDecodeError, OSError, ...
-        raise make_damaged_error(
-            path, f"torch cannot read it: {type(error).__name__}: {_take_first_line(error)}"
-        ) from error
+        reason = f"torch cannot read it: {type(error).__name__}: {_take_first_line(error)}"
+        raise make_damaged_error(path, reason) from error
 
 
 def make_damaged_error(
@@ -54,26 +59,11 @@ def _check_archive(path: Union[str, os.PathLike[str]]) -> None:
             for record in archive.infolist():
                 # torch writes 0 where checksums are switched off
                 if record.CRC:
-                    _read_through(archive, record)
+                    with archive.open(record) as file:
+                        while file.read(_CHUNK_BYTES):
+                            pass
     except zipfile.BadZipFile as error:
         raise make_damaged_error(path, f"the archive is cut off or corrupt: {_take_first_line(error)}") from error
-
-
-def _read_through(archive: zipfile.ZipFile, record: zipfile.ZipInfo) -> None:
-    with archive.open(record) as file:
-        while file.read(_CHUNK_BYTES):
-            pass
-
-
-def _explain_unpickling(path: Union[str, os.PathLike[str]], error: Exception) -> CheckpointError:
-    found = re.search(r"(?:GLOBAL|class) ([\w.]+\.\w+)", str(error))
-    if found is None:
-        return make_damaged_error(path, f"it is no file of `torch.save`, or corrupt: {_take_first_line(error)}")
-    return make_damaged_error(
-        path,
-        f"it holds an object of {found.group(1)}, not only tensors; loading that would run code from the file",
-        remedy="save the weights alone, `torch.save(model.state_dict(), path)`, where the file was made",
-    )
 
 
 def _take_first_line(error: Exception) -> str:

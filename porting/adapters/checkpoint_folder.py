@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any, List, Optional, Union
+from typing import List, Optional, Union
 
 from porting.adapters.checkpoints import Checkpoint, load_checkpoint
 from porting.diagnostics import CheckpointError, Finding, caller_place, notify
@@ -21,12 +21,12 @@ def name_checkpoint(folder: Folder, step: int) -> Path:
     >>> name_checkpoint("kept", 42).as_posix()
     'kept/step-00000042.pt'
     """
-    return Path(os.fspath(folder)) / f"step-{step:08}.pt"
+    return Path(folder) / f"step-{step:08}.pt"
 
 
 def list_checkpoints(folder: Folder) -> List[Path]:
     """List the checkpoints in `folder`, the oldest first; a folder that does not exist has none."""
-    found = Path(os.fspath(folder)).glob("step-*.pt")
+    found = Path(folder).glob("step-*.pt")
     return sorted((path for path in found if path.stem[5:].isdigit()), key=lambda path: int(path.stem[5:]))
 
 
@@ -35,7 +35,7 @@ def read_newest_checkpoint(folder: Folder) -> Optional[Checkpoint]:
 
     A damaged one is skipped with a warning (K003). Raises CheckpointError K001 when all of them are damaged.
     """
-    errors: List[Any] = []
+    errors: List[CheckpointError] = []
     for path in reversed(list_checkpoints(folder)):
         try:
             checkpoint = load_checkpoint(path)
@@ -43,24 +43,18 @@ def read_newest_checkpoint(folder: Folder) -> Optional[Checkpoint]:
             errors.append(error)
             continue
         if errors:
-            _warn_of_damage([error.finding for error in errors], path)
+            finding = Finding(
+                "K003",
+                message=f"the newest checkpoint is damaged: `{path}` is used",
+                place=caller_place(),
+                notes=tuple(f"{error.finding.message}: {'; '.join(error.finding.notes)}" for error in errors),
+                help="nothing has to be done: the training goes on from there; look after the disk if it happens again",
+            )
+            notify(finding)
         return checkpoint
     if errors:
         raise errors[0]
     return None
-
-
-def _warn_of_damage(damaged: List[Finding], used: Path) -> None:
-    notes = tuple(f"{finding.message}: {'; '.join(finding.notes)}" for finding in damaged)
-    notify(
-        Finding(
-            "K003",
-            message=f"the newest checkpoint is damaged: `{used}` is used",
-            place=caller_place(),
-            notes=notes,
-            help="nothing has to be done: the training goes on from there; look after the disk if it happens again",
-        )
-    )
 
 
 def drop_old_checkpoints(folder: Folder, *, keep: int, step: int) -> None:
@@ -74,5 +68,5 @@ def drop_old_checkpoints(folder: Folder, *, keep: int, step: int) -> None:
 
 def remove_unfinished(folder: Folder) -> None:
     """Remove temporary files of a process that died while it wrote a checkpoint; no other training uses the folder."""
-    for path in Path(os.fspath(folder)).glob(".step-*.tmp"):
+    for path in Path(folder).glob(".step-*.tmp"):
         path.unlink()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import copy
 import os
 from collections import Counter, OrderedDict
-from dataclasses import dataclass
-from typing import Any, Dict, List, Mapping, Optional, Union
+from dataclasses import dataclass, fields
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Union
 
 import torch
 from torch import nn
@@ -16,7 +16,15 @@ from porting.adapters.checkpoint_files import make_damaged_error, read_tensors
 from porting.diagnostics import CheckpointError, OptionError
 from porting.support.atomic_files import replacing_file
 
-__all__ = ["Checkpoint", "check_shapes", "load_checkpoint", "load_weights", "plain_state_dict", "save_checkpoint"]
+__all__ = [
+    "Checkpoint",
+    "check_shapes",
+    "load_checkpoint",
+    "load_weights",
+    "make_foreign_error",
+    "plain_state_dict",
+    "save_checkpoint",
+]
 
 Path = Union[str, "os.PathLike[str]"]
 
@@ -24,6 +32,7 @@ _FORMAT = "porting-checkpoint"
 _VERSION = 1
 _COUNTER = "porting-counter"
 _MAX_LISTED = 10
+_REMEDIES = ("build the model with the settings it was saved with, or load the checkpoint that belongs to it",)
 
 
 @dataclass(frozen=True)
@@ -104,7 +113,8 @@ def load_checkpoint(path: Path) -> Checkpoint:
     if not isinstance(content, dict):
         raise make_damaged_error(path, f"it holds a {type(content).__name__}, not the state of a model")
     if content.get("format") != _FORMAT:
-        if not all(isinstance(name, str) for name in content) or not _has_tensors(content):
+        has_tensors = not content or any(isinstance(value, torch.Tensor) for value in content.values())
+        if not all(isinstance(name, str) for name in content) or not has_tensors:
             raise make_damaged_error(path, "it is neither a checkpoint nor the `state_dict()` of a model")
         return Checkpoint(model=content)
     version = content.get("version")
@@ -114,14 +124,8 @@ def load_checkpoint(path: Path) -> Checkpoint:
     if missing or not isinstance(content["model"], dict):
         raise make_damaged_error(path, f"its {', '.join(missing) or 'model'} is missing")
     restored = _restore_counters(content)
-    return Checkpoint(
-        model=restored["model"],
-        optimizer=restored["optimizer"],
-        scheduler=restored["scheduler"],
-        step=restored["step"],
-        extra=restored["extra"],
-        training=restored.get("training"),  # earlier versions wrote none
-    )
+    # earlier versions wrote no `training`
+    return Checkpoint(**{field.name: restored.get(field.name) for field in fields(Checkpoint)})
 
 
 def load_weights(model: nn.Module, weights: Union[Path, Checkpoint, Mapping[str, Any]]) -> None:
@@ -139,18 +143,20 @@ def load_weights(model: nn.Module, weights: Union[Path, Checkpoint, Mapping[str,
     differences = _list_differences(model, state)
     if not _loads_its_own_way(model):
         if differences:
-            raise _make_foreign_error(source, model, differences)
+            raise make_foreign_error(source, model, differences)
         model.load_state_dict(state)
         return
-    own = model.state_dict(keep_vars=True)
-    before = _note_versions(
-        OrderedDict((name, _copy_value(value)) for name, value in own.items() if not is_lazy(value)), model
-    )
+    before = _note_versions(OrderedDict(), model)
+    for name, value in model.state_dict(keep_vars=True).items():
+        if not is_lazy(value):
+            # the tensors of a model that PopTorch holds are of classes that `deepcopy` cannot make
+            is_tensor = isinstance(value, torch.Tensor)
+            before[name] = _make_plain_tensor(value, is_copy=True) if is_tensor else copy.deepcopy(value)
     try:
         model.load_state_dict(state)
     except Exception as error:
         model.load_state_dict(before, strict=False)
-        raise _make_foreign_error(source, model, differences or [str(error)]) from error
+        raise make_foreign_error(source, model, differences or [str(error)]) from error
 
 
 def _note_versions(state: OrderedDict[str, Any], model: nn.Module) -> OrderedDict[str, Any]:
@@ -164,16 +170,11 @@ def _note_versions(state: OrderedDict[str, Any], model: nn.Module) -> OrderedDic
     return state
 
 
-def _copy_value(value: Any) -> Any:
-    # the tensors of a model that PopTorch holds are of classes that `deepcopy` cannot make
-    return _make_plain_tensor(value, is_copy=True) if isinstance(value, torch.Tensor) else copy.deepcopy(value)
-
-
 def check_shapes(model: nn.Module, state: Mapping[str, Any]) -> None:
     """Refuse (CheckpointError K002) a state with an entry of `model`'s that has another shape; names do not matter."""
     different = [line for line in _list_differences(model, state) if line.startswith("shape")]
     if different:
-        raise _make_foreign_error("the state dictionary", model, different)
+        raise make_foreign_error("the state dictionary", model, different)
 
 
 def _read_state(value: Any) -> Any:
@@ -189,9 +190,11 @@ def _make_plain(value: Any, path: str) -> Any:
     if isinstance(value, Counter):
         return {_COUNTER: [[_make_plain(key, path), count] for key, count in value.items()]}
     if isinstance(value, Mapping):
+        for key in value:
+            if key is not None and not isinstance(key, (bool, int, float, str)):
+                raise _make_kind_error(key, f"a key of {path}")
         kind = OrderedDict if isinstance(value, OrderedDict) else dict
-        items = ((_check_key(key, path), _make_plain(item, f"{path}[{key!r}]")) for key, item in value.items())
-        return _copy_versions(value, kind(items))
+        return _copy_versions(value, kind((key, _make_plain(item, f"{path}[{key!r}]")) for key, item in value.items()))
     if isinstance(value, (tuple, list)):
         elements = [_make_plain(item, f"{path}[{index}]") for index, item in enumerate(value)]
         return elements if isinstance(value, list) else tuple(elements)
@@ -203,12 +206,6 @@ def _copy_versions(state: Any, made: Any) -> Any:
     if hasattr(state, "_metadata"):
         made._metadata = state._metadata
     return made
-
-
-def _check_key(key: Any, path: str) -> Any:
-    if key is None or isinstance(key, (bool, int, float, str)):
-        return key
-    raise _make_kind_error(key, f"a key of {path}")
 
 
 def _make_kind_error(value: Any, path: str) -> OptionError:
@@ -239,10 +236,6 @@ def _restore_counters(value: Any) -> Any:
     return value
 
 
-def _has_tensors(content: Mapping[str, Any]) -> bool:
-    return not content or any(isinstance(value, torch.Tensor) for value in content.values())
-
-
 def _list_differences(model: nn.Module, state: Mapping[str, Any]) -> List[str]:
     own = model.state_dict(keep_vars=True)
     missing = [f"missing: `{name}`" for name in own if name not in state]
@@ -252,18 +245,16 @@ def _list_differences(model: nn.Module, state: Mapping[str, Any]) -> List[str]:
         for name, value in own.items()
         if name in state and not is_lazy(value) and _describe_shape(state[name]) != _describe_shape(value)
     ]
-    return [*_shorten_list(missing), *_shorten_list(unexpected), *_shorten_list(shapes)]
+    listed: List[str] = []
+    for kind, lines in (("missing", missing), ("unexpected", unexpected), ("shape", shapes)):
+        listed += lines[:_MAX_LISTED]
+        if len(lines) > _MAX_LISTED:
+            listed.append(f"{kind}: and {len(lines) - _MAX_LISTED} more")
+    return listed
 
 
 def _describe_shape(value: Any) -> Any:
     return list(value.shape) if isinstance(value, torch.Tensor) else None
-
-
-def _shorten_list(lines: List[str]) -> List[str]:
-    if len(lines) <= _MAX_LISTED:
-        return lines
-    kind = lines[0].split(":")[0].split(" of ")[0]
-    return [*lines[:_MAX_LISTED], f"{kind}: and {len(lines) - _MAX_LISTED} more"]
 
 
 def _loads_its_own_way(model: nn.Module) -> bool:
@@ -276,10 +267,13 @@ def _loads_its_own_way(model: nn.Module) -> bool:
     )
 
 
-def _make_foreign_error(source: str, model: nn.Module, differences: List[str]) -> CheckpointError:
+def make_foreign_error(
+    source: str, model: nn.Module, differences: Sequence[str], *, remedies: Sequence[str] = _REMEDIES
+) -> CheckpointError:
+    """Make the error K002 for weights that are another model's."""
     return CheckpointError.at_caller(
         "K002",
         message=f"{source} does not fit `{type(model).__name__}`; nothing was loaded",
         notes=tuple(differences),
-        help="build the model with the settings it was saved with, or load the checkpoint that belongs to it",
+        help=tuple(remedies),
     )

@@ -17,8 +17,7 @@ What padding does and does not change:
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping
 from typing import Any, List, Optional, Sequence, Tuple, Type, TypeVar, Union
 
 import numpy
@@ -27,6 +26,7 @@ import torch.utils.data
 
 from porting.diagnostics import BatchError
 from porting.options import is_count
+from porting.structure import replace_item
 
 __all__ = [
     "IGNORE_LABEL",
@@ -50,7 +50,7 @@ class FixedBatchDataset(torch.utils.data.Dataset):
     `batch_size` is what one call takes: `PortOptions.samples_per_call`. A padding sample is sample 0 with its label,
     of whatever shape, filled with `ignore_label`; dtypes and shapes stay. Samples are tuples, named tuples, lists or
     dictionaries; `label` is the label's position or key in them. Without padding to add, the samples are passed on as
-    they are.
+    they are. `num_real` counts the samples of the dataset itself, `num_padding` those behind them.
 
     A dataset that cannot be padded is a BatchError here, not at the end of the first epoch: no length, no samples, no
     label at that place, or a label that cannot hold `ignore_label`.
@@ -64,38 +64,28 @@ class FixedBatchDataset(torch.utils.data.Dataset):
     def __init__(
         self, dataset: Any, batch_size: int, ignore_label: int = IGNORE_LABEL, *, label: Union[int, str] = -1
     ) -> None:
+        _refuse_unpaddable(dataset, batch_size)
         self.dataset = dataset
-        self.batch_size = _require_count(batch_size)
+        self.batch_size = int(batch_size)
         self.ignore_label = ignore_label
         self.label = label
-        self._num_real = _count_samples(dataset)
+        self.num_real = len(dataset)
+        self.num_padding = -self.num_real % self.batch_size
         if self.num_padding:
             self._make_padding(dataset[0])
 
-    @property
-    def num_real(self) -> int:
-        """Samples of the dataset itself."""
-        return self._num_real
-
-    @property
-    def num_padding(self) -> int:
-        """Padding samples at the end, less than `batch_size`."""
-        return -self._num_real % self.batch_size
-
     def is_padding(self, index: int) -> bool:
         """Tell whether the sample at `index` is padding; negative indices count from the end."""
-        return self._find_position(index) >= self._num_real
+        return self._find_position(index) >= self.num_real
 
     def __len__(self) -> int:
         """Count all samples, padding included: a multiple of `batch_size`."""
-        return self._num_real + self.num_padding
+        return self.num_real + self.num_padding
 
     def __getitem__(self, index: int) -> Any:
         """Return a sample, or a padding sample; beyond the end an IndexError."""
         position = self._find_position(index)
-        if position < self._num_real:
-            return self.dataset[position]
-        return self._make_padding(self.dataset[0])
+        return self.dataset[position] if position < self.num_real else self._make_padding(self.dataset[0])
 
     def __getitems__(self, indices: Sequence[int]) -> List[Any]:
         """Return the samples at `indices`, read at once where the dataset can."""
@@ -103,9 +93,9 @@ class FixedBatchDataset(torch.utils.data.Dataset):
         if not read_at_once:
             return [self[index] for index in indices]
         positions = [self._find_position(index) for index in indices]
-        samples = read_at_once([position if position < self._num_real else 0 for position in positions])
+        samples = read_at_once([position if position < self.num_real else 0 for position in positions])
         return [
-            sample if position < self._num_real else self._make_padding(sample)
+            sample if position < self.num_real else self._make_padding(sample)
             for position, sample in zip(positions, samples)
         ]
 
@@ -124,15 +114,9 @@ class FixedBatchDataset(torch.utils.data.Dataset):
 
     def _make_padding(self, sample: Any) -> Any:
         """Copy `sample` with its label filled with the ignored one."""
-        if isinstance(sample, Mapping):
-            return _replace_label(sample, self.label, self._make_ignored_label(_read_label(sample, self.label)))
-        if isinstance(sample, (tuple, list)):
+        if isinstance(sample, (Mapping, tuple, list)):
             ignored = self._make_ignored_label(_read_label(sample, self.label))
-            parts = list(sample)
-            parts[self.label] = ignored  # type: ignore[index]
-            if hasattr(sample, "_fields"):
-                return type(sample)(*parts)
-            return parts if type(sample) is list else type(sample)(parts)
+            return replace_item(sample, self.label, ignored)
         raise BatchError.at_caller(
             "B007",
             message=f"a sample is of type `{type(sample).__name__}`, so no label is found in it",
@@ -169,29 +153,20 @@ class FixedBatchDataset(torch.utils.data.Dataset):
         return type(label)(self.ignore_label) if isinstance(label, numpy.integer) else self.ignore_label
 
 
-def _require_count(batch_size: Any) -> int:
-    if is_count(batch_size):
-        return int(batch_size)
-    raise BatchError.at_caller(
-        "B004",
-        message=f"`batch_size` is {batch_size!r}, not a positive number of samples",
-        help="pass what one call takes: `batch_size=options.samples_per_call`",
-    )
-
-
-def _count_samples(dataset: Any) -> int:
-    if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
-        raise BatchError.at_caller(
-            "B004",
-            message=f"`{type(dataset).__name__}` has no length and no samples by index, so its end cannot be padded",
-            help="pass a map-style dataset, with `__len__` and `__getitem__`",
-        )
-    num_samples = len(dataset)
-    if num_samples == 0:
-        raise BatchError.at_caller(
-            "B005", message="the dataset has no samples", help="padding repeats sample 0: pass a dataset that has one"
-        )
-    return num_samples
+def _refuse_unpaddable(dataset: Any, batch_size: Any) -> None:
+    code = "B004"
+    if not is_count(batch_size):
+        fault = f"`batch_size` is {batch_size!r}, not a positive number of samples"
+        remedy = "pass what one call takes: `batch_size=options.samples_per_call`"
+    elif not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
+        fault = f"`{type(dataset).__name__}` has no length and no samples by index, so its end cannot be padded"
+        remedy = "pass a map-style dataset, with `__len__` and `__getitem__`"
+    elif len(dataset) == 0:
+        code, fault = "B005", "the dataset has no samples"
+        remedy = "padding repeats sample 0: pass a dataset that has one"
+    else:
+        return
+    raise BatchError.at_caller(code, message=fault, help=remedy)
 
 
 def _read_label(sample: Any, label: Union[int, str]) -> Any:
@@ -210,14 +185,6 @@ def _read_label(sample: Any, label: Union[int, str]) -> Any:
         notes=f"a sample is a `{type(sample).__name__}` with {has}",
         help="name the label's position or key: `FixedBatchDataset(dataset, batch_size, label=...)`",
     )
-
-
-def _replace_label(sample: Any, key: Any, value: Any) -> Any:
-    if isinstance(sample, MutableMapping):
-        changed = copy.copy(sample)
-        changed[key] = value
-        return changed
-    return {**sample, key: value}
 
 
 def _find_integer_range(label: Any) -> Any:
