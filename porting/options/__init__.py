@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from porting.options.accepted_values import is_count
 from porting.options.poptorch_options import require_precision, to_poptorch
-from porting.options.port_options import DEVICES, PortOptions, read_requested_device
+from porting.options.port_options import DEVICES, PortOptions, is_count, read_requested_device
 
 __all__ = ["DEVICES", "PortOptions", "is_count", "read_requested_device", "require_precision", "to_poptorch"]

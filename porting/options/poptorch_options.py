@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import os
-from typing import Any, Iterator
+from typing import Any
 
 import torch
 
 from porting.diagnostics import OptionError
-from porting.options.accepted_values import OUTPUT_MODES, REDUCTIONS
-from porting.options.port_options import PortOptions
+from porting.options.port_options import OUTPUT_MODES, REDUCTIONS, PortOptions
 from porting.support.process import this_instance
 
 __all__ = ["require_precision", "to_poptorch"]
@@ -36,14 +34,19 @@ def to_poptorch(options: PortOptions, backend: Any, *, training: bool, popdist: 
         vendor.Training.gradientAccumulation(options.accumulation)
         reduction = getattr(backend.ReductionType, REDUCTIONS[options.reduction])
         vendor.Training.accumulationAndReplicationReductionType(reduction)
-    _set_output_mode(vendor, options, backend, training=training)
+    if not training:
+        vendor.outputMode(backend.OutputMode.All)
+    elif options.output_mode == "every_n":
+        vendor.outputMode(backend.OutputMode.EveryN, options.output_every)
+    elif options.output_mode != "default":
+        vendor.outputMode(getattr(backend.OutputMode, OUTPUT_MODES[options.output_mode]))
     if options.seed is not None:
-        with _restore_generators():
+        # PopTorch's `randomSeed` calls `torch.manual_seed` on the host, which is none of its business
+        with torch.random.fork_rng(range(torch.cuda.device_count()) if torch.cuda.is_initialized() else []):
             vendor.randomSeed(int(options.seed))
     if options.cache_dir is not None:
         vendor.enableExecutableCaching(os.fspath(options.cache_dir))
     _set_engine(vendor, options, backend)
-    _set_computation_order(vendor, options, backend)
     _set_pipeline(vendor, options, backend, training=training)
     if options.precision == "bfloat16":
         vendor.useAutocast(torch.bfloat16)
@@ -72,7 +75,16 @@ def _make_instance_options(options: PortOptions, backend: Any, popdist: str) -> 
     """
     if "POPDIST_NUM_TOTAL_REPLICAS" in os.environ:
         launcher = importlib.import_module(popdist)
-        _check_replicas(options, launcher.getNumLocalReplicas())
+        num_launched = launcher.getNumLocalReplicas()
+        if options.replicas != num_launched:
+            raise OptionError.at_caller(
+                "P002",
+                message=f"`replicas` is {options.replicas}, but the launcher gives each instance {num_launched}",
+                help=(
+                    f"use `PortOptions(replicas={num_launched})`",
+                    f"or start it with `--num-replicas` = {options.replicas} x the number of instances",
+                ),
+            )
         launcher.init()
         # a model that begins its own blocks uses the number of IPUs that the launcher gives
         return importlib.import_module(f"{popdist}.poptorch").Options(options.num_ipus if options.stages else None)
@@ -84,28 +96,8 @@ def _make_instance_options(options: PortOptions, backend: Any, popdist: str) -> 
     return vendor
 
 
-def _check_replicas(options: PortOptions, num_launched: int) -> None:
-    if options.replicas != num_launched:
-        raise OptionError.at_caller(
-            "P002",
-            message=f"`replicas` is {options.replicas}, but the launcher gives each instance {num_launched}",
-            help=(
-                f"use `PortOptions(replicas={num_launched})`",
-                f"or start it with `--num-replicas` = {options.replicas} x the number of instances",
-            ),
-        )
-
-
-def _set_output_mode(vendor: Any, options: PortOptions, backend: Any, *, training: bool) -> None:
-    if not training:
-        vendor.outputMode(backend.OutputMode.All)
-    elif options.output_mode == "every_n":
-        vendor.outputMode(backend.OutputMode.EveryN, options.output_every)
-    elif options.output_mode != "default":
-        vendor.outputMode(getattr(backend.OutputMode, OUTPUT_MODES[options.output_mode]))
-
-
 def _set_engine(vendor: Any, options: PortOptions, backend: Any) -> None:
+    """Choose how the simulator runs a graph; another backend takes what says nothing, or says so of its own."""
     if hasattr(vendor, "useEngine"):
         vendor.useEngine(options.engine, tuning_seconds=options.tuning_seconds)
     elif options.engine not in ("ready", "auto", os.environ.get("PORTING_ENGINE")):
@@ -114,9 +106,6 @@ def _set_engine(vendor: Any, options: PortOptions, backend: Any) -> None:
             message=f"`engine` is {options.engine!r}, but `{_name_module(backend)}` has only its own",
             help="leave `engine` at 'ready', or run on the simulator with `device='sim'`",
         )
-
-
-def _set_computation_order(vendor: Any, options: PortOptions, backend: Any) -> None:
     if hasattr(vendor, "useComputationOrder"):
         vendor.useComputationOrder(options.computation_order)
     elif options.computation_order not in ("none", "dummy"):
@@ -139,14 +128,6 @@ def _set_pipeline(vendor: Any, options: PortOptions, backend: Any, *, training: 
         vendor.autoRoundNumIPUs(True)
     elif options.recompute and training:
         vendor._Popart.set("autoRecomputation", _RECOMPUTE_ALL)
-
-
-@contextlib.contextmanager
-def _restore_generators() -> Iterator[None]:
-    """Undo a side effect of PopTorch's `randomSeed`: it calls `torch.manual_seed` on the host."""
-    cuda_devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
-    with torch.random.fork_rng(devices=cuda_devices):
-        yield
 
 
 def _name_module(backend: Any) -> str:

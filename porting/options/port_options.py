@@ -3,17 +3,82 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 from dataclasses import dataclass, field
-from typing import Any, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, List, Mapping, Optional, Sequence, Tuple, Union
 
 from porting.diagnostics import OptionError
-from porting.options.accepted_values import Problem, find_problems, list_names, make_option_error
 
-__all__ = ["DEVICES", "PortOptions", "read_requested_device"]
+__all__ = ["DEVICES", "OUTPUT_MODES", "REDUCTIONS", "PortOptions", "is_count", "read_requested_device"]
 
 DEVICES = ("auto", "ipu", "sim")
 """What `device` and the environment variable PORTING_DEVICE may say."""
+
+OUTPUT_MODES = {"default": "Default", "final": "Final", "all": "All", "sum": "Sum", "every_n": "EveryN"}
+"""What `output_mode` may say, and the vendor's name of it."""
+
+REDUCTIONS = {"mean": "Mean", "sum": "Sum"}
+"""What `reduction` may say, and the vendor's name of it."""
+
+_ALLOWED = ("custom-autograd-function",)
+
+
+def is_count(value: Any) -> bool:
+    """Tell whether `value` is an integer of at least 1; True and False are none.
+
+    >>> is_count(2), is_count(0), is_count(True)
+    (True, False, False)
+    """
+    return _is_integer(value) and value >= 1
+
+
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _are_stages(value: Any) -> bool:
+    """Tell whether `value` is None or names modules with IPUs of which none up to the last is left out."""
+    if not isinstance(value, Mapping):
+        return value is None
+    are_names = all(isinstance(name, str) and name for name in value)
+    are_numbers = all(_is_integer(ipu) and ipu >= 0 for ipu in value.values())
+    return are_names and are_numbers and {0, *value.values()} == set(range(max([0, *value.values()]) + 1))
+
+
+def _are_names(value: Any) -> bool:
+    is_list = isinstance(value, (list, tuple))
+    return is_list and all(isinstance(name, str) and name for name in value) and len(set(value)) == len(value)
+
+
+def _is_seconds(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < math.inf
+
+
+def _list_names(names: Any) -> str:
+    return ", ".join(repr(name) for name in names)
+
+
+def _option(default: Any, accepted: str, check: Callable[[Any], bool], **more: Any) -> Any:
+    """Make a field of `PortOptions` that takes the values which pass `check`; `accepted` says it in words."""
+    return field(default=default, metadata={"accepted": accepted, "check": check}, **more)
+
+
+def _count(default: int) -> Any:
+    return _option(default, "an integer of at least 1", is_count)
+
+
+def _switch(*, default: bool) -> Any:
+    return _option(default, "True or False", lambda value: isinstance(value, bool))
+
+
+def _choice(*names: str) -> Any:
+    """Make a field that takes one of `names`, by default the first."""
+    return _option(names[0], f"one of {_list_names(names)}", lambda value: isinstance(value, str) and value in names)
+
+
+def _is_name(value: Any) -> bool:
+    return isinstance(value, str) and bool(value)
 
 
 @dataclass(frozen=True)
@@ -56,38 +121,70 @@ class PortOptions:
     (64, 192, 48)
     """
 
-    micro_batch: int = 1
-    accumulation: int = 1
-    replicas: int = 1
-    device_iterations: int = 1
-    output_mode: str = "default"
-    output_every: int = 1
-    reduction: str = "mean"
-    precision: str = "float32"
-    broadcast_buffers: bool = True
-    keep_gradients: bool = False
-    seed: Optional[int] = None
-    cache_dir: Optional[Union[str, os.PathLike[str]]] = None
-    engine: str = field(default_factory=lambda: os.environ.get("PORTING_ENGINE") or "ready")
-    tuning_seconds: float = 180.0
-    computation_order: str = "none"
-    stages: Optional[Mapping[str, int]] = field(default=None, hash=False)
-    recompute: Sequence[str] = ()
-    allow: Sequence[str] = ()
-    frozen: Union[str, Sequence[str]] = "check"
-    memory: str = "warn"
+    micro_batch: int = _count(1)
+    accumulation: int = _count(1)
+    replicas: int = _count(1)
+    device_iterations: int = _count(1)
+    output_mode: str = _choice(*OUTPUT_MODES)
+    output_every: int = _count(1)
+    reduction: str = _choice(*REDUCTIONS)
+    precision: str = _choice("float32", "float16", "bfloat16", "mixed")
+    broadcast_buffers: bool = _switch(default=True)
+    keep_gradients: bool = _switch(default=False)
+    seed: Optional[int] = _option(
+        None,
+        "None, or an integer from 0 to 2**64 - 1",
+        lambda value: value is None or (_is_integer(value) and 0 <= value < 2**64),
+    )
+    cache_dir: Optional[Union[str, os.PathLike[str]]] = _option(
+        None,
+        "None, or the path of a folder",
+        lambda value: value is None or (isinstance(value, (str, os.PathLike)) and bool(os.fspath(value))),
+    )
+    engine: str = field(
+        default_factory=lambda: os.environ.get("PORTING_ENGINE") or "ready",
+        metadata={"accepted": "'ready', 'auto', or the name of an engine", "check": _is_name},
+    )
+    tuning_seconds: float = _option(180.0, "a number above 0", _is_seconds)
+    computation_order: str = _option("none", "'none', 'chen', 'gttime', 'gtmem' or another policy", _is_name)
+    stages: Optional[Mapping[str, int]] = _option(
+        None, "None, or names of modules with their IPU: 0, 1, ... without a gap", _are_stages, hash=False
+    )
+    recompute: Sequence[str] = _option((), "a list of names of modules, each once", _are_names)
+    allow: Sequence[str] = _option(
+        (),
+        f"a list of {_list_names(_ALLOWED)}, each once",
+        lambda value: _are_names(value) and set(value) <= set(_ALLOWED),
+    )
+    frozen: Union[str, Sequence[str]] = _option(
+        "check",
+        "'check', 'allow', or a list of names, each once",
+        lambda value: value in ("check", "allow") or _are_names(value),
+    )
+    memory: str = _choice("warn", "error", "ignore")
 
     def __post_init__(self) -> None:
         """Check every value and name all that are wrong at once."""
-        problems = find_problems(self) or _find_contradictions(self)
+        problems = [
+            (f"`{option.name}` is {getattr(self, option.name)!r}", f"{option.name}: {option.metadata['accepted']}")
+            for option in dataclasses.fields(self)
+            if not option.metadata["check"](getattr(self, option.name))
+        ]
+        problems = problems or _find_contradictions(self)
         if problems:
-            raise make_option_error(problems)
+            faults = tuple(fault for fault, _accepted in problems)
+            is_single = len(problems) == 1
+            raise OptionError.at_caller(
+                "P002",
+                message=faults[0] if is_single else f"{len(problems)} options have values they cannot have",
+                notes=() if is_single else faults,
+                help=tuple(f"accepted values of {accepted}" for _fault, accepted in problems),
+            )
         # copies, so that nobody can change them after the check
         object.__setattr__(self, "stages", dict(self.stages) if self.stages else None)
-        object.__setattr__(self, "recompute", tuple(self.recompute))
-        object.__setattr__(self, "allow", tuple(self.allow))
-        if not isinstance(self.frozen, str):
-            object.__setattr__(self, "frozen", tuple(self.frozen))
+        for name in ("recompute", "allow", "frozen"):
+            value = getattr(self, name)
+            object.__setattr__(self, name, value if isinstance(value, str) else tuple(value))
 
     @property
     def samples_per_step(self) -> int:
@@ -143,7 +240,7 @@ def read_requested_device(device: str = "auto") -> str:
     P002 for an unknown argument, P005 for an unknown value of the variable.
     """
     if device not in DEVICES:
-        raise OptionError.of("P002", message=f"`device` is {device!r}", help=f"use one of {list_names(DEVICES)}")
+        raise OptionError.of("P002", message=f"`device` is {device!r}", help=f"use one of {_list_names(DEVICES)}")
     value = os.environ.get("PORTING_DEVICE", "").strip().lower()
     if device != "auto" or not value:
         return device
@@ -156,16 +253,16 @@ def read_requested_device(device: str = "auto") -> str:
     return value
 
 
-def _find_contradictions(options: PortOptions) -> List[Problem]:
-    """Check the options that depend on each other, once each is valid by itself."""
+def _find_contradictions(options: PortOptions) -> List[Tuple[str, str]]:
+    """Check the options that depend on each other, once each is valid: a fault, and which values are accepted."""
     if options.keep_gradients and options.output_mode != "all" and options.micro_batches_per_call > 1:
         fault = f"`keep_gradients` with `output_mode` {options.output_mode!r}, which returns some of them only"
-        return [Problem(fault, "output_mode: 'all'")]
+        return [(fault, "output_mode: 'all'")]
     every, per_replica = options.output_every, options.accumulation * options.device_iterations
     if options.output_mode != "every_n" and every != 1:
         fault = f"`output_every` is {every} with `output_mode` {options.output_mode!r}"
-        return [Problem(fault, "output_mode: 'every_n'")]
+        return [(fault, "output_mode: 'every_n'")]
     if per_replica % every:
         fault = f"`output_every` is {every}, which does not divide a replica's micro-batches per call, {per_replica}"
-        return [Problem(fault, "output_every: a divisor of accumulation x device_iterations")]
+        return [(fault, "output_every: a divisor of accumulation x device_iterations")]
     return []
