@@ -1,16 +1,38 @@
-"""A training's position in its epoch: the random streams that the order was drawn from, and the way back to them."""
+"""A training's position in its epoch: the random streams that its order is drawn from, and the way back to them.
+
+The streams are those of the host, and those that a loader, its samplers and its datasets hold. A state is a tensor or a
+text (JSON), so that a checkpoint can hold it and `torch.load(weights_only=True)` reads it.
+"""
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterator, List, Mapping, Optional
+import json
+import random
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
 
+import numpy
+import torch
 import torch.utils.data
-from torch.utils.data import SequentialSampler
 
-from porting.adapters.random_streams import find_host_streams, find_streams, read_states, set_states
 from porting.diagnostics import OptionError
 
-__all__ = ["begin_epoch_again", "read_streams", "refuse_unknown_order", "set_streams"]
+__all__ = [
+    "begin_epoch_again",
+    "find_host_streams",
+    "find_streams",
+    "read_states",
+    "read_streams",
+    "refuse_unknown_order",
+    "set_states",
+    "set_streams",
+]
+
+_GENERATORS = (torch.Generator, random.Random, numpy.random.Generator, numpy.random.RandomState)
+_ORDERING = (torch.utils.data.Dataset, torch.utils.data.Sampler, torch.utils.data.DataLoader)
+# where loaders, datasets and samplers keep what they are made from, whatever its class
+_INNER = ("sampler", "batch_sampler", "dataset", "datasets", "_dataset", "_batches", "collate_fn", "transform")
+# the order of a dataset that PopTorch's loader divides among instances; the names are the vendor's and the simulator's
+_SHARE_STATE = ("_shuffling_generator_state", "_offset", "_generator_state", "_shared_offset")
 
 
 def read_streams(loader: Any = None) -> Dict[str, Any]:
@@ -44,7 +66,9 @@ def begin_epoch_again(
         iter(loader)
     set_streams(start, loader)
     batches = iter(loader)
-    seen = _find_order(loader, batches) if num_seen else batches
+    is_plain = isinstance(loader, torch.utils.data.DataLoader) and not loader.num_workers
+    is_ordered = is_plain and not isinstance(loader.dataset, torch.utils.data.IterableDataset)
+    seen: Iterator[Any] = getattr(batches, "_sampler_iter", batches) if is_ordered else batches
     for _ in range(num_seen):
         next(seen, None)
     if present is not None:
@@ -52,18 +76,12 @@ def begin_epoch_again(
     return batches
 
 
-def _find_order(loader: Any, batches: Any) -> Iterator[Any]:
-    """Return what can be advanced in the place of `batches` without reading a sample, or `batches` itself."""
-    is_plain = isinstance(loader, torch.utils.data.DataLoader) and not loader.num_workers
-    if is_plain and not isinstance(loader.dataset, torch.utils.data.IterableDataset):
-        order: Iterator[Any] = getattr(batches, "_sampler_iter", batches)
-        return order
-    return batches
-
-
 def refuse_unknown_order(loader: Any) -> None:
     """Refuse (OptionError P002) a loader whose order is drawn in another process, where no checkpoint sees it."""
-    if getattr(loader, "_accessor", None) is None or type(getattr(loader, "sampler", None)) is SequentialSampler:
+    if (
+        getattr(loader, "_accessor", None) is None
+        or type(getattr(loader, "sampler", None)) is torch.utils.data.SequentialSampler
+    ):
         return
     raise OptionError.at_caller(
         "P002",
@@ -74,3 +92,109 @@ def refuse_unknown_order(loader: Any) -> None:
             "or shuffle by `porting.partition(dataset, shuffle=True)` and its `set_epoch`",
         ),
     )
+
+
+def find_host_streams() -> Dict[str, Any]:
+    """Return the streams that every program on the host draws from: torch's, Python's and NumPy's.
+
+    >>> sorted(find_host_streams())
+    ['numpy', 'python', 'torch']
+    """
+    return {"torch": torch.default_generator, "python": random, "numpy": numpy.random}
+
+
+def find_streams(loader: Any) -> Dict[str, Any]:
+    """Find what decides the order of `loader` and what its samples draw from, by the path of attributes to it.
+
+    These are generators of torch, Python and NumPy among the attributes of the loader, its samplers, datasets,
+    transforms and `collate_fn`, and whatever counts epochs, with `epoch` and `set_epoch`.
+
+    >>> generator = torch.Generator()
+    >>> loader = torch.utils.data.DataLoader(range(4), shuffle=True, generator=generator)
+    >>> find_streams(loader) == {"generator": generator}
+    True
+    """
+    found: Dict[str, Any] = {}
+    seen = {id(stream) for stream in find_host_streams().values()}
+    waiting: List[Tuple[str, Any]] = [("", loader)]
+    while waiting:
+        path, value = waiting.pop(0)
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        counts_epochs = isinstance(getattr(value, "epoch", None), int) and callable(getattr(value, "set_epoch", None))
+        if isinstance(value, _GENERATORS) or counts_epochs or _is_divided(value):
+            found[path or "loader"] = value
+        waiting += [(f"{path}.{name}" if path else name, inner) for name, inner in _list_parts(value)]
+    return found
+
+
+def read_states(streams: Mapping[str, Any]) -> Dict[str, Any]:
+    """Return the present state of each stream as a plain value."""
+    return {name: _read_state(stream) for name, stream in streams.items()}
+
+
+def set_states(streams: Mapping[str, Any], states: Mapping[str, Any]) -> List[str]:
+    """Set each stream to its state in `states`; return the names that only one of the two has."""
+    for name, stream in streams.items():
+        if name in states:
+            _set_state(stream, states[name])
+    return sorted(streams.keys() ^ states.keys())
+
+
+def _is_divided(value: Any) -> bool:
+    return callable(getattr(value, "swap_range", None))
+
+
+def _list_parts(value: Any) -> Iterator[Tuple[str, Any]]:
+    """List the attributes, and elements of lists in them, that may hold streams."""
+    for name, inner in getattr(value, "__dict__", {}).items():
+        elements = enumerate(inner) if isinstance(inner, (list, tuple)) and name in _INNER else [(None, inner)]
+        for index, element in elements:
+            if isinstance(element, (*_GENERATORS, *_ORDERING)) or name in _INNER:
+                yield (name if index is None else f"{name}[{index}]"), element
+
+
+def _read_state(stream: Any) -> Any:
+    if isinstance(stream, torch.Generator):
+        return stream.get_state()
+    if isinstance(stream, random.Random) or stream is random:
+        return json.dumps(stream.getstate())
+    if isinstance(stream, numpy.random.Generator):
+        return json.dumps(stream.bit_generator.state, default=_pack_array)
+    if isinstance(stream, numpy.random.RandomState) or stream is numpy.random:
+        return json.dumps(stream.get_state(legacy=False), default=_pack_array)
+    if _is_divided(stream):
+        state = {name: getattr(stream, name) for name in _SHARE_STATE if hasattr(stream, name)}
+        return {name: value.clone() if isinstance(value, torch.Tensor) else value for name, value in state.items()}
+    return stream.epoch
+
+
+def _set_state(stream: Any, state: Any) -> None:
+    if isinstance(stream, torch.Generator):
+        stream.set_state(state)
+    elif isinstance(stream, random.Random) or stream is random:
+        version, words, gauss = json.loads(state)
+        stream.setstate((version, tuple(words), gauss))
+    elif isinstance(stream, numpy.random.Generator):
+        stream.bit_generator.state = json.loads(state, object_hook=_unpack_array)
+    elif isinstance(stream, numpy.random.RandomState) or stream is numpy.random:
+        stream.set_state(json.loads(state, object_hook=_unpack_array))
+    elif _is_divided(stream):
+        for name, value in state.items():
+            present = getattr(stream, name)
+            if isinstance(present, torch.Tensor) and isinstance(value, torch.Tensor) and present.is_shared():
+                # in memory that loading processes share
+                present.copy_(value)
+            else:
+                setattr(stream, name, value)
+    elif stream.epoch != state:
+        stream.set_epoch(state)
+
+
+def _pack_array(value: Any) -> Dict[str, Any]:
+    return {"array": value.tolist(), "dtype": str(value.dtype)}
+
+
+def _unpack_array(packed: Dict[str, Any]) -> Any:
+    return numpy.array(packed["array"], dtype=packed["dtype"]) if packed.keys() == {"array", "dtype"} else packed

@@ -59,22 +59,24 @@ def _list_names(names: Any) -> str:
     return ", ".join(repr(name) for name in names)
 
 
-def _option(default: Any, accepted: str, check: Callable[[Any], bool], **more: Any) -> Any:
+def _make_option(default: Any, accepted: str, check: Callable[[Any], bool], **more: Any) -> Any:
     """Make a field of `PortOptions` that takes the values which pass `check`; `accepted` says it in words."""
     return field(default=default, metadata={"accepted": accepted, "check": check}, **more)
 
 
-def _count(default: int) -> Any:
-    return _option(default, "an integer of at least 1", is_count)
+def _make_count() -> Any:
+    return _make_option(1, "an integer of at least 1", is_count)
 
 
-def _switch(*, default: bool) -> Any:
-    return _option(default, "True or False", lambda value: isinstance(value, bool))
+def _make_switch(*, default: bool) -> Any:
+    return _make_option(default, "True or False", lambda value: isinstance(value, bool))
 
 
-def _choice(*names: str) -> Any:
+def _make_choice(*names: str) -> Any:
     """Make a field that takes one of `names`, by default the first."""
-    return _option(names[0], f"one of {_list_names(names)}", lambda value: isinstance(value, str) and value in names)
+    return _make_option(
+        names[0], f"one of {_list_names(names)}", lambda value: isinstance(value, str) and value in names
+    )
 
 
 def _is_name(value: Any) -> bool:
@@ -121,22 +123,22 @@ class PortOptions:
     (64, 192, 48)
     """
 
-    micro_batch: int = _count(1)
-    accumulation: int = _count(1)
-    replicas: int = _count(1)
-    device_iterations: int = _count(1)
-    output_mode: str = _choice(*OUTPUT_MODES)
-    output_every: int = _count(1)
-    reduction: str = _choice(*REDUCTIONS)
-    precision: str = _choice("float32", "float16", "bfloat16", "mixed")
-    broadcast_buffers: bool = _switch(default=True)
-    keep_gradients: bool = _switch(default=False)
-    seed: Optional[int] = _option(
+    micro_batch: int = _make_count()
+    accumulation: int = _make_count()
+    replicas: int = _make_count()
+    device_iterations: int = _make_count()
+    output_mode: str = _make_choice(*OUTPUT_MODES)
+    output_every: int = _make_count()
+    reduction: str = _make_choice(*REDUCTIONS)
+    precision: str = _make_choice("float32", "float16", "bfloat16", "mixed")
+    broadcast_buffers: bool = _make_switch(default=True)
+    keep_gradients: bool = _make_switch(default=False)
+    seed: Optional[int] = _make_option(
         None,
         "None, or an integer from 0 to 2**64 - 1",
         lambda value: value is None or (_is_integer(value) and 0 <= value < 2**64),
     )
-    cache_dir: Optional[Union[str, os.PathLike[str]]] = _option(
+    cache_dir: Optional[Union[str, os.PathLike[str]]] = _make_option(
         None,
         "None, or the path of a folder",
         lambda value: value is None or (isinstance(value, (str, os.PathLike)) and bool(os.fspath(value))),
@@ -145,23 +147,23 @@ class PortOptions:
         default_factory=lambda: os.environ.get("PORTING_ENGINE") or "ready",
         metadata={"accepted": "'ready', 'auto', or the name of an engine", "check": _is_name},
     )
-    tuning_seconds: float = _option(180.0, "a number above 0", _is_seconds)
-    computation_order: str = _option("none", "'none', 'chen', 'gttime', 'gtmem' or another policy", _is_name)
-    stages: Optional[Mapping[str, int]] = _option(
+    tuning_seconds: float = _make_option(180.0, "a number above 0", _is_seconds)
+    computation_order: str = _make_option("none", "'none', 'chen', 'gttime', 'gtmem' or another policy", _is_name)
+    stages: Optional[Mapping[str, int]] = _make_option(
         None, "None, or names of modules with their IPU: 0, 1, ... without a gap", _are_stages, hash=False
     )
-    recompute: Sequence[str] = _option((), "a list of names of modules, each once", _are_names)
-    allow: Sequence[str] = _option(
+    recompute: Sequence[str] = _make_option((), "a list of names of modules, each once", _are_names)
+    allow: Sequence[str] = _make_option(
         (),
         f"a list of {_list_names(_ALLOWED)}, each once",
         lambda value: _are_names(value) and set(value) <= set(_ALLOWED),
     )
-    frozen: Union[str, Sequence[str]] = _option(
+    frozen: Union[str, Sequence[str]] = _make_option(
         "check",
         "'check', 'allow', or a list of names, each once",
         lambda value: value in ("check", "allow") or _are_names(value),
     )
-    memory: str = _choice("warn", "error", "ignore")
+    memory: str = _make_choice("warn", "error", "ignore")
 
     def __post_init__(self) -> None:
         """Check every value and name all that are wrong at once."""
