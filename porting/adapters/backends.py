@@ -58,7 +58,8 @@ def find_backend(device: str = "auto", *, simulator: Union[ModuleType, Callable[
         return _make_simulator_backend(simulator)
     vendor, absence = _find_vendor()
     if absence is None:
-        return _make_hardware_backend(vendor)
+        description = f"IPU (hardware version {vendor.ipuHardwareVersion()}, {_VENDOR} {_read_version(vendor)})"
+        return Backend(module=vendor, name=_VENDOR, is_simulator=False, device_description=description)
     if wanted == "ipu":
         error = DeviceError.of("D001", notes=absence.facts, help=(absence.remedy, _USE_SIMULATOR))
         raise error from absence.cause
@@ -78,7 +79,15 @@ def _find_vendor() -> Tuple[Any, Optional[_Absence]]:
     try:
         vendor = importlib.import_module(_VENDOR)
     except _IMPORT_FAILURES as error:
-        return None, _explain_import_failure(error)
+        if isinstance(error, ModuleNotFoundError) and error.name == _VENDOR:
+            fact = f"{_VENDOR} is not installed for {sys.executable}"
+            return None, _Absence((fact,), "install the poptorch wheel of the Poplar SDK into this environment", error)
+        facts = (
+            f"{_VENDOR} is installed, but importing it failed with {type(error).__name__}: {error}",
+            f"the interpreter is {sys.executable}",
+        )
+        remedy = "source the SDK's `enable` scripts, and use the Python and torch that its poptorch was built for"
+        return None, _Absence(facts, remedy, error)
     if vendor.__name__.split(".")[0] == _OWN_PACKAGE:
         fact = f"the module `{_VENDOR}` of this process is the simulator `{vendor.__name__}`"
         return None, _Absence((fact,), "start the program without the simulator standing in for the vendor's module")
@@ -88,27 +97,10 @@ def _find_vendor() -> Tuple[Any, Optional[_Absence]]:
     return vendor, None
 
 
-def _explain_import_failure(error: BaseException) -> _Absence:
-    if isinstance(error, ModuleNotFoundError) and error.name == _VENDOR:
-        fact = f"{_VENDOR} is not installed for {sys.executable}"
-        return _Absence((fact,), "install the poptorch wheel of the Poplar SDK into this environment", error)
-    facts = (
-        f"{_VENDOR} is installed, but importing it failed with {type(error).__name__}: {error}",
-        f"the interpreter is {sys.executable}",
-    )
-    remedy = "source the SDK's `enable` scripts, and use the Python and torch that its poptorch was built for"
-    return _Absence(facts, remedy, error)
-
-
-def _make_hardware_backend(vendor: Any) -> Backend:
-    description = f"IPU (hardware version {vendor.ipuHardwareVersion()}, {_VENDOR} {_read_version(vendor)})"
-    return Backend(module=vendor, name=_VENDOR, is_simulator=False, device_description=description)
-
-
 def _make_simulator_backend(
     simulator: Union[ModuleType, Callable[[], Any]], finding: Optional[Finding] = None
 ) -> Backend:
-    module = simulator() if callable(simulator) and not isinstance(simulator, ModuleType) else simulator
+    module = simulator() if callable(simulator) else simulator
     return Backend(
         module=module,
         name=f"{_OWN_PACKAGE}.simulator",

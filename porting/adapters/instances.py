@@ -130,7 +130,8 @@ def sum_over_instances(values: Any) -> torch.Tensor:
     [3.0, 4.0]
     """
     total = values.detach().clone() if isinstance(values, torch.Tensor) else torch.tensor(values, dtype=torch.float64)
-    if this_instance().size == 1:
+    instance = this_instance()
+    if instance.size == 1:
         return total
     distributed = torch.distributed
     if not distributed.is_initialized() and os.environ.get("MASTER_ADDR"):
@@ -140,7 +141,15 @@ def sum_over_instances(values: Any) -> torch.Tensor:
         distributed.all_reduce(total)
         _LAST_SUMS.append(total)
         return total
-    horovod = _load_horovod()
+    try:
+        horovod = importlib.import_module("horovod.torch")
+    except ImportError as error:
+        raise DeviceError.at_caller(
+            "D008",
+            message=f"instance {instance.index} of {instance.size} cannot reach the others",
+            notes=f"neither `torch.distributed` is initialised nor `horovod.torch` can be imported: {error}",
+            help="call `torch.distributed.init_process_group` first, or start it with torchrun or `porting run`",
+        ) from error
     horovod.init()
     reduced: torch.Tensor = horovod.allreduce(total, average=False)
     return reduced
@@ -151,16 +160,3 @@ def sum_over_instances(values: Any) -> torch.Tensor:
 # it waits for Gloo's threads: with torch 2.0 half of all programs that ended soon after a sum hung. The last few sums
 # are therefore kept here, so that Gloo's reference is never the last one.
 _LAST_SUMS: Deque[torch.Tensor] = collections.deque(maxlen=4)
-
-
-def _load_horovod() -> Any:
-    try:
-        return importlib.import_module("horovod.torch")
-    except ImportError as error:
-        instance = this_instance()
-        raise DeviceError.of(
-            "D008",
-            message=f"instance {instance.index} of {instance.size} cannot reach the others",
-            notes=f"neither `torch.distributed` is initialised nor `horovod.torch` can be imported: {error}",
-            help="call `torch.distributed.init_process_group` first, or start it with torchrun or `porting run`",
-        ) from error

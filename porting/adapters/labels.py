@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
+from contextlib import suppress
+from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 from porting.diagnostics import OptionError, PortingError
 
@@ -59,28 +60,23 @@ def split_labels(
     >>> split_labels(lambda image: image, ["an image"], {}, label=-1).labels
     NO_LABELS
     """
-    signature = _read_signature(forward)
+    signature: Optional[inspect.Signature] = None
+    with suppress(TypeError, ValueError):  # built in, and without a signature
+        signature = inspect.signature(forward)
     keys = label if isinstance(label, tuple) else (label,)
     fits_whole = _fits(signature, args, kwargs)
     spots = [_find_label(key, signature, args, kwargs) for key in keys]
     found = [spot for spot in spots if spot is not None]
     if len(found) == len(keys):
-        split = _take_out(found, args, kwargs, is_single=not isinstance(label, tuple))
-        has_inputs = bool(split.args or split.kwargs)
-        if all(isinstance(key, str) for key in keys):
-            return split
-        if _fits(signature, split.args, split.kwargs) and (has_inputs or not fits_whole):
-            return split
+        rest = tuple(value for position, value in enumerate(args) if position not in found)
+        named = {name: value for name, value in kwargs.items() if name not in found}
+        fits = _fits(signature, rest, named) and (rest or named or not fits_whole)
+        if fits or all(isinstance(key, str) for key in keys):
+            labels = tuple(kwargs[spot] if isinstance(spot, str) else args[spot] for spot in found)
+            return SplitCall(rest, named, labels if isinstance(label, tuple) else labels[0])
     if fits_whole:
         return SplitCall(tuple(args), dict(kwargs), NO_LABELS)
     raise _make_label_error(keys, spots, signature, args, kwargs)
-
-
-def _read_signature(forward: Callable[..., Any]) -> Optional[inspect.Signature]:
-    try:
-        return inspect.signature(forward)
-    except (TypeError, ValueError):
-        return None
 
 
 def _fits(signature: Optional[inspect.Signature], args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
@@ -102,26 +98,12 @@ def _find_label(
             return key
         names = list(signature.parameters) if signature else []
         return names.index(key) if key in names and names.index(key) < len(args) else None
-    unknown = _list_unknown_keywords(signature, kwargs)
-    if key == -1 and len(unknown) == 1:
-        return unknown[0]
+    if key == -1 and signature and not any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values()):
+        unknown = [name for name in kwargs if name not in signature.parameters]
+        if len(unknown) == 1:
+            return unknown[0]
     position = key + len(args) if key < 0 else key
     return position if 0 <= position < len(args) else None
-
-
-def _list_unknown_keywords(signature: Optional[inspect.Signature], kwargs: Mapping[str, Any]) -> List[str]:
-    if signature is None or any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values()):
-        return []
-    return [name for name in kwargs if name not in signature.parameters]
-
-
-def _take_out(spots: Sequence[Key], args: Sequence[Any], kwargs: Mapping[str, Any], *, is_single: bool) -> SplitCall:
-    labels = tuple(kwargs[spot] if isinstance(spot, str) else args[spot] for spot in spots)
-    return SplitCall(
-        args=tuple(value for position, value in enumerate(args) if position not in spots),
-        kwargs={name: value for name, value in kwargs.items() if name not in spots},
-        labels=labels[0] if is_single else labels,
-    )
 
 
 def _make_label_error(
@@ -132,8 +114,10 @@ def _make_label_error(
     kwargs: Mapping[str, Any],
 ) -> PortingError:
     missing = [repr(key) for key, spot in zip(keys, spots) if spot is None]
-    most = _count_positional(signature)
-    if not missing and most is not None and len(args) > most + len(keys):
+    kinds = [parameter.kind for parameter in signature.parameters.values()] if signature is not None else []
+    most = sum(kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD) for kind in kinds)
+    has_limit = signature is not None and inspect.Parameter.VAR_POSITIONAL not in kinds
+    if not missing and has_limit and len(args) > most + len(keys):
         labels = "a label" if len(keys) == 1 else f"{len(keys)} labels"
         return PortingError.at_caller(
             "L006",
@@ -153,11 +137,3 @@ def _make_label_error(
         ),
         help="pass the model's inputs and then the label, or say where it is: `label='name'` or `label=position`",
     )
-
-
-def _count_positional(signature: Optional[inspect.Signature]) -> Optional[int]:
-    """Count the positional arguments that a signature takes; None where there is no limit, or none known."""
-    kinds = [parameter.kind for parameter in signature.parameters.values()] if signature is not None else []
-    if signature is None or inspect.Parameter.VAR_POSITIONAL in kinds:
-        return None
-    return sum(kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD) for kind in kinds)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, Iterator, Mapping, MutableMapping, Optional, Tuple
+from typing import Any, Dict, Iterator, Mapping, MutableMapping, Optional, Tuple
 
 import torch
 from torch import nn
@@ -42,19 +42,14 @@ def apply_precision(model: nn.Module, options: PortOptions, backend: Any) -> Pre
     if options.precision == "float32":
         return PrecisionPlan()
     if options.precision == "bfloat16":
-        return PrecisionPlan(output_dtype=torch.float32, findings=(_note_bfloat16(),))
-    findings: Tuple[Finding, ...] = ()
-    if options.precision == "float16":
-        findings = _convert_to_half(model)
+        finding = Finding(
+            "P006",
+            notes="matrix products and convolutions are in bfloat16, weights and loss in float32, as under autocast",
+            help="for results that an IPU can repeat use `precision='mixed'` or `'float16'`",
+        )
+        return PrecisionPlan(output_dtype=torch.float32, findings=(finding,))
+    findings = _convert_to_half(model) if options.precision == "float16" else ()
     return PrecisionPlan(input_dtype=torch.float16, loss_dtype=torch.float32, findings=findings)
-
-
-def _note_bfloat16() -> Finding:
-    return Finding(
-        "P006",
-        notes="matrix products and convolutions are in bfloat16, weights and loss in float32, as under autocast",
-        help="for results that an IPU can repeat use `precision='mixed'` or `'float16'`",
-    )
 
 
 def _convert_to_half(model: nn.Module) -> Tuple[Finding, ...]:
@@ -68,10 +63,8 @@ def _convert_to_half(model: nn.Module) -> Tuple[Finding, ...]:
     model.half()
     num_elements = sum(tensor.numel() for tensor in converted if not is_lazy(tensor))
     fact = f"{len(converted)} parameters and buffers with {num_elements} elements were converted in place"
-    return (Finding("P003", message="the weights were converted to float16", notes=fact, help=_KEEP_WEIGHTS),)
-
-
-_KEEP_WEIGHTS = "use `precision='mixed'` to keep them in float32; `model.float()` converts them back, less precise"
+    remedy = "use `precision='mixed'` to keep them in float32; `model.float()` converts them back, less precise"
+    return (Finding("P003", message="the weights were converted to float16", notes=fact, help=remedy),)
 
 
 @contextmanager
@@ -93,26 +86,23 @@ def cast_weights(model: nn.Module, dtype: torch.dtype) -> Iterator[None]:
     """
     modules = [module for _prefix, module in walk_modules(model) if not isinstance(module, torch.jit.ScriptModule)]
     casts: Dict[int, torch.Tensor] = {}
+
+    def cast_inputs(_module: nn.Module, args: Any, kwargs: Any) -> Any:
+        return cast_floats((args, kwargs), dtype)
+
     with ExitStack() as undone:
         for module in modules:
             own = _swap_weights(module, dtype, casts, undone)
             if isinstance(module, _LOOK_UPS):
                 _look_up_uncast(module, own, dtype, undone)
             elif isinstance(module, _PRODUCTS):
-                undone.callback(module.register_forward_pre_hook(_make_cast_hook(dtype), with_kwargs=True).remove)
+                undone.callback(module.register_forward_pre_hook(cast_inputs, with_kwargs=True).remove)
         yield
 
 
 _LOOK_UPS = (nn.Embedding, nn.EmbeddingBag)
 
-_PRODUCTS = (
-    nn.Bilinear,
-    nn.Linear,
-    nn.MultiheadAttention,
-    nn.RNNBase,
-    nn.RNNCellBase,
-    nn.modules.conv._ConvNd,
-)
+_PRODUCTS = (nn.Bilinear, nn.Linear, nn.MultiheadAttention, nn.RNNBase, nn.RNNCellBase, nn.modules.conv._ConvNd)
 
 
 def _swap_weights(
@@ -120,7 +110,11 @@ def _swap_weights(
 ) -> Dict[str, torch.Tensor]:
     """Put casts in the place of the parameters of `module` and return these; `casts` are those of shared ones."""
     registry = registry_of(module, "_parameters")
-    own = {name: tensor for name, tensor in registry.items() if _is_to_cast(tensor, dtype)}
+    own = {
+        name: tensor
+        for name, tensor in registry.items()
+        if tensor is not None and not is_lazy(tensor) and tensor.is_floating_point() and tensor.dtype != dtype
+    }
     undone.callback(registry.update, own)
     for name, tensor in own.items():
         if id(tensor) not in casts:
@@ -131,10 +125,6 @@ def _swap_weights(
         undone.callback(setattr, module, "_flat_weights", module._flat_weights)
         module._flat_weights = [registry[name] for name in module._flat_weights_names]
     return own
-
-
-def _is_to_cast(tensor: Optional[torch.Tensor], dtype: torch.dtype) -> bool:
-    return tensor is not None and not is_lazy(tensor) and tensor.is_floating_point() and tensor.dtype != dtype
 
 
 def _look_up_uncast(module: nn.Module, own: Mapping[str, torch.Tensor], dtype: torch.dtype, undone: ExitStack) -> None:
@@ -151,13 +141,6 @@ def _look_up_uncast(module: nn.Module, own: Mapping[str, torch.Tensor], dtype: t
 
     undone.callback(module.register_forward_pre_hook(before).remove)
     undone.callback(module.register_forward_hook(after).remove)
-
-
-def _make_cast_hook(dtype: torch.dtype) -> Callable[..., Any]:
-    def cast(_module: nn.Module, args: Any, kwargs: Any) -> Any:
-        return cast_floats((args, kwargs), dtype)
-
-    return cast
 
 
 def cast_floats(value: Any, dtype: torch.dtype) -> Any:

@@ -4,25 +4,34 @@ from __future__ import annotations
 
 import difflib
 from contextlib import ExitStack, contextmanager
-from typing import Any, Dict, Iterator, List, Mapping, NoReturn, Sequence, Tuple
+from functools import partial
+from itertools import accumulate, groupby
+from typing import Any, Dict, Iterator, List, Sequence, Tuple
 
-import torch
 from torch import nn
-from torch.utils._pytree import tree_map
 
 from porting.diagnostics import OptionError
 from porting.options import PortOptions
+from porting.structure import map_tensors
 
 __all__ = ["balanced_stages", "check_order", "mark_stages", "require_filled_pipeline", "require_modules"]
 
 
 def require_modules(model: nn.Module, options: PortOptions) -> None:
     """Raise OptionError P007 if `options` name a module that `model` does not have."""
-    modules = _list_modules(model)
-    for option, names in (("stages", options.stages or {}), ("recompute", options.recompute)):
-        for name in names:
-            if name not in modules:
-                _refuse_name(option, name, list(modules))
+    known = list(_list_modules(model))
+    named = [("stages", name) for name in options.stages or {}] + [("recompute", name) for name in options.recompute]
+    for option, name in named:
+        if name not in known:
+            inner = [other for other in known if other.endswith(f".{name}")]
+            near = _quote_names(difflib.get_close_matches(name, known, n=3) or inner[:3])
+            outermost = _quote_names([other for other in known if "." not in other][:8])
+            raise OptionError.at_caller(
+                "P007",
+                message=f"`{option}` names `{name}`, but the model has no such module",
+                notes=() if near else f"its outermost modules are {outermost or 'none: it is a single module'}",
+                help=f"did you mean {near}?" if near else "use names as `model.named_modules()` gives them",
+            )
 
 
 def require_filled_pipeline(options: PortOptions) -> None:
@@ -56,14 +65,19 @@ def mark_stages(model: nn.Module, options: PortOptions, *, backend: Any) -> Iter
     require_modules(model, options)
     modules = _list_modules(model)
     begun: List[str] = []
+
+    def keep(_module: nn.Module, _args: Any, output: Any) -> Any:
+        return map_tensors(backend.recomputationCheckpoint, output) if backend.isRunningOnIpu() else output
+
     with ExitStack() as undone:
         if options.stages:
             undone.callback(model.register_forward_pre_hook(lambda _module, _args: begun.clear()).remove)
         for name, ipu in (options.stages or {}).items():
-            undone.callback(modules[name].register_forward_pre_hook(_make_note_hook(name, begun)).remove)
+            note = partial(lambda name, _module, _args: begun.append(name), name)
+            undone.callback(modules[name].register_forward_pre_hook(note).remove)
             _begin_block(modules[name], name, ipu, backend, undone)
         for name in options.recompute:
-            undone.callback(modules[name].register_forward_hook(_make_keep_hook(backend)).remove)
+            undone.callback(modules[name].register_forward_hook(keep).remove)
         yield begun
 
 
@@ -78,15 +92,16 @@ def check_order(options: PortOptions, begun: Sequence[str]) -> None:
         raise OptionError.at_caller(
             "P009",
             message=f"`forward` does not call `{missing[0]}`, so that no stage begins there",
-            notes=f"it began: {_list_names(begun) or 'none'}",
+            notes=f"it began: {_quote_names(begun) or 'none'}",
             help="name a module that is called itself: containers such as ModuleList are not, their items are",
         )
     called = list(dict.fromkeys(begun))
-    if called != list(stages) or _list_visited_ipus(stages, begun) != options.stage_ipus:
+    visited = tuple(ipu for ipu, _names in groupby([0, *(stages[name] for name in begun)]))
+    if called != list(stages) or visited != options.stage_ipus:
         raise OptionError.at_caller(
             "P009",
             message="the model runs its stages in another order than `stages` lists them",
-            notes=(f"listed: {_list_names(stages)}", f"begun: {_list_names(begun)}"),
+            notes=(f"listed: {_quote_names(stages)}", f"begun: {_quote_names(begun)}"),
             help="list them as they run; a module that is called from two stages needs a stage of its own each time",
         )
 
@@ -110,19 +125,9 @@ def balanced_stages(model: nn.Module, num_ipus: int, *, within: str = "") -> Dic
     return {f"{prefix}{items[first][0]}": ipu for ipu, first in enumerate(_find_even_cuts(sizes, num_ipus))}
 
 
-# -- marks -------------------------------------------------------------------------------------------------------------
-
-
 def _list_modules(model: nn.Module) -> Dict[str, nn.Module]:
     """Return the modules inside `model` by all of their names: one that is shared has several."""
     return {name: module for name, module in model.named_modules(remove_duplicate=False) if name}
-
-
-def _make_note_hook(name: str, begun: List[str]) -> Any:
-    def note(_module: nn.Module, _args: Any) -> None:
-        begun.append(name)
-
-    return note
 
 
 def _begin_block(module: nn.Module, name: str, ipu: int, backend: Any, undone: ExitStack) -> None:
@@ -141,44 +146,7 @@ def _begin_block(module: nn.Module, name: str, ipu: int, backend: Any, undone: E
         undone.callback(module._forward_pre_hooks.pop, number, None)
 
 
-def _make_keep_hook(backend: Any) -> Any:
-    """Make the hook that marks the tensors of a module's output, wherever they are in it, while a device traces."""
-
-    def keep(_module: nn.Module, _args: Any, output: Any) -> Any:
-        if not backend.isRunningOnIpu():
-            return output
-        return tree_map(
-            lambda item: backend.recomputationCheckpoint(item) if isinstance(item, torch.Tensor) else item, output
-        )
-
-    return keep
-
-
-# -- names and order ---------------------------------------------------------------------------------------------------
-
-
-def _refuse_name(option: str, name: str, names: List[str]) -> NoReturn:
-    near = difflib.get_close_matches(name, names, n=3) or [known for known in names if known.endswith(f".{name}")][:3]
-    outermost = [known for known in names if "." not in known]
-    raise OptionError.at_caller(
-        "P007",
-        message=f"`{option}` names `{name}`, but the model has no such module",
-        notes=()
-        if near
-        else f"its outermost modules are {_list_names(outermost[:8]) or 'none: it is a single module'}",
-        help=f"did you mean {_list_names(near)}?" if near else "use names as `model.named_modules()` gives them",
-    )
-
-
-def _list_visited_ipus(stages: Mapping[str, int], begun: Sequence[str]) -> Tuple[int, ...]:
-    ipus = [0]
-    for name in begun:
-        if stages[name] != ipus[-1]:
-            ipus.append(stages[name])
-    return tuple(ipus)
-
-
-def _list_names(names: Any) -> str:
+def _quote_names(names: Any) -> str:
     return ", ".join(f"`{name}`" for name in names)
 
 
@@ -188,10 +156,7 @@ def _find_even_cuts(sizes: Sequence[int], num_parts: int) -> List[int]:
     Dynamic programming over (parts, items): the best of the first k items in p parts is the least, over the beginning
     of the last part, of the larger of the best before it and its own sum.
     """
-    count = len(sizes)
-    sums = [0]
-    for size in sizes:
-        sums.append(sums[-1] + size)
+    count, sums = len(sizes), [0, *accumulate(sizes)]
     best: List[Tuple[int, List[int]]] = [(sums[end], [0]) for end in range(count + 1)]
     for part in range(2, num_parts + 1):
         best = [

@@ -6,6 +6,7 @@ import dataclasses
 import math
 import os
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any, Callable, List, Mapping, Optional, Sequence, Tuple, Union
 
 from porting.diagnostics import OptionError
@@ -215,11 +216,7 @@ class PortOptions:
         >>> PortOptions(stages={"blocks.2": 1, "blocks.3": 1, "head": 0}).stage_ipus
         (0, 1, 0)
         """
-        ipus = [0]
-        for ipu in (self.stages or {}).values():
-            if ipu != ipus[-1]:
-                ipus.append(ipu)
-        return tuple(ipus)
+        return tuple(ipu for ipu, _stages in groupby([0, *(self.stages or {}).values()]))
 
     @property
     def num_ipus(self) -> int:
