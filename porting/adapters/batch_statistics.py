@@ -18,7 +18,9 @@ def note_batchnorm(model: nn.Module) -> Optional[Finding]:
     The padding repeats sample 0, so batches with padding have other means and variances than their real samples, and
     the running statistics follow.
     """
-    names = [name or "the model itself" for name, module in model.named_modules() if _uses_batch_statistics(module)]
+    kinds = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
+    found = [name for name, module in model.named_modules() if isinstance(module, kinds) and module.training]
+    names = [name or "the model itself" for name in found]
     if not names:
         return None
     shown = ", ".join(f"`{name}`" for name in names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
@@ -41,7 +43,11 @@ def note_statistics_of_one_replica(model: nn.Module, options: PortOptions) -> Tu
     """
     if options.replicas == 1 or not options.broadcast_buffers:
         return ()
-    norms = [name for name, module in model.named_modules() if _updates_statistics(module)]
+    norms = [
+        name
+        for name, module in model.named_modules()
+        if isinstance(module, nn.modules.batchnorm._NormBase) and module.track_running_stats and module.training
+    ]
     if not norms:
         return ()
     others = f" and {len(norms) - 1} more" if len(norms) > 1 else ""
@@ -56,14 +62,3 @@ def note_statistics_of_one_replica(model: nn.Module, options: PortOptions) -> Tu
         help="say that this is meant: `PortOptions(broadcast_buffers=False)`",
     )
     return (finding,)
-
-
-_BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
-
-
-def _uses_batch_statistics(module: nn.Module) -> bool:
-    return isinstance(module, _BATCH_NORMS) and module.training
-
-
-def _updates_statistics(module: nn.Module) -> bool:
-    return isinstance(module, nn.modules.batchnorm._NormBase) and module.track_running_stats and module.training

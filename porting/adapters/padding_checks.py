@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from typing import Any, Callable, Optional, Set
+from typing import Any, Optional, Set, Tuple
 
 from torch import nn
 
@@ -26,7 +26,7 @@ def check_ignore_label(loss: Any, ignore_label: int = IGNORE_LABEL) -> Optional[
     >>> check_ignore_label(nn.CrossEntropyLoss(ignore_index=255), ignore_label=255) is None
     True
     """
-    found = _find_ignore_indices(loss)
+    found, name = _find_ignore_indices(loss), _name_loss(loss)
     others = sorted(found - {ignore_label})
     if others:
         raise BatchError.at_caller(
@@ -38,25 +38,35 @@ def check_ignore_label(loss: Any, ignore_label: int = IGNORE_LABEL) -> Optional[
             ),
         )
     if found:
-        return _note_losses_inside(loss)
+        modules = loss.modules() if isinstance(loss, nn.Module) else ()
+        inside = sorted({f"`{_name_loss(module)}`" for module in modules if _never_ignores(module)})
+        return (
+            _warn_of_padding(
+                f"the padding enters a part of the loss: {', '.join(inside)} ignores no label",
+                help="make sure that the loss leaves samples with the padding's label out of that part",
+            )
+            if inside
+            else None
+        )
     if _never_ignores(loss):
         raise BatchError.at_caller(
             "B007",
-            message=f"`{_name_loss(loss)}` ignores no label, so the padding would enter the loss",
+            message=f"`{name}` ignores no label, so the padding would enter the loss",
             notes=f"the padding's label is {ignore_label}",
             help=(
                 "use a loss with `ignore_index`, such as `CrossEntropyLoss`",
                 "or avoid padding: sizes that divide the dataset, or `drop_last=True`",
             ),
         )
-    return Finding(
-        "B007",
-        f"whether `{_name_loss(loss)}` ignores the padding's label {ignore_label} cannot be seen from outside",
-        place=caller_place(),
-        notes="a loss says so by an attribute or a parameter `ignore_index`",
+    return _warn_of_padding(
+        f"whether `{name}` ignores the padding's label {ignore_label} cannot be seen from outside",
+        notes=("a loss says so by an attribute or a parameter `ignore_index`",),
         help=f"make sure that samples with the label {ignore_label} do not enter the loss",
-        severity=Severity.WARNING,
     )
+
+
+def _warn_of_padding(message: str, *, notes: Tuple[str, ...] = (), help: str) -> Finding:
+    return Finding("B007", message, place=caller_place(), notes=notes, help=help, severity=Severity.WARNING)
 
 
 def _find_ignore_indices(loss: Any) -> Set[int]:
@@ -70,12 +80,8 @@ def _find_ignore_indices(loss: Any) -> Set[int]:
     if isinstance(loss, nn.Module):
         inside = (getattr(module, "ignore_index", None) for module in loss.modules())
         return {index for index in inside if index is not None}
-    return _find_default_ignore_index(loss)
-
-
-def _find_default_ignore_index(function: Callable[..., Any]) -> Set[int]:
     try:
-        parameter = inspect.signature(function).parameters.get("ignore_index")
+        parameter = inspect.signature(loss).parameters.get("ignore_index")
     except (TypeError, ValueError):  # not callable, or built in and without a signature
         return set()
     return {parameter.default} if parameter is not None and isinstance(parameter.default, int) else set()
@@ -89,21 +95,6 @@ def _never_ignores(loss: Any) -> bool:
     return (
         type(function).__module__ == "torch.nn.modules.loss"
         or getattr(function, "__module__", None) == "torch.nn.functional"
-    )
-
-
-def _note_losses_inside(loss: Any) -> Optional[Finding]:
-    """Find the parts of a composed loss that padding enters though another part ignores it."""
-    modules = loss.modules() if isinstance(loss, nn.Module) else ()
-    names = sorted({_name_loss(module) for module in modules if _never_ignores(module)})
-    if not names:
-        return None
-    return Finding(
-        "B007",
-        f"the padding enters a part of the loss: {', '.join(f'`{name}`' for name in names)} ignores no label",
-        place=caller_place(),
-        help="make sure that the loss leaves samples with the padding's label out of that part",
-        severity=Severity.WARNING,
     )
 
 

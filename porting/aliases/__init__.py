@@ -97,13 +97,11 @@ class AliasFinder:
             parent = sys.modules.get(top)
             is_alias = parent is not None and parent.__name__ == self._provide[top]
             return self._provide[top] + dot + rest if is_alias else None
-        return None if self._is_installed(top) else self._provide[top]
-
-    def _is_installed(self, top: str) -> bool:
         others = [finder for finder in sys.meta_path if not isinstance(finder, AliasFinder)]
         specs = (finder.find_spec(top, None) for finder in others if hasattr(finder, "find_spec"))
         # a folder without an `__init__.py` would give way to a package that is installed, so it does here
-        return any(spec is not None and spec.loader is not None and spec.origin is not None for spec in specs)
+        is_installed = any(spec is not None and spec.loader is not None and spec.origin is not None for spec in specs)
+        return None if is_installed else self._provide[top]
 
     def find_distributions(self, context: Any) -> Iterator[Any]:
         """Give the vendor's module a version while it is replaced; it is in no list of what is installed."""
@@ -146,7 +144,6 @@ class _AliasLoader:
 def _report_stand_in(name: str, module: str) -> None:
     """Say once, in whichever process comes first, that a stand-in was imported."""
     told: List[str] = os.environ.get(_TOLD, "").split()
-    is_first = this_instance().index == 0
-    if name not in told and is_first:
+    if name not in told and this_instance().index == 0:
         print(f"simulated: `{name}` is not installed; a stand-in, {module}, answers for it", file=sys.stderr)  # noqa: T201
     os.environ[_TOLD] = " ".join([*told, name])

@@ -23,7 +23,7 @@ def is_simulated(device: str) -> bool:
     """
     asked = device if device != "auto" else os.environ.get("PORTING_DEVICE", "").strip().lower() or "auto"
     # the usual answers need no torch, which takes seconds to load
-    if asked == "sim" or (asked == "auto" and not _is_vendor_installed()):
+    if asked == "sim" or (asked == "auto" and any(importlib.util.find_spec(name) is None for name in VENDOR)):
         return True
     from porting.adapters.backends import find_backend
 
@@ -49,10 +49,6 @@ def vendor_environment(environment: Mapping[str, str]) -> Dict[str, str]:
     if _BOOTSTRAP in folders:
         changed["PYTHONPATH"] = os.pathsep.join(folder for folder in folders if folder != _BOOTSTRAP)
     return changed
-
-
-def _is_vendor_installed() -> bool:
-    return all(importlib.util.find_spec(name) is not None for name in VENDOR)
 
 
 def _list_folders(environment: Mapping[str, str]) -> List[str]:

@@ -100,34 +100,24 @@ def _end_with_launcher() -> None:
 
 
 def _wait_for_instances(processes: Sequence[subprocess.Popen[bytes]]) -> int:
-    while True:
+    """Return 0 when all have ended well; when one fails, report that and return its status."""
+    failed: Optional[int] = None
+    while failed is None:
         failed = next((index for index, process in enumerate(processes) if process.poll()), None)
-        if failed is not None:
-            return _end_after_failure(processes, failed)
-        if all(process.returncode == 0 for process in processes):
+        if failed is None and all(process.returncode == 0 for process in processes):
             return 0
         time.sleep(_POLL_SECONDS)
-
-
-def _end_after_failure(processes: Sequence[subprocess.Popen[bytes]], failed: int) -> int:
     status = processes[failed].returncode
     _wait_until_ended(processes, _GRACE_SECONDS)
     stopped = [index for index, process in enumerate(processes) if process.poll() is None]
-    reason = f"signal {_name_signal(-status)}" if status < 0 else f"status {status}"
+    # real-time signals between the first and the last have only a number
+    known = {number.value: number.name for number in signal.Signals}
+    reason = f"signal {known.get(-status, -status)}" if status < 0 else f"status {status}"
     message = f"porting run: instance {failed} (of 0 to {len(processes) - 1}) ended with {reason}"
     if stopped:
         message += f"; stopping {', '.join(f'instance {index}' for index in stopped)}"
-    sys.stderr.write(message + "\n")
-    sys.stderr.flush()
+    print(message, file=sys.stderr, flush=True)  # noqa: T201
     return 128 - status if status < 0 else status
-
-
-def _name_signal(number: int) -> str:
-    """Return a signal's name; real-time signals between the first and the last have only a number."""
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return str(number)
 
 
 def _stop_instances(processes: Sequence[subprocess.Popen[bytes]]) -> None:

@@ -16,26 +16,16 @@ _FOLDER = os.path.dirname(os.path.abspath(__file__))
 
 def _start() -> None:
     sys.path[:] = [entry for entry in sys.path if not entry or os.path.abspath(entry) != _FOLDER]
-    _install_aliases()
-    _run_next_sitecustomize()
-
-
-def _install_aliases() -> None:
     if importlib.util.find_spec("porting") is None:
         # another interpreter than the one that has this package installed, or a clone that is not installed
         sys.path.append(os.path.abspath(os.path.join(_FOLDER, *[os.pardir] * 3)))
     from porting.aliases import COMPANIONS, VENDOR, install_aliases
 
     install_aliases(replace=VENDOR, provide=COMPANIONS)
-
-
-def _run_next_sitecustomize() -> None:
     spec = PathFinder.find_spec("sitecustomize", sys.path)
-    if spec is None or spec.loader is None:
-        return
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["sitecustomize"] = module
-    spec.loader.exec_module(module)
+    if spec is not None and spec.loader is not None:
+        module = sys.modules["sitecustomize"] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
 
 
 # not when a tool imports it as a part of the package
