@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import copy
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import torch
 from torch import nn
@@ -147,10 +147,15 @@ class LossInForward(nn.Module):
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Run the model and its loss; see the class."""
         setup = self._loss_setup
-        with _guard_trace(setup) if setup.is_on_device() else nullcontext():
-            if setup.terms is None:
-                return _call_with_own_loss(setup, args, kwargs)
-            return _call_with_added_loss(setup, args, kwargs)
+        call = _call_with_own_loss if setup.terms is None else _call_with_added_loss
+        if not setup.is_on_device():
+            return call(setup, args, kwargs)
+        # a device records this: printing is refused, and libraries that ask are told of the trace; losses that the
+        # device lacks are computed by other operators, and gradients that it would lose are refused
+        with PrintGuard(), PortableLosses(), announce_tracing(), answer_autocast(), ExitStack() as guards:
+            if setup.allowed is not None:
+                guards.enter_context(guard_gradients(setup.allowed, trains=setup.is_for_training))
+            return call(setup, args, kwargs)
 
     def for_inference(self) -> LossInForward:
         """Make a view for inference: it shares everything and lets a model that has its own loss return without one."""
@@ -198,17 +203,6 @@ class LossInForward(nn.Module):
         # torch 2.0 does not know `assign`
         extra = {"assign": True} if assign else {}
         return self._loss_setup.model.load_state_dict(state_dict, strict=strict, **extra)
-
-
-@contextmanager
-def _guard_trace(setup: _LossSetup) -> Iterator[None]:
-    """Run a `forward` that a device records: printing is refused, and libraries that ask are told of the trace.
-
-    Losses that the device lacks are computed by other operators; gradients that it would lose are refused.
-    """
-    with PrintGuard(), PortableLosses(), announce_tracing(), answer_autocast():
-        with nullcontext() if setup.allowed is None else guard_gradients(setup.allowed, trains=setup.is_for_training):
-            yield
 
 
 def _find_stateful_losses(setup: _LossSetup) -> Dict[str, nn.Module]:

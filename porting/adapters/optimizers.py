@@ -154,14 +154,10 @@ def _choose_clipping(max_grad_norm: Optional[float]) -> Dict[str, float]:
 def _find_kind(optimizer: Any) -> str:
     """Name the counterpart's class; UnsupportedOptimizerError O001 when there is none."""
     kind = SUPPORTED_OPTIMIZERS.get(type(optimizer))
-    if kind is None:
-        raise _make_unsupported_error(optimizer)
     if kind == "Adam" and _require_common(optimizer.param_groups, "decoupled_weight_decay"):
         return "AdamW"
-    return kind
-
-
-def _make_unsupported_error(optimizer: Any) -> UnsupportedOptimizerError:
+    if kind is not None:
+        return kind
     name = type(optimizer).__name__
     notes = [f"the device has {', '.join(_BACKEND_OPTIMIZERS)} (LAMB from the backend's own `optim`)"]
     base = next((known for known in SUPPORTED_OPTIMIZERS if isinstance(optimizer, known)), None)
@@ -177,7 +173,7 @@ def _make_unsupported_error(optimizer: Any) -> UnsupportedOptimizerError:
         message = f"`{name}` has no counterpart on the device"
         nearest = _NEAREST.get(name)
         remedy = f"the nearest is `torch.optim.{nearest}`" if nearest else "use one of these"
-    return UnsupportedOptimizerError.at_caller("O001", message=message, notes=tuple(notes), help=remedy)
+    raise UnsupportedOptimizerError.at_caller("O001", message=message, notes=tuple(notes), help=remedy)
 
 
 def _check_hyper_parameters(kind: str, group: Mapping[str, Any]) -> Dict[str, Any]:
@@ -241,6 +237,7 @@ def _refuse_hooks(optimizer: torch.optim.Optimizer) -> None:
 
 
 def _make_variable(target: Any, name: str, *, is_compiled: bool) -> None:
+    """Let the device take `name` from now on as a number that can change; constants are compiled in."""
     if name in ("nesterov", "centered"):
         raise _make_hyper_parameter_error(f"`{name}` cannot change once the model is ported", "set it before")
     attributes = getattr(target, "variable_attrs", None)

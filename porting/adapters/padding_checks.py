@@ -40,13 +40,11 @@ def check_ignore_label(loss: Any, ignore_label: int = IGNORE_LABEL) -> Optional[
     if found:
         modules = loss.modules() if isinstance(loss, nn.Module) else ()
         inside = sorted({f"`{_name_loss(module)}`" for module in modules if _never_ignores(module)})
-        return (
-            _warn_of_padding(
-                f"the padding enters a part of the loss: {', '.join(inside)} ignores no label",
-                help="make sure that the loss leaves samples with the padding's label out of that part",
-            )
-            if inside
-            else None
+        if not inside:
+            return None
+        return _warn_of_padding(
+            f"the padding enters a part of the loss: {', '.join(inside)} ignores no label",
+            help="make sure that the loss leaves samples with the padding's label out of that part",
         )
     if _never_ignores(loss):
         raise BatchError.at_caller(

@@ -118,7 +118,16 @@ def guard_gradients(allowed: Collection[str], *, trains: bool) -> Iterator[None]
         floats = [tensor for tensor in _list_device_tensors(args, kwargs) if tensor.is_floating_point()]
         is_lost = bool(floats) and not any(getattr(tensor, "keeps_backward", False) for tensor in floats)
         if is_lost and cls is not CheckpointFunction and not _is_switched_off(was_on):
-            raise _make_custom_function_error(cls)
+            raise CaptureError.at_caller(
+                "C005",
+                message=f"`{cls.__name__}` is a custom autograd function, whose `backward` would be lost",
+                label="the device differentiates what its `forward` does",
+                help=(
+                    "write it with differentiable operators: `x + (rounded - x).detach()` has the value of `rounded` "
+                    "and the gradient of `x`",
+                    "if its `backward` is just the derivative: `PortOptions(allow=['custom-autograd-function'])`",
+                ),
+            )
         return original.__get__(None, cls)(*args, **kwargs)
 
     is_guarded = trains and "custom-autograd-function" not in allowed
@@ -140,7 +149,14 @@ class _AutogradGuard(TorchFunctionMode):
         kwargs = kwargs or {}
         if func in self._refused and _list_device_tensors(args, kwargs):
             if func not in _HOOKS or not _is_switched_off(self._was_on):
-                raise _make_autograd_error(func)
+                name = getattr(func, "__qualname__", str(func)).replace("_TensorBase", "TensorBase")
+                raise CaptureError.at_caller(
+                    "C007",
+                    message=f"`{name.replace('TensorBase.', 'Tensor.')}` is called inside `forward`",
+                    label="the device differentiates the final loss itself, once, after `forward`",
+                    help="compute in `forward` what it does to the gradient: "
+                    "`x * scale + (x - x * scale).detach()` scales it",
+                )
         return func(*args, **kwargs)
 
 
@@ -159,29 +175,6 @@ def _is_switched_off(was_on: bool) -> bool:
 
 def _list_device_tensors(args: Any, kwargs: Any) -> List[torch.Tensor]:
     return [tensor for tensor in flatten_tensors((args, kwargs)) if tensor.device.type == "ipu"]
-
-
-def _make_autograd_error(func: Any) -> CaptureError:
-    name = getattr(func, "__qualname__", str(func)).replace("_TensorBase.", "Tensor.").replace("TensorBase.", "Tensor.")
-    return CaptureError.at_caller(
-        "C007",
-        message=f"`{name}` is called inside `forward`",
-        label="the device differentiates the final loss itself, once, after `forward`",
-        help="compute in `forward` what it does to the gradient: `x * scale + (x - x * scale).detach()` scales it",
-    )
-
-
-def _make_custom_function_error(cls: Any) -> CaptureError:
-    return CaptureError.at_caller(
-        "C005",
-        message=f"`{cls.__name__}` is a custom autograd function, whose `backward` would be lost",
-        label="the device differentiates what its `forward` does",
-        help=(
-            "write it with differentiable operators: `x + (rounded - x).detach()` has the value of `rounded` and the "
-            "gradient of `x`",
-            "if its `backward` is just the derivative: `PortOptions(allow=['custom-autograd-function'])`",
-        ),
-    )
 
 
 @contextmanager
