@@ -55,14 +55,12 @@ def to_ipu_dataloader(
     `drop_last=False` with samples that do not divide. Raises OptionError (P002) for arguments that contradict each
     other, and for an order that instances which divide the samples would not agree on.
     """
-    settings, ignored = read_source(source, backend)
+    settings = read_source(source, backend)
     own_batch_size = settings.get("batch_size")
     given = {"batch_size": batch_size, "shuffle": shuffle, "num_workers": num_workers}
     kwargs.update({name: value for name, value in given.items() if value is not None})
     override_settings(settings, kwargs, seed=seed)
-    if settings.pop("pin_memory", False):
-        ignored.append("`pin_memory`: pinned memory serves copies to CUDA devices only")
-
+    is_pinned = settings.pop("pin_memory", False)
     dataset, agreed_drop_last = settings.pop("dataset"), settings.pop("drop_last")
     sizes = PortOptions(
         micro_batch=_find_micro_batch(settings),
@@ -79,7 +77,7 @@ def to_ipu_dataloader(
         instances=_count_dividing_instances(dataset, settings, backend_options),
         drop_last=drop_last,
         batch_size_agreed=own_batch_size if agreed_drop_last else None,
-        ignored=ignored,
+        ignored=("`pin_memory`: pinned memory serves copies to CUDA devices only",) if is_pinned else (),
     )
     if "batch_sampler" in settings:
         num_joined = sizes.samples_per_call // sizes.micro_batch

@@ -134,27 +134,23 @@ def _find_sources(module: nn.Module, entries: Set[str]) -> Dict[str, _Source]:
     if isinstance(module, nn.LSTM) and any("w0" in entry for entry in entries):
         return dict(_find_stacked_lstm_sources(module))
     if isinstance(module, (nn.LSTM, nn.LSTMCell)):
-        return _find_lstm_sources(module)
+        # L.LSTM: one product of the input with a bias (`upward`), one of the state without (`lateral`)
+        end = "" if isinstance(module, nn.LSTMCell) else "_l0"
+        return {
+            f"weight_ih{end}": _Source(("upward/W",), _sort_gates),
+            f"bias_ih{end}": _Source(("upward/b",), _sort_gates),
+            f"weight_hh{end}": _Source(("lateral/W",), _sort_gates),
+            f"bias_hh{end}": _Source(("upward/b",), np.zeros_like),
+        }
     if isinstance(module, _BatchNorm):
-        table = {"weight": "gamma", "bias": "beta", "running_mean": "avg_mean", "running_var": "avg_var"}
-        table["num_batches_tracked"] = "N"
+        table = {"weight": "gamma", "bias": "beta", "num_batches_tracked": "N"}
+        table.update(running_mean="avg_mean", running_var="avg_var")
     elif isinstance(module, nn.LayerNorm):
         table = {"weight": "gamma", "bias": "beta"}
     else:
         table = {"weight": "W", "bias": "b"}
     own = {name for name, _tensor in (*module.named_parameters(recurse=False), *module.named_buffers(recurse=False))}
     return {name: _Source((entry,), np.asarray) for name, entry in table.items() if name in own and entry in entries}
-
-
-def _find_lstm_sources(module: nn.Module) -> Dict[str, _Source]:
-    """L.LSTM: one product of the input with a bias (`upward`), one of the state without (`lateral`)."""
-    end = "" if isinstance(module, nn.LSTMCell) else "_l0"
-    return {
-        f"weight_ih{end}": _Source(("upward/W",), _sort_gates),
-        f"bias_ih{end}": _Source(("upward/b",), _sort_gates),
-        f"weight_hh{end}": _Source(("lateral/W",), _sort_gates),
-        f"bias_hh{end}": _Source(("upward/b",), np.zeros_like),
-    }
 
 
 def _sort_gates(rows: np.ndarray) -> np.ndarray:

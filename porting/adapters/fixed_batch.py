@@ -36,6 +36,7 @@ __all__ = [
     "find_dataset",
     "masked_accuracy",
     "masked_mean",
+    "read_samples",
 ]
 
 IGNORE_LABEL = -100
@@ -89,11 +90,8 @@ class FixedBatchDataset(torch.utils.data.Dataset):
 
     def __getitems__(self, indices: Sequence[int]) -> List[Any]:
         """Return the samples at `indices`, read at once where the dataset can."""
-        read_at_once = getattr(self.dataset, "__getitems__", None)
-        if not read_at_once:
-            return [self[index] for index in indices]
         positions = [self._find_position(index) for index in indices]
-        samples = read_at_once([position if position < self.num_real else 0 for position in positions])
+        samples = read_samples(self.dataset, [position if position < self.num_real else 0 for position in positions])
         return [
             sample if position < self.num_real else self._make_padding(sample)
             for position, sample in zip(positions, samples)
@@ -212,6 +210,12 @@ def count_real(labels: torch.Tensor, ignore_label: int = IGNORE_LABEL) -> torch.
     2
     """
     return (labels != ignore_label).sum()
+
+
+def read_samples(dataset: Any, positions: Sequence[int]) -> List[Any]:
+    """Read samples of a dataset, at once where it can."""
+    read_at_once = getattr(dataset, "__getitems__", None)
+    return list(read_at_once(positions)) if read_at_once else [dataset[position] for position in positions]
 
 
 def find_dataset(dataset: Any, kind: Type[_Dataset]) -> Optional[_Dataset]:

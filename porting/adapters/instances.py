@@ -13,6 +13,7 @@ from typing import Any, Deque, List, Optional, Sequence
 import torch
 import torch.utils.data
 
+from porting.adapters.fixed_batch import read_samples
 from porting.diagnostics import BatchError, DeviceError, OptionError
 from porting.support.process import leave_group_at_exit, this_instance
 
@@ -36,28 +37,23 @@ class Share(torch.utils.data.Dataset):
         self.epoch = 0
         self._seed = seed if shuffle else None
         # in shared memory, so that loading processes that were started before see the order of each epoch
-        self._order = torch.empty(len(dataset) + self.num_repeated, dtype=torch.int64).share_memory_()
+        self.order = torch.empty(len(dataset) + self.num_repeated, dtype=torch.int64).share_memory_()
         self.set_epoch(0)
-
-    @property
-    def order(self) -> torch.Tensor:
-        """Positions in the dataset in the order of this epoch, for all instances together."""
-        return self._order
 
     def set_epoch(self, epoch: int) -> None:
         """Draw the order of `epoch`, counted from 0; the same in all instances. Without shuffling nothing changes."""
         self.epoch = epoch
-        num_samples = len(self._order) - self.num_repeated
+        num_samples = len(self.order) - self.num_repeated
         if self._seed is None:
             order = torch.arange(num_samples)
         else:
             order = torch.randperm(num_samples, generator=torch.Generator().manual_seed(self._seed + epoch))
-        repeats = -(-len(self._order) // num_samples)
-        self._order.copy_(order.repeat(repeats)[: len(self._order)])
+        repeats = -(-len(self.order) // num_samples)
+        self.order.copy_(order.repeat(repeats)[: len(self.order)])
 
     def __len__(self) -> int:
         """Count the samples of this instance."""
-        return len(range(self.index, len(self._order), self.size))
+        return len(range(self.index, len(self.order), self.size))
 
     def __getitem__(self, index: int) -> Any:
         """Return a sample of this instance; beyond its end an IndexError."""
@@ -65,15 +61,13 @@ class Share(torch.utils.data.Dataset):
 
     def __getitems__(self, indices: Sequence[int]) -> List[Any]:
         """Return several samples, read at once where the dataset can."""
-        positions = [self._find_position(index) for index in indices]
-        read_at_once = getattr(self.dataset, "__getitems__", None)
-        return list(read_at_once(positions)) if read_at_once else [self.dataset[position] for position in positions]
+        return read_samples(self.dataset, [self._find_position(index) for index in indices])
 
     def _find_position(self, index: int) -> int:
         within = index + len(self) if index < 0 else index
         if not 0 <= within < len(self):
             raise IndexError(f"index {index} is out of range for the {len(self)} samples of instance {self.index}")
-        return int(self._order[self.index + within * self.size])
+        return int(self.order[self.index + within * self.size])
 
 
 def partition(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, Optional
 
 import torch
 import torch.utils.data
@@ -13,16 +13,16 @@ from porting.diagnostics import OptionError
 __all__ = ["override_settings", "read_source"]
 
 
-def read_source(source: Any, backend: Any) -> Tuple[Dict[str, Any], List[str]]:
-    """Return the arguments of a torch DataLoader that mean the same as `source`, and those that have no effect."""
+def read_source(source: Any, backend: Any) -> Dict[str, Any]:
+    """Return the arguments of a torch DataLoader that mean the same as `source`."""
     if isinstance(source, torch.utils.data.DataLoader):
         _refuse_special_loader(source, backend)
         settings = {"dataset": source.dataset, "drop_last": source.drop_last, "pin_memory": source.pin_memory}
         settings.update(**_read_order(source), **_read_loading(source))
         _unwrap_batch_sampler(settings)
-        return settings, []
+        return settings
     if isinstance(source, IterableDataset) or hasattr(source, "__getitem__"):
-        return {"dataset": source, "drop_last": False}, []
+        return {"dataset": source, "drop_last": False}
     raise OptionError.at_caller(
         "P002",
         message=f"a `{type(source).__name__}` is neither a DataLoader, nor a dataset, nor a sequence",

@@ -98,7 +98,16 @@ def to_device_state(
         for key, value in torch_state["state"].get(index, {}).items():
             if key in slots and value is not None:
                 name = names[id(parameter)]
-                ipu_state[f"{slots[key]}___{name}"] = _copy_state(key, value, parameter, name)
+                tensor = torch.as_tensor(value, dtype=torch.float32).detach().cpu().clone()
+                expected = torch.Size() if key == "step" else parameter.shape
+                if tensor.shape != expected:
+                    fault = f"has shape {list(tensor.shape)}, not {list(expected)}"
+                    raise UnsupportedOptimizerError.at_caller(
+                        "O005",
+                        message=f"the optimizer's `{key}` for `{name}` {fault}",
+                        help="load the optimizer's state from a checkpoint of this model",
+                    )
+                ipu_state[f"{slots[key]}___{name}"] = tensor
     return ipu_state
 
 
@@ -108,15 +117,3 @@ def _list_parameters(
     """List the optimizer's parameters with their numbers in its `state_dict`."""
     for group, packed in zip(optimizer.param_groups, state_dict["param_groups"]):
         yield from zip(packed["params"], group["params"])
-
-
-def _copy_state(key: str, value: Any, parameter: torch.Tensor, name: str) -> torch.Tensor:
-    tensor = torch.as_tensor(value, dtype=torch.float32).detach().cpu().clone()
-    expected = torch.Size() if key == "step" else parameter.shape
-    if tensor.shape != expected:
-        raise UnsupportedOptimizerError.at_caller(
-            "O005",
-            message=f"the optimizer's `{key}` for `{name}` has shape {list(tensor.shape)}, not {list(expected)}",
-            help="load the optimizer's state from a checkpoint of this model",
-        )
-    return tensor

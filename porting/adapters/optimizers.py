@@ -14,10 +14,7 @@ from porting.diagnostics import Finding, OptionError, Severity, UnsupportedOptim
 __all__ = ["SUPPORTED_OPTIMIZERS", "default_optimizer", "sync_hyper_parameters", "to_backend_optimizer"]
 
 SUPPORTED_OPTIMIZERS: Mapping[type, str] = {
-    torch.optim.SGD: "SGD",
-    torch.optim.Adam: "Adam",
-    torch.optim.AdamW: "AdamW",
-    torch.optim.RMSprop: "RMSprop",
+    kind: kind.__name__ for kind in (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW, torch.optim.RMSprop)
 }
 """torch's optimizers that have a counterpart, by exact class: in newer torch AdamW derives from Adam."""
 
@@ -40,18 +37,12 @@ _REFUSED = {
     "maximize": "the device only minimises: negate the loss and leave `maximize` out",
 }
 
+# those without a counterpart by the one to try in their place
 _NEAREST = {
-    "ASGD": "SGD",
-    "Adadelta": "RMSprop",
-    "Adafactor": "AdamW",
-    "Adagrad": "RMSprop",
-    "Adamax": "Adam",
-    "LBFGS": "SGD",
-    "Muon": "SGD",
-    "NAdam": "Adam",
-    "RAdam": "Adam",
-    "Rprop": "RMSprop",
-    "SparseAdam": "Adam",
+    "Adam": ("Adamax", "NAdam", "RAdam", "SparseAdam"),
+    "AdamW": ("Adafactor",),
+    "RMSprop": ("Adadelta", "Adagrad", "Rprop"),
+    "SGD": ("ASGD", "LBFGS", "Muon"),
 }
 
 
@@ -171,7 +162,7 @@ def _find_kind(optimizer: Any) -> str:
         notes.append("the device has its own arithmetic and runs no Python code of an optimizer")
     else:
         message = f"`{name}` has no counterpart on the device"
-        nearest = _NEAREST.get(name)
+        nearest = next((known for known, others in _NEAREST.items() if name in others), None)
         remedy = f"the nearest is `torch.optim.{nearest}`" if nearest else "use one of these"
     raise UnsupportedOptimizerError.at_caller("O001", message=message, notes=tuple(notes), help=remedy)
 
