@@ -235,7 +235,7 @@ def _call_with_added_loss(setup: _LossSetup, args: Sequence[Any], kwargs: Mappin
         return output
     if setup.label_transform is not None:
         labels = setup.label_transform(labels)
-    scored = output if setup.loss_dtype is None else cast_floats(output, setup.loss_dtype)
+    scored = cast_floats(output, setup.loss_dtype)
     with torch.autocast("cpu", enabled=False) if setup.output_dtype is not None else nullcontext():
         losses = compute_terms(setup.terms or {}, scored, labels, label=setup.label, reduction=setup.reduction)
         loss, *others = losses.values()
@@ -249,13 +249,9 @@ def _call_with_added_loss(setup: _LossSetup, args: Sequence[Any], kwargs: Mappin
 
 
 def _call_model(setup: _LossSetup, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    if setup.input_dtype is None:
-        output = setup.model(*args, **kwargs)
-    else:
+    with nullcontext() if setup.input_dtype is None else cast_weights(setup.model, setup.input_dtype):
         args, kwargs = cast_floats((tuple(args), dict(kwargs)), setup.input_dtype)
-        with cast_weights(setup.model, setup.input_dtype):
-            output = setup.model(*args, **kwargs)
-    return output if setup.output_dtype is None else cast_floats(output, setup.output_dtype)
+        return cast_floats(setup.model(*args, **kwargs), setup.output_dtype)
 
 
 def _demote_metrics(loss: torch.Tensor, metrics: Mapping[str, Any]) -> torch.Tensor:

@@ -82,8 +82,8 @@ def compute_terms(
     label_names = label if isinstance(label, tuple) else ()
     for name, term in terms.items():
         is_single = isinstance(term, _NamedTerm) and not isinstance(labels, (Mapping, tuple, list))
-        picked = _pick("output", output, term.output, name, names=getattr(output, "_fields", ()))
-        expected = _pick("label", labels, None if is_single else term.label, name, names=label_names)
+        picked = _pick_part("output", output, term.output, name, names=getattr(output, "_fields", ()))
+        expected = _pick_part("label", labels, None if is_single else term.label, name, names=label_names)
         with PortableLosses():
             value = term.function(picked, expected)
         scalar = make_scalar(value, name=f"the loss {name_function(term.function)}", reduction=reduction)
@@ -107,7 +107,7 @@ _MISSING = {
 }
 
 
-def _pick(what: str, values: Any, key: Optional[Key], name: str, *, names: Sequence[Any]) -> Any:
+def _pick_part(what: str, values: Any, key: Optional[Key], name: str, *, names: Sequence[Any]) -> Any:
     """Return the output or label at `key` for the loss `name`; `names` are those of the positions in a sequence."""
     if key is None:
         return values

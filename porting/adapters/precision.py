@@ -143,14 +143,16 @@ def _look_up_uncast(module: nn.Module, own: Mapping[str, torch.Tensor], dtype: t
     undone.callback(module.register_forward_hook(after).remove)
 
 
-def cast_floats(value: Any, dtype: torch.dtype) -> Any:
-    """Cast the floating-point tensors inside tuples, lists, named tuples and dictionaries.
+def cast_floats(value: Any, dtype: Optional[torch.dtype]) -> Any:
+    """Cast the floating-point tensors inside tuples, lists, named tuples and dictionaries; None casts none.
 
     Everything else passes through; containers are copied, never changed.
 
     >>> cast_floats((torch.ones(1), {"label": torch.tensor(1)}), torch.float16)
     (tensor([1.], dtype=torch.float16), {'label': tensor(1)})
     """
+    if dtype is None:
+        return value
     if isinstance(value, torch.Tensor):
         return value.to(dtype) if value.is_floating_point() and value.dtype != dtype else value
     if isinstance(value, MutableMapping):

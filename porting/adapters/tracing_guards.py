@@ -68,7 +68,7 @@ def announce_tracing() -> Iterator[None]:
         asking = str(sys._getframe(1).f_globals.get("__name__", ""))
         return bool(original()) if f"{asking}.".startswith(_UNTOLD) else True
 
-    with _replacing(jit, "is_tracing", is_tracing):
+    with _replace_attribute(jit, "is_tracing", is_tracing):
         yield
 
 
@@ -97,7 +97,7 @@ def answer_autocast() -> Iterator[None]:
         else:
             original(self, "cpu", enabled=False)
 
-    with _replacing(torch.autocast, "__init__", make):
+    with _replace_attribute(torch.autocast, "__init__", make):
         yield
 
 
@@ -132,7 +132,7 @@ def guard_gradients(allowed: Collection[str], *, trains: bool) -> Iterator[None]
 
     is_guarded = trains and "custom-autograd-function" not in allowed
     with _AutogradGuard(trains, was_on):
-        with _replacing(torch.autograd.Function, "apply", classmethod(apply) if is_guarded else original):
+        with _replace_attribute(torch.autograd.Function, "apply", classmethod(apply) if is_guarded else original):
             yield
 
 
@@ -178,7 +178,7 @@ def _list_device_tensors(args: Any, kwargs: Any) -> List[torch.Tensor]:
 
 
 @contextmanager
-def _replacing(owner: Any, name: str, value: Any) -> Iterator[None]:
+def _replace_attribute(owner: Any, name: str, value: Any) -> Iterator[None]:
     """Let `value` stand for an attribute of torch while the context lasts."""
     original = vars(owner)[name]
     setattr(owner, name, value)
