@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 import re
+import zipfile
+import zlib
 from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Set, Tuple, Union
 
 import numpy as np
@@ -14,10 +16,19 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from porting.adapters.chainer_files import Arrays, read_arrays
 from porting.adapters.checkpoints import make_foreign_error
+from porting.data.files import make_file_error, require_file
 
 __all__ = ["load_chainer_npz"]
+
+# the arrays of a snapshot by their paths; None for a parameter that never got a value
+_Arrays = Dict[str, Optional[np.ndarray]]
+
+_MODEL_OF_TRAINER = "updater/model:main/"
+_MODEL_OF_CLASSIFIER = "predictor/"
+
+# what NumPy and zipfile raise, depending on which byte is wrong
+_DAMAGE = (zipfile.BadZipFile, zlib.error, ValueError, EOFError, KeyError, NotImplementedError, OSError, RuntimeError)
 
 
 def load_chainer_npz(
@@ -51,7 +62,7 @@ def load_chainer_npz(
     >>> model(torch.ones(1, 2)).item()
     12.0
     """
-    found_prefix, arrays = read_arrays(path, prefix=prefix)
+    found_prefix, arrays = _read_arrays(path, prefix=prefix)
     copies = _plan_copies(arrays, model, names or {})
     tensors = dict([*model.named_parameters(), *model.named_buffers()])
     problems = [*copies.problems, *_list_gaps(copies, arrays, tensors, found_prefix)]
@@ -96,7 +107,7 @@ class _Copies(NamedTuple):
 # -- links and modules -------------------------------------------------------------------------------------------------
 
 
-def _plan_copies(arrays: Arrays, model: nn.Module, names: Mapping[str, Optional[str]]) -> _Copies:
+def _plan_copies(arrays: _Arrays, model: nn.Module, names: Mapping[str, Optional[str]]) -> _Copies:
     modules = dict(model.named_modules())
     copies = _Copies({}, set(), [])
     links = _find_links(arrays)
@@ -115,7 +126,7 @@ def _plan_copies(arrays: Arrays, model: nn.Module, names: Mapping[str, Optional[
     return copies
 
 
-def _find_links(arrays: Arrays) -> Dict[str, List[str]]:
+def _find_links(arrays: _Arrays) -> Dict[str, List[str]]:
     """Name the links and the entries of each; those inside an LSTM, or the layers of an NStepLSTM, are one link's.
 
     >>> _find_links({"l/W": None, "rnn/upward/W": None, "rnn/lateral/W": None, "deep/0/w0": None})
@@ -178,7 +189,7 @@ def _find_stacked_lstm_sources(module: nn.LSTM) -> Iterator[Tuple[str, _Source]]
 # -- what does not fit -------------------------------------------------------------------------------------------------
 
 
-def _list_gaps(copies: _Copies, arrays: Arrays, tensors: Mapping[str, Any], prefix: str) -> Iterator[str]:
+def _list_gaps(copies: _Copies, arrays: _Arrays, tensors: Mapping[str, Any], prefix: str) -> Iterator[str]:
     """Name entries that nothing is made from, sources that are not in the file, and tensors that get nothing."""
     if not arrays:
         yield f"there are no entries below `{prefix}`" if prefix else "the file has no entries"
@@ -197,3 +208,62 @@ def _list_gaps(copies: _Copies, arrays: Arrays, tensors: Mapping[str, Any], pref
         is_optional = name.endswith("num_batches_tracked") and tensors[name].dim() == 0
         if name not in planned and not is_optional:
             yield f"`{name}` of the model gets nothing from the file"
+
+
+# -- files -------------------------------------------------------------------------------------------------------------
+
+
+def _read_arrays(path: Union[str, os.PathLike[str]], *, prefix: Optional[str] = None) -> Tuple[str, _Arrays]:
+    """Read the arrays below `prefix` (see `_find_model_entries`) without unpickling; return it and them, named without.
+
+    Raises PortingError F002 when there is no such file, and F001 that names the entry for one that is damaged or no npz
+    file. Entries outside of the prefix, such as an optimizer's state, are not read.
+    """
+    file = require_file(path, help="save one with `chainer.serializers.save_npz(path, model)`")
+    try:
+        with zipfile.ZipFile(file) as archive:
+            # `save_npz` writes an absolute path where a serializer begins with one
+            entries = {re.sub(r"\.npy$", "", record.filename).lstrip("/"): record for record in archive.infolist()}
+            prefix = _find_model_entries(entries) if prefix is None else prefix
+            wanted = {name: record for name, record in entries.items() if name.startswith(prefix)}
+            return prefix, {name[len(prefix) :]: _read_array(file, archive, record) for name, record in wanted.items()}
+    except _DAMAGE as error:
+        raise make_file_error(file, f"no npz file can be read from it: {error}", location="the archive") from error
+
+
+def _find_model_entries(names: Any) -> str:
+    """Return what the names of a model's entries begin with: `updater/model:main/` in a snapshot of a trainer.
+
+    A model that is the `predictor` of a Classifier is found inside of it.
+
+    >>> _find_model_entries(["updater/model:main/predictor/l1/W", "updater/iteration"])
+    'updater/model:main/predictor/'
+    >>> _find_model_entries(["l1/W", "l1/b"])
+    ''
+    """
+    prefix = _MODEL_OF_TRAINER if any(name.startswith(_MODEL_OF_TRAINER) for name in names) else ""
+    inside = [name for name in names if name.startswith(prefix)]
+    is_classifier = bool(inside) and all(name.startswith(prefix + _MODEL_OF_CLASSIFIER) for name in inside)
+    return prefix + _MODEL_OF_CLASSIFIER if is_classifier else prefix
+
+
+def _read_array(file: Any, archive: zipfile.ZipFile, record: zipfile.ZipInfo) -> Optional[np.ndarray]:
+    """Read one array; None where Chainer has saved Python's None, of which only the type is looked at."""
+    try:
+        with archive.open(record) as stream:
+            version = np.lib.format.read_magic(stream)
+            readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+            shape, _is_fortran, dtype = readers[version](stream)
+        if dtype.hasobject:
+            if shape == ():
+                return None
+            raise ValueError(f"it holds Python objects of shape {shape}")
+        with archive.open(record) as stream:
+            array: np.ndarray = np.lib.format.read_array(stream, allow_pickle=False)
+            # to the end, where the checksum is looked at
+            if stream.read(1):
+                raise ValueError("there are bytes behind the array")
+        return array
+    except (*_DAMAGE, SyntaxError, TypeError, MemoryError, AttributeError) as error:
+        reason = str(error).partition("\n")[0] or type(error).__name__
+        raise make_file_error(file, reason, location=f"entry `{record.filename}`") from error

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import copy
 import os
+import pickle
+import re
+import zipfile
 from collections import Counter, OrderedDict
 from dataclasses import dataclass, fields
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Union
@@ -12,7 +15,6 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from porting.adapters.checkpoint_files import make_damaged_error, read_tensors
 from porting.diagnostics import CheckpointError, OptionError
 from porting.support.atomic_files import replacing_file
 
@@ -23,6 +25,7 @@ __all__ = [
     "load_weights",
     "make_foreign_error",
     "plain_state_dict",
+    "read_tensors",
     "save_checkpoint",
 ]
 
@@ -31,6 +34,8 @@ Path = Union[str, "os.PathLike[str]"]
 _FORMAT = "porting-checkpoint"
 _VERSION = 1
 _COUNTER = "porting-counter"
+_CHUNK_BYTES = 1 << 20
+_ZIP_START = b"PK\x03\x04"
 _MAX_LISTED = 10
 _REMEDIES = ("build the model with the settings it was saved with, or load the checkpoint that belongs to it",)
 
@@ -111,18 +116,18 @@ def load_checkpoint(path: Path) -> Checkpoint:
     """
     content = read_tensors(path)
     if not isinstance(content, dict):
-        raise make_damaged_error(path, f"it holds a {type(content).__name__}, not the state of a model")
+        raise _make_damaged_error(path, f"it holds a {type(content).__name__}, not the state of a model")
     if content.get("format") != _FORMAT:
         has_tensors = not content or any(isinstance(value, torch.Tensor) for value in content.values())
         if not all(isinstance(name, str) for name in content) or not has_tensors:
-            raise make_damaged_error(path, "it is neither a checkpoint nor the `state_dict()` of a model")
+            raise _make_damaged_error(path, "it is neither a checkpoint nor the `state_dict()` of a model")
         return Checkpoint(model=content)
     version = content.get("version")
     if version != _VERSION:
-        raise make_damaged_error(path, f"it has version {version}; this package reads version {_VERSION}")
+        raise _make_damaged_error(path, f"it has version {version}; this package reads version {_VERSION}")
     missing = [name for name in ("model", "optimizer", "scheduler", "step", "extra") if name not in content]
     if missing or not isinstance(content["model"], dict):
-        raise make_damaged_error(path, f"its {', '.join(missing) or 'model'} is missing")
+        raise _make_damaged_error(path, f"its {', '.join(missing) or 'model'} is missing")
     restored = _restore_counters(content)
     # earlier versions wrote no `training`
     return Checkpoint(**{field.name: restored.get(field.name) for field in fields(Checkpoint)})
@@ -277,3 +282,55 @@ def make_foreign_error(
         notes=tuple(differences),
         help=tuple(remedies),
     )
+
+
+def read_tensors(path: Path) -> Any:
+    """Load `path` onto the CPU with `weights_only=True`.
+
+    Raises CheckpointError K001 that says what is wrong with the file, and OSError when it cannot be opened.
+    """
+    with open(path, "rb") as file:
+        start = file.read(len(_ZIP_START))
+    if not start:
+        raise _make_damaged_error(path, "it is empty")
+    if start == _ZIP_START:
+        _check_archive(path)
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        found = re.search(r"(?:GLOBAL|class) ([\w.]+\.\w+)", str(error))
+        if found is None:
+            reason = f"it is no file of `torch.save`, or corrupt: {_take_first_line(error)}"
+            raise _make_damaged_error(path, reason) from error
+        reason = f"it holds an object of {found.group(1)}, not only tensors; loading that would run code from the file"
+        remedy = "save the weights alone, `torch.save(model.state_dict(), path)`, where the file was made"
+        raise _make_damaged_error(path, reason, remedy=remedy) from error
+    except Exception as error:
+        # damaged bytes lead torch's readers to any error: KeyError, EOFError, UnicodeDecodeError, OSError, ...
+        reason = f"torch cannot read it: {type(error).__name__}: {_take_first_line(error)}"
+        raise _make_damaged_error(path, reason) from error
+
+
+def _make_damaged_error(
+    path: Path, reason: str, *, remedy: str = "use another copy, or an earlier checkpoint"
+) -> CheckpointError:
+    """Make the error K001 for the file at `path`."""
+    return CheckpointError.at_caller("K001", message=f"`{os.fspath(path)}` cannot be loaded", notes=reason, help=remedy)
+
+
+def _check_archive(path: Path) -> None:
+    """Read every record against its checksum: torch.load would hand out weights with flipped bits."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            for record in archive.infolist():
+                # torch writes 0 where checksums are switched off
+                if record.CRC:
+                    with archive.open(record) as file:
+                        while file.read(_CHUNK_BYTES):
+                            pass
+    except zipfile.BadZipFile as error:
+        raise _make_damaged_error(path, f"the archive is cut off or corrupt: {_take_first_line(error)}") from error
+
+
+def _take_first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or ["no details"])[0]

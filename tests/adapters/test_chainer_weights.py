@@ -1,10 +1,12 @@
-"""Weights of Chainer compute in torch what Chainer's definitions say, and no entry is forgotten."""
+"""Weights of Chainer compute in torch what Chainer's definitions say, no entry is forgotten, no file is unpickled."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import nn
 
 from porting import PortingError, load_chainer_npz
@@ -244,3 +246,51 @@ def test_a_link_can_be_left_out_on_purpose(random, file):
     sources = load_chainer_npz(file, mlp.build("mushrooms"), names={**MUSHROOM_NAMES, "head": None})
 
     assert "head/W" not in sources.values()
+
+
+# -- files -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_missing_file_is_said_to_be_missing(tmp_path):
+    with pytest.raises(PortingError, match="F002"):
+        load_chainer_npz(tmp_path / "none.npz", nn.Linear(1, 1))
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04", b"no archive at all"])
+def test_what_is_no_archive_is_damaged(file, content):
+    file.write_bytes(content)
+
+    with pytest.raises(PortingError, match="F001"):
+        load_chainer_npz(file, nn.Linear(1, 1))
+
+
+def test_objects_are_never_unpickled(file):
+    chainer.save_npz(file, {"l1/W": np.array([{"a": 1}, None], dtype=object)})
+
+    with pytest.raises(PortingError, match="F001.*"):
+        load_chainer_npz(file, nn.ModuleDict({"l1": nn.Linear(1, 1)}))
+
+
+@settings(max_examples=150, deadline=None)
+@given(data=st.data())
+def test_a_damaged_file_gives_an_error_or_the_right_weights(tmp_path_factory, data):
+    file = tmp_path_factory.getbasetemp() / "fuzzed.npz"
+    arrays = mushroom_arrays(np.random.default_rng(0))
+    chainer.save_npz(file, arrays)
+    content = bytearray(file.read_bytes())
+    position = data.draw(st.integers(0, len(content) - 1))
+    if data.draw(st.booleans()):
+        content = content[:position]
+    else:
+        content[position] ^= data.draw(st.integers(1, 255))
+    file.write_bytes(bytes(content))
+    model = mlp.build("mushrooms")
+
+    try:
+        load_chainer_npz(file, model, names=MUSHROOM_NAMES)
+        code = ""
+    except PortingError as error:
+        code = error.finding.code
+
+    is_loaded = np.array_equal(model[0].weight.detach().numpy(), arrays["l1/W"])
+    assert code in ("F001", "K002") if not is_loaded else code == ""
