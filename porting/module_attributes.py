@@ -95,7 +95,9 @@ class AttributesBefore:
         """Return the device's tensors by the attributes that hold them, be it in a container."""
         found: Dict[str, torch.Tensor] = {}
         for name, value in vars(self._module).items():
-            if name not in NOT_THE_USERS and not self._is_unchanged(name, value):
+            is_same = value is self._attributes.get(name, self)
+            is_same = is_same and _identify_items(value) == _identify_items(self._contents.get(name))
+            if name not in NOT_THE_USERS and not is_same:
                 tensor = tensor_in(value, self._is_device_tensor)
                 if tensor is not None:
                     found[name] = tensor
@@ -122,10 +124,6 @@ class AttributesBefore:
         for name, tensor in self.leftovers().items():
             if name not in computed_by_hooks:
                 yield leftover_finding(self._prefix + name, place_of(self._module, name, tensor))
-
-    def _is_unchanged(self, name: str, value: Any) -> bool:
-        is_same = value is self._attributes.get(name, self)
-        return is_same and _identify_items(value) == _identify_items(self._contents.get(name))
 
 
 @contextmanager

@@ -214,11 +214,7 @@ def _list_gaps(copies: _Copies, arrays: _Arrays, tensors: Mapping[str, Any], pre
 
 
 def _read_arrays(path: Union[str, os.PathLike[str]], *, prefix: Optional[str] = None) -> Tuple[str, _Arrays]:
-    """Read the arrays below `prefix` (see `_find_model_entries`) without unpickling; return it and them, named without.
-
-    Raises PortingError F002 when there is no such file, and F001 that names the entry for one that is damaged or no npz
-    file. Entries outside of the prefix, such as an optimizer's state, are not read.
-    """
+    """Read the arrays below `prefix` without unpickling anything; return it, and them by the rest of their names."""
     file = require_file(path, help="save one with `chainer.serializers.save_npz(path, model)`")
     try:
         with zipfile.ZipFile(file) as archive:

@@ -165,10 +165,8 @@ def load_weights(model: nn.Module, weights: Union[Path, Checkpoint, Mapping[str,
 
 
 def _note_versions(state: OrderedDict[str, Any], model: nn.Module) -> OrderedDict[str, Any]:
-    """Note in `state` the versions of the modules' formats, as torch does: some modules load nothing without theirs.
-
-    The modules themselves are asked, because the state dictionary of a model that PopTorch holds lacks the versions.
-    """
+    """Note in `state` the versions of the modules' formats, as torch does: some modules load nothing without theirs."""
+    # the modules are asked, because the state dictionary of a model that PopTorch holds lacks the versions
     modules = model.named_modules(remove_duplicate=False)
     versions = OrderedDict((name, {"version": module._version}) for name, module in modules)
     state._metadata = versions  # type: ignore[attr-defined]

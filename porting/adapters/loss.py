@@ -255,11 +255,9 @@ def _call_model(setup: _LossSetup, args: Sequence[Any], kwargs: Mapping[str, Any
 
 
 def _demote_metrics(loss: torch.Tensor, metrics: Mapping[str, Any]) -> torch.Tensor:
-    """Let the metrics lead to the loss without changing it or its gradient.
-
-    A built-in loss function counts as a loss wherever it is called, and one that no other loss is computed from is
-    final: a mean squared error as a metric would be a second final loss (PopTorch's rule).
-    """
+    """Let the metrics lead to the loss without changing it or its gradient."""
+    # PopTorch's rule: a built-in loss function counts as a loss wherever it is called, and one that no other loss is
+    # computed from is final; a mean squared error as a metric would be a second final loss
     for metric in metrics.values():
         if isinstance(metric, torch.Tensor) and metric.is_floating_point():
             never = torch.zeros_like(loss, dtype=torch.bool, device=loss.device)

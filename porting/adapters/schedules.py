@@ -89,12 +89,9 @@ class SchedulerBridge:
 
 @contextmanager
 def _show_device_step(optimizer: Any) -> Iterator[None]:
-    """Let torch see that the optimizer has stepped: it looks for a call on the host, but the device made the step.
-
-    torch 2.4 and later reads a flag, earlier versions a counter; both belong to the wrapper that a scheduler puts
-    around `step`. The flag is taken back, since PopTorch complains of attributes that an optimizer did not have at
-    first.
-    """
+    """Let torch see that the optimizer has stepped: it looks for a call on the host, but the device made the step."""
+    # torch 2.4 and later reads a flag, earlier versions a counter; both belong to the wrapper that a scheduler puts
+    # around `step`
     counter, flag = getattr(optimizer, "_step_count", None), getattr(optimizer, "_opt_called", None)
     if counter is not None:
         optimizer._step_count = counter + 1
@@ -102,6 +99,7 @@ def _show_device_step(optimizer: Any) -> Iterator[None]:
     try:
         yield
     finally:
+        # PopTorch complains of attributes that an optimizer did not have at first
         if flag is None:
             del optimizer._opt_called
         else:

@@ -151,11 +151,9 @@ def _quote_names(names: Any) -> str:
 
 
 def _find_even_cuts(sizes: Sequence[int], num_parts: int) -> List[int]:
-    """Return where each of `num_parts` runs of `sizes` begins so that the largest sum is the least possible.
-
-    Dynamic programming over (parts, items): the best of the first k items in p parts is the least, over the beginning
-    of the last part, of the larger of the best before it and its own sum.
-    """
+    """Return where each of `num_parts` runs of `sizes` begins so that the largest sum is the least possible."""
+    # dynamic programming over (parts, items): the best of the first k items in p parts is the least, over the beginning
+    # of the last part, of the larger of the best before it and its own sum
     count, sums = len(sizes), [0, *accumulate(sizes)]
     best: List[Tuple[int, List[int]]] = [(sums[end], [0]) for end in range(count + 1)]
     for part in range(2, num_parts + 1):

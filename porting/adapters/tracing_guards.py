@@ -109,7 +109,7 @@ def guard_gradients(allowed: Collection[str], *, trains: bool) -> Iterator[None]
     gradients are off. Backends that compute the `backward` of a custom function themselves decide about their tensors
     themselves.
     """
-    # a device trains what it traces even under the caller's `no_grad`
+    # a device trains what it traces even under the caller's `no_grad`; only what `forward` itself switches off is off
     was_on = torch.is_grad_enabled()
     original: Any = torch.autograd.Function.__dict__["apply"]
 
@@ -117,7 +117,7 @@ def guard_gradients(allowed: Collection[str], *, trains: bool) -> Iterator[None]
         # a device that traces does not tell whether a gradient flows through an intermediate tensor
         floats = [tensor for tensor in _list_device_tensors(args, kwargs) if tensor.is_floating_point()]
         is_lost = bool(floats) and not any(getattr(tensor, "keeps_backward", False) for tensor in floats)
-        if is_lost and cls is not CheckpointFunction and not _is_switched_off(was_on):
+        if is_lost and cls is not CheckpointFunction and (torch.is_grad_enabled() or not was_on):
             raise CaptureError.at_caller(
                 "C005",
                 message=f"`{cls.__name__}` is a custom autograd function, whose `backward` would be lost",
@@ -148,7 +148,7 @@ class _AutogradGuard(TorchFunctionMode):
         """Refuse autograd on the device's tensors and pass everything else on."""
         kwargs = kwargs or {}
         if func in self._refused and _list_device_tensors(args, kwargs):
-            if func not in _HOOKS or not _is_switched_off(self._was_on):
+            if func not in _HOOKS or torch.is_grad_enabled() or not self._was_on:
                 name = getattr(func, "__qualname__", str(func)).replace("_TensorBase", "TensorBase")
                 raise CaptureError.at_caller(
                     "C007",
@@ -167,10 +167,6 @@ _HOOKS = frozenset(
     for name in ("register_hook", "register_post_accumulate_grad_hook")
     if hasattr(torch.Tensor, name)
 )
-
-
-def _is_switched_off(was_on: bool) -> bool:
-    return was_on and not torch.is_grad_enabled()
 
 
 def _list_device_tensors(args: Any, kwargs: Any) -> List[torch.Tensor]:

@@ -124,7 +124,12 @@ class _AliasLoader:
         module = importlib.import_module(self._real.name)
         self._own_spec = module.__spec__
         if spec.name in COMPANIONS:
-            _report_stand_in(spec.name, self._real.name)
+            # said once, in whichever process comes first
+            told: List[str] = os.environ.get(_TOLD, "").split()
+            if spec.name not in told and this_instance().index == 0:
+                fact = f"simulated: `{spec.name}` is not installed; a stand-in, {self._real.name}, answers for it"
+                print(fact, file=sys.stderr)  # noqa: T201
+            os.environ[_TOLD] = " ".join([*told, spec.name])
         return module
 
     def exec_module(self, module: ModuleType) -> None:
@@ -139,11 +144,3 @@ class _AliasLoader:
         if name not in ("get_code", "get_filename", "get_source", "is_package", "get_resource_reader"):
             return method
         return lambda _alias=None: method(self._real.name)
-
-
-def _report_stand_in(name: str, module: str) -> None:
-    """Say once, in whichever process comes first, that a stand-in was imported."""
-    told: List[str] = os.environ.get(_TOLD, "").split()
-    if name not in told and this_instance().index == 0:
-        print(f"simulated: `{name}` is not installed; a stand-in, {module}, answers for it", file=sys.stderr)  # noqa: T201
-    os.environ[_TOLD] = " ".join([*told, name])

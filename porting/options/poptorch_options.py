@@ -69,10 +69,8 @@ def require_precision(options: PortOptions, backend: Any) -> None:
 
 
 def _make_instance_options(options: PortOptions, backend: Any, popdist: str) -> Any:
-    """Make the backend's `Options` with the replicas of this process and its place among those that train together.
-
-    poprun's instances get the options of popdist, which know their device, too. torchrun tells no more than the place.
-    """
+    """Make the backend's `Options` with the replicas of this process and its place among those that train together."""
+    # poprun's instances get the options of popdist, which know their device too; torchrun tells no more than the place
     if "POPDIST_NUM_TOTAL_REPLICAS" in os.environ:
         launcher = importlib.import_module(popdist)
         num_launched = launcher.getNumLocalReplicas()

@@ -139,10 +139,8 @@ def _wait_until_ended(processes: Sequence[subprocess.Popen[bytes]], seconds: flo
 
 @contextlib.contextmanager
 def _exit_on_sigterm() -> Iterator[None]:
-    """Leave through `SystemExit` when this process is asked to terminate, so that the instances are stopped too.
-
-    Only a process's first thread may say what a signal does: in others the program's own answer stays.
-    """
+    """Leave through `SystemExit` when this process is asked to terminate, so that the instances are stopped too."""
+    # only a process's first thread may say what a signal does: in others the program's own answer stays
     if threading.current_thread() is not threading.main_thread():
         yield
         return
