@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections import defaultdict
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping
 from typing import Any, Callable, Iterable, Iterator, List, Optional, Tuple
 
 import torch
@@ -68,11 +68,11 @@ def flatten_tensors(value: Any, *, like: Any = None) -> List[torch.Tensor]:
     [1, 2]
     """
     found: List[torch.Tensor] = []
-    _collect_tensors(value, like, found.append)
+    _collect(value, like, found.append)
     return found
 
 
-def _collect_tensors(value: Any, like: Any, add: Callable[[torch.Tensor], None]) -> None:
+def _collect(value: Any, like: Any, add: Callable[[torch.Tensor], None]) -> None:
     if isinstance(value, torch.Tensor):
         add(value)
         return
@@ -82,11 +82,11 @@ def _collect_tensors(value: Any, like: Any, add: Callable[[torch.Tensor], None])
             add(tensor)
     elif isinstance(value, Mapping):
         for key in like if isinstance(like, Mapping) else value:
-            _collect_tensors(value[key], like[key] if isinstance(like, Mapping) else None, add)
+            _collect(value[key], like[key] if isinstance(like, Mapping) else None, add)
     elif isinstance(value, (list, tuple)):
         pattern = like if isinstance(like, (list, tuple)) and len(like) == len(value) else [None] * len(value)
         for item, item_like in zip(value, pattern):
-            _collect_tensors(item, item_like, add)
+            _collect(item, item_like, add)
 
 
 def opaque_holder(value: Any) -> Optional[Any]:
@@ -160,7 +160,7 @@ def replace_item(container: Any, key: Any, item: Any) -> Any:
     (('image', 8), {'image': 1, 'label': 8})
     """
     if isinstance(container, Mapping):
-        changed: Any = copy.copy(container) if isinstance(container, MutableMapping) else dict(container)
+        changed: Any = copy.copy(container) if hasattr(container, "__setitem__") else dict(container)
         changed[key] = item
         return changed
     items = list(container)
