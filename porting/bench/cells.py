@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Callable, Dict, Mapping, Optional
 
 from .choices import BenchSettings, Choices
@@ -36,7 +36,7 @@ class Cell:
         return {
             "name": self.name,
             "target": self.target,
-            "choices": self.choices.to_dict(),
+            "choices": asdict(self.choices),
             "repeat": self.repeat,
             "status": status,
             "reason": reason,
@@ -58,8 +58,13 @@ def run_cell(
     Without `cache_dir`, executables go to a folder that is deleted afterwards: compiling is measured cold. `timeout` is
     in seconds. An interrupt (Ctrl-C) ends the process and is passed on.
     """
+    task = {
+        "source": {"loader": cell.loader, "arguments": {**cell.arguments, "cache_dir": cache_dir}},
+        "dataset": [cell.dataset_loader, dict(cell.dataset_arguments)] if cell.dataset_loader else None,
+        "settings": cell.settings.to_dict(),
+    }
     start = time.perf_counter()
-    with Child("cell", _task_of(cell, cache_dir), leads_group=True) as child:
+    with Child("cell", task, leads_group=True) as child:
         in_time = child.wait(timeout, progress)
         child.end()
         seconds = time.perf_counter() - start
@@ -67,11 +72,3 @@ def run_cell(
             return cell.record("timeout", reason=f"it ran longer than {timeout:.0f} s", seconds=seconds)
         status, reason, result = child.outcome()
         return cell.record(status, result=result, reason=reason, seconds=seconds)
-
-
-def _task_of(cell: Cell, cache_dir: Optional[str]) -> Dict[str, Any]:
-    return {
-        "source": {"loader": cell.loader, "arguments": {**cell.arguments, "cache_dir": cache_dir}},
-        "dataset": None if cell.dataset_loader is None else [cell.dataset_loader, dict(cell.dataset_arguments)],
-        "settings": cell.settings.to_dict(),
-    }

@@ -40,10 +40,6 @@ class Choices:
     threads: Optional[int] = None
     order: Optional[str] = None
 
-    def to_dict(self) -> Dict[str, Any]:
-        """Return plain values."""
-        return asdict(self)
-
 
 MATRIX_KEYS: Tuple[str, ...] = tuple(field.name for field in fields(Choices))
 """What a matrix can vary."""
@@ -75,6 +71,15 @@ class BenchSettings:
     start_up_runs: int = 0
     cold_starts: int = 0
 
+    @property
+    def of_eager(self) -> Dict[str, Any]:
+        """What the plain side uses, as arguments of `EagerSide`."""
+        return {
+            "memory_format": self.eager_memory_format,
+            "precision": self.eager_precision,
+            "fused": self.eager_optimizer == "fused",
+        }
+
     def quick(self) -> BenchSettings:
         """Return settings for a first look: fewer and shorter turns, and the steady state alone."""
         return replace(self, rounds=5, turn_seconds=0.05, memory=False, data=False, start_up_runs=0, cold_starts=0)
@@ -90,9 +95,8 @@ def expand(matrix: Mapping[str, Sequence[Any]], defaults: Optional[Choices] = No
     >>> [(cell.batch, cell.engine) for cell in expand({"batch": [8, 16], "engine": ["replay"]})]
     [(8, 'replay'), (16, 'replay')]
     """
-    base = (defaults or Choices()).to_dict()
     for values in itertools.product(*matrix.values()):
-        yield Choices(**{**base, **dict(zip(matrix, values))})
+        yield replace(defaults or Choices(), **dict(zip(matrix, values)))
 
 
 def with_choices(options: PortOptions, choices: Mapping[str, Any], *, cache_dir: Optional[str]) -> PortOptions:

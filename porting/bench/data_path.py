@@ -11,6 +11,8 @@ from typing import Any, Callable, Iterable, Iterator, List, Optional, Tuple
 import torch
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
+from porting.structure import flatten_tensors, rebuild
+
 from .workloads import Batch, Workload
 
 __all__ = ["DataPath", "generated_dataset", "measure_data_path", "plain_batches"]
@@ -75,7 +77,8 @@ def plain_batches(workload: Workload, source: Any) -> Callable[[], Iterator[Batc
             parts = [part for _, part in zip(range(workload.steps_per_call), steps)]
             if len(parts) < workload.steps_per_call:
                 return
-            yield _joined(parts)
+            tensors = zip(*(flatten_tensors(part, like=parts[0]) for part in parts))
+            yield rebuild(parts[0], map(torch.cat, tensors))
 
     return in_calls
 
@@ -92,9 +95,9 @@ def measure_data_path(
 
     Each for about so many seconds, one right after the other. None for a loader without a single batch.
     """
-    _, repeating = _timed_epochs(lambda: itertools.repeat(batch, _MIN_CALLS), train, seconds)
-    loading, _ = _timed_epochs(epochs, None, seconds)
-    waiting, working = _timed_epochs(epochs, train, seconds)
+    _, repeating = _time_epochs(lambda: itertools.repeat(batch, _MIN_CALLS), train, seconds)
+    loading, _ = _time_epochs(epochs, None, seconds)
+    waiting, working = _time_epochs(epochs, train, seconds)
     if not loading or not waiting:
         return None
     return DataPath(
@@ -107,7 +110,7 @@ def measure_data_path(
     )
 
 
-def _timed_epochs(
+def _time_epochs(
     epochs: Callable[[], Iterable[Batch]], train: Optional[Callable[[Batch], Any]], seconds: float
 ) -> Tuple[List[float], List[float]]:
     """Go through epochs until the time is up; return the seconds of waiting and of training of each call."""
@@ -127,12 +130,3 @@ def _timed_epochs(
                 return waiting, working
         if len(waiting) == num_calls:
             return waiting, working
-
-
-def _joined(parts: List[Batch]) -> Batch:
-    first = parts[0]
-    if isinstance(first, torch.Tensor):
-        return torch.cat(parts)
-    if isinstance(first, Mapping):
-        return {key: _joined([part[key] for part in parts]) for key in first}
-    return type(first)(_joined(list(items)) for items in zip(*parts))

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional
 
 import torch
 
 from porting.api import to_ipu
 from porting.options import PortOptions
+from porting.support.process import find_peak_bytes, used_cpu_seconds
 
 from .eager import copies_of
-from .workloads import Batch, Workload
+from .workloads import Batch, Workload, split_arguments
 
 __all__ = ["CompileCost", "DeviceProof", "PortedSide", "kept_losses"]
 
@@ -75,14 +75,15 @@ class PortedSide:
             **workload.loss_settings,
         )
         self._running: Any = self.ported if workload.trains else self.ported.inference()
-        self._args, self._kwargs = _arguments(workload.batch)
+        self._call = split_arguments(workload.batch)
 
     def compile(self) -> CompileCost:
         """Compile for the workload's batch."""
-        peak_before = _child_peak_bytes()
-        start, cpu_start = time.perf_counter(), _cpu_seconds()
-        self._running.compile(*self._args, **self._kwargs)
-        seconds, cpu_seconds = time.perf_counter() - start, _cpu_seconds() - cpu_start
+        peak_before = find_peak_bytes(of_children=True)
+        start, cpu_start = time.perf_counter(), used_cpu_seconds()
+        self._running.compile(*self._call.args, **self._call.kwargs)
+        seconds, cpu_seconds = time.perf_counter() - start, used_cpu_seconds() - cpu_start
+        peak = find_peak_bytes(of_children=True)
         obtained = self._obtained()
         phases: Mapping[str, float] = {} if obtained is None else obtained.seconds
         return CompileCost(
@@ -94,7 +95,7 @@ class PortedSide:
             compile_seconds=phases.get("compile"),
             load_seconds=phases.get("load"),
             # the largest child of all up to now: of this compilation only if it is a new record
-            child_peak_bytes=_child_peak_bytes() if _child_peak_bytes() != peak_before else None,
+            child_peak_bytes=peak if peak != peak_before else None,
             cache=self._record()["cache"] if obtained is None else obtained.cache,
         )
 
@@ -103,7 +104,7 @@ class PortedSide:
 
         Of a workload that does not train, these are the outputs.
         """
-        args, kwargs = (self._args, self._kwargs) if batch is None else _arguments(batch)
+        args, kwargs = self._call if batch is None else split_arguments(batch)
         self._num_calls += 1
         returned: torch.Tensor = self._running(*args, **kwargs)
         return self.ported.loss_of(returned) if self._workload.trains else returned
@@ -130,9 +131,17 @@ class PortedSide:
 
     def candidates(self) -> List[Dict[str, Any]]:
         """List what was tried where an engine was chosen by measuring, with what became of it."""
-        obtained = self._obtained()
-        tuning = None if obtained is None else obtained.tuning
-        return [] if tuning is None else [_plain_candidate(candidate) for candidate in tuning.candidates]
+        tuning = getattr(self._obtained(), "tuning", None)
+        return [
+            {
+                "label": candidate.variant.label,
+                "compile_seconds": candidate.compile_seconds,
+                "call_seconds": candidate.wall_seconds,
+                "speed_up_over_replay": None if candidate.speed_up is None else candidate.speed_up.median,
+                "problem": candidate.problem,
+            }
+            for candidate in (() if tuning is None else tuning.candidates)
+        ]
 
     def _record(self) -> Dict[str, Any]:
         records: List[Dict[str, Any]] = self.ported.report().to_dict()["executors"]
@@ -158,35 +167,3 @@ def kept_losses(options: PortOptions, losses: List[Any]) -> List[Any]:
     if mode == "every_n":
         return [loss for index, loss in enumerate(losses) if (index // replicas + 1) % options.output_every == 0]
     return losses
-
-
-def _plain_candidate(candidate: Any) -> Dict[str, Any]:
-    speed_up = candidate.speed_up
-    return {
-        "label": candidate.variant.label,
-        "compile_seconds": candidate.compile_seconds,
-        "call_seconds": candidate.wall_seconds,
-        "speed_up_over_replay": None if speed_up is None else speed_up.median,
-        "problem": candidate.problem,
-    }
-
-
-def _arguments(batch: Batch) -> Tuple[Tuple[Any, ...], Dict[str, Any]]:
-    if isinstance(batch, Mapping):
-        return (), dict(batch)
-    return (tuple(batch) if isinstance(batch, (tuple, list)) else (batch,)), {}
-
-
-def _cpu_seconds() -> float:
-    """Processor time of this process and of those it has waited for."""
-    times = os.times()
-    return times.user + times.system + times.children_user + times.children_system
-
-
-def _child_peak_bytes() -> Optional[int]:
-    try:
-        import resource
-    except ImportError:  # Windows
-        return None
-    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
-    return peak * 1024 if peak else None

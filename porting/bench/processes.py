@@ -11,8 +11,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Callable, Dict, Mapping, Optional, Tuple, Type
+from typing import Any, Callable, Dict, Mapping, Optional, Tuple
 
 __all__ = ["Child", "ChildError", "child_environment", "describe_exit"]
 
@@ -124,9 +123,7 @@ class Child:
         """Return this."""
         return self
 
-    def __exit__(
-        self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         """End the process and remove its folder."""
         self.end()
         for pipe in (self.process.stdin, self.process.stdout):
@@ -147,10 +144,9 @@ def describe_exit(status: int, output: str) -> str:
     >>> describe_exit(-9, "")
     'signal 9: killed, as the system does when memory runs out'
     """
-    lines = [line.strip() for line in output.splitlines() if line.strip()]
-    said = "; ".join(lines[-_SHOWN_LINES:])
     if status == -9:
         return "signal 9: killed, as the system does when memory runs out"
-    if status < 0:
-        return f"signal {-status}" + (f": {said}" if said else "")
-    return f"exit status {status}" + (f": {said}" if said else "")
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    said = "; ".join(lines[-_SHOWN_LINES:])
+    ended = f"signal {-status}" if status < 0 else f"exit status {status}"
+    return f"{ended}: {said}" if said else ended

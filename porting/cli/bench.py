@@ -220,7 +220,7 @@ def _make_cells(entry: FileEntry, matrix: Mapping[str, Sequence[Any]], arguments
                 name=entry.name,
                 target=entry.target,
                 loader=loader,
-                arguments={"name" if is_own else "target": entry.target, "choices": choices.to_dict()},
+                arguments={"name" if is_own else "target": entry.target, "choices": dataclasses.asdict(choices)},
                 choices=choices,
                 settings=dataclasses.replace(settings, threads=choices.threads or settings.threads),
                 repeat=repeat,

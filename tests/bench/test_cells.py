@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import textwrap
 
 import pytest
@@ -53,7 +54,7 @@ def run_one(tmp_path):
             name=function,
             target=target,
             loader="porting.cli.bench_programs:load",
-            arguments={"target": target, "choices": choices.to_dict()},
+            arguments={"target": target, "choices": dataclasses.asdict(choices)},
             choices=choices,
             settings=QUICK,
         )
