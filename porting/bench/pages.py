@@ -6,6 +6,7 @@ import itertools
 from typing import Any, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from porting.diagnostics import Finding
+from porting.executables.settings import format_bytes
 
 __all__ = [
     "cell_title",
@@ -16,7 +17,6 @@ __all__ = [
     "order_lines",
     "result_lines",
     "seconds",
-    "size",
     "start_up_lines",
     "table_lines",
 ]
@@ -83,7 +83,7 @@ def _tell_speed(result: Plain) -> Iterator[Line]:
     ]
     details += [f"processor {seconds(cost['cpu_seconds'])}", f"cache {cost['cache']}"]
     if cost["child_peak_bytes"]:
-        details.append(f"largest compiler process {size(cost['child_peak_bytes'])}")
+        details.append(f"largest compiler process {format_bytes(cost['child_peak_bytes'])}")
     yield "compiling", f"{seconds(cost['total_seconds'])} ({', '.join(details)})"
     yield "break-even", "never: no time is saved" if steps is None else f"after {steps:,} steps"
 
@@ -109,7 +109,10 @@ def _tell_processes(result: Plain) -> Iterator[Line]:
     memory, start_up = result["memory"], result["start_up"]
     if memory["eager_bytes"] is not None and memory["ported_bytes"] is not None:
         share = "" if memory["ratio"] is None else f" (x{memory['ratio']:.2f})"
-        yield "peak memory", f"eager {size(memory['eager_bytes'])}, ported {size(memory['ported_bytes'])}{share}"
+        yield (
+            "peak memory",
+            f"eager {format_bytes(memory['eager_bytes'])}, ported {format_bytes(memory['ported_bytes'])}{share}",
+        )
     elif memory["reason"] != _NOT_ASKED_FOR:
         yield "peak memory", f"not measured: {memory['reason']}"
     if start_up["num_runs"]:
@@ -276,7 +279,7 @@ def order_lines(cells: Sequence[Plain]) -> Iterator[str]:
         plain = peaks.get((name, "none"))
         if peak is not None:
             share = "" if plain is None else f"  x{peak / plain:.2f} of none"
-            yield f"peak of the process, {name}, order {order:<8}{size(peak):>12}{share}"
+            yield f"peak of the process, {name}, order {order:<8}{format_bytes(peak):>12}{share}"
 
 
 def cell_title(cell: Plain) -> str:
@@ -343,12 +346,3 @@ def seconds(value: float) -> str:
     scaled = value * factor
     digits = 2 if scaled < 9.995 else 1 if scaled < 99.95 else 0
     return f"{scaled:.{digits}f} {unit}"
-
-
-def size(num_bytes: int) -> str:
-    """Write a number of bytes.
-
-    >>> size(5 * 2**20), size(3 * 2**29)
-    ('5.0 MiB', '1.5 GiB')
-    """
-    return f"{num_bytes / 2**20:.1f} MiB" if num_bytes < 2**30 else f"{num_bytes / 2**30:.1f} GiB"

@@ -120,7 +120,9 @@ def run(arguments: argparse.Namespace) -> int:
         return EXIT_FAILED
     earlier = read_results(arguments.compare) if arguments.compare is not None else None
     if arguments.png is not None:
-        _require_matplotlib()
+        from porting.bench.charts import require_matplotlib
+
+        require_matplotlib()
     cells = [cell for entry in entries for cell in _make_cells(entry, matrix, arguments)]
     timeouts = [entry.timeout for entry in entries for _ in _make_cells(entry, matrix, arguments)]
     results = ResultFile(cells, arguments.json)
@@ -354,17 +356,6 @@ def _print_results(results: ResultFile, earlier: Optional[Mapping[str, Any]]) ->
     if earlier is not None:
         print()
         print("\n".join(comparison_lines(earlier, results.content)))
-
-
-def _require_matplotlib() -> None:
-    import importlib.util
-
-    if importlib.util.find_spec("matplotlib") is None:
-        raise PortingError.of(
-            "X001",
-            message="a picture is asked for, and matplotlib is not installed",
-            help=('pip install "ipu-porting[bench]"', "`--html FILE` draws without it"),
-        )
 
 
 def _parse_positive(text: str) -> float:

@@ -11,7 +11,7 @@ from typing import List, Sequence, Tuple
 import numpy as np
 import torch
 
-from ..diagnostics import PortingError
+from ..diagnostics import require_extra
 
 __all__ = ["load_digits", "make_digits"]
 
@@ -49,15 +49,8 @@ def load_digits() -> Tuple[torch.Tensor, torch.Tensor]:
 
     Without scikit-learn it is an error X001 that names the extra `recipes`.
     """
-    try:
-        from sklearn import datasets
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != "sklearn":
-            raise
-        raise PortingError.of(
-            "X001", message="the small digits need `scikit-learn`", help='pip install "ipu-porting[recipes]"'
-        ) from None
-    digits = datasets.load_digits()
+    message = "the small digits need `scikit-learn`"
+    digits = require_extra("sklearn.datasets", extra="recipes", message=message).load_digits()
     images_b1hw = torch.tensor(digits.images, dtype=torch.float32).unsqueeze(1) / 16
     return images_b1hw, torch.tensor(digits.target, dtype=torch.int64)
 

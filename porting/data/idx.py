@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import gzip
 import math
-import os
 import zlib
 from pathlib import Path
-from typing import BinaryIO, Tuple, Union, cast
+from typing import BinaryIO, Tuple, cast
 
 import numpy as np
 import torch
 
-from .files import make_file_error, require_file
+from .files import AnyPath, make_file_error, require_file
 
 __all__ = ["read_idx", "read_mnist"]
 
@@ -26,7 +25,7 @@ _HELP = "the format is IDX: two zero bytes, the type, the number of sizes, the s
 _PORTION_BYTES = 2**20
 
 
-def read_mnist(folder: Union[str, os.PathLike[str]], part: str = "train") -> Tuple[torch.Tensor, torch.Tensor]:
+def read_mnist(folder: AnyPath, part: str = "train") -> Tuple[torch.Tensor, torch.Tensor]:
     """Read the digits of MNIST, or clothes of Fashion-MNIST: images_B1HW, float32 from 0 to 1, and labels_B, int64.
 
     `part` is "train" or "t10k", as in the names of the files `train-images-idx3-ubyte` and `train-labels-idx1-ubyte`,
@@ -49,7 +48,7 @@ def read_mnist(folder: Union[str, os.PathLike[str]], part: str = "train") -> Tup
     return images.unsqueeze(1).float() / 255, labels.long()
 
 
-def read_idx(path: Union[str, os.PathLike[str]]) -> torch.Tensor:
+def read_idx(path: AnyPath) -> torch.Tensor:
     """Read a file of the IDX format, unpacking it if it is packed: a tensor of its sizes and type.
 
     A file that is not there raises PortingError F002; one that is cut off, too long, or of another format F001, with

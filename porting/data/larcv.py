@@ -11,8 +11,7 @@ P = planes, H and W = height and width in pixels: ticks of time, and wires.
 from __future__ import annotations
 
 import io
-import os
-from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
 
 import numpy as np
 import torch
@@ -20,6 +19,7 @@ from torch.utils.data import Dataset
 
 from porting.support.atomic_files import write_atomically
 
+from .files import AnyPath
 from .hits import Hits, check_halving, make_dense_images
 from .larcv_file import (
     EVENT_DTYPE,
@@ -53,9 +53,7 @@ class LarcvEvents(Dataset[Event]):
     ValueError for images that cannot be halved that often.
     """
 
-    def __init__(
-        self, path: Union[str, os.PathLike[str]], *, downsample: int = 0, size: Optional[Tuple[int, int]] = None
-    ) -> None:
+    def __init__(self, path: AnyPath, *, downsample: int = 0, size: Optional[Tuple[int, int]] = None) -> None:
         self.downsample = downsample
         self.size = size
         self.file = LarcvFile(path)
@@ -78,7 +76,7 @@ class LarcvEvents(Dataset[Event]):
         return [self[index] for index in indices]
 
 
-def write_larcv(path: Union[str, os.PathLike[str]], events: Iterable[Tuple[Any, Any]]) -> None:
+def write_larcv(path: AnyPath, events: Iterable[Tuple[Any, Any]]) -> None:
     """Write pairs of image_PHW and labels_PHW, tensors or arrays, as a file that `LarcvEvents` reads, at once or not.
 
     What has neither charge nor label is left out. ValueError for events of several sizes, for charges that are not

@@ -9,13 +9,13 @@ from __future__ import annotations
 import os
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, NoReturn, Tuple, Union
+from typing import Any, Dict, Iterator, List, NoReturn, Tuple
 
 import numpy as np
 
-from porting.diagnostics import PortingError
+from porting.diagnostics import PortingError, require_extra
 
-from .files import make_file_error, require_file
+from .files import AnyPath, make_file_error, require_file
 from .hits import Hits
 
 __all__ = [
@@ -63,15 +63,7 @@ _FAILURES = (OSError, RuntimeError, ValueError, TypeError, LookupError, Arithmet
 
 def load_h5py() -> Any:
     """Import h5py; raises PortingError X001 when it is not installed."""
-    try:
-        import h5py
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != "h5py":
-            raise
-        raise PortingError.of(
-            "X001", message="larcv's files need `h5py`", help='pip install "ipu-porting[recipes]"'
-        ) from None
-    return h5py
+    return require_extra("h5py", extra="recipes", message="larcv's files need `h5py`")
 
 
 class LarcvFile:
@@ -80,7 +72,7 @@ class LarcvFile:
     `height` and `width` are those of all images: ticks and wires.
     """
 
-    def __init__(self, path: Union[str, os.PathLike[str]]) -> None:
+    def __init__(self, path: AnyPath) -> None:
         self.path: Path = require_file(path, help="check the path; `write_larcv` makes such a file of generated events")
         self._opened: Dict[int, Any] = {}
         load_h5py()

@@ -5,9 +5,8 @@ B = samples, F = features, the 22 traits.
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
-from typing import Dict, Iterator, List, Sequence, Tuple, Union
+from typing import Dict, Iterator, List, Sequence, Tuple
 
 import numpy as np
 import torch
@@ -15,7 +14,7 @@ from torch.utils.data import TensorDataset
 
 from ..diagnostics import PortingError
 from ..support.atomic_files import write_atomically
-from .files import make_file_error, require_file
+from .files import AnyPath, make_file_error, require_file
 
 __all__ = ["TRAITS", "make_mushrooms", "read_mushrooms", "split_at_random", "write_mushrooms"]
 
@@ -50,7 +49,7 @@ _COLUMNS = {"class": _LABELS, **TRAITS}
 _HELP = "the format is that of UCI's `mushrooms.csv`: a line of names, then 23 letters a line, the label first"
 
 
-def read_mushrooms(path: Union[str, os.PathLike[str]]) -> Tuple[torch.Tensor, torch.Tensor]:
+def read_mushrooms(path: AnyPath) -> Tuple[torch.Tensor, torch.Tensor]:
     """Read `mushrooms.csv`: features_BF, and poisonous_B1 of 0.0 and 1.0, both float32.
 
     A feature is the place of the letter among those that its column has, in the order of the alphabet. A file that is
@@ -76,9 +75,7 @@ def make_mushrooms(num_samples: int = 8124, *, seed: int, noise: float = 0.015) 
     return _encode_letters(_draw_letters(num_samples, seed=seed, noise=noise), alphabets)
 
 
-def write_mushrooms(
-    path: Union[str, os.PathLike[str]], num_samples: int = 8124, *, seed: int, noise: float = 0.015
-) -> None:
+def write_mushrooms(path: AnyPath, num_samples: int = 8124, *, seed: int, noise: float = 0.015) -> None:
     """Write those of `make_mushrooms` as a file of the format that `read_mushrooms` reads.
 
     In a file of few mushrooms some letters are missing. Reading does not count those, so that its features are smaller.

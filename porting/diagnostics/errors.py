@@ -14,7 +14,8 @@ The letters are those of the codes.
 
 from __future__ import annotations
 
-from typing import Optional, Sequence, Type, TypeVar, Union
+import importlib
+from typing import Any, Optional, Sequence, Type, TypeVar, Union
 
 from porting.diagnostics.codes import Severity
 from porting.diagnostics.findings import Finding
@@ -30,6 +31,7 @@ __all__ = [
     "OptionError",
     "PortingError",
     "UnsupportedOptimizerError",
+    "require_extra",
 ]
 
 _Error = TypeVar("_Error", bound="PortingError")
@@ -98,3 +100,20 @@ class OptionError(PortingError):
 
 class UnsupportedOptimizerError(PortingError):
     """An optimizer, one of its settings, or its schedule cannot run on the device."""
+
+
+def require_extra(module: str, *, extra: str, message: str, help: Sequence[str] = ()) -> Any:
+    """Import `module`; raises PortingError X001 with the `extra` that brings it where its package is not installed.
+
+    >>> require_extra("json", extra="bench", message="never said").__name__
+    'json'
+    """
+    package = module.partition(".")[0]
+    try:
+        # a module of a package that is blocked may be loaded already
+        importlib.import_module(package)
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != package:
+            raise
+        raise PortingError.of("X001", message=message, help=(f'pip install "ipu-porting[{extra}]"', *help)) from error
