@@ -9,10 +9,27 @@ from typing import TYPE_CHECKING, Any, Dict, Iterator, Mapping, Optional, Sequen
 if TYPE_CHECKING:
     from porting.options import PortOptions
 
-__all__ = ["COUNTS", "MATRIX_KEYS", "PRECISIONS", "BenchSettings", "Choices", "expand", "with_choices"]
+__all__ = [
+    "COUNTS",
+    "MATRIX_KEYS",
+    "NAMED_SETTINGS",
+    "PRECISIONS",
+    "BenchSettings",
+    "Choices",
+    "expand",
+    "with_choices",
+]
 
 PRECISIONS = ("float32", "bfloat16", "mixed", "float16")
 """Precisions of a port."""
+
+NAMED_SETTINGS: Mapping[str, Tuple[str, ...]] = {
+    "device": ("auto", "ipu", "sim"),
+    "eager_precision": ("float32", "bfloat16", "float16"),
+    "eager_memory_format": ("contiguous", "channels-last"),
+    "eager_optimizer": ("fused", "default"),
+}
+"""Fields of `BenchSettings` whose values have names."""
 
 COUNTS = ("batch", "accumulation", "replicas", "device_iterations", "threads")
 """Keys of a matrix whose values are numbers from 1 on."""

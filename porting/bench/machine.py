@@ -5,26 +5,32 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
-from pathlib import Path
-from typing import Any, Dict, List, Mapping, Optional
+from contextlib import suppress
+from typing import Any, Dict, List, Mapping
 
+from porting.executables.machine import describe_processor
 from porting.support.process import usable_cores
 from porting.version import VERSION
 
-__all__ = ["describe_machine", "machine_differences", "processor_name"]
+__all__ = ["describe_machine", "machine_differences"]
 
 _COMPARED = ("processor", "num_cores", "system", "python", "torch", "porting", "omp_num_threads")
 
 
 def describe_machine() -> Dict[str, Any]:
     """Return what this machine is and how busy it is, as plain values; None where it does not tell."""
+    memory_bytes = torch_version = None
+    with suppress(AttributeError, OSError, ValueError):
+        memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    with suppress(importlib.metadata.PackageNotFoundError):
+        torch_version = importlib.metadata.version("torch")
     return {
-        "processor": processor_name(),
+        "processor": describe_processor()["name"],
         "num_cores": usable_cores(),
-        "memory_bytes": _memory_bytes(),
+        "memory_bytes": memory_bytes,
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
-        "torch": _version("torch"),
+        "torch": torch_version,
         "porting": VERSION,
         "omp_num_threads": os.environ.get("OMP_NUM_THREADS"),
         "load_average": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
@@ -42,27 +48,3 @@ def machine_differences(earlier: Mapping[str, Any], later: Mapping[str, Any]) ->
         for key in _COMPARED
         if earlier.get(key) != later.get(key)
     ]
-
-
-def processor_name() -> str:
-    """Name the processor; Linux knows it better than Python does."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        lines = []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
-
-
-def _memory_bytes() -> Optional[int]:
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, OSError, ValueError):
-        return None
-
-
-def _version(package: str) -> Optional[str]:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None

@@ -109,10 +109,8 @@ def _tell_processes(result: Plain) -> Iterator[Line]:
     memory, start_up = result["memory"], result["start_up"]
     if memory["eager_bytes"] is not None and memory["ported_bytes"] is not None:
         share = "" if memory["ratio"] is None else f" (x{memory['ratio']:.2f})"
-        yield (
-            "peak memory",
-            f"eager {format_bytes(memory['eager_bytes'])}, ported {format_bytes(memory['ported_bytes'])}{share}",
-        )
+        peaks = ", ".join(f"{side} {format_bytes(memory[f'{side}_bytes'])}" for side in _SIDES)
+        yield "peak memory", peaks + share
     elif memory["reason"] != _NOT_ASKED_FOR:
         yield "peak memory", f"not measured: {memory['reason']}"
     if start_up["num_runs"]:

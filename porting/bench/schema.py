@@ -35,14 +35,16 @@ def check(value: Any, schema: Mapping[str, Any]) -> List[str]:
     >>> check({"a": 1, "b": 2}, {"type": "object", "additionalProperties": False, "properties": {"a": {}}})
     ['$: unknown key `b`']
     """
-    return list(_problems(value, schema, "$", schema))
+    return list(_find_problems(value, schema, "$", schema))
 
 
-def _problems(value: Any, schema: Mapping[str, Any], path: str, root: Mapping[str, Any]) -> Iterator[str]:
+def _find_problems(value: Any, schema: Mapping[str, Any], path: str, root: Mapping[str, Any]) -> Iterator[str]:
     if "$ref" in schema:
         schema = root["definitions"][schema["$ref"].rpartition("/")[2]]
     if "anyOf" in schema:
-        yield from _problems_of_any(value, schema["anyOf"], path, root)
+        found = [list(_find_problems(value, choice, path, root)) for choice in schema["anyOf"]]
+        # what is wrong is told by the choice that fits best
+        yield from min(found, key=len)
         return
     if "enum" in schema and value not in schema["enum"]:
         yield f"{path}: {value!r} is none of {', '.join(map(repr, schema['enum']))}"
@@ -52,28 +54,18 @@ def _problems(value: Any, schema: Mapping[str, Any], path: str, root: Mapping[st
         yield f"{path}: {value!r:.60} is not of type {' or '.join(types)}"
         return
     if isinstance(value, Mapping):
-        yield from _problems_of_object(value, schema, path, root)
+        yield from _find_problems_of_object(value, schema, path, root)
     elif isinstance(value, (list, tuple)):
         for index, item in enumerate(value):
-            yield from _problems(item, schema.get("items", {}), f"{path}[{index}]", root)
+            yield from _find_problems(item, schema.get("items", {}), f"{path}[{index}]", root)
 
 
-def _problems_of_any(value: Any, choices: List[Any], path: str, root: Mapping[str, Any]) -> Iterator[str]:
-    """Tell what is wrong by the choice that fits best."""
-    found = [list(_problems(value, choice, path, root)) for choice in choices]
-    if all(found):
-        yield from min(found, key=len)
-
-
-def _problems_of_object(
+def _find_problems_of_object(
     value: Mapping[str, Any], schema: Mapping[str, Any], path: str, root: Mapping[str, Any]
 ) -> Iterator[str]:
-    properties = schema.get("properties", {})
-    for name in schema.get("required", []):
-        if name not in value:
-            yield f"{path}: `{name}` is missing"
+    yield from (f"{path}: `{name}` is missing" for name in schema.get("required", []) if name not in value)
     for name, item in value.items():
-        if name in properties:
-            yield from _problems(item, properties[name], f"{path}.{name}", root)
+        if name in schema.get("properties", {}):
+            yield from _find_problems(item, schema["properties"][name], f"{path}.{name}", root)
         elif schema.get("additionalProperties", True) is False:
             yield f"{path}: unknown key `{name}`"
