@@ -48,14 +48,13 @@ holds what was measured)
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments."""
-    parser.epilog, parser.formatter_class = _EPILOG, argparse.RawDescriptionHelpFormatter
+    parser.epilog = _EPILOG
     parser.usage = "%(prog)s [options] PROGRAM:FUNCTION"
     parser.add_argument("target", nargs="?", metavar="PROGRAM:FUNCTION", help="what is measured, see below")
     parser.add_argument("--list", action="store_true", dest="list_workloads", help="list the workloads that have names")
     _add_choices(parser.add_argument_group("what is varied"))
     _add_measuring(parser.add_argument_group("how it is measured"))
     _add_outputs(parser.add_argument_group("what is written"))
-    parser.set_defaults(wrong_usage=parser.error)
 
 
 def _add_choices(group: Any) -> None:

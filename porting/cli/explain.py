@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from typing import Dict, Iterator
 
-from porting.cli import EXIT_DONE, EXIT_USAGE
-from porting.diagnostics.codes import CODES, FAMILIES, find_code, read_page, suggest_names
+from porting.cli import EXIT_DONE, refuse_usage
+from porting.diagnostics.codes import CODES, FAMILIES, Code, find_code, read_page, suggest_names
 
 __all__ = ["add_arguments", "run"]
 
@@ -22,19 +21,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print what is asked for; an unknown code is wrong usage and is answered with the nearest known ones."""
+    as_json = arguments.format == "json"
     if arguments.list_codes:
-        print(_dump_codes() if arguments.format == "json" else "\n".join(_list_codes()))
+        table = [_describe_code(code) for code in CODES.values()]
+        print(json.dumps(table, indent=2) if as_json else "\n".join(_list_codes()))
         return EXIT_DONE
     code = find_code(arguments.name)
     if code is None:
-        print(_suggest_codes(arguments.name), file=sys.stderr)
-        return EXIT_USAGE
+        similar = suggest_names(arguments.name)
+        hint = f"did you mean {', '.join(similar)}?" if similar else "no known code is similar"
+        return refuse_usage(
+            "explain", f"no code or slug {arguments.name!r}; {hint}\n`porting explain --list` lists all"
+        )
     page = read_page(code.code)
-    print(
-        json.dumps({**_describe_code(code.code), "page": page}, indent=2)
-        if arguments.format == "json"
-        else page.rstrip()
-    )
+    print(json.dumps({**_describe_code(code), "page": page}, indent=2) if as_json else page.rstrip())
     return EXIT_DONE
 
 
@@ -46,16 +46,5 @@ def _list_codes() -> Iterator[str]:
                 yield f"  {code.code}  {code.severity.value:<7}  {code.slug}"
 
 
-def _dump_codes() -> str:
-    return json.dumps([_describe_code(code) for code in CODES], indent=2)
-
-
-def _describe_code(name: str) -> Dict[str, str]:
-    code = CODES[name]
+def _describe_code(code: Code) -> Dict[str, str]:
     return {"code": code.code, "slug": code.slug, "severity": code.severity.value, "title": code.title}
-
-
-def _suggest_codes(name: str) -> str:
-    similar = suggest_names(name)
-    hint = f"did you mean {', '.join(similar)}?" if similar else "no known code is similar"
-    return f"porting explain: no code or slug {name!r}; {hint}\n`porting explain --list` lists all"

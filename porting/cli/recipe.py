@@ -42,7 +42,7 @@ NAME is the name of a recipe or the path of a folder of steps.
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments."""
-    parser.epilog, parser.formatter_class = _EPILOG, argparse.RawDescriptionHelpFormatter
+    parser.epilog = _EPILOG
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True, dest="action")
     _add_action(actions, "list", "list the recipes and their steps")
 

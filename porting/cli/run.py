@@ -43,7 +43,7 @@ _NOT_A_PROGRAM = (errno.ENOEXEC, errno.ENOENT, errno.EACCES)
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments; options come before the program, whatever follows it is the program's."""
-    parser.usage, parser.epilog, parser.formatter_class = _USAGE, _EPILOG, argparse.RawDescriptionHelpFormatter
+    parser.usage, parser.epilog = _USAGE, _EPILOG
     parser.allow_abbrev = False
     parser.add_argument(
         "--device",
@@ -66,7 +66,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("-m", dest="module", nargs=argparse.REMAINDER, metavar="MODULE", help="run a module")
     parser.add_argument("program", nargs=argparse.REMAINDER, metavar="PROGRAM", help=argparse.SUPPRESS)
-    parser.set_defaults(wrong_usage=parser.error)
 
 
 def run(arguments: argparse.Namespace) -> int:
