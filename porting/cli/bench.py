@@ -223,7 +223,7 @@ def _read_matrix(arguments: argparse.Namespace) -> Dict[str, List[Any]]:
 def _make_cells(entry: FileEntry, matrix: Mapping[str, Sequence[Any]], arguments: argparse.Namespace) -> Iterator[Cell]:
     """Make the cells of an entry; what the command line says goes before what the file says."""
     own = _find_workload(entry.target) if ":" not in entry.target else None
-    loader = "porting.bench.suite:load" if own else "porting.cli.bench_programs:load"
+    loader = "porting.bench.suite:load" if own else "porting.cli.programs:load_workload"
     loaded_data = arguments.loader or entry.loader
     demand = entry.demand if entry.demand is not None or own is None else own.demanded
     combined = {"engine": ["auto"], **(own.matrix if own else {}), **entry.matrix, **matrix}
@@ -239,7 +239,7 @@ def _make_cells(entry: FileEntry, matrix: Mapping[str, Sequence[Any]], arguments
                 settings=dataclasses.replace(settings, threads=choices.threads or settings.threads),
                 repeat=repeat,
                 demanded=(demand or {}).get(choices.precision or "float32"),
-                dataset_loader="porting.cli.bench_programs:load_data" if loaded_data else None,
+                dataset_loader="porting.cli.programs:load_value" if loaded_data else None,
                 dataset_arguments={"target": loaded_data} if loaded_data else {},
             )
 

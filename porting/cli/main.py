@@ -77,7 +77,9 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         kind = "option" if name.startswith("-") else "argument"
         arguments.parser.error(f"there is no {kind} {name}" + (f"; did you mean {meant[0]}?" if meant else ""))
     try:
-        status = arguments.run(arguments)
+        if arguments.run is None:
+            parser.print_help()
+        status = EXIT_DONE if arguments.run is None else arguments.run(arguments)
         sys.stdout.flush()
         return int(status)
     except PortingError as error:
@@ -107,7 +109,7 @@ def _build_parser(words: Sequence[str]) -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"porting {porting.__version__}")
     _add_format(parser, default="text")
-    parser.set_defaults(run=lambda _: _print_help(parser), parser=parser)
+    parser.set_defaults(run=None, parser=parser)
     verb_parsers = parser.add_subparsers(title="verbs", metavar="VERB")
     chosen = next((word for word in words if word in VERBS), None)
     for name, verb in VERBS.items():
@@ -137,8 +139,3 @@ def _refuse_unknown_verb(parser: argparse.ArgumentParser, words: Sequence[str]) 
 
 def _add_format(parser: argparse.ArgumentParser, *, default: str) -> None:
     parser.add_argument("--format", choices=FORMATS, default=default, help="how findings are printed (default: text)")
-
-
-def _print_help(parser: argparse.ArgumentParser) -> int:
-    parser.print_help()
-    return EXIT_DONE

@@ -18,11 +18,13 @@ import torch
 from torch import nn
 
 from porting import models
+from porting.bench.choices import with_choices
+from porting.bench.workloads import Workload
 from porting.diagnostics import ExecutableError, Place, PortingError, find_raising_frame
 from porting.options import PortOptions
 from porting.structure import flatten_tensors, map_tensors
 
-__all__ = ["LoadedProgram", "ProgramName", "is_reference_model", "load_program", "load_value"]
+__all__ = ["LoadedProgram", "ProgramName", "is_reference_model", "load_program", "load_value", "load_workload"]
 
 _FORM = "file.py:name`, `package.module:name` or `family:size"
 _PARTS = ("model", "loss", "batch", "optimizer", "options")
@@ -132,9 +134,25 @@ def load_program(text: str, *, batch_size: Optional[int] = None) -> LoadedProgra
     return program
 
 
-def load_value(text: str) -> Any:
-    """Load what `text` names: the value, or what it returns if it is a function; raises as `load_program` does."""
-    name = ProgramName.of(text)
+def load_workload(target: str, choices: Mapping[str, Any], cache_dir: Optional[str] = None) -> Workload:
+    """Load `target` with what a cell chose; its batch is a micro-batch, of which a call takes as many as it needs."""
+    loaded = load_program(target, batch_size=choices.get("batch"))
+    options = with_choices(loaded.options or PortOptions(), choices, cache_dir=cache_dir)
+    rows = loaded.rows * options.micro_batches_per_call
+    if rows != loaded.rows:
+        # loaded again, so that a function that takes a batch size fills the whole call with its own samples
+        loaded = load_program(target, batch_size=rows)
+    # without the folder of the program, whatever the system parts folders with
+    short = target.replace("\\", "/").rpartition("/")[2]
+    return Workload(loaded.model, loaded.loss, loaded.batch, loaded.optimizer, options, short)
+
+
+def load_value(target: str) -> Any:
+    """Load what `target` names, as a dataset: the value, or what it returns if it is a function.
+
+    Raises as `load_program` does.
+    """
+    name = ProgramName.of(target)
     found, _place = _load_named(name)
     return _run_user_code(name, found) if inspect.isroutine(found) else found
 

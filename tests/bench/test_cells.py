@@ -53,7 +53,7 @@ def run_one(tmp_path):
         cell = Cell(
             name=function,
             target=target,
-            loader="porting.cli.bench_programs:load",
+            loader="porting.cli.programs:load_workload",
             arguments={"target": target, "choices": dataclasses.asdict(choices)},
             choices=choices,
             settings=QUICK,
