@@ -32,16 +32,8 @@ def read_mnist(folder: AnyPath, part: str = "train") -> Tuple[torch.Tensor, torc
     with or without `.gz`. Files that are not there raise PortingError F002; those that are damaged, or do not fit
     together, F001.
     """
-    images_file, labels_file = (
-        _find_packed(Path(folder) / f"{part}-{name}-ubyte") for name in ("images-idx3", "labels-idx1")
-    )
-    images, labels = read_idx(images_file), read_idx(labels_file)
-    if images.dim() != 3 or images.dtype != torch.uint8:
-        raise make_file_error(
-            images_file, "these are no images of whole numbers from 0 to 255", location="byte 2", help=_HELP
-        )
-    if labels.dim() != 1 or labels.dtype != torch.uint8:
-        raise make_file_error(labels_file, "these are no labels from 0 to 255", location="byte 2", help=_HELP)
+    images_file, images = _read_bytes_of(Path(folder) / f"{part}-images-idx3-ubyte", 3, "images of whole numbers")
+    labels_file, labels = _read_bytes_of(Path(folder) / f"{part}-labels-idx1-ubyte", 1, "labels")
     if len(images) != len(labels):
         what = f"{len(labels)} labels, but {len(images)} images in `{images_file.name}`"
         raise make_file_error(labels_file, what, location="byte 4", help="take both files from the same source")
@@ -67,9 +59,14 @@ def read_idx(path: AnyPath) -> torch.Tensor:
             raise make_file_error(file, f"gzip cannot unpack it ({error})", location=where) from None
 
 
-def _find_packed(path: Path) -> Path:
+def _read_bytes_of(path: Path, num_dims: int, what: str) -> Tuple[Path, torch.Tensor]:
+    """Read a file of whole numbers from 0 to 255, packed or not, in so many dimensions."""
     packed = path.with_name(f"{path.name}.gz")
-    return require_file(packed if packed.is_file() and not path.is_file() else path)
+    file = require_file(packed if packed.is_file() and not path.is_file() else path)
+    tensor = read_idx(file)
+    if tensor.dim() != num_dims or tensor.dtype != torch.uint8:
+        raise make_file_error(file, f"these are no {what} from 0 to 255", location="byte 2", help=_HELP)
+    return file, tensor
 
 
 def _read_tensor(content: BinaryIO, file: Path) -> torch.Tensor:

@@ -118,27 +118,14 @@ def _draw_portions(
 # -- textures ----------------------------------------------------------------------------------------------------------
 
 
-def _make_stripes(u: np.ndarray, v: np.ndarray) -> np.ndarray:
-    return np.sign(np.sin(u))
-
-
-def _make_checks(u: np.ndarray, v: np.ndarray) -> np.ndarray:
-    return np.sign(np.sin(u) * np.sin(v))
-
-
-def _make_rings(u: np.ndarray, v: np.ndarray) -> np.ndarray:
-    return np.sin(np.hypot(u, v))
-
-
-def _make_dots(u: np.ndarray, v: np.ndarray) -> np.ndarray:
-    return np.where(np.cos(u) + np.cos(v) > 0.9, np.float32(1), np.float32(-1))
-
-
-def _make_waves(u: np.ndarray, v: np.ndarray) -> np.ndarray:
-    return np.sin(u + 1.5 * np.sin(v))
-
-
-_PATTERNS = (_make_stripes, _make_checks, _make_rings, _make_dots, _make_waves)
+# stripes, checks, rings, dots and waves from -1 to 1, along u_BHW and across v_BHW
+_PATTERNS: Tuple[Callable[[np.ndarray, np.ndarray], np.ndarray], ...] = (
+    lambda u, _v: np.sign(np.sin(u)),
+    lambda u, v: np.sign(np.sin(u) * np.sin(v)),
+    lambda u, v: np.sin(np.hypot(u, v)),
+    lambda u, v: np.where(np.cos(u) + np.cos(v) > 0.9, np.float32(1), np.float32(-1)),
+    lambda u, v: np.sin(u + 1.5 * np.sin(v)),
+)
 
 
 def _make_textures(labels_b: np.ndarray, random: np.random.Generator, *, num_variants: int, size: int) -> np.ndarray:
