@@ -10,8 +10,8 @@ import numpy as np
 
 from porting.support.interleaved import Interval
 
-from .machine import machine_differences
 from .pages import cell_title
+from .results import machine_differences
 
 __all__ = ["Change", "compare_results", "comparison_lines"]
 

@@ -1,21 +1,39 @@
-"""Result files: written whole after every cell, so that what was measured survives whatever ends the run."""
+"""Result files: written whole after every cell, so that what was measured survives whatever ends the run.
+
+They say on which machine it was, and follow `schema.json`.
+"""
 
 from __future__ import annotations
 
+import functools
+import importlib.metadata
 import json
 import math
+import os
+import platform
 import time
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence, Union
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Union
 
 from porting.diagnostics import PortingError
+from porting.executables.machine import describe_processor
 from porting.support.atomic_files import write_atomically
+from porting.support.process import usable_cores
+from porting.version import VERSION
 
-from .cells import Cell
-from .machine import describe_machine
-from .schema import check, load_schema
+from .processes import Cell
 
-__all__ = ["SCHEMA_NAME", "SCHEMA_VERSION", "ResultFile", "read_results"]
+__all__ = [
+    "SCHEMA_NAME",
+    "SCHEMA_VERSION",
+    "ResultFile",
+    "check",
+    "describe_machine",
+    "load_schema",
+    "machine_differences",
+    "read_results",
+]
 
 SCHEMA_NAME, SCHEMA_VERSION = "porting-bench", 1
 _SHOWN_PROBLEMS = 5
@@ -98,3 +116,105 @@ def _replace_not_finite(value: Any) -> Any:
 
 def _now() -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S%z")
+
+
+# -- the machine -------------------------------------------------------------------------------------------------------
+
+_COMPARED = ("processor", "num_cores", "system", "python", "torch", "porting", "omp_num_threads")
+
+
+def describe_machine() -> Dict[str, Any]:
+    """Return what this machine is and how busy it is, as plain values; None where it does not tell."""
+    memory_bytes = torch_version = None
+    with suppress(AttributeError, OSError, ValueError):
+        memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    with suppress(importlib.metadata.PackageNotFoundError):
+        torch_version = importlib.metadata.version("torch")
+    return {
+        "processor": describe_processor()["name"],
+        "num_cores": usable_cores(),
+        "memory_bytes": memory_bytes,
+        "system": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+        "torch": torch_version,
+        "porting": VERSION,
+        "omp_num_threads": os.environ.get("OMP_NUM_THREADS"),
+        "load_average": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
+    }
+
+
+def machine_differences(earlier: Mapping[str, Any], later: Mapping[str, Any]) -> List[str]:
+    """Name what two machines differ in, how busy they were aside.
+
+    >>> machine_differences({"torch": "2.0"}, {"torch": "2.13"})
+    ['torch: 2.0 then, 2.13 now']
+    """
+    return [
+        f"{key.replace('_', ' ')}: {earlier.get(key)} then, {later.get(key)} now"
+        for key in _COMPARED
+        if earlier.get(key) != later.get(key)
+    ]
+
+
+# -- the schema --------------------------------------------------------------------------------------------------------
+
+_TYPES: Mapping[str, Callable[[Any], bool]] = {
+    "object": lambda value: isinstance(value, Mapping),
+    "array": lambda value: isinstance(value, (list, tuple)),
+    "string": lambda value: isinstance(value, str),
+    "integer": lambda value: isinstance(value, int) and not isinstance(value, bool),
+    "number": lambda value: isinstance(value, (int, float)) and not isinstance(value, bool),
+    "boolean": lambda value: isinstance(value, bool),
+    "null": lambda value: value is None,
+}
+
+
+@functools.lru_cache(maxsize=None)
+def load_schema() -> Dict[str, Any]:
+    """Read the JSON schema (draft 7) of result files."""
+    schema: Dict[str, Any] = json.loads(Path(__file__).with_name("schema.json").read_text(encoding="utf-8"))
+    return schema
+
+
+def check(value: Any, schema: Mapping[str, Any]) -> List[str]:
+    """List what is wrong with `value`, each with the path to it; empty for a value that fits.
+
+    Knows the words of JSON schema that `schema.json` uses, and no others.
+
+    >>> check({"a": 1, "b": 2}, {"type": "object", "additionalProperties": False, "properties": {"a": {}}})
+    ['$: unknown key `b`']
+    """
+    return list(_find_problems(value, schema, "$", schema))
+
+
+def _find_problems(value: Any, schema: Mapping[str, Any], path: str, root: Mapping[str, Any]) -> Iterator[str]:
+    if "$ref" in schema:
+        schema = root["definitions"][schema["$ref"].rpartition("/")[2]]
+    if "anyOf" in schema:
+        found = [list(_find_problems(value, choice, path, root)) for choice in schema["anyOf"]]
+        # what is wrong is told by the choice that fits best
+        yield from min(found, key=len)
+        return
+    if "enum" in schema and value not in schema["enum"]:
+        yield f"{path}: {value!r} is none of {', '.join(map(repr, schema['enum']))}"
+    types = schema.get("type", [])
+    types = [types] if isinstance(types, str) else types
+    if types and not any(_TYPES[name](value) for name in types):
+        yield f"{path}: {value!r:.60} is not of type {' or '.join(types)}"
+        return
+    if isinstance(value, Mapping):
+        yield from _find_problems_of_object(value, schema, path, root)
+    elif isinstance(value, (list, tuple)):
+        for index, item in enumerate(value):
+            yield from _find_problems(item, schema.get("items", {}), f"{path}[{index}]", root)
+
+
+def _find_problems_of_object(
+    value: Mapping[str, Any], schema: Mapping[str, Any], path: str, root: Mapping[str, Any]
+) -> Iterator[str]:
+    yield from (f"{path}: `{name}` is missing" for name in schema.get("required", []) if name not in value)
+    for name, item in value.items():
+        if name in schema.get("properties", {}):
+            yield from _find_problems(item, schema["properties"][name], f"{path}.{name}", root)
+        elif schema.get("additionalProperties", True) is False:
+            yield f"{path}: unknown key `{name}`"

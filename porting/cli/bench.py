@@ -12,8 +12,8 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 from tqdm import tqdm
 
 from porting.bench.benchmark_files import FileEntry, read_benchmarks
-from porting.bench.cells import Cell, run_cell
 from porting.bench.choices import COUNTS, MATRIX_KEYS, NAMED_SETTINGS, PRECISIONS, BenchSettings, expand
+from porting.bench.processes import Cell, run_cell
 from porting.bench.results import ResultFile, read_results
 from porting.cli import EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED, count
 from porting.diagnostics import Finding, PortingError, render_all

@@ -6,8 +6,8 @@ import copy
 
 import pytest
 
-from porting.bench.cells import Cell
 from porting.bench.comparison import compare_results, comparison_lines
+from porting.bench.processes import Cell
 from porting.bench.results import ResultFile
 
 from .conftest import make_record
