@@ -46,7 +46,6 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> List[str]:
-    """List the public names, loaded or not."""
     return sorted({*globals(), *__all__})
 
 

@@ -60,7 +60,6 @@ class SideProcess:
             raise ChildError(f"{self.side}: {failure}") from None
 
     def __enter__(self) -> SideProcess:
-        """Return this."""
         return self
 
     def __exit__(self, *error: object) -> None:

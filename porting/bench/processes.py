@@ -188,7 +188,6 @@ class Child:
         return f"ended with {describe_exit(status, output)}"
 
     def __enter__(self) -> Child:
-        """Return this."""
         return self
 
     def __exit__(self, *_error: object) -> None:

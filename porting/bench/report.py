@@ -118,7 +118,6 @@ class BenchReport:
         return plain
 
     def __str__(self) -> str:
-        """Lay the report out as a page."""
         return "\n".join(result_lines(self.to_dict()))
 
 

@@ -13,6 +13,15 @@ from tqdm import tqdm
 
 from porting.bench.benchmark_files import FileEntry, read_benchmarks
 from porting.bench.choices import COUNTS, MATRIX_KEYS, NAMED_SETTINGS, PRECISIONS, BenchSettings, expand
+from porting.bench.pages import (
+    cell_title,
+    failures,
+    machinery_lines,
+    order_lines,
+    result_lines,
+    start_up_lines,
+    table_lines,
+)
 from porting.bench.processes import Cell, run_cell
 from porting.bench.results import ResultFile, read_results
 from porting.cli import EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED, count
@@ -156,7 +165,8 @@ def run(arguments: argparse.Namespace) -> int:
     if interrupted:
         print("interrupted", file=sys.stderr)
         return EXIT_INTERRUPTED
-    return EXIT_DONE if all(_is_good(record) for record in results.cells) else EXIT_FAILED
+    counts = [record["result"] is not None and not failures(record["result"]) for record in results.cells]
+    return EXIT_DONE if all(counts) else EXIT_FAILED
 
 
 # -- what is measured --------------------------------------------------------------------------------------------------
@@ -259,8 +269,6 @@ _DEFAULT_TIMEOUT = 1800.0
 
 def _measure_cells(cells: Sequence[Tuple[Cell, float]], results: ResultFile, cache_dir: Optional[Path]) -> bool:
     """Run cell after cell; return whether an interrupt ended it. A terminal gets a progress bar, a log a line each."""
-    from porting.bench.pages import cell_title
-
     folder = None if cache_dir is None else str(cache_dir.absolute())
     with tqdm(total=len(cells), disable=None, bar_format=_BAR) as bar:
         for index, (cell, timeout) in enumerate(cells):
@@ -291,18 +299,12 @@ def _measure_cells(cells: Sequence[Tuple[Cell, float]], results: ResultFile, cac
 _BAR = "{desc} |{bar:20}| {percentage:3.0f}% [{elapsed}]"
 
 
-def _is_good(record: Mapping[str, Any]) -> bool:
-    result = record["result"]
-    return result is not None and result["parity"]["verdict"] != "fail" and result["device"]["is_proven"]
-
-
 # -- telling -----------------------------------------------------------------------------------------------------------
 
 
 def _tell_results(results: ResultFile, earlier: Optional[Mapping[str, Any]], arguments: argparse.Namespace) -> None:
     """Write the files that were asked for, and print the page of one cell or the table of several."""
     from porting.bench.comparison import comparison_lines
-    from porting.bench.pages import machinery_lines, order_lines, result_lines, start_up_lines, table_lines
 
     compared = list(comparison_lines(earlier, results.content)) if earlier is not None else []
     if arguments.html is not None:

@@ -98,7 +98,6 @@ class ProgramName:
         raise ExecutableError.of("E020", message=f"`{text}` does not say what to take from where", help=remedy)
 
     def __str__(self) -> str:
-        """The text that was taken apart."""
         return f"{self.source}:{self.attribute}"
 
     @property

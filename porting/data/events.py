@@ -54,11 +54,8 @@ class NeutrinoEvents(Dataset[Tuple[torch.Tensor, torch.Tensor]]):
         check_halving(height, width, downsample)
         if num_events < 0 or min(height, width) < 16:
             raise ValueError(f"{num_events} events of {height} x {width} pixels; a frame has 16 x 16 at least")
-        self.num_events = num_events
-        self.height = height
-        self.width = width
-        self.downsample = downsample
-        self.seed = seed
+        self.num_events, self.seed = num_events, seed
+        self.height, self.width, self.downsample = height, width, downsample
 
     def __len__(self) -> int:
         return self.num_events
@@ -85,7 +82,7 @@ def make_events(
     """
     events = NeutrinoEvents(num_events, height=height, width=width, seed=seed)
     images = torch.zeros(num_events, _NUM_PLANES, height, width)
-    labels = torch.zeros(num_events, _NUM_PLANES, height, width, dtype=torch.int64)
+    labels = torch.zeros_like(images, dtype=torch.int64)
     for event in range(num_events):
         images[event], labels[event] = events[event]
     return images, labels

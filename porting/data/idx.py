@@ -73,9 +73,8 @@ def _read_tensor(content: BinaryIO, file: Path) -> torch.Tensor:
     magic = content.read(4)
     if len(magic) < 4 or magic[:2] != b"\0\0":
         found = " ".join(f"{byte:02x}" for byte in magic[:2]) or "nothing"
-        raise make_file_error(
-            file, f"the two zero bytes of the format are missing: {found}", location="byte 0", help=_HELP
-        )
+        what = f"the two zero bytes of the format are missing: {found}"
+        raise make_file_error(file, what, location="byte 0", help=_HELP)
     if magic[2] not in _TYPES:
         raise make_file_error(file, f"type 0x{magic[2]:02x} is unknown", location="byte 2", help=_HELP)
     header = content.read(4 * magic[3])
@@ -83,20 +82,19 @@ def _read_tensor(content: BinaryIO, file: Path) -> torch.Tensor:
         what = f"the file ends, but {magic[3]} sizes of 4 bytes should stand here"
         raise make_file_error(file, what, location=f"byte {4 + len(header)}", help=_HELP)
     sizes = tuple(int(size) for size in np.frombuffer(header, dtype=">u4"))
-    numbers = np.frombuffer(
-        _read_numbers(content, file, sizes, start=4 + len(header), type_name=_TYPES[magic[2]]), _TYPES[magic[2]]
-    )
+    dtype = np.dtype(_TYPES[magic[2]])
+    numbers = np.frombuffer(_read_numbers(content, file, sizes, start=4 + len(header), dtype=dtype), dtype)
     try:
-        return torch.from_numpy(numbers.astype(numbers.dtype.newbyteorder("=")).reshape(sizes))
+        return torch.from_numpy(numbers.astype(dtype.newbyteorder("=")).reshape(sizes))
     except ValueError as error:
         # of too many sizes, or of huge ones beside a zero
         what = f"{len(sizes)} sizes that no array can have ({error})"
         raise make_file_error(file, what, location="byte 3", help=_HELP) from None
 
 
-def _read_numbers(content: BinaryIO, file: Path, sizes: Tuple[int, ...], *, start: int, type_name: str) -> bytes:
+def _read_numbers(content: BinaryIO, file: Path, sizes: Tuple[int, ...], *, start: int, dtype: np.dtype) -> bytes:
     """Read exactly the numbers that the sizes announce, in portions, so that wrong sizes do not fill the memory."""
-    num_bytes = math.prod(sizes) * np.dtype(type_name).itemsize
+    num_bytes = math.prod(sizes) * dtype.itemsize
     portions, missing = [], num_bytes
     while missing:
         portion = content.read(min(missing, _PORTION_BYTES))

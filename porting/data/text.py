@@ -104,7 +104,6 @@ class Vocabulary:
         return cls((*reserved, *ordered)[:max_size])
 
     def __len__(self) -> int:
-        """Count the words."""
         return len(self.words)
 
     def numbers(self, words: Iterable[str]) -> torch.Tensor:

@@ -48,7 +48,6 @@ class Pairs:
     target_vocabulary: Vocabulary
 
     def __len__(self) -> int:
-        """Count the pairs."""
         return len(self.sources)
 
     @property

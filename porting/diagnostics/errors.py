@@ -50,7 +50,6 @@ class PortingError(Exception):
         self.finding = finding
 
     def __str__(self) -> str:
-        """Render the finding as the command line would."""
         return render(self.finding)
 
     @property
