@@ -43,19 +43,18 @@ class SideProcess:
     def wait_until_ready(self) -> None:
         """Wait until the side is made and warmed up; raises ChildError where that fails."""
         if not self._is_ready:
-            self._read_answer()
+            self._ask()
             self._is_ready = True
 
     def take_turn(self, num_calls: int) -> Turn:
         """Call the side so often; raises ChildError when the process ends instead."""
         self.wait_until_ready()
-        self.child.ask(str(num_calls))
-        answer = json.loads(self._read_answer())
+        answer = json.loads(self._ask(str(num_calls)))
         return Turn(tuple(answer["call_seconds"]), answer["cpu_seconds"])
 
-    def _read_answer(self) -> str:
+    def _ask(self, question: str = "") -> str:
         try:
-            return self.child.answer()
+            return self.child.ask(question)
         except ChildError as failure:
             raise ChildError(f"{self.side}: {failure}") from None
 

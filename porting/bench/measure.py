@@ -101,7 +101,11 @@ def measure(
 
     `no_source` says why there is none.
     """
-    with torch.random.fork_rng(devices=[]), _threads_of(settings):
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(torch.random.fork_rng(devices=[]))
+        stack.callback(torch.set_num_threads, torch.get_num_threads())
+        if settings.threads is not None:
+            torch.set_num_threads(settings.threads)
         progress("compiling", 0.0)
         eager = EagerSide(workload, **settings.of_eager)
         ported = PortedSide(workload, device=settings.device)
@@ -119,7 +123,7 @@ def measure(
             name: _describe_side(workload, described[name], turns[name], first_seconds[name], data.get(name))
             for name in described
         }
-        proof, findings, candidates = ported.proof(), ported.findings(), ported.candidates()
+        proof, findings, candidates = ported.describe()
         reason = no_source if source is None else "not asked for"
         memory, start_up = Memory(reason=reason), StartUp(reason=reason)
         if source is not None and settings.memory:
@@ -151,21 +155,10 @@ def measure(
             device=proof,
             memory=memory,
             start_up=start_up,
-            candidates=tuple(candidates),
-            findings=tuple(findings),
+            candidates=candidates,
+            findings=findings,
             trains=workload.trains,
         )
-
-
-@contextlib.contextmanager
-def _threads_of(settings: BenchSettings) -> Iterator[None]:
-    before = torch.get_num_threads()
-    if settings.threads is not None:
-        torch.set_num_threads(settings.threads)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 # -- the first steps ---------------------------------------------------------------------------------------------------

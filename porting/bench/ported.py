@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Tuple
 
 import torch
 
@@ -109,10 +109,10 @@ class PortedSide:
         returned: torch.Tensor = self._running(*args, **kwargs)
         return self.ported.loss_of(returned) if self._workload.trains else returned
 
-    def proof(self) -> DeviceProof:
-        """Say where it ran."""
+    def describe(self) -> Tuple[DeviceProof, Tuple[str, ...], Tuple[Dict[str, Any], ...]]:
+        """Say where it ran, what the port has to say, and what was tried where an engine was chosen by measuring."""
         report, record, obtained = self.ported.report(), self._record(), self._obtained()
-        return DeviceProof(
+        proof = DeviceProof(
             device=report.device,
             backend=report.backend,
             is_simulator=report.is_simulator,
@@ -121,18 +121,11 @@ class PortedSide:
             calls_counted=record["num_calls"],
             num_compilations=record["num_compilations"],
         )
-
-    def findings(self) -> List[str]:
-        """List the messages of what the port has to say."""
-        obtained = self._obtained()
-        found = [*self.ported.report().findings, *(() if obtained is None else obtained.findings)]
+        found = [*report.findings, *(() if obtained is None else obtained.findings)]
         # the port's report may have those of the executable as well
-        return list(dict.fromkeys(f"{finding.code}: {finding.message}" for finding in found))
-
-    def candidates(self) -> List[Dict[str, Any]]:
-        """List what was tried where an engine was chosen by measuring, with what became of it."""
-        tuning = getattr(self._obtained(), "tuning", None)
-        return [
+        messages = dict.fromkeys(f"{finding.code}: {finding.message}" for finding in found)
+        tuning = None if obtained is None else obtained.tuning
+        candidates = [
             {
                 "label": candidate.variant.label,
                 "compile_seconds": candidate.compile_seconds,
@@ -142,6 +135,7 @@ class PortedSide:
             }
             for candidate in (() if tuning is None else tuning.candidates)
         ]
+        return proof, tuple(messages), tuple(candidates)
 
     def _record(self) -> Dict[str, Any]:
         records: List[Dict[str, Any]] = self.ported.report().to_dict()["executors"]

@@ -154,16 +154,16 @@ class Child:
         status = self.process.wait()
         return "out_of_memory" if status == -9 else "failed", f"the process {self._describe_end()}", None
 
-    def ask(self, question: str) -> None:
-        """Write a line to the process; whether it is still there, `answer` says."""
-        assert self.process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):
-            self.process.stdin.write(f"{question}\n")
-            self.process.stdin.flush()
+    def ask(self, question: str = "") -> str:
+        """Write a line to the process, if any, and return the next one that it says.
 
-    def answer(self) -> str:
-        """Read the next line of the process; raises ChildError when it ends instead."""
+        Raises ChildError when it ends instead.
+        """
+        assert self.process.stdin is not None
         assert self.process.stdout is not None
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.write(f"{question}\n" if question else "")
+            self.process.stdin.flush()
         line = self.process.stdout.readline()
         if not line:
             raise ChildError(f"the process {self._describe_end()}")

@@ -105,23 +105,34 @@ def _parse_seconds(text: str) -> float:
 def _list_executables(store: ExecutableStore, arguments: argparse.Namespace) -> int:
     entries = sorted(store.list_entries(is_thorough=arguments.verify), key=lambda entry: -entry.last_used)
     failures = store.all_failures()
+    records: List[Dict[str, Any]] = []
+    rows: List[Tuple[str, ...]] = [("KEY", "MODEL", "ENGINE", "SPEED-UP", "SIZE", "CREATED", "LAST USED", "STATE")]
+    for entry in entries:
+        record = {
+            "key": entry.digest,
+            "state": "damaged" if entry.manifest is None else "ok",
+            "problem": entry.problem,
+            "num_bytes": entry.num_bytes,
+            "last_used": entry.last_used,
+            "failures": failures.pop(entry.digest, {}).get("failures", {}),
+        }
+        rows.append(_make_row(entry, num_failed=len(record["failures"])))
+        records.append({**record, **(json.loads(entry.manifest.to_json()) if entry.manifest is not None else {})})
+    for digest, record in failures.items():  # those without an executable are left
+        records.append({"key": digest, "state": "failed", **record})
+        shown = _make_plain(record.get("model") or "?"), _make_plain(", ".join(record["failures"]))
+        when = record.get("when")
+        ago = _describe_age(when) if isinstance(when, (int, float)) else "-"
+        rows.append((digest[:_SHORT], *shown, "-", "-", ago, "-", "failed"))
     if arguments.as_json or arguments.format == "json":
-        print(json.dumps(_make_record(store, entries, failures), indent=2))
+        content = {"folder": str(store.folder), "max_bytes": store.max_bytes, "executables": records}
+        print(json.dumps(content, indent=2))
         return EXIT_DONE
-    known = {entry.digest for entry in entries}
-    rows = [_make_row(entry, len(failures.get(entry.digest, {}).get("failures", ()))) for entry in entries]
-    for digest, record in failures.items():
-        if digest not in known:
-            names, when = ", ".join(record["failures"]), record.get("when")
-            ago = _describe_age(when) if isinstance(when, (int, float)) else "-"
-            shown = _make_plain(record.get("model") or "?"), _make_plain(names)
-            rows.append((digest[:_SHORT], *shown, "-", "-", ago, "-", "failed"))
-    if not rows:
+    if not records:
         print(f"no executables in {store.folder}")
         return EXIT_DONE
-    table = [("KEY", "MODEL", "ENGINE", "SPEED-UP", "SIZE", "CREATED", "LAST USED", "STATE"), *rows]
-    widths = [max(map(len, column)) for column in zip(*table)]
-    for row in table:
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    for row in rows:
         cells = [cell.ljust(width) for cell, width in zip(row, widths)]
         cells[3:5] = [cell.rjust(width) for cell, width in zip(row[3:5], widths[3:5])]
         print("  ".join(cells).rstrip())
@@ -134,7 +145,7 @@ def _say_executables(listed: Sequence[Any]) -> str:
     return say_number(len(listed), "executable")
 
 
-def _make_row(entry: StoredEntry, num_failed: int) -> Tuple[str, ...]:
+def _make_row(entry: StoredEntry, *, num_failed: int) -> Tuple[str, ...]:
     used, size = _describe_age(entry.last_used), format_bytes(entry.num_bytes)
     manifest = entry.manifest
     if manifest is None:
@@ -191,27 +202,6 @@ def _describe_age(seconds: float) -> str:
         if passed >= 2 * length or (unit != "d" and passed >= length):
             return f"{int(passed // length)} {unit} ago"
     return "just now"
-
-
-def _make_record(
-    store: ExecutableStore, entries: Sequence[StoredEntry], failures: Mapping[str, Mapping[str, Any]]
-) -> Dict[str, Any]:
-    listed: List[Dict[str, Any]] = []
-    for entry in entries:
-        record: Dict[str, Any] = {
-            "key": entry.digest,
-            "state": "damaged" if entry.manifest is None else "ok",
-            "problem": entry.problem,
-            "num_bytes": entry.num_bytes,
-            "last_used": entry.last_used,
-            "failures": failures.get(entry.digest, {}).get("failures", {}),
-        }
-        if entry.manifest is not None:
-            record.update(json.loads(entry.manifest.to_json()))
-        listed.append(record)
-    known = {entry.digest for entry in entries}
-    listed += [{"key": key, "state": "failed", **record} for key, record in failures.items() if key not in known]
-    return {"folder": str(store.folder), "max_bytes": store.max_bytes, "executables": listed}
 
 
 # -- why -------------------------------------------------------------------------------------------------------------
