@@ -141,16 +141,9 @@ def _write_figures(cell: Plain) -> Iterator[str]:
         return
     eager, ported, speed_up, interval, cpu, compiling, pays, memory, verdict = list_figures(result)
     reached = "quiet" if asked is None else "ok" if result["speed_up"]["wall"]["median"] >= asked else "no"
-    for text, kind in (
-        (eager, ""),
-        (ported, ""),
-        (speed_up, reached),
-        (interval, "quiet"),
-        (cpu, ""),
-        ("-" if asked is None else f"{asked:.2f}", "quiet"),
-        (compiling, ""),
-        (pays if pays == "never" else f"{pays} steps", ""),
-        (memory, ""),
-        (verdict, "no" if verdict == "fail" else "ok"),
-    ):
+    asked_for = "-" if asked is None else f"{asked:.2f}"
+    steps = pays if pays == "never" else f"{pays} steps"
+    texts = (eager, ported, speed_up, interval, cpu, asked_for, compiling, steps, memory, verdict)
+    kinds = ("", "", reached, "quiet", "", "quiet", "", "", "", "no" if verdict == "fail" else "ok")
+    for text, kind in zip(texts, kinds):
         yield f'<td class="{kind}">{escape(text)}</td>' if kind else f"<td>{escape(text)}</td>"

@@ -80,63 +80,46 @@ def _convolutions(optimizer: MakeOptimizer) -> Callable[[int], Parts]:
     return _make_of(cnn, lambda _config: cnn.build(), cnn.CNNConfig(), optimizer)
 
 
-_UNET = uresnet2d.UResNet2DConfig(
+_MUSHROOMS = _perceptron(mlp.VARIANTS["mushrooms"], _sgd(0.01))
+_MNIST_MLP = _perceptron(mlp.VARIANTS["mnist"], _adam(1e-3))
+_RESNET18 = _make_of(resnet, resnet.ResNet, resnet.ResNetConfig(image_size=64), _sgd(1e-3, 0.9))
+_SMALL_UNET = uresnet2d.UResNet2DConfig(
     filters=8, depth=4, blocks_per_level=1, blocks_deepest=2, blocks_final=1, bottleneck=64, spatial_size=(160, 256)
 )
-_GPT = gpt.GPTConfig(num_layers=4, width=256, length=128)
-_LSTM = recurrent.RecurrentConfig(length=32)
+_UNET = _make_of(uresnet2d, uresnet2d.UResNet2D, _SMALL_UNET, _adam(3e-4))
+_SMALL_GPT = gpt.GPTConfig(num_layers=4, width=256, length=128)
+_GPT = _make_of(gpt, gpt.GPT, _SMALL_GPT, lambda parameters: torch.optim.AdamW(parameters, lr=3e-4))
+_SHORT = recurrent.RecurrentConfig(length=32)
+_UNROLLED = _make_of(recurrent, recurrent.UnrolledLSTMClassifier, _SHORT, _adam(1e-3))
+_LSTM = _make_of(recurrent, recurrent.LSTMClassifier, _SHORT, _adam(1e-3))
 
 SUITE: Mapping[str, SuiteEntry] = MappingProxyType(
     {
         "mushrooms": SuiteEntry(
             "MLP 22-44-44-1, SGD, 100 device iterations a call",
-            batch=100,
-            make=_perceptron(mlp.VARIANTS["mushrooms"], _sgd(0.01)),
-            demanded={"float32": 5.0},
-            options=PortOptions(device_iterations=100),
+            100,
+            _MUSHROOMS,
+            {"float32": 5.0},
+            PortOptions(device_iterations=100),
         ),
-        "mnist_mlp": SuiteEntry(
-            "MLP 784-1000-1000-10, Adam",
-            batch=64,
-            make=_perceptron(mlp.VARIANTS["mnist"], _adam(1e-3)),
-            demanded={"float32": 1.2, "bfloat16": 1.5},
-        ),
+        "mnist_mlp": SuiteEntry("MLP 784-1000-1000-10, Adam", 64, _MNIST_MLP, {"float32": 1.2, "bfloat16": 1.5}),
         "cnn": SuiteEntry(
             "CNN 28x28 with BatchNorm, SGD with momentum",
-            batch=64,
-            make=_convolutions(_sgd(0.01, 0.9)),
-            demanded={"float32": 1.5, "bfloat16": 2.5},
+            64,
+            _convolutions(_sgd(0.01, 0.9)),
+            {"float32": 1.5, "bfloat16": 2.5},
         ),
         "resnet18": SuiteEntry(
-            "ResNet-18 at 64x64, SGD with momentum",
-            batch=16,
-            make=_make_of(resnet, resnet.ResNet, resnet.ResNetConfig(image_size=64), _sgd(1e-3, 0.9)),
-            demanded={"float32": 1.05, "bfloat16": 1.4},
+            "ResNet-18 at 64x64, SGD with momentum", 16, _RESNET18, {"float32": 1.05, "bfloat16": 1.4}
         ),
         "uresnet2d": SuiteEntry(
-            "UResNet2D, small, 3 planes of 160x256, Adam",
-            batch=1,
-            make=_make_of(uresnet2d, uresnet2d.UResNet2D, _UNET, _adam(3e-4)),
-            demanded={"float32": 1.1, "bfloat16": 1.4},
+            "UResNet2D, small, 3 planes of 160x256, Adam", 1, _UNET, {"float32": 1.1, "bfloat16": 1.4}
         ),
         "gpt": SuiteEntry(
-            "GPT of 4 layers, width 256, length 128, AdamW",
-            batch=16,
-            make=_make_of(gpt, gpt.GPT, _GPT, lambda parameters: torch.optim.AdamW(parameters, lr=3e-4)),
-            demanded={"float32": 1.12, "bfloat16": 1.8},
+            "GPT of 4 layers, width 256, length 128, AdamW", 16, _GPT, {"float32": 1.12, "bfloat16": 1.8}
         ),
-        "lstm_unrolled": SuiteEntry(
-            "LSTM cell unrolled by hand, length 32, Adam",
-            batch=32,
-            make=_make_of(recurrent, recurrent.UnrolledLSTMClassifier, _LSTM, _adam(1e-3)),
-            demanded={"float32": 1.6},
-        ),
-        "lstm": SuiteEntry(
-            "nn.LSTM, length 32, Adam",
-            batch=32,
-            make=_make_of(recurrent, recurrent.LSTMClassifier, _LSTM, _adam(1e-3)),
-            demanded={"float32": 1.0},
-        ),
+        "lstm_unrolled": SuiteEntry("LSTM cell unrolled by hand, length 32, Adam", 32, _UNROLLED, {"float32": 1.6}),
+        "lstm": SuiteEntry("nn.LSTM, length 32, Adam", 32, _LSTM, {"float32": 1.0}),
     }
 )
 """The suite by name, in the order in which it runs."""
