@@ -26,7 +26,16 @@ def write_png(results: Plain, path: Path) -> None:
     figure = figures.Figure(figsize=(12, 1.6 + 0.42 * max(1, len(cells))), layout="constrained")
     left, right = figure.subplots(1, 2, sharey=True, gridspec_kw={"width_ratios": [3, 2]})
     _draw_speed_ups(left, cells)
-    _draw_steps(right, cells)
+    for shift, side, colour in ((-0.15, "eager", EAGER_COLOUR), (0.15, "ported", PORTED_COLOUR)):
+        medians, errors = _find_extent([cell["result"][side]["step_seconds"] for cell in cells], scale=1e3)
+        places = [place + shift for place in range(len(cells))]
+        right.errorbar(medians, places, xerr=errors, fmt="o", color=colour, capsize=3, markersize=5, label=side)
+    if cells:
+        right.set_xscale("log")
+        right.legend(loc="best", fontsize=8)
+    right.grid(axis="x", color="#dddddd", linewidth=0.6)
+    right.set_axisbelow(True)
+    right.set_xlabel("ms of a step (median, quartiles)")
     machine, common = results["machine"], cell_titles(cells)[0]
     figure.suptitle(
         "training: ported against eager"
@@ -68,19 +77,6 @@ def _draw_speed_ups(axes: Any, cells: Sequence[Plain]) -> None:
         edge = cell["demanded"] if -_MARK_SHARE * limit < gap < _LABEL_SHARE * limit else interval["high"]
         axes.annotate(f"{interval['median']:.2f}", (edge, place), (8, 0), textcoords="offset points", va="center")
     axes.set_xlabel("speed-up over eager (median of rounds, 95 % interval)")
-
-
-def _draw_steps(axes: Any, cells: Sequence[Plain]) -> None:
-    for shift, side, colour in ((-0.15, "eager", EAGER_COLOUR), (0.15, "ported", PORTED_COLOUR)):
-        medians, errors = _find_extent([cell["result"][side]["step_seconds"] for cell in cells], scale=1e3)
-        places = [place + shift for place in range(len(cells))]
-        axes.errorbar(medians, places, xerr=errors, fmt="o", color=colour, capsize=3, markersize=5, label=side)
-    if cells:
-        axes.set_xscale("log")
-        axes.legend(loc="best", fontsize=8)
-    axes.grid(axis="x", color="#dddddd", linewidth=0.6)
-    axes.set_axisbelow(True)
-    axes.set_xlabel("ms of a step (median, quartiles)")
 
 
 def _find_extent(intervals: Sequence[Plain], *, scale: float = 1.0) -> Tuple[List[float], List[List[float]]]:

@@ -78,21 +78,14 @@ def _compare_cells(earlier: Optional[Plain], later: Plain) -> Change:
         return Change(title, "not comparable")
     before, after = earlier["result"], later["result"]
     times = after["ported"]["step_seconds"]["median"] / before["ported"]["step_seconds"]["median"]
-    quotient = _divide_medians(after["speed_up"]["rounds"], before["speed_up"]["rounds"])
+    # the medians of two independent sets of rounds, with bootstrap bounds
+    random, both = np.random.default_rng(0), (after["speed_up"]["rounds"], before["speed_up"]["rounds"])
+    above, below = (np.median(random.choice(rounds, size=(_NUM_RESAMPLES, len(rounds))), axis=1) for rounds in both)
+    low, high = np.quantile(above / below, [0.025, 0.975]).tolist()
+    quotient = Interval(float(np.median(both[0]) / np.median(both[1])), low, high)
     verdict = "same within noise"
     if quotient.low > 1 and quotient.median > 1 + _NOISE:
         verdict = "faster"
     elif quotient.high < 1 and quotient.median < 1 - _NOISE:
         verdict = "slower"
     return Change(title, verdict, quotient, times)
-
-
-def _divide_medians(above: Sequence[float], below: Sequence[float]) -> Interval:
-    """Divide the medians of two independent sets of rounds, with bootstrap bounds."""
-    random = np.random.default_rng(0)
-    drawn = [
-        np.median(random.choice(np.asarray(rounds), size=(_NUM_RESAMPLES, len(rounds))), axis=1)
-        for rounds in (above, below)
-    ]
-    low, high = np.quantile(drawn[0] / drawn[1], [0.025, 0.975])
-    return Interval(float(np.median(above) / np.median(below)), float(low), float(high))

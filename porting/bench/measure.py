@@ -119,10 +119,18 @@ def measure(
             "eager": eager.described + ("" if is_apart else ", in the process of the port"),
             "ported": f"{ported.options.precision}, ported",
         }
-        sides = {
-            name: _describe_side(workload, described[name], turns[name], first_seconds[name], data.get(name))
-            for name in described
-        }
+        sides = {}
+        for name, text in described.items():
+            timing, spread = turns[name].timing, turns[name].spread(steps_per_call=workload.steps_per_call)
+            sides[name] = Side(
+                described=text,
+                first_step_seconds=first_seconds[name],
+                step_seconds=spread,
+                cpu_seconds=timing.cpu.median / workload.steps_per_call,
+                samples_per_second=workload.samples_per_step / spread.median,
+                round_seconds=tuple(seconds / workload.steps_per_call for seconds in timing.wall_seconds),
+                data=data.get(name),
+            )
         proof, findings, candidates = ported.describe()
         reason = no_source if source is None else "not asked for"
         memory, start_up = Memory(reason=reason), StartUp(reason=reason)
@@ -248,22 +256,6 @@ def _time_steady_state(
             after_round=lambda number: progress("timing", 0.4 + 0.3 * number / settings.rounds),
         )
         return turns, calls, is_apart
-
-
-def _describe_side(
-    workload: Workload, described: str, turns: Turns, first_seconds: float, data: Optional[DataPath]
-) -> Side:
-    steps = workload.steps_per_call
-    spread = turns.spread(steps_per_call=steps)
-    return Side(
-        described=described,
-        first_step_seconds=first_seconds,
-        step_seconds=spread,
-        cpu_seconds=turns.timing.cpu.median / steps,
-        samples_per_second=workload.samples_per_step / spread.median,
-        round_seconds=tuple(seconds / steps for seconds in turns.timing.wall_seconds),
-        data=data,
-    )
 
 
 # -- data --------------------------------------------------------------------------------------------------------------

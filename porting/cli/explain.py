@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from typing import Dict, Iterator
+from typing import Dict
 
 from porting.cli import EXIT_DONE, refuse_usage
 from porting.diagnostics.codes import CODES, FAMILIES, Code, find_code, read_page, suggest_names
@@ -24,7 +24,14 @@ def run(arguments: argparse.Namespace) -> int:
     as_json = arguments.format == "json"
     if arguments.list_codes:
         table = [_describe_code(code) for code in CODES.values()]
-        print(json.dumps(table, indent=2) if as_json else "\n".join(_list_codes()))
+        if as_json:
+            print(json.dumps(table, indent=2))
+            return EXIT_DONE
+        for letter, family in FAMILIES.items():
+            print(f"{letter}: {family}")
+            for known in CODES.values():
+                if known.code.startswith(letter):
+                    print(f"  {known.code}  {known.severity.value:<7}  {known.slug}")
         return EXIT_DONE
     code = find_code(arguments.name)
     if code is None:
@@ -36,14 +43,6 @@ def run(arguments: argparse.Namespace) -> int:
     page = read_page(code.code)
     print(json.dumps({**_describe_code(code), "page": page}, indent=2) if as_json else page.rstrip())
     return EXIT_DONE
-
-
-def _list_codes() -> Iterator[str]:
-    for letter, family in FAMILIES.items():
-        yield f"{letter}: {family}"
-        for code in CODES.values():
-            if code.code.startswith(letter):
-                yield f"  {code.code}  {code.severity.value:<7}  {code.slug}"
 
 
 def _describe_code(code: Code) -> Dict[str, str]:

@@ -123,7 +123,11 @@ def _load_module(module: str) -> Any:
 def _list_recipes(*, as_json: bool) -> int:
     recipes = read_recipes()
     if as_json:
-        print(json.dumps([_describe_recipe(recipe) for recipe in recipes], indent=2))
+        listed = []
+        for recipe in recipes:
+            steps = [{"number": step.number, "name": step.name, "summary": step.summary} for step in recipe.steps]
+            listed.append({"name": recipe.name, "summary": recipe.summary, "steps": steps})
+        print(json.dumps(listed, indent=2))
         return EXIT_DONE
     for recipe in recipes:
         print(f"{recipe.name}\n  {recipe.summary}")
@@ -136,11 +140,6 @@ def _list_recipes(*, as_json: bool) -> int:
             else:
                 print(name + step.summary)
     return EXIT_DONE
-
-
-def _describe_recipe(recipe: Recipe) -> Dict[str, object]:
-    steps = [{"number": step.number, "name": step.name, "summary": step.summary} for step in recipe.steps]
-    return {"name": recipe.name, "summary": recipe.summary, "steps": steps}
 
 
 def _show_part(recipe: Recipe, steps: Sequence[RecipeStep], arguments: argparse.Namespace) -> int:

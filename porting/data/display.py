@@ -38,8 +38,10 @@ def draw_event(
     """
     message = "a picture is asked for, and matplotlib is not installed"
     figures = require_extra("matplotlib.figure", extra="recipes", message=message)
+    from matplotlib.colors import ListedColormap, LogNorm
     from matplotlib.patches import Patch
 
+    colours = ListedColormap(["white", *_COLOURS])
     rows: List[Tuple[str, torch.Tensor]] = [("truth", labels)]
     if predicted is not None:
         rows.append(("prediction", predicted))
@@ -47,10 +49,14 @@ def draw_event(
     figure = figures.Figure(figsize=(8, 0.5 + 1.45 * (len(rows) + 1)), layout="constrained")
     axes = figure.subplots(len(rows) + 1, num_planes, squeeze=False)
     for plane in range(num_planes):
-        _draw_charge(axes[0][plane], image[plane])
+        # what is not positive has no logarithm, and stays white
+        scale = LogNorm(vmin=1.0, vmax=max(float(image[plane].max()), 10.0))
+        _show_values(axes[0][plane], image[plane], cmap="viridis_r", norm=scale)
         axes[0][plane].set_title(f"plane {plane}", fontsize=9)
         for row, (_name, classes) in enumerate(rows, start=1):
-            _draw_classes(axes[row][plane], classes[plane], image[plane] > 0)
+            # 0 for nothing, and a class + 1 where there is charge or a class other than background
+            is_shown = (image[plane] > 0) | (classes[plane] > 0)
+            _show_values(axes[row][plane], (classes[plane] + 1) * is_shown, cmap=colours, vmin=0, vmax=3)
     for row, name in enumerate(["charge", *(name for name, _classes in rows)]):
         axes[row][0].set_ylabel(name, fontsize=9)
     handles = [Patch(color=colour, label=name) for name, colour in zip(_CLASSES, _COLOURS)]
@@ -60,21 +66,6 @@ def draw_event(
     with replacing_file(path) as file:
         figure.savefig(file, format="png", dpi=100)
     return Path(path)
-
-
-def _draw_charge(axes: Any, charge: torch.Tensor) -> None:
-    from matplotlib.colors import LogNorm
-
-    # what is not positive has no logarithm, and stays white
-    _show_values(axes, charge, cmap="viridis_r", norm=LogNorm(vmin=1.0, vmax=max(float(charge.max()), 10.0)))
-
-
-def _draw_classes(axes: Any, classes: torch.Tensor, is_hit: torch.Tensor) -> None:
-    """Show 0 for nothing, and a class + 1 where there is charge or a class other than background."""
-    from matplotlib.colors import ListedColormap
-
-    shown = torch.where(is_hit | (classes > 0), classes + 1, torch.zeros_like(classes))
-    _show_values(axes, shown, cmap=ListedColormap(["white", *_COLOURS]), vmin=0, vmax=3)
 
 
 def _show_values(axes: Any, values: torch.Tensor, **colours: Any) -> None:

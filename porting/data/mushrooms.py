@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from torch.utils.data import TensorDataset
 
-from ..diagnostics import PortingError
 from ..support.atomic_files import write_atomically
 from .files import AnyPath, make_file_error, read_encoded_lines
 
@@ -117,22 +116,19 @@ def _read_letters(path: AnyPath) -> np.ndarray:
     lines = read_encoded_lines(path, encoding="ascii", fault="byte {byte:#04x} is no letter", help=_HELP)
     # not `strip`: a blank beside a letter is a fault
     rows = [line.split(",") for line in lines]
-    if not rows or rows[0] != list(_COLUMNS):
-        raise _make_header_error(path, rows[0] if rows else [])
+    header, names = rows[0] if rows else [], list(_COLUMNS)
+    if header != names:
+        ends = min(len(header), len(names))
+        index = next((place for place in range(ends) if header[place] != names[place]), ends)
+        found = f"`{header[index][:40]}`" if index < len(header) else "nothing"
+        expected = f"the name `{names[index]}`" if index < len(names) else "the end of the line"
+        what = f"{expected} should stand here, not {found}"
+        raise make_file_error(path, what, line=1, column=_find_cell(header, index), help=_HELP)
     if len(rows) == 1:
         raise make_file_error(path, "there is no mushroom below the line of names", line=1, help=_HELP)
     for number, cells in enumerate(rows[1:], start=2):
         _check_row(path, number, cells)
     return np.array(rows[1:])
-
-
-def _make_header_error(path: AnyPath, cells: Sequence[str]) -> PortingError:
-    names = list(_COLUMNS)
-    index = next((i for i, (found, name) in enumerate(zip(cells, names)) if found != name), min(len(cells), len(names)))
-    found = f"`{cells[index][:40]}`" if index < len(cells) else "nothing"
-    expected = f"the name `{names[index]}`" if index < len(names) else "the end of the line"
-    what = f"{expected} should stand here, not {found}"
-    return make_file_error(path, what, line=1, column=_find_cell(cells, index), help=_HELP)
 
 
 def _check_row(path: AnyPath, number: int, cells: Sequence[str]) -> None:

@@ -7,7 +7,7 @@ import linecache
 import os
 import unicodedata
 from dataclasses import replace
-from typing import Any, Dict, Iterable, Iterator, Optional, Tuple
+from typing import Any, Dict, Iterable, Iterator, Tuple
 
 from porting.diagnostics.codes import Severity
 from porting.diagnostics.findings import Finding
@@ -54,7 +54,10 @@ def render_all(findings: Iterable[Finding], format: str = "text") -> str:
 
 def _write_text_lines(finding: Finding) -> Iterator[str]:
     place = finding.place
-    source = _read_source_line(place) if place else None
+    source = None  # also where the file or the line is not there, or the line is blank
+    if place:
+        linecache.checkcache(place.file)
+        source = linecache.getline(place.file, place.line).rstrip() or None
     gutter = " " * (len(str(place.line)) if place else 1)
     yield f"{Severity(finding.severity).value}[{finding.code}]: {finding.message}"
     if place:
@@ -76,12 +79,6 @@ def _write_text_lines(finding: Finding) -> Iterator[str]:
             first_line, *others = text.splitlines() or [""]
             yield prefix + first_line
             yield from ((" " * len(prefix) + line).rstrip() for line in others)
-
-
-def _read_source_line(place: Place) -> Optional[str]:
-    """Read the line of a place; None when the file or the line is not there or the line is blank."""
-    linecache.checkcache(place.file)
-    return linecache.getline(place.file, place.line).rstrip() or None
 
 
 def _shorten_path(file: str) -> str:
