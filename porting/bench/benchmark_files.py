@@ -115,7 +115,9 @@ class _Reader:
     def read_mapping(self, node: Node, kinds: Mapping[str, _Kind], owner: str) -> Dict[str, Node]:
         """Return the known keys whose values are right."""
         if not isinstance(node.value, dict):
-            self.add_finding(node.place, f"{owner} is {_describe(node)}", f"write keys and values: {', '.join(kinds)}")
+            self.add_finding(
+                node.place, f"{owner} is {_describe_value(node)}", f"write keys and values: {', '.join(kinds)}"
+            )
             return {}
         right: Dict[str, Node] = {}
         for key, (key_place, value) in node.value.items():
@@ -130,7 +132,7 @@ class _Reader:
     def check_value(self, key: str, node: Node, kind: _Kind) -> bool:
         is_right = kind.accepts(node.plain)
         if not is_right:
-            self.add_finding(node.place, f"`{key}` is {_describe(node)}", f"`{key}` takes {kind.words}")
+            self.add_finding(node.place, f"`{key}` is {_describe_value(node)}", f"`{key}` takes {kind.words}")
         return is_right
 
     def read_settings(self, known: Mapping[str, Node]) -> Dict[str, Any]:
@@ -179,7 +181,7 @@ def _resolve_target(target: str, folder: Path) -> str:
     return f"{folder / source}{colon}{name}" if is_file and not Path(source).is_absolute() else target
 
 
-def _describe(node: Node) -> str:
+def _describe_value(node: Node) -> str:
     if isinstance(node.value, dict):
         return "a mapping"
     return "a list" if isinstance(node.value, list) else repr(node.value)

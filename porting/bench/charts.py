@@ -7,7 +7,7 @@ from typing import Any, List, Mapping, Sequence, Tuple
 
 from porting.diagnostics import require_extra
 
-from .pages import cell_titles
+from .pages import name_cells
 
 __all__ = ["EAGER_COLOUR", "PORTED_COLOUR", "require_matplotlib", "write_png"]
 
@@ -36,7 +36,7 @@ def write_png(results: Plain, path: Path) -> None:
     right.grid(axis="x", color="#dddddd", linewidth=0.6)
     right.set_axisbelow(True)
     right.set_xlabel("ms of a step (median, quartiles)")
-    machine, common = results["machine"], cell_titles(cells)[0]
+    machine, common = results["machine"], name_cells(cells)[0]
     figure.suptitle(
         "training: ported against eager"
         + (f" ({common})" if common else "")
@@ -67,7 +67,7 @@ def _draw_speed_ups(axes: Any, cells: Sequence[Plain]) -> None:
         axes.plot(*zip(*((value, place) for place, value in asked)), "D", color="#c0392b", markersize=6, label="asked")
         axes.legend(loc="lower right", fontsize=8)
     axes.axvline(1.0, color="black", linewidth=0.8)
-    axes.set_yticks(places, cell_titles(cells)[1], fontsize=9)
+    axes.set_yticks(places, name_cells(cells)[1], fontsize=9)
     axes.set_ylim(len(cells) - 0.4, -0.6)
     limit = 1.15 * max([1.0, *(interval["high"] for interval in intervals), *(value for _, value in asked)])
     axes.set_xlim(0, limit)

@@ -15,7 +15,7 @@ from typing import Any, Dict, List, Mapping, Optional
 from porting.support.interleaved import take_turns
 
 from .choices import BenchSettings
-from .processes import Child, ChildError, child_environment
+from .processes import Child, ChildError, make_environment
 from .report import Memory, StartUp
 from .turns import Turn
 from .workloads import Source
@@ -43,16 +43,16 @@ class SideProcess:
     def wait_until_ready(self) -> None:
         """Wait until the side is made and warmed up; raises ChildError where that fails."""
         if not self._is_ready:
-            self._ask()
+            self._ask_child()
             self._is_ready = True
 
     def take_turn(self, num_calls: int) -> Turn:
         """Call the side so often; raises ChildError when the process ends instead."""
         self.wait_until_ready()
-        answer = json.loads(self._ask(str(num_calls)))
+        answer = json.loads(self._ask_child(str(num_calls)))
         return Turn(tuple(answer["call_seconds"]), answer["cpu_seconds"])
 
-    def _ask(self, question: str = "") -> str:
+    def _ask_child(self, question: str = "") -> str:
         try:
             return self.child.ask(question)
         except ChildError as failure:
@@ -83,7 +83,7 @@ def measure_start_up(source: Source, settings: BenchSettings) -> StartUp:
     """
     with tempfile.TemporaryDirectory(prefix="porting-bench-") as folder:
         # bytecode is kept, as that of installed packages is, whatever this process was told
-        environment = {**child_environment(), "PYTHONPYCACHEPREFIX": str(Path(folder) / "bytecode")}
+        environment = {**make_environment(), "PYTHONPYCACHEPREFIX": str(Path(folder) / "bytecode")}
         for name in ("PYTHONDONTWRITEBYTECODE", "PORTING_ENGINE"):
             environment.pop(name, None)
 

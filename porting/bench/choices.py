@@ -16,8 +16,8 @@ __all__ = [
     "PRECISIONS",
     "BenchSettings",
     "Choices",
+    "apply_choices",
     "expand",
-    "with_choices",
 ]
 
 PRECISIONS = ("float32", "bfloat16", "mixed", "float16")
@@ -116,7 +116,7 @@ def expand(matrix: Mapping[str, Sequence[Any]], defaults: Optional[Choices] = No
         yield replace(defaults or Choices(), **dict(zip(matrix, values)))
 
 
-def with_choices(options: PortOptions, choices: Mapping[str, Any], *, cache_dir: Optional[str]) -> PortOptions:
+def apply_choices(options: PortOptions, choices: Mapping[str, Any], *, cache_dir: Optional[str]) -> PortOptions:
     """Return `options` with what was chosen for a cell; raises OptionError P002 for values that they cannot have."""
     changes = {option: choices[key] for key, option in _OPTIONS.items() if choices.get(key) is not None}
     if cache_dir is not None:

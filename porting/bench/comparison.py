@@ -10,10 +10,10 @@ import numpy as np
 
 from porting.support.interleaved import Interval
 
-from .pages import cell_title
-from .results import machine_differences
+from .pages import name_cell
+from .results import list_machine_differences
 
-__all__ = ["Change", "compare_results", "comparison_lines"]
+__all__ = ["Change", "compare_results", "lay_out_comparison"]
 
 _NOISE = 0.02
 _NUM_RESAMPLES = 2000
@@ -44,14 +44,14 @@ def compare_results(earlier: Plain, later: Plain) -> List[Change]:
     """
     before, after = _index_cells(earlier["cells"]), _index_cells(later["cells"])
     changes = [_compare_cells(before.get(key), cell) for key, cell in after.items()]
-    return changes + [Change(cell_title(cell), "gone") for key, cell in before.items() if key not in after]
+    return changes + [Change(name_cell(cell), "gone") for key, cell in before.items() if key not in after]
 
 
-def comparison_lines(earlier: Plain, later: Plain) -> Iterator[str]:
+def lay_out_comparison(earlier: Plain, later: Plain) -> Iterator[str]:
     """Lay out the comparison as a table, with what differs between the machines."""
     changes = compare_results(earlier, later)
     yield f"compared with {earlier['created']}" + ("" if earlier["complete"] else " (which was interrupted)")
-    differences = machine_differences(earlier["machine"], later["machine"])
+    differences = list_machine_differences(earlier["machine"], later["machine"])
     if differences:
         yield f"  another machine: {'; '.join(differences)}"
     width = max([len(change.title) for change in changes] + [8])
@@ -71,7 +71,7 @@ def _index_cells(cells: Sequence[Plain]) -> Dict[str, Plain]:
 
 
 def _compare_cells(earlier: Optional[Plain], later: Plain) -> Change:
-    title = cell_title(later)
+    title = name_cell(later)
     if earlier is None:
         return Change(title, "new")
     if earlier["result"] is None or later["result"] is None:

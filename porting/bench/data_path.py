@@ -15,7 +15,7 @@ from porting.structure import flatten_tensors, rebuild
 
 from .workloads import Batch, Workload
 
-__all__ = ["DataPath", "generated_dataset", "measure_data_path", "plain_batches"]
+__all__ = ["DataPath", "generate_dataset", "make_plain_batches", "measure_data_path"]
 
 _MAX_GENERATED_BYTES = 64 * 1024 * 1024
 _MAX_GENERATED_CALLS = 32
@@ -51,7 +51,7 @@ class DataPath:
         return self.waiting_seconds / self.end_to_end_seconds
 
 
-def generated_dataset(workload: Workload) -> Optional[Dataset[Any]]:
+def generate_dataset(workload: Workload) -> Optional[Dataset[Any]]:
     """Make a tensor dataset of the workload's rows, repeated; None for batches that are no plain tensors with rows."""
     batch = workload.batch
     tensors = list(batch) if isinstance(batch, (tuple, list)) else [batch]
@@ -64,7 +64,7 @@ def generated_dataset(workload: Workload) -> Optional[Dataset[Any]]:
     return TensorDataset(*(torch.cat([tensor] * copies) for tensor in tensors))
 
 
-def plain_batches(workload: Workload, source: Any) -> Callable[[], Iterator[Batch]]:
+def make_plain_batches(workload: Workload, source: Any) -> Callable[[], Iterator[Batch]]:
     """Return a function that begins an epoch of combined batches as a plain loop would load them, step by step."""
     if not isinstance(source, DataLoader):
         source = DataLoader(source, batch_size=workload.samples_per_step, drop_last=True)

@@ -134,7 +134,7 @@ class _JsonReader:
         self._position = before
         while True:
             read_item()
-            if self._expect(",", end) == end:
+            if self._expect_mark(",", end) == end:
                 return
 
     def _read_entry(self, entries: Dict[str, Entry]) -> None:
@@ -143,10 +143,10 @@ class _JsonReader:
             raise self._make_fault(f"`{token}` is no key in double quotes" if token else "a `}` is missing", start)
         key, key_place = json.loads(token), self._find_place(start)
         _require_new(key, entries, key_place)
-        self._expect(":")
+        self._expect_mark(":")
         entries[key] = Entry(key_place, self._read_value())
 
-    def _expect(self, *marks: str) -> str:
+    def _expect_mark(self, *marks: str) -> str:
         token, start = self._read_token()
         if token not in marks:
             raise self._make_fault(f"{' or '.join(f'`{mark}`' for mark in marks)} is missing", start)

@@ -8,9 +8,9 @@ from typing import Any, Callable, Iterator, Mapping, Sequence
 from porting.executables.settings import format_bytes
 
 from .charts import EAGER_COLOUR, PORTED_COLOUR
-from .pages import cell_title, cell_titles, list_figures, result_lines
+from .pages import lay_out_result, list_figures, name_cell, name_cells
 
-__all__ = ["html_page"]
+__all__ = ["write_html"]
 
 Plain = Mapping[str, Any]
 
@@ -29,7 +29,7 @@ summary { cursor: pointer; padding: .2rem 0; }
 _ROW, _LEFT, _PLOT, _LABEL, _WIDTH = 30, 290, 560, 50, 960
 
 
-def html_page(results: Plain, *, comparison: Sequence[str] = ()) -> str:
+def write_html(results: Plain, *, comparison: Sequence[str] = ()) -> str:
     """Write the page; `comparison` are the lines of a comparison with an earlier run."""
     cells, machine = results["cells"], results["machine"]
     memory = "" if machine["memory_bytes"] is None else f", {format_bytes(machine['memory_bytes'])}"
@@ -52,13 +52,13 @@ def html_page(results: Plain, *, comparison: Sequence[str] = ()) -> str:
             f"<table><tr>{''.join(f'<th>{escape(name)}</th>' for name in _HEADER)}</tr>",
             *(
                 f"<tr><td>{escape(title)}</td>{''.join(_write_figures(cell))}</tr>"
-                for cell, title in zip(cells, cell_titles(cells)[1])
+                for cell, title in zip(cells, name_cells(cells)[1])
             ),
             "</table>",
             *([compared] if comparison else []),
             "<h2>Details</h2>",
             *(
-                f"<details><summary>{escape(cell_title(cell))}</summary><pre>{escape(_write_details(cell))}</pre></details>"
+                f"<details><summary>{escape(name_cell(cell))}</summary><pre>{escape(_write_details(cell))}</pre></details>"
                 for cell in cells
             ),
             "</body></html>",
@@ -69,7 +69,7 @@ def html_page(results: Plain, *, comparison: Sequence[str] = ()) -> str:
 
 def _write_details(cell: Plain) -> str:
     result = cell["result"]
-    return "\n".join(result_lines(result)) if result is not None else f"{cell['status']}: {cell['reason']}"
+    return "\n".join(lay_out_result(result)) if result is not None else f"{cell['status']}: {cell['reason']}"
 
 
 # -- the picture -------------------------------------------------------------------------------------------------------
@@ -89,7 +89,7 @@ def _draw_chart(cells: Sequence[Plain]) -> Iterator[str]:
     yield f'<svg viewBox="0 0 {_WIDTH} {height}" role="img" aria-label="speed-up of every cell over eager">'
     yield f'<line x1="{x(1)}" x2="{x(1)}" y1="0" y2="{height - 28}" stroke="{EAGER_COLOUR}" stroke-dasharray="4 3"/>'
     yield f'<text x="{x(1)}" y="{height - 10}" text-anchor="middle" fill="{EAGER_COLOUR}">eager = 1</text>'
-    common, titles = cell_titles(cells)
+    common, titles = name_cells(cells)
     for index, (cell, title) in enumerate(zip(cells, titles)):
         yield from _draw_bar(cell, title, index * _ROW + _ROW / 2, x)
     yield "</svg>"
@@ -104,7 +104,7 @@ def _draw_bar(cell: Plain, title: str, y: float, x: Callable[[float], float]) ->
     interval = cell["result"]["speed_up"]["wall"]
     median, low, high = (x(interval[name]) for name in ("median", "low", "high"))
     shown = title if len(title) <= 38 else title[:37] + "\N{HORIZONTAL ELLIPSIS}"
-    yield f"<g><title>{escape(cell_title(cell))}</title>"
+    yield f"<g><title>{escape(name_cell(cell))}</title>"
     yield f'<text x="{_LEFT - 10}" y="{y + 4}" text-anchor="end">{escape(shown)}</text>'
     yield f'<rect x="{_LEFT}" y="{y - 9}" width="{round(median - _LEFT, 1)}" height="18" fill="{PORTED_COLOUR}"/>'
     yield f'<path d="M{low} {y}H{high}M{low} {y - 4}v8M{high} {y - 4}v8" stroke="black" fill="none"/>'

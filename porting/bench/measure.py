@@ -20,14 +20,14 @@ from porting.options import PortOptions
 
 from .children import SideProcess, measure_memory, measure_start_up
 from .choices import BenchSettings
-from .data_path import DataPath, generated_dataset, measure_data_path, plain_batches
+from .data_path import DataPath, generate_dataset, make_plain_batches, measure_data_path
 from .eager import EagerSide
-from .parity import Parity, compare_losses, weight_difference
-from .ported import PortedSide, kept_losses
+from .parity import Parity, compare_losses, measure_weight_difference
+from .ported import PortedSide, choose_losses
 from .processes import ChildError
-from .report import BenchReport, Memory, Side, StartUp, break_even_steps
-from .turns import Turn, Turns, ratios_of, time_calls, time_sides
-from .workloads import Batch, Source, Workload, pickled_source
+from .report import BenchReport, Memory, Side, StartUp, find_break_even_steps
+from .turns import Turn, Turns, divide_times, time_calls, time_sides
+from .workloads import Batch, Source, Workload, pickle_workload
 
 __all__ = ["bench", "measure"]
 
@@ -84,7 +84,7 @@ def bench(
     with tempfile.TemporaryDirectory(prefix="porting-bench-") as folder:
         if options.cache_dir is None:
             workload = dataclasses.replace(workload, options=options.replace(cache_dir=Path(folder) / "cache"))
-        source, reason = pickled_source(workload, Path(folder))
+        source, reason = pickle_workload(workload, Path(folder))
         return measure(workload, settings=settings, source=source, no_source=reason, dataset=dataset)
 
 
@@ -152,9 +152,9 @@ def measure(
             num_threads=torch.get_num_threads(),
             eager=sides["eager"],
             ported=sides["ported"],
-            speed_up=ratios_of(turns["eager"], turns["ported"]),
+            speed_up=divide_times(turns["eager"], turns["ported"]),
             compilation=cost,
-            break_even_steps=break_even_steps(
+            break_even_steps=find_break_even_steps(
                 cost.total_seconds,
                 eager_seconds=sides["eager"].step_seconds.median,
                 ported_seconds=sides["ported"].step_seconds.median,
@@ -202,7 +202,7 @@ def _compare_first_steps(
     difference = None
     if workload.trains:
         ported.ported.copy_weights_to_host()
-        difference = weight_difference(eager.model, ported.model)
+        difference = measure_weight_difference(eager.model, ported.model)
     parity = compare_losses(
         expected,
         actual,
@@ -221,7 +221,7 @@ def _sum_up(workload: Workload, options: PortOptions, returned: Any) -> float:
     if not workload.trains:
         outputs = torch.cat(returned) if is_eager else returned
         return float(outputs.detach().double().abs().sum())
-    losses = (torch.stack(kept_losses(options, returned)) if is_eager else returned).detach().double()
+    losses = (torch.stack(choose_losses(options, returned)) if is_eager else returned).detach().double()
     # on the device, the output mode "sum" has added them up already
     return float(losses.sum() if options.output_mode == "sum" else losses.mean())
 
@@ -271,14 +271,14 @@ def _measure_data_paths(
 ) -> Dict[str, Optional[DataPath]]:
     """Measure the data path of both sides; nothing where there are no data that a loader could load."""
     source = "the given data" if dataset is not None else "the batch, repeated in a tensor dataset"
-    data = dataset if dataset is not None else generated_dataset(workload)
+    data = dataset if dataset is not None else generate_dataset(workload)
     if not settings.data or data is None:
         return {}
     progress("loading data", 0.75)
     micro_batch = workload.rows // ported.options.micro_batches_per_call
     loader = ported.ported.dataloader(data, batch_size=micro_batch, drop_last=True)
     epochs: Dict[str, Tuple[Callable[[Batch], Any], Callable[[], Iterator[Batch]]]] = {
-        "eager": (eager.call, plain_batches(workload, data)),
+        "eager": (eager.call, make_plain_batches(workload, data)),
         "ported": (ported.call, lambda: iter(loader)),
     }
     seconds = settings.rounds * settings.turn_seconds / 4

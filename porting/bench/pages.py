@@ -9,16 +9,16 @@ from porting.diagnostics import Finding
 from porting.executables.settings import format_bytes
 
 __all__ = [
-    "cell_title",
-    "cell_titles",
-    "failures",
+    "lay_out_machinery",
+    "lay_out_orders",
+    "lay_out_result",
+    "lay_out_start_up",
+    "lay_out_table",
+    "list_failures",
     "list_figures",
-    "machinery_lines",
-    "order_lines",
-    "result_lines",
-    "seconds",
-    "start_up_lines",
-    "table_lines",
+    "name_cell",
+    "name_cells",
+    "write_seconds",
 ]
 
 Plain = Mapping[str, Any]
@@ -27,7 +27,7 @@ _SIDES = ("eager", "ported")
 _NOT_ASKED_FOR = "not asked for"
 
 
-def result_lines(result: Plain) -> Iterator[str]:
+def lay_out_result(result: Plain) -> Iterator[str]:
     """Lay out one report as a page."""
     calls = "" if result["steps_per_call"] == 1 else f", {result['steps_per_call']} steps a call"
     yield (
@@ -38,11 +38,11 @@ def result_lines(result: Plain) -> Iterator[str]:
     rows: List[Tuple[str, List[str]]] = [("time of one step", list(_SIDES))]
     sides = [result[name] for name in _SIDES]
     steps = [side["step_seconds"] for side in sides]
-    rows.append(("first", [seconds(side["first_step_seconds"]) for side in sides]))
-    rows.append(("median", [seconds(step["median"]) for step in steps]))
-    rows.append(("quartiles", [f"{seconds(step['low'])} - {seconds(step['high'])}" for step in steps]))
-    rows.append(("95 % are below", [seconds(step["p95"]) for step in steps]))
-    rows.append(("processor time", [seconds(side["cpu_seconds"]) for side in sides]))
+    rows.append(("first", [write_seconds(side["first_step_seconds"]) for side in sides]))
+    rows.append(("median", [write_seconds(step["median"]) for step in steps]))
+    rows.append(("quartiles", [f"{write_seconds(step['low'])} - {write_seconds(step['high'])}" for step in steps]))
+    rows.append(("95 % are below", [write_seconds(step["p95"]) for step in steps]))
+    rows.append(("processor time", [write_seconds(side["cpu_seconds"]) for side in sides]))
     rows.append(("samples/s", [f"{side['samples_per_second']:,.0f}" for side in sides]))
     for title, texts in rows:
         yield f"  {title:<26}" + "".join(f"{text:>22}" for text in texts)
@@ -77,14 +77,14 @@ def _tell_speed(result: Plain) -> Iterator[Line]:
     yield "eager is", result["eager"]["described"]
     phases = {"capture": "capture", "search": "find", "compilers": "compile", "load": "load"}
     details = [
-        f"{name} {seconds(cost[f'{key}_seconds'])}"
+        f"{name} {write_seconds(cost[f'{key}_seconds'])}"
         for name, key in phases.items()
         if cost[f"{key}_seconds"] is not None
     ]
-    details += [f"processor {seconds(cost['cpu_seconds'])}", f"cache {cost['cache']}"]
+    details += [f"processor {write_seconds(cost['cpu_seconds'])}", f"cache {cost['cache']}"]
     if cost["child_peak_bytes"]:
         details.append(f"largest compiler process {format_bytes(cost['child_peak_bytes'])}")
-    yield "compiling", f"{seconds(cost['total_seconds'])} ({', '.join(details)})"
+    yield "compiling", f"{write_seconds(cost['total_seconds'])} ({', '.join(details)})"
     yield "break-even", "never: no time is saved" if steps is None else f"after {steps:,} steps"
 
 
@@ -98,8 +98,9 @@ def _tell_data(result: Plain) -> Iterator[Line]:
         yield f"data, {name}", is_bound or f"not data bound: the loader is x{1 / bound:.1f} faster than the step"
         yield (
             "",
-            f"a call alone {seconds(data['synthetic_seconds'])}, loader alone {seconds(data['loader_seconds'])}, "
-            f"both {seconds(data['end_to_end_seconds'])}, {100 * data['waiting_share']:.1f} % of it waiting",
+            f"a call alone {write_seconds(data['synthetic_seconds'])}, "
+            f"loader alone {write_seconds(data['loader_seconds'])}, "
+            f"both {write_seconds(data['end_to_end_seconds'])}, {100 * data['waiting_share']:.1f} % of it waiting",
         )
     if result["ported"]["data"] is not None:
         yield "", f"with {result['ported']['data']['source']}"
@@ -123,22 +124,25 @@ def _tell_start_up(start_up: Plain) -> Iterator[str]:
     """Say what the way to the first step costs, and what it is made of, which results of earlier versions lack."""
     eager, ported, cold = (start_up[f"{side}_cpu_seconds"] for side in (*_SIDES, "cold"))
     yield (
-        f"eager {seconds(eager)}, ported {seconds(ported)} of "
+        f"eager {write_seconds(eager)}, ported {write_seconds(ported)} of "
         f"processor time to the end of the first step ({start_up['num_runs']} processes each)"
     )
     if start_up.get("torch_cpu_seconds") is None:
         return
-    torch_seconds, own_seconds = seconds(start_up["torch_cpu_seconds"]), seconds(start_up["import_cpu_seconds"])
+    torch_seconds, own_seconds = (
+        write_seconds(start_up["torch_cpu_seconds"]),
+        write_seconds(start_up["import_cpu_seconds"]),
+    )
     compiler = "loaded" if start_up["loads_compiler"] else "not loaded"
     yield f"import torch {torch_seconds}, the port's own imports {own_seconds}, torch's compiler {compiler}"
     sides = _SIDES if cold is None else (*_SIDES, "cold")
     firsts = {side: start_up[f"{side}_first_step_cpu_seconds"] for side in sides}
-    yield f"first step: {', '.join(f'{side} {seconds(first)}' for side, first in firsts.items())}"
+    yield f"first step: {', '.join(f'{side} {write_seconds(first)}' for side, first in firsts.items())}"
     if cold is None:
         yield f"over eager: x{ported / eager:.2f}"
     else:
         yield (
-            f"cold {seconds(cold)}; over eager: cold x{cold / eager:.2f}, warm x{ported / eager:.2f}; "
+            f"cold {write_seconds(cold)}; over eager: cold x{cold / eager:.2f}, warm x{ported / eager:.2f}; "
             f"first step, warm over cold: x{firsts['ported'] / firsts['cold']:.2f}"
         )
 
@@ -153,11 +157,11 @@ def _tell_proof(result: Plain) -> Iterator[Line]:
     engine = f", engine {device['engine']}" if device["engine"] else ""
     yield "ran on", f"{device['device']}{engine}" + ("; no IPU took part" if device["is_simulator"] else "")
     yield "", f"{device['calls_made']} calls made, {device['calls_counted']} counted by the device"
-    for text in [*_list_failures(result), *result["findings"]]:
+    for text in [*_write_failures(result), *result["findings"]]:
         yield "note", text
 
 
-def failures(report: Plain) -> List[Finding]:
+def list_failures(report: Plain) -> List[Finding]:
     """Say why a report's times do not count; nothing where they do."""
     found = []
     parity, device = report["parity"], report["device"]
@@ -174,8 +178,8 @@ def failures(report: Plain) -> List[Finding]:
     return found
 
 
-def _list_failures(result: Plain) -> List[str]:
-    return [f"{finding.code}: {finding.message}" for finding in failures(result)]
+def _write_failures(result: Plain) -> List[str]:
+    return [f"{finding.code}: {finding.message}" for finding in list_failures(result)]
 
 
 # -- the table ---------------------------------------------------------------------------------------------------------
@@ -194,12 +198,12 @@ _HEADER = (
 )
 
 
-def table_lines(cells: Sequence[Plain], *, width: int = 120) -> Iterator[str]:
+def lay_out_table(cells: Sequence[Plain], *, width: int = 120) -> Iterator[str]:
     """Lay out cells as a table of at most `width` columns: long titles are cut, failed cells say why below.
 
     What all cells have in common stands above the table and not in their titles.
     """
-    common, titles = cell_titles(cells)
+    common, titles = name_cells(cells)
     if common:
         yield from (f"all: {common}", "")
     rows = [_HEADER, *((title, *_list_texts(cell)) for cell, title in zip(cells, titles))]
@@ -212,7 +216,7 @@ def table_lines(cells: Sequence[Plain], *, width: int = 120) -> Iterator[str]:
         yield "  ".join([title.ljust(widths[0]), *texts]).rstrip()
     for cell, title in zip(cells, titles):
         reasons = [f"{cell['status'].replace('_', ' ')}: {cell['reason']}"] if cell["reason"] else []
-        for reason in reasons if cell["result"] is None else _list_failures(cell["result"]):
+        for reason in reasons if cell["result"] is None else _write_failures(cell["result"]):
             yield from ("", f"{title}: {reason}")
 
 
@@ -235,26 +239,26 @@ def list_figures(result: Plain) -> Tuple[str, ...]:
     """
     wall, pays, memory = result["speed_up"]["wall"], result["break_even_steps"], result["memory"]["ratio"]
     return (
-        *(seconds(result[side]["step_seconds"]["median"]) for side in _SIDES),
+        *(write_seconds(result[side]["step_seconds"]["median"]) for side in _SIDES),
         f"{wall['median']:.2f}",
         f"{wall['low']:.2f}-{wall['high']:.2f}",
         f"{result['speed_up']['cpu']['median']:.2f}",
-        seconds(result["compilation"]["total_seconds"]),
+        write_seconds(result["compilation"]["total_seconds"]),
         "never" if pays is None else f"{pays:,}",
         "-" if memory is None else f"x{memory:.2f}",
         result["parity"]["verdict"],
     )
 
 
-def start_up_lines(cells: Sequence[Plain]) -> Iterator[str]:
+def lay_out_start_up(cells: Sequence[Plain]) -> Iterator[str]:
     """Lay out what the starts of processes cost, for the cells of which that was measured."""
-    for cell, title in zip(cells, cell_titles(cells)[1]):
+    for cell, title in zip(cells, name_cells(cells)[1]):
         if cell["result"] is not None and cell["result"]["start_up"]["num_runs"]:
             yield f"start-up of {title}"
             yield from (f"  {text}" for text in _tell_start_up(cell["result"]["start_up"]))
 
 
-def machinery_lines(cells: Sequence[Plain]) -> Iterator[str]:
+def lay_out_machinery(cells: Sequence[Plain]) -> Iterator[str]:
     """Say what a call costs by itself, from the models that compute next to nothing."""
     told = []
     for cell in cells:
@@ -266,7 +270,7 @@ def machinery_lines(cells: Sequence[Plain]) -> Iterator[str]:
         yield f"machinery of a call: {', '.join(told)} (the tiny models' ported less eager step)"
 
 
-def order_lines(cells: Sequence[Plain]) -> Iterator[str]:
+def lay_out_orders(cells: Sequence[Plain]) -> Iterator[str]:
     """Lay out the peaks of whole processes by computation order, beside that of the order `none`."""
     peaks = {
         (cell["name"], cell["choices"]["order"]): cell["result"]["memory"].get("ported_process_bytes")
@@ -280,17 +284,17 @@ def order_lines(cells: Sequence[Plain]) -> Iterator[str]:
             yield f"peak of the process, {name}, order {order:<8}{format_bytes(peak):>12}{share}"
 
 
-def cell_title(cell: Plain) -> str:
+def name_cell(cell: Plain) -> str:
     """Name a cell by itself, with all of its choices."""
     return " ".join([cell["name"], *_write_choices(cell, cell["choices"])])
 
 
-def cell_titles(cells: Sequence[Plain]) -> Tuple[str, List[str]]:
+def name_cells(cells: Sequence[Plain]) -> Tuple[str, List[str]]:
     """Name cells among each other: what they have in common, and for each its name with the choices that vary.
 
     >>> choices = {"engine": "replay", "precision": "float32"}
     >>> cells = [{"name": "cnn", "choices": {**choices, "batch": batch}} for batch in (8, 16)]
-    >>> cell_titles(cells)
+    >>> name_cells(cells)
     ('float32, replay', ['cnn batch 8', 'cnn batch 16'])
     """
     keys = [key for cell in cells[:1] for key in cell["choices"]]
@@ -331,13 +335,13 @@ def _write_difference(value: Optional[float]) -> str:
 
 
 def _write_seconds_or_dash(value: Optional[float]) -> str:
-    return "-" if value is None else seconds(value)
+    return "-" if value is None else write_seconds(value)
 
 
-def seconds(value: float) -> str:
+def write_seconds(value: float) -> str:
     """Write a duration with three digits and its unit.
 
-    >>> seconds(0.00123), seconds(75.2), seconds(0.0421)
+    >>> write_seconds(0.00123), write_seconds(75.2), write_seconds(0.0421)
     ('1.23 ms', '75.2 s', '42.1 ms')
     """
     factor, unit = next(((by, unit) for by, unit in ((1e6, "us"), (1e3, "ms")) if value * by < 999.5), (1.0, "s"))

@@ -13,7 +13,7 @@ import torch
 
 from porting.comparison import is_rounding, largest_difference
 
-__all__ = ["TOLERANCES", "Parity", "compare_losses", "weight_difference"]
+__all__ = ["TOLERANCES", "Parity", "compare_losses", "measure_weight_difference"]
 
 TOLERANCES = {"float32": 1e-5, "mixed": 2e-2, "float16": 2e-2, "bfloat16": 5e-2}
 """The largest relative difference of losses that passes, by the port's precision; the eager side has float32."""
@@ -89,10 +89,10 @@ def compare_losses(
     )
 
 
-def weight_difference(eager: torch.nn.Module, ported: torch.nn.Module) -> Optional[float]:
+def measure_weight_difference(eager: torch.nn.Module, ported: torch.nn.Module) -> Optional[float]:
     """Return how far the weights of two modules are apart, over the size of the first's; None where not finite.
 
-    >>> weight_difference(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)) > 0
+    >>> measure_weight_difference(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)) > 0
     True
     """
     apart, size = 0.0, 0.0

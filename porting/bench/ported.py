@@ -13,10 +13,10 @@ from porting.api import to_ipu
 from porting.options import PortOptions
 from porting.support.process import find_peak_bytes, used_cpu_seconds
 
-from .eager import copies_of
+from .eager import copy_parts
 from .workloads import Batch, Workload, split_arguments
 
-__all__ = ["CompileCost", "DeviceProof", "PortedSide", "kept_losses"]
+__all__ = ["CompileCost", "DeviceProof", "PortedSide", "choose_losses"]
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class PortedSide:
         """Copy and port the model; nothing is compiled yet."""
         self._workload = workload
         self._num_calls = 0
-        self.model, optimizer, loss = copies_of(workload)
+        self.model, optimizer, loss = copy_parts(workload)
         self.options: PortOptions = workload.options if workload.options is not None else PortOptions()
         self.ported = to_ipu(
             self.model.train(),
@@ -84,7 +84,7 @@ class PortedSide:
         self._running.compile(*self._call.args, **self._call.kwargs)
         seconds, cpu_seconds = time.perf_counter() - start, used_cpu_seconds() - cpu_start
         peak = find_peak_bytes(of_children=True)
-        obtained = self._obtained()
+        obtained = self._find_obtained()
         phases: Mapping[str, float] = {} if obtained is None else obtained.seconds
         return CompileCost(
             total_seconds=seconds,
@@ -96,7 +96,7 @@ class PortedSide:
             load_seconds=phases.get("load"),
             # the largest child of all up to now: of this compilation only if it is a new record
             child_peak_bytes=peak if peak != peak_before else None,
-            cache=self._record()["cache"] if obtained is None else obtained.cache,
+            cache=self._find_record()["cache"] if obtained is None else obtained.cache,
         )
 
     def call(self, batch: Optional[Batch] = None) -> torch.Tensor:
@@ -111,7 +111,7 @@ class PortedSide:
 
     def describe(self) -> Tuple[DeviceProof, Tuple[str, ...], Tuple[Dict[str, Any], ...]]:
         """Say where it ran, what the port has to say, and what was tried where an engine was chosen by measuring."""
-        report, record, obtained = self.ported.report(), self._record(), self._obtained()
+        report, record, obtained = self.ported.report(), self._find_record(), self._find_obtained()
         proof = DeviceProof(
             device=report.device,
             backend=report.backend,
@@ -137,22 +137,22 @@ class PortedSide:
         ]
         return proof, tuple(messages), tuple(candidates)
 
-    def _record(self) -> Dict[str, Any]:
+    def _find_record(self) -> Dict[str, Any]:
         records: List[Dict[str, Any]] = self.ported.report().to_dict()["executors"]
         name = "training" if self._workload.trains else "inference"
         return next(record for record in records if record["name"] == name)
 
-    def _obtained(self) -> Any:
+    def _find_obtained(self) -> Any:
         """Return what the simulator's executor knows of its executable; None for any other backend."""
         running = self.ported if self._workload.trains else self._running
         step = self.ported.port.backend.compiled_step(running.device_executor)
         return None if step is None else step.obtained
 
 
-def kept_losses(options: PortOptions, losses: List[Any]) -> List[Any]:
+def choose_losses(options: PortOptions, losses: List[Any]) -> List[Any]:
     """Choose of the losses of all micro-batches of a call, in the device's order, those that the output mode returns.
 
-    >>> kept_losses(PortOptions(device_iterations=3), ["first", "second", "third"])
+    >>> choose_losses(PortOptions(device_iterations=3), ["first", "second", "third"])
     ['third']
     """
     mode, replicas = options.output_mode, options.replicas

@@ -19,7 +19,7 @@ from typing import Any, Callable, Dict, Mapping, Optional, Tuple
 
 from .choices import BenchSettings, Choices
 
-__all__ = ["Cell", "Child", "ChildError", "child_environment", "describe_exit", "run_cell"]
+__all__ = ["Cell", "Child", "ChildError", "describe_exit", "make_environment", "run_cell"]
 
 _SHOWN_LINES = 3
 _POLL_SECONDS = 0.1
@@ -122,7 +122,7 @@ class Child:
                 stdout=subprocess.PIPE if is_asked else output,
                 stderr=output,
                 text=True,
-                env=child_environment() if environment is None else dict(environment),
+                env=make_environment() if environment is None else dict(environment),
                 start_new_session=self._leads_group,
             )
 
@@ -200,7 +200,7 @@ class Child:
         self._temporary.cleanup()
 
 
-def child_environment() -> Dict[str, str]:
+def make_environment() -> Dict[str, str]:
     """Return this process's environment, with its import path for those that are started with it."""
     return {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
 

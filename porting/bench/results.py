@@ -30,8 +30,8 @@ __all__ = [
     "ResultFile",
     "check",
     "describe_machine",
+    "list_machine_differences",
     "load_schema",
-    "machine_differences",
     "read_results",
 ]
 
@@ -51,23 +51,23 @@ class ResultFile:
         self.content: Dict[str, Any] = {
             "schema": SCHEMA_NAME,
             "version": SCHEMA_VERSION,
-            "created": _now(),
+            "created": _write_now(),
             "finished": None,
             "complete": False,
             "machine": describe_machine(),
             "cells": [cell.record("not_run") for cell in cells],
         }
-        self._write()
+        self._write_file()
 
     def put(self, index: int, record: Dict[str, Any]) -> None:
         """Put in what became of a cell."""
         self.cells[index] = _replace_not_finite(record)
-        self._write()
+        self._write_file()
 
     def finish(self) -> None:
         """Note that every cell has had its turn."""
-        self.content.update(finished=_now(), complete=True)
-        self._write()
+        self.content.update(finished=_write_now(), complete=True)
+        self._write_file()
 
     @property
     def cells(self) -> List[Dict[str, Any]]:
@@ -75,7 +75,7 @@ class ResultFile:
         records: List[Dict[str, Any]] = self.content["cells"]
         return records
 
-    def _write(self) -> None:
+    def _write_file(self) -> None:
         if self._path is not None:
             write_atomically(self._path, (json.dumps(self.content, indent=2, allow_nan=False) + "\n").encode())
 
@@ -114,7 +114,7 @@ def _replace_not_finite(value: Any) -> Any:
     return [_replace_not_finite(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
-def _now() -> str:
+def _write_now() -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S%z")
 
 
@@ -143,10 +143,10 @@ def describe_machine() -> Dict[str, Any]:
     }
 
 
-def machine_differences(earlier: Mapping[str, Any], later: Mapping[str, Any]) -> List[str]:
+def list_machine_differences(earlier: Mapping[str, Any], later: Mapping[str, Any]) -> List[str]:
     """Name what two machines differ in, how busy they were aside.
 
-    >>> machine_differences({"torch": "2.0"}, {"torch": "2.13"})
+    >>> list_machine_differences({"torch": "2.0"}, {"torch": "2.13"})
     ['torch: 2.0 then, 2.13 now']
     """
     return [

@@ -12,7 +12,7 @@ from torch import nn
 from porting.models import cnn, gpt, mlp, recurrent, resnet, uresnet2d
 from porting.options import PortOptions
 
-from .choices import with_choices
+from .choices import apply_choices
 from .workloads import Workload
 
 __all__ = ["GROUPS", "ORDERS", "OVERHEAD", "START_UP", "SUITE", "WORKLOADS", "SuiteEntry", "load"]
@@ -46,7 +46,7 @@ class SuiteEntry:
 def load(name: str, choices: Mapping[str, Any], cache_dir: Optional[str] = None) -> Workload:
     """Make a workload by its name, with what a cell chose (see `Choices`); KeyError for a name that there is not."""
     entry = WORKLOADS[name]
-    options = with_choices(entry.options, choices, cache_dir=cache_dir)
+    options = apply_choices(entry.options, choices, cache_dir=cache_dir)
     rows = (choices.get("batch") or entry.batch) * options.micro_batches_per_call
     model, loss, batch, optimizer = entry.make(rows)
     if not entry.trains:
@@ -57,11 +57,11 @@ def load(name: str, choices: Mapping[str, Any], cache_dir: Optional[str] = None)
 # -- the workloads -----------------------------------------------------------------------------------------------------
 
 
-def _sgd(learning_rate: float, momentum: float = 0.0) -> MakeOptimizer:
+def _make_sgd(learning_rate: float, momentum: float = 0.0) -> MakeOptimizer:
     return lambda parameters: torch.optim.SGD(parameters, lr=learning_rate, momentum=momentum)
 
 
-def _adam(learning_rate: float) -> MakeOptimizer:
+def _make_adam(learning_rate: float) -> MakeOptimizer:
     return lambda parameters: torch.optim.Adam(parameters, lr=learning_rate)
 
 
@@ -72,26 +72,26 @@ def _make_of(
     return lambda rows: (make_model(config), family.loss, family.example_batch(config, batch_size=rows), optimizer)
 
 
-def _perceptron(config: mlp.MLPConfig, optimizer: MakeOptimizer) -> Callable[[int], Parts]:
+def _make_perceptron(config: mlp.MLPConfig, optimizer: MakeOptimizer) -> Callable[[int], Parts]:
     return _make_of(mlp, lambda config: mlp.make_mlp(config.sizes), config, optimizer)
 
 
-def _convolutions(optimizer: MakeOptimizer) -> Callable[[int], Parts]:
+def _make_cnn(optimizer: MakeOptimizer) -> Callable[[int], Parts]:
     return _make_of(cnn, lambda _config: cnn.build(), cnn.CNNConfig(), optimizer)
 
 
-_MUSHROOMS = _perceptron(mlp.VARIANTS["mushrooms"], _sgd(0.01))
-_MNIST_MLP = _perceptron(mlp.VARIANTS["mnist"], _adam(1e-3))
-_RESNET18 = _make_of(resnet, resnet.ResNet, resnet.ResNetConfig(image_size=64), _sgd(1e-3, 0.9))
+_MUSHROOMS = _make_perceptron(mlp.VARIANTS["mushrooms"], _make_sgd(0.01))
+_MNIST_MLP = _make_perceptron(mlp.VARIANTS["mnist"], _make_adam(1e-3))
+_RESNET18 = _make_of(resnet, resnet.ResNet, resnet.ResNetConfig(image_size=64), _make_sgd(1e-3, 0.9))
 _SMALL_UNET = uresnet2d.UResNet2DConfig(
     filters=8, depth=4, blocks_per_level=1, blocks_deepest=2, blocks_final=1, bottleneck=64, spatial_size=(160, 256)
 )
-_UNET = _make_of(uresnet2d, uresnet2d.UResNet2D, _SMALL_UNET, _adam(3e-4))
+_UNET = _make_of(uresnet2d, uresnet2d.UResNet2D, _SMALL_UNET, _make_adam(3e-4))
 _SMALL_GPT = gpt.GPTConfig(num_layers=4, width=256, length=128)
 _GPT = _make_of(gpt, gpt.GPT, _SMALL_GPT, lambda parameters: torch.optim.AdamW(parameters, lr=3e-4))
 _SHORT = recurrent.RecurrentConfig(length=32)
-_UNROLLED = _make_of(recurrent, recurrent.UnrolledLSTMClassifier, _SHORT, _adam(1e-3))
-_LSTM = _make_of(recurrent, recurrent.LSTMClassifier, _SHORT, _adam(1e-3))
+_UNROLLED = _make_of(recurrent, recurrent.UnrolledLSTMClassifier, _SHORT, _make_adam(1e-3))
+_LSTM = _make_of(recurrent, recurrent.LSTMClassifier, _SHORT, _make_adam(1e-3))
 
 SUITE: Mapping[str, SuiteEntry] = MappingProxyType(
     {
@@ -106,7 +106,7 @@ SUITE: Mapping[str, SuiteEntry] = MappingProxyType(
         "cnn": SuiteEntry(
             "CNN 28x28 with BatchNorm, SGD with momentum",
             64,
-            _convolutions(_sgd(0.01, 0.9)),
+            _make_cnn(_make_sgd(0.01, 0.9)),
             {"float32": 1.5, "bfloat16": 2.5},
         ),
         "resnet18": SuiteEntry(
@@ -129,29 +129,33 @@ SUITE: Mapping[str, SuiteEntry] = MappingProxyType(
 
 
 _MNIST, _SMALL, _TINY = (mlp.MLPConfig(sizes) for sizes in ((784, 1000, 1000, 10), (64, 128, 10), (4, 10)))
-_SGD, _ADAM = _sgd(0.01), _adam(1e-3)
+_SGD, _ADAM = _make_sgd(0.01), _make_adam(1e-3)
 _BAR = {"float32": 0.91}
 
 _TRAINED = {
-    "mlp_sgd": SuiteEntry("MLP 784-1000-1000-10, SGD", 64, _perceptron(_MNIST, _SGD), _BAR),
-    "mlp_adam": SuiteEntry("MLP 784-1000-1000-10, Adam", 64, _perceptron(_MNIST, _ADAM), _BAR),
-    "cnn_sgd": SuiteEntry("CNN 28x28 with BatchNorm, SGD", 32, _convolutions(_SGD), _BAR),
-    "cnn_adam": SuiteEntry("CNN 28x28 with BatchNorm, Adam", 32, _convolutions(_ADAM), _BAR),
+    "mlp_sgd": SuiteEntry("MLP 784-1000-1000-10, SGD", 64, _make_perceptron(_MNIST, _SGD), _BAR),
+    "mlp_adam": SuiteEntry("MLP 784-1000-1000-10, Adam", 64, _make_perceptron(_MNIST, _ADAM), _BAR),
+    "cnn_sgd": SuiteEntry("CNN 28x28 with BatchNorm, SGD", 32, _make_cnn(_SGD), _BAR),
+    "cnn_adam": SuiteEntry("CNN 28x28 with BatchNorm, Adam", 32, _make_cnn(_ADAM), _BAR),
     "micro_batches": SuiteEntry(
-        "MLP 64-128-10, 16 micro-batches accumulated", 4, _perceptron(_SMALL, _SGD), {}, PortOptions(accumulation=16)
+        "MLP 64-128-10, 16 micro-batches accumulated",
+        4,
+        _make_perceptron(_SMALL, _SGD),
+        {},
+        PortOptions(accumulation=16),
     ),
-    "tiny": SuiteEntry("one 4-10 layer", 4, _perceptron(_TINY, _SGD), {}),
+    "tiny": SuiteEntry("one 4-10 layer", 4, _make_perceptron(_TINY, _SGD), {}),
 }
 _INFERRED = {
-    "mlp": SuiteEntry("MLP 784-1000-1000-10", 64, _perceptron(_MNIST, _SGD), _BAR),
-    "cnn": SuiteEntry("CNN 28x28 with BatchNorm", 32, _convolutions(_SGD), _BAR),
+    "mlp": SuiteEntry("MLP 784-1000-1000-10", 64, _make_perceptron(_MNIST, _SGD), _BAR),
+    "cnn": SuiteEntry("CNN 28x28 with BatchNorm", 32, _make_cnn(_SGD), _BAR),
     "micro_batches": SuiteEntry(
-        "MLP 64-128-10, 16 micro-batches", 4, _perceptron(_SMALL, _SGD), {}, PortOptions(device_iterations=16)
+        "MLP 64-128-10, 16 micro-batches", 4, _make_perceptron(_SMALL, _SGD), {}, PortOptions(device_iterations=16)
     ),
     "cnn_micro_batches": SuiteEntry(
-        "CNN 28x28 with BatchNorm, 32 samples", 1, _convolutions(_SGD), {}, PortOptions(device_iterations=32)
+        "CNN 28x28 with BatchNorm, 32 samples", 1, _make_cnn(_SGD), {}, PortOptions(device_iterations=32)
     ),
-    "tiny": SuiteEntry("one 4-10 layer", 4, _perceptron(_TINY, _SGD), {}),
+    "tiny": SuiteEntry("one 4-10 layer", 4, _make_perceptron(_TINY, _SGD), {}),
 }
 _REPLAYED = {"engine": ["replay"]}
 _OVERHEAD_SETTINGS = {"rounds": 25, "turn_seconds": 0.1, "eager_optimizer": "default", "memory": False, "data": False}
@@ -193,10 +197,10 @@ START_UP: Mapping[str, SuiteEntry] = MappingProxyType(
 """What it costs to get to the first step, with an executable on disk and without."""
 
 
-def _linear24(rows: int) -> Parts:
+def _make_linear24(rows: int) -> Parts:
     """Make layers that are all alike, with blocks of 1 KiB a row: only when memory is let go tells orders apart."""
     model = nn.Sequential(*(nn.Linear(256, 256) for _ in range(24)))
-    return model, nn.MSELoss(), tuple(torch.randn(rows, 256) for _ in range(2)), _sgd(0.01)
+    return model, nn.MSELoss(), tuple(torch.randn(rows, 256) for _ in range(2)), _make_sgd(0.01)
 
 
 _ONE_OF_EACH = ("rounds", "calls_per_turn", "parity_steps", "threads")
@@ -211,7 +215,7 @@ ORDERS: Mapping[str, SuiteEntry] = MappingProxyType(
             settings={**dict.fromkeys(_ONE_OF_EACH, 1), "device": "sim", "data": False},
         )
         for name, entry in {
-            "linear24": SuiteEntry("24 linear layers of 256", 12_288, _linear24, {}),
+            "linear24": SuiteEntry("24 linear layers of 256", 12_288, _make_linear24, {}),
             "gpt": SUITE["gpt"],
             "uresnet2d": SUITE["uresnet2d"],
         }.items()

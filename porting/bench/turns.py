@@ -11,7 +11,7 @@ import numpy as np
 
 from porting.support.interleaved import Interval, Timing, ratio, take_turns
 
-__all__ = ["Ratios", "Spread", "Turn", "Turns", "ratios_of", "time_calls", "time_sides"]
+__all__ = ["Ratios", "Spread", "Turn", "Turns", "divide_times", "time_calls", "time_sides"]
 
 _SETTLING_SECONDS = 0.03
 
@@ -105,7 +105,7 @@ def time_calls(call: Callable[[], Any], number: int) -> Turn:
     return Turn(tuple(seconds), (time.process_time() - cpu_start) / number)
 
 
-def ratios_of(numerator: Turns, denominator: Turns) -> Ratios:
+def divide_times(numerator: Turns, denominator: Turns) -> Ratios:
     """Compare two sides round by round, with 95 % bootstrap intervals of the median."""
     above, below = numerator.timing, denominator.timing
     by_round = tuple(one / other for one, other in zip(above.wall_seconds, below.wall_seconds))

@@ -20,7 +20,7 @@ __all__ = [
     "Workload",
     "load_by_name",
     "load_pickled",
-    "pickled_source",
+    "pickle_workload",
     "split_arguments",
 ]
 
@@ -136,7 +136,7 @@ def load_by_name(text: str) -> Callable[..., Any]:
     return loaded
 
 
-def pickled_source(workload: Workload, folder: Path) -> Tuple[Optional[Source], str]:
+def pickle_workload(workload: Workload, folder: Path) -> Tuple[Optional[Source], str]:
     """Write `workload` into `folder`; return where a process finds it, or None and why it cannot."""
     parts = [workload.loss, workload.optimizer, *workload.model.modules()]
     owners = [part if hasattr(part, "__qualname__") else type(part) for part in parts if part is not None]
@@ -153,7 +153,7 @@ def pickled_source(workload: Workload, folder: Path) -> Tuple[Optional[Source], 
 
 
 def load_pickled(path: str, cache_dir: Optional[str] = None) -> Workload:
-    """Read a workload that `pickled_source` wrote; `cache_dir` takes the place of its own folder of executables."""
+    """Read a workload that `pickle_workload` wrote; `cache_dir` takes the place of its own folder of executables."""
     workload: Workload = torch.load(path, weights_only=False)
     if cache_dir is None:
         return workload

@@ -14,13 +14,13 @@ from tqdm import tqdm
 from porting.bench.benchmark_files import FileEntry, read_benchmarks
 from porting.bench.choices import COUNTS, MATRIX_KEYS, NAMED_SETTINGS, PRECISIONS, BenchSettings, expand
 from porting.bench.pages import (
-    cell_title,
-    failures,
-    machinery_lines,
-    order_lines,
-    result_lines,
-    start_up_lines,
-    table_lines,
+    lay_out_machinery,
+    lay_out_orders,
+    lay_out_result,
+    lay_out_start_up,
+    lay_out_table,
+    list_failures,
+    name_cell,
 )
 from porting.bench.processes import Cell, run_cell
 from porting.bench.results import ResultFile, read_results
@@ -165,7 +165,7 @@ def run(arguments: argparse.Namespace) -> int:
     if interrupted:
         print("interrupted", file=sys.stderr)
         return EXIT_INTERRUPTED
-    counts = [record["result"] is not None and not failures(record["result"]) for record in results.cells]
+    counts = [record["result"] is not None and not list_failures(record["result"]) for record in results.cells]
     return EXIT_DONE if all(counts) else EXIT_FAILED
 
 
@@ -272,7 +272,7 @@ def _measure_cells(cells: Sequence[Tuple[Cell, float]], results: ResultFile, cac
     folder = None if cache_dir is None else str(cache_dir.absolute())
     with tqdm(total=len(cells), disable=None, bar_format=_BAR) as bar:
         for index, (cell, timeout) in enumerate(cells):
-            title = cell_title(cell.record("not_run"))
+            title = name_cell(cell.record("not_run"))
 
             def progress(text: str, share: float, index: int = index, title: str = title) -> None:
                 bar.set_description_str(f"{title}: {text}", refresh=False)
@@ -304,13 +304,13 @@ _BAR = "{desc} |{bar:20}| {percentage:3.0f}% [{elapsed}]"
 
 def _tell_results(results: ResultFile, earlier: Optional[Mapping[str, Any]], arguments: argparse.Namespace) -> None:
     """Write the files that were asked for, and print the page of one cell or the table of several."""
-    from porting.bench.comparison import comparison_lines
+    from porting.bench.comparison import lay_out_comparison
 
-    compared = list(comparison_lines(earlier, results.content)) if earlier is not None else []
+    compared = list(lay_out_comparison(earlier, results.content)) if earlier is not None else []
     if arguments.html is not None:
-        from porting.bench.html_page import html_page
+        from porting.bench.html_page import write_html
 
-        write_atomically(arguments.html, html_page(results.content, comparison=compared).encode())
+        write_atomically(arguments.html, write_html(results.content, comparison=compared).encode())
     if arguments.png is not None:
         from porting.bench.charts import write_png
 
@@ -321,9 +321,10 @@ def _tell_results(results: ResultFile, earlier: Optional[Mapping[str, Any]], arg
     if (machine["load_average"] or 0.0) > machine["num_cores"] / 2 and machine["omp_num_threads"] != "1":
         print(f"the machine was busy (load {machine['load_average']:.1f}), and threads that wait for each other say")
         print("little then: try --threads 1 with OMP_NUM_THREADS=1")
-    only = results.cells[0]["result"] if len(results.cells) == 1 else None
-    shown = [*table_lines(results.cells), *start_up_lines(results.cells)] if only is None else list(result_lines(only))
-    below = [*order_lines(results.cells), *machinery_lines(results.cells)]
+    cells = results.cells
+    only = cells[0]["result"] if len(cells) == 1 else None
+    shown = [*lay_out_table(cells), *lay_out_start_up(cells)] if only is None else list(lay_out_result(only))
+    below = [*lay_out_orders(cells), *lay_out_machinery(cells)]
     for lines in filter(None, (shown, below, compared)):
         print("\n".join(["", *lines]))
     for file in (arguments.json, arguments.html, arguments.png):

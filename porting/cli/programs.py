@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from porting import models
-from porting.bench.choices import with_choices
+from porting.bench.choices import apply_choices
 from porting.bench.workloads import Workload
 from porting.diagnostics import ExecutableError, Place, PortingError, find_raising_frame
 from porting.options import PortOptions
@@ -136,7 +136,7 @@ def load_program(text: str, *, batch_size: Optional[int] = None) -> LoadedProgra
 def load_workload(target: str, choices: Mapping[str, Any], cache_dir: Optional[str] = None) -> Workload:
     """Load `target` with what a cell chose; its batch is a micro-batch, of which a call takes as many as it needs."""
     loaded = load_program(target, batch_size=choices.get("batch"))
-    options = with_choices(loaded.options or PortOptions(), choices, cache_dir=cache_dir)
+    options = apply_choices(loaded.options or PortOptions(), choices, cache_dir=cache_dir)
     rows = loaded.rows * options.micro_batches_per_call
     if rows != loaded.rows:
         # loaded again, so that a function that takes a batch size fills the whole call with its own samples

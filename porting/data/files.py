@@ -1,4 +1,4 @@
-"""What readers of data files share: a file is missing (F002), or damaged (F001) at a place in it."""
+"""Checks that readers of data files share: a file is missing (F002), or damaged (F001) at a place in it."""
 
 from __future__ import annotations
 

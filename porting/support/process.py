@@ -1,4 +1,4 @@
-"""What a process knows of its surroundings: which of several it is, how many cores it may use; and how it leaves."""
+"""A process in its surroundings: which of several it is, the cores it may use, what it has used, and how it leaves."""
 
 from __future__ import annotations
 

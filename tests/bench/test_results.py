@@ -13,8 +13,8 @@ from porting.bench.results import (
     ResultFile,
     check,
     describe_machine,
+    list_machine_differences,
     load_schema,
-    machine_differences,
     read_results,
 )
 from porting.diagnostics import PortingError
@@ -87,7 +87,7 @@ def test_a_machine_is_told_with_its_cores_and_its_torch():
 def test_how_busy_a_machine_was_makes_it_no_other():
     machine = describe_machine()
 
-    assert machine_differences(machine, {**machine, "load_average": 99.0}) == []
+    assert list_machine_differences(machine, {**machine, "load_average": 99.0}) == []
 
 
 # -- the schema --------------------------------------------------------------------------------------------------------
