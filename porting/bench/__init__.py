@@ -23,11 +23,8 @@ __all__ = ["BenchReport", "BenchSettings", "Interval", "Timing", "bench", "ratio
 _MODULES = {
     "BenchReport": "porting.bench.report",
     "BenchSettings": "porting.bench.choices",
-    "Interval": "porting.support.interleaved",
-    "Timing": "porting.support.interleaved",
+    **dict.fromkeys(("Interval", "Timing", "ratio", "time_interleaved"), "porting.support.interleaved"),
     "bench": "porting.bench.measure",
-    "ratio": "porting.support.interleaved",
-    "time_interleaved": "porting.support.interleaved",
 }
 
 
@@ -36,24 +33,19 @@ class _CallablePackage(ModuleType):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Measure a model; see `porting.bench.bench`."""
-        return _load("bench")(*args, **kwargs)
-
-
-def _load(name: str) -> Any:
-    value = getattr(importlib.import_module(_MODULES[name]), name)
-    globals()[name] = value
-    return value
+        return self.bench(*args, **kwargs)
 
 
 def __getattr__(name: str) -> Any:
     """Load a public name's module on first use."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return _load(name)
+    value = getattr(importlib.import_module(_MODULES[name]), name)
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> List[str]:
-    """List the public names, loaded or not."""
     return sorted({*globals(), *__all__})
 
 

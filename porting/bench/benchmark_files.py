@@ -9,7 +9,7 @@ from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Seq
 
 from porting.diagnostics import Finding, Place
 
-from .choices import COUNTS, MATRIX_KEYS, PRECISIONS
+from .choices import COUNTS, MATRIX_KEYS, NAMED_SETTINGS, PRECISIONS
 from .documents import Node, read_document
 
 __all__ = ["FileEntry", "read_benchmarks"]
@@ -33,21 +33,15 @@ class FileEntry:
 
 
 class _Kind(NamedTuple):
-    """What a value has to be, in words and as a test."""
+    """A value's kind, in words and as a test."""
 
     words: str
     accepts: Callable[[Any], bool]
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def _whole(least: int) -> _Kind:
-    return _Kind(
-        f"a whole number from {least} on",
-        lambda value: isinstance(value, int) and not isinstance(value, bool) and value >= least,
-    )
+def _whole_number(least: int) -> _Kind:
+    # True is an int to Python, and no number to people
+    return _Kind(f"a whole number from {least} on", lambda value: type(value) is int and value >= least)
 
 
 def _one_of(*names: str) -> _Kind:
@@ -56,34 +50,32 @@ def _one_of(*names: str) -> _Kind:
 
 _TEXT = _Kind("a text", lambda value: isinstance(value, str) and bool(value))
 _YES_NO = _Kind("true or false", lambda value: isinstance(value, bool))
-_POSITIVE = _Kind("a number above 0", lambda value: _is_number(value) and value > 0)
+_POSITIVE = _Kind("a number above 0", lambda value: type(value) in (int, float) and value > 0)
 _ANYTHING = _Kind("", lambda value: True)
 
 _SETTINGS: Mapping[str, _Kind] = {
-    "rounds": _whole(1),
+    "rounds": _whole_number(1),
     "turn_seconds": _POSITIVE,
-    "calls_per_turn": _whole(1),
-    "parity_steps": _whole(1),
-    "seed": _whole(0),
-    "threads": _whole(1),
-    "device": _one_of("auto", "ipu", "sim"),
-    "eager_precision": _one_of("float32", "bfloat16", "float16"),
-    "eager_memory_format": _one_of("contiguous", "channels-last"),
-    "eager_optimizer": _one_of("fused", "default"),
+    "calls_per_turn": _whole_number(1),
+    "parity_steps": _whole_number(1),
+    "seed": _whole_number(0),
+    "threads": _whole_number(1),
+    **{name: _one_of(*values) for name, values in NAMED_SETTINGS.items()},
     "memory": _YES_NO,
     "data": _YES_NO,
-    "start_up_runs": _whole(0),
-    "cold_starts": _whole(0),
+    "start_up_runs": _whole_number(0),
+    "cold_starts": _whole_number(0),
 }
 _MATRIX: Mapping[str, _Kind] = {
-    key: _whole(1) if key in COUNTS else _one_of(*PRECISIONS) if key == "precision" else _TEXT for key in MATRIX_KEYS
+    key: _whole_number(1) if key in COUNTS else _one_of(*PRECISIONS) if key == "precision" else _TEXT
+    for key in MATRIX_KEYS
 }
 _DEMAND: Mapping[str, _Kind] = {precision: _POSITIVE for precision in PRECISIONS}
 _ENTRY: Mapping[str, _Kind] = {
     "target": _TEXT,
     "matrix": _ANYTHING,
     "demand": _ANYTHING,
-    "repeats": _whole(1),
+    "repeats": _whole_number(1),
     "loader": _TEXT,
     "timeout": _POSITIVE,
     "settings": _ANYTHING,
@@ -98,18 +90,16 @@ def read_benchmarks(path: Path) -> Tuple[List[FileEntry], List[Finding]]:
     """
     reader = _Reader()
     root = read_document(path)
-    top = reader.mapping(root, _FILE, "the file")
-    shared = reader.mapping(top["settings"], _SETTINGS, "`settings`") if "settings" in top else {}
+    top = reader.read_mapping(root, _FILE, "the file")
+    settings = reader.read_settings(top)
+    listed = top.get("benchmarks")
     entries: List[FileEntry] = []
-    if "benchmarks" not in top:
-        reader.find(root.place, "there are no `benchmarks`", "write `benchmarks:` with an entry for each")
-    elif not isinstance(top["benchmarks"].value, dict) or not top["benchmarks"].value:
-        reader.find(top["benchmarks"].place, "`benchmarks` has no entries", "write a name for each, with its `target`")
+    if listed is None:
+        reader.add_finding(root.place, "there are no `benchmarks`", "write `benchmarks:` with an entry for each")
+    elif not isinstance(listed.value, dict) or not listed.value:
+        reader.add_finding(listed.place, "`benchmarks` has no entries", "write a name for each, with its `target`")
     else:
-        settings = {key: node.plain for key, node in shared.items()}
-        entries = [
-            reader.entry(name, entry.node, settings, path.parent) for name, entry in top["benchmarks"].value.items()
-        ]
+        entries = [reader.read_entry(name, entry.node, settings, path.parent) for name, entry in listed.value.items()]
     return entries, reader.findings
 
 
@@ -119,73 +109,79 @@ class _Reader:
     def __init__(self) -> None:
         self.findings: List[Finding] = []
 
-    def find(self, place: Place, message: str, help: str) -> None:
+    def add_finding(self, place: Place, message: str, help: str) -> None:
         self.findings.append(Finding("T001", message=message, place=place, help=help))
 
-    def mapping(self, node: Node, kinds: Mapping[str, _Kind], owner: str) -> Dict[str, Node]:
+    def read_mapping(self, node: Node, kinds: Mapping[str, _Kind], owner: str) -> Dict[str, Node]:
         """Return the known keys whose values are right."""
         if not isinstance(node.value, dict):
-            self.find(node.place, f"{owner} is {_shown(node)}", f"write keys and values: {', '.join(kinds)}")
+            self.add_finding(
+                node.place, f"{owner} is {_describe_value(node)}", f"write keys and values: {', '.join(kinds)}"
+            )
             return {}
         right: Dict[str, Node] = {}
         for key, (key_place, value) in node.value.items():
             if key not in kinds:
-                self.find(key_place, f"unknown key `{key}` in {owner}", _advice(key, kinds))
-            elif not kinds[key].accepts(value.plain):
-                self.find(value.place, f"`{key}` is {_shown(value)}", f"`{key}` takes {kinds[key].words}")
-            else:
+                near = difflib.get_close_matches(key, list(kinds), n=1)
+                advice = f"did you mean `{near[0]}`?" if near else f"known keys are {', '.join(kinds)}"
+                self.add_finding(key_place, f"unknown key `{key}` in {owner}", advice)
+            elif self.check_value(key, value, kinds[key]):
                 right[key] = value
         return right
 
-    def entry(self, name: str, node: Node, shared: Mapping[str, Any], folder: Path) -> FileEntry:
-        known = self.mapping(node, _ENTRY, f"`{name}`")
-        # an entry without a target is the suite's workload of that name
-        plain = {key: known[key].plain for key in ("target", "repeats", "loader", "timeout") if key in known}
-        settings = self.mapping(known["settings"], _SETTINGS, "`settings`") if "settings" in known else {}
+    def check_value(self, key: str, node: Node, kind: _Kind) -> bool:
+        is_right = kind.accepts(node.plain)
+        if not is_right:
+            self.add_finding(node.place, f"`{key}` is {_describe_value(node)}", f"`{key}` takes {kind.words}")
+        return is_right
+
+    def read_settings(self, known: Mapping[str, Node]) -> Dict[str, Any]:
+        if "settings" not in known:
+            return {}
+        return {key: node.plain for key, node in self.read_mapping(known["settings"], _SETTINGS, "`settings`").items()}
+
+    def read_entry(self, name: str, node: Node, shared: Mapping[str, Any], folder: Path) -> FileEntry:
+        known = self.read_mapping(node, _ENTRY, f"`{name}`")
+        plain = {key: value.plain for key, value in known.items()}
         return FileEntry(
             name=name,
-            target=_from_folder(plain.get("target", name), folder),
-            matrix=self._matrix(known["matrix"]) if "matrix" in known else {},
-            demand=self._demand(known["demand"]) if "demand" in known else None,
+            # an entry without a target is the suite's workload of that name
+            target=_resolve_target(plain.get("target", name), folder),
+            matrix=self._read_matrix(known["matrix"]) if "matrix" in known else {},
+            demand=self._read_demand(known["demand"]) if "demand" in known else None,
             repeats=plain.get("repeats", 1),
-            loader=_from_folder(plain["loader"], folder) if "loader" in plain else None,
+            loader=_resolve_target(plain["loader"], folder) if "loader" in plain else None,
             timeout=plain.get("timeout"),
-            settings={**shared, **{key: value.plain for key, value in settings.items()}},
+            settings={**shared, **self.read_settings(known)},
         )
 
-    def _matrix(self, node: Node) -> Dict[str, List[Any]]:
+    def _read_matrix(self, node: Node) -> Dict[str, List[Any]]:
         """Read a matrix, where one value may stand for a list of one."""
         listed: Dict[str, List[Any]] = {}
-        for key, value in self.mapping(node, dict.fromkeys(_MATRIX, _ANYTHING), "`matrix`").items():
+        for key, value in self.read_mapping(node, dict.fromkeys(_MATRIX, _ANYTHING), "`matrix`").items():
             items = value.value if isinstance(value.value, list) else [value]
-            for item in items:
-                if not _MATRIX[key].accepts(item.plain):
-                    self.find(item.place, f"`{key}` is {_shown(item)}", f"`{key}` takes {_MATRIX[key].words}")
             if not items:
-                self.find(value.place, f"`{key}` has no values", "name at least one, or leave the key out")
+                self.add_finding(value.place, f"`{key}` has no values", "name at least one, or leave the key out")
+            for item in items:
+                self.check_value(key, item, _MATRIX[key])
             listed[key] = [item.plain for item in items]
         return listed
 
-    def _demand(self, node: Node) -> Dict[str, float]:
+    def _read_demand(self, node: Node) -> Dict[str, float]:
         """Read what is asked: a number for float32, or one for each precision."""
         if _POSITIVE.accepts(node.plain):
             return {"float32": float(node.plain)}
-        return {key: float(value.plain) for key, value in self.mapping(node, _DEMAND, "`demand`").items()}
+        return {key: float(value.plain) for key, value in self.read_mapping(node, _DEMAND, "`demand`").items()}
 
 
-def _from_folder(target: str, folder: Path) -> str:
+def _resolve_target(target: str, folder: Path) -> str:
     """Let the path of a target begin at the folder of the file that names it."""
     source, colon, name = target.rpartition(":")
     is_file = source.endswith(".py") or "/" in source
     return f"{folder / source}{colon}{name}" if is_file and not Path(source).is_absolute() else target
 
 
-def _shown(node: Node) -> str:
+def _describe_value(node: Node) -> str:
     if isinstance(node.value, dict):
         return "a mapping"
     return "a list" if isinstance(node.value, list) else repr(node.value)
-
-
-def _advice(key: str, kinds: Mapping[str, _Kind]) -> str:
-    near = difflib.get_close_matches(key, list(kinds), n=1)
-    return f"did you mean `{near[0]}`?" if near else f"known keys are {', '.join(kinds)}"

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, List, Mapping, Sequence
+from typing import Any, List, Mapping, Sequence, Tuple
 
-from porting.diagnostics import PortingError
+from porting.diagnostics import require_extra
 
-from .pages import cell_titles
+from .pages import name_cells
 
-__all__ = ["EAGER_COLOUR", "PORTED_COLOUR", "write_png"]
+__all__ = ["EAGER_COLOUR", "PORTED_COLOUR", "require_matplotlib", "write_png"]
 
 EAGER_COLOUR, PORTED_COLOUR = "#8a8f98", "#2463a8"
 
@@ -21,25 +21,22 @@ Plain = Mapping[str, Any]
 
 def write_png(results: Plain, path: Path) -> None:
     """Draw the cells that have a result; raises PortingError X001 when matplotlib is not installed."""
-    try:
-        # on its own, without the machinery that opens windows
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != "matplotlib":
-            raise
-        raise PortingError.of(
-            "X001",
-            message="a picture is asked for, and matplotlib is not installed",
-            help=('pip install "ipu-porting[bench]"', "`--html FILE` draws without it"),
-        ) from error
+    figures = require_matplotlib()
     cells = [cell for cell in results["cells"] if cell["result"] is not None]
-    figure = Figure(figsize=(12, 1.6 + 0.42 * max(1, len(cells))), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = figures.Figure(figsize=(12, 1.6 + 0.42 * max(1, len(cells))), layout="constrained")
     left, right = figure.subplots(1, 2, sharey=True, gridspec_kw={"width_ratios": [3, 2]})
     _draw_speed_ups(left, cells)
-    _draw_steps(right, cells)
-    machine, common = results["machine"], cell_titles(cells)[0]
+    for shift, side, colour in ((-0.15, "eager", EAGER_COLOUR), (0.15, "ported", PORTED_COLOUR)):
+        medians, errors = _find_extent([cell["result"][side]["step_seconds"] for cell in cells], scale=1e3)
+        places = [place + shift for place in range(len(cells))]
+        right.errorbar(medians, places, xerr=errors, fmt="o", color=colour, capsize=3, markersize=5, label=side)
+    if cells:
+        right.set_xscale("log")
+        right.legend(loc="best", fontsize=8)
+    right.grid(axis="x", color="#dddddd", linewidth=0.6)
+    right.set_axisbelow(True)
+    right.set_xlabel("ms of a step (median, quartiles)")
+    machine, common = results["machine"], name_cells(cells)[0]
     figure.suptitle(
         "training: ported against eager"
         + (f" ({common})" if common else "")
@@ -49,20 +46,28 @@ def write_png(results: Plain, path: Path) -> None:
     figure.savefig(path, dpi=130, format="png")
 
 
+def require_matplotlib() -> Any:
+    """Import what draws without the machinery that opens windows; raises PortingError X001 without matplotlib."""
+    return require_extra(
+        "matplotlib.figure",
+        extra="bench",
+        message="a picture is asked for, and matplotlib is not installed",
+        help=["`--html FILE` draws without it"],
+    )
+
+
 def _draw_speed_ups(axes: Any, cells: Sequence[Plain]) -> None:
     places: List[int] = list(range(len(cells)))
     intervals = [cell["result"]["speed_up"]["wall"] for cell in cells]
-    medians = [interval["median"] for interval in intervals]
-    below = [interval["median"] - interval["low"] for interval in intervals]
-    above = [interval["high"] - interval["median"] for interval in intervals]
+    medians, errors = _find_extent(intervals)
     axes.barh(places, medians, height=0.6, color=PORTED_COLOUR)
-    axes.errorbar(medians, places, xerr=[below, above], fmt="none", ecolor="black", capsize=3, linewidth=1)
+    axes.errorbar(medians, places, xerr=errors, fmt="none", ecolor="black", capsize=3, linewidth=1)
     asked = [(place, cell["demanded"]) for place, cell in zip(places, cells) if cell["demanded"] is not None]
     if asked:
         axes.plot(*zip(*((value, place) for place, value in asked)), "D", color="#c0392b", markersize=6, label="asked")
         axes.legend(loc="lower right", fontsize=8)
     axes.axvline(1.0, color="black", linewidth=0.8)
-    axes.set_yticks(places, cell_titles(cells)[1], fontsize=9)
+    axes.set_yticks(places, name_cells(cells)[1], fontsize=9)
     axes.set_ylim(len(cells) - 0.4, -0.6)
     limit = 1.15 * max([1.0, *(interval["high"] for interval in intervals), *(value for _, value in asked)])
     axes.set_xlim(0, limit)
@@ -74,17 +79,8 @@ def _draw_speed_ups(axes: Any, cells: Sequence[Plain]) -> None:
     axes.set_xlabel("speed-up over eager (median of rounds, 95 % interval)")
 
 
-def _draw_steps(axes: Any, cells: Sequence[Plain]) -> None:
-    for shift, side, colour in ((-0.15, "eager", EAGER_COLOUR), (0.15, "ported", PORTED_COLOUR)):
-        steps = [cell["result"][side]["step_seconds"] for cell in cells]
-        medians = [1e3 * step["median"] for step in steps]
-        low = [1e3 * (step["median"] - step["low"]) for step in steps]
-        high = [1e3 * (step["high"] - step["median"]) for step in steps]
-        places = [place + shift for place in range(len(cells))]
-        axes.errorbar(medians, places, xerr=[low, high], fmt="o", color=colour, capsize=3, markersize=5, label=side)
-    if cells:
-        axes.set_xscale("log")
-        axes.legend(loc="best", fontsize=8)
-    axes.grid(axis="x", color="#dddddd", linewidth=0.6)
-    axes.set_axisbelow(True)
-    axes.set_xlabel("ms of a step (median, quartiles)")
+def _find_extent(intervals: Sequence[Plain], *, scale: float = 1.0) -> Tuple[List[float], List[List[float]]]:
+    """Return the medians, and how far down and up the intervals reach from them."""
+    medians = [scale * interval["median"] for interval in intervals]
+    below = [scale * (interval["median"] - interval["low"]) for interval in intervals]
+    return medians, [below, [scale * (interval["high"] - interval["median"]) for interval in intervals]]

@@ -12,8 +12,9 @@ import json
 import os
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Mapping, Optional
+from typing import Any, Callable, Dict, Mapping
 
 __all__ = ["main"]
 
@@ -37,14 +38,14 @@ def main(folder_path: str) -> int:
         left: Dict[str, Any] = {"status": "done", "reason": "", "result": jobs[task["job"]](task, folder)}
     except Exception as error:
         # whatever a user's model raises is the result: who waits for it goes on with something else
-        left = _failure(error)
+        left = _describe_failure(error)
     from porting.support.atomic_files import write_atomically
 
     write_atomically(folder / "result.json", json.dumps(left).encode())
     return 0 if left["status"] == "done" else 1
 
 
-def _failure(error: Exception) -> Dict[str, Any]:
+def _describe_failure(error: Exception) -> Dict[str, Any]:
     import traceback
 
     from porting.diagnostics import PortingError
@@ -119,41 +120,47 @@ def _take_turns(task: Any, _folder: Path) -> None:
 
 def _measure_start_up(task: Any, _folder: Path) -> Dict[str, Any]:
     """Take one step; of a plain program's time the making of this very harness is left out."""
+    from porting.support.process import used_cpu_seconds
+
     _load_torch(task)
-    torch_cpu = _cpu_seconds()
+    torch_cpu = used_cpu_seconds()
     source = _load_harness(task)
-    if task["side"] == "ported":
-        # a program imports what it uses before it makes anything
-        pass
-    import_cpu = _cpu_seconds() - torch_cpu
+    import_cpu = used_cpu_seconds() - torch_cpu
     workload = source.load(task["settings"]["seed"])
-    first_cpu = _cpu_seconds()
+    first_cpu = used_cpu_seconds()
     returned = _make_side(task, workload)()
-    end_cpu = _cpu_seconds()
+    end_cpu = used_cpu_seconds()
     harness_cpu = import_cpu if task["side"] == "eager" else 0.0
+    # losses, or the outputs of inference
+    values = returned if isinstance(returned, list) else [returned]
     return {
         "cpu_seconds": end_cpu - harness_cpu,
         "wall_seconds": time.time() - task["started"],
         "torch_cpu_seconds": torch_cpu,
         "import_cpu_seconds": import_cpu,
         "first_step_cpu_seconds": end_cpu - first_cpu,
-        "loss": _mean(returned),
+        "loss": sum(float(value.double().mean()) for value in values) / len(values),
         "loads_compiler": "torch._dynamo" in sys.modules,
     }
 
 
 def _measure_memory(task: Any, _folder: Path) -> Dict[str, Any]:
     """Take some steps, and compare the peak with what there was when everything had been imported."""
+    from porting.support.process import find_peak_bytes
+
     _load_torch(task)
     source = _load_harness(task)
     if task["side"] == "ported":
         import porting.bench.ported  # noqa: F401 - imported so that it counts among what was there before
         import porting.simulator  # noqa: F401
-    before = _reset_peak()
+    with suppress(OSError):
+        # forget the peak up to now, where the system can do that
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+    before = find_peak_bytes()
     call = _make_side(task, source.load(task["settings"]["seed"]))
     for _call in range(_NUM_MEMORY_CALLS):
         call()
-    peak = _peak_bytes()
+    peak = find_peak_bytes()
     own = None if peak is None or before is None else max(0, peak - before)
     return {"peak_bytes": own, "process_peak_bytes": peak}
 
@@ -178,58 +185,18 @@ def _load_harness(task: Any) -> Any:
 
 def _make_side(task: Any, workload: Any) -> Callable[[], Any]:
     """Get the side of the workload ready, compiled if it is the ported one."""
-    settings = task["settings"]
+    from porting.bench.choices import BenchSettings
+
+    settings = BenchSettings(**task["settings"])
     if task["side"] == "eager":
         from porting.bench.eager import EagerSide
 
-        eager = EagerSide(
-            workload,
-            memory_format=settings["eager_memory_format"],
-            precision=settings["eager_precision"],
-            fused=settings["eager_optimizer"] == "fused",
-        )
-        return eager.call
+        return EagerSide(workload, **settings.of_eager).call
     from porting.bench.ported import PortedSide
 
-    ported = PortedSide(workload, device=settings["device"])
+    ported = PortedSide(workload, device=settings.device)
     ported.compile()
     return ported.call
-
-
-def _mean(returned: Any) -> float:
-    """Return the mean of the losses, or of the outputs of inference, that a side gave back."""
-    values: List[Any] = returned if isinstance(returned, list) else [returned]
-    return sum(float(value.double().mean()) for value in values) / len(values)
-
-
-def _cpu_seconds() -> float:
-    times = os.times()
-    return times.user + times.system + times.children_user + times.children_system
-
-
-def _reset_peak() -> Optional[int]:
-    """Forget the peak up to now, where the system can do that, and return the memory in use."""
-    try:
-        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
-    except OSError:
-        return _peak_bytes()
-    return _peak_bytes()
-
-
-def _peak_bytes() -> Optional[int]:
-    """Return the peak of this process: Linux tells that of this program alone, and not of the one that started it."""
-    try:
-        status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
-        return int(status.partition("VmHWM:")[2].split()[0]) * 1024
-    except (OSError, IndexError, ValueError):
-        pass
-    try:
-        import resource
-    except ImportError:  # Windows
-        return None
-    # bytes on macOS, kilobytes elsewhere
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
 
 
 if __name__ == "__main__":

@@ -9,10 +9,27 @@ from typing import TYPE_CHECKING, Any, Dict, Iterator, Mapping, Optional, Sequen
 if TYPE_CHECKING:
     from porting.options import PortOptions
 
-__all__ = ["COUNTS", "MATRIX_KEYS", "PRECISIONS", "BenchSettings", "Choices", "expand", "with_choices"]
+__all__ = [
+    "COUNTS",
+    "MATRIX_KEYS",
+    "NAMED_SETTINGS",
+    "PRECISIONS",
+    "BenchSettings",
+    "Choices",
+    "apply_choices",
+    "expand",
+]
 
 PRECISIONS = ("float32", "bfloat16", "mixed", "float16")
 """Precisions of a port."""
+
+NAMED_SETTINGS: Mapping[str, Tuple[str, ...]] = {
+    "device": ("auto", "ipu", "sim"),
+    "eager_precision": ("float32", "bfloat16", "float16"),
+    "eager_memory_format": ("contiguous", "channels-last"),
+    "eager_optimizer": ("fused", "default"),
+}
+"""Fields of `BenchSettings` whose values have names."""
 
 COUNTS = ("batch", "accumulation", "replicas", "device_iterations", "threads")
 """Keys of a matrix whose values are numbers from 1 on."""
@@ -39,10 +56,6 @@ class Choices:
     device_iterations: Optional[int] = None
     threads: Optional[int] = None
     order: Optional[str] = None
-
-    def to_dict(self) -> Dict[str, Any]:
-        """Return plain values."""
-        return asdict(self)
 
 
 MATRIX_KEYS: Tuple[str, ...] = tuple(field.name for field in fields(Choices))
@@ -75,6 +88,15 @@ class BenchSettings:
     start_up_runs: int = 0
     cold_starts: int = 0
 
+    @property
+    def of_eager(self) -> Dict[str, Any]:
+        """What the plain side uses, as arguments of `EagerSide`."""
+        return {
+            "memory_format": self.eager_memory_format,
+            "precision": self.eager_precision,
+            "fused": self.eager_optimizer == "fused",
+        }
+
     def quick(self) -> BenchSettings:
         """Return settings for a first look: fewer and shorter turns, and the steady state alone."""
         return replace(self, rounds=5, turn_seconds=0.05, memory=False, data=False, start_up_runs=0, cold_starts=0)
@@ -90,12 +112,11 @@ def expand(matrix: Mapping[str, Sequence[Any]], defaults: Optional[Choices] = No
     >>> [(cell.batch, cell.engine) for cell in expand({"batch": [8, 16], "engine": ["replay"]})]
     [(8, 'replay'), (16, 'replay')]
     """
-    base = (defaults or Choices()).to_dict()
     for values in itertools.product(*matrix.values()):
-        yield Choices(**{**base, **dict(zip(matrix, values))})
+        yield replace(defaults or Choices(), **dict(zip(matrix, values)))
 
 
-def with_choices(options: PortOptions, choices: Mapping[str, Any], *, cache_dir: Optional[str]) -> PortOptions:
+def apply_choices(options: PortOptions, choices: Mapping[str, Any], *, cache_dir: Optional[str]) -> PortOptions:
     """Return `options` with what was chosen for a cell; raises OptionError P002 for values that they cannot have."""
     changes = {option: choices[key] for key, option in _OPTIONS.items() if choices.get(key) is not None}
     if cache_dir is not None:

@@ -10,10 +10,10 @@ import numpy as np
 
 from porting.support.interleaved import Interval
 
-from .machine import machine_differences
-from .pages import cell_title
+from .pages import name_cell
+from .results import list_machine_differences
 
-__all__ = ["Change", "compare_results", "comparison_lines"]
+__all__ = ["Change", "compare_results", "lay_out_comparison"]
 
 _NOISE = 0.02
 _NUM_RESAMPLES = 2000
@@ -42,16 +42,16 @@ def compare_results(earlier: Plain, later: Plain) -> List[Change]:
     A change counts if the 95 % bootstrap interval of the quotient of the medians does not contain 1, and it is more
     than 2 %.
     """
-    before, after = _by_key(earlier["cells"]), _by_key(later["cells"])
-    changes = [_change(before.get(key), cell) for key, cell in after.items()]
-    return changes + [Change(cell_title(cell), "gone") for key, cell in before.items() if key not in after]
+    before, after = _index_cells(earlier["cells"]), _index_cells(later["cells"])
+    changes = [_compare_cells(before.get(key), cell) for key, cell in after.items()]
+    return changes + [Change(name_cell(cell), "gone") for key, cell in before.items() if key not in after]
 
 
-def comparison_lines(earlier: Plain, later: Plain) -> Iterator[str]:
+def lay_out_comparison(earlier: Plain, later: Plain) -> Iterator[str]:
     """Lay out the comparison as a table, with what differs between the machines."""
     changes = compare_results(earlier, later)
     yield f"compared with {earlier['created']}" + ("" if earlier["complete"] else " (which was interrupted)")
-    differences = machine_differences(earlier["machine"], later["machine"])
+    differences = list_machine_differences(earlier["machine"], later["machine"])
     if differences:
         yield f"  another machine: {'; '.join(differences)}"
     width = max([len(change.title) for change in changes] + [8])
@@ -63,42 +63,29 @@ def comparison_lines(earlier: Plain, later: Plain) -> Iterator[str]:
         yield f"  {change.title:<{width}}  {ratio:>26}  {shown:>11}  {change.verdict}"
 
 
-def _by_key(cells: Sequence[Plain]) -> Dict[str, Plain]:
-    return {_key(cell): cell for cell in cells}
+def _index_cells(cells: Sequence[Plain]) -> Dict[str, Plain]:
+    """Find cells by name and choices, without what was left open: an earlier version had fewer choices."""
+    chosen = [{key: value for key, value in cell["choices"].items() if value is not None} for cell in cells]
+    keys = [[cell["name"], choices, cell["repeat"]] for cell, choices in zip(cells, chosen)]
+    return {json.dumps(key, sort_keys=True): cell for key, cell in zip(keys, cells)}
 
 
-def _key(cell: Plain) -> str:
-    # without what was left open: an earlier version had fewer choices
-    chosen = {key: value for key, value in cell["choices"].items() if value is not None}
-    return json.dumps([cell["name"], chosen, cell["repeat"]], sort_keys=True)
-
-
-def _change(earlier: Optional[Plain], later: Plain) -> Change:
-    title = cell_title(later)
+def _compare_cells(earlier: Optional[Plain], later: Plain) -> Change:
+    title = name_cell(later)
     if earlier is None:
         return Change(title, "new")
     if earlier["result"] is None or later["result"] is None:
         return Change(title, "not comparable")
     before, after = earlier["result"], later["result"]
-    quotient = _quotient(after["speed_up"]["rounds"], before["speed_up"]["rounds"])
     times = after["ported"]["step_seconds"]["median"] / before["ported"]["step_seconds"]["median"]
-    return Change(title, _verdict(quotient), quotient, times)
-
-
-def _quotient(above: Sequence[float], below: Sequence[float]) -> Interval:
-    """Divide the medians of two independent sets of rounds, with bootstrap bounds."""
-    random = np.random.default_rng(0)
-
-    def medians(rounds: Sequence[float]) -> Any:
-        return np.median(random.choice(np.asarray(rounds), size=(_NUM_RESAMPLES, len(rounds))), axis=1)
-
-    low, high = np.quantile(medians(above) / medians(below), [0.025, 0.975])
-    return Interval(float(np.median(above) / np.median(below)), float(low), float(high))
-
-
-def _verdict(quotient: Interval) -> str:
+    # the medians of two independent sets of rounds, with bootstrap bounds
+    random, both = np.random.default_rng(0), (after["speed_up"]["rounds"], before["speed_up"]["rounds"])
+    above, below = (np.median(random.choice(rounds, size=(_NUM_RESAMPLES, len(rounds))), axis=1) for rounds in both)
+    low, high = np.quantile(above / below, [0.025, 0.975]).tolist()
+    quotient = Interval(float(np.median(both[0]) / np.median(both[1])), low, high)
+    verdict = "same within noise"
     if quotient.low > 1 and quotient.median > 1 + _NOISE:
-        return "faster"
-    if quotient.high < 1 and quotient.median < 1 - _NOISE:
-        return "slower"
-    return "same within noise"
+        verdict = "faster"
+    elif quotient.high < 1 and quotient.median < 1 - _NOISE:
+        verdict = "slower"
+    return Change(title, verdict, quotient, times)

@@ -11,9 +11,11 @@ from typing import Any, Callable, Iterable, Iterator, List, Optional, Tuple
 import torch
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
+from porting.structure import flatten_tensors, rebuild
+
 from .workloads import Batch, Workload
 
-__all__ = ["DataPath", "generated_dataset", "measure_data_path", "plain_batches"]
+__all__ = ["DataPath", "generate_dataset", "make_plain_batches", "measure_data_path"]
 
 _MAX_GENERATED_BYTES = 64 * 1024 * 1024
 _MAX_GENERATED_CALLS = 32
@@ -49,7 +51,7 @@ class DataPath:
         return self.waiting_seconds / self.end_to_end_seconds
 
 
-def generated_dataset(workload: Workload) -> Optional[Dataset[Any]]:
+def generate_dataset(workload: Workload) -> Optional[Dataset[Any]]:
     """Make a tensor dataset of the workload's rows, repeated; None for batches that are no plain tensors with rows."""
     batch = workload.batch
     tensors = list(batch) if isinstance(batch, (tuple, list)) else [batch]
@@ -62,7 +64,7 @@ def generated_dataset(workload: Workload) -> Optional[Dataset[Any]]:
     return TensorDataset(*(torch.cat([tensor] * copies) for tensor in tensors))
 
 
-def plain_batches(workload: Workload, source: Any) -> Callable[[], Iterator[Batch]]:
+def make_plain_batches(workload: Workload, source: Any) -> Callable[[], Iterator[Batch]]:
     """Return a function that begins an epoch of combined batches as a plain loop would load them, step by step."""
     if not isinstance(source, DataLoader):
         source = DataLoader(source, batch_size=workload.samples_per_step, drop_last=True)
@@ -75,7 +77,8 @@ def plain_batches(workload: Workload, source: Any) -> Callable[[], Iterator[Batc
             parts = [part for _, part in zip(range(workload.steps_per_call), steps)]
             if len(parts) < workload.steps_per_call:
                 return
-            yield _joined(parts)
+            tensors = zip(*(flatten_tensors(part, like=parts[0]) for part in parts))
+            yield rebuild(parts[0], map(torch.cat, tensors))
 
     return in_calls
 
@@ -92,9 +95,9 @@ def measure_data_path(
 
     Each for about so many seconds, one right after the other. None for a loader without a single batch.
     """
-    _, repeating = _timed_epochs(lambda: itertools.repeat(batch, _MIN_CALLS), train, seconds)
-    loading, _ = _timed_epochs(epochs, None, seconds)
-    waiting, working = _timed_epochs(epochs, train, seconds)
+    _, repeating = _time_epochs(lambda: itertools.repeat(batch, _MIN_CALLS), train, seconds)
+    loading, _ = _time_epochs(epochs, None, seconds)
+    waiting, working = _time_epochs(epochs, train, seconds)
     if not loading or not waiting:
         return None
     return DataPath(
@@ -107,7 +110,7 @@ def measure_data_path(
     )
 
 
-def _timed_epochs(
+def _time_epochs(
     epochs: Callable[[], Iterable[Batch]], train: Optional[Callable[[Batch], Any]], seconds: float
 ) -> Tuple[List[float], List[float]]:
     """Go through epochs until the time is up; return the seconds of waiting and of training of each call."""
@@ -127,12 +130,3 @@ def _timed_epochs(
                 return waiting, working
         if len(waiting) == num_calls:
             return waiting, working
-
-
-def _joined(parts: List[Batch]) -> Batch:
-    first = parts[0]
-    if isinstance(first, torch.Tensor):
-        return torch.cat(parts)
-    if isinstance(first, Mapping):
-        return {key: _joined([part[key] for part in parts]) for key in first}
-    return type(first)(_joined(list(items)) for items in zip(*parts))

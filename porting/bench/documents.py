@@ -6,9 +6,9 @@ import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Tuple
 
-from porting.diagnostics import Place, PortingError
+from porting.diagnostics import Place, PortingError, require_extra
 
 __all__ = ["Entry", "Node", "read_document"]
 
@@ -47,143 +47,121 @@ def read_document(path: Path) -> Node:
         raise PortingError.of("T002", message=f"there is no file `{path}`", help="check the path") from None
     except (OSError, UnicodeDecodeError) as error:
         raise PortingError.of("T001", message=f"`{path}` cannot be read: {error}", help="give a text file") from error
-    return _Json(str(path), text).read() if path.suffix == ".json" else _read_yaml(str(path), text)
+    return _JsonReader(str(path), text).read() if path.suffix == ".json" else _read_yaml(str(path), text)
 
 
-def _invalid(message: str, place: Place, help: str) -> PortingError:
+def _make_error(message: str, place: Place, help: str = "correct the line") -> PortingError:
     return PortingError.of("T001", message=message, place=place, help=help)
 
 
-def _twice(key: str, place: Place) -> PortingError:
-    return _invalid(f"`{key}` stands twice", place, "keep one of them: the other would be lost without a word")
-
-
-# -- YAML --------------------------------------------------------------------------------------------------------------
+def _require_new(key: str, entries: Dict[str, Entry], place: Place) -> None:
+    if key in entries:
+        raise _make_error(f"`{key}` stands twice", place, "keep one of them: the other would be lost without a word")
 
 
 def _read_yaml(file: str, text: str) -> Node:
-    yaml = _import_yaml(file)
-    try:
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
-        return Node(None, Place(file, 1)) if root is None else _Yaml(file, yaml).convert(root)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        place = Place(file, 1) if mark is None else Place(file, mark.line + 1, mark.column + 1)
-        raise _invalid(f"this is no YAML: {getattr(error, 'problem', error)}", place, "correct the line") from error
+    yaml = require_extra(
+        "yaml",
+        extra="bench",
+        message=f"`{file}` is YAML, and PyYAML is not installed",
+        help=["or write the same as JSON: a file whose name ends in .json"],
+    )
+    loader = yaml.SafeLoader("")
 
+    def find_place(mark: Any) -> Place:
+        return Place(file, mark.line + 1, mark.column + 1)
 
-def _import_yaml(file: str) -> Any:
-    try:
-        import yaml
-    except ModuleNotFoundError as error:
-        if error.name != "yaml":
-            raise
-        raise PortingError.of(
-            "X001",
-            message=f"`{file}` is YAML, and PyYAML is not installed",
-            help=('pip install "ipu-porting[bench]"', "or write the same as JSON: a file whose name ends in .json"),
-        ) from error
-    return yaml
-
-
-class _Yaml:
-    """Turns PyYAML's nodes, which know their places, into ours; plain values only, as its safe loader makes them."""
-
-    def __init__(self, file: str, yaml: Any) -> None:
-        self._file, self._yaml, self._loader = file, yaml, yaml.SafeLoader("")
-
-    def convert(self, node: Any) -> Node:
-        place = self._place(node)
-        if isinstance(node, self._yaml.SequenceNode):
-            return Node([self.convert(item) for item in node.value], place)
-        if not isinstance(node, self._yaml.MappingNode):
-            return Node(self._loader.construct_object(node), place)
+    def convert(node: Any) -> Node:
+        """Turn PyYAML's node, which knows its place, into ours; plain values only, as its safe loader makes them."""
+        place = find_place(node.start_mark)
+        if isinstance(node, yaml.SequenceNode):
+            return Node([convert(item) for item in node.value], place)
+        if not isinstance(node, yaml.MappingNode):
+            return Node(loader.construct_object(node), place)
         entries: Dict[str, Entry] = {}
         for key_node, value_node in node.value:
-            key, key_place = str(key_node.value), self._place(key_node)
-            if key in entries:
-                raise _twice(key, key_place)
-            entries[key] = Entry(key_place, self.convert(value_node))
+            key, key_place = str(key_node.value), find_place(key_node.start_mark)
+            _require_new(key, entries, key_place)
+            entries[key] = Entry(key_place, convert(value_node))
         return Node(entries, place)
 
-    def _place(self, node: Any) -> Place:
-        return Place(self._file, node.start_mark.line + 1, node.start_mark.column + 1)
+    try:
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+        return Node(None, Place(file, 1)) if root is None else convert(root)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        place = Place(file, 1) if mark is None else find_place(mark)
+        raise _make_error(f"this is no YAML: {getattr(error, 'problem', error)}", place) from error
 
-
-# -- JSON --------------------------------------------------------------------------------------------------------------
 
 _TOKEN = re.compile(r'\s*(?:(?P<text>"(?:[^"\\\n]|\\.)*")|(?P<mark>[{}\[\],:])|(?P<word>[-+.\w]+)|(?P<other>\S)|$)')
 
 
-class _Json:
+class _JsonReader:
     """A parser that keeps places, which Python's own does not."""
 
     def __init__(self, file: str, text: str) -> None:
         self._file, self._text, self._position = file, text, 0
 
     def read(self) -> Node:
-        node = self._value()
-        token, start = self._next()
+        node = self._read_value()
+        token, start = self._read_token()
         if token:
-            raise self._fault(f"`{token}` follows the end", start)
+            raise self._make_fault(f"`{token}` follows the end", start)
         return node
 
-    def _value(self) -> Node:
-        token, start = self._next()
-        place = self._place(start)
+    def _read_value(self) -> Node:
+        token, start = self._read_token()
+        place = self._find_place(start)
         if token == "{":
-            return Node(self._object(), place)
+            entries: Dict[str, Entry] = {}
+            self._read_items("}", lambda: self._read_entry(entries))
+            return Node(entries, place)
         if token == "[":
-            return Node(self._array(), place)
+            items: List[Node] = []
+            self._read_items("]", lambda: items.append(self._read_value()))
+            return Node(items, place)
         try:
             return Node(json.loads(token), place)
         except ValueError:
             fault = f"`{token}` is no value" if token else "the file ends too early"
-            raise self._fault(fault, start) from None
+            raise self._make_fault(fault, start) from None
 
-    def _object(self) -> Dict[str, Entry]:
-        entries: Dict[str, Entry] = {}
-        while True:
-            token, start = self._next()
-            if token == "}" and not entries:
-                return entries
-            if not token.startswith('"'):
-                raise self._fault(f"`{token}` is no key in double quotes" if token else "a `}` is missing", start)
-            key, key_place = json.loads(token), self._place(start)
-            if key in entries:
-                raise _twice(key, key_place)
-            self._expect(":")
-            entries[key] = Entry(key_place, self._value())
-            if self._expect(",", "}") == "}":
-                return entries
-
-    def _array(self) -> List[Node]:
-        items: List[Node] = []
+    def _read_items(self, end: str, read_item: Callable[[], None]) -> None:
         before = self._position
-        if self._next()[0] == "]":
-            return items
+        if self._read_token()[0] == end:
+            return
         self._position = before
         while True:
-            items.append(self._value())
-            if self._expect(",", "]") == "]":
-                return items
+            read_item()
+            if self._expect_mark(",", end) == end:
+                return
 
-    def _expect(self, *marks: str) -> str:
-        token, start = self._next()
+    def _read_entry(self, entries: Dict[str, Entry]) -> None:
+        token, start = self._read_token()
+        if not token.startswith('"'):
+            raise self._make_fault(f"`{token}` is no key in double quotes" if token else "a `}` is missing", start)
+        key, key_place = json.loads(token), self._find_place(start)
+        _require_new(key, entries, key_place)
+        self._expect_mark(":")
+        entries[key] = Entry(key_place, self._read_value())
+
+    def _expect_mark(self, *marks: str) -> str:
+        token, start = self._read_token()
         if token not in marks:
-            raise self._fault(f"{' or '.join(f'`{mark}`' for mark in marks)} is missing", start)
+            raise self._make_fault(f"{' or '.join(f'`{mark}`' for mark in marks)} is missing", start)
         return token
 
-    def _next(self) -> Tuple[str, int]:
+    def _read_token(self) -> Tuple[str, int]:
         match = _TOKEN.match(self._text, self._position)
         if match is None or match.lastgroup is None:
             return "", len(self._text.rstrip())
         self._position = match.end()
         return match[match.lastgroup], match.start(match.lastgroup)
 
-    def _place(self, position: int) -> Place:
+    def _find_place(self, position: int) -> Place:
         before = self._text[:position]
-        return Place(self._file, before.count("\n") + 1, position - (before.rfind("\n") + 1) + 1)
+        return Place(self._file, before.count("\n") + 1, position - before.rfind("\n"))
 
-    def _fault(self, message: str, position: int) -> PortingError:
-        return _invalid(f"this is no JSON: {message}", self._place(position), "correct the line")
+    def _make_fault(self, message: str, position: int) -> PortingError:
+        return _make_error(f"this is no JSON: {message}", self._find_place(position))

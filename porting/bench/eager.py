@@ -11,9 +11,11 @@ from typing import Any, Callable, ContextManager, List, Optional, Tuple
 
 import torch
 
+from porting.structure import map_tensors
+
 from .workloads import Batch, MicroBatch, Workload
 
-__all__ = ["EagerSide", "best_optimizer", "copies_of"]
+__all__ = ["EagerSide", "copy_parts", "make_best_optimizer"]
 
 _DEFAULT_LEARNING_RATE = 0.01
 
@@ -35,17 +37,17 @@ class EagerSide:
         self._workload = workload
         self._channels_last = memory_format == "channels-last"
         self._precision = precision
-        copied, optimizer, loss = copies_of(workload)
+        copied, optimizer, loss = copy_parts(workload)
         self.model = copied.train(workload.trains)
         if self._channels_last:
             self.model = self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         if precision == "float64":
             self.model = self.model.double()
             loss = loss.double() if isinstance(loss, torch.nn.Module) else loss
-        self.optimizer, kind = best_optimizer(optimizer, fused=fused and precision != "float64")
+        self.optimizer, kind = make_best_optimizer(optimizer, fused=fused and precision != "float64")
         kind = kind if workload.trains else "inference"
-        self._compute_loss = _loss_function(workload, self.model, loss)
-        self._parts = self._cut(workload.batch)
+        self._compute_loss = _choose_loss(workload, self.model, loss)
+        self._parts = self._cut_steps(workload.batch)
         self.described = ", ".join(
             [precision if precision in ("float32", "float64") else f"autocast to {precision}", memory_format, kind]
         )
@@ -55,53 +57,48 @@ class EagerSide:
 
         Of a workload that does not train, these are the outputs.
         """
-        steps = self._parts if batch is None else self._cut(batch)
+        steps = self._parts if batch is None else self._cut_steps(batch)
         if not self._workload.trains:
-            with torch.no_grad(), self._autocast():
+            with torch.no_grad(), self._make_autocast():
                 return [self.model(*micro.args, **micro.kwargs) for step in steps for micro in step]
         losses: List[torch.Tensor] = []
         for micro_batches in steps:
             self.optimizer.zero_grad(set_to_none=True)
-            scale = self._gradient_scale(len(micro_batches))
+            options = self._workload.options
+            scale = 1.0 if options is None or options.reduction == "sum" else 1.0 / len(micro_batches)
             for micro in micro_batches:
-                with self._autocast():
+                with self._make_autocast():
                     loss = self._compute_loss(micro)
                 (loss if scale == 1.0 else loss * scale).backward()
                 losses.append(loss.detach())
             self.optimizer.step()
         return losses
 
-    def _gradient_scale(self, num_micro_batches: int) -> float:
-        options = self._workload.options
-        return 1.0 if options is None or options.reduction == "sum" else 1.0 / num_micro_batches
-
-    def _autocast(self) -> ContextManager[Any]:
+    def _make_autocast(self) -> ContextManager[Any]:
         if self._precision in ("bfloat16", "float16"):
             return torch.autocast("cpu", dtype=getattr(torch, self._precision))
         return contextlib.nullcontext()
 
-    def _cut(self, batch: Batch) -> List[List[MicroBatch]]:
+    def _cut_steps(self, batch: Batch) -> List[List[MicroBatch]]:
         steps = self._workload.steps(batch)
         if not self._channels_last and self._precision != "float64":
             return steps
-        return [[MicroBatch(*(self._laid_out(part) for part in micro)) for micro in step] for step in steps]
 
-    def _laid_out(self, value: Any) -> Any:
-        if isinstance(value, torch.Tensor):
-            if self._precision == "float64" and value.is_floating_point():
-                return value.double()
-            images = self._channels_last and value.dim() == 4 and value.is_floating_point()
-            return value.contiguous(memory_format=torch.channels_last) if images else value
-        if isinstance(value, dict):
-            return {key: self._laid_out(item) for key, item in value.items()}
-        return type(value)(self._laid_out(item) for item in value) if isinstance(value, (tuple, list)) else value
+        def lay_out(tensor: torch.Tensor) -> torch.Tensor:
+            if not tensor.is_floating_point():
+                return tensor
+            if self._precision == "float64":
+                return tensor.double()
+            return tensor.contiguous(memory_format=torch.channels_last) if tensor.dim() == 4 else tensor
+
+        return [[MicroBatch(*map_tensors(lay_out, micro)) for micro in step] for step in steps]
 
 
-def best_optimizer(optimizer: torch.optim.Optimizer, *, fused: bool = True) -> Tuple[torch.optim.Optimizer, str]:
+def make_best_optimizer(optimizer: torch.optim.Optimizer, *, fused: bool = True) -> Tuple[torch.optim.Optimizer, str]:
     """Make the same optimizer with torch's fused kernels, if it has such, and say which one it is.
 
     >>> parameter = torch.nn.Parameter(torch.zeros(2))
-    >>> best_optimizer(torch.optim.RMSprop([parameter]))[1]
+    >>> make_best_optimizer(torch.optim.RMSprop([parameter]))[1]
     'RMSprop'
     """
     name = type(optimizer).__name__
@@ -119,7 +116,7 @@ def best_optimizer(optimizer: torch.optim.Optimizer, *, fused: bool = True) -> T
     return made, f"{name} fused"
 
 
-def copies_of(workload: Workload) -> Tuple[torch.nn.Module, torch.optim.Optimizer, Any]:
+def copy_parts(workload: Workload) -> Tuple[torch.nn.Module, torch.optim.Optimizer, Any]:
     """Copy model, optimizer and loss of a workload together, so that what they share stays shared."""
     if isinstance(workload.optimizer, torch.optim.Optimizer):
         copies: Tuple[Any, Any, Any] = copy.deepcopy((workload.model, workload.optimizer, workload.loss))
@@ -133,7 +130,7 @@ def copies_of(workload: Workload) -> Tuple[torch.nn.Module, torch.optim.Optimize
     return model, workload.optimizer(parameters), loss
 
 
-def _loss_function(workload: Workload, model: torch.nn.Module, loss: Any) -> Callable[[MicroBatch], torch.Tensor]:
+def _choose_loss(workload: Workload, model: torch.nn.Module, loss: Any) -> Callable[[MicroBatch], torch.Tensor]:
     if callable(loss) and not workload.loss_settings and not isinstance(workload.batch, dict):
 
         def with_label_last(micro: MicroBatch) -> torch.Tensor:
@@ -141,12 +138,8 @@ def _loss_function(workload: Workload, model: torch.nn.Module, loss: Any) -> Cal
             return result
 
         return with_label_last
-    return _loss_like_the_ports(workload, model, loss)
-
-
-def _loss_like_the_ports(workload: Workload, model: torch.nn.Module, loss: Any) -> Callable[[MicroBatch], torch.Tensor]:
-    """Find label and loss as the port does, for models that return their loss, several losses, and named arguments."""
-    # loaded on use: the usual model and loss need torch alone
+    # models that return their loss, several losses, and named arguments: label and loss are found as the port does;
+    # loaded on use, because the usual model and loss need torch alone
     adapters = importlib.import_module("porting.adapters")
     plain = SimpleNamespace(identity_loss=lambda loss, reduction: loss, isRunningOnIpu=lambda: False)
     wrapped = adapters.LossInForward(model, loss, backend=plain, **workload.loss_settings)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from html import escape
-from typing import Any, Callable, Iterator, List, Mapping, Sequence
+from typing import Any, Callable, Iterator, Mapping, Sequence
+
+from porting.executables.settings import format_bytes
 
 from .charts import EAGER_COLOUR, PORTED_COLOUR
-from .pages import cell_title, cell_titles, result_lines, seconds, size
+from .pages import lay_out_result, list_figures, name_cell, name_cells
 
-__all__ = ["html_page"]
+__all__ = ["write_html"]
 
 Plain = Mapping[str, Any]
 
@@ -27,47 +29,53 @@ summary { cursor: pointer; padding: .2rem 0; }
 _ROW, _LEFT, _PLOT, _LABEL, _WIDTH = 30, 290, 560, 50, 960
 
 
-def html_page(results: Plain, *, comparison: Sequence[str] = ()) -> str:
+def write_html(results: Plain, *, comparison: Sequence[str] = ()) -> str:
     """Write the page; `comparison` are the lines of a comparison with an earlier run."""
-    cells: List[Plain] = list(results["cells"])
-    body = [
-        "<h1>Training: ported against eager</h1>",
-        *_conditions(results),
-        "<h2>Speed-up over eager</h2>",
-        *_chart([cell for cell in cells if cell["result"] is not None]),
-        "<h2>Figures</h2>",
-        *_table(cells),
-        *_compared(comparison),
-        "<h2>Details</h2>",
-        *(line for cell in cells for line in _details(cell)),
+    cells, machine = results["cells"], results["machine"]
+    memory = "" if machine["memory_bytes"] is None else f", {format_bytes(machine['memory_bytes'])}"
+    facts = [
+        f"{machine['processor']}, {machine['num_cores']} cores{memory}, {machine['system']}",
+        f"Python {machine['python']}, torch {machine['torch']}, porting {machine['porting']}",
+        results["created"] + ("" if results["complete"] else ", not finished"),
     ]
+    compared = f"<h2>Against an earlier run</h2><pre>{escape(chr(10).join(comparison))}</pre>"
     return "\n".join(
         [
             "<!DOCTYPE html>",
             '<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">',
             f"<title>porting bench, {escape(str(results['created']))}</title><style>{_STYLE}</style></head><body>",
-            *body,
+            "<h1>Training: ported against eager</h1>",
+            f'<p class="quiet">{"<br>".join(map(escape, facts))}</p>',
+            "<h2>Speed-up over eager</h2>",
+            *_draw_chart([cell for cell in cells if cell["result"] is not None]),
+            "<h2>Figures</h2>",
+            f"<table><tr>{''.join(f'<th>{escape(name)}</th>' for name in _HEADER)}</tr>",
+            *(
+                f"<tr><td>{escape(title)}</td>{''.join(_write_figures(cell))}</tr>"
+                for cell, title in zip(cells, name_cells(cells)[1])
+            ),
+            "</table>",
+            *([compared] if comparison else []),
+            "<h2>Details</h2>",
+            *(
+                f"<details><summary>{escape(name_cell(cell))}</summary><pre>{escape(_write_details(cell))}</pre></details>"
+                for cell in cells
+            ),
             "</body></html>",
             "",
         ]
     )
 
 
-def _conditions(results: Plain) -> Iterator[str]:
-    machine = results["machine"]
-    memory = "" if machine["memory_bytes"] is None else f", {size(machine['memory_bytes'])}"
-    facts = [
-        f"{machine['processor']}, {machine['num_cores']} cores{memory}, {machine['system']}",
-        f"Python {machine['python']}, torch {machine['torch']}, porting {machine['porting']}",
-        results["created"] + ("" if results["complete"] else ", not finished"),
-    ]
-    yield f'<p class="quiet">{"<br>".join(escape(str(fact)) for fact in facts)}</p>'
+def _write_details(cell: Plain) -> str:
+    result = cell["result"]
+    return "\n".join(lay_out_result(result)) if result is not None else f"{cell['status']}: {cell['reason']}"
 
 
 # -- the picture -------------------------------------------------------------------------------------------------------
 
 
-def _chart(cells: Sequence[Plain]) -> Iterator[str]:
+def _draw_chart(cells: Sequence[Plain]) -> Iterator[str]:
     if not cells:
         yield "<p>No cell has a result.</p>"
         return
@@ -81,9 +89,9 @@ def _chart(cells: Sequence[Plain]) -> Iterator[str]:
     yield f'<svg viewBox="0 0 {_WIDTH} {height}" role="img" aria-label="speed-up of every cell over eager">'
     yield f'<line x1="{x(1)}" x2="{x(1)}" y1="0" y2="{height - 28}" stroke="{EAGER_COLOUR}" stroke-dasharray="4 3"/>'
     yield f'<text x="{x(1)}" y="{height - 10}" text-anchor="middle" fill="{EAGER_COLOUR}">eager = 1</text>'
-    common, titles = cell_titles(cells)
+    common, titles = name_cells(cells)
     for index, (cell, title) in enumerate(zip(cells, titles)):
-        yield from _bar(cell, title, index * _ROW + _ROW / 2, x)
+        yield from _draw_bar(cell, title, index * _ROW + _ROW / 2, x)
     yield "</svg>"
     yield (
         f'<p class="quiet"><span style="color:{PORTED_COLOUR}">&#9632;</span> eager time / ported time, median of the '
@@ -92,11 +100,11 @@ def _chart(cells: Sequence[Plain]) -> Iterator[str]:
     )
 
 
-def _bar(cell: Plain, title: str, y: float, x: Callable[[float], float]) -> Iterator[str]:
+def _draw_bar(cell: Plain, title: str, y: float, x: Callable[[float], float]) -> Iterator[str]:
     interval = cell["result"]["speed_up"]["wall"]
     median, low, high = (x(interval[name]) for name in ("median", "low", "high"))
     shown = title if len(title) <= 38 else title[:37] + "\N{HORIZONTAL ELLIPSIS}"
-    yield f"<g><title>{escape(cell_title(cell))}</title>"
+    yield f"<g><title>{escape(name_cell(cell))}</title>"
     yield f'<text x="{_LEFT - 10}" y="{y + 4}" text-anchor="end">{escape(shown)}</text>'
     yield f'<rect x="{_LEFT}" y="{y - 9}" width="{round(median - _LEFT, 1)}" height="18" fill="{PORTED_COLOUR}"/>'
     yield f'<path d="M{low} {y}H{high}M{low} {y - 4}v8M{high} {y - 4}v8" stroke="black" fill="none"/>'
@@ -109,7 +117,7 @@ def _bar(cell: Plain, title: str, y: float, x: Callable[[float], float]) -> Iter
     yield f'<text x="{round(edge + 8, 1)}" y="{y + 4}">{interval["median"]:.2f}</text></g>'
 
 
-# -- the table and the rest --------------------------------------------------------------------------------------------
+# -- the table ---------------------------------------------------------------------------------------------------------
 
 _HEADER = (
     "workload",
@@ -126,43 +134,16 @@ _HEADER = (
 )
 
 
-def _table(cells: Sequence[Plain]) -> Iterator[str]:
-    yield f"<table><tr>{''.join(f'<th>{escape(name)}</th>' for name in _HEADER)}</tr>"
-    for cell, title in zip(cells, cell_titles(cells)[1]):
-        yield f"<tr><td>{escape(title)}</td>{''.join(_data_cells(cell))}</tr>"
-    yield "</table>"
-
-
-def _data_cells(cell: Plain) -> Iterator[str]:
+def _write_figures(cell: Plain) -> Iterator[str]:
     result, asked = cell["result"], cell["demanded"]
     if result is None:
         yield f'<td colspan="{len(_HEADER) - 1}" class="no">{escape(cell["status"].replace("_", " "))}</td>'
         return
-    speed, pays, memory = result["speed_up"], result["break_even_steps"], result["memory"]["ratio"]
-    wall, verdict = speed["wall"], result["parity"]["verdict"]
-    reached = "quiet" if asked is None else "ok" if wall["median"] >= asked else "no"
-    texts = (
-        (seconds(result["eager"]["step_seconds"]["median"]), ""),
-        (seconds(result["ported"]["step_seconds"]["median"]), ""),
-        (f"{wall['median']:.2f}", reached),
-        (f"{wall['low']:.2f}-{wall['high']:.2f}", "quiet"),
-        (f"{speed['cpu']['median']:.2f}", ""),
-        ("-" if asked is None else f"{asked:.2f}", "quiet"),
-        (seconds(result["compilation"]["total_seconds"]), ""),
-        ("never" if pays is None else f"{pays:,} steps", ""),
-        ("-" if memory is None else f"x{memory:.2f}", ""),
-        (verdict, "no" if verdict == "fail" else "ok"),
-    )
-    for text, kind in texts:
+    eager, ported, speed_up, interval, cpu, compiling, pays, memory, verdict = list_figures(result)
+    reached = "quiet" if asked is None else "ok" if result["speed_up"]["wall"]["median"] >= asked else "no"
+    asked_for = "-" if asked is None else f"{asked:.2f}"
+    steps = pays if pays == "never" else f"{pays} steps"
+    texts = (eager, ported, speed_up, interval, cpu, asked_for, compiling, steps, memory, verdict)
+    kinds = ("", "", reached, "quiet", "", "quiet", "", "", "", "no" if verdict == "fail" else "ok")
+    for text, kind in zip(texts, kinds):
         yield f'<td class="{kind}">{escape(text)}</td>' if kind else f"<td>{escape(text)}</td>"
-
-
-def _compared(lines: Sequence[str]) -> Iterator[str]:
-    if lines:
-        yield f"<h2>Against an earlier run</h2><pre>{escape(chr(10).join(lines))}</pre>"
-
-
-def _details(cell: Plain) -> Iterator[str]:
-    result = cell["result"]
-    text = "\n".join(result_lines(result)) if result is not None else f"{cell['status']}: {cell['reason']}"
-    yield f"<details><summary>{escape(cell_title(cell))}</summary><pre>{escape(text)}</pre></details>"

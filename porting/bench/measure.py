@@ -20,14 +20,14 @@ from porting.options import PortOptions
 
 from .children import SideProcess, measure_memory, measure_start_up
 from .choices import BenchSettings
-from .data_path import DataPath, generated_dataset, measure_data_path, plain_batches
+from .data_path import DataPath, generate_dataset, make_plain_batches, measure_data_path
 from .eager import EagerSide
-from .parity import Parity, compare_losses, weight_difference
-from .ported import PortedSide, kept_losses
+from .parity import Parity, compare_losses, measure_weight_difference
+from .ported import PortedSide, choose_losses
 from .processes import ChildError
-from .report import BenchReport, Memory, Side, StartUp, break_even_steps
-from .turns import Turn, Turns, ratios_of, time_calls, time_sides
-from .workloads import Batch, Source, Workload, pickled_source
+from .report import BenchReport, Memory, Side, StartUp, find_break_even_steps
+from .turns import Turn, Turns, divide_times, time_calls, time_sides
+from .workloads import Batch, Source, Workload, pickle_workload
 
 __all__ = ["bench", "measure"]
 
@@ -84,7 +84,7 @@ def bench(
     with tempfile.TemporaryDirectory(prefix="porting-bench-") as folder:
         if options.cache_dir is None:
             workload = dataclasses.replace(workload, options=options.replace(cache_dir=Path(folder) / "cache"))
-        source, reason = pickled_source(workload, Path(folder))
+        source, reason = pickle_workload(workload, Path(folder))
         return measure(workload, settings=settings, source=source, no_source=reason, dataset=dataset)
 
 
@@ -101,243 +101,188 @@ def measure(
 
     `no_source` says why there is none.
     """
-    threads_before = torch.get_num_threads()
-    if settings.threads is not None:
-        torch.set_num_threads(settings.threads)
-    try:
-        with torch.random.fork_rng(devices=[]):
-            return _measure(workload, settings, source, no_source, dataset, progress)
-    finally:
-        torch.set_num_threads(threads_before)
-
-
-def _measure(
-    workload: Workload,
-    settings: BenchSettings,
-    source: Optional[Source],
-    no_source: str,
-    dataset: Any,
-    progress: Progress,
-) -> BenchReport:
-    progress("compiling", 0.0)
-    eager = EagerSide(
-        workload,
-        memory_format=settings.eager_memory_format,
-        precision=settings.eager_precision,
-        fused=settings.eager_optimizer == "fused",
-    )
-    ported = PortedSide(workload, device=settings.device)
-    cost = ported.compile()
-    progress("comparing losses", 0.3)
-    parity, first_seconds = _compare(workload, eager, ported, settings)
-    progress("timing", 0.4)
-    turns, calls_per_turn, is_apart = _steady_state(eager, ported, source, settings, progress)
-    data = _data_paths(workload, eager, ported, settings, dataset, progress)
-    sides = {
-        name: _side(workload, described, turns[name], first_seconds[name], data.get(name))
-        for name, described in (
-            ("eager", eager.described + ("" if is_apart else ", in the process of the port")),
-            ("ported", f"{ported.options.precision}, ported"),
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(torch.random.fork_rng(devices=[]))
+        stack.callback(torch.set_num_threads, torch.get_num_threads())
+        if settings.threads is not None:
+            torch.set_num_threads(settings.threads)
+        progress("compiling", 0.0)
+        eager = EagerSide(workload, **settings.of_eager)
+        ported = PortedSide(workload, device=settings.device)
+        cost = ported.compile()
+        progress("comparing losses", 0.3)
+        parity, first_seconds = _compare_first_steps(workload, eager, ported, settings)
+        progress("timing", 0.4)
+        turns, calls_per_turn, is_apart = _time_steady_state(eager, ported, source, settings, progress)
+        data = _measure_data_paths(workload, eager, ported, settings, dataset, progress)
+        described = {
+            "eager": eager.described + ("" if is_apart else ", in the process of the port"),
+            "ported": f"{ported.options.precision}, ported",
+        }
+        sides = {}
+        for name, text in described.items():
+            timing, spread = turns[name].timing, turns[name].spread(steps_per_call=workload.steps_per_call)
+            sides[name] = Side(
+                described=text,
+                first_step_seconds=first_seconds[name],
+                step_seconds=spread,
+                cpu_seconds=timing.cpu.median / workload.steps_per_call,
+                samples_per_second=workload.samples_per_step / spread.median,
+                round_seconds=tuple(seconds / workload.steps_per_call for seconds in timing.wall_seconds),
+                data=data.get(name),
+            )
+        proof, findings, candidates = ported.describe()
+        reason = no_source if source is None else "not asked for"
+        memory, start_up = Memory(reason=reason), StartUp(reason=reason)
+        if source is not None and settings.memory:
+            progress("measuring memory", 0.8)
+            memory = measure_memory(source, settings)
+        if source is not None and settings.start_up_runs:
+            progress("timing the start", 0.9)
+            start_up = measure_start_up(source, settings)
+        progress("done", 1.0)
+        return BenchReport(
+            name=workload.name,
+            precision=ported.options.precision,
+            engine=ported.options.engine,
+            samples_per_step=workload.samples_per_step,
+            steps_per_call=workload.steps_per_call,
+            num_parameters=workload.num_parameters,
+            calls_per_turn=calls_per_turn,
+            num_threads=torch.get_num_threads(),
+            eager=sides["eager"],
+            ported=sides["ported"],
+            speed_up=divide_times(turns["eager"], turns["ported"]),
+            compilation=cost,
+            break_even_steps=find_break_even_steps(
+                cost.total_seconds,
+                eager_seconds=sides["eager"].step_seconds.median,
+                ported_seconds=sides["ported"].step_seconds.median,
+            ),
+            parity=parity,
+            device=proof,
+            memory=memory,
+            start_up=start_up,
+            candidates=candidates,
+            findings=findings,
+            trains=workload.trains,
         )
-    }
-    proof, findings, candidates = ported.proof(), ported.findings(), ported.candidates()
-    memory, start_up = _in_fresh_processes(source, no_source, settings, progress)
-    progress("done", 1.0)
-    return BenchReport(
-        name=workload.name,
-        precision=ported.options.precision,
-        engine=ported.options.engine,
-        samples_per_step=workload.samples_per_step,
-        steps_per_call=workload.steps_per_call,
-        num_parameters=workload.num_parameters,
-        calls_per_turn=calls_per_turn,
-        num_threads=torch.get_num_threads(),
-        eager=sides["eager"],
-        ported=sides["ported"],
-        speed_up=ratios_of(turns["eager"], turns["ported"]),
-        compilation=cost,
-        break_even_steps=break_even_steps(
-            cost.total_seconds,
-            eager_seconds=sides["eager"].step_seconds.median,
-            ported_seconds=sides["ported"].step_seconds.median,
-        ),
-        parity=parity,
-        device=proof,
-        memory=memory,
-        start_up=start_up,
-        candidates=tuple(candidates),
-        findings=tuple(findings),
-        trains=workload.trains,
-    )
 
 
 # -- the first steps ---------------------------------------------------------------------------------------------------
 
+_MIN_COMPARED_CALLS = 3
 
-def _compare(
+
+def _compare_first_steps(
     workload: Workload, eager: EagerSide, ported: PortedSide, settings: BenchSettings
 ) -> Tuple[Parity, Dict[str, float]]:
     """Take the first steps of both sides from the same random state; time the very first call of each."""
     num_calls = max(_MIN_COMPARED_CALLS, math.ceil(settings.parity_steps / workload.steps_per_call))
     first: Dict[str, float] = {}
 
-    def eager_losses(side: EagerSide) -> Iterator[float]:
+    def losses_of(name: str, side: Any) -> List[float]:
         torch.manual_seed(settings.seed)
+        losses = []
         for _call in range(num_calls):
             start = time.perf_counter()
             returned = side.call()
-            first.setdefault("eager", (time.perf_counter() - start) / workload.steps_per_call)
-            if workload.trains:
-                yield _one_loss(ported.options, torch.stack(kept_losses(ported.options, returned)))
-            else:
-                yield _size_of(torch.cat(returned))
-
-    def ported_losses() -> Iterator[float]:
-        torch.manual_seed(settings.seed)
-        for _call in range(num_calls):
-            start = time.perf_counter()
-            returned = ported.call()
-            first.setdefault("ported", (time.perf_counter() - start) / workload.steps_per_call)
-            yield _one_loss(ported.options, returned) if workload.trains else _size_of(returned)
-
-    def exact_losses() -> List[float]:
-        return list(eager_losses(EagerSide(workload, precision="float64")))
+            first.setdefault(name, (time.perf_counter() - start) / workload.steps_per_call)
+            losses.append(_sum_up(workload, ported.options, returned))
+        return losses
 
     def rounded_losses(number: int) -> List[float]:
         side = EagerSide(workload, memory_format=settings.eager_memory_format, precision=settings.eager_precision)
         with torch.no_grad():
             for parameter in side.model.parameters():
                 change_last_bits(parameter, torch.Generator().manual_seed(number))
-        return list(eager_losses(side))
+        return losses_of("rounded", side)
 
-    expected, actual = list(eager_losses(eager)), list(ported_losses())
+    expected, actual = losses_of("eager", eager), losses_of("ported", ported)
+    difference = None
+    if workload.trains:
+        ported.ported.copy_weights_to_host()
+        difference = measure_weight_difference(eager.model, ported.model)
     parity = compare_losses(
         expected,
         actual,
         precision=ported.options.precision,
         num_steps=num_calls * workload.steps_per_call,
-        reference=exact_losses,
+        reference=lambda: losses_of("float64", EagerSide(workload, precision="float64")),
         rounded=rounded_losses,
-        weight_difference=_weight_difference(eager, ported) if workload.trains else None,
+        weight_difference=difference,
     )
     return parity, first
 
 
-_MIN_COMPARED_CALLS = 3
-
-
-def _one_loss(options: PortOptions, losses: torch.Tensor) -> float:
-    """Make one number of the losses of a call; the output mode "sum" has added them up already."""
-    losses = losses.detach().double()
+def _sum_up(workload: Workload, options: PortOptions, returned: Any) -> float:
+    """Make one number of what a call of either side returns: the losses that come back, or the outputs of inference."""
+    is_eager = isinstance(returned, list)
+    if not workload.trains:
+        outputs = torch.cat(returned) if is_eager else returned
+        return float(outputs.detach().double().abs().sum())
+    losses = (torch.stack(choose_losses(options, returned)) if is_eager else returned).detach().double()
+    # on the device, the output mode "sum" has added them up already
     return float(losses.sum() if options.output_mode == "sum" else losses.mean())
-
-
-def _size_of(outputs: torch.Tensor) -> float:
-    """Make one number of the outputs of inference."""
-    return float(outputs.detach().double().abs().sum())
-
-
-def _weight_difference(eager: EagerSide, ported: PortedSide) -> Optional[float]:
-    ported.ported.copy_weights_to_host()
-    return weight_difference(eager.model, ported.model)
 
 
 # -- the steady state --------------------------------------------------------------------------------------------------
 
 
-def _steady_state(
+def _time_steady_state(
     eager: EagerSide, ported: PortedSide, source: Optional[Source], settings: BenchSettings, progress: Progress
 ) -> Tuple[Dict[str, Turns], int, bool]:
     """Time both sides in turns; return the turns, the calls of each, and whether eager had a process of its own."""
-
-    def after_round(number: int) -> None:
-        progress("timing", 0.4 + 0.3 * number / settings.rounds)
-
+    sides: Dict[str, Callable[[int], Turn]] = {
+        name: functools.partial(time_calls, call) for name, call in (("eager", eager.call), ("ported", ported.call))
+    }
+    is_apart = False
     with contextlib.ExitStack() as stack:
-        process = None if source is None else _eager_process(stack, source, settings)
-        sides: Dict[str, Callable[[int], Turn]] = {
-            "eager": functools.partial(time_calls, eager.call) if process is None else process.take_turn,
-            "ported": functools.partial(time_calls, ported.call),
-        }
+        if source is not None:
+            process = stack.enter_context(SideProcess("eager", source, settings))
+            try:
+                process.wait_until_ready()
+                sides["eager"], is_apart = process.take_turn, True
+            except ChildError as failure:
+                _logger.warning("the eager side is timed in the process of the port: %s", failure)
         calls = settings.calls_per_turn
         if calls is None:
             trial = time_sides(sides, rounds=1, calls_per_turn=3)
             calls = max(1, round(settings.turn_seconds / trial["eager"].spread().median))
-        turns = time_sides(sides, rounds=settings.rounds, calls_per_turn=calls, after_round=after_round)
-        return turns, calls, process is not None
+        turns = time_sides(
+            sides,
+            rounds=settings.rounds,
+            calls_per_turn=calls,
+            after_round=lambda number: progress("timing", 0.4 + 0.3 * number / settings.rounds),
+        )
+        return turns, calls, is_apart
 
 
-def _eager_process(stack: contextlib.ExitStack, source: Source, settings: BenchSettings) -> Optional[SideProcess]:
-    """Start the process of the eager side; None where it cannot make its model."""
-    process = stack.enter_context(SideProcess("eager", source, settings))
-    try:
-        process.wait_until_ready()
-    except ChildError as failure:
-        _logger.warning("the eager side is timed in the process of the port: %s", failure)
-        return None
-    return process
+# -- data --------------------------------------------------------------------------------------------------------------
 
 
-def _side(workload: Workload, described: str, turns: Turns, first_seconds: float, data: Optional[DataPath]) -> Side:
-    steps = workload.steps_per_call
-    spread = turns.spread(steps_per_call=steps)
-    return Side(
-        described=described,
-        first_step_seconds=first_seconds,
-        step_seconds=spread,
-        cpu_seconds=turns.timing.cpu.median / steps,
-        samples_per_second=workload.samples_per_step / spread.median,
-        round_seconds=tuple(seconds / steps for seconds in turns.timing.wall_seconds),
-        data=data,
-    )
-
-
-# -- data, memory, start-up --------------------------------------------------------------------------------------------
-
-
-def _data_paths(
+def _measure_data_paths(
     workload: Workload,
     eager: EagerSide,
     ported: PortedSide,
     settings: BenchSettings,
     dataset: Any,
     progress: Progress,
-) -> Dict[str, DataPath]:
+) -> Dict[str, Optional[DataPath]]:
     """Measure the data path of both sides; nothing where there are no data that a loader could load."""
     source = "the given data" if dataset is not None else "the batch, repeated in a tensor dataset"
-    data = dataset if dataset is not None else generated_dataset(workload)
+    data = dataset if dataset is not None else generate_dataset(workload)
     if not settings.data or data is None:
         return {}
     progress("loading data", 0.75)
     micro_batch = workload.rows // ported.options.micro_batches_per_call
     loader = ported.ported.dataloader(data, batch_size=micro_batch, drop_last=True)
     epochs: Dict[str, Tuple[Callable[[Batch], Any], Callable[[], Iterator[Batch]]]] = {
-        "eager": (eager.call, plain_batches(workload, data)),
+        "eager": (eager.call, make_plain_batches(workload, data)),
         "ported": (ported.call, lambda: iter(loader)),
     }
-    measured = {
-        name: measure_data_path(
-            train,
-            begin,
-            source=source,
-            batch=workload.batch,
-            seconds=settings.rounds * settings.turn_seconds / 4,
-        )
+    seconds = settings.rounds * settings.turn_seconds / 4
+    return {
+        name: measure_data_path(train, begin, source=source, batch=workload.batch, seconds=seconds)
         for name, (train, begin) in epochs.items()
     }
-    return {name: path for name, path in measured.items() if path is not None}
-
-
-def _in_fresh_processes(
-    source: Optional[Source], no_source: str, settings: BenchSettings, progress: Progress
-) -> Tuple[Memory, StartUp]:
-    if source is None:
-        return Memory(reason=no_source), StartUp(reason=no_source)
-    memory, start_up = Memory(reason="not asked for"), StartUp(reason="not asked for")
-    if settings.memory:
-        progress("measuring memory", 0.8)
-        memory = measure_memory(source, settings)
-    if settings.start_up_runs:
-        progress("timing the start", 0.9)
-        start_up = measure_start_up(source, settings)
-    return memory, start_up

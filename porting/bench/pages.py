@@ -3,202 +3,170 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any, Callable, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from porting.diagnostics import Finding
+from porting.executables.settings import format_bytes
 
 __all__ = [
-    "cell_title",
-    "cell_titles",
-    "failures",
-    "machinery_lines",
-    "order_lines",
-    "result_lines",
-    "seconds",
-    "size",
-    "start_up_lines",
-    "table_lines",
+    "lay_out_machinery",
+    "lay_out_orders",
+    "lay_out_result",
+    "lay_out_start_up",
+    "lay_out_table",
+    "list_failures",
+    "list_figures",
+    "name_cell",
+    "name_cells",
+    "write_seconds",
 ]
 
 Plain = Mapping[str, Any]
 
-
-def result_lines(result: Plain) -> Iterator[str]:
-    """Lay out one report as a page."""
-    yield _headline(result)
-    yield ""
-    yield f"  {'time of one step':<26}{'eager':>22}{'ported':>22}"
-    yield from _step_lines(result)
-    yield ""
-    yield from _speed_lines(result)
-    yield from _compile_lines(result)
-    yield from _data_lines(result)
-    yield from _process_lines(result)
-    yield from _proof_lines(result)
-
-
-def _headline(result: Plain) -> str:
-    step = f"{result['samples_per_step']} samples a step"
-    calls = "" if result["steps_per_call"] == 1 else f", {result['steps_per_call']} steps a call"
-    return (
-        f"{result['name']}: {step}{calls}, {result['precision']}, engine {result['engine']}, "
-        f"{result['num_parameters']:,} parameters, {result['num_threads']} thread(s)"
-    )
-
-
-def _step_lines(result: Plain) -> Iterator[str]:
-    eager, ported = result["eager"], result["ported"]
-
-    def row(title: str, *values: str) -> str:
-        return f"  {title:<26}" + "".join(f"{value:>22}" for value in values)
-
-    steps = eager["step_seconds"], ported["step_seconds"]
-    yield row("first", *(seconds(side["first_step_seconds"]) for side in (eager, ported)))
-    yield row("median", *(seconds(step["median"]) for step in steps))
-    yield row("quartiles", *(f"{seconds(step['low'])} - {seconds(step['high'])}" for step in steps))
-    yield row("95 % are below", *(seconds(step["p95"]) for step in steps))
-    yield row("processor time", *(seconds(side["cpu_seconds"]) for side in (eager, ported)))
-    yield row("samples/s", *(f"{side['samples_per_second']:,.0f}" for side in (eager, ported)))
-
-
-def _speed_lines(result: Plain) -> Iterator[str]:
-    speed_up = result["speed_up"]
-    wall, cpu = _interval(speed_up["wall"]), _interval(speed_up["cpu"])
-    yield _line("speed-up", f"{wall} by the clock, {cpu} in processor time")
-    yield _line("", f"eager time / ported time, medians of {len(speed_up['rounds'])} rounds in turns, 95 % intervals")
-    yield _line("eager is", result["eager"]["described"])
-
-
-def _compile_lines(result: Plain) -> Iterator[str]:
-    cost = result["compilation"]
-    parts = [
-        f"{name} {seconds(cost[key])}"
-        for name, key in (
-            ("capture", "capture_seconds"),
-            ("search", "find_seconds"),
-            ("compilers", "compile_seconds"),
-            ("load", "load_seconds"),
-        )
-        if cost[key] is not None
-    ]
-    details = [*parts, f"processor {seconds(cost['cpu_seconds'])}", f"cache {cost['cache']}"]
-    if cost["child_peak_bytes"]:
-        details.append(f"largest compiler process {size(cost['child_peak_bytes'])}")
-    yield _line("compiling", f"{seconds(cost['total_seconds'])} ({', '.join(details)})")
-    steps = result["break_even_steps"]
-    yield _line("break-even", "never: no time is saved" if steps is None else f"after {steps:,} steps")
-
-
-def _data_lines(result: Plain) -> Iterator[str]:
-    for name in ("eager", "ported"):
-        data = result[name]["data"]
-        if data is None:
-            continue
-        verdict = (
-            f"data bound by x{data['bound']:.1f}"
-            if data["bound"] > 1
-            else f"not data bound: the loader is x{1 / data['bound']:.1f} faster than the step"
-        )
-        yield _line(f"data, {name}", verdict)
-        yield _line(
-            "",
-            f"a call alone {seconds(data['synthetic_seconds'])}, loader alone {seconds(data['loader_seconds'])}, "
-            f"both {seconds(data['end_to_end_seconds'])}, {100 * data['waiting_share']:.1f} % of it waiting",
-        )
-    if result["ported"]["data"] is not None:
-        yield _line("", f"with {result['ported']['data']['source']}")
-
-
-def _process_lines(result: Plain) -> Iterator[str]:
-    memory, start_up = result["memory"], result["start_up"]
-    if memory["eager_bytes"] is not None and memory["ported_bytes"] is not None:
-        share = "" if memory["ratio"] is None else f" (x{memory['ratio']:.2f})"
-        yield _line("peak memory", f"eager {size(memory['eager_bytes'])}, ported {size(memory['ported_bytes'])}{share}")
-    elif memory["reason"] != _NOT_ASKED_FOR:
-        yield _line("peak memory", f"not measured: {memory['reason']}")
-    if start_up["num_runs"]:
-        titles = itertools.chain(["start-up"], itertools.repeat(""))
-        yield from (_line(title, text) for title, text in zip(titles, _start_up_texts(start_up)))
-    elif start_up["reason"] != _NOT_ASKED_FOR:
-        yield _line("start-up", f"not measured: {start_up['reason']}")
-
-
+_SIDES = ("eager", "ported")
 _NOT_ASKED_FOR = "not asked for"
 
 
-def _start_up_texts(start_up: Plain) -> Iterator[str]:
-    """Say what the way to the first step costs, and what it is made of, which results of earlier versions lack."""
+def lay_out_result(result: Plain) -> Iterator[str]:
+    """Lay out one report as a page."""
+    calls = "" if result["steps_per_call"] == 1 else f", {result['steps_per_call']} steps a call"
     yield (
-        f"eager {seconds(start_up['eager_cpu_seconds'])}, ported {seconds(start_up['ported_cpu_seconds'])} of "
-        f"processor time to the end of the first step ({start_up['num_runs']} processes each)"
+        f"{result['name']}: {result['samples_per_step']} samples a step{calls}, {result['precision']}, "
+        f"engine {result['engine']}, {result['num_parameters']:,} parameters, {result['num_threads']} thread(s)"
     )
-    if start_up.get("torch_cpu_seconds") is None:
-        return
-    torch_seconds, own_seconds = seconds(start_up["torch_cpu_seconds"]), seconds(start_up["import_cpu_seconds"])
-    compiler = "loaded" if start_up["loads_compiler"] else "not loaded"
-    yield f"import torch {torch_seconds}, the port's own imports {own_seconds}, torch's compiler {compiler}"
-    sides = [side for side in ("eager", "ported", "cold") if start_up[f"{side}_cpu_seconds"] is not None]
-    firsts = {side: start_up[f"{side}_first_step_cpu_seconds"] for side in sides}
-    yield f"first step: {', '.join(f'{side} {seconds(first)}' for side, first in firsts.items())}"
-    eager, ported, cold = (start_up[f"{side}_cpu_seconds"] for side in ("eager", "ported", "cold"))
-    if cold is None:
-        yield f"over eager: x{ported / eager:.2f}"
-    else:
-        yield (
-            f"cold {seconds(cold)}; over eager: cold x{cold / eager:.2f}, warm x{ported / eager:.2f}; "
-            f"first step, warm over cold: x{firsts['ported'] / firsts['cold']:.2f}"
-        )
-
-
-def _proof_lines(result: Plain) -> Iterator[str]:
-    parity, device = result["parity"], result["device"]
-    difference = "not finite" if parity["difference"] is None else f"{parity['difference']:.1e}"
-    yield _line(
-        "same losses",
-        f"{parity['verdict']}: {difference} apart over {parity['num_steps']} steps (up to {parity['tolerance']:.0e})",
-    )
-    if parity["reference_eager"] is not None:
-        yield _line(
-            "",
-            f"from float64: eager {parity['reference_eager']:.1e}, ported {_number(parity['reference_ported'])}",
-        )
-    simulated = "; no IPU took part" if device["is_simulator"] else ""
-    engine = f", engine {device['engine']}" if device["engine"] else ""
-    yield _line("ran on", f"{device['device']}{engine}{simulated}")
-    yield _line("", f"{device['calls_made']} calls made, {device['calls_counted']} counted by the device")
-    for text in [*_in_line(failures(result)), *result["findings"]]:
-        yield _line("note", text)
+    yield ""
+    rows: List[Tuple[str, List[str]]] = [("time of one step", list(_SIDES))]
+    sides = [result[name] for name in _SIDES]
+    steps = [side["step_seconds"] for side in sides]
+    rows.append(("first", [write_seconds(side["first_step_seconds"]) for side in sides]))
+    rows.append(("median", [write_seconds(step["median"]) for step in steps]))
+    rows.append(("quartiles", [f"{write_seconds(step['low'])} - {write_seconds(step['high'])}" for step in steps]))
+    rows.append(("95 % are below", [write_seconds(step["p95"]) for step in steps]))
+    rows.append(("processor time", [write_seconds(side["cpu_seconds"]) for side in sides]))
+    rows.append(("samples/s", [f"{side['samples_per_second']:,.0f}" for side in sides]))
+    for title, texts in rows:
+        yield f"  {title:<26}" + "".join(f"{text:>22}" for text in texts)
+    yield ""
+    for title, text in itertools.chain(
+        _tell_speed(result), _tell_data(result), _tell_processes(result), _tell_proof(result)
+    ):
+        yield f"  {title:<14}{text}".rstrip()
     if result["candidates"]:
         yield ""
         yield f"  {'tried':<52}{'compiler':>10}{'call':>10}{'x replay':>10}"
     for candidate in result["candidates"]:
+        speed_up = candidate["speed_up_over_replay"]
         figures = (
-            _or_dash(candidate["compile_seconds"], seconds),
-            _or_dash(candidate["call_seconds"], seconds),
-            _or_dash(candidate["speed_up_over_replay"], "{:.2f}".format),
+            _write_seconds_or_dash(candidate["compile_seconds"]),
+            _write_seconds_or_dash(candidate["call_seconds"]),
+            "-" if speed_up is None else f"{speed_up:.2f}",
         )
-        texts = "".join(f"{text:>10}" for text in figures)
-        yield f"  {candidate['label']:<52}{texts}  {candidate['problem']}".rstrip()
+        texts = [f"{figure:>10}" for figure in figures]
+        yield f"  {candidate['label']:<52}{''.join(texts)}  {candidate['problem']}".rstrip()
 
 
-def _or_dash(value: Optional[float], write: Callable[[float], str]) -> str:
-    return "-" if value is None else write(value)
+Line = Tuple[str, str]
+"""A title, empty where the line goes on with the one above, and a text."""
 
 
-def _number(value: Optional[float]) -> str:
-    return "not finite" if value is None else f"{value:.1e}"
+def _tell_speed(result: Plain) -> Iterator[Line]:
+    speed_up, cost, steps = result["speed_up"], result["compilation"], result["break_even_steps"]
+    wall, cpu = _write_interval(speed_up["wall"]), _write_interval(speed_up["cpu"])
+    yield "speed-up", f"{wall} by the clock, {cpu} in processor time"
+    yield "", f"eager time / ported time, medians of {len(speed_up['rounds'])} rounds in turns, 95 % intervals"
+    yield "eager is", result["eager"]["described"]
+    phases = {"capture": "capture", "search": "find", "compilers": "compile", "load": "load"}
+    details = [
+        f"{name} {write_seconds(cost[f'{key}_seconds'])}"
+        for name, key in phases.items()
+        if cost[f"{key}_seconds"] is not None
+    ]
+    details += [f"processor {write_seconds(cost['cpu_seconds'])}", f"cache {cost['cache']}"]
+    if cost["child_peak_bytes"]:
+        details.append(f"largest compiler process {format_bytes(cost['child_peak_bytes'])}")
+    yield "compiling", f"{write_seconds(cost['total_seconds'])} ({', '.join(details)})"
+    yield "break-even", "never: no time is saved" if steps is None else f"after {steps:,} steps"
 
 
-def _line(title: str, text: str) -> str:
-    return f"  {title:<14}{text}".rstrip()
+def _tell_data(result: Plain) -> Iterator[Line]:
+    for name in _SIDES:
+        data = result[name]["data"]
+        if data is None:
+            continue
+        bound = data["bound"]
+        is_bound = f"data bound by x{bound:.1f}" if bound > 1 else ""
+        yield f"data, {name}", is_bound or f"not data bound: the loader is x{1 / bound:.1f} faster than the step"
+        yield (
+            "",
+            f"a call alone {write_seconds(data['synthetic_seconds'])}, "
+            f"loader alone {write_seconds(data['loader_seconds'])}, "
+            f"both {write_seconds(data['end_to_end_seconds'])}, {100 * data['waiting_share']:.1f} % of it waiting",
+        )
+    if result["ported"]["data"] is not None:
+        yield "", f"with {result['ported']['data']['source']}"
 
 
-def failures(report: Plain) -> List[Finding]:
+def _tell_processes(result: Plain) -> Iterator[Line]:
+    memory, start_up = result["memory"], result["start_up"]
+    if memory["eager_bytes"] is not None and memory["ported_bytes"] is not None:
+        share = "" if memory["ratio"] is None else f" (x{memory['ratio']:.2f})"
+        peaks = ", ".join(f"{side} {format_bytes(memory[f'{side}_bytes'])}" for side in _SIDES)
+        yield "peak memory", peaks + share
+    elif memory["reason"] != _NOT_ASKED_FOR:
+        yield "peak memory", f"not measured: {memory['reason']}"
+    if start_up["num_runs"]:
+        yield from zip(itertools.chain(["start-up"], itertools.repeat("")), _tell_start_up(start_up))
+    elif start_up["reason"] != _NOT_ASKED_FOR:
+        yield "start-up", f"not measured: {start_up['reason']}"
+
+
+def _tell_start_up(start_up: Plain) -> Iterator[str]:
+    """Say what the way to the first step costs, and what it is made of, which results of earlier versions lack."""
+    eager, ported, cold = (start_up[f"{side}_cpu_seconds"] for side in (*_SIDES, "cold"))
+    yield (
+        f"eager {write_seconds(eager)}, ported {write_seconds(ported)} of "
+        f"processor time to the end of the first step ({start_up['num_runs']} processes each)"
+    )
+    if start_up.get("torch_cpu_seconds") is None:
+        return
+    torch_seconds, own_seconds = (
+        write_seconds(start_up["torch_cpu_seconds"]),
+        write_seconds(start_up["import_cpu_seconds"]),
+    )
+    compiler = "loaded" if start_up["loads_compiler"] else "not loaded"
+    yield f"import torch {torch_seconds}, the port's own imports {own_seconds}, torch's compiler {compiler}"
+    sides = _SIDES if cold is None else (*_SIDES, "cold")
+    firsts = {side: start_up[f"{side}_first_step_cpu_seconds"] for side in sides}
+    yield f"first step: {', '.join(f'{side} {write_seconds(first)}' for side, first in firsts.items())}"
+    if cold is None:
+        yield f"over eager: x{ported / eager:.2f}"
+    else:
+        yield (
+            f"cold {write_seconds(cold)}; over eager: cold x{cold / eager:.2f}, warm x{ported / eager:.2f}; "
+            f"first step, warm over cold: x{firsts['ported'] / firsts['cold']:.2f}"
+        )
+
+
+def _tell_proof(result: Plain) -> Iterator[Line]:
+    parity, device = result["parity"], result["device"]
+    apart = f"{_write_difference(parity['difference'])} apart over {parity['num_steps']} steps"
+    yield "same losses", f"{parity['verdict']}: {apart} (up to {parity['tolerance']:.0e})"
+    if parity["reference_eager"] is not None:
+        ported = _write_difference(parity["reference_ported"])
+        yield "", f"from float64: eager {parity['reference_eager']:.1e}, ported {ported}"
+    engine = f", engine {device['engine']}" if device["engine"] else ""
+    yield "ran on", f"{device['device']}{engine}" + ("; no IPU took part" if device["is_simulator"] else "")
+    yield "", f"{device['calls_made']} calls made, {device['calls_counted']} counted by the device"
+    for text in [*_write_failures(result), *result["findings"]]:
+        yield "note", text
+
+
+def list_failures(report: Plain) -> List[Finding]:
     """Say why a report's times do not count; nothing where they do."""
     found = []
     parity, device = report["parity"], report["device"]
     if parity["verdict"] == "fail":
-        difference = "not finite" if parity["difference"] is None else f"{parity['difference']:.1e}"
+        difference = _write_difference(parity["difference"])
         fault = f"the losses differ by {difference}, more than {parity['tolerance']:.0e} allows"
         found.append(Finding("T003", fault, help="measure `--engine replay` to see whether the engine is at fault"))
     if not device["is_proven"]:
@@ -210,8 +178,8 @@ def failures(report: Plain) -> List[Finding]:
     return found
 
 
-def _in_line(findings: Iterable[Finding]) -> List[str]:
-    return [f"{finding.code}: {finding.message}" for finding in findings]
+def _write_failures(result: Plain) -> List[str]:
+    return [f"{finding.code}: {finding.message}" for finding in list_failures(result)]
 
 
 # -- the table ---------------------------------------------------------------------------------------------------------
@@ -230,51 +198,79 @@ _HEADER = (
 )
 
 
-def table_lines(cells: Sequence[Plain], *, width: int = 120) -> Iterator[str]:
+def lay_out_table(cells: Sequence[Plain], *, width: int = 120) -> Iterator[str]:
     """Lay out cells as a table of at most `width` columns: long titles are cut, failed cells say why below.
 
     What all cells have in common stands above the table and not in their titles.
     """
-    common, titles = cell_titles(cells)
+    common, titles = name_cells(cells)
     if common:
         yield from (f"all: {common}", "")
-    rows = [_row(cell, title) for cell, title in zip(cells, titles)]
-    widths = [max(len(row[column]) for row in [_HEADER, *rows]) for column in range(len(_HEADER))]
+    rows = [_HEADER, *((title, *_list_texts(cell)) for cell, title in zip(cells, titles))]
+    widths = [max(map(len, column)) for column in zip(*rows)]
     others = sum(widths[1:]) + 2 * (len(_HEADER) - 1)
     widths[0] = max(12, min(widths[0], width - others))
-    for row in [_HEADER, *rows]:
+    for row in rows:
         title = row[0] if len(row[0]) <= widths[0] else row[0][: widths[0] - 3] + "..."
         texts = (text.rjust(columns) for text, columns in zip(row[1:], widths[1:]))
         yield "  ".join([title.ljust(widths[0]), *texts]).rstrip()
     for cell, title in zip(cells, titles):
-        for reason in _reasons(cell):
-            yield ""
-            yield f"{title}: {reason}"
+        reasons = [f"{cell['status'].replace('_', ' ')}: {cell['reason']}"] if cell["reason"] else []
+        for reason in reasons if cell["result"] is None else _write_failures(cell["result"]):
+            yield from ("", f"{title}: {reason}")
 
 
-def start_up_lines(cells: Sequence[Plain]) -> Iterator[str]:
+def _list_texts(cell: Plain) -> Tuple[str, ...]:
+    """Write what a row of the table has after its title."""
+    asked, result = cell["demanded"], cell["result"]
+    demanded = "-" if asked is None else f"{asked:.2f}"
+    if result is None:
+        return ("-", "-", cell["status"].replace("_", " "), "-", demanded, "-", "-", "-", "-")
+    eager, ported, speed_up, interval, cpu, compiling, pays, memory, losses = list_figures(result)
+    if asked is not None:
+        demanded += " ok" if result["speed_up"]["wall"]["median"] >= asked else " no"
+    return eager, ported, f"{speed_up} ({interval})", cpu, demanded, compiling, pays, memory, losses
+
+
+def list_figures(result: Plain) -> Tuple[str, ...]:
+    """Write the figures that a table has: both steps, the speed-up and its interval, that of the processor, ...
+
+    ... compiling, the steps after which that pays, memory, and whether the losses are the same.
+    """
+    wall, pays, memory = result["speed_up"]["wall"], result["break_even_steps"], result["memory"]["ratio"]
+    return (
+        *(write_seconds(result[side]["step_seconds"]["median"]) for side in _SIDES),
+        f"{wall['median']:.2f}",
+        f"{wall['low']:.2f}-{wall['high']:.2f}",
+        f"{result['speed_up']['cpu']['median']:.2f}",
+        write_seconds(result["compilation"]["total_seconds"]),
+        "never" if pays is None else f"{pays:,}",
+        "-" if memory is None else f"x{memory:.2f}",
+        result["parity"]["verdict"],
+    )
+
+
+def lay_out_start_up(cells: Sequence[Plain]) -> Iterator[str]:
     """Lay out what the starts of processes cost, for the cells of which that was measured."""
-    for cell, title in zip(cells, cell_titles(cells)[1]):
+    for cell, title in zip(cells, name_cells(cells)[1]):
         if cell["result"] is not None and cell["result"]["start_up"]["num_runs"]:
             yield f"start-up of {title}"
-            yield from (f"  {text}" for text in _start_up_texts(cell["result"]["start_up"]))
+            yield from (f"  {text}" for text in _tell_start_up(cell["result"]["start_up"]))
 
 
-def machinery_lines(cells: Sequence[Plain]) -> Iterator[str]:
+def lay_out_machinery(cells: Sequence[Plain]) -> Iterator[str]:
     """Say what a call costs by itself, from the models that compute next to nothing."""
-    extra = {
-        cell["name"]: cell["result"]["ported"]["step_seconds"]["median"]
-        - cell["result"]["eager"]["step_seconds"]["median"]
-        for cell in cells
-        if cell["name"].startswith("overhead_tiny") and cell["result"] is not None
-    }
-    if extra:
-        modes = {"overhead_tiny": "training", "overhead_tiny_inference": "inference"}
-        told = ", ".join(f"{1e6 * value:.0f} us in {modes[name]}" for name, value in extra.items())
-        yield f"machinery of a call: {told} (the tiny models' ported less eager step)"
+    told = []
+    for cell in cells:
+        if cell["name"].startswith("overhead_tiny") and cell["result"] is not None:
+            eager, ported = (cell["result"][side]["step_seconds"]["median"] for side in _SIDES)
+            mode = {"overhead_tiny": "training", "overhead_tiny_inference": "inference"}[cell["name"]]
+            told.append(f"{1e6 * (ported - eager):.0f} us in {mode}")
+    if told:
+        yield f"machinery of a call: {', '.join(told)} (the tiny models' ported less eager step)"
 
 
-def order_lines(cells: Sequence[Plain]) -> Iterator[str]:
+def lay_out_orders(cells: Sequence[Plain]) -> Iterator[str]:
     """Lay out the peaks of whole processes by computation order, beside that of the order `none`."""
     peaks = {
         (cell["name"], cell["choices"]["order"]): cell["result"]["memory"].get("ported_process_bytes")
@@ -285,34 +281,27 @@ def order_lines(cells: Sequence[Plain]) -> Iterator[str]:
         plain = peaks.get((name, "none"))
         if peak is not None:
             share = "" if plain is None else f"  x{peak / plain:.2f} of none"
-            yield f"peak of the process, {name}, order {order:<8}{size(peak):>12}{share}"
+            yield f"peak of the process, {name}, order {order:<8}{format_bytes(peak):>12}{share}"
 
 
-def cell_title(cell: Plain) -> str:
+def name_cell(cell: Plain) -> str:
     """Name a cell by itself, with all of its choices."""
-    return " ".join([cell["name"], *_choices(cell, cell["choices"])])
+    return " ".join([cell["name"], *_write_choices(cell, cell["choices"])])
 
 
-def cell_titles(cells: Sequence[Plain]) -> Tuple[str, List[str]]:
+def name_cells(cells: Sequence[Plain]) -> Tuple[str, List[str]]:
     """Name cells among each other: what they have in common, and for each its name with the choices that vary.
 
     >>> choices = {"engine": "replay", "precision": "float32"}
     >>> cells = [{"name": "cnn", "choices": {**choices, "batch": batch}} for batch in (8, 16)]
-    >>> cell_titles(cells)
+    >>> name_cells(cells)
     ('float32, replay', ['cnn batch 8', 'cnn batch 16'])
     """
     keys = [key for cell in cells[:1] for key in cell["choices"]]
     varying = [key for key in keys if len({cell["choices"][key] for cell in cells}) > 1]
     common = [key for key in keys if key not in varying]
-    above = ", ".join(_choices({**cells[0], "repeat": 1}, common)) if cells else ""
-    return above, [" ".join([cell["name"], *_choices(cell, varying)]) for cell in cells]
-
-
-def _choices(cell: Plain, keys: Iterable[str]) -> List[str]:
-    """Write some choices of a cell in words, in the order of `_WORDS`."""
-    chosen = {key: cell["choices"][key] for key in keys if cell["choices"][key] is not None}
-    words = [form.format(chosen[key]) for key, form in _WORDS.items() if key in chosen]
-    return words + ([f"#{cell['repeat']}"] if cell.get("repeat", 1) > 1 else [])
+    above = ", ".join(_write_choices({**cells[0], "repeat": 1}, common)) if cells else ""
+    return above, [" ".join([cell["name"], *_write_choices(cell, varying)]) for cell in cells]
 
 
 _WORDS = {
@@ -327,62 +316,35 @@ _WORDS = {
 }
 
 
-def _row(cell: Plain, title: str) -> Tuple[str, ...]:
-    asked = cell["demanded"]
-    demanded = "-" if asked is None else f"{asked:.2f}"
-    result = cell["result"]
-    if result is None:
-        return (title, "-", "-", cell["status"].replace("_", " "), "-", demanded, "-", "-", "-", "-")
-    speed, memory, pays = result["speed_up"], result["memory"]["ratio"], result["break_even_steps"]
-    reached = "" if asked is None else (" ok" if speed["wall"]["median"] >= asked else " no")
-    return (
-        title,
-        seconds(result["eager"]["step_seconds"]["median"]),
-        seconds(result["ported"]["step_seconds"]["median"]),
-        _interval(speed["wall"]),
-        f"{speed['cpu']['median']:.2f}",
-        demanded + reached,
-        seconds(result["compilation"]["total_seconds"]),
-        "never" if pays is None else f"{pays:,}",
-        "-" if memory is None else f"x{memory:.2f}",
-        result["parity"]["verdict"],
-    )
-
-
-def _reasons(cell: Plain) -> List[str]:
-    if cell["result"] is None:
-        return [f"{cell['status'].replace('_', ' ')}: {cell['reason']}"] if cell["reason"] else []
-    return _in_line(failures(cell["result"]))
-
-
-def _interval(interval: Plain) -> str:
-    return f"{interval['median']:.2f} ({interval['low']:.2f}-{interval['high']:.2f})"
+def _write_choices(cell: Plain, keys: Iterable[str]) -> List[str]:
+    """Write some choices of a cell in words, in the order of `_WORDS`."""
+    chosen = {key: cell["choices"][key] for key in keys if cell["choices"][key] is not None}
+    words = [form.format(chosen[key]) for key, form in _WORDS.items() if key in chosen]
+    return words + ([f"#{cell['repeat']}"] if cell.get("repeat", 1) > 1 else [])
 
 
 # -- quantities --------------------------------------------------------------------------------------------------------
 
 
-def seconds(value: float) -> str:
+def _write_interval(interval: Plain) -> str:
+    return f"{interval['median']:.2f} ({interval['low']:.2f}-{interval['high']:.2f})"
+
+
+def _write_difference(value: Optional[float]) -> str:
+    return "not finite" if value is None else f"{value:.1e}"
+
+
+def _write_seconds_or_dash(value: Optional[float]) -> str:
+    return "-" if value is None else write_seconds(value)
+
+
+def write_seconds(value: float) -> str:
     """Write a duration with three digits and its unit.
 
-    >>> seconds(0.00123), seconds(75.2), seconds(0.0421)
+    >>> write_seconds(0.00123), write_seconds(75.2), write_seconds(0.0421)
     ('1.23 ms', '75.2 s', '42.1 ms')
     """
-    for factor, unit in ((1e6, "us"), (1e3, "ms")):
-        if value * factor < 999.5:
-            return f"{_three_digits(value * factor)} {unit}"
-    return f"{_three_digits(value)} s"
-
-
-def size(num_bytes: int) -> str:
-    """Write a number of bytes.
-
-    >>> size(5 * 2**20), size(3 * 2**29)
-    ('5.0 MiB', '1.5 GiB')
-    """
-    return f"{num_bytes / 2**20:.1f} MiB" if num_bytes < 2**30 else f"{num_bytes / 2**30:.1f} GiB"
-
-
-def _three_digits(value: float) -> str:
-    digits = 2 if value < 9.995 else 1 if value < 99.95 else 0
-    return f"{value:.{digits}f}"
+    factor, unit = next(((by, unit) for by, unit in ((1e6, "us"), (1e3, "ms")) if value * by < 999.5), (1.0, "s"))
+    scaled = value * factor
+    digits = 2 if scaled < 9.995 else 1 if scaled < 99.95 else 0
+    return f"{scaled:.{digits}f} {unit}"

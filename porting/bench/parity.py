@@ -13,7 +13,7 @@ import torch
 
 from porting.comparison import is_rounding, largest_difference
 
-__all__ = ["TOLERANCES", "Parity", "compare_losses", "weight_difference"]
+__all__ = ["TOLERANCES", "Parity", "compare_losses", "measure_weight_difference"]
 
 TOLERANCES = {"float32": 1e-5, "mixed": 2e-2, "float16": 2e-2, "bfloat16": 5e-2}
 """The largest relative difference of losses that passes, by the port's precision; the eager side has float32."""
@@ -64,17 +64,17 @@ def compare_losses(
     `reference` gives the losses of a float64 run, `rounded` those of eager runs that are rounded otherwise, by number.
     """
     tolerance, floor = TOLERANCES[precision], _FLOORS[precision]
-    difference = _difference(eager, ported, floor)
+    difference = _find_difference(eager, ported, floor)
     verdict = "pass" if difference is not None and difference <= tolerance else "fail"
     eager_error = ported_error = None
     if verdict == "fail" and precision == "float32" and difference is not None:
         exact = reference()
-        eager_error, ported_error = _difference(exact, eager, floor), _difference(exact, ported, floor)
+        eager_error, ported_error = _find_difference(exact, eager, floor), _find_difference(exact, ported, floor)
         for number in range(_NUM_ROUNDED):
             if _is_rounding(eager_error, ported_error):
                 break
             # what is not finite explains nothing
-            eager_error = max(eager_error or 0.0, _difference(exact, rounded(number), floor) or 0.0)
+            eager_error = max(eager_error or 0.0, _find_difference(exact, rounded(number), floor) or 0.0)
         verdict = "rounding" if _is_rounding(eager_error, ported_error) else "fail"
     return Parity(
         verdict=verdict,
@@ -89,10 +89,10 @@ def compare_losses(
     )
 
 
-def weight_difference(eager: torch.nn.Module, ported: torch.nn.Module) -> Optional[float]:
+def measure_weight_difference(eager: torch.nn.Module, ported: torch.nn.Module) -> Optional[float]:
     """Return how far the weights of two modules are apart, over the size of the first's; None where not finite.
 
-    >>> weight_difference(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)) > 0
+    >>> measure_weight_difference(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)) > 0
     True
     """
     apart, size = 0.0, 0.0
@@ -104,7 +104,7 @@ def weight_difference(eager: torch.nn.Module, ported: torch.nn.Module) -> Option
     return value if value < float("inf") else None
 
 
-def _difference(expected: Sequence[float], actual: Sequence[float], floor: float) -> Optional[float]:
+def _find_difference(expected: Sequence[float], actual: Sequence[float], floor: float) -> Optional[float]:
     """Return the largest difference relative to the expected loss; None where losses cannot be compared."""
     if len(expected) != len(actual):
         return None

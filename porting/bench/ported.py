@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,11 +11,12 @@ import torch
 
 from porting.api import to_ipu
 from porting.options import PortOptions
+from porting.support.process import find_peak_bytes, used_cpu_seconds
 
-from .eager import copies_of
-from .workloads import Batch, Workload
+from .eager import copy_parts
+from .workloads import Batch, Workload, split_arguments
 
-__all__ = ["CompileCost", "DeviceProof", "PortedSide", "kept_losses"]
+__all__ = ["CompileCost", "DeviceProof", "PortedSide", "choose_losses"]
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class PortedSide:
         """Copy and port the model; nothing is compiled yet."""
         self._workload = workload
         self._num_calls = 0
-        self.model, optimizer, loss = copies_of(workload)
+        self.model, optimizer, loss = copy_parts(workload)
         self.options: PortOptions = workload.options if workload.options is not None else PortOptions()
         self.ported = to_ipu(
             self.model.train(),
@@ -75,15 +75,16 @@ class PortedSide:
             **workload.loss_settings,
         )
         self._running: Any = self.ported if workload.trains else self.ported.inference()
-        self._args, self._kwargs = _arguments(workload.batch)
+        self._call = split_arguments(workload.batch)
 
     def compile(self) -> CompileCost:
         """Compile for the workload's batch."""
-        peak_before = _child_peak_bytes()
-        start, cpu_start = time.perf_counter(), _cpu_seconds()
-        self._running.compile(*self._args, **self._kwargs)
-        seconds, cpu_seconds = time.perf_counter() - start, _cpu_seconds() - cpu_start
-        obtained = self._obtained()
+        peak_before = find_peak_bytes(of_children=True)
+        start, cpu_start = time.perf_counter(), used_cpu_seconds()
+        self._running.compile(*self._call.args, **self._call.kwargs)
+        seconds, cpu_seconds = time.perf_counter() - start, used_cpu_seconds() - cpu_start
+        peak = find_peak_bytes(of_children=True)
+        obtained = self._find_obtained()
         phases: Mapping[str, float] = {} if obtained is None else obtained.seconds
         return CompileCost(
             total_seconds=seconds,
@@ -94,8 +95,8 @@ class PortedSide:
             compile_seconds=phases.get("compile"),
             load_seconds=phases.get("load"),
             # the largest child of all up to now: of this compilation only if it is a new record
-            child_peak_bytes=_child_peak_bytes() if _child_peak_bytes() != peak_before else None,
-            cache=self._record()["cache"] if obtained is None else obtained.cache,
+            child_peak_bytes=peak if peak != peak_before else None,
+            cache=self._find_record()["cache"] if obtained is None else obtained.cache,
         )
 
     def call(self, batch: Optional[Batch] = None) -> torch.Tensor:
@@ -103,15 +104,15 @@ class PortedSide:
 
         Of a workload that does not train, these are the outputs.
         """
-        args, kwargs = (self._args, self._kwargs) if batch is None else _arguments(batch)
+        args, kwargs = self._call if batch is None else split_arguments(batch)
         self._num_calls += 1
         returned: torch.Tensor = self._running(*args, **kwargs)
         return self.ported.loss_of(returned) if self._workload.trains else returned
 
-    def proof(self) -> DeviceProof:
-        """Say where it ran."""
-        report, record, obtained = self.ported.report(), self._record(), self._obtained()
-        return DeviceProof(
+    def describe(self) -> Tuple[DeviceProof, Tuple[str, ...], Tuple[Dict[str, Any], ...]]:
+        """Say where it ran, what the port has to say, and what was tried where an engine was chosen by measuring."""
+        report, record, obtained = self.ported.report(), self._find_record(), self._find_obtained()
+        proof = DeviceProof(
             device=report.device,
             backend=report.backend,
             is_simulator=report.is_simulator,
@@ -120,36 +121,38 @@ class PortedSide:
             calls_counted=record["num_calls"],
             num_compilations=record["num_compilations"],
         )
-
-    def findings(self) -> List[str]:
-        """List the messages of what the port has to say."""
-        obtained = self._obtained()
-        found = [*self.ported.report().findings, *(() if obtained is None else obtained.findings)]
+        found = [*report.findings, *(() if obtained is None else obtained.findings)]
         # the port's report may have those of the executable as well
-        return list(dict.fromkeys(f"{finding.code}: {finding.message}" for finding in found))
-
-    def candidates(self) -> List[Dict[str, Any]]:
-        """List what was tried where an engine was chosen by measuring, with what became of it."""
-        obtained = self._obtained()
+        messages = dict.fromkeys(f"{finding.code}: {finding.message}" for finding in found)
         tuning = None if obtained is None else obtained.tuning
-        return [] if tuning is None else [_plain_candidate(candidate) for candidate in tuning.candidates]
+        candidates = [
+            {
+                "label": candidate.variant.label,
+                "compile_seconds": candidate.compile_seconds,
+                "call_seconds": candidate.wall_seconds,
+                "speed_up_over_replay": None if candidate.speed_up is None else candidate.speed_up.median,
+                "problem": candidate.problem,
+            }
+            for candidate in (() if tuning is None else tuning.candidates)
+        ]
+        return proof, tuple(messages), tuple(candidates)
 
-    def _record(self) -> Dict[str, Any]:
+    def _find_record(self) -> Dict[str, Any]:
         records: List[Dict[str, Any]] = self.ported.report().to_dict()["executors"]
         name = "training" if self._workload.trains else "inference"
         return next(record for record in records if record["name"] == name)
 
-    def _obtained(self) -> Any:
+    def _find_obtained(self) -> Any:
         """Return what the simulator's executor knows of its executable; None for any other backend."""
         running = self.ported if self._workload.trains else self._running
         step = self.ported.port.backend.compiled_step(running.device_executor)
         return None if step is None else step.obtained
 
 
-def kept_losses(options: PortOptions, losses: List[Any]) -> List[Any]:
+def choose_losses(options: PortOptions, losses: List[Any]) -> List[Any]:
     """Choose of the losses of all micro-batches of a call, in the device's order, those that the output mode returns.
 
-    >>> kept_losses(PortOptions(device_iterations=3), ["first", "second", "third"])
+    >>> choose_losses(PortOptions(device_iterations=3), ["first", "second", "third"])
     ['third']
     """
     mode, replicas = options.output_mode, options.replicas
@@ -158,35 +161,3 @@ def kept_losses(options: PortOptions, losses: List[Any]) -> List[Any]:
     if mode == "every_n":
         return [loss for index, loss in enumerate(losses) if (index // replicas + 1) % options.output_every == 0]
     return losses
-
-
-def _plain_candidate(candidate: Any) -> Dict[str, Any]:
-    speed_up = candidate.speed_up
-    return {
-        "label": candidate.variant.label,
-        "compile_seconds": candidate.compile_seconds,
-        "call_seconds": candidate.wall_seconds,
-        "speed_up_over_replay": None if speed_up is None else speed_up.median,
-        "problem": candidate.problem,
-    }
-
-
-def _arguments(batch: Batch) -> Tuple[Tuple[Any, ...], Dict[str, Any]]:
-    if isinstance(batch, Mapping):
-        return (), dict(batch)
-    return (tuple(batch) if isinstance(batch, (tuple, list)) else (batch,)), {}
-
-
-def _cpu_seconds() -> float:
-    """Processor time of this process and of those it has waited for."""
-    times = os.times()
-    return times.user + times.system + times.children_user + times.children_system
-
-
-def _child_peak_bytes() -> Optional[int]:
-    try:
-        import resource
-    except ImportError:  # Windows
-        return None
-    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
-    return peak * 1024 if peak else None

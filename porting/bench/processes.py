@@ -1,4 +1,7 @@
-"""Processes of one job each: starting `porting.bench.child`, waiting for its result, and saying how it ended."""
+"""Processes of one job each: starting `porting.bench.child`, waiting for its result, and saying how it ended.
+
+Each cell is measured in one, so that a cell that fails, hangs or dies stops no other.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +13,79 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Callable, Dict, Mapping, Optional, Tuple, Type
+from typing import Any, Callable, Dict, Mapping, Optional, Tuple
 
-__all__ = ["Child", "ChildError", "child_environment", "describe_exit"]
+from .choices import BenchSettings, Choices
+
+__all__ = ["Cell", "Child", "ChildError", "describe_exit", "make_environment", "run_cell"]
 
 _SHOWN_LINES = 3
 _POLL_SECONDS = 0.1
 _GRACE_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One measurement: a target with choices and settings.
+
+    `loader` and `arguments` say how a process makes the workload (see `Source`), `dataset_loader` and its arguments
+    how it gets the data, if not from the batch. `demanded` is the speed-up that is asked for.
+    """
+
+    name: str
+    target: str
+    loader: str
+    arguments: Mapping[str, Any]
+    choices: Choices = field(default_factory=Choices)
+    settings: BenchSettings = field(default_factory=BenchSettings)
+    repeat: int = 1
+    demanded: Optional[float] = None
+    dataset_loader: Optional[str] = None
+    dataset_arguments: Mapping[str, Any] = field(default_factory=dict)
+
+    def record(self, status: str, *, result: Any = None, reason: str = "", seconds: float = 0.0) -> Dict[str, Any]:
+        """Return the cell as it stands in a result file."""
+        return {
+            "name": self.name,
+            "target": self.target,
+            "choices": asdict(self.choices),
+            "repeat": self.repeat,
+            "status": status,
+            "reason": reason,
+            "seconds": seconds,
+            "demanded": self.demanded,
+            "result": result,
+        }
+
+
+def run_cell(
+    cell: Cell,
+    *,
+    cache_dir: Optional[str],
+    timeout: Optional[float],
+    progress: Callable[[str, float], None] = lambda _text, _share: None,
+) -> Dict[str, Any]:
+    """Measure a cell in a process and return its record; whatever becomes of the process, there is one.
+
+    Without `cache_dir`, executables go to a folder that is deleted afterwards: compiling is measured cold. `timeout` is
+    in seconds. An interrupt (Ctrl-C) ends the process and is passed on.
+    """
+    task = {
+        "source": {"loader": cell.loader, "arguments": {**cell.arguments, "cache_dir": cache_dir}},
+        "dataset": [cell.dataset_loader, dict(cell.dataset_arguments)] if cell.dataset_loader else None,
+        "settings": cell.settings.to_dict(),
+    }
+    start = time.perf_counter()
+    with Child("cell", task, leads_group=True) as child:
+        in_time = child.wait(timeout, progress)
+        child.end()
+        seconds = time.perf_counter() - start
+        if not in_time:
+            return cell.record("timeout", reason=f"it ran longer than {timeout:.0f} s", seconds=seconds)
+        status, reason, result = child.outcome()
+        return cell.record(status, result=result, reason=reason, seconds=seconds)
 
 
 class ChildError(RuntimeError):
@@ -55,7 +122,7 @@ class Child:
                 stdout=subprocess.PIPE if is_asked else output,
                 stderr=output,
                 text=True,
-                env=child_environment() if environment is None else dict(environment),
+                env=make_environment() if environment is None else dict(environment),
                 start_new_session=self._leads_group,
             )
 
@@ -87,16 +154,16 @@ class Child:
         status = self.process.wait()
         return "out_of_memory" if status == -9 else "failed", f"the process {self._describe_end()}", None
 
-    def ask(self, question: str) -> None:
-        """Write a line to the process; whether it is still there, `answer` says."""
-        assert self.process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):
-            self.process.stdin.write(f"{question}\n")
-            self.process.stdin.flush()
+    def ask(self, question: str = "") -> str:
+        """Write a line to the process, if any, and return the next one that it says.
 
-    def answer(self) -> str:
-        """Read the next line of the process; raises ChildError when it ends instead."""
+        Raises ChildError when it ends instead.
+        """
+        assert self.process.stdin is not None
         assert self.process.stdout is not None
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.write(f"{question}\n" if question else "")
+            self.process.stdin.flush()
         line = self.process.stdout.readline()
         if not line:
             raise ChildError(f"the process {self._describe_end()}")
@@ -121,12 +188,9 @@ class Child:
         return f"ended with {describe_exit(status, output)}"
 
     def __enter__(self) -> Child:
-        """Return this."""
         return self
 
-    def __exit__(
-        self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         """End the process and remove its folder."""
         self.end()
         for pipe in (self.process.stdin, self.process.stdout):
@@ -136,7 +200,7 @@ class Child:
         self._temporary.cleanup()
 
 
-def child_environment() -> Dict[str, str]:
+def make_environment() -> Dict[str, str]:
     """Return this process's environment, with its import path for those that are started with it."""
     return {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
 
@@ -147,10 +211,9 @@ def describe_exit(status: int, output: str) -> str:
     >>> describe_exit(-9, "")
     'signal 9: killed, as the system does when memory runs out'
     """
-    lines = [line.strip() for line in output.splitlines() if line.strip()]
-    said = "; ".join(lines[-_SHOWN_LINES:])
     if status == -9:
         return "signal 9: killed, as the system does when memory runs out"
-    if status < 0:
-        return f"signal {-status}" + (f": {said}" if said else "")
-    return f"exit status {status}" + (f": {said}" if said else "")
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    said = "; ".join(lines[-_SHOWN_LINES:])
+    ended = f"signal {-status}" if status < 0 else f"exit status {status}"
+    return f"{ended}: {said}" if said else ended

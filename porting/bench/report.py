@@ -7,12 +7,12 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Dict, Optional, Tuple
 
 from .data_path import DataPath
-from .pages import result_lines
+from .pages import lay_out_result
 from .parity import Parity
 from .ported import CompileCost, DeviceProof
 from .turns import Ratios, Spread
 
-__all__ = ["BenchReport", "Memory", "Side", "StartUp", "break_even_steps"]
+__all__ = ["BenchReport", "Memory", "Side", "StartUp", "find_break_even_steps"]
 
 
 @dataclass(frozen=True)
@@ -118,16 +118,15 @@ class BenchReport:
         return plain
 
     def __str__(self) -> str:
-        """Lay the report out as a page."""
-        return "\n".join(result_lines(self.to_dict()))
+        return "\n".join(lay_out_result(self.to_dict()))
 
 
-def break_even_steps(compile_seconds: float, *, eager_seconds: float, ported_seconds: float) -> Optional[int]:
+def find_break_even_steps(compile_seconds: float, *, eager_seconds: float, ported_seconds: float) -> Optional[int]:
     """Return after how many steps compiling has paid; None if it never does.
 
-    >>> break_even_steps(10.0, eager_seconds=0.3, ported_seconds=0.1)
+    >>> find_break_even_steps(10.0, eager_seconds=0.3, ported_seconds=0.1)
     50
-    >>> break_even_steps(10.0, eager_seconds=0.1, ported_seconds=0.1) is None
+    >>> find_break_even_steps(10.0, eager_seconds=0.1, ported_seconds=0.1) is None
     True
     """
     saving = eager_seconds - ported_seconds

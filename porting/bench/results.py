@@ -1,67 +1,83 @@
-"""Result files: written whole after every cell, so that what was measured survives whatever ends the run."""
+"""Result files: written whole after every cell, so that what was measured survives whatever ends the run.
+
+They say on which machine it was, and follow `schema.json`.
+"""
 
 from __future__ import annotations
 
+import functools
+import importlib.metadata
 import json
 import math
+import os
+import platform
 import time
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence, Union
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Union
 
 from porting.diagnostics import PortingError
+from porting.executables.machine import describe_processor
 from porting.support.atomic_files import write_atomically
+from porting.support.process import usable_cores
+from porting.version import VERSION
 
-from .cells import Cell
-from .machine import describe_machine
-from .schema import check, load_schema
+from .processes import Cell
 
-__all__ = ["SCHEMA_NAME", "SCHEMA_VERSION", "ResultFile", "read_results"]
+__all__ = [
+    "SCHEMA_NAME",
+    "SCHEMA_VERSION",
+    "ResultFile",
+    "check",
+    "describe_machine",
+    "list_machine_differences",
+    "load_schema",
+    "read_results",
+]
 
 SCHEMA_NAME, SCHEMA_VERSION = "porting-bench", 1
 _SHOWN_PROBLEMS = 5
 
 
 class ResultFile:
-    """The results of a run, kept in a file if there is a path for one; cells that have not run yet are in it, too."""
+    """The results of a run, kept in a file if there is a path for one; cells that have not run yet are in it, too.
+
+    `content` is everything, as the file has it.
+    """
 
     def __init__(self, cells: Sequence[Cell], path: Optional[Path] = None) -> None:
         """Note all cells as not run, and write the file: what cannot be written must not be found out at the end."""
         self._path = path
-        self._content: Dict[str, Any] = {
+        self.content: Dict[str, Any] = {
             "schema": SCHEMA_NAME,
             "version": SCHEMA_VERSION,
-            "created": _now(),
+            "created": _write_now(),
             "finished": None,
             "complete": False,
             "machine": describe_machine(),
             "cells": [cell.record("not_run") for cell in cells],
         }
-        self._write()
+        self._write_file()
 
     def put(self, index: int, record: Dict[str, Any]) -> None:
         """Put in what became of a cell."""
-        self._content["cells"][index] = _finite(record)
-        self._write()
+        self.cells[index] = _replace_not_finite(record)
+        self._write_file()
 
     def finish(self) -> None:
         """Note that every cell has had its turn."""
-        self._content.update(finished=_now(), complete=True)
-        self._write()
-
-    @property
-    def content(self) -> Dict[str, Any]:
-        """Everything, as the file has it."""
-        return self._content
+        self.content.update(finished=_write_now(), complete=True)
+        self._write_file()
 
     @property
     def cells(self) -> List[Dict[str, Any]]:
         """The records of all cells."""
-        records: List[Dict[str, Any]] = self._content["cells"]
+        records: List[Dict[str, Any]] = self.content["cells"]
         return records
 
-    def _write(self) -> None:
+    def _write_file(self) -> None:
         if self._path is not None:
-            write_atomically(self._path, (json.dumps(self._content, indent=2, allow_nan=False) + "\n").encode())
+            write_atomically(self._path, (json.dumps(self.content, indent=2, allow_nan=False) + "\n").encode())
 
 
 def read_results(path: Union[str, Path]) -> Dict[str, Any]:
@@ -69,36 +85,136 @@ def read_results(path: Union[str, Path]) -> Dict[str, Any]:
     try:
         content = json.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
-        raise _unreadable(path, [f"it cannot be read: {error.strerror or error}"]) from error
+        problems = [f"it cannot be read: {error.strerror or error}"]
     except (UnicodeDecodeError, ValueError) as error:
-        raise _unreadable(path, [f"{type(error).__name__}: {error}"]) from error
-    if isinstance(content, dict) and content.get("version", SCHEMA_VERSION) != SCHEMA_VERSION:
-        raise _unreadable(path, [f"its version is {content['version']!r}, this porting reads {SCHEMA_VERSION}"])
-    problems = check(content, load_schema())
+        problems = [f"{type(error).__name__}: {error}"]
+    else:
+        if isinstance(content, dict) and content.get("version", SCHEMA_VERSION) != SCHEMA_VERSION:
+            problems = [f"its version is {content['version']!r}, this porting reads {SCHEMA_VERSION}"]
+        else:
+            problems = check(content, load_schema())
     if problems:
         more = [f"and {len(problems) - _SHOWN_PROBLEMS} more"] if len(problems) > _SHOWN_PROBLEMS else []
-        raise _unreadable(path, problems[:_SHOWN_PROBLEMS] + more)
+        raise PortingError.of(
+            "T005",
+            message=f"`{path}` is no result file of `porting bench`",
+            notes=problems[:_SHOWN_PROBLEMS] + more,
+            help="name a file that `porting bench --json FILE` has written",
+        )
     result: Dict[str, Any] = content
     return result
 
 
-def _unreadable(path: Union[str, Path], problems: List[str]) -> PortingError:
-    return PortingError.of(
-        "T005",
-        message=f"`{path}` is no result file of `porting bench`",
-        notes=problems,
-        help="name a file that `porting bench --json FILE` has written",
-    )
-
-
-def _finite(value: Any) -> Any:
+def _replace_not_finite(value: Any) -> Any:
     """Replace numbers that JSON does not have by null: a loss that is not a number is one of them."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    return [_finite(item) for item in value] if isinstance(value, (list, tuple)) else value
+        return {key: _replace_not_finite(item) for key, item in value.items()}
+    return [_replace_not_finite(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
-def _now() -> str:
+def _write_now() -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S%z")
+
+
+# -- the machine -------------------------------------------------------------------------------------------------------
+
+_COMPARED = ("processor", "num_cores", "system", "python", "torch", "porting", "omp_num_threads")
+
+
+def describe_machine() -> Dict[str, Any]:
+    """Return what this machine is and how busy it is, as plain values; None where it does not tell."""
+    memory_bytes = torch_version = None
+    with suppress(AttributeError, OSError, ValueError):
+        memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    with suppress(importlib.metadata.PackageNotFoundError):
+        torch_version = importlib.metadata.version("torch")
+    return {
+        "processor": describe_processor()["name"],
+        "num_cores": usable_cores(),
+        "memory_bytes": memory_bytes,
+        "system": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+        "torch": torch_version,
+        "porting": VERSION,
+        "omp_num_threads": os.environ.get("OMP_NUM_THREADS"),
+        "load_average": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
+    }
+
+
+def list_machine_differences(earlier: Mapping[str, Any], later: Mapping[str, Any]) -> List[str]:
+    """Name what two machines differ in, how busy they were aside.
+
+    >>> list_machine_differences({"torch": "2.0"}, {"torch": "2.13"})
+    ['torch: 2.0 then, 2.13 now']
+    """
+    return [
+        f"{key.replace('_', ' ')}: {earlier.get(key)} then, {later.get(key)} now"
+        for key in _COMPARED
+        if earlier.get(key) != later.get(key)
+    ]
+
+
+# -- the schema --------------------------------------------------------------------------------------------------------
+
+_TYPES: Mapping[str, Callable[[Any], bool]] = {
+    "object": lambda value: isinstance(value, Mapping),
+    "array": lambda value: isinstance(value, (list, tuple)),
+    "string": lambda value: isinstance(value, str),
+    "integer": lambda value: isinstance(value, int) and not isinstance(value, bool),
+    "number": lambda value: isinstance(value, (int, float)) and not isinstance(value, bool),
+    "boolean": lambda value: isinstance(value, bool),
+    "null": lambda value: value is None,
+}
+
+
+@functools.lru_cache(maxsize=None)
+def load_schema() -> Dict[str, Any]:
+    """Read the JSON schema (draft 7) of result files."""
+    schema: Dict[str, Any] = json.loads(Path(__file__).with_name("schema.json").read_text(encoding="utf-8"))
+    return schema
+
+
+def check(value: Any, schema: Mapping[str, Any]) -> List[str]:
+    """List what is wrong with `value`, each with the path to it; empty for a value that fits.
+
+    Knows the words of JSON schema that `schema.json` uses, and no others.
+
+    >>> check({"a": 1, "b": 2}, {"type": "object", "additionalProperties": False, "properties": {"a": {}}})
+    ['$: unknown key `b`']
+    """
+    return list(_find_problems(value, schema, "$", schema))
+
+
+def _find_problems(value: Any, schema: Mapping[str, Any], path: str, root: Mapping[str, Any]) -> Iterator[str]:
+    if "$ref" in schema:
+        schema = root["definitions"][schema["$ref"].rpartition("/")[2]]
+    if "anyOf" in schema:
+        found = [list(_find_problems(value, choice, path, root)) for choice in schema["anyOf"]]
+        # what is wrong is told by the choice that fits best
+        yield from min(found, key=len)
+        return
+    if "enum" in schema and value not in schema["enum"]:
+        yield f"{path}: {value!r} is none of {', '.join(map(repr, schema['enum']))}"
+    types = schema.get("type", [])
+    types = [types] if isinstance(types, str) else types
+    if types and not any(_TYPES[name](value) for name in types):
+        yield f"{path}: {value!r:.60} is not of type {' or '.join(types)}"
+        return
+    if isinstance(value, Mapping):
+        yield from _find_problems_of_object(value, schema, path, root)
+    elif isinstance(value, (list, tuple)):
+        for index, item in enumerate(value):
+            yield from _find_problems(item, schema.get("items", {}), f"{path}[{index}]", root)
+
+
+def _find_problems_of_object(
+    value: Mapping[str, Any], schema: Mapping[str, Any], path: str, root: Mapping[str, Any]
+) -> Iterator[str]:
+    yield from (f"{path}: `{name}` is missing" for name in schema.get("required", []) if name not in value)
+    for name, item in value.items():
+        if name in schema.get("properties", {}):
+            yield from _find_problems(item, schema["properties"][name], f"{path}.{name}", root)
+        elif schema.get("additionalProperties", True) is False:
+            yield f"{path}: unknown key `{name}`"

@@ -12,12 +12,15 @@ from torch import nn
 from porting.models import cnn, gpt, mlp, recurrent, resnet, uresnet2d
 from porting.options import PortOptions
 
-from .choices import with_choices
+from .choices import apply_choices
 from .workloads import Workload
 
 __all__ = ["GROUPS", "ORDERS", "OVERHEAD", "START_UP", "SUITE", "WORKLOADS", "SuiteEntry", "load"]
 
-Parts = Tuple[nn.Module, Any, Any, Callable[[Any], torch.optim.Optimizer]]
+MakeOptimizer = Callable[[Any], torch.optim.Optimizer]
+"""Makes an optimizer of parameters."""
+
+Parts = Tuple[nn.Module, Any, Any, MakeOptimizer]
 """Model, loss, batch, and the function of parameters that makes the optimizer."""
 
 
@@ -43,116 +46,80 @@ class SuiteEntry:
 def load(name: str, choices: Mapping[str, Any], cache_dir: Optional[str] = None) -> Workload:
     """Make a workload by its name, with what a cell chose (see `Choices`); KeyError for a name that there is not."""
     entry = WORKLOADS[name]
-    options = with_choices(entry.options, choices, cache_dir=cache_dir)
+    options = apply_choices(entry.options, choices, cache_dir=cache_dir)
     rows = (choices.get("batch") or entry.batch) * options.micro_batches_per_call
     model, loss, batch, optimizer = entry.make(rows)
+    if not entry.trains:
+        batch, _labels = batch
     return Workload(model, loss, batch, optimizer, options, name, trains=entry.trains)
 
 
 # -- the workloads -----------------------------------------------------------------------------------------------------
 
 
-def _sgd(learning_rate: float, momentum: float = 0.0) -> Callable[[Any], torch.optim.Optimizer]:
+def _make_sgd(learning_rate: float, momentum: float = 0.0) -> MakeOptimizer:
     return lambda parameters: torch.optim.SGD(parameters, lr=learning_rate, momentum=momentum)
 
 
-def _adam(learning_rate: float) -> Callable[[Any], torch.optim.Optimizer]:
+def _make_adam(learning_rate: float) -> MakeOptimizer:
     return lambda parameters: torch.optim.Adam(parameters, lr=learning_rate)
 
 
-def _mushrooms(rows: int) -> Parts:
-    batch = mlp.example_batch(mlp.VARIANTS["mushrooms"], batch_size=rows)
-    return mlp.build("mushrooms"), mlp.loss, batch, _sgd(0.01)
+def _make_of(
+    family: Any, make_model: Callable[[Any], nn.Module], config: Any, optimizer: MakeOptimizer
+) -> Callable[[int], Parts]:
+    """Make a model of `config`, with the loss of its family, and a batch of as many rows as are asked for."""
+    return lambda rows: (make_model(config), family.loss, family.example_batch(config, batch_size=rows), optimizer)
 
 
-def _mnist_mlp(rows: int) -> Parts:
-    batch = mlp.example_batch(mlp.VARIANTS["mnist"], batch_size=rows)
-    return mlp.build("mnist"), mlp.loss, batch, _adam(1e-3)
+def _make_perceptron(config: mlp.MLPConfig, optimizer: MakeOptimizer) -> Callable[[int], Parts]:
+    return _make_of(mlp, lambda config: mlp.make_mlp(config.sizes), config, optimizer)
 
 
-def _cnn(rows: int) -> Parts:
-    return cnn.build(), cnn.loss, cnn.example_batch(cnn.CNNConfig(), batch_size=rows), _sgd(0.01, 0.9)
+def _make_cnn(optimizer: MakeOptimizer) -> Callable[[int], Parts]:
+    return _make_of(cnn, lambda _config: cnn.build(), cnn.CNNConfig(), optimizer)
 
 
-def _resnet18(rows: int) -> Parts:
-    config = resnet.ResNetConfig(image_size=64)
-    return resnet.ResNet(config), resnet.loss, resnet.example_batch(config, batch_size=rows), _sgd(1e-3, 0.9)
-
-
-def _uresnet2d(rows: int) -> Parts:
-    config = uresnet2d.UResNet2DConfig(
-        filters=8,
-        depth=4,
-        blocks_per_level=1,
-        blocks_deepest=2,
-        blocks_final=1,
-        bottleneck=64,
-        spatial_size=(160, 256),
-    )
-    return uresnet2d.UResNet2D(config), uresnet2d.loss, uresnet2d.example_batch(config, batch_size=rows), _adam(3e-4)
-
-
-def _gpt(rows: int) -> Parts:
-    config = gpt.GPTConfig(num_layers=4, width=256, length=128)
-
-    def adamw(parameters: Any) -> torch.optim.Optimizer:
-        return torch.optim.AdamW(parameters, lr=3e-4)
-
-    return gpt.GPT(config), gpt.loss, gpt.example_batch(config, batch_size=rows), adamw
-
-
-def _lstm_unrolled(rows: int) -> Parts:
-    config = recurrent.RecurrentConfig(length=32)
-    model = recurrent.UnrolledLSTMClassifier(config)
-    return model, recurrent.loss, recurrent.example_batch(config, batch_size=rows), _adam(1e-3)
-
-
-def _lstm(rows: int) -> Parts:
-    config = recurrent.RecurrentConfig(length=32)
-    model = recurrent.LSTMClassifier(config)
-    return model, recurrent.loss, recurrent.example_batch(config, batch_size=rows), _adam(1e-3)
-
+_MUSHROOMS = _make_perceptron(mlp.VARIANTS["mushrooms"], _make_sgd(0.01))
+_MNIST_MLP = _make_perceptron(mlp.VARIANTS["mnist"], _make_adam(1e-3))
+_RESNET18 = _make_of(resnet, resnet.ResNet, resnet.ResNetConfig(image_size=64), _make_sgd(1e-3, 0.9))
+_SMALL_UNET = uresnet2d.UResNet2DConfig(
+    filters=8, depth=4, blocks_per_level=1, blocks_deepest=2, blocks_final=1, bottleneck=64, spatial_size=(160, 256)
+)
+_UNET = _make_of(uresnet2d, uresnet2d.UResNet2D, _SMALL_UNET, _make_adam(3e-4))
+_SMALL_GPT = gpt.GPTConfig(num_layers=4, width=256, length=128)
+_GPT = _make_of(gpt, gpt.GPT, _SMALL_GPT, lambda parameters: torch.optim.AdamW(parameters, lr=3e-4))
+_SHORT = recurrent.RecurrentConfig(length=32)
+_UNROLLED = _make_of(recurrent, recurrent.UnrolledLSTMClassifier, _SHORT, _make_adam(1e-3))
+_LSTM = _make_of(recurrent, recurrent.LSTMClassifier, _SHORT, _make_adam(1e-3))
 
 SUITE: Mapping[str, SuiteEntry] = MappingProxyType(
     {
         "mushrooms": SuiteEntry(
             "MLP 22-44-44-1, SGD, 100 device iterations a call",
-            batch=100,
-            make=_mushrooms,
-            demanded={"float32": 5.0},
-            options=PortOptions(device_iterations=100),
+            100,
+            _MUSHROOMS,
+            {"float32": 5.0},
+            PortOptions(device_iterations=100),
         ),
-        "mnist_mlp": SuiteEntry(
-            "MLP 784-1000-1000-10, Adam", batch=64, make=_mnist_mlp, demanded={"float32": 1.2, "bfloat16": 1.5}
-        ),
+        "mnist_mlp": SuiteEntry("MLP 784-1000-1000-10, Adam", 64, _MNIST_MLP, {"float32": 1.2, "bfloat16": 1.5}),
         "cnn": SuiteEntry(
             "CNN 28x28 with BatchNorm, SGD with momentum",
-            batch=64,
-            make=_cnn,
-            demanded={"float32": 1.5, "bfloat16": 2.5},
+            64,
+            _make_cnn(_make_sgd(0.01, 0.9)),
+            {"float32": 1.5, "bfloat16": 2.5},
         ),
         "resnet18": SuiteEntry(
-            "ResNet-18 at 64x64, SGD with momentum",
-            batch=16,
-            make=_resnet18,
-            demanded={"float32": 1.05, "bfloat16": 1.4},
+            "ResNet-18 at 64x64, SGD with momentum", 16, _RESNET18, {"float32": 1.05, "bfloat16": 1.4}
         ),
         "uresnet2d": SuiteEntry(
-            "UResNet2D, small, 3 planes of 160x256, Adam",
-            batch=1,
-            make=_uresnet2d,
-            demanded={"float32": 1.1, "bfloat16": 1.4},
+            "UResNet2D, small, 3 planes of 160x256, Adam", 1, _UNET, {"float32": 1.1, "bfloat16": 1.4}
         ),
         "gpt": SuiteEntry(
-            "GPT of 4 layers, width 256, length 128, AdamW",
-            batch=16,
-            make=_gpt,
-            demanded={"float32": 1.12, "bfloat16": 1.8},
+            "GPT of 4 layers, width 256, length 128, AdamW", 16, _GPT, {"float32": 1.12, "bfloat16": 1.8}
         ),
-        "lstm_unrolled": SuiteEntry(
-            "LSTM cell unrolled by hand, length 32, Adam", batch=32, make=_lstm_unrolled, demanded={"float32": 1.6}
-        ),
-        "lstm": SuiteEntry("nn.LSTM, length 32, Adam", batch=32, make=_lstm, demanded={"float32": 1.0}),
+        "lstm_unrolled": SuiteEntry("LSTM cell unrolled by hand, length 32, Adam", 32, _UNROLLED, {"float32": 1.6}),
+        "lstm": SuiteEntry("nn.LSTM, length 32, Adam", 32, _LSTM, {"float32": 1.0}),
     }
 )
 """The suite by name, in the order in which it runs."""
@@ -161,67 +128,37 @@ SUITE: Mapping[str, SuiteEntry] = MappingProxyType(
 # -- what a call costs by itself ---------------------------------------------------------------------------------------
 
 
-def _perceptron(*sizes: int, optimizer: Callable[[Any], torch.optim.Optimizer]) -> Callable[[int], Parts]:
-    def make(rows: int) -> Parts:
-        batch = mlp.example_batch(mlp.MLPConfig(sizes), batch_size=rows)
-        return mlp.make_mlp(sizes), mlp.loss, batch, optimizer
-
-    return make
-
-
-def _convolutions(optimizer: Callable[[Any], torch.optim.Optimizer]) -> Callable[[int], Parts]:
-    return lambda rows: (cnn.build(), cnn.loss, cnn.example_batch(cnn.CNNConfig(), batch_size=rows), optimizer)
-
-
-def _without_labels(make: Callable[[int], Parts]) -> Callable[[int], Parts]:
-    def make_inference(rows: int) -> Parts:
-        model, loss, (inputs, _labels), optimizer = make(rows)
-        return model, loss, inputs, optimizer
-
-    return make_inference
-
-
-_MNIST, _TINY = (784, 1000, 1000, 10), (4, 10)
-_SGD, _ADAM = _sgd(0.01), _adam(1e-3)
+_MNIST, _SMALL, _TINY = (mlp.MLPConfig(sizes) for sizes in ((784, 1000, 1000, 10), (64, 128, 10), (4, 10)))
+_SGD, _ADAM = _make_sgd(0.01), _make_adam(1e-3)
 _BAR = {"float32": 0.91}
 
 _TRAINED = {
-    "mlp_sgd": SuiteEntry("MLP 784-1000-1000-10, SGD", 64, _perceptron(*_MNIST, optimizer=_SGD), _BAR),
-    "mlp_adam": SuiteEntry("MLP 784-1000-1000-10, Adam", 64, _perceptron(*_MNIST, optimizer=_ADAM), _BAR),
-    "cnn_sgd": SuiteEntry("CNN 28x28 with BatchNorm, SGD", 32, _convolutions(_SGD), _BAR),
-    "cnn_adam": SuiteEntry("CNN 28x28 with BatchNorm, Adam", 32, _convolutions(_ADAM), _BAR),
+    "mlp_sgd": SuiteEntry("MLP 784-1000-1000-10, SGD", 64, _make_perceptron(_MNIST, _SGD), _BAR),
+    "mlp_adam": SuiteEntry("MLP 784-1000-1000-10, Adam", 64, _make_perceptron(_MNIST, _ADAM), _BAR),
+    "cnn_sgd": SuiteEntry("CNN 28x28 with BatchNorm, SGD", 32, _make_cnn(_SGD), _BAR),
+    "cnn_adam": SuiteEntry("CNN 28x28 with BatchNorm, Adam", 32, _make_cnn(_ADAM), _BAR),
     "micro_batches": SuiteEntry(
         "MLP 64-128-10, 16 micro-batches accumulated",
         4,
-        _perceptron(64, 128, 10, optimizer=_SGD),
+        _make_perceptron(_SMALL, _SGD),
         {},
         PortOptions(accumulation=16),
     ),
-    "tiny": SuiteEntry("one 4-10 layer", 4, _perceptron(*_TINY, optimizer=_SGD), {}),
+    "tiny": SuiteEntry("one 4-10 layer", 4, _make_perceptron(_TINY, _SGD), {}),
 }
 _INFERRED = {
-    "mlp": SuiteEntry("MLP 784-1000-1000-10", 64, _perceptron(*_MNIST, optimizer=_SGD), _BAR),
-    "cnn": SuiteEntry("CNN 28x28 with BatchNorm", 32, _convolutions(_SGD), _BAR),
+    "mlp": SuiteEntry("MLP 784-1000-1000-10", 64, _make_perceptron(_MNIST, _SGD), _BAR),
+    "cnn": SuiteEntry("CNN 28x28 with BatchNorm", 32, _make_cnn(_SGD), _BAR),
     "micro_batches": SuiteEntry(
-        "MLP 64-128-10, 16 micro-batches",
-        4,
-        _perceptron(64, 128, 10, optimizer=_SGD),
-        {},
-        PortOptions(device_iterations=16),
+        "MLP 64-128-10, 16 micro-batches", 4, _make_perceptron(_SMALL, _SGD), {}, PortOptions(device_iterations=16)
     ),
     "cnn_micro_batches": SuiteEntry(
-        "CNN 28x28 with BatchNorm, 32 samples", 1, _convolutions(_SGD), {}, PortOptions(device_iterations=32)
+        "CNN 28x28 with BatchNorm, 32 samples", 1, _make_cnn(_SGD), {}, PortOptions(device_iterations=32)
     ),
-    "tiny": SuiteEntry("one 4-10 layer", 4, _perceptron(*_TINY, optimizer=_SGD), {}),
+    "tiny": SuiteEntry("one 4-10 layer", 4, _make_perceptron(_TINY, _SGD), {}),
 }
 _REPLAYED = {"engine": ["replay"]}
-_OVERHEAD_SETTINGS = {
-    "rounds": 25,
-    "turn_seconds": 0.1,
-    "eager_optimizer": "default",
-    "memory": False,
-    "data": False,
-}
+_OVERHEAD_SETTINGS = {"rounds": 25, "turn_seconds": 0.1, "eager_optimizer": "default", "memory": False, "data": False}
 
 OVERHEAD: Mapping[str, SuiteEntry] = MappingProxyType(
     {
@@ -233,7 +170,6 @@ OVERHEAD: Mapping[str, SuiteEntry] = MappingProxyType(
             f"overhead_{name}_inference": replace(
                 entry,
                 title=f"inference of {entry.title}",
-                make=_without_labels(entry.make),
                 trains=False,
                 matrix=_REPLAYED,
                 settings=_OVERHEAD_SETTINGS,
@@ -261,11 +197,13 @@ START_UP: Mapping[str, SuiteEntry] = MappingProxyType(
 """What it costs to get to the first step, with an executable on disk and without."""
 
 
-def _linear24(rows: int) -> Parts:
+def _make_linear24(rows: int) -> Parts:
     """Make layers that are all alike, with blocks of 1 KiB a row: only when memory is let go tells orders apart."""
     model = nn.Sequential(*(nn.Linear(256, 256) for _ in range(24)))
-    return model, nn.MSELoss(), tuple(torch.randn(rows, 256) for _ in range(2)), _sgd(0.01)
+    return model, nn.MSELoss(), tuple(torch.randn(rows, 256) for _ in range(2)), _make_sgd(0.01)
 
+
+_ONE_OF_EACH = ("rounds", "calls_per_turn", "parity_steps", "threads")
 
 ORDERS: Mapping[str, SuiteEntry] = MappingProxyType(
     {
@@ -274,17 +212,10 @@ ORDERS: Mapping[str, SuiteEntry] = MappingProxyType(
             demanded={},
             matrix={**_REPLAYED, "order": ["none", "chen", "gttime", "gtmem", "dummy2"]},
             # threads have heaps of their own, and how many there are is another question
-            settings={
-                "rounds": 1,
-                "calls_per_turn": 1,
-                "parity_steps": 1,
-                "threads": 1,
-                "device": "sim",
-                "data": False,
-            },
+            settings={**dict.fromkeys(_ONE_OF_EACH, 1), "device": "sim", "data": False},
         )
         for name, entry in {
-            "linear24": SuiteEntry("24 linear layers of 256", 12_288, _linear24, {}),
+            "linear24": SuiteEntry("24 linear layers of 256", 12_288, _make_linear24, {}),
             "gpt": SUITE["gpt"],
             "uresnet2d": SUITE["uresnet2d"],
         }.items()

@@ -11,7 +11,7 @@ import numpy as np
 
 from porting.support.interleaved import Interval, Timing, ratio, take_turns
 
-__all__ = ["Ratios", "Spread", "Turn", "Turns", "ratios_of", "time_calls", "time_sides"]
+__all__ = ["Ratios", "Spread", "Turn", "Turns", "divide_times", "time_calls", "time_sides"]
 
 _SETTLING_SECONDS = 0.03
 
@@ -47,8 +47,8 @@ class Turns:
         2.0
         """
         seconds = np.concatenate([np.asarray(turn) for turn in self.call_seconds]) / steps_per_call
-        low, median, high, p95 = np.quantile(seconds, [0.25, 0.5, 0.75, 0.95])
-        return Spread(float(median), float(low), float(high), float(p95))
+        low, median, high, p95 = np.quantile(seconds, [0.25, 0.5, 0.75, 0.95]).tolist()
+        return Spread(median, low, high, p95)
 
     @property
     def timing(self) -> Timing:
@@ -74,18 +74,20 @@ def time_sides(
 ) -> Dict[str, Turns]:
     """Let each side take turns of so many calls; who begins changes from round to round.
 
-    `after_round` is told how many are done. Before each turn the threads of the other side, which wait for more work by
-    spinning, get the time to give up.
+    `after_round` is told how many are done.
     """
+
+    def settle_and_time(side: Callable[[int], Turn]) -> Turn:
+        # the threads of the other side wait for more work by spinning: they get the time to give up
+        time.sleep(_SETTLING_SECONDS)
+        return side(calls_per_turn)
+
     turns = take_turns(
-        {name: functools.partial(_take_settled, side, calls_per_turn) for name, side in sides.items()},
+        {name: functools.partial(settle_and_time, side) for name, side in sides.items()},
         rounds=rounds,
         after_round=after_round,
     )
-    return {
-        name: Turns(tuple(turn.call_seconds for turn in of_side), tuple(turn.cpu_seconds for turn in of_side))
-        for name, of_side in turns.items()
-    }
+    return {name: Turns(*zip(*of_side)) for name, of_side in turns.items()}
 
 
 def time_calls(call: Callable[[], Any], number: int) -> Turn:
@@ -94,25 +96,17 @@ def time_calls(call: Callable[[], Any], number: int) -> Turn:
     >>> len(time_calls(lambda: None, 3).call_seconds)
     3
     """
+    seconds = []
     cpu_start = time.process_time()
-    seconds = tuple(_timed(call) for _ in range(number))
-    return Turn(seconds, (time.process_time() - cpu_start) / number)
+    for _call in range(number):
+        start = time.perf_counter()
+        call()
+        seconds.append(time.perf_counter() - start)
+    return Turn(tuple(seconds), (time.process_time() - cpu_start) / number)
 
 
-def ratios_of(numerator: Turns, denominator: Turns) -> Ratios:
+def divide_times(numerator: Turns, denominator: Turns) -> Ratios:
     """Compare two sides round by round, with 95 % bootstrap intervals of the median."""
     above, below = numerator.timing, denominator.timing
-    by_round = [one / other for one, other in zip(above.wall_seconds, below.wall_seconds)]
-    as_wall = Timing(above.cpu_seconds, ()), Timing(below.cpu_seconds, ())
-    return Ratios(ratio(above, below), ratio(*as_wall), tuple(by_round))
-
-
-def _take_settled(side: Callable[[int], Turn], num_calls: int) -> Turn:
-    time.sleep(_SETTLING_SECONDS)
-    return side(num_calls)
-
-
-def _timed(call: Callable[[], Any]) -> float:
-    start = time.perf_counter()
-    call()
-    return time.perf_counter() - start
+    by_round = tuple(one / other for one, other in zip(above.wall_seconds, below.wall_seconds))
+    return Ratios(ratio(above, below), ratio(above, below, by_processor=True), by_round)

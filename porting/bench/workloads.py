@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
-import dataclasses
 import importlib
 import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
+from typing import Any, Callable, List, NamedTuple, Optional, Tuple
 
 import torch
 
-__all__ = ["Batch", "MicroBatch", "Source", "Workload", "load_by_name", "load_pickled", "pickled_source"]
+from porting.structure import flatten_tensors, map_tensors
+
+__all__ = [
+    "Batch",
+    "MicroBatch",
+    "Source",
+    "Workload",
+    "load_by_name",
+    "load_pickled",
+    "pickle_workload",
+    "split_arguments",
+]
 
 Batch = Any
 """A combined batch: a tensor, a tuple or list of positional arguments, or a mapping of named ones."""
@@ -58,7 +68,7 @@ class Workload:
     @property
     def rows(self) -> int:
         """Samples of a call: the rows of the first tensor that has any."""
-        return next((tensor.shape[0] for tensor in _tensors(self.batch) if tensor.dim()), 1)
+        return _count_rows(self.batch)
 
     @property
     def samples_per_step(self) -> int:
@@ -77,13 +87,20 @@ class Workload:
         >>> [[tuple(micro.args[0].shape) for micro in step] for step in workload.steps(workload.batch)]
         [[(4, 1)]]
         """
-        whole = _as_call(batch)
+        whole = split_arguments(batch)
         per_step, num_steps = self.micro_batches_per_step, self.steps_per_call
         if per_step * num_steps == 1:
             return [[whole]]
-        rows = next((tensor.shape[0] for tensor in _tensors(batch) if tensor.dim()), 1)
+        rows = _count_rows(batch)
         size = rows // (per_step * num_steps)
-        parts = [_rows_of(whole, first, size, rows) for first in range(0, rows, size)]
+
+        def cut(first: int) -> MicroBatch:
+            def narrow(tensor: torch.Tensor) -> torch.Tensor:
+                return tensor.narrow(0, first, size) if tensor.dim() and tensor.shape[0] == rows else tensor
+
+            return MicroBatch(*map_tensors(narrow, whole))
+
+        parts = [cut(first) for first in range(0, rows, size)]
         return [parts[first : first + per_step] for first in range(0, len(parts), per_step)]
 
 
@@ -107,10 +124,6 @@ class Source:
         """Return this with another folder of executables."""
         return replace(self, arguments={**self.arguments, "cache_dir": folder})
 
-    def to_dict(self) -> Dict[str, Any]:
-        """Return plain values."""
-        return {"loader": self.loader, "arguments": dict(self.arguments)}
-
 
 def load_by_name(text: str) -> Callable[..., Any]:
     """Import `module:name` and return what it stands for.
@@ -123,11 +136,14 @@ def load_by_name(text: str) -> Callable[..., Any]:
     return loaded
 
 
-def pickled_source(workload: Workload, folder: Path) -> Tuple[Optional[Source], str]:
+def pickle_workload(workload: Workload, folder: Path) -> Tuple[Optional[Source], str]:
     """Write `workload` into `folder`; return where a process finds it, or None and why it cannot."""
-    strangers = sorted(_from_main(workload))
+    parts = [workload.loss, workload.optimizer, *workload.model.modules()]
+    owners = [part if hasattr(part, "__qualname__") else type(part) for part in parts if part is not None]
+    strangers = {owner.__qualname__ for owner in owners if getattr(owner, "__module__", "") == "__main__"}
     if strangers:
-        return None, f"{', '.join(strangers)} is defined in the program itself, where other processes do not find it"
+        names = ", ".join(sorted(strangers))
+        return None, f"{names} is defined in the program itself, where other processes do not find it"
     path = folder / "workload.pt"
     try:
         torch.save(workload, path)
@@ -137,43 +153,23 @@ def pickled_source(workload: Workload, folder: Path) -> Tuple[Optional[Source], 
 
 
 def load_pickled(path: str, cache_dir: Optional[str] = None) -> Workload:
-    """Read a workload that `pickled_source` wrote; `cache_dir` takes the place of its own folder of executables."""
+    """Read a workload that `pickle_workload` wrote; `cache_dir` takes the place of its own folder of executables."""
     workload: Workload = torch.load(path, weights_only=False)
     if cache_dir is None:
         return workload
-    return dataclasses.replace(workload, options=workload.options.replace(cache_dir=cache_dir))
+    return replace(workload, options=workload.options.replace(cache_dir=cache_dir))
 
 
-def _from_main(workload: Workload) -> Set[str]:
-    """Name the classes and functions of the workload that the main program defines."""
-    parts = [workload.loss, workload.optimizer, *workload.model.modules()]
-    owners = [part if hasattr(part, "__qualname__") else type(part) for part in parts if part is not None]
-    return {owner.__qualname__ for owner in owners if getattr(owner, "__module__", "") == "__main__"}
+def split_arguments(batch: Batch) -> MicroBatch:
+    """Return the arguments of the call that takes a combined batch.
 
-
-def _as_call(batch: Batch) -> MicroBatch:
+    >>> split_arguments({"x": 1}), split_arguments([1, 2]).args
+    (MicroBatch(args=(), kwargs={'x': 1}), (1, 2))
+    """
     if isinstance(batch, Mapping):
-        return MicroBatch((), batch)
+        return MicroBatch((), dict(batch))
     return MicroBatch(tuple(batch) if isinstance(batch, (tuple, list)) else (batch,), {})
 
 
-def _rows_of(whole: MicroBatch, first: int, size: int, rows: int) -> MicroBatch:
-    def cut(value: Any) -> Any:
-        if isinstance(value, torch.Tensor):
-            return value.narrow(0, first, size) if value.dim() and value.shape[0] == rows else value
-        if isinstance(value, Mapping):
-            return {key: cut(item) for key, item in value.items()}
-        return type(value)(cut(item) for item in value) if isinstance(value, (tuple, list)) else value
-
-    return MicroBatch(tuple(cut(value) for value in whole.args), {key: cut(item) for key, item in whole.kwargs.items()})
-
-
-def _tensors(value: Optional[Any]) -> Iterator[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, Mapping):
-        for item in value.values():
-            yield from _tensors(item)
-    elif isinstance(value, (tuple, list)):
-        for item in value:
-            yield from _tensors(item)
+def _count_rows(batch: Batch) -> int:
+    return next((tensor.shape[0] for tensor in flatten_tensors(batch) if tensor.dim()), 1)

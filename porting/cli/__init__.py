@@ -1,10 +1,24 @@
-"""The command line, a module for each verb, and the exit codes and types of arguments that they share."""
+"""The command line, a module for each verb, and what they share: exit codes, actions, and types of arguments."""
 
 from __future__ import annotations
 
 import argparse
+import sys
+from typing import Any
 
-__all__ = ["EXIT_BROKEN_PIPE", "EXIT_DONE", "EXIT_FAILED", "EXIT_INTERRUPTED", "EXIT_USAGE", "count"]
+from porting.diagnostics import FORMATS
+
+__all__ = [
+    "EXIT_BROKEN_PIPE",
+    "EXIT_DONE",
+    "EXIT_FAILED",
+    "EXIT_INTERRUPTED",
+    "EXIT_USAGE",
+    "add_action",
+    "count",
+    "refuse_usage",
+    "say_number",
+]
 
 EXIT_DONE = 0
 EXIT_FAILED = 1
@@ -16,6 +30,29 @@ EXIT_USAGE = 2
 # as shells count a process that a signal ended: 128 and the number of SIGINT, SIGPIPE
 EXIT_INTERRUPTED = 130
 EXIT_BROKEN_PIPE = 141
+
+
+def add_action(actions: Any, name: str, summary: str) -> argparse.ArgumentParser:
+    """Add an action of a verb, such as `porting recipe list`; the command's `--format` may stand after it as well."""
+    parser: argparse.ArgumentParser = actions.add_parser(name, help=summary, description=summary)
+    # the default must not overwrite what stood before
+    parser.add_argument("--format", choices=FORMATS, default=argparse.SUPPRESS, help=argparse.SUPPRESS)
+    return parser
+
+
+def refuse_usage(command: str, message: str) -> int:
+    """Say what is wrong with the words after `porting` and the command, and return the exit code for that."""
+    print(f"porting {command}: {message}", file=sys.stderr)
+    return EXIT_USAGE
+
+
+def say_number(number: int, noun: str) -> str:
+    """Write a number of things.
+
+    >>> say_number(1, "check"), say_number(2, "check")
+    ('1 check', '2 checks')
+    """
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def count(text: str) -> int:

@@ -12,11 +12,21 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 from tqdm import tqdm
 
 from porting.bench.benchmark_files import FileEntry, read_benchmarks
-from porting.bench.cells import Cell, run_cell
-from porting.bench.choices import COUNTS, MATRIX_KEYS, PRECISIONS, BenchSettings, expand
+from porting.bench.choices import COUNTS, MATRIX_KEYS, NAMED_SETTINGS, PRECISIONS, BenchSettings, expand
+from porting.bench.pages import (
+    lay_out_machinery,
+    lay_out_orders,
+    lay_out_result,
+    lay_out_start_up,
+    lay_out_table,
+    list_failures,
+    name_cell,
+)
+from porting.bench.processes import Cell, run_cell
 from porting.bench.results import ResultFile, read_results
 from porting.cli import EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED, count
-from porting.diagnostics import PortingError, render_all
+from porting.diagnostics import Finding, PortingError, render_all
+from porting.support.atomic_files import write_atomically
 
 __all__ = ["add_arguments", "run"]
 
@@ -48,119 +58,131 @@ holds what was measured)
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments."""
-    parser.epilog, parser.formatter_class = _EPILOG, argparse.RawDescriptionHelpFormatter
+    parser.epilog = _EPILOG
     parser.usage = "%(prog)s [options] PROGRAM:FUNCTION"
     parser.add_argument("target", nargs="?", metavar="PROGRAM:FUNCTION", help="what is measured, see below")
     parser.add_argument("--list", action="store_true", dest="list_workloads", help="list the workloads that have names")
-    _add_choices(parser.add_argument_group("what is varied"))
-    _add_measuring(parser.add_argument_group("how it is measured"))
-    _add_outputs(parser.add_argument_group("what is written"))
-    parser.set_defaults(wrong_usage=parser.error)
+    for title, options in _OPTIONS.items():
+        group = parser.add_argument_group(title)
+        for flag, settings in options.items():
+            group.add_argument(f"--{flag}", **settings)
 
 
-def _add_choices(group: Any) -> None:
-    group.add_argument("--engine", metavar="NAME", help="auto, replay, aot, ... (default: the target's, or auto)")
-    group.add_argument("--batch", type=count, metavar="N", help="samples of a micro-batch (default: the target's)")
-    group.add_argument("--precision", choices=PRECISIONS, help="of the port (default: the target's, or float32)")
-    group.add_argument(
-        "--matrix",
-        nargs="+",
-        default=[],
-        metavar="KEY=A,B",
-        help=f"all combinations are measured; keys: {', '.join(MATRIX_KEYS)}",
-    )
-    group.add_argument("--repeats", type=count, default=None, metavar="N", help="processes for each cell (default: 1)")
+def _parse_positive(text: str) -> float:
+    value = float(text)
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError("must be a number above 0")
+    return value
 
 
-def _add_measuring(group: Any) -> None:
-    group.add_argument("--rounds", type=count, metavar="N", help="turns of each side (default: 15)")
-    group.add_argument("--steps", type=count, metavar="N", help="calls of a turn (default: those of --seconds)")
-    group.add_argument("--seconds", type=_parse_positive, metavar="S", help="of a turn (default: 0.2)")
-    group.add_argument("--quick", action="store_true", help="5 short rounds, and the steady state alone")
-    group.add_argument("--start-up", type=count, metavar="N", help="time N fresh processes of each side as well")
-    group.add_argument("--cold-starts", type=count, metavar="N", help="and N of the port without an executable on disk")
-    group.add_argument(
-        "--loader", metavar="PROGRAM:FUNCTION", help="dataset or DataLoader for the data path, as train.py:data"
-    )
-    group.add_argument("--threads", type=count, metavar="N", help="threads of torch on both sides")
-    group.add_argument("--device", choices=("auto", "ipu", "sim"), help="of the port (default: auto)")
-    group.add_argument(
-        "--eager-precision", choices=("float32", "bfloat16", "float16"), help="of the eager side, by autocast"
-    )
-    group.add_argument("--eager-memory-format", choices=("contiguous", "channels-last"), help="(default: contiguous)")
-    group.add_argument(
-        "--eager-optimizer", choices=("fused", "default"), help="torch's kernels of the eager side (default: fused)"
-    )
-    group.add_argument("--cache-dir", type=Path, metavar="DIR", help="keep executables (default: compile cold)")
-    group.add_argument(
-        "--cell-timeout",
-        type=_parse_positive,
-        metavar="S",
-        help="seconds after which a cell is given up (default: 1800)",
-    )
+_COUNT: Mapping[str, Any] = {"type": count, "metavar": "N"}
+_SECONDS: Mapping[str, Any] = {"type": _parse_positive, "metavar": "S"}
+_FILE: Mapping[str, Any] = {"type": Path, "metavar": "FILE"}
 
-
-def _add_outputs(group: Any) -> None:
-    group.add_argument("--json", type=Path, metavar="FILE", help="results, written anew after every cell")
-    group.add_argument("--html", type=Path, metavar="FILE", help="one page with picture, table and details")
-    group.add_argument("--png", type=Path, metavar="FILE", help="the picture alone")
-    group.add_argument("--compare", type=Path, metavar="EARLIER", help="results of an earlier run to compare with")
+# those whose destination is a field of `BenchSettings` go before the settings of a file
+_OPTIONS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
+    "what is varied": {
+        "engine": {"metavar": "NAME", "help": "auto, replay, aot, ... (default: the target's, or auto)"},
+        "batch": {**_COUNT, "help": "samples of a micro-batch (default: the target's)"},
+        "precision": {"choices": PRECISIONS, "help": "of the port (default: the target's, or float32)"},
+        "matrix": {
+            "nargs": "+",
+            "default": [],
+            "metavar": "KEY=A,B",
+            "help": f"all combinations are measured; keys: {', '.join(MATRIX_KEYS)}",
+        },
+        "repeats": {**_COUNT, "help": "processes for each cell (default: 1)"},
+    },
+    "how it is measured": {
+        "rounds": {**_COUNT, "help": "turns of each side (default: 15)"},
+        "steps": {**_COUNT, "dest": "calls_per_turn", "help": "calls of a turn (default: those of --seconds)"},
+        "seconds": {**_SECONDS, "dest": "turn_seconds", "help": "of a turn (default: 0.2)"},
+        "quick": {"action": "store_true", "help": "5 short rounds, and the steady state alone"},
+        "start-up": {**_COUNT, "dest": "start_up_runs", "help": "time N fresh processes of each side as well"},
+        "cold-starts": {**_COUNT, "help": "and N of the port without an executable on disk"},
+        "loader": {
+            "metavar": "PROGRAM:FUNCTION",
+            "help": "dataset or DataLoader for the data path, as train.py:data",
+        },
+        "threads": {**_COUNT, "help": "threads of torch on both sides"},
+        "device": {"choices": NAMED_SETTINGS["device"], "help": "of the port (default: auto)"},
+        "eager-precision": {
+            "choices": NAMED_SETTINGS["eager_precision"],
+            "help": "of the eager side, by autocast",
+        },
+        "eager-memory-format": {
+            "choices": NAMED_SETTINGS["eager_memory_format"],
+            "help": "(default: contiguous)",
+        },
+        "eager-optimizer": {
+            "choices": NAMED_SETTINGS["eager_optimizer"],
+            "help": "torch's kernels of the eager side (default: fused)",
+        },
+        "cache-dir": {"type": Path, "metavar": "DIR", "help": "keep executables (default: compile cold)"},
+        "cell-timeout": {**_SECONDS, "help": "seconds after which a cell is given up (default: 1800)"},
+    },
+    "what is written": {
+        "json": {**_FILE, "help": "results, written anew after every cell"},
+        "html": {**_FILE, "help": "one page with picture, table and details"},
+        "png": {**_FILE, "help": "the picture alone"},
+        "compare": {"type": Path, "metavar": "EARLIER", "help": "results of an earlier run to compare with"},
+    },
+}
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Measure what is asked for and print it; raises PortingError T001, T002, T005 or X001 before anything runs."""
     if arguments.list_workloads:
-        return _list_workloads()
+        for name, entry in _load_workloads().WORKLOADS.items():
+            demands = ", ".join(f"{precision} x{value:g}" for precision, value in entry.demanded.items())
+            print(f"{name:<36} batch {entry.batch:>3}  {entry.title:<50} {demands}".rstrip())
+        return EXIT_DONE
     if arguments.target is None:
         arguments.wrong_usage("what is to be measured? Name it, as train.py:make, or ask for the --list")
     matrix = _read_matrix(arguments)
-    entries, findings = _choose_entries(arguments)
+    entries, findings = _choose_entries(arguments.target)
     if findings:
         print(render_all(findings, arguments.format), file=sys.stderr)
         return EXIT_FAILED
     earlier = read_results(arguments.compare) if arguments.compare is not None else None
     if arguments.png is not None:
-        _require_matplotlib()
-    cells = [cell for entry in entries for cell in _make_cells(entry, matrix, arguments)]
-    timeouts = [entry.timeout for entry in entries for _ in _make_cells(entry, matrix, arguments)]
-    results = ResultFile(cells, arguments.json)
+        from porting.bench.charts import require_matplotlib
+
+        require_matplotlib()
+    cells = [
+        (cell, arguments.cell_timeout or entry.timeout or _DEFAULT_TIMEOUT)
+        for entry in entries
+        for cell in _make_cells(entry, matrix, arguments)
+    ]
+    results = ResultFile([cell for cell, _timeout in cells], arguments.json)
     # ended from outside, it ends what it has started as well
     before = signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
     try:
-        interrupted = _measure_cells(cells, timeouts, results, arguments)
+        interrupted = _measure_cells(cells, results, arguments.cache_dir)
     finally:
         signal.signal(signal.SIGTERM, before)
-    _write_results(results.content, earlier, arguments)
-    _print_results(results, earlier)
-    for file in (arguments.json, arguments.html, arguments.png):
-        if file is not None:
-            print(f"wrote {file}", file=sys.stderr)
+    _tell_results(results, earlier, arguments)
     if interrupted:
         print("interrupted", file=sys.stderr)
         return EXIT_INTERRUPTED
-    return EXIT_DONE if all(_is_good(record) for record in results.cells) else EXIT_FAILED
+    counts = [record["result"] is not None and not list_failures(record["result"]) for record in results.cells]
+    return EXIT_DONE if all(counts) else EXIT_FAILED
 
 
 # -- what is measured --------------------------------------------------------------------------------------------------
 
 
-def _choose_entries(arguments: argparse.Namespace) -> Tuple[List[FileEntry], List[Any]]:
-    target = arguments.target
+def _choose_entries(target: str) -> Tuple[List[FileEntry], List[Finding]]:
     if target.endswith((".yml", ".yaml", ".json")):
         return read_benchmarks(Path(target))
-    groups = _load_workloads().GROUPS
-    if target in groups:
-        return [_find_entry(name) for name in groups[target]], []
+    suite = _load_workloads()
     if ":" in target:
         return [FileEntry(name=target.replace("\\", "/").rpartition("/")[2], target=target)], []
-    if target not in _load_workloads().WORKLOADS:
-        raise _make_unknown_error(target)
-    return [_find_entry(target)], []
-
-
-def _find_entry(name: str) -> FileEntry:
-    demanded = _load_workloads().WORKLOADS[name].demanded
-    return FileEntry(name=name, target=name, matrix={"precision": list(demanded) or ["float32"]})
+    names = suite.GROUPS.get(target, [target])
+    demanded = {name: _find_workload(name).demanded for name in names}
+    return [
+        FileEntry(name=name, target=name, matrix={"precision": list(demanded[name]) or ["float32"]}) for name in names
+    ], []
 
 
 def _load_workloads() -> Any:
@@ -170,15 +192,19 @@ def _load_workloads() -> Any:
     return suite
 
 
-def _make_unknown_error(name: str) -> PortingError:
+def _find_workload(name: str) -> Any:
+    suite = _load_workloads()
+    if name in suite.WORKLOADS:
+        return suite.WORKLOADS[name]
     import difflib
 
-    known = [*_load_workloads().GROUPS, *_load_workloads().WORKLOADS]
-    near = difflib.get_close_matches(name, known, n=1)
-    path = f"name what the file is to be taken from it: `{name}:NAME`" if name.endswith(".py") else ""
+    near = difflib.get_close_matches(name, [*suite.GROUPS, *suite.WORKLOADS], n=1)
     remedies = [f"did you mean `{near[0]}`?"] if near else []
-    remedies += [path] if path else ["`porting bench --list` lists the suite; a target of yours is `file.py:name`"]
-    return PortingError.of("T002", message=f"there is no benchmark `{name}`", help=remedies)
+    if name.endswith(".py"):
+        remedies.append(f"name what the file is to be taken from it: `{name}:NAME`")
+    else:
+        remedies.append("`porting bench --list` lists the suite; a target of yours is `file.py:name`")
+    raise PortingError.of("T002", message=f"there is no benchmark `{name}`", help=remedies)
 
 
 def _read_matrix(arguments: argparse.Namespace) -> Dict[str, List[Any]]:
@@ -206,12 +232,10 @@ def _read_matrix(arguments: argparse.Namespace) -> Dict[str, List[Any]]:
 
 def _make_cells(entry: FileEntry, matrix: Mapping[str, Sequence[Any]], arguments: argparse.Namespace) -> Iterator[Cell]:
     """Make the cells of an entry; what the command line says goes before what the file says."""
-    is_own = ":" not in entry.target
-    if is_own and entry.target not in _load_workloads().WORKLOADS:
-        raise _make_unknown_error(entry.target)
-    own = _load_workloads().WORKLOADS[entry.target] if is_own else None
-    loader = "porting.bench.suite:load" if is_own else "porting.cli.bench_programs:load"
+    own = _find_workload(entry.target) if ":" not in entry.target else None
+    loader = "porting.bench.suite:load" if own else "porting.cli.programs:load_workload"
     loaded_data = arguments.loader or entry.loader
+    demand = entry.demand if entry.demand is not None or own is None else own.demanded
     combined = {"engine": ["auto"], **(own.matrix if own else {}), **entry.matrix, **matrix}
     settings = _read_settings({**(own.settings if own else {}), **entry.settings}, arguments)
     for choices in expand(combined):
@@ -220,45 +244,22 @@ def _make_cells(entry: FileEntry, matrix: Mapping[str, Sequence[Any]], arguments
                 name=entry.name,
                 target=entry.target,
                 loader=loader,
-                arguments={"name" if is_own else "target": entry.target, "choices": choices.to_dict()},
+                arguments={"name" if own else "target": entry.target, "choices": dataclasses.asdict(choices)},
                 choices=choices,
                 settings=dataclasses.replace(settings, threads=choices.threads or settings.threads),
                 repeat=repeat,
-                demanded=_find_demand(entry, own, choices.precision or "float32"),
-                dataset_loader="porting.cli.bench_programs:load_data" if loaded_data else None,
+                demanded=(demand or {}).get(choices.precision or "float32"),
+                dataset_loader="porting.cli.programs:load_value" if loaded_data else None,
                 dataset_arguments={"target": loaded_data} if loaded_data else {},
             )
-
-
-def _find_demand(entry: FileEntry, own: Any, precision: str) -> Optional[float]:
-    demanded = entry.demand if entry.demand is not None or own is None else own.demanded
-    return None if demanded is None else demanded.get(precision)
 
 
 def _read_settings(given_by_entry: Mapping[str, Any], arguments: argparse.Namespace) -> BenchSettings:
     settings = BenchSettings(**given_by_entry)
     if arguments.quick:
         settings = settings.quick()
-    given = {
-        "rounds": arguments.rounds,
-        "calls_per_turn": arguments.steps,
-        "turn_seconds": arguments.seconds,
-        "start_up_runs": arguments.start_up,
-        "cold_starts": arguments.cold_starts,
-        "threads": arguments.threads,
-        "device": arguments.device,
-        "eager_precision": arguments.eager_precision,
-        "eager_memory_format": arguments.eager_memory_format,
-        "eager_optimizer": arguments.eager_optimizer,
-    }
+    given = {field.name: getattr(arguments, field.name, None) for field in dataclasses.fields(BenchSettings)}
     return dataclasses.replace(settings, **{key: value for key, value in given.items() if value is not None})
-
-
-def _list_workloads() -> int:
-    for name, entry in _load_workloads().WORKLOADS.items():
-        demands = ", ".join(f"{precision} x{value:g}" for precision, value in entry.demanded.items())
-        print(f"{name:<36} batch {entry.batch:>3}  {entry.title:<50} {demands}".rstrip())
-    return EXIT_DONE
 
 
 # -- measuring ---------------------------------------------------------------------------------------------------------
@@ -266,16 +267,12 @@ def _list_workloads() -> int:
 _DEFAULT_TIMEOUT = 1800.0
 
 
-def _measure_cells(
-    cells: Sequence[Cell], timeouts: Sequence[Optional[float]], results: ResultFile, arguments: argparse.Namespace
-) -> bool:
+def _measure_cells(cells: Sequence[Tuple[Cell, float]], results: ResultFile, cache_dir: Optional[Path]) -> bool:
     """Run cell after cell; return whether an interrupt ended it. A terminal gets a progress bar, a log a line each."""
-    from porting.bench.pages import cell_title
-
-    cache_dir = None if arguments.cache_dir is None else str(arguments.cache_dir.absolute())
+    folder = None if cache_dir is None else str(cache_dir.absolute())
     with tqdm(total=len(cells), disable=None, bar_format=_BAR) as bar:
-        for index, cell in enumerate(cells):
-            title = cell_title(cell.record("not_run"))
+        for index, (cell, timeout) in enumerate(cells):
+            title = name_cell(cell.record("not_run"))
 
             def progress(text: str, share: float, index: int = index, title: str = title) -> None:
                 bar.set_description_str(f"{title}: {text}", refresh=False)
@@ -283,16 +280,18 @@ def _measure_cells(
                 bar.refresh()
 
             progress("starting", 0.0)
-            timeout = arguments.cell_timeout or timeouts[index] or _DEFAULT_TIMEOUT
             try:
-                record = run_cell(cell, cache_dir=cache_dir, timeout=timeout, progress=progress)
+                record = run_cell(cell, cache_dir=folder, timeout=timeout, progress=progress)
             except KeyboardInterrupt:
                 results.put(index, cell.record("interrupted", reason="Ctrl-C"))
                 return True
             results.put(index, record)
             bar.n = index + 1
             if bar.disable:
-                print(f"[{index + 1}/{len(cells)}] {title}: {_summarise_cell(record)}", file=sys.stderr, flush=True)
+                result = record["result"]
+                became = f"x{result['speed_up']['wall']['median']:.2f} in" if result else f"{record['status']} after"
+                told = f"{became.replace('_', ' ')} {record['seconds']:.0f} s"
+                print(f"[{index + 1}/{len(cells)}] {title}: {told}", file=sys.stderr, flush=True)
     results.finish()
     return False
 
@@ -300,75 +299,34 @@ def _measure_cells(
 _BAR = "{desc} |{bar:20}| {percentage:3.0f}% [{elapsed}]"
 
 
-def _summarise_cell(record: Mapping[str, Any]) -> str:
-    if record["result"] is None:
-        return f"{record['status'].replace('_', ' ')} after {record['seconds']:.0f} s"
-    return f"x{record['result']['speed_up']['wall']['median']:.2f} in {record['seconds']:.0f} s"
-
-
-def _is_good(record: Mapping[str, Any]) -> bool:
-    result = record["result"]
-    return result is not None and result["parity"]["verdict"] != "fail" and result["device"]["is_proven"]
-
-
 # -- telling -----------------------------------------------------------------------------------------------------------
 
 
-def _write_results(
-    content: Mapping[str, Any], earlier: Optional[Mapping[str, Any]], arguments: argparse.Namespace
-) -> None:
-    from porting.support.atomic_files import write_atomically
+def _tell_results(results: ResultFile, earlier: Optional[Mapping[str, Any]], arguments: argparse.Namespace) -> None:
+    """Write the files that were asked for, and print the page of one cell or the table of several."""
+    from porting.bench.comparison import lay_out_comparison
 
+    compared = list(lay_out_comparison(earlier, results.content)) if earlier is not None else []
     if arguments.html is not None:
-        from porting.bench.comparison import comparison_lines
-        from porting.bench.html_page import html_page
+        from porting.bench.html_page import write_html
 
-        lines = list(comparison_lines(earlier, content)) if earlier is not None else []
-        write_atomically(arguments.html, html_page(content, comparison=lines).encode())
+        write_atomically(arguments.html, write_html(results.content, comparison=compared).encode())
     if arguments.png is not None:
         from porting.bench.charts import write_png
 
-        write_png(content, arguments.png)
-
-
-def _print_results(results: ResultFile, earlier: Optional[Mapping[str, Any]]) -> None:
-    from porting.bench.comparison import comparison_lines
-    from porting.bench.pages import machinery_lines, order_lines, result_lines, start_up_lines, table_lines
-
+        write_png(results.content, arguments.png)
     machine = results.content["machine"]
     print(f"{machine['processor']}, {machine['num_cores']} cores, Python {machine['python']}, torch {machine['torch']}")
     # the load of other programs only: that of the minute before this one began
     if (machine["load_average"] or 0.0) > machine["num_cores"] / 2 and machine["omp_num_threads"] != "1":
         print(f"the machine was busy (load {machine['load_average']:.1f}), and threads that wait for each other say")
         print("little then: try --threads 1 with OMP_NUM_THREADS=1")
-    print()
-    only = results.cells[0]["result"] if len(results.cells) == 1 else None
-    if only is not None:
-        print("\n".join(result_lines(only)))
-    else:
-        print("\n".join([*table_lines(results.cells), *start_up_lines(results.cells)]))
-    below = [*order_lines(results.cells), *machinery_lines(results.cells)]
-    if below:
-        print()
-        print("\n".join(below))
-    if earlier is not None:
-        print()
-        print("\n".join(comparison_lines(earlier, results.content)))
-
-
-def _require_matplotlib() -> None:
-    import importlib.util
-
-    if importlib.util.find_spec("matplotlib") is None:
-        raise PortingError.of(
-            "X001",
-            message="a picture is asked for, and matplotlib is not installed",
-            help=('pip install "ipu-porting[bench]"', "`--html FILE` draws without it"),
-        )
-
-
-def _parse_positive(text: str) -> float:
-    value = float(text)
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError("must be a number above 0")
-    return value
+    cells = results.cells
+    only = cells[0]["result"] if len(cells) == 1 else None
+    shown = [*lay_out_table(cells), *lay_out_start_up(cells)] if only is None else list(lay_out_result(only))
+    below = [*lay_out_orders(cells), *lay_out_machinery(cells)]
+    for lines in filter(None, (shown, below, compared)):
+        print("\n".join(["", *lines]))
+    for file in (arguments.json, arguments.html, arguments.png):
+        if file is not None:
+            print(f"wrote {file}", file=sys.stderr)

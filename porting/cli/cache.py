@@ -10,8 +10,8 @@ import time
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from porting.cli import EXIT_DONE, EXIT_FAILED, EXIT_USAGE
-from porting.diagnostics import FORMATS, ExecutableError, print_finding
+from porting.cli import EXIT_DONE, EXIT_FAILED, add_action, refuse_usage, say_number
+from porting.diagnostics import ExecutableError, print_finding
 from porting.executables.archive import export_archive, import_archive
 from porting.executables.entry import DamagedEntryError, Manifest, read_explanation
 from porting.executables.explanations import explain
@@ -38,32 +38,34 @@ PORTING_CACHE_MAX_BYTES limits it (2G), the least recently used go first.
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments."""
-    parser.epilog, parser.formatter_class = _EPILOG, argparse.RawDescriptionHelpFormatter
+    parser.epilog = _EPILOG
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True, dest="action")
 
-    listing = _add_action(actions, "list", "list the executables, and what could not be compiled")
+    listing = add_action(actions, "list", "list the executables, and what could not be compiled")
     listing.add_argument("--json", action="store_true", dest="as_json", help="print everything known, as JSON")
     listing.add_argument("--verify", action="store_true", help="read all files and compare their checksums")
 
-    why = _add_action(actions, "why", "say why an executable was compiled although an earlier one was there")
+    why = add_action(actions, "why", "say why an executable was compiled although an earlier one was there")
     why.add_argument("keys", nargs="*", metavar="KEY", help="an executable; two to compare them (default: the last)")
     why.add_argument("--last", action="store_true", help="the executable that was made last")
 
-    clear = _add_action(actions, "clear", "remove executables")
+    clear = add_action(actions, "clear", "remove executables")
     clear.add_argument("keys", nargs="*", metavar="KEY")
     clear.add_argument("--failed", action="store_true", help="forget what could not be compiled, to try it again")
     clear.add_argument("--damaged", action="store_true", help="remove those that cannot be used")
     clear.add_argument("--older-than", type=_parse_seconds, metavar="TIME", help="not used for so long: 12h, 7d, 4w")
     clear.add_argument("--all", action="store_true", dest="everything", help="remove all of them")
 
-    export = _add_action(actions, "export", "write executables into one file")
+    export = add_action(actions, "export", "write executables into one file")
     export.add_argument("file", metavar="FILE")
     export.add_argument("keys", nargs="*", metavar="KEY", help="which ones (default: all)")
     export.add_argument("--with-sources", action="store_true", help="include the programs that they were made from")
 
-    importing = _add_action(actions, "import", "keep the executables of a file; they are code: trust who made it")
+    importing = add_action(actions, "import", "keep the executables of a file; they are code: trust who made it")
     importing.add_argument("file", metavar="FILE")
     importing.add_argument("--force", action="store_true", help="even those of another machine or version")
+    for action in (listing, why, clear, export, importing):
+        action.add_argument("--dir", metavar="DIR", help="the cache folder, as given to `PortOptions(cache_dir=...)`")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -71,9 +73,10 @@ def run(arguments: argparse.Namespace) -> int:
 
     Raises ExecutableError: E010 for a key that there is not, and those of importing.
     """
-    store = ExecutableStore(
-        _find_folder(arguments.dir), report=lambda finding: print_finding(finding, arguments.format)
-    )
+    folder = cache_folder(arguments.dir)
+    if folder.name == PROGRAMS and not (folder / PROGRAMS).exists():
+        folder = folder.parent  # the folder of programs inside of the cache folder may be named as well
+    store = ExecutableStore(folder, report=lambda finding: print_finding(finding, arguments.format))
     actions = {
         "list": _list_executables,
         "why": _explain_executable,
@@ -89,25 +92,11 @@ def run(arguments: argparse.Namespace) -> int:
         return EXIT_FAILED
 
 
-def _add_action(actions: Any, name: str, summary: str) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = actions.add_parser(name, help=summary, description=summary)
-    parser.add_argument("--dir", metavar="DIR", help="the cache folder, as given to `PortOptions(cache_dir=...)`")
-    # the command's own option, after the action as well: the default must not overwrite what stood before
-    parser.add_argument("--format", choices=FORMATS, default=argparse.SUPPRESS, help=argparse.SUPPRESS)
-    return parser
-
-
 def _parse_seconds(text: str) -> float:
     match = re.fullmatch(r"(\d{1,6})([mhdw])", text.strip().lower())
     if match is None:
         raise argparse.ArgumentTypeError("must be a number with m, h, d or w, such as 7d")
     return float(int(match[1]) * _SECONDS[match[2]])
-
-
-def _find_folder(given: Optional[str]) -> Path:
-    """Return the cache folder; the folder of programs inside of it may be named as well."""
-    folder = cache_folder(given)
-    return folder.parent if folder.name == PROGRAMS and not (folder / PROGRAMS).exists() else folder
 
 
 # -- list ------------------------------------------------------------------------------------------------------------
@@ -116,49 +105,62 @@ def _find_folder(given: Optional[str]) -> Path:
 def _list_executables(store: ExecutableStore, arguments: argparse.Namespace) -> int:
     entries = sorted(store.list_entries(is_thorough=arguments.verify), key=lambda entry: -entry.last_used)
     failures = store.all_failures()
+    records: List[Dict[str, Any]] = []
+    rows: List[Tuple[str, ...]] = [("KEY", "MODEL", "ENGINE", "SPEED-UP", "SIZE", "CREATED", "LAST USED", "STATE")]
+    for entry in entries:
+        record = {
+            "key": entry.digest,
+            "state": "damaged" if entry.manifest is None else "ok",
+            "problem": entry.problem,
+            "num_bytes": entry.num_bytes,
+            "last_used": entry.last_used,
+            "failures": failures.pop(entry.digest, {}).get("failures", {}),
+        }
+        rows.append(_make_row(entry, num_failed=len(record["failures"])))
+        records.append({**record, **(json.loads(entry.manifest.to_json()) if entry.manifest is not None else {})})
+    for digest, record in failures.items():  # those without an executable are left
+        records.append({"key": digest, "state": "failed", **record})
+        shown = _make_plain(record.get("model") or "?"), _make_plain(", ".join(record["failures"]))
+        when = record.get("when")
+        ago = _describe_age(when) if isinstance(when, (int, float)) else "-"
+        rows.append((digest[:_SHORT], *shown, "-", "-", ago, "-", "failed"))
     if arguments.as_json or arguments.format == "json":
-        print(json.dumps(_make_record(store, entries, failures), indent=2))
+        content = {"folder": str(store.folder), "max_bytes": store.max_bytes, "executables": records}
+        print(json.dumps(content, indent=2))
         return EXIT_DONE
-    known = {entry.digest for entry in entries}
-    rows = [_make_row(entry, len(failures.get(entry.digest, {}).get("failures", ()))) for entry in entries]
-    rows += [_make_failed_row(digest, record) for digest, record in failures.items() if digest not in known]
-    if not rows:
+    if not records:
         print(f"no executables in {store.folder}")
         return EXIT_DONE
-    header = ("KEY", "MODEL", "ENGINE", "SPEED-UP", "SIZE", "CREATED", "LAST USED", "STATE")
-    _print_table([header, *rows], right=(3, 4))
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    for row in rows:
+        cells = [cell.ljust(width) for cell, width in zip(row, widths)]
+        cells[3:5] = [cell.rjust(width) for cell, width in zip(row[3:5], widths[3:5])]
+        print("  ".join(cells).rstrip())
     total = format_bytes(sum(entry.num_bytes for entry in entries))
-    plural = "" if len(entries) == 1 else "s"
-    print(f"{len(entries)} executable{plural}, {total} of {format_bytes(store.max_bytes)} in {store.folder}")
+    print(f"{_say_executables(entries)}, {total} of {format_bytes(store.max_bytes)} in {store.folder}")
     return EXIT_DONE
 
 
-def _make_row(entry: StoredEntry, num_failed: int) -> Tuple[str, ...]:
+def _say_executables(listed: Sequence[Any]) -> str:
+    return say_number(len(listed), "executable")
+
+
+def _make_row(entry: StoredEntry, *, num_failed: int) -> Tuple[str, ...]:
     used, size = _describe_age(entry.last_used), format_bytes(entry.num_bytes)
     manifest = entry.manifest
     if manifest is None:
         return entry.digest[:_SHORT], "?", "?", "-", size, "-", used, f"damaged: {entry.problem}"
-    state = f"ok ({num_failed} failed)" if num_failed else "ok"
-    created = _describe_age(manifest.created)
     speed_up = manifest.content.get("speed_up")
-    shown = f"{speed_up:.2f}x" if isinstance(speed_up, (int, float)) else "-"
     return (
         entry.digest[:_SHORT],
         _describe_model(manifest),
         _describe_engine(manifest),
-        shown,
+        f"{speed_up:.2f}x" if isinstance(speed_up, (int, float)) else "-",
         size,
-        created,
+        _describe_age(manifest.created),
         used,
-        state,
+        f"ok ({num_failed} failed)" if num_failed else "ok",
     )
-
-
-def _make_failed_row(digest: str, record: Mapping[str, Any]) -> Tuple[str, ...]:
-    names = ", ".join(record["failures"])
-    when = record.get("when")
-    ago = _describe_age(when) if isinstance(when, (int, float)) else "-"
-    return digest[:_SHORT], _make_plain(record.get("model") or "?"), _make_plain(names), "-", "-", ago, "-", "failed"
 
 
 def _describe_model(manifest: Manifest) -> str:
@@ -172,19 +174,21 @@ def _describe_engine(manifest: Manifest) -> str:
     choice = choice if isinstance(choice, dict) else {}
     chosen = str(choice.get("engine") or manifest.engine or "?")
     words = [chosen] + [name.replace("_", "-") for name, value in choice.items() if value is True]
-    words += [f"{choice['steps_per_run']} steps a run"] if _is_count(choice.get("steps_per_run"), 2) else []
-    words += [f"{choice['micro_batches_at_once']} at once"] if _is_count(choice.get("micro_batches_at_once"), 1) else []
+    for name, least, text in (("steps_per_run", 2, "steps a run"), ("micro_batches_at_once", 1, "at once")):
+        value = choice.get(name)
+        if isinstance(value, int) and not isinstance(value, bool) and value >= least:
+            words.append(f"{value} {text}")
     asked = f" ({manifest.engine})" if manifest.engine not in ("", chosen) else ""
     return _make_plain(", ".join(words) + asked)
 
 
-def _is_count(value: Any, least: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+def _describe_executable(manifest: Manifest) -> str:
+    return f"{manifest.digest[:_SHORT]}  {_describe_model(manifest)}  {_describe_engine(manifest)}"
 
 
-def _make_plain(text: Any) -> str:
+def _make_plain(text: Any, at_most: Optional[int] = 60) -> str:
     """Return text without line ends and control characters, which would act on the terminal."""
-    return "".join(letter if letter.isprintable() else "?" for letter in str(text))[:60]
+    return "".join(letter if letter.isprintable() else "?" for letter in str(text))[:at_most]
 
 
 def _describe_age(seconds: float) -> str:
@@ -200,44 +204,12 @@ def _describe_age(seconds: float) -> str:
     return "just now"
 
 
-def _print_table(rows: Sequence[Sequence[str]], *, right: Sequence[int]) -> None:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    for row in rows:
-        cells = [
-            cell.rjust(width) if column in right else cell.ljust(width)
-            for column, (cell, width) in enumerate(zip(row, widths))
-        ]
-        print("  ".join(cells).rstrip())
-
-
-def _make_record(
-    store: ExecutableStore, entries: Sequence[StoredEntry], failures: Mapping[str, Mapping[str, Any]]
-) -> Dict[str, Any]:
-    listed: List[Dict[str, Any]] = []
-    for entry in entries:
-        record: Dict[str, Any] = {
-            "key": entry.digest,
-            "state": "damaged" if entry.manifest is None else "ok",
-            "problem": entry.problem,
-            "num_bytes": entry.num_bytes,
-            "last_used": entry.last_used,
-            "failures": failures.get(entry.digest, {}).get("failures", {}),
-        }
-        if entry.manifest is not None:
-            record.update(json.loads(entry.manifest.to_json()))
-        listed.append(record)
-    known = {entry.digest for entry in entries}
-    listed += [{"key": key, "state": "failed", **record} for key, record in failures.items() if key not in known]
-    return {"folder": str(store.folder), "max_bytes": store.max_bytes, "executables": listed}
-
-
 # -- why -------------------------------------------------------------------------------------------------------------
 
 
 def _explain_executable(store: ExecutableStore, arguments: argparse.Namespace) -> int:
     if len(arguments.keys) > 2 or (arguments.keys and arguments.last):
-        print("porting cache why: name one executable, two to compare, or --last", file=sys.stderr)
-        return EXIT_USAGE
+        return refuse_usage("cache why", "name one executable, two to compare, or --last")
     entries = {entry.digest: entry for entry in store.list_entries()}
     failures = store.all_failures()
     if len(arguments.keys) == 2:
@@ -254,30 +226,25 @@ def _explain_executable(store: ExecutableStore, arguments: argparse.Namespace) -
     if digest in entries and manifest is None:
         print(f"{digest[:_SHORT]} cannot be used: {entries[digest].problem}")
     if manifest is not None:
-        _print_reason(manifest)
+        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(manifest.created))
+        print(f"{_describe_executable(manifest)}  compiled {when}")
+        texts = [_make_plain(change.get("text"), None) for change in manifest.because]
+        for title, text in zip(["recompiled", *["      also"] * len(texts)], texts):
+            print(f"{title}: {text}")
+        if not texts:
+            print("compiled because there was no earlier executable of this model")
     for name, failure in failures.get(digest, {}).get("failures", {}).items():
-        print(f"could not be compiled: {_make_plain(name)}: {_make_plain_line(failure['reason'])}")
+        print(f"could not be compiled: {_make_plain(name)}: {_make_plain(failure['reason'], None)}")
     return EXIT_DONE
-
-
-def _print_reason(manifest: Manifest) -> None:
-    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(manifest.created))
-    print(f"{manifest.digest[:_SHORT]}  {_describe_model(manifest)}  {_describe_engine(manifest)}  compiled {when}")
-    texts = [_make_plain_line(change.get("text")) for change in manifest.because]
-    if texts:
-        print(f"recompiled: {texts[0]}")
-        print("".join(f"      also: {text}\n" for text in texts[1:]), end="")
-    else:
-        print("compiled because there was no earlier executable of this model")
-
-
-def _make_plain_line(text: Any) -> str:
-    return "".join(letter if letter.isprintable() else "?" for letter in str(text))
 
 
 def _compare_executables(old: StoredEntry, new: StoredEntry) -> int:
     try:
-        both = [read_explanation(entry.folder, _require_manifest(entry)) for entry in (old, new)]
+        both = []
+        for entry in (old, new):
+            if entry.manifest is None:
+                raise DamagedEntryError(f"{entry.digest[:_SHORT]}: {entry.problem}")
+            both.append(read_explanation(entry.folder, entry.manifest))
         changes = explain(*both)
     except DamagedEntryError as error:
         raise ExecutableError.of("E010", message=f"the two cannot be compared: {error}") from None
@@ -285,16 +252,10 @@ def _compare_executables(old: StoredEntry, new: StoredEntry) -> int:
         raise ExecutableError.of("E010", message="the two cannot be compared: their records are incomplete") from None
     print(f"from {old.digest[:_SHORT]} to {new.digest[:_SHORT]}:")
     for change in changes:
-        print(f"  {_make_plain_line(change.text)}")
+        print(f"  {_make_plain(change.text, None)}")
     if not changes:
         print("  nothing that is written down")
     return EXIT_DONE
-
-
-def _require_manifest(entry: StoredEntry) -> Manifest:
-    if entry.manifest is None:
-        raise DamagedEntryError(f"{entry.digest[:_SHORT]}: {entry.problem}")
-    return entry.manifest
 
 
 def _choose_key(store: ExecutableStore, key: str, known: Mapping[str, Any]) -> str:
@@ -321,39 +282,34 @@ def _make_unknown_error(store: ExecutableStore, key: Optional[str], found: Seque
 
 
 def _clear_executables(store: ExecutableStore, arguments: argparse.Namespace) -> int:
-    is_limited = arguments.older_than is not None
-    if not (arguments.keys or arguments.failed or arguments.damaged or is_limited or arguments.everything):
-        print(
-            "porting cache clear: name executables, or what to clear: --failed, --damaged, --older-than 7d, --all",
-            file=sys.stderr,
+    oldest = None if arguments.older_than is None else time.time() - arguments.older_than
+    if not (arguments.keys or arguments.failed or arguments.damaged or oldest is not None or arguments.everything):
+        return refuse_usage(
+            "cache clear", "name executables, or what to clear: --failed, --damaged, --older-than 7d, --all"
         )
-        return EXIT_USAGE
     entries = {entry.digest: entry for entry in store.list_entries(is_thorough=arguments.damaged)}
     failures = store.all_failures()
     named = [_choose_key(store, key, {**failures, **entries}) for key in arguments.keys]
-    wanted = [digest for digest, entry in entries.items() if digest in named or _is_wanted(entry, arguments)]
+    wanted = [
+        entry
+        for entry in entries.values()
+        if entry.digest in named
+        or arguments.everything
+        or (oldest is not None and entry.last_used < oldest)
+        or (arguments.damaged and entry.manifest is None)
+    ]
     num_leftovers = store.sweep()
-    removed = [entries[digest] for digest in wanted if store.remove(digest)]
+    removed = [entry for entry in wanted if store.remove(entry.digest)]
     forgotten = list(failures) if arguments.failed or arguments.everything else named
     num_forgotten = sum(store.forget_failures(digest) for digest in forgotten)
-    _print_cleared(removed, len(wanted) - len(removed), num_forgotten, num_leftovers)
-    return EXIT_DONE if len(removed) == len(wanted) else EXIT_FAILED
-
-
-def _is_wanted(entry: StoredEntry, arguments: argparse.Namespace) -> bool:
-    is_old = arguments.older_than is not None and time.time() - entry.last_used > arguments.older_than
-    return bool(arguments.everything or is_old or (arguments.damaged and entry.manifest is None))
-
-
-def _print_cleared(removed: Sequence[StoredEntry], num_left: int, num_forgotten: int, num_leftovers: int) -> None:
-    plural = "" if len(removed) == 1 else "s"
-    print(f"removed {len(removed)} executable{plural}, {format_bytes(sum(entry.num_bytes for entry in removed))}")
+    print(f"removed {_say_executables(removed)}, {format_bytes(sum(entry.num_bytes for entry in removed))}")
     if num_forgotten:
-        print(f"forgot the failures of {num_forgotten} step{'' if num_forgotten == 1 else 's'}: they are tried again")
+        print(f"forgot the failures of {say_number(num_forgotten, 'step')}: they are tried again")
     if num_leftovers:
-        print(f"cleared away {num_leftovers} leftover{'' if num_leftovers == 1 else 's'} of processes that died")
-    if num_left:
-        print(f"{num_left} could not be removed", file=sys.stderr)
+        print(f"cleared away {say_number(num_leftovers, 'leftover')} of processes that died")
+    if len(removed) < len(wanted):
+        print(f"{len(wanted) - len(removed)} could not be removed", file=sys.stderr)
+    return EXIT_DONE if len(removed) == len(wanted) else EXIT_FAILED
 
 
 # -- export and import -----------------------------------------------------------------------------------------------
@@ -365,17 +321,15 @@ def _export_executables(store: ExecutableStore, arguments: argparse.Namespace) -
     if not digests:
         raise _make_unknown_error(store, None, [])
     written = export_archive(store, arguments.file, digests, with_sources=arguments.with_sources)
-    size = format_bytes(Path(arguments.file).stat().st_size)
-    print(f"wrote {len(written)} executable{'' if len(written) == 1 else 's'} to {arguments.file}, {size}")
+    print(f"wrote {_say_executables(written)} to {arguments.file}, {format_bytes(Path(arguments.file).stat().st_size)}")
     return EXIT_DONE if len(written) == len(digests) else EXIT_FAILED
 
 
 def _import_executables(store: ExecutableStore, arguments: argparse.Namespace) -> int:
     imported = import_archive(store, arguments.file, is_forced=arguments.force)
-    for manifest in imported.kept:
-        print(f"kept {manifest.digest[:_SHORT]}  {_describe_model(manifest)}  {_describe_engine(manifest)}")
-    for manifest in imported.known:
-        print(f"had  {manifest.digest[:_SHORT]}  {_describe_model(manifest)}  {_describe_engine(manifest)}")
+    for word, manifests in (("kept", imported.kept), ("had ", imported.known)):
+        for manifest in manifests:
+            print(f"{word} {_describe_executable(manifest)}")
     if not imported.kept and not imported.known:
         print("the file holds no executables")
     return EXIT_DONE

@@ -32,7 +32,7 @@ although another engine was asked for
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments."""
-    parser.epilog, parser.formatter_class = _EPILOG, argparse.RawDescriptionHelpFormatter
+    parser.epilog = _EPILOG
     parser.add_argument("step", metavar="STEP", help="an exported step, or a PROGRAM:FUNCTION as in train.py:make")
     parser.add_argument("--cache", metavar="DIR", help="the folder of executables")
     parser.add_argument(
@@ -47,7 +47,11 @@ def run(arguments: argparse.Namespace) -> int:
     """Compile, say what came of it, and tell by the status whether training will be faster for it."""
     step = load_or_capture(arguments)
     print(f"{arguments.step}: {step.graph.mode} step{f' of {step.target}' if step.target else ''}, {step.batch}")
-    dumps = choose_dump_files(arguments.dump_graph, _find_folder_beside(arguments.step))
+    # dumps without a name lie beside the step, or beside the program that it is captured from
+    path = Path(arguments.step)
+    dumps = choose_dump_files(
+        arguments.dump_graph, path if path.is_file() else Path(arguments.step.rpartition(":")[0] or path)
+    )
     # the compiler and its engines are loaded only once the step is known to be right
     from porting.exports.compiling import compile_step
 
@@ -86,11 +90,9 @@ def load_or_capture(arguments: argparse.Namespace) -> Any:
     from porting.exports.compiling import require_batch, require_settings
 
     path = Path(arguments.step)
-    if not path.is_file() and ":" in arguments.step:
+    # a Python file without a name is no step, either: the loader says which names there are
+    if (not path.is_file() and ":" in arguments.step) or (path.suffix == ".py" and not is_step_file(path)):
         arguments.program = arguments.step
-        return capture_program(arguments)
-    if path.suffix == ".py" and not is_step_file(path):
-        arguments.program = arguments.step  # a file without a name: the loader says which there are
         return capture_program(arguments)
     step = load_step(path)
     require_batch(
@@ -105,8 +107,3 @@ def load_or_capture(arguments: argparse.Namespace) -> Any:
     if arguments.computation_order is not None:
         step = dataclasses.replace(step, computation_order=arguments.computation_order)
     return step
-
-
-def _find_folder_beside(name: str) -> Path:
-    """Return the path beside which dumps without a name are written."""
-    return Path(name.rpartition(":")[0] or name) if not Path(name).is_file() else Path(name)

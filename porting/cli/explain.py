@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
-from typing import Dict, Iterator
+from typing import Dict
 
-from porting.cli import EXIT_DONE, EXIT_USAGE
-from porting.diagnostics.codes import CODES, FAMILIES, find_code, read_page, suggest_names
+from porting.cli import EXIT_DONE, refuse_usage
+from porting.diagnostics.codes import CODES, FAMILIES, Code, find_code, read_page, suggest_names
 
 __all__ = ["add_arguments", "run"]
 
@@ -22,40 +21,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print what is asked for; an unknown code is wrong usage and is answered with the nearest known ones."""
+    as_json = arguments.format == "json"
     if arguments.list_codes:
-        print(_dump_codes() if arguments.format == "json" else "\n".join(_list_codes()))
+        table = [_describe_code(code) for code in CODES.values()]
+        if as_json:
+            print(json.dumps(table, indent=2))
+            return EXIT_DONE
+        for letter, family in FAMILIES.items():
+            print(f"{letter}: {family}")
+            for known in CODES.values():
+                if known.code.startswith(letter):
+                    print(f"  {known.code}  {known.severity.value:<7}  {known.slug}")
         return EXIT_DONE
     code = find_code(arguments.name)
     if code is None:
-        print(_suggest_codes(arguments.name), file=sys.stderr)
-        return EXIT_USAGE
+        similar = suggest_names(arguments.name)
+        hint = f"did you mean {', '.join(similar)}?" if similar else "no known code is similar"
+        return refuse_usage(
+            "explain", f"no code or slug {arguments.name!r}; {hint}\n`porting explain --list` lists all"
+        )
     page = read_page(code.code)
-    print(
-        json.dumps({**_describe_code(code.code), "page": page}, indent=2)
-        if arguments.format == "json"
-        else page.rstrip()
-    )
+    print(json.dumps({**_describe_code(code), "page": page}, indent=2) if as_json else page.rstrip())
     return EXIT_DONE
 
 
-def _list_codes() -> Iterator[str]:
-    for letter, family in FAMILIES.items():
-        yield f"{letter}: {family}"
-        for code in CODES.values():
-            if code.code.startswith(letter):
-                yield f"  {code.code}  {code.severity.value:<7}  {code.slug}"
-
-
-def _dump_codes() -> str:
-    return json.dumps([_describe_code(code) for code in CODES], indent=2)
-
-
-def _describe_code(name: str) -> Dict[str, str]:
-    code = CODES[name]
+def _describe_code(code: Code) -> Dict[str, str]:
     return {"code": code.code, "slug": code.slug, "severity": code.severity.value, "title": code.title}
-
-
-def _suggest_codes(name: str) -> str:
-    similar = suggest_names(name)
-    hint = f"did you mean {', '.join(similar)}?" if similar else "no known code is similar"
-    return f"porting explain: no code or slug {name!r}; {hint}\n`porting explain --list` lists all"

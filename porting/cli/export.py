@@ -6,29 +6,34 @@ import argparse
 import sys
 import time
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Iterator, List, Optional, Tuple
 
 from porting.cli import EXIT_DONE, count
 from porting.diagnostics import ExecutableError
 
 __all__ = [
+    "PROGRAM_HELP",
     "add_arguments",
     "add_dump_argument",
     "add_step_arguments",
     "capture_program",
     "choose_dump_files",
     "explain_write_errors",
-    "read_step_changes",
+    "load_step_program",
     "run",
     "write_dumps",
 ]
 
-_EPILOG = """\
+PROGRAM_HELP = """\
 PROGRAM:FUNCTION is `file.py:name` or `package.module:name`, or a model of
 porting.models, as `gpt:gpt2_small`. The name is that of a function
 that returns (model, loss, batch), and if need be an optimizer and PortOptions;
-it gets the batch size if it has a parameter `batch_size`.
+it gets the batch size if it has a parameter `batch_size`."""
+
+_EPILOG = f"""\
+{PROGRAM_HELP}
 
 a session:
   $ porting export train.py:make --batch 100 -o model.step
@@ -40,7 +45,7 @@ a session:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments."""
-    parser.epilog, parser.formatter_class = _EPILOG, argparse.RawDescriptionHelpFormatter
+    parser.epilog = _EPILOG
     parser.add_argument("program", metavar="PROGRAM:FUNCTION", help="what to export, as in train.py:make")
     parser.add_argument("-o", "--output", required=True, metavar="FILE", help="the file to write, as in model.step")
     parser.add_argument("--no-weights", action="store_true", help="leave the values of parameters and buffers out")
@@ -96,37 +101,42 @@ def run(arguments: argparse.Namespace) -> int:
 
 def capture_program(arguments: argparse.Namespace) -> Any:
     """Load the program that `arguments` name and capture its step under their options."""
-    # torch is loaded by the verbs that need it, and not for `porting --help`
-    from porting.cli.programs import load_program
     from porting.exports import capture
-    from porting.options import PortOptions
 
-    program = load_program(arguments.program, batch_size=arguments.batch)
-    options = (program.options or PortOptions()).replace(**read_step_changes(arguments, program.rows))
-    is_training = arguments.mode != "inference"
-    rows = options.samples_per_call if is_training else options.samples_per_inference_call
+    program = load_step_program(arguments)
     return capture(
         program.model,
         program.loss,
-        program.batch_of(rows),
+        program.batch,
         optimizer=program.optimizer,
-        options=options,
+        options=program.options,
         mode=arguments.mode or "training",
         target=arguments.program,
     )
 
 
-def read_step_changes(arguments: argparse.Namespace, rows: int) -> Dict[str, Any]:
-    """Return the changes of `PortOptions` that `arguments` ask for; `rows` is the program's own micro-batch."""
+def load_step_program(arguments: argparse.Namespace, **placing: Any) -> Any:
+    """Load the program that `arguments` name, with the options that they and `placing` change, and a call's batch."""
+    # torch is loaded by the verbs that need it, and not for `porting --help`
+    from porting.cli.programs import load_program
+    from porting.options import PortOptions
+
+    program = load_program(arguments.program, batch_size=arguments.batch)
     changes = {
-        "micro_batch": arguments.batch if arguments.batch is not None else rows,
+        "micro_batch": arguments.batch if arguments.batch is not None else program.rows,
         "accumulation": arguments.accumulation,
         "replicas": arguments.replicas,
         "device_iterations": arguments.iterations,
         "precision": arguments.precision,
         "computation_order": arguments.computation_order,
+        **placing,
     }
-    return {name: value for name, value in changes.items() if value is not None}
+    options = (program.options or PortOptions()).replace(
+        **{name: value for name, value in changes.items() if value is not None}
+    )
+    is_training = arguments.mode != "inference"
+    rows = options.samples_per_call if is_training else options.samples_per_inference_call
+    return replace(program, options=options, batch=program.batch_of(rows))
 
 
 # -- files -------------------------------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ STEP is a file that `porting export` wrote, or a PROGRAM:FUNCTION such as `train
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments; `--format` is that of findings."""
-    parser.epilog, parser.formatter_class = _EPILOG, argparse.RawDescriptionHelpFormatter
+    parser.epilog = _EPILOG
     parser.add_argument("step", metavar="STEP", help="an exported step, or a PROGRAM:FUNCTION as in train.py:make")
     parser.add_argument("--as", dest="form", default="text", metavar="FORMAT", help="text, json, dot or onnx")
     parser.add_argument("-o", "--output", default="-", metavar="FILE", help="where to (default: the standard output)")

@@ -8,50 +8,39 @@ import importlib
 import os
 import shlex
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
-from typing import Mapping, NoReturn, Optional, Sequence
+from typing import Mapping, NamedTuple, Optional, Sequence
 
 import porting
 from porting.cli import EXIT_BROKEN_PIPE, EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED
-from porting.diagnostics import FORMATS, Finding, PortingError, print_finding
+from porting.diagnostics import FORMATS, PortingError, print_finding
 
 __all__ = ["VERBS", "Verb", "main"]
 
 
-@dataclass(frozen=True)
-class Verb:
-    """A verb of the command: `module` has `add_arguments(parser)`, `function` runs it and returns the exit code.
+class Verb(NamedTuple):
+    """A verb: its module has `add_arguments(parser)`, and `run(arguments)`, which returns the exit code.
 
-    >>> VERBS["explain"].module, VERBS["explain"].function
-    ('porting.cli.explain', 'run')
+    >>> VERBS["explain"].module
+    'porting.cli.explain'
     """
 
-    location: str
+    module: str
     summary: str
-
-    @property
-    def module(self) -> str:
-        """The module to load, as in `porting.cli.explain`."""
-        return self.location.partition(":")[0]
-
-    @property
-    def function(self) -> str:
-        """The function to call, as in `run`."""
-        return self.location.partition(":")[2]
 
 
 VERBS: Mapping[str, Verb] = MappingProxyType(
     {
-        "bench": Verb("porting.cli.bench:run", "measure training, ported against eager"),
-        "cache": Verb("porting.cli.cache:run", "look at the executables on disk, and why they were compiled"),
-        "compile": Verb("porting.cli.compile:run", "make the executable of an exported step, without training"),
-        "explain": Verb("porting.cli.explain:run", "explain a code, or list all of them"),
-        "export": Verb("porting.cli.export:run", "capture a step into a file, without compiling"),
-        "graph": Verb("porting.cli.graph:run", "show the captured graph of a step"),
-        "memory": Verb("porting.cli.memory:run", "say whether a step fits into an IPU's memory, and what helps"),
-        "recipe": Verb("porting.cli.recipe:run", "list, show, run, check, copy and begin step-by-step ports"),
-        "run": Verb("porting.cli.run:run", "run a program written for PopTorch, on IPUs or on the simulator"),
+        "bench": Verb("porting.cli.bench", "measure training, ported against eager"),
+        "cache": Verb("porting.cli.cache", "look at the executables on disk, and why they were compiled"),
+        "compile": Verb("porting.cli.compile", "make the executable of an exported step, without training"),
+        "explain": Verb("porting.cli.explain", "explain a code, or list all of them"),
+        "export": Verb("porting.cli.export", "capture a step into a file, without compiling"),
+        "graph": Verb("porting.cli.graph", "show the captured graph of a step"),
+        "memory": Verb("porting.cli.memory", "say whether a step fits into an IPU's memory, and what helps"),
+        "recipe": Verb("porting.cli.recipe", "list, show, run, check, copy and begin step-by-step ports"),
+        "run": Verb("porting.cli.run", "run a program written for PopTorch, on IPUs or on the simulator"),
     }
 )
 """Every verb of the command; the modules are loaded on use."""
@@ -83,13 +72,23 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     _refuse_unknown_verb(parser, words)
     arguments, unknown = parser.parse_known_args(words)
     if unknown:
-        _refuse_unknown(arguments.parser, unknown[0])
+        name = unknown[0].partition("=")[0]
+        meant = difflib.get_close_matches(name, list(arguments.parser._option_string_actions), n=1)
+        kind = "option" if name.startswith("-") else "argument"
+        arguments.parser.error(f"there is no {kind} {name}" + (f"; did you mean {meant[0]}?" if meant else ""))
     try:
-        status = arguments.run(arguments)
+        if arguments.run is None:
+            parser.print_help()
+        status = EXIT_DONE if arguments.run is None else arguments.run(arguments)
         sys.stdout.flush()
         return int(status)
     except PortingError as error:
-        print_finding(_with_command(error.finding, words), arguments.format)
+        finding = error.finding
+        if finding.code == "C009":
+            # this machine's torch is too old for a capture: the command is repeated where another can run it
+            command = " ".join(shlex.quote(word) for word in ("porting", *words))
+            finding = replace(finding, help=(*finding.help, f"there: `{command}`"))
+        print_finding(finding, arguments.format)
         return EXIT_FAILED
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
@@ -98,14 +97,6 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         # the interpreter flushes stdout once more when it ends: let that go nowhere instead of into the broken pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_BROKEN_PIPE
-
-
-def _with_command(finding: Finding, words: Sequence[str]) -> Finding:
-    """Repeat the command where another machine can run it: this one's torch is too old for a capture."""
-    if finding.code != "C009":
-        return finding
-    command = " ".join(shlex.quote(word) for word in ("porting", *words))
-    return replace(finding, help=(*finding.help, f"there: `{command}`"))
 
 
 def _build_parser(words: Sequence[str]) -> argparse.ArgumentParser:
@@ -118,26 +109,23 @@ def _build_parser(words: Sequence[str]) -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"porting {porting.__version__}")
     _add_format(parser, default="text")
-    parser.set_defaults(run=lambda _: _print_help(parser), parser=parser)
+    parser.set_defaults(run=None, parser=parser)
     verb_parsers = parser.add_subparsers(title="verbs", metavar="VERB")
     chosen = next((word for word in words if word in VERBS), None)
     for name, verb in VERBS.items():
-        verb_parser = verb_parsers.add_parser(name, help=verb.summary, description=verb.summary)
+        verb_parser = verb_parsers.add_parser(
+            name,
+            help=verb.summary,
+            description=verb.summary,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
         if name == chosen:
             module = importlib.import_module(verb.module)
             module.add_arguments(verb_parser)
             # after the verb as well as before it: the default must not overwrite what stood before
             _add_format(verb_parser, default=argparse.SUPPRESS)
-            verb_parser.set_defaults(run=getattr(module, verb.function), parser=verb_parser)
+            verb_parser.set_defaults(run=module.run, parser=verb_parser, wrong_usage=verb_parser.error)
     return parser
-
-
-def _refuse_unknown(parser: argparse.ArgumentParser, word: str) -> NoReturn:
-    """End with the usage of the verb, and the option that was probably meant."""
-    name = word.partition("=")[0]
-    meant = difflib.get_close_matches(name, list(parser._option_string_actions), n=1)
-    kind = "option" if name.startswith("-") else "argument"
-    parser.error(f"there is no {kind} {name}" + (f"; did you mean {meant[0]}?" if meant else ""))
 
 
 def _refuse_unknown_verb(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
@@ -151,8 +139,3 @@ def _refuse_unknown_verb(parser: argparse.ArgumentParser, words: Sequence[str]) 
 
 def _add_format(parser: argparse.ArgumentParser, *, default: str) -> None:
     parser.add_argument("--format", choices=FORMATS, default=default, help="how findings are printed (default: text)")
-
-
-def _print_help(parser: argparse.ArgumentParser) -> int:
-    parser.print_help()
-    return EXIT_DONE

@@ -12,17 +12,19 @@ import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
-from typing import Any, List, Mapping, NoReturn, Optional, Tuple
+from typing import Any, Callable, Dict, Mapping, Optional, Tuple
 
 import torch
 from torch import nn
 
 from porting import models
+from porting.bench.choices import apply_choices
+from porting.bench.workloads import Workload
 from porting.diagnostics import ExecutableError, Place, PortingError, find_raising_frame
 from porting.options import PortOptions
 from porting.structure import flatten_tensors, map_tensors
 
-__all__ = ["LoadedProgram", "ProgramName", "is_reference_model", "load_program", "load_value"]
+__all__ = ["LoadedProgram", "ProgramName", "is_reference_model", "load_program", "load_value", "load_workload"]
 
 _FORM = "file.py:name`, `package.module:name` or `family:size"
 _PARTS = ("model", "loss", "batch", "optimizer", "options")
@@ -88,9 +90,15 @@ class ProgramName:
     def of(cls, text: str) -> ProgramName:
         """Take `text` apart; raise ExecutableError E020 if it has another form."""
         source, _, attribute = text.rpartition(":")
-        if not source or not all(part.isidentifier() for part in attribute.split(".")):
-            _refuse_form(text)
-        return cls(source, attribute)
+        if source and all(part.isidentifier() for part in attribute.split(".")):
+            return cls(source, attribute)
+        remedy = f"give it as `{_FORM}`"
+        if text.endswith(".py") and Path(text).is_file():
+            remedy = f"name the function in it that returns `(model, loss, batch)`: `{text}:NAME`"
+        raise ExecutableError.of("E020", message=f"`{text}` does not say what to take from where", help=remedy)
+
+    def __str__(self) -> str:
+        return f"{self.source}:{self.attribute}"
 
     @property
     def is_file(self) -> bool:
@@ -111,57 +119,90 @@ def load_program(text: str, *, batch_size: Optional[int] = None) -> LoadedProgra
     Raises ExecutableError: E020 when there is no such file, module or name, E021 when the user's code fails, E022
     when it gives something else.
     """
-    outline = ProgramName.of(text)
-    if is_reference_model(outline):
-        return _build_reference_model(outline, text, batch_size)
-    module, place = _load_module(text, outline)
-    found = _look_up(module, outline, text, place)
-    place = _find_place(found) or place
-    call = _choose_keywords(found, text, batch_size, place)
-    made = found if call is None else _run_user_code(text, lambda: found(**call))
-    program = replace(_read_parts(made, text, place), made=made, call=call)
+    name = ProgramName.of(text)
+    if is_reference_model(name):
+        family = models.load(name.source)
+        batch = family.example_batch(family.VARIANTS[name.attribute], batch_size=batch_size or _REFERENCE_SAMPLES)
+        return LoadedProgram(family.build(name.attribute), family.loss, batch, name=text)
+    found, place = _load_named(name)
+    call = _choose_keywords(found, name, batch_size, place)
+    made = found if call is None else _run_user_code(name, lambda: found(**call))
+    program = replace(_read_parts(made, name, place), made=made, call=call)
     if batch_size is not None and batch_size != program.rows:
         program = replace(program, batch=program.batch_of(batch_size))
     return program
 
 
-def load_value(text: str) -> Any:
-    """Load what `text` names: the value, or what it returns if it is a function; raises as `load_program` does."""
-    outline = ProgramName.of(text)
-    module, place = _load_module(text, outline)
-    found = _look_up(module, outline, text, place)
-    return _run_user_code(text, found) if inspect.isroutine(found) else found
+def load_workload(target: str, choices: Mapping[str, Any], cache_dir: Optional[str] = None) -> Workload:
+    """Load `target` with what a cell chose; its batch is a micro-batch, of which a call takes as many as it needs."""
+    loaded = load_program(target, batch_size=choices.get("batch"))
+    options = apply_choices(loaded.options or PortOptions(), choices, cache_dir=cache_dir)
+    rows = loaded.rows * options.micro_batches_per_call
+    if rows != loaded.rows:
+        # loaded again, so that a function that takes a batch size fills the whole call with its own samples
+        loaded = load_program(target, batch_size=rows)
+    # without the folder of the program, whatever the system parts folders with
+    short = target.replace("\\", "/").rpartition("/")[2]
+    return Workload(loaded.model, loaded.loss, loaded.batch, loaded.optimizer, options, short)
 
 
-def is_reference_model(outline: ProgramName) -> bool:
+def load_value(target: str) -> Any:
+    """Load what `target` names, as a dataset: the value, or what it returns if it is a function.
+
+    Raises as `load_program` does.
+    """
+    name = ProgramName.of(target)
+    found, _place = _load_named(name)
+    return _run_user_code(name, found) if inspect.isroutine(found) else found
+
+
+def is_reference_model(name: ProgramName) -> bool:
     """Tell whether a family of `porting.models` and one of its sizes are meant.
 
     >>> is_reference_model(ProgramName.of("mlp:mushrooms")), is_reference_model(ProgramName.of("mlp:make"))
     (True, False)
     """
-    is_family = not outline.is_file and outline.source in models.FAMILIES
-    return is_family and outline.attribute in models.load(outline.source).VARIANTS
-
-
-def _build_reference_model(outline: ProgramName, text: str, batch_size: Optional[int]) -> LoadedProgram:
-    family = models.load(outline.source)
-    batch = family.example_batch(family.VARIANTS[outline.attribute], batch_size=batch_size or _REFERENCE_SAMPLES)
-    return LoadedProgram(family.build(outline.attribute), family.loss, batch, name=text)
+    is_family = not name.is_file and name.source in models.FAMILIES
+    return is_family and name.attribute in models.load(name.source).VARIANTS
 
 
 # -- loading -----------------------------------------------------------------------------------------------------------
 
 
-def _load_module(text: str, outline: ProgramName) -> Tuple[ModuleType, Optional[Place]]:
-    if not outline.is_file:
-        _put_folder_first(os.getcwd())
-        _refuse_missing_module(text, outline.source)
-        return _run_user_code(text, lambda: importlib.import_module(outline.source)), None
-    path = Path(outline.source)
-    if not path.is_file():
-        raise ExecutableError.of("E020", message=f"there is no file `{path}`", help=_suggest_file(path))
-    _put_folder_first(str(path.resolve().parent))
-    return _run_user_code(text, lambda: _load_file(path.resolve())), Place(str(path), 1)
+def _load_named(name: ProgramName) -> Tuple[Any, Optional[Place]]:
+    """Return what is named and its place, where it has one."""
+    module, place = _load_module(name)
+    value: Any = module
+    for part in name.attribute.split("."):
+        if not hasattr(value, part):
+            message = f"`{name.source}` has no `{part}`"
+            raise ExecutableError.of("E020", message=message, place=place, help=_suggest_name(part, value, module))
+        value = getattr(value, part)
+    if inspect.isclass(value):
+        try:
+            place = Place(inspect.getfile(value), inspect.findsource(value)[1] + 1)
+        except (OSError, TypeError):  # a class without a source, written in C
+            pass
+    else:
+        code = getattr(inspect.unwrap(value) if callable(value) else value, "__code__", None)
+        place = place if code is None else Place(code.co_filename, code.co_firstlineno)
+    return value, place
+
+
+def _load_module(name: ProgramName) -> Tuple[ModuleType, Optional[Place]]:
+    path = Path(name.source)
+    folder = str(path.resolve().parent) if name.is_file else os.getcwd()
+    if name.is_file and not path.is_file():
+        stems = [file.stem for file in path.parent.glob("*.py")]
+        near = difflib.get_close_matches(path.stem, stems, n=1)
+        remedy = f"did you mean `{path.parent / near[0]}.py`?" if near else f"give it as `{_FORM}`"
+        raise ExecutableError.of("E020", message=f"there is no file `{path}`", help=remedy)
+    if sys.path[:1] != [folder]:
+        sys.path.insert(0, folder)
+    if name.is_file:
+        return _run_user_code(name, lambda: _load_file(path.resolve())), Place(str(path), 1)
+    _require_module(name)
+    return _run_user_code(name, lambda: importlib.import_module(name.source)), None
 
 
 def _load_file(path: Path) -> ModuleType:
@@ -183,120 +224,76 @@ def _load_file(path: Path) -> ModuleType:
     return module
 
 
-def _put_folder_first(folder: str) -> None:
-    if sys.path[:1] != [folder]:
-        sys.path.insert(0, folder)
-
-
-def _refuse_missing_module(text: str, name: str) -> None:
+def _require_module(name: ProgramName) -> None:
     """Tell a module that is not there from one that cannot import another."""
+    found = None
     try:
-        found = importlib.util.find_spec(name)
+        found = importlib.util.find_spec(name.source)
     except ModuleNotFoundError as error:
-        if error.name is not None and not f"{name}.".startswith(f"{error.name}."):
-            _raise_failure(text, error)
-        found = None
+        if error.name is not None and not f"{name.source}.".startswith(f"{error.name}."):
+            raise _make_failure(name, error) from error
     except (ImportError, ValueError):
-        found = None
+        pass
     if found is None:
+        remedies = ["name a file instead, as in `folder/train.py:make`"]
+        if name.source in models.FAMILIES:
+            sizes = ", ".join(f"`{name.source}:{size}`" for size in models.load(name.source).VARIANTS)
+            remedies.insert(0, f"the reference models of that name are {sizes}")
         raise ExecutableError.of(
             "E020",
-            message=f"there is no module `{name}`",
+            message=f"there is no module `{name.source}`",
             notes=f"looked for from the folder {os.getcwd()}",
-            help=(*_list_sizes(name), "name a file instead, as in `folder/train.py:make`"),
+            help=remedies,
         )
 
 
-def _list_sizes(name: str) -> Tuple[str, ...]:
-    if name not in models.FAMILIES:
-        return ()
-    sizes = ", ".join(f"`{name}:{size}`" for size in models.load(name).VARIANTS)
-    return (f"the reference models of that name are {sizes}",)
-
-
-def _run_user_code(text: str, run: Any) -> Any:
+def _run_user_code(name: ProgramName, run: Callable[[], Any]) -> Any:
     """Run the user's code; what it raises becomes E021, except findings of this package and an interrupt."""
     try:
         return run()
     except (PortingError, KeyboardInterrupt):
         raise
-    except SystemExit as error:
-        _raise_failure(text, error, "keep what starts the program under `if __name__ == '__main__':`")
-    except Exception as error:
-        _raise_failure(text, error)
+    except (Exception, SystemExit) as error:
+        raise _make_failure(name, error) from error
 
 
-def _raise_failure(text: str, error: BaseException, remedy: str = "") -> NoReturn:
+def _make_failure(name: ProgramName, error: BaseException) -> ExecutableError:
     what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    raise ExecutableError.of(
-        "E021",
-        message=f"loading `{text}` failed: {what}",
-        place=_find_error_place(error),
-        label=f"raises {type(error).__name__}",
-        help=remedy or "make it run by itself first: `python -c` with this file's folder as the present one",
-    ) from error
-
-
-def _find_error_place(error: BaseException) -> Optional[Place]:
-    if isinstance(error, SyntaxError) and error.filename and error.lineno:
-        return Place(error.filename, error.lineno)
+    remedy = "make it run by itself first: `python -c` with this file's folder as the present one"
+    if isinstance(error, SystemExit):
+        remedy = "keep what starts the program under `if __name__ == '__main__':`"
     raised = find_raising_frame(error)
-    return raised[1] if raised is not None else None
+    place = raised[1] if raised is not None else None
+    if isinstance(error, SyntaxError) and error.filename and error.lineno:
+        place = Place(error.filename, error.lineno)
+    return ExecutableError.of(
+        "E021",
+        message=f"loading `{name}` failed: {what}",
+        place=place,
+        label=f"raises {type(error).__name__}",
+        help=remedy,
+    )
 
 
-def _look_up(module: ModuleType, outline: ProgramName, text: str, place: Optional[Place]) -> Any:
-    value: Any = module
-    for part in outline.attribute.split("."):
-        if not hasattr(value, part):
-            names = [name for name in vars(value) if not name.startswith("_")] if hasattr(value, "__dict__") else []
-            raise ExecutableError.of(
-                "E020",
-                message=f"`{outline.source}` has no `{part}`",
-                place=place,
-                help=_suggest_name(part, names, module),
-            )
-        value = getattr(value, part)
-    return value
-
-
-def _suggest_name(wanted: str, names: List[str], module: ModuleType) -> str:
+def _suggest_name(wanted: str, owner: Any, module: ModuleType) -> str:
+    """Suggest a name of `owner` that is like `wanted`, or the functions at the top level of the file of `module`."""
+    names = [name for name in getattr(owner, "__dict__", {}) if not name.startswith("_")]
     near = difflib.get_close_matches(wanted, names, n=1)
     if near:
         return f"did you mean `{near[0]}`?"
-    defined = _list_functions(module)
+    file = getattr(module, "__file__", None) or ""
+    body = ast.parse(Path(file).read_bytes()).body if file.endswith(".py") else []
+    defined = [node.name for node in body if isinstance(node, ast.FunctionDef) and not node.name.startswith("_")]
     if defined:
         return f"name one of its functions: {', '.join(defined)}"
     return "define a function of that name that returns `(model, loss, batch)`"
-
-
-def _list_functions(module: ModuleType) -> List[str]:
-    """List the functions that the file of `module` defines at its top level."""
-    file = getattr(module, "__file__", None)
-    if not file or not file.endswith(".py"):
-        return []
-    tree = ast.parse(Path(file).read_bytes())
-    return [node.name for node in tree.body if isinstance(node, ast.FunctionDef) and not node.name.startswith("_")]
-
-
-def _suggest_file(path: Path) -> str:
-    folder = path.parent
-    names = [file.stem for file in folder.glob("*.py")] if folder.is_dir() else []
-    near = difflib.get_close_matches(path.stem, names, n=1)
-    return f"did you mean `{folder / near[0]}.py`?" if near else f"give it as `{_FORM}`"
-
-
-def _refuse_form(text: str) -> NoReturn:
-    remedy = f"give it as `{_FORM}`"
-    if text.endswith(".py") and Path(text).is_file():
-        remedy = f"name the function in it that returns `(model, loss, batch)`: `{text}:NAME`"
-    raise ExecutableError.of("E020", message=f"`{text}` does not say what to take from where", help=remedy)
 
 
 # -- making and reading ------------------------------------------------------------------------------------------------
 
 
 def _choose_keywords(
-    found: Any, text: str, batch_size: Optional[int], place: Optional[Place]
+    found: Any, name: ProgramName, batch_size: Optional[int], place: Optional[Place]
 ) -> Optional[Mapping[str, Any]]:
     """Return how to call `found`, with the batch size if it takes one; None if it makes no parts."""
     is_value = isinstance(found, (tuple, list, Mapping, nn.Module)) or not callable(found)
@@ -307,74 +304,55 @@ def _choose_keywords(
     except (TypeError, ValueError):  # a function without a signature, written in C
         parameters = ()  # type: ignore[assignment]
     named = {parameter.name for parameter in parameters if parameter.kind is not parameter.POSITIONAL_ONLY}
-    size_name = next((name for name in ("batch_size", "batch") if name in named), None)
+    size_name = next((size for size in ("batch_size", "batch") if size in named), None)
     needed = [p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
     is_sized = size_name is not None and batch_size is not None
     keywords: Mapping[str, Any] = {str(size_name): batch_size} if is_sized else {}
-    missing = [name for name in needed if name not in keywords]
+    missing = [parameter for parameter in needed if parameter not in keywords]
     if missing:
+        message = f"`{name}` needs arguments: {', '.join(missing)}"
         remedy = "say how many samples a batch has: `--batch N`" if missing == [size_name] else "give them defaults"
-        raise ExecutableError.of(
-            "E022",
-            message=f"`{text}` needs arguments: {', '.join(missing)}",
-            place=place,
-            help=remedy,
-        )
+        raise ExecutableError.of("E022", message=message, place=place, help=remedy)
     return keywords
 
 
-def _read_parts(made: Any, text: str, place: Optional[Place]) -> LoadedProgram:
+def _read_parts(made: Any, name: ProgramName, place: Optional[Place]) -> LoadedProgram:
+    fault, kind = "", type(made).__name__
+    values: Dict[str, Any] = {}
     if isinstance(made, (tuple, list)) and not hasattr(made, "_fields"):
-        if not 3 <= len(made) <= len(_PARTS):
-            _refuse_parts(text, f"{len(made)} values", place)
         values = dict(zip(_PARTS, made))
+        fault = "" if 3 <= len(made) <= len(_PARTS) else f"{len(made)} values"
     elif isinstance(made, nn.Module) or made is None:
-        _refuse_parts(text, f"a {type(made).__name__}", place)
+        fault = f"a {kind}"
     else:
-        get = made.get if isinstance(made, Mapping) else lambda name: getattr(made, name, None)
-        values = {name: get(name) for name in _PARTS}
-        absent = [name for name in ("model", "batch") if values[name] is None]
-        if absent:
-            _refuse_parts(text, f"a {type(made).__name__} without {' and '.join(absent)}", place)
-    return _check_parts(values, text, place)
-
-
-def _check_parts(values: Any, text: str, place: Optional[Place]) -> LoadedProgram:
+        get = made.get if isinstance(made, Mapping) else lambda part: getattr(made, part, None)
+        values = {part: get(part) for part in _PARTS}
+        absent = [part for part in ("model", "batch") if values[part] is None]
+        fault = f"a {kind} without {' and '.join(absent)}" if absent else ""
+    if fault:
+        raise ExecutableError.of("E022", message=f"`{name}` gives {fault}", place=place, help=_EXAMPLE)
     batch = values["batch"]
-    batch = tuple(batch) if isinstance(batch, (tuple, list)) else (batch,)
+    program = LoadedProgram(
+        values["model"],
+        values["loss"],
+        tuple(batch) if isinstance(batch, (tuple, list)) else (batch,),
+        values.get("optimizer"),
+        values.get("options"),
+        str(name),
+    )
+    loss, optimizer, options = program.loss, program.optimizer, program.options
     expected = {
-        "model": ("a torch.nn.Module", isinstance(values["model"], nn.Module)),
+        "model": ("a torch.nn.Module", isinstance(program.model, nn.Module)),
         "loss": (
             "a module, a function, a mapping of them, or None",
-            values["loss"] is None or callable(values["loss"]) or isinstance(values["loss"], Mapping),
+            loss is None or callable(loss) or isinstance(loss, Mapping),
         ),
-        "batch": ("tensors: `(inputs, labels)`", bool(flatten_tensors(batch))),
-        "optimizer": (
-            "a torch.optim.Optimizer, or None",
-            isinstance(values.get("optimizer"), (torch.optim.Optimizer, type(None))),
-        ),
-        "options": ("porting.PortOptions, or None", isinstance(values.get("options"), (PortOptions, type(None)))),
+        "batch": ("tensors: `(inputs, labels)`", bool(flatten_tensors(program.batch))),
+        "optimizer": ("a torch.optim.Optimizer, or None", isinstance(optimizer, (torch.optim.Optimizer, type(None)))),
+        "options": ("porting.PortOptions, or None", isinstance(options, (PortOptions, type(None)))),
     }
-    wrong = next((name for name, (_, is_right) in expected.items() if not is_right), None)
-    if wrong is not None:
-        raise ExecutableError.of(
-            "E022",
-            message=f"the {wrong} of `{text}` is a {type(values[wrong]).__name__}, not {expected[wrong][0]}",
-            place=place,
-            help=_EXAMPLE,
-        )
-    return LoadedProgram(values["model"], values["loss"], batch, values.get("optimizer"), values.get("options"), text)
-
-
-def _refuse_parts(text: str, what: str, place: Optional[Place]) -> NoReturn:
-    raise ExecutableError.of("E022", message=f"`{text}` gives {what}", place=place, help=_EXAMPLE)
-
-
-def _find_place(found: Any) -> Optional[Place]:
-    if inspect.isclass(found):
-        try:
-            return Place(inspect.getfile(found), inspect.findsource(found)[1] + 1)
-        except (OSError, TypeError):  # a class without a source, written in C
-            return None
-    code = getattr(inspect.unwrap(found) if callable(found) else found, "__code__", None)
-    return Place(code.co_filename, code.co_firstlineno) if code is not None else None
+    for part, (wanted, is_right) in expected.items():
+        if not is_right:
+            message = f"the {part} of `{name}` is a {type(values[part]).__name__}, not {wanted}"
+            raise ExecutableError.of("E022", message=message, place=place, help=_EXAMPLE)
+    return program

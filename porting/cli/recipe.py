@@ -12,9 +12,9 @@ import textwrap
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Sequence
 
-from porting.cli import EXIT_DONE, EXIT_FAILED, EXIT_USAGE, count
+from porting.cli import EXIT_DONE, EXIT_FAILED, add_action, count, refuse_usage, say_number
 from porting.comparison import largest_difference
-from porting.diagnostics import FORMATS, PortingError
+from porting.diagnostics import PortingError
 from porting.recipe_chain.copying import copy_recipe, create_folder
 from porting.recipe_chain.recipe_files import Recipe, RecipeStep, find_recipe, read_recipes
 
@@ -42,18 +42,16 @@ NAME is the name of a recipe or the path of a folder of steps.
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments."""
-    parser.epilog, parser.formatter_class = _EPILOG, argparse.RawDescriptionHelpFormatter
+    parser.epilog = _EPILOG
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True, dest="action")
-    _add_action(actions, "list", "list the recipes and their steps")
+    add_action(actions, "list", "list the recipes and their steps")
 
-    show = _add_action(actions, "show", "print a recipe's story, a step's source, or what a step changes")
-    show.add_argument("name", metavar="NAME")
+    show = add_action(actions, "show", "print a recipe's story, a step's source, or what a step changes")
     show.add_argument("--step", type=int, metavar="N", help="print the source of step N instead of the story")
     show.add_argument("--workload", action="store_true", help="print what all steps share instead of the story")
     show.add_argument("--diff", action="store_true", help="print what changes from the step before (or in all steps)")
 
-    run_parser = _add_action(actions, "run", "run a recipe, or one of its steps, and print the losses")
-    run_parser.add_argument("name", metavar="NAME")
+    run_parser = add_action(actions, "run", "run a recipe, or one of its steps, and print the losses")
     run_parser.add_argument("--step", type=int, metavar="N", help="run step N only")
     what = run_parser.add_mutually_exclusive_group()
     what.add_argument(
@@ -65,11 +63,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     what.add_argument("--check", action="store_true", help="check each step for what the recipe says of it")
 
-    copy = _add_action(actions, "copy", "copy a recipe to a new folder, to change it")
-    copy.add_argument("name", metavar="NAME")
-    copy.add_argument("destination", metavar="DEST", type=Path)
+    copy = add_action(actions, "copy", "copy a recipe to a new folder, to change it")
 
-    new = _add_action(actions, "new", "begin a recipe for a model of yours, in a new folder")
+    new = add_action(actions, "new", "begin a recipe for a model of yours, in a new folder")
     new.add_argument("destination", metavar="NAME", type=Path)
     new.add_argument(
         "--model",
@@ -81,9 +77,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--batch", type=count, metavar="N", help="samples of a batch of that model (default: the target's)"
     )
 
-    pictures = _add_action(actions, "pictures", "draw a recipe's pictures again, into a new folder")
-    pictures.add_argument("name", metavar="NAME")
-    pictures.add_argument("destination", metavar="DEST", type=Path)
+    pictures = add_action(actions, "pictures", "draw a recipe's pictures again, into a new folder")
+    for action in (show, run_parser, copy, pictures):
+        action.add_argument("name", metavar="NAME")
+    for action in (copy, pictures):
+        action.add_argument("destination", metavar="DEST", type=Path)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -103,25 +101,15 @@ def run(arguments: argparse.Namespace) -> int:
         return _copy_for_user(recipe, arguments.destination)
     if arguments.action == "pictures":
         return _draw_pictures(recipe, arguments.destination)
-    if arguments.step is not None and arguments.step not in [step.number for step in recipe.steps]:
-        known = ", ".join(str(step.number) for step in recipe.steps)
-        print(f"porting recipe: `{recipe.name}` has no step {arguments.step}; it has {known}", file=sys.stderr)
-        return EXIT_USAGE
     steps = [step for step in recipe.steps if arguments.step in (None, step.number)]
-    if arguments.action == "show" and arguments.workload:
-        return _show_workload(recipe)
+    if not steps:
+        known = ", ".join(str(step.number) for step in recipe.steps)
+        return refuse_usage("recipe", f"`{recipe.name}` has no step {arguments.step}; it has {known}")
     if arguments.action == "show":
-        return _show_story_or_source(recipe, steps, diff=arguments.diff, is_one=arguments.step is not None)
+        return _show_part(recipe, steps, arguments)
     if arguments.check:
         return _check_steps(recipe, steps, as_json=as_json)
     return _run_steps(recipe, steps, num_steps=arguments.steps, as_json=as_json)
-
-
-def _add_action(actions: Any, name: str, summary: str) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = actions.add_parser(name, help=summary, description=summary)
-    # the command's own option, after the action as well: the default must not overwrite what stood before
-    parser.add_argument("--format", choices=FORMATS, default=argparse.SUPPRESS, help=argparse.SUPPRESS)
-    return parser
 
 
 def _load_module(module: str) -> Any:
@@ -135,88 +123,70 @@ def _load_module(module: str) -> Any:
 def _list_recipes(*, as_json: bool) -> int:
     recipes = read_recipes()
     if as_json:
-        print(json.dumps([_describe_recipe(recipe) for recipe in recipes], indent=2))
+        listed = []
+        for recipe in recipes:
+            steps = [{"number": step.number, "name": step.name, "summary": step.summary} for step in recipe.steps]
+            listed.append({"name": recipe.name, "summary": recipe.summary, "steps": steps})
+        print(json.dumps(listed, indent=2))
         return EXIT_DONE
     for recipe in recipes:
         print(f"{recipe.name}\n  {recipe.summary}")
         width = max(len(step.name) for step in recipe.steps)
         for step in recipe.steps:
-            print(_wrap_for_terminal(f"  {step.number:<2} {step.name:<{width}}  ", step.summary))
+            name = f"  {step.number:<2} {step.name:<{width}}  "
+            if sys.stdout.isatty():
+                room = max(shutil.get_terminal_size().columns, len(name) + _MIN_TEXT_WIDTH)
+                print(textwrap.fill(step.summary, room, initial_indent=name, subsequent_indent=" " * len(name)))
+            else:
+                print(name + step.summary)
     return EXIT_DONE
 
 
-def _wrap_for_terminal(name: str, text: str) -> str:
-    """Put `text` behind `name`, in several lines where a terminal has no room for it in one."""
-    if not sys.stdout.isatty():
-        return name + text
-    width = max(shutil.get_terminal_size().columns, len(name) + _MIN_TEXT_WIDTH)
-    return textwrap.fill(text, width, initial_indent=name, subsequent_indent=" " * len(name))
-
-
-def _describe_recipe(recipe: Recipe) -> Dict[str, object]:
-    steps = [{"number": step.number, "name": step.name, "summary": step.summary} for step in recipe.steps]
-    return {"name": recipe.name, "summary": recipe.summary, "steps": steps}
-
-
-def _show_story_or_source(recipe: Recipe, steps: Sequence[RecipeStep], *, diff: bool, is_one: bool) -> int:
-    if diff:
+def _show_part(recipe: Recipe, steps: Sequence[RecipeStep], arguments: argparse.Namespace) -> int:
+    """Print what all steps share, what steps change, the source of one step, or the story."""
+    if arguments.diff and not arguments.workload:
         return _show_diffs(recipe, steps)
-    if not is_one and not recipe.readme.exists():
-        raise _missing_part_error(
-            recipe, "story, `README.md`", "`--step N` prints a program, `--diff` what steps change"
-        )
-    print((steps[0].source if is_one else recipe.readme.read_text(encoding="utf-8")).rstrip())
-    return EXIT_DONE
-
-
-def _show_workload(recipe: Recipe) -> int:
-    if not recipe.workload.exists():
-        raise _missing_part_error(recipe, "`workload.py`", "its steps share no file; `--step N` prints a program")
-    print(recipe.workload.read_text(encoding="utf-8").rstrip())
+    if arguments.workload:
+        file, part, remedy = recipe.workload, "`workload.py`", "its steps share no file; `--step N` prints a program"
+    elif arguments.step is not None:
+        file, part, remedy = steps[0].path, "step", ""
+    else:
+        file, part = recipe.readme, "story, `README.md`"
+        remedy = "`--step N` prints a program, `--diff` what steps change"
+    if not file.exists():
+        raise _make_missing_part_error(recipe, part, remedy)
+    print(file.read_text(encoding="utf-8").rstrip())
     return EXIT_DONE
 
 
 def _show_diffs(recipe: Recipe, steps: Sequence[RecipeStep]) -> int:
     if list(steps) == [recipe.steps[0]]:
-        print(f"porting recipe: no step comes before step {steps[0].number}", file=sys.stderr)
-        return EXIT_USAGE
-    paint = _is_coloured_terminal()
+        return refuse_usage("recipe", f"no step comes before step {steps[0].number}")
+    is_coloured = sys.stdout.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
+    colours = {"+": _GREEN, "-": _RED, "@": _CYAN} if is_coloured else {}
     for step in steps:
         for line in recipe.diff_of(step):
-            print(_colour_line(line) if paint else line)
+            print(f"{colours[line[0]]}{line}{_PLAIN}" if line[:1] in colours else line)
     return EXIT_DONE
-
-
-def _is_coloured_terminal() -> bool:
-    return sys.stdout.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
-
-
-def _colour_line(line: str) -> str:
-    colours = {"+": _GREEN, "-": _RED, "@": _CYAN}
-    return f"{colours[line[0]]}{line}{_PLAIN}" if line[:1] in colours else line
 
 
 # -- run -------------------------------------------------------------------------------------------------------------
 
 
 def _run_steps(recipe: Recipe, steps: Sequence[RecipeStep], *, num_steps: int, as_json: bool) -> int:
-    losses = {}
+    losses: Dict[int, List[float]] = {}
     with _load_module("steps").Steps(recipe) as modules:
         for step in steps:
             # not a bar: each step shows the bar of its compilation
             if sys.stderr.isatty():
                 print(f"step {step.number}: {step.summary}", file=sys.stderr)
-            losses[step.number] = _train_step(step, num_steps, modules)
+            with _load_module("running").report_failures_of(recipe, step.path.name):
+                losses[step.number] = list(modules.module(step.number).train(num_steps))
     if as_json:
         print(json.dumps([{"number": number, "losses": values} for number, values in losses.items()], indent=2))
     else:
         print("\n".join(_lay_out_losses(losses)))
     return EXIT_DONE
-
-
-def _train_step(step: RecipeStep, num_steps: int, modules: Any) -> List[float]:
-    with _load_module("running").report_failures_of(modules.recipe, step.path.name):
-        return list(modules.module(step.number).train(num_steps))
 
 
 def _lay_out_losses(losses: Dict[int, List[float]]) -> Iterator[str]:
@@ -242,22 +212,24 @@ def _check_steps(recipe: Recipe, steps: Sequence[RecipeStep], *, as_json: bool) 
         checks = [check for check in running.read_checks(recipe, modules) if check.step in numbers]
         if not checks:
             listed = ", ".join(map(str, numbers))
-            raise _missing_part_error(recipe, f"check for step {listed}", "add one to `CHECKS` in its `checks.py`")
+            raise _make_missing_part_error(recipe, f"check for step {listed}", "add one to `CHECKS` in its `checks.py`")
         for check in checks:
             _say_what_runs(f"step {check.step}: {check.text} ...")
-            outcomes.append(running.run_check(check, modules))
+            outcome = running.run_check(check, modules)
+            outcomes.append(outcome)
             _say_what_runs("")
             if not as_json:
-                print(_describe_outcome(outcomes[-1]), flush=True)
-            if outcomes[-1].trouble:
-                print(outcomes[-1].trouble.rstrip(), file=sys.stderr)
+                word = "ok    " if outcome.is_met else "FAILED"
+                print(f"{word} step {check.step}: {check.text}: {outcome.found} ({outcome.seconds:.1f} s)", flush=True)
+            if outcome.trouble:
+                print(outcome.trouble.rstrip(), file=sys.stderr)
     num_failed = sum(not outcome.is_met for outcome in outcomes)
     if as_json:
-        print(json.dumps([_outcome_as_dict(outcome) for outcome in outcomes], indent=2))
+        print(json.dumps([_make_record(outcome) for outcome in outcomes], indent=2))
     else:
-        number = "1 check" if len(outcomes) == 1 else f"{len(outcomes)} checks"
         all_hold = "it holds" if len(outcomes) == 1 else "all hold"
-        print(f"{number} of {recipe.name}: {f'{num_failed} FAILED' if num_failed else all_hold}")
+        told = f"{num_failed} FAILED" if num_failed else all_hold
+        print(f"{say_number(len(outcomes), 'check')} of {recipe.name}: {told}")
     return EXIT_FAILED if num_failed else EXIT_DONE
 
 
@@ -267,12 +239,7 @@ def _say_what_runs(text: str) -> None:
         print(f"{_CLEARED_LINE}{text}", end="", file=sys.stderr, flush=True)
 
 
-def _describe_outcome(outcome: Any) -> str:
-    word, check = "ok    " if outcome.is_met else "FAILED", outcome.check
-    return f"{word} step {check.step}: {check.text}: {outcome.found} ({outcome.seconds:.1f} s)"
-
-
-def _outcome_as_dict(outcome: Any) -> Dict[str, object]:
+def _make_record(outcome: Any) -> Dict[str, object]:
     return {
         "step": outcome.check.step,
         "text": outcome.check.text,
@@ -286,32 +253,28 @@ def _outcome_as_dict(outcome: Any) -> Dict[str, object]:
 
 
 def _copy_for_user(recipe: Recipe, destination: Path) -> int:
-    files = copy_recipe(recipe, destination)
-    print(
-        f"{len(recipe.steps)} programs and {len(files) - len(recipe.steps)} other files are in {destination}; run one:"
-    )
+    num_others = len(copy_recipe(recipe, destination)) - len(recipe.steps)
+    print(f"{len(recipe.steps)} programs and {num_others} other files are in {destination}; run one:")
     print(f"  python {destination / recipe.steps[0].path.name}")
     return EXIT_DONE
 
 
 def _begin_recipe(destination: Path, target: Optional[str], batch_size: Optional[int]) -> int:
     if target is None and batch_size is not None:
-        print("porting recipe: `--batch` is for a model of yours, `--model PROGRAM:FUNCTION`", file=sys.stderr)
-        return EXIT_USAGE
+        return refuse_usage("recipe", "`--batch` is for a model of yours, `--model PROGRAM:FUNCTION`")
     user = None
     if target is not None:
         user = importlib.import_module("porting.cli.recipe_programs").load_user_model(target, batch_size=batch_size)
     _load_module("new_recipe").write_recipe(destination, user)
     print(f"the steps are in {destination}; `workload.py` in it is what is yours; try them:")
-    print(
-        f"  porting recipe run {destination if destination.is_absolute() else os.path.join('.', destination)} --check"
-    )
+    path = destination if destination.is_absolute() else os.path.join(".", destination)
+    print(f"  porting recipe run {path} --check")
     return EXIT_DONE
 
 
 def _draw_pictures(recipe: Recipe, destination: Path) -> int:
     if not (recipe.folder / "pictures.py").exists():
-        raise _missing_part_error(
+        raise _make_missing_part_error(
             recipe, "program `pictures.py`", "its `draw(folder)` draws into a folder, and lists the files"
         )
     with create_folder(destination) as folder, _load_module("steps").Steps(recipe) as modules:
@@ -322,6 +285,6 @@ def _draw_pictures(recipe: Recipe, destination: Path) -> int:
     return EXIT_DONE
 
 
-def _missing_part_error(recipe: Recipe, part: str, remedy: str) -> PortingError:
+def _make_missing_part_error(recipe: Recipe, part: str, remedy: str) -> PortingError:
     message = f"the recipe `{recipe.name}` has no {part}"
     return PortingError.of("R004", message=message, notes=f"looked for in {recipe.folder}", help=remedy)

@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Dict, List, NoReturn, Optional
+from typing import Dict, List, Optional
 
 from porting.cli import EXIT_DONE, count
 from porting.run import InstancePlan, is_simulated, run_instances, simulated_environment, vendor_environment
@@ -43,7 +43,7 @@ _NOT_A_PROGRAM = (errno.ENOEXEC, errno.ENOENT, errno.EACCES)
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments; options come before the program, whatever follows it is the program's."""
-    parser.usage, parser.epilog, parser.formatter_class = _USAGE, _EPILOG, argparse.RawDescriptionHelpFormatter
+    parser.usage, parser.epilog = _USAGE, _EPILOG
     parser.allow_abbrev = False
     parser.add_argument(
         "--device",
@@ -66,7 +66,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("-m", dest="module", nargs=argparse.REMAINDER, metavar="MODULE", help="run a module")
     parser.add_argument("program", nargs=argparse.REMAINDER, metavar="PROGRAM", help=argparse.SUPPRESS)
-    parser.set_defaults(wrong_usage=parser.error)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -75,7 +74,10 @@ def run(arguments: argparse.Namespace) -> int:
     Raises DeviceError D001 when an IPU is asked for and there is none, OptionError P005 for PORTING_DEVICE.
     """
     if "list" in arguments.inject:
-        return _list_failure_modes()
+        from porting.simulator.trouble import describe_kinds
+
+        print(describe_kinds())
+        return EXIT_DONE
     command = _build_command(arguments)
     plan = _plan_instances(arguments)
     simulated = is_simulated(arguments.device)
@@ -93,13 +95,6 @@ def run(arguments: argparse.Namespace) -> int:
         hint = "; its first line (#!) names no interpreter" if error.errno == errno.ENOEXEC else ""
         arguments.wrong_usage(f"cannot run {command[0]}: {error.strerror}{hint}")
         raise
-
-
-def _list_failure_modes() -> int:
-    from porting.simulator.trouble import describe_kinds
-
-    print(describe_kinds())
-    return EXIT_DONE
 
 
 def _make_trouble_environment(arguments: argparse.Namespace, *, simulated: bool) -> Dict[str, str]:
@@ -133,9 +128,11 @@ def _build_command(arguments: argparse.Namespace) -> List[str]:
     program, *words = arguments.program
     if program.startswith("-") and program != "-":
         arguments.wrong_usage(f"there is no option {program}")
-    if _is_own_script(Path(program)):
+    path = Path(program)
+    # a script that names its interpreter, such as one for a shell that starts Python several times
+    if path.suffix != ".py" and path.is_file() and os.access(path, os.X_OK):
         return [os.path.abspath(program), *words]
-    if program == "-" or Path(program).exists():
+    if program == "-" or path.exists():
         return [*python, program, *words]
     # torchrun lies beside the interpreter, which may have been started by its path
     folders = [str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]
@@ -143,11 +140,6 @@ def _build_command(arguments: argparse.Namespace) -> List[str]:
     if found is None:
         arguments.wrong_usage(f"there is no file {program}")
     return [str(found), *words]
-
-
-def _is_own_script(path: Path) -> bool:
-    """Tell a script that names its interpreter, such as one for a shell that starts Python several times."""
-    return path.suffix != ".py" and path.is_file() and os.access(path, os.X_OK)
 
 
 def _plan_instances(arguments: argparse.Namespace) -> Optional[InstancePlan]:
@@ -163,10 +155,6 @@ def _become_program(command: List[str], environment: Dict[str, str]) -> int:
     sys.stdout.flush()
     sys.stderr.flush()
     if os.name == "posix":
-        _replace_this_process(command, environment)
+        # in this very process: signals, stdin, status and tracebacks of the program are then Python's own
+        os.execve(command[0], command, environment)
     return subprocess.call(command, env=environment)
-
-
-def _replace_this_process(command: List[str], environment: Dict[str, str]) -> NoReturn:
-    """Run the program in this very process: its signals, stdin, status and tracebacks are then Python's own."""
-    os.execve(command[0], command, environment)

@@ -86,7 +86,6 @@ class PaddingReport:
         return 1 - self.num_tokens / self.num_places if self.num_places else 0.0
 
     def __str__(self) -> str:
-        """Write a table with a line for each bucket, and one for all."""
         lines = ["bucket  sequences  tokens  places  padding"]
         for length, sequences, tokens in self.rows:
             lines.append(_format_line(str(length), sequences, tokens, length * sequences))

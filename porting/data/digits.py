@@ -11,7 +11,7 @@ from typing import List, Sequence, Tuple
 import numpy as np
 import torch
 
-from ..diagnostics import PortingError
+from ..diagnostics import require_extra
 
 __all__ = ["load_digits", "make_digits"]
 
@@ -49,15 +49,8 @@ def load_digits() -> Tuple[torch.Tensor, torch.Tensor]:
 
     Without scikit-learn it is an error X001 that names the extra `recipes`.
     """
-    try:
-        from sklearn import datasets
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != "sklearn":
-            raise
-        raise PortingError.of(
-            "X001", message="the small digits need `scikit-learn`", help='pip install "ipu-porting[recipes]"'
-        ) from None
-    digits = datasets.load_digits()
+    message = "the small digits need `scikit-learn`"
+    digits = require_extra("sklearn.datasets", extra="recipes", message=message).load_digits()
     images_b1hw = torch.tensor(digits.images, dtype=torch.float32).unsqueeze(1) / 16
     return images_b1hw, torch.tensor(digits.target, dtype=torch.int64)
 
@@ -71,7 +64,7 @@ def _draw_digits(
     """Draw images_BP and labels_B: look up how far each pixel is from the strokes, and put ink where it is near."""
     chance = traits.random((num_samples, 16), dtype=np.float32).T
     labels_b = np.minimum((chance[0] * _NUM_CLASSES).astype(np.int64), _NUM_CLASSES - 1)
-    maps, first_maps, num_maps = _distance_maps()
+    maps, first_maps, num_maps = _measure_maps()
     map_b = first_maps[labels_b] + (chance[1] * num_maps[labels_b]).astype(np.int64)
 
     x_bp, y_bp = _place_pixels(chance[2:12], size=size)
@@ -136,17 +129,17 @@ def _look_up(maps: np.ndarray, map_b: np.ndarray, x_bp: np.ndarray, y_bp: np.nda
 
 
 @lru_cache(maxsize=1)
-def _distance_maps() -> Tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _measure_maps() -> Tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Measure distances to all templates' strokes: maps of R x R points, each digit's first map and number of maps."""
     templates = _list_templates()
     grid = np.linspace(_MAP_LOW, _MAP_HIGH, _MAP_SIZE)
     points_rr2 = np.stack(np.meshgrid(grid, grid), axis=-1)
-    maps = [_distance_to_strokes(points_rr2, strokes) for ways in templates for strokes in ways]
+    maps = [_measure_distances(points_rr2, strokes) for ways in templates for strokes in ways]
     num_maps = np.array([len(ways) for ways in templates])
     return np.stack(maps).astype(np.float32), np.cumsum(num_maps) - num_maps, num_maps
 
 
-def _distance_to_strokes(points_rr2: np.ndarray, strokes: Sequence[Stroke]) -> np.ndarray:
+def _measure_distances(points_rr2: np.ndarray, strokes: Sequence[Stroke]) -> np.ndarray:
     distance_rr = np.full(points_rr2.shape[:2], np.inf)
     for stroke in strokes:
         for start, end in zip(np.array(stroke), np.array(stroke)[1:]):

@@ -34,9 +34,7 @@ _COSMIC_THICKNESS = 2.2
 _COSMIC_EFFICIENCY = 0.93
 _MIN_NEUTRINO_PIXELS = 18
 # medians and widths of log-normal charges; together their median is 9
-_BACKGROUND_CHARGE = (7.0, 0.3)
-_TRACK_CHARGE = (19.0, 0.95)
-_NEUTRINO_CHARGE = (26.0, 0.95)
+_CHARGES = {BACKGROUND: (7.0, 0.3), COSMIC: (19.0, 0.95), NEUTRINO: (26.0, 0.95)}
 
 
 class NeutrinoEvents(Dataset[Tuple[torch.Tensor, torch.Tensor]]):
@@ -56,11 +54,8 @@ class NeutrinoEvents(Dataset[Tuple[torch.Tensor, torch.Tensor]]):
         check_halving(height, width, downsample)
         if num_events < 0 or min(height, width) < 16:
             raise ValueError(f"{num_events} events of {height} x {width} pixels; a frame has 16 x 16 at least")
-        self.num_events = num_events
-        self.height = height
-        self.width = width
-        self.downsample = downsample
-        self.seed = seed
+        self.num_events, self.seed = num_events, seed
+        self.height, self.width, self.downsample = height, width, downsample
 
     def __len__(self) -> int:
         return self.num_events
@@ -87,7 +82,7 @@ def make_events(
     """
     events = NeutrinoEvents(num_events, height=height, width=width, seed=seed)
     images = torch.zeros(num_events, _NUM_PLANES, height, width)
-    labels = torch.zeros(num_events, _NUM_PLANES, height, width, dtype=torch.int64)
+    labels = torch.zeros_like(images, dtype=torch.int64)
     for event in range(num_events):
         images[event], labels[event] = events[event]
     return images, labels
@@ -192,15 +187,10 @@ def _make_hits(random: np.random.Generator, signal: Sequence[Tuple[Points, int]]
     taken = np.union1d(cosmic, owner[NEUTRINO])
     num_background = round(len(taken) * _BACKGROUND_SHARE / (1 - _BACKGROUND_SHARE))
     background = _scatter_pixels(random, num_background, taken=taken, height=height, width=width)
-    pixels = np.concatenate([background, cosmic, owner[NEUTRINO]])
-    charges = np.concatenate(
-        [
-            _draw_charges(random, len(background), *_BACKGROUND_CHARGE),
-            _draw_charges(random, len(cosmic), *_TRACK_CHARGE),
-            _draw_charges(random, len(owner[NEUTRINO]), *_NEUTRINO_CHARGE),
-        ]
-    )
-    labels = np.repeat([BACKGROUND, COSMIC, NEUTRINO], [len(background), len(cosmic), len(owner[NEUTRINO])])
+    kinds = [background, cosmic, owner[NEUTRINO]]
+    pixels, counts = np.concatenate(kinds), [len(kind) for kind in kinds]
+    charges = np.concatenate([_draw_charges(random, number, *_CHARGES[label]) for label, number in enumerate(counts)])
+    labels = np.repeat([BACKGROUND, COSMIC, NEUTRINO], counts)
     return Hits(pixels // width, pixels % width, charges, labels)
 
 

@@ -1,16 +1,18 @@
-"""Errors of readers of data files: a file is missing (F002), or damaged (F001) at a place in it."""
+"""Checks that readers of data files share: a file is missing (F002), or damaged (F001) at a place in it."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Optional, Sequence, Union
+from typing import List, Optional, Sequence, Union
 
 from porting.diagnostics import Place, PortingError
 
-__all__ = ["make_file_error", "require_file"]
+__all__ = ["make_file_error", "read_encoded_lines", "require_file"]
 
 AnyPath = Union[str, "os.PathLike[str]"]
+
+_ADVICE = "get the file again from where it came from"
 
 
 def make_file_error(
@@ -20,7 +22,7 @@ def make_file_error(
     location: str = "",
     line: Optional[int] = None,
     column: Optional[int] = None,
-    help: Union[str, Sequence[str]] = "get the file again from where it came from",
+    help: Union[str, Sequence[str]] = _ADVICE,
 ) -> PortingError:
     """Make the error F001 for `path`; `what` states the fault.
 
@@ -54,3 +56,23 @@ def require_file(path: AnyPath, *, help: Union[str, Sequence[str]] = "check the 
         return file
     found = "it is a folder" if file.is_dir() else "there is no such file"
     raise PortingError.of("F002", message=f"`{os.fspath(path)}` cannot be opened", notes=found, help=help)
+
+
+def read_encoded_lines(path: AnyPath, *, encoding: str, fault: str, help: str = _ADVICE) -> List[str]:
+    """Read the lines of a text, whose last line may end or not; a mark of the byte order before them is left out.
+
+    Raises PortingError F002 for a missing file, and F001 at the first byte that the encoding does not have: `fault` is
+    a format of `byte` and `position`.
+    """
+    data = require_file(path).read_bytes()
+    try:
+        text = data.decode(encoding)
+    except UnicodeDecodeError as error:
+        before = data[: error.start].decode(encoding)
+        what = fault.format(byte=data[error.start], position=error.start)
+        line, column = before.count("\n") + 1, len(before) - before.rfind("\n")
+        raise make_file_error(path, what, line=line, column=column, help=help) from None
+    # editors of Windows put a mark of the byte order before the first word;
+    # `splitlines` takes more than the ends of lines for ends of lines
+    lines = text[text.startswith("\ufeff") :].replace("\r\n", "\n").split("\n")
+    return lines if lines[-1] else lines[:-1]

@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import gzip
 import math
-import os
 import zlib
 from pathlib import Path
-from typing import BinaryIO, Tuple, Union, cast
+from typing import BinaryIO, Tuple, cast
 
 import numpy as np
 import torch
 
-from .files import make_file_error, require_file
+from .files import AnyPath, make_file_error, require_file
 
 __all__ = ["read_idx", "read_mnist"]
 
@@ -26,30 +25,22 @@ _HELP = "the format is IDX: two zero bytes, the type, the number of sizes, the s
 _PORTION_BYTES = 2**20
 
 
-def read_mnist(folder: Union[str, os.PathLike[str]], part: str = "train") -> Tuple[torch.Tensor, torch.Tensor]:
+def read_mnist(folder: AnyPath, part: str = "train") -> Tuple[torch.Tensor, torch.Tensor]:
     """Read the digits of MNIST, or clothes of Fashion-MNIST: images_B1HW, float32 from 0 to 1, and labels_B, int64.
 
     `part` is "train" or "t10k", as in the names of the files `train-images-idx3-ubyte` and `train-labels-idx1-ubyte`,
     with or without `.gz`. Files that are not there raise PortingError F002; those that are damaged, or do not fit
     together, F001.
     """
-    images_file, labels_file = (
-        _find_packed(Path(folder) / f"{part}-{name}-ubyte") for name in ("images-idx3", "labels-idx1")
-    )
-    images, labels = read_idx(images_file), read_idx(labels_file)
-    if images.dim() != 3 or images.dtype != torch.uint8:
-        raise make_file_error(
-            images_file, "these are no images of whole numbers from 0 to 255", location="byte 2", help=_HELP
-        )
-    if labels.dim() != 1 or labels.dtype != torch.uint8:
-        raise make_file_error(labels_file, "these are no labels from 0 to 255", location="byte 2", help=_HELP)
+    images_file, images = _read_bytes_of(Path(folder) / f"{part}-images-idx3-ubyte", 3, "images of whole numbers")
+    labels_file, labels = _read_bytes_of(Path(folder) / f"{part}-labels-idx1-ubyte", 1, "labels")
     if len(images) != len(labels):
         what = f"{len(labels)} labels, but {len(images)} images in `{images_file.name}`"
         raise make_file_error(labels_file, what, location="byte 4", help="take both files from the same source")
     return images.unsqueeze(1).float() / 255, labels.long()
 
 
-def read_idx(path: Union[str, os.PathLike[str]]) -> torch.Tensor:
+def read_idx(path: AnyPath) -> torch.Tensor:
     """Read a file of the IDX format, unpacking it if it is packed: a tensor of its sizes and type.
 
     A file that is not there raises PortingError F002; one that is cut off, too long, or of another format F001, with
@@ -68,18 +59,22 @@ def read_idx(path: Union[str, os.PathLike[str]]) -> torch.Tensor:
             raise make_file_error(file, f"gzip cannot unpack it ({error})", location=where) from None
 
 
-def _find_packed(path: Path) -> Path:
+def _read_bytes_of(path: Path, num_dims: int, what: str) -> Tuple[Path, torch.Tensor]:
+    """Read a file of whole numbers from 0 to 255, packed or not, in so many dimensions."""
     packed = path.with_name(f"{path.name}.gz")
-    return require_file(packed if packed.is_file() and not path.is_file() else path)
+    file = require_file(packed if packed.is_file() and not path.is_file() else path)
+    tensor = read_idx(file)
+    if tensor.dim() != num_dims or tensor.dtype != torch.uint8:
+        raise make_file_error(file, f"these are no {what} from 0 to 255", location="byte 2", help=_HELP)
+    return file, tensor
 
 
 def _read_tensor(content: BinaryIO, file: Path) -> torch.Tensor:
     magic = content.read(4)
     if len(magic) < 4 or magic[:2] != b"\0\0":
         found = " ".join(f"{byte:02x}" for byte in magic[:2]) or "nothing"
-        raise make_file_error(
-            file, f"the two zero bytes of the format are missing: {found}", location="byte 0", help=_HELP
-        )
+        what = f"the two zero bytes of the format are missing: {found}"
+        raise make_file_error(file, what, location="byte 0", help=_HELP)
     if magic[2] not in _TYPES:
         raise make_file_error(file, f"type 0x{magic[2]:02x} is unknown", location="byte 2", help=_HELP)
     header = content.read(4 * magic[3])
@@ -87,20 +82,19 @@ def _read_tensor(content: BinaryIO, file: Path) -> torch.Tensor:
         what = f"the file ends, but {magic[3]} sizes of 4 bytes should stand here"
         raise make_file_error(file, what, location=f"byte {4 + len(header)}", help=_HELP)
     sizes = tuple(int(size) for size in np.frombuffer(header, dtype=">u4"))
-    numbers = np.frombuffer(
-        _read_numbers(content, file, sizes, start=4 + len(header), type_name=_TYPES[magic[2]]), _TYPES[magic[2]]
-    )
+    dtype = np.dtype(_TYPES[magic[2]])
+    numbers = np.frombuffer(_read_numbers(content, file, sizes, start=4 + len(header), dtype=dtype), dtype)
     try:
-        return torch.from_numpy(numbers.astype(numbers.dtype.newbyteorder("=")).reshape(sizes))
+        return torch.from_numpy(numbers.astype(dtype.newbyteorder("=")).reshape(sizes))
     except ValueError as error:
         # of too many sizes, or of huge ones beside a zero
         what = f"{len(sizes)} sizes that no array can have ({error})"
         raise make_file_error(file, what, location="byte 3", help=_HELP) from None
 
 
-def _read_numbers(content: BinaryIO, file: Path, sizes: Tuple[int, ...], *, start: int, type_name: str) -> bytes:
+def _read_numbers(content: BinaryIO, file: Path, sizes: Tuple[int, ...], *, start: int, dtype: np.dtype) -> bytes:
     """Read exactly the numbers that the sizes announce, in portions, so that wrong sizes do not fill the memory."""
-    num_bytes = math.prod(sizes) * np.dtype(type_name).itemsize
+    num_bytes = math.prod(sizes) * dtype.itemsize
     portions, missing = [], num_bytes
     while missing:
         portion = content.read(min(missing, _PORTION_BYTES))

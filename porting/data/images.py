@@ -5,7 +5,7 @@ B = samples, H and W = height and width in pixels, P = parts of a picture. Equal
 
 from __future__ import annotations
 
-from typing import Callable, List, Tuple
+from typing import Callable, Dict, List, Tuple
 
 import numpy as np
 import torch
@@ -56,7 +56,7 @@ def make_silhouettes(num_samples: int, *, seed: int, size: int = 28) -> Tuple[to
         labels_b = random.integers(len(_SHAPES), size=num_rows)
         x_bhw, y_bhw = _rotate_grids(num_rows, random, size=size)
         inside_bhw = np.empty_like(x_bhw)
-        for label, shape in enumerate(_SHAPES):
+        for label, shape in enumerate(_SHAPES.values()):
             rows = labels_b == label
             inside_bhw[rows] = shape(x_bhw[rows], y_bhw[rows])
         # positive inside, in units of half the picture: the edge is about one pixel wide
@@ -118,27 +118,14 @@ def _draw_portions(
 # -- textures ----------------------------------------------------------------------------------------------------------
 
 
-def _make_stripes(u: np.ndarray, v: np.ndarray) -> np.ndarray:
-    return np.sign(np.sin(u))
-
-
-def _make_checks(u: np.ndarray, v: np.ndarray) -> np.ndarray:
-    return np.sign(np.sin(u) * np.sin(v))
-
-
-def _make_rings(u: np.ndarray, v: np.ndarray) -> np.ndarray:
-    return np.sin(np.hypot(u, v))
-
-
-def _make_dots(u: np.ndarray, v: np.ndarray) -> np.ndarray:
-    return np.where(np.cos(u) + np.cos(v) > 0.9, np.float32(1), np.float32(-1))
-
-
-def _make_waves(u: np.ndarray, v: np.ndarray) -> np.ndarray:
-    return np.sin(u + 1.5 * np.sin(v))
-
-
-_PATTERNS = (_make_stripes, _make_checks, _make_rings, _make_dots, _make_waves)
+# stripes, checks, rings, dots and waves from -1 to 1, along u_BHW and across v_BHW
+_PATTERNS: Tuple[Callable[[np.ndarray, np.ndarray], np.ndarray], ...] = (
+    lambda u, _v: np.sign(np.sin(u)),
+    lambda u, v: np.sign(np.sin(u) * np.sin(v)),
+    lambda u, v: np.sin(np.hypot(u, v)),
+    lambda u, v: np.where(np.cos(u) + np.cos(v) > 0.9, np.float32(1), np.float32(-1)),
+    lambda u, v: np.sin(u + 1.5 * np.sin(v)),
+)
 
 
 def _make_textures(labels_b: np.ndarray, random: np.random.Generator, *, num_variants: int, size: int) -> np.ndarray:
@@ -189,16 +176,8 @@ def _rotate_grids(num_rows: int, random: np.random.Generator, *, size: int) -> T
     return xx * x_bhw + xy * y_bhw, yy * y_bhw - yx * x_bhw
 
 
-def _draw_disc(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    return np.float32(0.7) - np.hypot(x, y)
-
-
-def _draw_square(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    return np.float32(0.6) - np.maximum(np.abs(x), np.abs(y))
-
-
-def _draw_triangle(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    return np.minimum(np.float32(0.5) - y, np.float32(0.42) + y * np.float32(0.5) - np.abs(x) * np.float32(0.87))
+Shape = Callable[[np.ndarray, np.ndarray], np.ndarray]
+"""How far inside a shape the points x, y of a picture from -1 to 1 are, y down: positive there, negative outside."""
 
 
 def _draw_star(x: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -208,47 +187,31 @@ def _draw_star(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return np.float32(0.32) + np.float32(0.5) * from_point.astype(np.float32) ** 2 - np.hypot(x, y)
 
 
-def _draw_cross(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    x, y = np.abs(x), np.abs(y)
-    return np.minimum(np.float32(0.7) - np.maximum(x, y), np.float32(0.24) - np.minimum(x, y))
-
-
-def _draw_ring(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    return np.float32(0.17) - np.abs(np.hypot(x, y) - np.float32(0.55))
-
-
-def _draw_crescent(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    return np.minimum(_draw_disc(x, y), np.hypot(x - np.float32(0.4), y) - np.float32(0.55))
-
-
 def _draw_heart(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    lobes = np.float32(0.36) - np.hypot(np.abs(x) - np.float32(0.3), y + np.float32(0.22))
-    point = np.minimum((np.float32(0.62) - y) * np.float32(0.7) - np.abs(x) * np.float32(0.7), y + np.float32(0.22))
-    return np.maximum(lobes, np.minimum(point, np.float32(0.62) - np.abs(x)))
-
-
-def _draw_half_disc(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    return np.minimum(np.float32(0.75) - np.hypot(x, y - np.float32(0.3)), np.float32(0.3) - y)
+    lobes = 0.36 - np.hypot(np.abs(x) - 0.3, y + 0.22)
+    point = np.minimum((0.62 - y) * 0.7 - np.abs(x) * 0.7, y + 0.22)
+    return np.maximum(lobes, np.minimum(point, 0.62 - np.abs(x)))
 
 
 def _draw_arrow(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    head = np.minimum((y + np.float32(0.75)) * np.float32(0.7) - np.abs(x) * np.float32(0.7), np.float32(-0.05) - y)
-    shaft = np.minimum(np.float32(0.16) - np.abs(x), np.minimum(np.float32(0.7) - y, y + np.float32(0.3)))
+    head = np.minimum((y + 0.75) * 0.7 - np.abs(x) * 0.7, -0.05 - y)
+    shaft = np.minimum(0.16 - np.abs(x), np.minimum(0.7 - y, y + 0.3))
     return np.maximum(head, shaft)
 
 
-_SHAPES = (
-    _draw_disc,
-    _draw_square,
-    _draw_triangle,
-    _draw_star,
-    _draw_cross,
-    _draw_ring,
-    _draw_crescent,
-    _draw_heart,
-    _draw_half_disc,
-    _draw_arrow,
-)
+# in the order of their labels; Python's numbers leave the type of an array as it is
+_SHAPES: Dict[str, Shape] = {
+    "disc": lambda x, y: 0.7 - np.hypot(x, y),
+    "square": lambda x, y: 0.6 - np.maximum(np.abs(x), np.abs(y)),
+    "triangle": lambda x, y: np.minimum(0.5 - y, 0.42 + y * 0.5 - np.abs(x) * 0.87),
+    "star": _draw_star,
+    "cross": lambda x, y: np.minimum(0.7 - np.maximum(np.abs(x), np.abs(y)), 0.24 - np.minimum(np.abs(x), np.abs(y))),
+    "ring": lambda x, y: 0.17 - np.abs(np.hypot(x, y) - 0.55),
+    "crescent": lambda x, y: np.minimum(0.7 - np.hypot(x, y), np.hypot(x - 0.4, y) - 0.55),
+    "heart": _draw_heart,
+    "half disc": lambda x, y: np.minimum(0.75 - np.hypot(x, y - 0.3), 0.3 - y),
+    "arrow": _draw_arrow,
+}
 
 
 # -- pictures without labels -------------------------------------------------------------------------------------------

@@ -11,8 +11,7 @@ P = planes, H and W = height and width in pixels: ticks of time, and wires.
 from __future__ import annotations
 
 import io
-import os
-from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
 
 import numpy as np
 import torch
@@ -20,6 +19,7 @@ from torch.utils.data import Dataset
 
 from porting.support.atomic_files import write_atomically
 
+from .files import AnyPath
 from .hits import Hits, check_halving, make_dense_images
 from .larcv_file import (
     EVENT_DTYPE,
@@ -53,9 +53,7 @@ class LarcvEvents(Dataset[Event]):
     ValueError for images that cannot be halved that often.
     """
 
-    def __init__(
-        self, path: Union[str, os.PathLike[str]], *, downsample: int = 0, size: Optional[Tuple[int, int]] = None
-    ) -> None:
+    def __init__(self, path: AnyPath, *, downsample: int = 0, size: Optional[Tuple[int, int]] = None) -> None:
         self.downsample = downsample
         self.size = size
         self.file = LarcvFile(path)
@@ -78,7 +76,7 @@ class LarcvEvents(Dataset[Event]):
         return [self[index] for index in indices]
 
 
-def write_larcv(path: Union[str, os.PathLike[str]], events: Iterable[Tuple[Any, Any]]) -> None:
+def write_larcv(path: AnyPath, events: Iterable[Tuple[Any, Any]]) -> None:
     """Write pairs of image_PHW and labels_PHW, tensors or arrays, as a file that `LarcvEvents` reads, at once or not.
 
     What has neither charge nor label is left out. ValueError for events of several sizes, for charges that are not
@@ -106,19 +104,12 @@ def write_larcv(path: Union[str, os.PathLike[str]], events: Iterable[Tuple[Any, 
 
 def _fit_planes(planes: torch.Tensor, size: Tuple[int, int]) -> torch.Tensor:
     """Pad or crop planes_PHW around their centre to a height and width."""
-    result = planes.new_zeros((planes.shape[0], *size))
-    (rows, into_rows), (columns, into_columns) = (
-        _find_overlap(have, want) for have, want in zip(planes.shape[1:], size)
-    )
-    result[:, into_rows, into_columns] = planes[:, rows, columns]
-    return result
-
-
-def _find_overlap(have: int, want: int) -> Tuple[slice, slice]:
-    """Return which part of a side is taken, and where it goes."""
-    length = min(have, want)
-    first, into = (have - length) // 2, (want - length) // 2
-    return slice(first, first + length), slice(into, into + length)
+    padding: List[int] = []
+    for have, want in zip(planes.shape[:0:-1], size[::-1]):
+        # rounded towards zero, so that the odd row or column is the last one in either case
+        before = int((want - have) / 2)
+        padding += [before, want - have - before]
+    return torch.nn.functional.pad(planes, padding)
 
 
 # -- writing -----------------------------------------------------------------------------------------------------------
@@ -137,21 +128,19 @@ def _check_event(image: np.ndarray, labels: np.ndarray) -> Tuple[np.ndarray, np.
 
 def _list_pixels(pairs: Sequence[Tuple[np.ndarray, np.ndarray]]) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:
     """List the pixels of all images with their charges, the same with their labels, and how many each image has."""
-    hits = [_find_hits(image[plane], labels[plane]) for image, labels in pairs for plane in range(NUM_PLANES)]
+    hits = []
+    for image, classes in ((image[plane], classes[plane]) for image, classes in pairs for plane in range(NUM_PLANES)):
+        columns, rows = np.nonzero((image.T != 0) | (classes.T != 0))
+        hits.append(Hits(rows, columns, image[rows, columns], classes[rows, columns]))
     counts = np.array([len(plane.rows) for plane in hits], dtype=np.int64)
     wires = np.zeros(counts.sum(), dtype=VOXEL_DTYPE)
     labels = np.zeros(counts.sum(), dtype=VOXEL_DTYPE)
     height = pairs[0][0].shape[1] if pairs else 0
     for last, plane in zip(np.cumsum(counts), hits):
-        image = slice(last - len(plane.rows), last)
-        wires["id"][image] = labels["id"][image] = plane.columns * height + plane.rows
-        wires["value"][image], labels["value"][image] = plane.charges, plane.labels
+        place = slice(last - len(plane.rows), last)
+        wires["id"][place] = labels["id"][place] = plane.columns * height + plane.rows
+        wires["value"][place], labels["value"][place] = plane.charges, plane.labels
     return wires, labels, counts
-
-
-def _find_hits(image: np.ndarray, labels: np.ndarray) -> Hits:
-    columns, rows = np.nonzero((image.T != 0) | (labels.T != 0))
-    return Hits(rows, columns, image[rows, columns], labels[rows, columns])
 
 
 def _write_group(file: Any, group: str, voxels: np.ndarray, counts: np.ndarray, *, height: int, width: int) -> None:

@@ -9,13 +9,13 @@ from __future__ import annotations
 import os
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, NoReturn, Tuple, Union
+from typing import Any, Dict, Iterator, List, NoReturn, Tuple
 
 import numpy as np
 
-from porting.diagnostics import PortingError
+from porting.diagnostics import require_extra
 
-from .files import make_file_error, require_file
+from .files import AnyPath, make_file_error, require_file
 from .hits import Hits
 
 __all__ = [
@@ -63,15 +63,7 @@ _FAILURES = (OSError, RuntimeError, ValueError, TypeError, LookupError, Arithmet
 
 def load_h5py() -> Any:
     """Import h5py; raises PortingError X001 when it is not installed."""
-    try:
-        import h5py
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != "h5py":
-            raise
-        raise PortingError.of(
-            "X001", message="larcv's files need `h5py`", help='pip install "ipu-porting[recipes]"'
-        ) from None
-    return h5py
+    return require_extra("h5py", extra="recipes", message="larcv's files need `h5py`")
 
 
 class LarcvFile:
@@ -80,7 +72,7 @@ class LarcvFile:
     `height` and `width` are those of all images: ticks and wires.
     """
 
-    def __init__(self, path: Union[str, os.PathLike[str]]) -> None:
+    def __init__(self, path: AnyPath) -> None:
         self.path: Path = require_file(path, help="check the path; `write_larcv` makes such a file of generated events")
         self._opened: Dict[int, Any] = {}
         load_h5py()
@@ -144,16 +136,12 @@ class LarcvFile:
                     what = f"{count} pixels from pixel {first} on, of {num_voxels} in the file"
                     self._fail(f"{group}/voxel_extents", what, event=event, plane=plane)
                 result[event, plane] = first, first + count
-        self._check_cover(group, result.reshape(-1, 2), num_voxels)
-        return result
-
-    def _check_cover(self, group: str, spans: np.ndarray, num_voxels: int) -> None:
-        """Raise unless each voxel belongs to one image."""
-        in_order = spans[np.lexsort((spans[:, 1], spans[:, 0]))]
-        borders = np.concatenate([[0], in_order[:, 1]])
-        starts = np.concatenate([in_order[:, 0], [num_voxels]])
-        if not np.array_equal(borders, starts):
+        # in their order each span begins where the one before ends, so that each voxel belongs to one image
+        spans = result.reshape(-1, 2)
+        spans = spans[np.lexsort((spans[:, 1], spans[:, 0]))]
+        if [0, *spans[:, 1].tolist()] != [*spans[:, 0].tolist(), num_voxels]:
             self._fail(f"{group}/voxel_extents", f"the images do not cover the {num_voxels} pixels of the file once")
+        return result
 
     # -- pixels ------------------------------------------------------------------------------------------------------
 
@@ -232,14 +220,11 @@ class LarcvFile:
         except PermissionError:
             raise
         except _FAILURES as error:
-            raise self._make_damage_error(name, _decode_text(error), **where) from error
+            self._fail(name, _decode_text(error), **where)
 
     def _fail(self, name: str, what: str, **where: int) -> NoReturn:
-        raise self._make_damage_error(name, what, **where)
-
-    def _make_damage_error(self, name: str, what: str, **where: int) -> PortingError:
         location = ", ".join([f"dataset `{name}`", *(f"{word} {number}" for word, number in where.items())])
-        return make_file_error(self.path, what, location=location, help=_HELP)
+        raise make_file_error(self.path, what, location=location, help=_HELP)
 
 
 def _decode_text(error: BaseException) -> str:

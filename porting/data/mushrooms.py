@@ -5,17 +5,14 @@ B = samples, F = features, the 22 traits.
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-from typing import Dict, Iterator, List, Sequence, Tuple, Union
+from typing import Dict, Sequence, Tuple
 
 import numpy as np
 import torch
 from torch.utils.data import TensorDataset
 
-from ..diagnostics import PortingError
 from ..support.atomic_files import write_atomically
-from .files import make_file_error, require_file
+from .files import AnyPath, make_file_error, read_encoded_lines
 
 __all__ = ["TRAITS", "make_mushrooms", "read_mushrooms", "split_at_random", "write_mushrooms"]
 
@@ -50,14 +47,14 @@ _COLUMNS = {"class": _LABELS, **TRAITS}
 _HELP = "the format is that of UCI's `mushrooms.csv`: a line of names, then 23 letters a line, the label first"
 
 
-def read_mushrooms(path: Union[str, os.PathLike[str]]) -> Tuple[torch.Tensor, torch.Tensor]:
+def read_mushrooms(path: AnyPath) -> Tuple[torch.Tensor, torch.Tensor]:
     """Read `mushrooms.csv`: features_BF, and poisonous_B1 of 0.0 and 1.0, both float32.
 
     A feature is the place of the letter among those that its column has, in the order of the alphabet. A file that is
     not there raises PortingError F002; one that is damaged F001, with line and column. Rows that are missing at the end
     as a whole cannot be noticed: the format does not say how many there are.
     """
-    letters = _read_letters(require_file(path))
+    letters = _read_letters(path)
     return _encode_letters(letters, [np.unique(column).tolist() for column in letters[:, 1:].T])
 
 
@@ -76,9 +73,7 @@ def make_mushrooms(num_samples: int = 8124, *, seed: int, noise: float = 0.015) 
     return _encode_letters(_draw_letters(num_samples, seed=seed, noise=noise), alphabets)
 
 
-def write_mushrooms(
-    path: Union[str, os.PathLike[str]], num_samples: int = 8124, *, seed: int, noise: float = 0.015
-) -> None:
+def write_mushrooms(path: AnyPath, num_samples: int = 8124, *, seed: int, noise: float = 0.015) -> None:
     """Write those of `make_mushrooms` as a file of the format that `read_mushrooms` reads.
 
     In a file of few mushrooms some letters are missing. Reading does not count those, so that its features are smaller.
@@ -117,41 +112,26 @@ def _encode_letters(letters: np.ndarray, alphabets: Sequence[Sequence[str]]) -> 
 # -- reading -----------------------------------------------------------------------------------------------------------
 
 
-def _read_letters(path: Path) -> np.ndarray:
-    lines = list(_read_rows(path))
-    if not lines or lines[0] != list(_COLUMNS):
-        raise _make_header_error(path, lines[0] if lines else [])
-    if len(lines) == 1:
+def _read_letters(path: AnyPath) -> np.ndarray:
+    lines = read_encoded_lines(path, encoding="ascii", fault="byte {byte:#04x} is no letter", help=_HELP)
+    # not `strip`: a blank beside a letter is a fault
+    rows = [line.split(",") for line in lines]
+    header, names = rows[0] if rows else [], list(_COLUMNS)
+    if header != names:
+        ends = min(len(header), len(names))
+        index = next((place for place in range(ends) if header[place] != names[place]), ends)
+        found = f"`{header[index][:40]}`" if index < len(header) else "nothing"
+        expected = f"the name `{names[index]}`" if index < len(names) else "the end of the line"
+        what = f"{expected} should stand here, not {found}"
+        raise make_file_error(path, what, line=1, column=_find_cell(header, index), help=_HELP)
+    if len(rows) == 1:
         raise make_file_error(path, "there is no mushroom below the line of names", line=1, help=_HELP)
-    for number, cells in enumerate(lines[1:], start=2):
+    for number, cells in enumerate(rows[1:], start=2):
         _check_row(path, number, cells)
-    return np.array(lines[1:])
+    return np.array(rows[1:])
 
 
-def _read_rows(path: Path) -> Iterator[List[str]]:
-    content = path.read_bytes()
-    try:
-        text = content.decode("ascii")
-    except UnicodeDecodeError as error:
-        before = content[: error.start]
-        line, column = before.count(b"\n") + 1, error.start - before.rfind(b"\n")
-        what = f"byte 0x{content[error.start]:02x} is no letter"
-        raise make_file_error(path, what, line=line, column=column, help=_HELP) from None
-    # neither `splitlines` nor `strip`: they take more than the ends of lines for ends of lines
-    lines = text.replace("\r\n", "\n").split("\n")
-    return (line.split(",") for line in (lines[:-1] if not lines[-1] else lines))
-
-
-def _make_header_error(path: Path, cells: Sequence[str]) -> PortingError:
-    names = list(_COLUMNS)
-    index = next((i for i, (found, name) in enumerate(zip(cells, names)) if found != name), min(len(cells), len(names)))
-    found = f"`{cells[index][:40]}`" if index < len(cells) else "nothing"
-    expected = f"the name `{names[index]}`" if index < len(names) else "the end of the line"
-    what = f"{expected} should stand here, not {found}"
-    return make_file_error(path, what, line=1, column=_find_cell(cells, index), help=_HELP)
-
-
-def _check_row(path: Path, number: int, cells: Sequence[str]) -> None:
+def _check_row(path: AnyPath, number: int, cells: Sequence[str]) -> None:
     if len(cells) != len(_COLUMNS):
         what = f"{len(cells)} cells in the line, not {len(_COLUMNS)}"
         raise make_file_error(path, what, line=number, column=_find_cell(cells, len(_COLUMNS)), help=_HELP)

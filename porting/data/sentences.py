@@ -47,7 +47,11 @@ def make_sentences(num_samples: int, *, seed: int, length: int = 16) -> Tuple[to
     tokens_bt = np.full((num_samples, length), PADDING, dtype=np.int64)
     labels_b = np.empty(num_samples, dtype=np.int64)
     for row in range(num_samples):
-        words, labels_b[row] = _write_sentence(draws)
+        labels_b[row] = praises = int(draws.integers(2))
+        words = ["[CLS]", *_write_clause(bool(praises), draws)]
+        if draws.integers(2):
+            words += ["and", *_write_clause(bool(praises), draws)]
+        words.append("[SEP]")
         tokens_bt[row, : len(words)] = [_TOKENS[word] for word in words]
     tokens = torch.from_numpy(tokens_bt)
     return tokens, (tokens != PADDING).to(torch.int64), torch.from_numpy(labels_b)
@@ -60,15 +64,6 @@ def words_of(tokens: torch.Tensor) -> str:
     'the film is good'
     """
     return " ".join(VOCABULARY[token] for token in tokens.tolist() if token >= len(_SPECIAL))
-
-
-def _write_sentence(draws: np.random.Generator) -> Tuple[List[str], int]:
-    """Write one sentence and say whether it praises."""
-    praises = bool(draws.integers(2))
-    words = ["[CLS]", *_write_clause(praises, draws)]
-    if draws.integers(2):
-        words += ["and", *_write_clause(praises, draws)]
-    return [*words, "[SEP]"], int(praises)
 
 
 def _write_clause(praises: bool, draws: np.random.Generator) -> List[str]:

@@ -15,7 +15,7 @@ from typing import Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 import numpy as np
 import torch
 
-from .files import AnyPath, make_file_error, require_file
+from .files import AnyPath, make_file_error, read_encoded_lines
 
 __all__ = [
     "END_OF_SENTENCE",
@@ -58,29 +58,14 @@ def read_lines(path: AnyPath) -> List[str]:
     characters, as in blocks of zeros that a crash leaves behind, and for a file without a word. A text that was cut
     off between two characters cannot be recognised.
     """
-    data = require_file(path).read_bytes()
-    try:
-        text = data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        line, column = _find_place(data[: error.start].decode("utf-8"))
-        raise make_file_error(
-            path, f"byte {data[error.start]:#04x} at position {error.start} is no UTF-8", line=line, column=column
-        ) from None
-    # editors of Windows put a mark of the byte order before the first word
-    text = text[text.startswith("\ufeff") :]
-    lines = text.replace("\r\n", "\n").split("\n")
-    for number, line_text in enumerate(lines, start=1):
-        for column, character in enumerate(line_text, start=1):
+    lines = read_encoded_lines(path, encoding="utf-8", fault="byte {byte:#04x} at position {position} is no UTF-8")
+    for number, line in enumerate(lines, start=1):
+        for column, character in enumerate(line, start=1):
             if character != "\t" and unicodedata.category(character) == "Cc":
                 raise make_file_error(path, f"the control character {character!r}", line=number, column=column)
-    if not text.strip():
+    if not any(line.strip() for line in lines):
         raise make_file_error(path, "the file has no words", line=1)
-    return lines[:-1] if lines[-1] == "" else lines
-
-
-def _find_place(before: str) -> Tuple[int, int]:
-    """Return line and column, counted from 1, of the character after `before`."""
-    return before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1
+    return lines
 
 
 @dataclass(frozen=True)
@@ -119,7 +104,6 @@ class Vocabulary:
         return cls((*reserved, *ordered)[:max_size])
 
     def __len__(self) -> int:
-        """Count the words."""
         return len(self.words)
 
     def numbers(self, words: Iterable[str]) -> torch.Tensor:

@@ -48,7 +48,6 @@ class Pairs:
     target_vocabulary: Vocabulary
 
     def __len__(self) -> int:
-        """Count the pairs."""
         return len(self.sources)
 
     @property
@@ -170,18 +169,9 @@ _ARTICLES = {"the": "l", "a": "t"}
 _AND = ("and", "e")
 
 
-def _find_ending(noun: str) -> str:
-    """Return what article and adjective end with: they agree with the noun, whose last letter is its class."""
-    return "a" if noun.endswith("a") else "o"
-
-
-def _list_endings() -> List[str]:
-    forms = [*_ARTICLES.values(), *_ADJECTIVES.values()]
-    return [form + ending for form in forms for ending in ("a", "o")]
-
-
+_FORMS = tuple(form + ending for form in (*_ARTICLES.values(), *_ADJECTIVES.values()) for ending in ("a", "o"))
 _SOURCE_WORDS = (*_ARTICLES, *_ADJECTIVES, *_NOUNS, *_VERBS, *_ADVERBS, _AND[0])
-_TARGET_WORDS = (*_list_endings(), *_NOUNS.values(), *_VERBS.values(), *_ADVERBS.values(), _AND[1])
+_TARGET_WORDS = (*_FORMS, *_NOUNS.values(), *_VERBS.values(), *_ADVERBS.values(), _AND[1])
 
 
 def _draw_sentence(generator: np.random.Generator) -> Tuple[Words, Words]:
@@ -206,7 +196,8 @@ def _draw_clause(generator: np.random.Generator) -> Tuple[Words, Words]:
 def _draw_noun_phrase(generator: np.random.Generator) -> Tuple[Words, Words]:
     article, noun = _draw_word(generator, _ARTICLES), _draw_word(generator, _NOUNS)
     adjectives = [_draw_word(generator, _ADJECTIVES)] if generator.random() < 0.4 else []
-    ending = _find_ending(_NOUNS[noun])
+    # article and adjective agree with the noun, whose last letter is its class
+    ending = "a" if _NOUNS[noun].endswith("a") else "o"
     agreeing = [_ADJECTIVES[adjective] + ending for adjective in adjectives]
     return [article, *adjectives, noun], [_ARTICLES[article] + ending, _NOUNS[noun], *agreeing]
 

@@ -20,6 +20,7 @@ from porting.diagnostics.errors import (
     OptionError,
     PortingError,
     UnsupportedOptimizerError,
+    require_extra,
 )
 from porting.diagnostics.findings import Finding
 from porting.diagnostics.places import (
@@ -60,5 +61,6 @@ __all__ = [
     "print_finding",
     "render",
     "render_all",
+    "require_extra",
     "show_findings_alone",
 ]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from types import MappingProxyType
-from typing import List, Mapping, Optional
+from typing import List, Mapping, Optional, Tuple
 
 __all__ = ["CODES", "FAMILIES", "PAGES_FOLDER", "Code", "Severity", "find_code", "read_page", "suggest_names"]
 
@@ -69,33 +69,8 @@ FAMILIES: Mapping[str, str] = MappingProxyType(
 )
 """What the first letter of a code stands for, in the order of the table."""
 
-_NOT_AN_ERROR = {
-    "B006": Severity.WARNING,
-    "B008": Severity.WARNING,
-    "C011": Severity.NOTE,
-    "C019": Severity.WARNING,
-    "C020": Severity.WARNING,
-    "D002": Severity.NOTE,
-    "D005": Severity.WARNING,
-    "L008": Severity.WARNING,
-    "M001": Severity.WARNING,
-    "E001": Severity.WARNING,
-    "E002": Severity.WARNING,
-    "E003": Severity.NOTE,
-    "E004": Severity.WARNING,
-    "E005": Severity.WARNING,
-    "E006": Severity.NOTE,
-    "E007": Severity.WARNING,
-    "E008": Severity.WARNING,
-    "K003": Severity.WARNING,
-    "K004": Severity.WARNING,
-    "O007": Severity.WARNING,
-    "P003": Severity.NOTE,
-    "P006": Severity.NOTE,
-    "P011": Severity.NOTE,
-}
-
-_TABLE = (
+# what is not an error says what it is
+_TABLE: Tuple[Tuple[str, ...], ...] = (
     ("L001", "loss-outside-forward", "the loss is computed outside `forward`"),
     ("L002", "loss-not-scalar", "the loss is not a scalar"),
     ("L003", "loss-detached", "no gradient flows from the loss to the model"),
@@ -103,7 +78,7 @@ _TABLE = (
     ("L005", "several-final-losses", "more than one loss is final"),
     ("L006", "label-not-found", "the label is not among the arguments of the call"),
     ("L007", "wrong-output-count", "the model returns another number of values than the loss takes"),
-    ("L008", "not-finite", "a loss or an output is not finite"),
+    ("L008", "not-finite", "a loss or an output is not finite", "warning"),
     ("C001", "host-read", "`forward` reads a tensor's value on the host"),
     ("C002", "data-dependent-shape", "a shape depends on the values of the data"),
     ("C003", "cpu-tensor-in-forward", "a CPU tensor meets device tensors in `forward`"),
@@ -114,7 +89,7 @@ _TABLE = (
     ("C008", "zero-size-input", "an input has no elements"),
     ("C009", "torch-too-old", "the installed torch is too old to capture a model"),
     ("C010", "printed-tensor", "`forward` prints a tensor"),
-    ("C011", "factory-without-device", "`forward` makes a tensor without naming its device"),
+    ("C011", "factory-without-device", "`forward` makes a tensor without naming its device", "note"),
     ("C012", "unsupported-dtype", "the device has no such dtype"),
     ("C013", "operator-failed-to-trace", "an operator failed while `forward` was captured"),
     ("C014", "tensor-from-another-trace", "`forward` uses a tensor left over from another trace"),
@@ -122,23 +97,23 @@ _TABLE = (
     ("C016", "shared-memory", "two registered tensors share memory that the device would split"),
     ("C017", "unsupported-operator", "`forward` uses an operator that the device does not have"),
     ("C018", "leaky-body", "the body of a loop or branch reaches out of itself"),
-    ("C019", "counter-in-forward", "`forward` writes into a buffer of integers, which is a constant"),
-    ("C020", "frozen-value", "a value that Python decides is compiled in"),
+    ("C019", "counter-in-forward", "`forward` writes into a buffer of integers, which is a constant", "warning"),
+    ("C020", "frozen-value", "a value that Python decides is compiled in", "warning"),
     ("O001", "unsupported-optimizer", "the optimizer has no counterpart on the device"),
     ("O002", "unsupported-optimizer-setting", "the device's optimizer lacks one of the optimizer's settings"),
     ("O003", "foreign-parameters", "the optimizer holds parameters that are not the model's"),
     ("O004", "optimizer-closure", "the optimizer was stepped with a closure"),
     ("O005", "optimizer-state-mismatch", "the optimizer's state does not fit the model"),
     ("O006", "scheduler-of-another-optimizer", "the scheduler drives another optimizer"),
-    ("O007", "host-step-ignored", "an optimizer step on the host does not reach the device"),
+    ("O007", "host-step-ignored", "an optimizer step on the host does not reach the device", "warning"),
     ("B001", "batch-shape-changed", "the batch has another shape than the compiled one"),
     ("B002", "batch-dtype-changed", "the batch has another dtype than the compiled one"),
     ("B003", "batch-arguments-changed", "the batch has other arguments than the compiled one"),
     ("B004", "batch-not-divisible", "the batch does not divide into micro-batches"),
     ("B005", "dataset-too-small", "the dataset is smaller than one call's batch"),
-    ("B006", "samples-dropped", "samples at the end of the dataset are dropped in every epoch"),
+    ("B006", "samples-dropped", "samples at the end of the dataset are dropped in every epoch", "warning"),
     ("B007", "ignore-label-mismatch", "the padding's label is not the one the loss ignores"),
-    ("B008", "padding-enters-batchnorm", "padded samples enter the BatchNorm statistics"),
+    ("B008", "padding-enters-batchnorm", "padded samples enter the BatchNorm statistics", "warning"),
     ("B009", "tensor-on-another-device", "a tensor of the batch is on another device"),
     ("B010", "drop-last-undecided", "the last batch is short and nothing says what becomes of it"),
     ("B011", "value-too-wide", "a value of the batch is beyond the device's 32 bits"),
@@ -146,38 +121,38 @@ _TABLE = (
     ("B013", "value-out-of-range", "a label or an index is beyond what it chooses from"),
     ("P001", "precision-not-applicable", "the backend cannot apply this precision"),
     ("P002", "invalid-option", "an option has a value it cannot have"),
-    ("P003", "weights-converted", "the weights were converted to another dtype"),
+    ("P003", "weights-converted", "the weights were converted to another dtype", "note"),
     ("P004", "engine-not-available", "the chosen engine is not available on this machine"),
     ("P005", "unknown-option-environment", "an environment variable has a value it cannot have"),
-    ("P006", "bfloat16-not-on-ipu", "the model computes in bfloat16, which no IPU has"),
+    ("P006", "bfloat16-not-on-ipu", "the model computes in bfloat16, which no IPU has", "note"),
     ("P007", "unknown-module", "an option names a module that the model does not have"),
     ("P008", "pipeline-not-filled", "a step has too few micro-batches to fill its pipeline"),
     ("P009", "stages-out-of-order", "stages begin in another order than the options say"),
     ("P010", "weight-on-two-ipus", "a weight is used on more than one IPU"),
-    ("P011", "statistics-of-one-replica", "running statistics are those of the first replica"),
-    ("M001", "does-not-fit", "the step does not fit into the device's memory"),
+    ("P011", "statistics-of-one-replica", "running statistics are those of the first replica", "note"),
+    ("M001", "does-not-fit", "the step does not fit into the device's memory", "warning"),
     ("M002", "memory-not-predictable", "the memory of the step cannot be predicted"),
     ("D001", "no-ipu-found", "no IPU was found"),
-    ("D002", "running-on-simulator", "no IPU was found: running on the CPU simulator"),
+    ("D002", "running-on-simulator", "no IPU was found: running on the CPU simulator", "note"),
     ("D003", "executor-cannot-move", "a ported model cannot be moved or cast"),
     ("D004", "not-compiled", "the model has not been compiled yet"),
-    ("D005", "mode-frozen", "modules changed between train and eval mode after compilation"),
+    ("D005", "mode-frozen", "modules changed between train and eval mode after compilation", "warning"),
     ("D006", "no-labels-given", "a training call needs labels"),
     ("D007", "destroyed", "the ported model has been destroyed"),
     ("D008", "instances-out-of-reach", "there is no way to the other instances"),
     ("D009", "no-gradients-kept", "the port keeps its gradients on the device"),
     ("K001", "damaged-checkpoint", "the checkpoint is damaged"),
     ("K002", "foreign-checkpoint", "the checkpoint belongs to another model"),
-    ("K003", "checkpoint-skipped", "the newest checkpoint is damaged, and an earlier one is used"),
-    ("K004", "inexact-resume", "the training does not go on exactly as it would have"),
-    ("E001", "compile-failed", "the step could not be compiled, and is replayed"),
-    ("E002", "compile-timeout", "compiling the step took too long, and it is replayed"),
-    ("E003", "step-not-compilable", "the step cannot be compiled, and is replayed"),
-    ("E004", "cache-unusable", "the cache of executables cannot be used"),
-    ("E005", "damaged-executable", "an executable on disk cannot be used"),
-    ("E006", "recompiled", "the step was compiled again, because something changed"),
-    ("E007", "parity-failed", "a compiled step does not compute what replay computes"),
-    ("E008", "optimizer-changed", "the compiled step does not fit a call"),
+    ("K003", "checkpoint-skipped", "the newest checkpoint is damaged, and an earlier one is used", "warning"),
+    ("K004", "inexact-resume", "the training does not go on exactly as it would have", "warning"),
+    ("E001", "compile-failed", "the step could not be compiled, and is replayed", "warning"),
+    ("E002", "compile-timeout", "compiling the step took too long, and it is replayed", "warning"),
+    ("E003", "step-not-compilable", "the step cannot be compiled, and is replayed", "note"),
+    ("E004", "cache-unusable", "the cache of executables cannot be used", "warning"),
+    ("E005", "damaged-executable", "an executable on disk cannot be used", "warning"),
+    ("E006", "recompiled", "the step was compiled again, because something changed", "note"),
+    ("E007", "parity-failed", "a compiled step does not compute what replay computes", "warning"),
+    ("E008", "optimizer-changed", "the compiled step does not fit a call", "warning"),
     ("E009", "foreign-executable", "the executables are for another machine or version"),
     ("E010", "unknown-executable", "there is no such executable"),
     ("E020", "unknown-target", "there is no such target"),
@@ -209,8 +184,8 @@ _TABLE = (
 
 CODES: Mapping[str, Code] = MappingProxyType(
     {
-        code: Code(code=code, slug=slug, severity=_NOT_AN_ERROR.get(code, Severity.ERROR), title=title)
-        for code, slug, title in _TABLE
+        code: Code(code, slug, Severity(severity[0]) if severity else Severity.ERROR, title)
+        for code, slug, title, *severity in _TABLE
     }
 )
 """Every code of the project, in the order of the table; read-only."""

@@ -1,20 +1,9 @@
-"""Errors that carry a finding, one class for each kind of fault that somebody may want to catch.
-
-PortingError
-├── BatchError                   B: the batch or the dataset does not fit
-├── CaptureError                 C, L: the model or its loss cannot become a static graph
-├── CheckpointError              K: weights or state cannot be loaded
-├── DeviceError                  D, S: the device is missing, or cannot do this
-├── ExecutableError              E: a target, a step or an executable cannot be used
-├── OptionError                  P: an option has a value that it cannot have
-└── UnsupportedOptimizerError    O: the optimizer or its schedule cannot run on the device
-
-The letters are those of the codes.
-"""
+"""Errors that carry a finding, one class for each kind of fault that somebody may want to catch."""
 
 from __future__ import annotations
 
-from typing import Optional, Sequence, Type, TypeVar, Union
+import importlib
+from typing import Any, Optional, Sequence, Type, TypeVar, Union
 
 from porting.diagnostics.codes import Severity
 from porting.diagnostics.findings import Finding
@@ -30,6 +19,7 @@ __all__ = [
     "OptionError",
     "PortingError",
     "UnsupportedOptimizerError",
+    "require_extra",
 ]
 
 _Error = TypeVar("_Error", bound="PortingError")
@@ -48,7 +38,6 @@ class PortingError(Exception):
         self.finding = finding
 
     def __str__(self) -> str:
-        """Render the finding as the command line would."""
         return render(self.finding)
 
     @property
@@ -86,28 +75,45 @@ class PortingError(Exception):
 
 
 class BatchError(PortingError):
-    """A batch or a dataset does not fit what was compiled or asked for."""
+    """Codes B: a batch or a dataset does not fit what was compiled or asked for."""
 
 
 class CaptureError(PortingError):
-    """A model or its loss cannot become a static graph."""
+    """Codes C and L: a model or its loss cannot become a static graph."""
 
 
 class CheckpointError(PortingError):
-    """A checkpoint is damaged or belongs to another model."""
+    """Codes K: a checkpoint is damaged or belongs to another model."""
 
 
 class DeviceError(PortingError):
-    """A device is missing, or a ported model is asked for what its device cannot do."""
+    """Codes D and S: a device is missing, or a ported model is asked for what its device cannot do."""
 
 
 class ExecutableError(PortingError):
-    """A target, an exported step or an executable cannot be loaded, made or used."""
+    """Codes E: a program, an exported step or an executable cannot be loaded, made or used."""
 
 
 class OptionError(PortingError):
-    """An option has a value that it cannot have."""
+    """Codes P: an option has a value that it cannot have."""
 
 
 class UnsupportedOptimizerError(PortingError):
-    """An optimizer, one of its settings, or its schedule cannot run on the device."""
+    """Codes O: an optimizer, one of its settings, or its schedule cannot run on the device."""
+
+
+def require_extra(module: str, *, extra: str, message: str, help: Sequence[str] = ()) -> Any:
+    """Import `module`; raises PortingError X001 with the `extra` that brings it where its package is not installed.
+
+    >>> require_extra("json", extra="bench", message="never said").__name__
+    'json'
+    """
+    package = module.partition(".")[0]
+    try:
+        # a module of a package that is blocked may be loaded already
+        importlib.import_module(package)
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != package:
+            raise
+        raise PortingError.of("X001", message=message, help=(f'pip install "ipu-porting[{extra}]"', *help)) from error

@@ -12,7 +12,7 @@ import sys
 import textwrap
 from dataclasses import dataclass
 from types import FrameType
-from typing import Iterator, Optional, Sequence, Tuple
+from typing import Iterator, Optional, Tuple
 
 __all__ = ["Place", "caller_place", "find_assignment", "find_raising_frame", "frame_place", "is_user_file"]
 
@@ -177,15 +177,12 @@ def _list_assignments(kind: type, attribute: str) -> Iterator[Place]:
         return
     if file is None or not is_user_file(file):
         return
-    for method in ast.walk(_parse_source(lines)):
+    try:
+        tree = ast.parse(textwrap.dedent("".join(lines)))
+    except SyntaxError:  # the file has changed since it was loaded
+        return
+    for method in ast.walk(tree):
         if isinstance(method, ast.FunctionDef) and method.name != "__init__":
             for node in ast.walk(method):
                 if isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load) and node.attr == attribute:
                     yield Place(file, first + node.lineno - 1)
-
-
-def _parse_source(lines: Sequence[str]) -> ast.AST:
-    try:
-        return ast.parse(textwrap.dedent("".join(lines)))
-    except SyntaxError:  # the file has changed since it was loaded
-        return ast.Module([], [])

@@ -6,7 +6,8 @@ import json
 import linecache
 import os
 import unicodedata
-from typing import Iterable, Iterator, List, Optional, Tuple
+from dataclasses import replace
+from typing import Any, Dict, Iterable, Iterator, Tuple
 
 from porting.diagnostics.codes import Severity
 from porting.diagnostics.findings import Finding
@@ -53,45 +54,37 @@ def render_all(findings: Iterable[Finding], format: str = "text") -> str:
 
 def _write_text_lines(finding: Finding) -> Iterator[str]:
     place = finding.place
-    source = _read_source_line(place) if place else None
+    source = None  # also where the file or the line is not there, or the line is blank
+    if place:
+        linecache.checkcache(place.file)
+        source = linecache.getline(place.file, place.line).rstrip() or None
     gutter = " " * (len(str(place.line)) if place else 1)
     yield f"{Severity(finding.severity).value}[{finding.code}]: {finding.message}"
     if place:
-        yield f" {gutter}--> {_show_place(place)}"
+        yield f" {gutter}--> {replace(place, file=_shorten_path(place.file))}"
         yield f" {gutter} |"
     if place and source is not None:
-        yield f" {place.line} | {_display_text(source)}".rstrip()
-        yield f" {gutter} | {_underline_span(source, place)} {finding.label}".rstrip()
+        first, end = _find_marked_span(source, place)
+        mark = " " * _measure_width(source[:first]) + "^" * max(1, _measure_width(source[first:end]))
+        yield f" {place.line} | {_make_displayable(source)}".rstrip()
+        yield f" {gutter} | {mark} {finding.label}".rstrip()
         yield f" {gutter} |"
     notes = list(finding.notes)
     if finding.label and source is None:
         notes.insert(0, finding.label)
     more = [f"porting explain {finding.code} ({finding.slug})"]
     for word, texts in (("note", notes), ("help", finding.help), ("more", more)):
+        prefix = f" {gutter} = {word}: "
         for text in texts:
-            yield from _hang_lines(f" {gutter} = {word}: ", text)
+            first_line, *others = text.splitlines() or [""]
+            yield prefix + first_line
+            yield from ((" " * len(prefix) + line).rstrip() for line in others)
 
 
-def _read_source_line(place: Place) -> Optional[str]:
-    """Read the line of a place; None when the file or the line is not there or the line is blank."""
-    linecache.checkcache(place.file)
-    line = linecache.getline(place.file, place.line).rstrip()
-    return line or None
-
-
-def _show_place(place: Place) -> str:
-    return str(Place(_show_file(place.file), place.line, place.column))
-
-
-def _show_file(file: str) -> str:
+def _shorten_path(file: str) -> str:
     """Shorten the name of a file below the current folder, the form that editors and annotations want."""
     folder = os.getcwd() + os.sep
     return file[len(folder) :] if file.startswith(folder) else file
-
-
-def _underline_span(source: str, place: Place) -> str:
-    first, end = _find_marked_span(source, place)
-    return " " * _measure_width(source[:first]) + "^" * max(1, _measure_width(source[first:end]))
 
 
 def _find_marked_span(source: str, place: Place) -> Tuple[int, int]:
@@ -105,32 +98,19 @@ def _find_marked_span(source: str, place: Place) -> Tuple[int, int]:
     return first, min(max(end, first + 1), len(source))
 
 
-def _display_text(text: str) -> str:
-    return "".join(_display_character(character) for character in text)
-
-
-def _display_character(character: str) -> str:
-    if character == "\t":
-        return _TAB
-    return "\N{REPLACEMENT CHARACTER}" if unicodedata.category(character) in _UNSHOWN else character
+def _make_displayable(text: str) -> str:
+    """Replace tabs by blanks, and what a terminal would act on by a mark."""
+    shown = (
+        "\N{REPLACEMENT CHARACTER}" if letter != "\t" and unicodedata.category(letter) in _UNSHOWN else letter
+        for letter in text
+    )
+    return "".join(shown).replace("\t", _TAB)
 
 
 def _measure_width(text: str) -> int:
     """Count the terminal's columns: a tab takes four, an East Asian wide character two, a combining one none."""
-    return sum(_measure_character(character) for character in _display_text(text))
-
-
-def _measure_character(character: str) -> int:
-    if unicodedata.category(character) in ("Mn", "Me"):
-        return 0
-    return 2 if unicodedata.east_asian_width(character) in ("W", "F") else 1
-
-
-def _hang_lines(prefix: str, text: str) -> Iterator[str]:
-    first, *others = text.splitlines() or [""]
-    yield prefix + first
-    for line in others:
-        yield (" " * len(prefix) + line).rstrip()
+    spacing = [letter for letter in _make_displayable(text) if unicodedata.category(letter) not in ("Mn", "Me")]
+    return len(spacing) + sum(unicodedata.east_asian_width(letter) in ("W", "F") for letter in spacing)
 
 
 _GITHUB_COMMANDS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "notice"}
@@ -138,27 +118,26 @@ _GITHUB_COMMANDS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severi
 
 def _write_github_annotation(finding: Finding) -> str:
     """Write a workflow command; its escapes are those of GitHub's own toolkit (`@actions/core`, command.ts)."""
-    command = _GITHUB_COMMANDS[Severity(finding.severity)]
-    properties = _list_github_place(finding.place) if finding.place else []
-    properties.append(f"title={_escape_github_property(f'{finding.code} {finding.slug}')}")
+    place = finding.place
+    known: Dict[str, Any] = {"title": f"{finding.code} {finding.slug}"}
+    if place:
+        known = {
+            "file": _shorten_path(place.file),
+            "line": place.line,
+            "col": place.column,
+            "endLine": place.end_line,
+            "endColumn": place.end_column,
+            **known,
+        }
+    properties = [
+        f"{name}={_escape_github_data(str(value)).replace(':', '%3A').replace(',', '%2C')}"
+        for name, value in known.items()
+        if value is not None
+    ]
     body = [str(finding.message), finding.label, *finding.notes, *(f"help: {text}" for text in finding.help)]
-    return f"::{command} {','.join(properties)}::{_escape_github_data(chr(10).join(line for line in body if line))}"
-
-
-def _list_github_place(place: Place) -> List[str]:
-    numbers = {
-        "line": place.line,
-        "col": place.column,
-        "endLine": place.end_line,
-        "endColumn": place.end_column,
-    }
-    file = [f"file={_escape_github_property(_show_file(place.file))}"]
-    return file + [f"{name}={number}" for name, number in numbers.items() if number is not None]
+    text = _escape_github_data("\n".join(line for line in body if line))
+    return f"::{_GITHUB_COMMANDS[Severity(finding.severity)]} {','.join(properties)}::{text}"
 
 
 def _escape_github_data(text: str) -> str:
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
-
-
-def _escape_github_property(text: str) -> str:
-    return _escape_github_data(text).replace(":", "%3A").replace(",", "%2C")

@@ -1,1 +1,1 @@
-"""What all packages may use and that knows nothing of any: files, processes, fair timing, and loading late."""
+"""Help for all packages that knows nothing of any: files, processes, fair timing, and loading late."""

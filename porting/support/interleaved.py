@@ -38,12 +38,12 @@ class Timing:
         >>> Timing(wall_seconds=(1.0, 2.0, 3.0, 4.0, 9.0), cpu_seconds=()).wall
         Interval(median=3.0, low=2.0, high=4.0)
         """
-        return _quartiles(self.wall_seconds)
+        return _find_quartiles(self.wall_seconds)
 
     @property
     def cpu(self) -> Interval:
         """Median and quartiles of the processor's seconds."""
-        return _quartiles(self.cpu_seconds)
+        return _find_quartiles(self.cpu_seconds)
 
 
 def time_interleaved(
@@ -118,10 +118,10 @@ def ratio(
     >>> ratio(Timing((2.0, 4.0, 6.0), ()), Timing((1.0, 2.0, 3.0), ()))
     Interval(median=2.0, low=2.0, high=2.0)
     """
-    if by_processor:
-        by_round = np.asarray(numerator.cpu_seconds) / np.asarray(denominator.cpu_seconds)
-    else:
-        by_round = np.asarray(numerator.wall_seconds) / np.asarray(denominator.wall_seconds)
+    above, below = (
+        np.asarray(timing.cpu_seconds if by_processor else timing.wall_seconds) for timing in (numerator, denominator)
+    )
+    by_round = above / below
     random = np.random.default_rng(0)
     medians = np.median(random.choice(by_round, size=(num_resamples, by_round.size)), axis=1)
     low, high = np.quantile(medians, [(1 - confidence) / 2, (1 + confidence) / 2])
@@ -137,6 +137,6 @@ def _time_repeats(call: Callable[[], Any], repeats: int) -> Tuple[float, float]:
     return (time.perf_counter() - wall_start) / repeats, cpu
 
 
-def _quartiles(seconds: Tuple[float, ...]) -> Interval:
-    low, median, high = np.quantile(seconds, [0.25, 0.5, 0.75])
-    return Interval(float(median), float(low), float(high))
+def _find_quartiles(seconds: Tuple[float, ...]) -> Interval:
+    low, median, high = np.quantile(seconds, [0.25, 0.5, 0.75]).tolist()
+    return Interval(median, low, high)

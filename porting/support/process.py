@@ -1,4 +1,4 @@
-"""What a process knows of its surroundings: which of several it is, how many cores it may use; and how it leaves."""
+"""A process in its surroundings: which of several it is, the cores it may use, what it has used, and how it leaves."""
 
 from __future__ import annotations
 
@@ -7,8 +7,17 @@ import gc
 import os
 import sys
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Optional
 
-__all__ = ["Instance", "leave_group_at_exit", "this_instance", "usable_cores"]
+__all__ = [
+    "Instance",
+    "find_peak_bytes",
+    "leave_group_at_exit",
+    "this_instance",
+    "usable_cores",
+    "used_cpu_seconds",
+]
 
 # who starts processes tells each which one it is and how many there are, altogether and on its machine
 _LAUNCHERS = (
@@ -52,22 +61,46 @@ def usable_cores() -> int:
     return os.cpu_count() or 1
 
 
+def used_cpu_seconds() -> float:
+    """Return the processor time of this process and of those it has waited for."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
+
+
+def find_peak_bytes(*, of_children: bool = False) -> Optional[int]:
+    """Return the most memory that this process has had, or any of its children; None where the system does not tell."""
+    if not of_children:
+        # Linux tells the peak of this program alone here, below that of the one that started it
+        try:
+            status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
+            return int(status.partition("VmHWM:")[2].split()[0]) * 1024
+        except (OSError, IndexError, ValueError):
+            pass
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    peak = resource.getrusage(resource.RUSAGE_CHILDREN if of_children else resource.RUSAGE_SELF).ru_maxrss
+    # bytes on macOS, kilobytes elsewhere
+    return (peak if sys.platform == "darwin" else peak * 1024) or None
+
+
 def leave_group_at_exit() -> None:
     """Let the process leave torch's process group when it ends well, unless it has by then.
 
     Gloo's threads are still at work otherwise while the interpreter goes, and now and then that ends in an abort. After
     an error nothing is left: the others would notice, and could end before the one that failed, which is to be blamed.
     """
-    atexit.register(_leave_group)
 
+    def leave() -> None:
+        from torch import distributed
 
-def _leave_group() -> None:
-    from torch import distributed
+        has_failed = getattr(sys, "last_value", None) is not None
+        if has_failed:
+            return
+        if distributed.is_initialized():
+            distributed.destroy_process_group()
+        # cycles of Python's objects may keep the group, also one that the program has left, and its threads end with it
+        gc.collect()
 
-    has_failed = getattr(sys, "last_value", None) is not None
-    if has_failed:
-        return
-    if distributed.is_initialized():
-        distributed.destroy_process_group()
-    # cycles of Python's objects may keep the group, also one that the program has left, and its threads end with it
-    gc.collect()
+    atexit.register(leave)

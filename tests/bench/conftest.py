@@ -7,9 +7,9 @@ import torch
 from torch import nn
 
 from porting import PortOptions
-from porting.bench.cells import Cell
 from porting.bench.choices import BenchSettings, Choices
 from porting.bench.measure import measure
+from porting.bench.processes import Cell
 from porting.bench.results import ResultFile
 from porting.bench.workloads import Workload
 

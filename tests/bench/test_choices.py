@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from porting.bench.choices import BenchSettings, Choices, expand, with_choices
+from porting.bench.choices import BenchSettings, Choices, apply_choices, expand
 from porting.options import PortOptions
 
 
@@ -20,7 +20,7 @@ def test_a_matrix_is_all_combinations_the_last_key_fastest():
 def test_what_was_chosen_replaces_the_options_and_the_rest_stays():
     options = PortOptions(accumulation=3, replicas=2)
 
-    chosen = with_choices(options, {"accumulation": 2, "order": "chen", "engine": None}, cache_dir=None)
+    chosen = apply_choices(options, {"accumulation": 2, "order": "chen", "engine": None}, cache_dir=None)
 
     assert chosen == PortOptions(accumulation=2, replicas=2, computation_order="chen")
 

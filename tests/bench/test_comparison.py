@@ -6,8 +6,8 @@ import copy
 
 import pytest
 
-from porting.bench.cells import Cell
-from porting.bench.comparison import compare_results, comparison_lines
+from porting.bench.comparison import compare_results, lay_out_comparison
+from porting.bench.processes import Cell
 from porting.bench.results import ResultFile
 
 from .conftest import make_record
@@ -67,8 +67,8 @@ def test_another_machine_is_named(report):
     earlier, later = run_of(report, [1.0]), run_of(report, [1.0])
     earlier["machine"] = {**earlier["machine"], "torch": "2.0.1"}
 
-    assert "torch: 2.0.1 then" in "\n".join(comparison_lines(earlier, later))
+    assert "torch: 2.0.1 then" in "\n".join(lay_out_comparison(earlier, later))
 
 
 def test_an_interrupted_earlier_run_is_called_so(report):
-    assert "which was interrupted" in next(comparison_lines(run_of(report, [1.0]), run_of(report, [1.0])))
+    assert "which was interrupted" in next(lay_out_comparison(run_of(report, [1.0]), run_of(report, [1.0])))

@@ -7,7 +7,7 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 from porting import PortOptions
-from porting.bench.data_path import generated_dataset, measure_data_path, plain_batches
+from porting.bench.data_path import generate_dataset, make_plain_batches, measure_data_path
 from porting.bench.workloads import Workload
 
 from .conftest import make_workload
@@ -16,7 +16,7 @@ from .conftest import make_workload
 def test_a_batch_becomes_a_dataset_of_its_rows():
     workload = make_workload()
 
-    dataset = generated_dataset(workload)
+    dataset = generate_dataset(workload)
 
     assert len(dataset) % workload.rows == 0
     assert torch.equal(dataset[workload.rows][0], workload.batch[0][0])
@@ -28,14 +28,14 @@ def test_a_batch_becomes_a_dataset_of_its_rows():
     ids=["named", "other rows", "no rows", "no tensor"],
 )
 def test_what_has_no_rows_of_its_own_becomes_none(batch):
-    assert generated_dataset(Workload(torch.nn.Linear(1, 1), None, batch)) is None
+    assert generate_dataset(Workload(torch.nn.Linear(1, 1), None, batch)) is None
 
 
 def test_plain_batches_of_several_steps_are_joined_to_calls():
     workload = make_workload(PortOptions(device_iterations=2))
     dataset = TensorDataset(torch.arange(20.0).reshape(20, 1))
 
-    batches = list(plain_batches(workload, dataset)())
+    batches = list(make_plain_batches(workload, dataset)())
 
     assert [batch[0].flatten().tolist() for batch in batches] == [
         [0, 1, 2, 3, 4, 5, 6, 7],
@@ -46,7 +46,7 @@ def test_plain_batches_of_several_steps_are_joined_to_calls():
 def test_a_loader_is_used_as_it_is():
     loader = DataLoader(TensorDataset(torch.arange(6.0)), batch_size=3)
 
-    assert [batch[0].tolist() for batch in plain_batches(make_workload(), loader)()] == [[0, 1, 2], [3, 4, 5]]
+    assert [batch[0].tolist() for batch in make_plain_batches(make_workload(), loader)()] == [[0, 1, 2], [3, 4, 5]]
 
 
 def test_every_part_is_measured():

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from porting import PortOptions
-from porting.bench.eager import EagerSide, best_optimizer
+from porting.bench.eager import EagerSide, make_best_optimizer
 from porting.bench.workloads import Workload
 
 from .conftest import make_workload
@@ -24,7 +24,7 @@ def losses_of(side: EagerSide, *, calls: int = 3) -> torch.Tensor:
 def test_the_optimizer_is_fused_and_has_the_same_settings(kind):
     optimizer = kind([nn.Parameter(torch.zeros(2))], lr=0.125, weight_decay=0.5)
 
-    made, described = best_optimizer(optimizer)
+    made, described = make_best_optimizer(optimizer)
 
     assert described == f"{kind.__name__} fused"
     assert made.param_groups[0]["fused"] is True
@@ -37,7 +37,7 @@ def test_a_state_that_is_there_goes_on():
     parameter.grad = torch.ones(2)
     optimizer.step()
 
-    made, _ = best_optimizer(optimizer)
+    made, _ = make_best_optimizer(optimizer)
 
     assert made.state[parameter]["momentum_buffer"].tolist() == [1.0, 1.0]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import xml.etree.ElementTree as ElementTree
 
-from porting.bench.html_page import html_page
+from porting.bench.html_page import write_html
 
 from .conftest import make_record, results_of
 
@@ -13,7 +13,7 @@ HOSTILE = "<script>alert('x')</script>&\"'"
 
 
 def test_a_page_needs_nothing_else(report):
-    page = html_page(results_of(make_record(report=report, demanded=2.0), make_record(name="other")))
+    page = write_html(results_of(make_record(report=report, demanded=2.0), make_record(name="other")))
 
     assert not re.search(r"(src|href)=", page)
     assert "tiny" in page
@@ -25,18 +25,18 @@ def test_a_page_shows_users_text_and_does_not_run_it(report):
         make_record(name=HOSTILE, status="failed", reason=HOSTILE),
     ]
 
-    page = html_page(results_of(*records), comparison=[HOSTILE])
+    page = write_html(results_of(*records), comparison=[HOSTILE])
 
     assert "<script>" not in page
     assert "&lt;script&gt;" in page
 
 
 def test_the_picture_in_a_page_is_well_formed(report):
-    page = html_page(results_of(make_record(name=HOSTILE, report=report, demanded=2.0)))
+    page = write_html(results_of(make_record(name=HOSTILE, report=report, demanded=2.0)))
 
     picture = ElementTree.fromstring(re.search(r"<svg.*?</svg>", page, re.DOTALL)[0])
     assert len(picture.findall("g")) == 1
 
 
 def test_a_run_without_any_result_is_a_page_too():
-    assert "No cell has a result" in html_page(results_of(make_record()))
+    assert "No cell has a result" in write_html(results_of(make_record()))

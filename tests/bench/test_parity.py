@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from porting.bench.parity import compare_losses, weight_difference
+from porting.bench.parity import compare_losses, measure_weight_difference
 
 
 def compared(eager, ported, *, precision="float32", exact=None, rounded=None):
@@ -85,4 +85,4 @@ def test_weights_are_compared_by_their_size():
     with torch.no_grad():
         other.weight.copy_(one.weight * 1.5)
 
-    assert weight_difference(one, other) == pytest.approx(0.5)
+    assert measure_weight_difference(one, other) == pytest.approx(0.5)

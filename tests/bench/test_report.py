@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from porting.bench.report import break_even_steps
+from porting.bench.report import find_break_even_steps
 
 
 def test_the_plain_form_is_json(report):
@@ -22,4 +22,4 @@ def test_the_page_has_the_figures_that_decide(report):
 
 @pytest.mark.parametrize(("ported", "expected"), [(0.5, 20), (1.0, None), (2.0, None)])
 def test_compiling_pays_after_what_it_took_over_what_a_step_saves(ported, expected):
-    assert break_even_steps(10.0, eager_seconds=1.0, ported_seconds=ported) == expected
+    assert find_break_even_steps(10.0, eager_seconds=1.0, ported_seconds=ported) == expected

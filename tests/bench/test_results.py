@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import math
 
 import pytest
+import torch
 
-from porting.bench.cells import Cell
-from porting.bench.results import ResultFile, read_results
+from porting.bench.processes import Cell
+from porting.bench.results import (
+    ResultFile,
+    check,
+    describe_machine,
+    list_machine_differences,
+    load_schema,
+    read_results,
+)
 from porting.diagnostics import PortingError
 
-from .conftest import make_record
+from .conftest import make_record, results_of
 
 CELL = Cell(name="tiny", target="tiny", loader="a:b", arguments={})
 
@@ -63,3 +72,49 @@ def test_what_is_no_result_file_is_refused(tmp_path, content, problem):
 
     assert caught.value.code == "T005"
     assert problem in str(caught.value)
+
+
+# -- the machine -------------------------------------------------------------------------------------------------------
+
+
+def test_a_machine_is_told_with_its_cores_and_its_torch():
+    machine = describe_machine()
+
+    assert machine["num_cores"] >= 1
+    assert machine["torch"] == torch.__version__
+
+
+def test_how_busy_a_machine_was_makes_it_no_other():
+    machine = describe_machine()
+
+    assert list_machine_differences(machine, {**machine, "load_average": 99.0}) == []
+
+
+# -- the schema --------------------------------------------------------------------------------------------------------
+
+
+def test_every_definition_of_the_schema_is_closed():
+    schema = load_schema()
+
+    assert [name for name, kind in schema["definitions"].items() if kind["additionalProperties"] is not False] == []
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"status": "great"}, "$.cells[0].status: 'great' is none of"),
+        ({"repeat": "1"}, "$.cells[0].repeat: '1' is not of type integer"),
+        ({"more": 1}, "$.cells[0]: unknown key `more`"),
+        ({"demanded": True}, "$.cells[0].demanded: True is not of type number or null"),
+    ],
+)
+def test_the_check_names_the_place_of_a_problem(change, problem):
+    content = results_of(make_record(**change))
+
+    (found,) = check(content, load_schema())
+
+    assert found.startswith(problem)
+
+
+def test_the_schema_is_json_schema_for_other_tools():
+    assert json.loads(json.dumps(load_schema()))["$schema"] == "http://json-schema.org/draft-07/schema#"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from porting.bench.turns import Turn, Turns, ratios_of, time_calls, time_sides
+from porting.bench.turns import Turn, Turns, divide_times, time_calls, time_sides
 
 
 def test_who_begins_changes_from_round_to_round():
@@ -41,7 +41,7 @@ def test_a_ratio_is_made_round_by_round():
     slow = Turns(call_seconds=((2.0,), (20.0,)), cpu_seconds=(3.0, 30.0))
     quick = Turns(call_seconds=((1.0,), (10.0,)), cpu_seconds=(1.0, 10.0))
 
-    ratios = ratios_of(slow, quick)
+    ratios = divide_times(slow, quick)
 
     assert (ratios.wall.median, ratios.cpu.median) == (2.0, pytest.approx(3.0))
     assert ratios.rounds == (2.0, 2.0)

@@ -8,7 +8,7 @@ from torch import nn
 import porting
 from porting import PortOptions
 from porting.bench import BenchSettings
-from porting.bench.workloads import Source, Workload, load_pickled, pickled_source
+from porting.bench.workloads import Source, Workload, load_pickled, pickle_workload
 from tests.bench.conftest import make_workload
 
 
@@ -67,7 +67,7 @@ def test_what_cannot_be_pickled_has_no_memory_figure_but_a_reason():
 
 
 def test_a_workload_is_read_as_it_was_with_another_cache_where_one_is_named(tmp_path):
-    source, _reason = pickled_source(make_workload(), tmp_path)
+    source, _reason = pickle_workload(make_workload(), tmp_path)
 
     plain, cold = load_pickled(**source.arguments), load_pickled(**source.with_cache(str(tmp_path)).arguments)
 

@@ -15,9 +15,8 @@ import time
 import pytest
 
 from porting.bench import results
-from porting.bench.cells import Cell, run_cell
-from porting.bench.machine import describe_machine
-from porting.bench.results import read_results
+from porting.bench.processes import Cell, run_cell
+from porting.bench.results import describe_machine, read_results
 from porting.bench.suite import OVERHEAD, START_UP, SUITE, WORKLOADS
 from porting.cli import bench
 from porting.cli.main import main
