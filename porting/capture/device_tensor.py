@@ -9,7 +9,7 @@ from torch.overrides import handle_torch_function, has_torch_function_unary
 from torch.utils._pytree import tree_leaves
 
 from ..diagnostics import CaptureError
-from .errors import add_note, finished_capture_error
+from .errors import Refusal, add_note
 
 __all__ = ["IPU", "DeviceTensor", "is_device"]
 
@@ -108,7 +108,7 @@ class DeviceTensor(torch.Tensor):
         tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, DeviceTensor)]
         recorder = tensors[0].recorder
         if not recorder.is_active:
-            raise finished_capture_error(func)
+            raise Refusal.FINISHED_CAPTURE.error(operator=func)
         if func is torch.ops.aten.detach.default and not recorder.facts.tracks_gradient(tensors[0]):
             return recorder.shallow_copy(tensors[0])  # torch's factories do so with what they are to return
         try:

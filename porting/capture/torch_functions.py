@@ -144,7 +144,7 @@ class DeviceFunctions(TorchFunctionMode):
 
     def _new_tensor(self, tensor: DeviceTensor, data: Any, **kwargs: Any) -> DeviceTensor:
         if "device" in kwargs and not is_device(kwargs["device"]):
-            raise errors.move_error(kwargs["device"])
+            raise errors.Refusal.MOVE.error(device=kwargs["device"])
         return constant_from_data(self.recorder, torch.tensor, (data,), {"dtype": tensor.dtype, **kwargs})
 
     def _new(self, tensor: DeviceTensor, *args: Any, **kwargs: Any) -> torch.Tensor:
@@ -165,7 +165,7 @@ class DeviceFunctions(TorchFunctionMode):
             device, dtype, _non_blocking, memory_format = torch._C._nn._parse_to(*args, **kwargs)
         if isinstance(tensor, DeviceTensor):
             if device is not None and not is_device(device):
-                raise errors.move_error(device)
+                raise errors.Refusal.MOVE.error(device=device)
         elif device is not None and is_device(device):
             tensor = self.recorder.add_constant(tensor)
         else:
@@ -209,7 +209,7 @@ def _type_name(dtype: torch.dtype) -> str:
 
 def _gelu(tensor: DeviceTensor, approximate: str = "none") -> torch.Tensor:
     if approximate not in ("none", "tanh"):
-        raise errors.unknown_argument_error("Unknown GELU approximate", help='use "none" or "tanh"')
+        raise errors.Refusal.UNKNOWN_GELU.error()
     return F.gelu(tensor, approximate=approximate)
 
 
@@ -281,7 +281,7 @@ def _refuse_autograd(func: Any, args: Tuple[Any, ...]) -> None:
     if func in _AUTOGRAD_CALLS and torch._C._functorch.maybe_current_level() is None:
         raise errors.autograd_error(func)
     if func == _SET_DATA and any(isinstance(value, DeviceTensor) for value in args):
-        raise errors.reassigned_data_error()
+        raise errors.Refusal.REASSIGNED_DATA.error()
 
 
 _SET_DATA = torch.Tensor.data.__set__  # type: ignore[attr-defined]

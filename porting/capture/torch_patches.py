@@ -14,11 +14,10 @@ from torch.autograd.function import FunctionCtx, _SingleLevelFunction
 from torch.utils.checkpoint import CheckpointFunction
 from torch.utils.hooks import BackwardHook
 
-from ..diagnostics import CaptureError, caller_place
 from ..structure import flatten_tensors
 from .device_tensor import IPU, DeviceTensor, is_device
-from .errors import host_read_error
-from .recording.custom_functions import custom_function_error, record_with_backward
+from .errors import Refusal, host_read_error
+from .recording.custom_functions import record_with_backward
 from .recording.recorder import Recorder
 from .torch_functions import constant_from_data, note_forced_factory
 
@@ -71,9 +70,8 @@ def _trace_custom_functions(original: Any, recorder: Recorder) -> Any:
         if is_tracked and recorder.reports.keeps_backward_of("custom-autograd-function"):
             return record_with_backward(recorder, cls, args, kwargs)
         if is_tracked:
-            recorder.reports.refuse(
-                custom_function_error(cls, label="the device differentiates what its `forward` does")
-            )
+            label = "the device differentiates what its `forward` does"
+            recorder.reports.refuse(Refusal.CUSTOM_FUNCTION.error(name=cls.__name__, label=label))
         context = FunctionCtx()
         needs_gradient = tuple(isinstance(arg, DeviceTensor) and recorder.facts.tracks_gradient(arg) for arg in args)
         context.needs_input_grad = needs_gradient if is_tracked else (False,) * len(args)  # type: ignore[attr-defined]
@@ -92,20 +90,10 @@ def _leave_out_backward_hooks(original: Callable[..., Any], recorder: Recorder) 
         if not tensors:
             return original(hook, function, args)
         if torch.is_grad_enabled() and any(recorder.facts.tracks_gradient(tensor) for tensor in tensors):
-            recorder.reports.refuse(_backward_hook_error(hook.module))
+            recorder.reports.refuse(Refusal.BACKWARD_HOOK.error(kind=type(hook.module).__name__))
         return args, None
 
     return apply_on_tensors
-
-
-def _backward_hook_error(module: Any) -> CaptureError:
-    return CaptureError.of(
-        "C007",
-        message=f"a module with a backward hook is called inside `forward` ({type(module).__name__})",
-        place=caller_place(),
-        label="the device differentiates the final loss itself, without Python code on the way",
-        help="remove the hook, or compute what it does in `forward`",
-    )
 
 
 def _run_checkpoints_plainly(original: Callable[..., Any], _recorder: Recorder) -> Any:

@@ -12,8 +12,9 @@ from typing import Any, Dict, Iterator, List, Optional, Protocol, Sequence, Set,
 
 import torch
 
-from ...diagnostics import CaptureError, Place, caller_place
+from ...diagnostics import Place, caller_place
 from ..device_tensor import DeviceTensor
+from ..errors import Refusal
 from ..subgraphs import Body
 
 __all__ = ["Bodies"]
@@ -145,7 +146,7 @@ class Bodies:
             elif frame.copies_captured:
                 frame.written_memory.add(memory)
             else:
-                raise _read_only_error(frame)
+                raise Refusal.WRITE_AROUND_BODY.error(kind=frame.kind)
         return own
 
     @contextmanager
@@ -166,18 +167,13 @@ class Bodies:
         """Raise CaptureError C018 for a body that nothing ended."""
         if self._frames:
             frame = self._frames[-1]
-            raise CaptureError.of(
-                "C018",
-                message=f"the body of a `{frame.kind}` has a beginning and no end",
-                place=frame.place,
-                help="end it, and let errors inside the body leave `forward`",
-            )
+            raise Refusal.OPEN_BODY.error_at(frame.place, kind=frame.kind)
 
     def _node_at(self, depth: int, node: torch.fx.Node) -> torch.fx.Node:
         if depth == 0:
             if node.graph is self._root:
                 return node
-            raise _ended_body_error()
+            raise Refusal.ENDED_BODY.error()
         frame = self._frames[depth - 1]
         if node.graph is frame.graph:
             return node
@@ -212,7 +208,7 @@ class Bodies:
         # the branch that is not taken must leave no trace, so the one that is taken changes a copy
         for memory in frame.written_memory:
             if len(frame.captured_memory[memory]) > 1:
-                raise _aliased_write_error(frame)
+                raise Refusal.ALIASED_WRITE.error_at(frame.place, kind=frame.kind)
             (captured,) = frame.captured_memory[memory]
             with frame.graph.inserting_before(first):
                 copy = frame.graph.call_function(aten.clone.default, (captured,))
@@ -223,33 +219,3 @@ class Bodies:
 
 def _identify_memory(value: torch.Tensor) -> int:
     return int(value.untyped_storage()._cdata)
-
-
-def _read_only_error(frame: _Frame) -> CaptureError:
-    return CaptureError.of(
-        "C018",
-        message=f"the body of a `{frame.kind}` writes to a tensor that lives outside of it",
-        place=caller_place(),
-        label="a body may read tensors around it, and write only to its inputs and to what it makes itself",
-        help="make the tensor an input of the body and return its new value",
-    )
-
-
-def _aliased_write_error(frame: _Frame) -> CaptureError:
-    return CaptureError.of(
-        "C018",
-        message=f"a `{frame.kind}` branch writes to a tensor around it of which it also uses a view",
-        place=frame.place,
-        label="a branch works on copies, which would no longer share memory",
-        help="make the tensor an input of the branch, and take views of it inside",
-    )
-
-
-def _ended_body_error() -> CaptureError:
-    return CaptureError.of(
-        "C018",
-        message="a tensor that was made inside the body of a loop or branch is used outside of it",
-        place=caller_place(),
-        label="outside its body the tensor does not exist",
-        help="return the tensor from the body",
-    )

@@ -12,10 +12,10 @@ from typing import Any, Dict, Iterator, List, Optional, Protocol, Sequence, Tupl
 import torch
 from torch.utils._pytree import tree_map
 
-from .. import errors
 from ..autocast import autocast_targets, autocast_types, is_on
 from ..device_tensor import DeviceTensor
 from ..dtypes import device_dtype, float_cast_targets, rounded_result
+from ..errors import Refusal
 from ..operator_schema import device_tensors, map_leaves, written_arguments
 from .bodies import Bodies
 from .reports import Reports
@@ -68,7 +68,7 @@ class FloatCasts:
     def in_place_of_autocast(self) -> Iterator[None]:
         """Switch torch's autocast off and do in its place what this capture wants of it: cast here, or nothing."""
         if self.autocast is None or (is_on() and any(dtype != self.autocast for dtype in autocast_types())):
-            self._recorder.reports.refuse(errors.autocast_error())
+            self._recorder.reports.refuse(Refusal.AUTOCAST.error())
         self._lower = self.autocast if is_on() else None
         try:
             with torch.autocast("cpu", enabled=False), torch.autocast("cuda", enabled=False):

@@ -20,6 +20,7 @@ from .. import errors
 from ..device_operators import device_operator
 from ..device_tensor import DeviceTensor, is_device
 from ..dtypes import device_dtype, index_arguments, is_device_dtype, mask_arguments
+from ..errors import Refusal
 from ..operator_schema import (
     change_arguments,
     device_tensors,
@@ -29,6 +30,7 @@ from ..operator_schema import (
     result_argument,
     written_arguments,
 )
+from ..plain_values import dtype_name
 from ..shape_mode import OperatorMode, ShapeMode
 from .bodies import Bodies
 from .float_casts import FloatCasts
@@ -72,8 +74,8 @@ class Recorder(OperatorMode):
         self.is_training = is_training
         self.prints = prints
         self._node_facts = node_facts
-        self._host_state: Dict[int, DeviceTensor] = {}
-        self._hosts: List[torch.Tensor] = []
+        # host tensors are held, so that no other one gets the `id` of one while the capture lasts
+        self._placed: Dict[int, Tuple[torch.Tensor, DeviceTensor]] = {}
         self._grad_enabled = True
         self.first_operator: Optional[torch.fx.Node] = None
         self.bodies = Bodies(self)
@@ -101,9 +103,11 @@ class Recorder(OperatorMode):
 
     def stand_for(self, host: torch.Tensor, device: DeviceTensor) -> None:
         """Use `device` wherever an operator gets the host tensor `host` (lists of weights keep host objects)."""
-        self._host_state[id(host)] = device
-        # held, so that no other tensor gets the same `id` while the capture lasts
-        self._hosts.append(host)
+        self._placed[id(host)] = host, device
+
+    def device_of(self, host: torch.Tensor) -> DeviceTensor:
+        """Return the device tensor that stands for the parameter or buffer `host`."""
+        return self._placed[id(host)][1]
 
     def add_constant(self, value: torch.Tensor) -> DeviceTensor:
         """Add a host tensor to the graph as a compile-time constant, narrowed to the device's type.
@@ -113,7 +117,7 @@ class Recorder(OperatorMode):
         if not is_device_dtype(value.dtype) or value.layout != torch.strided:
             raise errors.unsupported_type_error("a constant of the graph", value)
         if value.requires_grad:
-            raise errors.differentiable_constant_error()
+            raise Refusal.DIFFERENTIABLE_CONSTANT.error()
         # a copy: what `forward` does to its tensor later must not reach the program
         host = value.detach().clone().to(device_dtype(value.dtype))
         with self.bodies.at_root():
@@ -161,7 +165,7 @@ class Recorder(OperatorMode):
 
     def host_of(self, tensor: torch.Tensor) -> Optional[torch.Tensor]:
         """Return the parameter or buffer of the host that the device tensor `tensor` stands for, or None."""
-        return next((host for host in self._hosts if self._host_state[id(host)] is tensor), None)
+        return next((host for host, device in self._placed.values() if device is tensor), None)
 
     def shallow_copy(self, tensor: DeviceTensor) -> DeviceTensor:
         """Return another handle on the same node."""
@@ -177,10 +181,10 @@ class Recorder(OperatorMode):
         """Refuse or note the printing of `tensor` by `forward`."""
         if not self.is_active:
             return
-        finding = errors.print_finding(tensor)
+        error = Refusal.PRINT.error(shape=list(tensor.shape), kind=dtype_name(tensor.dtype))
         if self.prints == "error":
-            raise CaptureError(finding)
-        self.reports.add(finding)
+            raise error
+        self.reports.add(error.finding)
 
     # -- recording -------------------------------------------------------------------------------------------
 
@@ -230,8 +234,7 @@ class Recorder(OperatorMode):
         return result
 
     def _find_placed(self, leaf: Any) -> Any:
-        """Return the device tensor that stands for a host tensor, or what it is."""
-        return self._host_state.get(id(leaf), leaf) if isinstance(leaf, torch.Tensor) else leaf
+        return self._placed[id(leaf)][1] if id(leaf) in self._placed else leaf
 
     def _note_asked_types(self, asked: Sequence[Any], node: torch.fx.Node) -> None:
         for leaf in asked:
@@ -242,7 +245,7 @@ class Recorder(OperatorMode):
         """Let a leaf argument into the graph: narrow types, turn harmless host tensors into constants."""
         if isinstance(leaf, DeviceTensor):
             if leaf.recorder is not self:
-                raise errors.finished_capture_error(f"aten::{name}")
+                raise Refusal.FINISHED_CAPTURE.error(operator=f"aten::{name}")
             return leaf
         # numbers and index lists are part of the program; a larger tensor was probably forgotten on the host
         if isinstance(leaf, torch.Tensor):
@@ -255,10 +258,10 @@ class Recorder(OperatorMode):
             return self.casts.dtype_of(leaf)
         if isinstance(leaf, torch.device):
             if not is_device(leaf):
-                raise errors.move_error(leaf)
+                raise Refusal.MOVE.error(device=leaf)
             return torch.device("cpu")
         if isinstance(leaf, torch.Generator):
-            raise errors.generator_error(name)
+            raise Refusal.GENERATOR.error(name=name)
         return leaf
 
     def _as_masks(self, value: Any) -> Any:
@@ -289,7 +292,8 @@ class Recorder(OperatorMode):
         except Exception as error:
             promoted = self.casts.promote(func, args, kwargs)
             if promoted is None:
-                raise explain_failure(func, args, kwargs, errors.no_shape_rule_error(func, error)) from None
+                unknown = Refusal.NO_SHAPE_RULE.error(operator=func, error=error)
+                raise explain_failure(func, args, kwargs, unknown) from None
             return self._emit(func, *promoted)
 
     def _emit(self, func: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any], *, narrow: bool = True) -> Any:
@@ -299,7 +303,7 @@ class Recorder(OperatorMode):
         # a view that is turned in place would make other nodes wrong that were recorded with its former shape
         for tensor, shape in zip(tensors, shapes):
             if tensor.fake.shape != shape:
-                raise errors.metadata_error(func)
+                raise Refusal.METADATA.error(name=operator_name(func), plain_name=operator_name(func).rstrip("_"))
         writes = device_tensors(written_arguments(func, args, kwargs))
         unchanged = next((tensor for tensor in tensors if tensor.fake is result), None)
         if unchanged is not None and not writes and device_operator(func) is None:
