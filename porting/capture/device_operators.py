@@ -19,7 +19,7 @@ class DeviceOperator:
     own kernel serves. `record(recorder, *args)` replaces both: it writes into the graph itself what the operator
     stands for (the start of a loop, a change of scope) and returns what the caller of the operator gets. `is_pure`
     says that `run` does nothing but compute with torch's operators. `rule` is a quicker `shape` for usual arguments: it
-    gets them with torch's meta tensors, and returns such tensors or `UNKNOWN`.
+    gets them with torch's meta tensors, and returns such tensors or raises `UnknownShape`.
     """
 
     shape: Optional[Callable[..., Any]] = None

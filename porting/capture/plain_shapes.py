@@ -6,12 +6,19 @@ from typing import Any, Callable, Optional, Sequence
 
 import torch
 
-__all__ = ["UNKNOWN", "are_numbers", "are_plain", "fits", "is_contiguous", "is_in_order", "new_tensor"]
-
-UNKNOWN: Any = object()
-"""What a rule answers where only torch's own can tell."""
+__all__ = ["UnknownShape", "are_numbers", "are_plain", "expect", "fits", "is_contiguous", "is_in_order", "new_tensor"]
 
 _FLOATS = frozenset([torch.float32, torch.float16, torch.bfloat16, torch.float64])
+
+
+class UnknownShape(Exception):  # noqa: N818 - it is no error: torch's own rules are asked instead
+    """A rule does not know what an operator makes of these arguments, or they are wrong."""
+
+
+def expect(is_known: bool) -> None:
+    """Leave it to torch what an operator makes of its arguments, unless they are known ones."""
+    if not is_known:
+        raise UnknownShape
 
 
 def new_tensor(shape: Sequence[int], like: torch.Tensor, dtype: Optional[torch.dtype] = None) -> torch.Tensor:

@@ -21,6 +21,7 @@ from ..device_operators import device_operator
 from ..device_tensor import DeviceTensor, is_device
 from ..dtypes import device_dtype, index_arguments, is_device_dtype, mask_arguments
 from ..errors import Refusal
+from ..operator_mode import OperatorMode
 from ..operator_schema import (
     change_arguments,
     device_tensors,
@@ -31,7 +32,7 @@ from ..operator_schema import (
     written_arguments,
 )
 from ..plain_values import dtype_name
-from ..shape_mode import OperatorMode, ShapeMode
+from ..shape_mode import ShapeMode
 from .bodies import Bodies
 from .float_casts import FloatCasts
 from .reports import Reports
