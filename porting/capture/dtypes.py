@@ -57,47 +57,21 @@ _PROMOTED = frozenset(
 # Operators without a CPU kernel for half precision: computed in single precision and rounded.
 _SINGLE_ONLY = frozenset("avg_pool3d cdist ctc_loss multi_margin_loss multilabel_margin_loss pdist rrelu".split())
 
-# Integer arguments that the CPU operators demand as int64.
+# Integer arguments that the CPU operators demand as int64, by operator.
 _INDEX_ARGUMENTS: Dict[str, Tuple[str, ...]] = {
-    "cross_entropy_loss": ("target",),
-    "nll_loss": ("target",),
-    "nll_loss2d": ("target",),
-    "nll_loss_nd": ("target",),
-    "multi_margin_loss": ("target",),
-    "multilabel_margin_loss": ("target",),
-    "one_hot": ("self",),
-    "gather": ("index",),
-    "scatter": ("index",),
-    "scatter_": ("index",),
-    "scatter_add": ("index",),
-    "scatter_add_": ("index",),
-    "scatter_reduce": ("index",),
-    "scatter_reduce_": ("index",),
-    "index_copy": ("index",),
-    "index_copy_": ("index",),
-    "index_fill": ("index",),
-    "index_fill_": ("index",),
-    "index_reduce": ("index",),
-    "index_reduce_": ("index",),
-    "take": ("index",),
-    "put": ("index",),
-    "put_": ("index",),
-    "take_along_dim": ("indices",),
-    "multilabel_margin_loss_forward": ("target",),
-    "nll_loss_forward": ("target",),
-    "nll_loss_backward": ("target",),
-    "nll_loss2d_forward": ("target",),
-    "nll_loss2d_backward": ("target",),
-    "tensor_split": ("tensor_indices_or_sections",),
-    "max_pool2d_with_indices_backward": ("indices",),
-    "max_pool3d_with_indices_backward": ("indices",),
-    "adaptive_max_pool2d_backward": ("indices",),
-    "adaptive_max_pool3d_backward": ("indices",),
-    "max_unpool1d": ("indices",),
-    "max_unpool2d": ("indices",),
-    "max_unpool3d": ("indices",),
+    operator: (argument,)
+    for argument, operators in {
+        "target": "cross_entropy_loss nll_loss nll_loss2d nll_loss_nd multi_margin_loss multilabel_margin_loss "
+        "multilabel_margin_loss_forward nll_loss_forward nll_loss_backward nll_loss2d_forward nll_loss2d_backward",
+        "index": "gather scatter scatter_ scatter_add scatter_add_ scatter_reduce scatter_reduce_ index_copy "
+        "index_copy_ index_fill index_fill_ index_reduce index_reduce_ take put put_",
+        "indices": "take_along_dim max_pool2d_with_indices_backward max_pool3d_with_indices_backward "
+        "adaptive_max_pool2d_backward adaptive_max_pool3d_backward max_unpool1d max_unpool2d max_unpool3d",
+        "self": "one_hot",
+        "tensor_indices_or_sections": "tensor_split",
+    }.items()
+    for operator in operators.split()
 }
-
 
 # Arguments that are masks, which on the device may be bytes too.
 _MASK_ARGUMENTS: Dict[str, Tuple[str, ...]] = {
