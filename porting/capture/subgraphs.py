@@ -10,7 +10,7 @@ from typing import Any, Callable, List, Sequence
 
 import torch
 
-__all__ = ["Body", "bodies_of", "run_cond", "run_custom_gradient", "run_for_loop"]
+__all__ = ["Body", "bodies_of", "is_random", "run_cond", "run_custom_gradient", "run_for_loop"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,6 +27,14 @@ def bodies_of(node: torch.fx.Node) -> List[Body]:
     """List the bodies that `node` runs; only loops and branches have any."""
     arguments: Sequence[Any] = node.args
     return [argument for argument in arguments if isinstance(argument, Body)]
+
+
+def is_random(node: torch.fx.Node) -> bool:
+    """Tell whether `node` draws random numbers, itself or in the body of its loop or branch."""
+    target: Any = node.target
+    if isinstance(target, torch._ops.OpOverload):
+        return torch.Tag.nondeterministic_seeded in target.tags
+    return any(is_random(inner) for body in bodies_of(node) for inner in body.graph.nodes)
 
 
 def run_for_loop(

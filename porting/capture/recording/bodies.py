@@ -15,6 +15,7 @@ import torch
 from ...diagnostics import Place, caller_place
 from ..device_tensor import DeviceTensor
 from ..errors import Refusal
+from ..graph_flow import identify_memory
 from ..subgraphs import Body
 
 __all__ = ["Bodies"]
@@ -101,7 +102,7 @@ class Bodies:
         returned: Set[int] = set()
         nodes = []
         for tensor in outputs:
-            node, memory = self.local_node(tensor), _identify_memory(tensor.fake)
+            node, memory = self.local_node(tensor), identify_memory(tensor.fake)
             # what a body returns may be its argument next time, and must not be the memory of another one then
             if memory in returned or memory in frame.captured_memory or not tensor.fake.is_contiguous():
                 copy = self._recorder.call(aten.clone.default, tensor, memory_format=torch.contiguous_format)
@@ -140,7 +141,7 @@ class Bodies:
             return list(written)
         frame, own = self._frames[-1], []
         for tensor in written:
-            memory = _identify_memory(tensor.fake)
+            memory = identify_memory(tensor.fake)
             if memory not in frame.captured_memory:
                 own.append(tensor)
             elif frame.copies_captured:
@@ -195,7 +196,7 @@ class Bodies:
                 inner = frame.graph.placeholder(name)
         inner.meta.update(val=node.meta["val"], kind="captured", state_name=inner.name)
         frame.captured.append(outer)
-        frame.captured_memory.setdefault(_identify_memory(node.meta["val"]), []).append(inner)
+        frame.captured_memory.setdefault(identify_memory(node.meta["val"]), []).append(inner)
         return inner
 
     def _first_operator_of(self, frame: _Frame) -> Optional[torch.fx.Node]:
@@ -215,7 +216,3 @@ class Bodies:
             copy.meta.update(captured.meta, module_path="", place=frame.place)
             captured.replace_all_uses_with(copy)
             copy.args = (captured,)
-
-
-def _identify_memory(value: torch.Tensor) -> int:
-    return int(value.untyped_storage()._cdata)
