@@ -9,21 +9,13 @@ from __future__ import annotations
 import dataclasses
 import keyword
 import operator
-from types import MappingProxyType
-from typing import Any, Callable, Collection, Dict, Iterable, List, Mapping, Optional, Sequence
+from typing import Any, Callable, Collection, Dict, List, Mapping, Optional, Sequence
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from ..diagnostics import ExecutableError, Finding
-from .plain_values import (
-    UndescribableError,
-    dtype_name,
-    dtype_named,
-    place_from_data,
-    value_from_data,
-    value_to_data,
-)
+from .plain_values import UndescribableError, dtype_name, dtype_named, place_from_data, value_from_data, value_to_data
 from .step_graph import StepGraph, TensorInfo
 from .subgraphs import Body, run_cond, run_custom_gradient, run_for_loop
 
@@ -32,15 +24,13 @@ __all__ = ["STEP_FUNCTIONS", "Functions", "graph_from_data", "graph_to_data", "n
 Functions = Mapping[str, Callable[..., Any]]
 """Functions that a graph may call besides operators, by the names that they have in data."""
 
-STEP_FUNCTIONS: Functions = MappingProxyType(
-    {
-        "getitem": operator.getitem,
-        "set_grad_enabled": torch._C._set_grad_enabled,
-        "run_for_loop": run_for_loop,
-        "run_cond": run_cond,
-        "run_custom_gradient": run_custom_gradient,
-    }
-)
+STEP_FUNCTIONS: Functions = {
+    "getitem": operator.getitem,
+    "set_grad_enabled": torch._C._set_grad_enabled,
+    "run_for_loop": run_for_loop,
+    "run_cond": run_cond,
+    "run_custom_gradient": run_custom_gradient,
+}
 """Those that a capture records."""
 
 # Operators that reach out of the process: no capture makes them, and no file may.
@@ -78,7 +68,17 @@ def graph_to_data(graph: StepGraph, *, functions: Functions = STEP_FUNCTIONS) ->
     try:
         data: Dict[str, Any] = {"nodes": writer.describe_nodes(graph.graph)}
     except UndescribableError as error:
-        raise _not_exportable_error(error.node, error.value) from None
+        node, value = error.node, error.value
+        name = getattr(value, "__qualname__", None) or type(value).__name__
+        raise ExecutableError.of(
+            "E027",
+            message=f"`{node.meta.get('operator', node.target)}` cannot leave this process",
+            place=node.meta.get("place"),
+            label=f"`{name}` is Python of this program" if callable(value) else f"takes an object of type `{name}`",
+            notes="a step file holds operators, shapes and numbers, so that another process needs nothing of the "
+            "program",
+            help="compile in the process that has the model: `to_ipu(...).compile(*batch)`",
+        ) from None
     data.update({name: [_info_to_data(info) for info in getattr(graph, name)] for name in _INFO_GROUPS})
     data.update({name: getattr(graph, name) for name in _PLAIN_FIELDS})
     data.update({name: sorted(getattr(graph, name)) for name in _SETS})
@@ -131,7 +131,7 @@ class _Writer:
         self._with_facts = with_facts
 
     def describe_nodes(self, graph: torch.fx.Graph) -> List[Dict[str, Any]]:
-        return [self._describe_node(node) for node in graph.nodes]
+        return list(map(self._describe_node, graph.nodes))
 
     def describe_structure(self, value: Any) -> Any:
         """Describe how outputs are nested; what is no plain value is left out."""
@@ -176,41 +176,22 @@ class _Writer:
 
     def _describe_facts(self, node: torch.fx.Node) -> Dict[str, Any]:
         """Describe the value of a node and what else is known of it, as far as that can be described."""
-        meta = {}
-        for key, value in node.meta.items():
-            described = self.describe_structure(value) if key != "val" else None
-            if described is not None or (value is None and key != "val"):
-                meta[key] = {"is": described}
+        described = {key: self.describe_structure(value) for key, value in node.meta.items() if key != "val"}
+        meta = {key: {"is": data} for key, data in described.items() if data is not None or node.meta[key] is None}
         value = node.meta.get("val")
-        return (
-            {"val": self._describe_tensor(value), "meta": meta} if isinstance(value, torch.Tensor) else {"meta": meta}
-        )
-
-    def _describe_tensor(self, value: torch.Tensor) -> List[Any]:
+        if not isinstance(value, torch.Tensor):
+            return {"meta": meta}
         # views are known by the memory that they share, and sizes of memory are all that is kept of it
         storage = value.untyped_storage()
         number = self._numbers.setdefault(storage._cdata, len(self.memories))
         if number == len(self.memories):
             self.memories.append(int(storage.nbytes()))
-        return [list(value.shape), list(value.stride()), value.storage_offset(), dtype_name(value.dtype), number]
-
-
-def _not_exportable_error(node: torch.fx.Node, value: Any) -> ExecutableError:
-    name = getattr(value, "__qualname__", None) or type(value).__name__
-    return ExecutableError.of(
-        "E027",
-        message=f"`{node.meta.get('operator', node.target)}` cannot leave this process",
-        place=node.meta.get("place"),
-        label=f"`{name}` is Python of this program" if callable(value) else f"takes an object of type `{name}`",
-        notes="a step file holds operators, shapes and numbers, so that another process needs nothing of the program",
-        help="compile in the process that has the model: `to_ipu(...).compile(*batch)`",
-    )
+        layout = [list(value.shape), list(value.stride()), value.storage_offset()]
+        return {"val": [*layout, dtype_name(value.dtype), number], "meta": meta}
 
 
 def _info_to_data(info: TensorInfo) -> Dict[str, Any]:
-    data = dataclasses.asdict(info)
-    data.update(dtype=dtype_name(info.dtype), host_dtype=dtype_name(info.host_dtype))
-    return data
+    return {**dataclasses.asdict(info), "dtype": dtype_name(info.dtype), "host_dtype": dtype_name(info.host_dtype)}
 
 
 # -- from data ---------------------------------------------------------------------------------------------------------
@@ -261,7 +242,12 @@ class _Reader:
             node = graph.create_node("get_attr", constant, name=name)
         else:
             target = self._find_target(text, described)
-            _check_keywords(target, kwargs)
+            # keywords become part of a program, so that the target must have them
+            if isinstance(target, torch._ops.OpOverload):
+                allowed = {argument.name for argument in target._schema.arguments}
+                _require(set(kwargs) <= allowed, f"{target} has other arguments")
+            else:
+                _require(not kwargs, f"{target} takes no arguments by name")
             node = graph.create_node("call_function", target, args, kwargs, name=name)
         for key, value in described.get("meta", {}).items():
             node.meta[key] = self._make_value(value["is"], known)
@@ -278,6 +264,7 @@ class _Reader:
             return torch.empty(0, dtype=dtype_named(dtype)).set_(self._storages[number], offset, shape, stride)
 
     def _make_value(self, described: Any, known: Mapping[str, torch.fx.Node]) -> Any:
+        # whatever else a file may name is refused: nothing in it is executed
         def read_other(kind: str, content: Any) -> Any:
             if kind == "body":
                 return Body(self.make_graph(content))
@@ -298,20 +285,16 @@ class _Reader:
         except AttributeError:
             found = None
         if not isinstance(found, torch._ops.OpOverload):
-            raise _unknown_operator_error(name, described)
+            place = described.get("meta", {}).get("place", {}).get("is")
+            raise ExecutableError.of(
+                "E027",
+                message=f"this process has no operator `{name}`",
+                place=place_from_data(place["place"]) if place else None,
+                notes="the step was captured where a library had registered it",
+                help="load that library in this process too, or compile where the model is",
+            )
         _require(found._schema.name not in _REFUSED, f"{text!r} is no operator of a graph")
         return found
-
-
-def _unknown_operator_error(name: str, described: Mapping[str, Any]) -> ExecutableError:
-    place = described.get("meta", {}).get("place", {}).get("is")
-    return ExecutableError.of(
-        "E027",
-        message=f"this process has no operator `{name}`",
-        place=place_from_data(place["place"]) if place else None,
-        notes="the step was captured where a library had registered it",
-        help="load that library in this process too, or compile where the model is",
-    )
 
 
 def _require_name(name: Any) -> None:
@@ -320,38 +303,15 @@ def _require_name(name: Any) -> None:
     _require(is_name, f"{name!r} is no name of a node")
 
 
-def _check_keywords(target: Any, kwargs: Mapping[str, Any]) -> None:
-    """Refuse keywords that the target does not have: they become part of a program."""
-    if isinstance(target, torch._ops.OpOverload):
-        allowed = {argument.name for argument in target._schema.arguments}
-        _require(set(kwargs) <= allowed, f"{target} has other arguments")
-    else:
-        _require(not kwargs, f"{target} takes no arguments by name")
-
-
 def _info_from_data(data: Mapping[str, Any]) -> TensorInfo:
-    values = dict(data)
-    values.update(
-        shape=tuple(int(size) for size in data["shape"]),
-        dtype=dtype_named(data["dtype"]),
-        host_dtype=dtype_named(data["host_dtype"]),
-        aliases=tuple(data["aliases"]),
-    )
-    return TensorInfo(**values)
+    dtypes = {name: dtype_named(data[name]) for name in ("dtype", "host_dtype")}
+    return TensorInfo(**{**data, **dtypes, "shape": tuple(map(int, data["shape"])), "aliases": tuple(data["aliases"])})
 
 
 def _finding_from_data(data: Mapping[str, Any]) -> Finding:
     place: Optional[Mapping[str, Any]] = data["place"]
-    lines: Iterable[str] = data["notes"]
-    return Finding(
-        data["code"],
-        data["message"],
-        place=place_from_data(place.values()) if place is not None else None,
-        label=data["label"],
-        notes=tuple(lines),
-        help=tuple(data["help"]),
-        severity=data["severity"],
-    )
+    texts = {name: data[name] for name in ("code", "message", "label", "notes", "help", "severity")}
+    return Finding(**texts, place=place_from_data(place.values()) if place is not None else None)
 
 
 def _require(is_so: bool, fault: str) -> None:

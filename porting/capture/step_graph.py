@@ -86,12 +86,9 @@ class StepGraph:
 
         A loop or branch is one of them; the operators of its bodies are in the graphs that `bodies_of` its node lists.
         """
-        nodes = self.graph.nodes
-        return [
-            _describe(node)
-            for node in nodes
-            if isinstance(node.target, torch._ops.OpOverload) or "operator" in node.meta
-        ]
+        # loops, branches and calls of the host are functions, and bear a name of their own
+        kind, nodes = torch._ops.OpOverload, self.graph.nodes
+        return [_describe(node) for node in nodes if isinstance(node.target, kind) or "operator" in node.meta]
 
     @property
     def is_random(self) -> bool:
