@@ -100,10 +100,9 @@ def autocast_targets(operator: Any, dtypes: Sequence[torch.dtype], lower: torch.
         return list(dtypes)
     if name in LOWER_PRECISION:
         return [lower if dtype in _FLOATS else dtype for dtype in dtypes]
-    if operator.namespace != "aten" or _is_single(name.rstrip("_")):
+    # operators of other libraries know nothing of bfloat16
+    plain_name = name.rstrip("_")
+    is_single = plain_name in SINGLE_PRECISION or plain_name.startswith(_SINGLE_FAMILIES)
+    if operator.namespace != "aten" or is_single:
         return [torch.float32 if dtype == lower else dtype for dtype in dtypes]
     return None
-
-
-def _is_single(name: str) -> bool:
-    return name in SINGLE_PRECISION or name.startswith(_SINGLE_FAMILIES)

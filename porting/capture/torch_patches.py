@@ -73,8 +73,9 @@ def _trace_custom_functions(original: Any, recorder: Recorder) -> Any:
             label = "the device differentiates what its `forward` does"
             recorder.reports.refuse(Refusal.CUSTOM_FUNCTION.error(name=cls.__name__, label=label))
         context = FunctionCtx()
-        needs_gradient = tuple(isinstance(arg, DeviceTensor) and recorder.facts.tracks_gradient(arg) for arg in args)
-        context.needs_input_grad = needs_gradient if is_tracked else (False,) * len(args)  # type: ignore[attr-defined]
+        context.needs_input_grad = tuple(  # type: ignore[attr-defined]
+            is_tracked and isinstance(arg, DeviceTensor) and recorder.facts.tracks_gradient(arg) for arg in args
+        )
         has_own_context = cls.setup_context is not _SingleLevelFunction.setup_context
         with torch.set_grad_enabled(is_tracked):
             return cls.forward(*args, **kwargs) if has_own_context else cls.forward(context, *args, **kwargs)
@@ -141,11 +142,6 @@ def _refuse_branches(original: Callable[..., Any], _recorder: Recorder) -> Any:
     return branch
 
 
-def _keep_unvalidated(_original: Any, _recorder: Recorder) -> Any:
-    """`torch.distributions` checks the values of its parameters unless told not to."""
-    return False
-
-
 def _make_constants(original: Callable[..., torch.Tensor], recorder: Recorder) -> Any:
     """`torch.tensor(data, device="ipu")` called by torch's own Python code, which the function mode does not see."""
     thread = threading.get_ident()
@@ -196,7 +192,8 @@ _PATCHES: Tuple[Tuple[Any, str, Callable[[Any, Recorder], Any]], ...] = (
     (torch.utils.checkpoint, "_checkpoint_without_reentrant_generator", _run_checkpoints_plainly),
     (torch.nn.modules.transformer, "_detect_is_causal_mask", _take_masks_as_they_are),
     (torch.nn.RNNBase, "check_input", _check_shapes_only),
-    (torch.distributions.Distribution, "_validate_args", _keep_unvalidated),
+    # distributions check the values of their parameters unless told not to
+    (torch.distributions.Distribution, "_validate_args", lambda _original, _recorder: False),
     (torch, "cond", _refuse_branches),
     (torch, "while_loop", _refuse_branches),
     (torch, "tensor", _make_constants),

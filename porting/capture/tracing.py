@@ -25,6 +25,7 @@ from .errors import Refusal, add_context
 from .losses import find_losses, single_final_loss, value_when_computed
 from .module_state import state_replaced
 from .recording.recorder import Recorder
+from .recording.reports import Reports
 from .step_graph import StepGraph, TensorInfo
 from .torch_functions import DeviceFunctions
 from .torch_patches import torch_patched
@@ -82,14 +83,9 @@ def capture_step(
         raise ValueError(f"mode must be 'training' or 'inference', not {mode!r}")
     if host_features not in ("refused", "ignored", "computed"):
         raise ValueError(f"host_features must be 'refused', 'ignored' or 'computed', not {host_features!r}")
+    reports = Reports(host_features=host_features, allowed=allowed, listener=listener)
     recorder = Recorder(
-        prints=prints,
-        host_features=host_features,
-        allowed=allowed,
-        is_training=mode == "training",
-        node_facts=node_facts,
-        listener=listener,
-        autocast=autocast,
+        reports=reports, prints=prints, is_training=mode == "training", node_facts=node_facts, autocast=autocast
     )
     # whatever the caller switched off: what the graph holds depends on `mode` alone
     with _ONE_AT_A_TIME, torch.inference_mode(False), torch.set_grad_enabled(recorder.is_training):

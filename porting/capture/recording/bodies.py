@@ -18,12 +18,12 @@ from ..errors import Refusal
 from ..graph_flow import identify_memory
 from ..subgraphs import Body
 
-__all__ = ["Bodies"]
+__all__ = ["Bodies", "GraphInProgress"]
 
 aten = torch.ops.aten
 
 
-class _GraphInProgress(Protocol):
+class GraphInProgress(Protocol):
     """The graph that operators are recorded into; opening a body exchanges it for another one."""
 
     graph: torch.fx.Graph
@@ -53,7 +53,7 @@ class _Frame:
 class Bodies:
     """The bodies that `recorder` is in the middle of, innermost last; it records into the innermost."""
 
-    def __init__(self, recorder: _GraphInProgress) -> None:
+    def __init__(self, recorder: GraphInProgress) -> None:
         """Begin outside all bodies."""
         self._recorder = recorder
         self._root = recorder.graph

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import operator
 from contextlib import nullcontext
-from typing import Any, Callable, Collection, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import torch
 from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
 from torch.utils._pytree import tree_leaves, tree_map
 
-from ...diagnostics import CaptureError, Finding, caller_place
+from ...diagnostics import CaptureError, caller_place
 from .. import errors
 from ..device_operators import device_operator
 from ..device_tensor import DeviceTensor, is_device
@@ -55,20 +55,18 @@ class Recorder(OperatorMode):
     def __init__(
         self,
         *,
-        prints: str = "error",
-        host_features: str = "refused",
-        allowed: Collection[str] = (),
-        is_training: bool = True,
-        node_facts: Optional[Callable[[], Mapping[str, Any]]] = None,
-        listener: Optional[Callable[[Finding], None]] = None,
-        autocast: Optional[torch.dtype] = None,
+        reports: Reports,
+        prints: str,
+        is_training: bool,
+        node_facts: Optional[Callable[[], Mapping[str, Any]]],
+        autocast: Optional[torch.dtype],
     ) -> None:
         super().__init__()
         self.graph = torch.fx.Graph()
         self.fake_mode = ShapeMode()
         self.module_stack: List[Tuple[str, torch.nn.Module]] = []
         self.constants: List[Tuple[torch.fx.Node, torch.Tensor]] = []
-        self.reports = Reports(host_features=host_features, allowed=allowed, listener=listener)
+        self.reports = reports
         self.coercions: List[Tuple[torch.dtype, int]] = []
         self.facts = TensorFacts()
         self.is_active = True
@@ -89,8 +87,9 @@ class Recorder(OperatorMode):
         if not is_device_dtype(like.dtype) or like.layout != torch.strided or like.is_quantized:
             raise errors.unsupported_type_error(f"{kind} `{name}`", like)
         # a constant may be met at any time, and placeholders come before all operators
+        identifier = "".join(character if character.isalnum() else "_" for character in name)
         with self.graph.inserting_before(self.first_operator) if self.first_operator else nullcontext():
-            node = self.graph.placeholder(_make_identifier(name))
+            node = self.graph.placeholder(identifier)
         node.target = node.name  # the name of the argument, which must be as valid and unique as the node's
         # weights keep the memory layout that the user chose; inputs arrive contiguous
         strides = like.stride() if kind != "input" else None
@@ -150,9 +149,7 @@ class Recorder(OperatorMode):
         node.meta["operator"] = function.__name__
         tensors = []
         for index, fake in enumerate(results):
-            part = self.graph.call_function(operator.getitem, (node, index))
-            self._describe(part)
-            tensors.append(self._wrap_result(fake, part, True))
+            tensors.append(self._wrap_result(fake, self._take_item(node, index), narrow=True))
         return tensors
 
     def make_fake(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
@@ -204,11 +201,16 @@ class Recorder(OperatorMode):
 
     def _dispatch(self, func: Any, args: Any, kwargs: Dict[str, Any]) -> Any:
         special = device_operator(func)
-        placed_args, placed_kwargs = map_leaves(self._find_placed, (args, kwargs))
+        # lists of weights, such as those of recurrent layers, hold the host's tensors still
+        placed_args, placed_kwargs = map_leaves(
+            lambda leaf: self._placed[id(leaf)][1] if id(leaf) in self._placed else leaf, (args, kwargs)
+        )
         if special is not None and special.record is not None:
             return special.record(self, *placed_args, **placed_kwargs)
         asked = list(list_leaves((placed_args, placed_kwargs)))
-        if not any(isinstance(leaf, DeviceTensor) or _is_ipu(leaf) for leaf in asked):
+        if not any(
+            isinstance(leaf, DeviceTensor) or (isinstance(leaf, torch.device) and is_device(leaf)) for leaf in asked
+        ):
             return func(*args, **kwargs)
         name = operator_name(func)
         # whatever Python would get to see here has no value yet
@@ -225,22 +227,16 @@ class Recorder(OperatorMode):
             return self._emit(func, *self.casts.without_lower(args, kwargs))
         # the device has 32-bit integers; kernels of the CPU want indices of 64 bits and masks of bools
         args, kwargs = change_arguments(func, args, kwargs, index_arguments(func), self._widen)
-        args, kwargs = change_arguments(func, args, kwargs, mask_arguments(func), self._as_masks)
+        args, kwargs = change_arguments(func, args, kwargs, mask_arguments(func), self._cast_masks)
         # gradients are dense on the device, whatever an embedding asks for
         dense_args, dense_kwargs = change_arguments(func, args, kwargs, ("sparse", "sparse_grad"), lambda _asked: False)
         result = self.casts.record(func, dense_args, dense_kwargs)
         if isinstance(result, DeviceTensor):
             result.node.meta["asks_for_sparse"] = (dense_args, dense_kwargs) != (args, kwargs)
-            self._note_asked_types(asked, result.node)
+            for leaf in asked:
+                if isinstance(leaf, torch.dtype):
+                    self.note_coercion(leaf, result.node)
         return result
-
-    def _find_placed(self, leaf: Any) -> Any:
-        return self._placed[id(leaf)][1] if id(leaf) in self._placed else leaf
-
-    def _note_asked_types(self, asked: Sequence[Any], node: torch.fx.Node) -> None:
-        for leaf in asked:
-            if isinstance(leaf, torch.dtype):
-                self.note_coercion(leaf, node)
 
     def _admit(self, name: str, leaf: Any) -> Any:
         """Let a leaf argument into the graph: narrow types, turn harmless host tensors into constants."""
@@ -265,9 +261,9 @@ class Recorder(OperatorMode):
             raise Refusal.GENERATOR.error(name=name)
         return leaf
 
-    def _as_masks(self, value: Any) -> Any:
+    def _cast_masks(self, value: Any) -> Any:
         if isinstance(value, (list, tuple)):
-            return [self._as_masks(item) for item in value]
+            return [self._cast_masks(item) for item in value]
         is_mask = isinstance(value, DeviceTensor) and value.dtype == torch.uint8
         return self._emit(aten.to.dtype, (value, torch.bool), {}) if is_mask else value
 
@@ -316,7 +312,7 @@ class Recorder(OperatorMode):
         node = self.graph.call_function(func, tuple(node_args), node_kwargs)
         self.facts.note_writes(self.bodies.own_writes(writes), node, tracked=tracked)
         self._describe(node)
-        outputs = self._wrap_outputs(func, args, kwargs, result, node, narrow=narrow and not writes)
+        outputs = self._wrap_outputs(node, args, kwargs, result, narrow=narrow and not writes)
         is_detached = operator_name(func) == "detach"
         self.facts.note_results(device_tensors(outputs), tensors, tracked=tracked and not is_detached)
         return outputs
@@ -336,42 +332,42 @@ class Recorder(OperatorMode):
         enabled = torch.is_grad_enabled()
         if self.is_training and enabled != self._grad_enabled:
             self._grad_enabled = enabled
-            node = self.graph.call_function(torch._C._set_grad_enabled, (enabled,))
-            self._describe(node)
+            self._describe(self.graph.call_function(torch._C._set_grad_enabled, (enabled,)))
 
     def _wrap_outputs(
-        self,
-        func: Any,
-        args: Tuple[Any, ...],
-        kwargs: Dict[str, Any],
-        result: Any,
-        node: torch.fx.Node,
-        *,
-        narrow: bool,
+        self, node: torch.fx.Node, args: Tuple[Any, ...], kwargs: Dict[str, Any], result: Any, *, narrow: bool
     ) -> Any:
+        func = node.target
         if isinstance(result, torch.Tensor):
             node.meta["val"] = result
             written = result_argument(func, 0, args, kwargs)
-            return written if written is not None else self._wrap_result(result, node, narrow)
+            return written if written is not None else self._wrap_result(result, node, narrow=narrow)
         if isinstance(result, (tuple, list)):
             items = []
             for index, item in enumerate(result):
                 written = result_argument(func, index, args, kwargs)
                 if written is None and isinstance(item, torch.Tensor):
-                    part = self.graph.call_function(operator.getitem, (node, index))
-                    self._describe(part)
-                    written = self._wrap_result(item, part, narrow)
+                    written = self._wrap_result(item, self._take_item(node, index), narrow=narrow)
                 items.append(item if written is None else written)
-            return type(result)(items) if type(result) in (tuple, list) else tuple(items)
+            # `forward` unpacks the named tuples that some operators return as it does plain ones
+            return items if type(result) is list else tuple(items)
         return result
 
-    def _wrap_result(self, fake: torch.Tensor, node: torch.fx.Node, narrow: bool) -> DeviceTensor:
-        if not is_device_dtype(fake.dtype) or fake.layout != torch.strided:
-            kind = str(fake.dtype if fake.layout == torch.strided else fake.layout)
-            raise errors.unsupported_result_error(_source_name(node), kind)
-        if narrow and self.casts.dtype_of(fake.dtype) != fake.dtype:
+    def _take_item(self, node: torch.fx.Node, index: int) -> torch.fx.Node:
+        item = self.graph.call_function(operator.getitem, (node, index))
+        self._describe(item)
+        return item
+
+    def _wrap_result(self, fake: torch.Tensor, node: torch.fx.Node, *, narrow: bool) -> DeviceTensor:
+        wide, target = fake.dtype, self.casts.dtype_of(fake.dtype)
+        if not is_device_dtype(wide) or fake.layout != torch.strided:
+            # of several results the operator that made them is named
+            source: Any = node.args[0] if node.target is operator.getitem else node
+            kind = str(wide if fake.layout == torch.strided else fake.layout)
+            raise errors.unsupported_result_error(operator_name(source.target), kind)
+        if narrow and target != wide:
+            # the operator computes what it does on the CPU; the device's type is a cast of that
             node.meta["val"] = fake
-            wide, target = fake.dtype, self.casts.dtype_of(fake.dtype)
             fake = self.fake_mode.cast(fake, target)
             node = self.graph.call_function(aten.to.dtype, (node, target))
             self._describe(node)
@@ -383,18 +379,3 @@ class Recorder(OperatorMode):
         node.meta["val"] = fake
         self.facts.add(tensor)
         return tensor
-
-
-def _make_identifier(name: str) -> str:
-    return "".join(character if character.isalnum() else "_" for character in name)
-
-
-def _source_name(node: torch.fx.Node) -> str:
-    """Return the operator that made the value of `node`, which may be one of several results."""
-    while node.target is operator.getitem:
-        node = node.args[0]  # type: ignore[assignment]
-    return operator_name(node.target)
-
-
-def _is_ipu(leaf: Any) -> bool:
-    return isinstance(leaf, torch.device) and is_device(leaf)
