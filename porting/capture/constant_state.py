@@ -13,7 +13,7 @@ from torch import nn
 
 from ..diagnostics import Finding, Severity
 from ..host_tensors import HostTensor
-from .operator_schema import written_arguments
+from .graph_flow import written_nodes
 from .plain_values import dtype_name
 from .recording.recorder import Recorder
 
@@ -42,8 +42,10 @@ def write_copies_of_constants(recorder: Recorder, state: Sequence[HostTensor]) -
     for node in constants:
         if first is None or not recorder.facts.node_was_written(node):
             continue
-        if all(_only_writes_to(node, user) for user in node.users):
-            for user in list(node.users):
+        users = list(node.users)
+        # nobody reads what they make of the constant, and the constant is all that they write to
+        if all(not user.users and written_nodes(user) == [node] for user in users):
+            for user in users:
                 first = first.next if user is first else first
                 recorder.graph.erase_node(user)
             continue
@@ -53,13 +55,6 @@ def write_copies_of_constants(recorder: Recorder, state: Sequence[HostTensor]) -
         node.replace_all_uses_with(copy)
         copy.args = (node,)
         first = copy
-
-
-def _only_writes_to(node: torch.fx.Node, user: torch.fx.Node) -> bool:
-    """Tell whether all that `user` does is to change the value of `node`, for nobody."""
-    if user.users or not isinstance(user.target, torch._ops.OpOverload) or user.all_input_nodes.count(node) != 1:
-        return False
-    return written_arguments(user.target, user.args, dict(user.kwargs)) == [node]
 
 
 def report_lost_writes(recorder: Recorder, model: nn.Module, state: Sequence[HostTensor]) -> None:

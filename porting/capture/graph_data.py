@@ -38,6 +38,7 @@ _REFUSED = frozenset(["aten::from_file", "aten::_from_file"])
 
 _INFO_GROUPS = ("parameters", "buffers", "constants", "inputs", "outputs")
 _PLAIN_FIELDS = ("mode", "has_loss", "loss_has_gradient", "num_losses", "host_outputs")
+_DTYPES = ("dtype", "host_dtype")
 _SETS = ("mutated_buffers", "mutated_parameters", "mutated_inputs")
 
 
@@ -79,7 +80,11 @@ def graph_to_data(graph: StepGraph, *, functions: Functions = STEP_FUNCTIONS) ->
             "program",
             help="compile in the process that has the model: `to_ipu(...).compile(*batch)`",
         ) from None
-    data.update({name: [_info_to_data(info) for info in getattr(graph, name)] for name in _INFO_GROUPS})
+    for group in _INFO_GROUPS:
+        data[group] = [
+            {**dataclasses.asdict(info), **{name: dtype_name(getattr(info, name)) for name in _DTYPES}}
+            for info in getattr(graph, group)
+        ]
     data.update({name: getattr(graph, name) for name in _PLAIN_FIELDS})
     data.update({name: sorted(getattr(graph, name)) for name in _SETS})
     data["findings"] = [finding.to_dict() for finding in graph.findings]
@@ -165,14 +170,14 @@ class _Writer:
         return f"function:{self._names[target]}"
 
     def _describe_value(self, value: Any) -> Any:
-        return value_to_data(value, self._describe_other)
+        def describe_other(other: Any) -> Any:
+            if isinstance(other, torch.fx.Node):
+                return {"node": other.name}
+            if isinstance(other, Body):
+                return {"body": self.describe_nodes(other.graph)}
+            raise UndescribableError(other)
 
-    def _describe_other(self, value: Any) -> Any:
-        if isinstance(value, torch.fx.Node):
-            return {"node": value.name}
-        if isinstance(value, Body):
-            return {"body": self.describe_nodes(value.graph)}
-        raise UndescribableError(value)
+        return value_to_data(value, describe_other)
 
     def _describe_facts(self, node: torch.fx.Node) -> Dict[str, Any]:
         """Describe the value of a node and what else is known of it, as far as that can be described."""
@@ -188,10 +193,6 @@ class _Writer:
             self.memories.append(int(storage.nbytes()))
         layout = [list(value.shape), list(value.stride()), value.storage_offset()]
         return {"val": [*layout, dtype_name(value.dtype), number], "meta": meta}
-
-
-def _info_to_data(info: TensorInfo) -> Dict[str, Any]:
-    return {**dataclasses.asdict(info), "dtype": dtype_name(info.dtype), "host_dtype": dtype_name(info.host_dtype)}
 
 
 # -- from data ---------------------------------------------------------------------------------------------------------
@@ -304,7 +305,7 @@ def _require_name(name: Any) -> None:
 
 
 def _info_from_data(data: Mapping[str, Any]) -> TensorInfo:
-    dtypes = {name: dtype_named(data[name]) for name in ("dtype", "host_dtype")}
+    dtypes = {name: dtype_named(data[name]) for name in _DTYPES}
     return TensorInfo(**{**data, **dtypes, "shape": tuple(map(int, data["shape"])), "aliases": tuple(data["aliases"])})
 
 

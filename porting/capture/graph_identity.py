@@ -97,26 +97,20 @@ class _Writer:
             if node.op == "output":
                 results = self._describe_value(node.args, numbers)
             elif node.op != "placeholder":
-                operators.append(self._describe_operator(node, numbers))
+                name, names = self._name_operator(node.target)
+                given = [(names[i] if i < len(names) else str(i), value) for i, value in enumerate(node.args)]
+                arguments = dict(given, **node.kwargs)
+                operators.append([name, {key: self._describe_value(arguments[key], numbers) for key in arguments}])
                 if not is_body:
                     place = node.meta.get("place")
                     self.places.append([place.file, place.line] if place is not None else None)
                     self.modules.append(node.meta.get("module_path", ""))
         return operators, results
 
-    def _describe_operator(self, node: torch.fx.Node, numbers: Mapping[torch.fx.Node, int]) -> List[Any]:
-        name, names = self._name_operator(node.target)
-        arguments = {
-            names[index] if index < len(names) else str(index): self._describe_value(value, numbers)
-            for index, value in enumerate(node.args)
-        }
-        arguments.update((key, self._describe_value(value, numbers)) for key, value in node.kwargs.items())
-        return [name, arguments]
-
     def _name_operator(self, target: Any) -> Tuple[str, Tuple[str, ...]]:
         """Return the name of an operator and those of its arguments."""
         if not isinstance(target, torch._ops.OpOverload):
-            return (target, ()) if isinstance(target, str) else (self._name_function(target), ())
+            return (target if isinstance(target, str) else self._name_function(target)), ()
         name, names, defaults = _read_schema(target)
         # the same name may compute something else when the user's library is built again
         if target.namespace not in _KNOWN_LIBRARIES and device_operator(target) is None:
@@ -169,16 +163,13 @@ def _is_plain(value: Any) -> bool:
 
 def _describe_tensors(graph: StepGraph) -> Dict[str, List[Any]]:
     """Write down names, shapes, strides and types of what enters the graph and leaves it."""
-    layouts = [_describe_layout(node.meta["val"]) for node in graph.placeholders]
+    layouts = (_describe_layout(node.meta["val"]) for node in graph.placeholders)
     named: Dict[str, List[Any]] = {}
-    start = 0
+    # each kind takes as many layouts as it has tensors, and constants, which have no names of their own, the rest
     for kind in ("parameters", "buffers", "inputs"):
         infos: Sequence[TensorInfo] = getattr(graph, kind)
-        own = layouts[start : start + len(infos)]
-        named[kind] = [[info.name, *layout, info.requires_grad] for info, layout in zip(infos, own)]
-        start += len(infos)
-    # their values are part of the identity, their names depend on what else was captured
-    named["constants"] = layouts[start:]
+        named[kind] = [[info.name, *layout, info.requires_grad] for info, layout in zip(infos, layouts)]
+    named["constants"] = list(layouts)
     named["outputs"] = [[list(info.shape), dtype_name(info.dtype)] for info in graph.outputs]
     return named
 

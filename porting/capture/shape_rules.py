@@ -63,19 +63,13 @@ def _broadcast(one: Tensor, other: Any) -> Tuple[int, ...]:
 
 def _binary(one: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
     expect(are_numbers(alpha))
-    dtype = _wider_type(one, other)
-    if dtype is not None:
+    # a scalar changes no type of its kind, and an integer none at all
+    if isinstance(other, Tensor) and one.dtype != other.dtype and 0 not in (one.dim(), other.dim()):
+        expect(one.dtype.is_floating_point and other.dtype.is_floating_point)
+        dtype = torch.promote_types(one.dtype, other.dtype)
         # shapes do not depend on types
         one, other = (torch.empty_strided(x.shape, x.stride(), dtype=dtype, device="meta") for x in (one, other))
     return new_tensor(_broadcast(one, other), one)
-
-
-def _wider_type(one: Tensor, other: Any) -> Optional[torch.dtype]:
-    """Return the type of a result of two floating-point types; None for one type, and where a scalar is among them."""
-    if not isinstance(other, Tensor) or one.dtype == other.dtype or 0 in (one.dim(), other.dim()):
-        return None
-    are_floats = one.dtype.is_floating_point and other.dtype.is_floating_point
-    return torch.promote_types(one.dtype, other.dtype) if are_floats else None
 
 
 def _binary_in_place(one: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
@@ -83,15 +77,10 @@ def _binary_in_place(one: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
     return one
 
 
-def _quotient(one: Tensor, other: Any) -> Tensor:
+def _quotient(rule: Callable[..., Tensor], one: Tensor, other: Any) -> Tensor:
     # integers divided by each other become floats
     expect(one.dtype.is_floating_point)
-    return _binary(one, other)
-
-
-def _quotient_in_place(one: Tensor, other: Any) -> Tensor:
-    expect(one.dtype.is_floating_point)
-    return _binary_in_place(one, other)
+    return rule(one, other)
 
 
 def _comparison(one: Tensor, other: Any) -> Tensor:
@@ -219,16 +208,10 @@ def _threshold_loss(one: Tensor, other: Tensor, reduction: int = 1, threshold: f
     return _difference_loss(one, other, reduction)
 
 
-def _binary_cross_entropy(one: Tensor, other: Tensor, weight: Any = None, reduction: int = 1) -> Tensor:
-    expect(weight is None)
-    return _difference_loss(one, other, reduction)
-
-
-def _binary_cross_entropy_with_logits(
-    one: Tensor, other: Tensor, weight: Any = None, pos_weight: Any = None, reduction: int = 1
-) -> Tensor:
-    expect(weight is None and pos_weight is None)
-    return _difference_loss(one, other, reduction)
+def _weighted_loss(num_weights: int, one: Tensor, other: Tensor, *settings: Any) -> Tensor:
+    # a weight may have another shape or type than what it weighs
+    expect(all(weight is None for weight in settings[:num_weights]))
+    return _difference_loss(one, other, *settings[num_weights:])
 
 
 def _list_overloads(names: str, overload: str = "default") -> List[Any]:
@@ -261,9 +244,9 @@ _RULES: Dict[Any, Callable[..., Any]] = {
     **dict.fromkeys(_list_overloads("add mul sub", "Tensor"), _binary),
     **dict.fromkeys(_list_overloads("add mul rsub sub", "Scalar"), _binary),
     **dict.fromkeys(_list_overloads("add_ mul_ sub_", "Tensor"), _binary_in_place),
-    aten.div.Tensor: _quotient,
-    aten.div.Scalar: _quotient,
-    aten.div_.Tensor: _quotient_in_place,
+    aten.div.Tensor: partial(_quotient, _binary),
+    aten.div.Scalar: partial(_quotient, _binary),
+    aten.div_.Tensor: partial(_quotient, _binary_in_place),
     **dict.fromkeys(_list_overloads("eq ge gt le lt ne", "Tensor"), _comparison),
     **dict.fromkeys(_list_overloads("eq ge gt le lt ne", "Scalar"), _comparison),
     **dict.fromkeys(_list_overloads("log_softmax softmax", "int"), _softmax),
@@ -274,8 +257,8 @@ _RULES: Dict[Any, Callable[..., Any]] = {
     **dict.fromkeys(_list_overloads("cross_entropy_loss nll_loss_nd"), _class_loss),
     **dict.fromkeys(_list_overloads("l1_loss mse_loss"), _difference_loss),
     **dict.fromkeys(_list_overloads("huber_loss smooth_l1_loss"), _threshold_loss),
-    aten.binary_cross_entropy.default: _binary_cross_entropy,
-    aten.binary_cross_entropy_with_logits.default: _binary_cross_entropy_with_logits,
+    aten.binary_cross_entropy.default: partial(_weighted_loss, 1),
+    aten.binary_cross_entropy_with_logits.default: partial(_weighted_loss, 2),
     aten.bmm.default: partial(_product, 3),
     aten.cat.default: _cat,
     aten.clone.default: _like,

@@ -54,7 +54,7 @@ _MOVES = frozenset([torch.Tensor.to, torch.Tensor.type_as])
 
 _SET_DATA = torch.Tensor.data.__set__  # type: ignore[attr-defined]
 _AUTOGRAD_CALLS = frozenset([torch.autograd.grad, torch.autograd.backward, torch.Tensor.backward])
-_GRADIENT_HOOKS = (
+_HOOKS = (
     torch.Tensor.register_hook,
     torch.Tensor.register_post_accumulate_grad_hook,
     torch.Tensor.retain_grad,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 import threading
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
+from functools import partial
 from typing import Any, Callable, Iterator, Sequence, Tuple
 
 import torch
@@ -23,34 +23,34 @@ from .torch_functions import constant_from_data, note_forced_factory
 
 __all__ = ["torch_patched"]
 
+_Attribute = Tuple[Any, str, Any]
+
 
 @contextmanager
 def torch_patched(recorder: Recorder) -> Iterator[None]:
     """Patch torch while the context lasts; calls that have nothing to do with device tensors see no difference."""
-    with ExitStack() as patches:
-        replaced = []
-        for owner, name, make_replacement in _PATCHES:
-            original = owner.__dict__.get(name)
-            if original is not None:
-                replaced.append((owner, name, original, make_replacement(original, recorder)))
-                patches.callback(setattr, owner, name, original)
-                setattr(owner, name, replaced[-1][3])
+    # an older torch lacks some of them
+    patches = [(owner, name, make) for owner, name, make in _PATCHES if name in owner.__dict__]
+    originals = [(owner, name, owner.__dict__[name]) for owner, name, _make in patches]
+    replacements = [(owner, name, make(owner.__dict__[name], recorder)) for owner, name, make in patches]
+    with _exchanged(replacements, originals):
         # what is imported while torch is patched would keep the replacements
-        recorder.fake_mode.around_loading = functools.partial(_as_it_was, replaced)
-        patches.callback(setattr, recorder.fake_mode, "around_loading", nullcontext)
-        yield
+        recorder.fake_mode.around_loading = partial(_exchanged, originals, replacements)
+        try:
+            yield
+        finally:
+            recorder.fake_mode.around_loading = nullcontext
 
 
 @contextmanager
-def _as_it_was(replaced: Sequence[Tuple[Any, str, Any, Any]]) -> Iterator[None]:
-    """Undo the patches while the context lasts."""
-    for owner, name, original, _replacement in replaced:
-        setattr(owner, name, original)
+def _exchanged(attributes: Sequence[_Attribute], former: Sequence[_Attribute]) -> Iterator[None]:
+    for owner, name, value in attributes:
+        setattr(owner, name, value)
     try:
         yield
     finally:
-        for owner, name, _original, replacement in replaced:
-            setattr(owner, name, replacement)
+        for owner, name, value in former:
+            setattr(owner, name, value)
 
 
 def _trace_custom_functions(original: Any, recorder: Recorder) -> Any:

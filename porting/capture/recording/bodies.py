@@ -6,7 +6,7 @@ the body is recorded; writing to one is refused in a loop, and changes a copy in
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Dict, Iterator, List, Optional, Protocol, Sequence, Set, Tuple
 
@@ -111,17 +111,14 @@ class Bodies:
             nodes.append(node)
         frame.graph.output(tuple(nodes))
         self._copy_written(frame)
-        self._leave()
+        self.abandon(len(self._frames) - 1)
         return Body(frame.graph), tuple(frame.captured)
 
     def abandon(self, depth: int) -> None:
         """Forget the bodies inside the outermost `depth`, which an exception has left."""
         while len(self._frames) > depth:
-            self._leave()
-
-    def _leave(self) -> None:
-        frame = self._frames.pop()
-        self._recorder.graph, self._recorder.first_operator = frame.outer_graph, frame.outer_first_operator
+            frame = self._frames.pop()
+            self._recorder.graph, self._recorder.first_operator = frame.outer_graph, frame.outer_first_operator
 
     def local_node(self, tensor: DeviceTensor) -> torch.fx.Node:
         """Return the node of `tensor` in the graph that is being recorded, as an argument of bodies where needed.
@@ -154,11 +151,9 @@ class Bodies:
     def at_root(self) -> Iterator[None]:
         """Record into the graph outside all bodies while the context lasts."""
         recorder = self._recorder
-        if not self._frames:
-            yield
-            return
         inner = recorder.graph, recorder.first_operator
-        recorder.graph, recorder.first_operator = self._root, self._frames[0].outer_first_operator
+        if self._frames:
+            recorder.graph, recorder.first_operator = self._root, self._frames[0].outer_first_operator
         try:
             yield
         finally:
@@ -179,28 +174,18 @@ class Bodies:
         if node.graph is frame.graph:
             return node
         if node not in frame.local:
+            # a body gets what it reads from the one around it, which may have to get it from further out
             outer = self._node_at(depth - 1, node)
-            frame.local[node] = self._capture(frame, node, outer, is_innermost=depth == len(self._frames))
+            inner_frame = self._frames[depth] if depth < len(self._frames) else None
+            first = inner_frame.outer_first_operator if inner_frame else self._recorder.first_operator
+            # captured values become arguments, which come before the operators that were recorded already
+            with frame.graph.inserting_before(first) if first is not None else nullcontext():
+                inner = frame.graph.placeholder(f"captured_{len(frame.captured)}")
+            inner.meta.update(val=node.meta["val"], kind="captured", state_name=inner.name)
+            frame.captured.append(outer)
+            frame.captured_memory.setdefault(identify_memory(node.meta["val"]), []).append(inner)
+            frame.local[node] = inner
         return frame.local[node]
-
-    def _capture(
-        self, frame: _Frame, node: torch.fx.Node, outer: torch.fx.Node, *, is_innermost: bool
-    ) -> torch.fx.Node:
-        # captured values become arguments, which come before the operators that were recorded already
-        first = self._recorder.first_operator if is_innermost else self._first_operator_of(frame)
-        name = f"captured_{len(frame.captured)}"
-        if first is None:
-            inner = frame.graph.placeholder(name)
-        else:
-            with frame.graph.inserting_before(first):
-                inner = frame.graph.placeholder(name)
-        inner.meta.update(val=node.meta["val"], kind="captured", state_name=inner.name)
-        frame.captured.append(outer)
-        frame.captured_memory.setdefault(identify_memory(node.meta["val"]), []).append(inner)
-        return inner
-
-    def _first_operator_of(self, frame: _Frame) -> Optional[torch.fx.Node]:
-        return self._frames[self._frames.index(frame) + 1].outer_first_operator
 
     def _copy_written(self, frame: _Frame) -> None:
         """Let a branch that writes to tensors around it work on copies of them."""

@@ -27,7 +27,9 @@ def result_shape(fake_mode: ShapeMode, func: Any, args: Tuple[Any, ...], kwargs:
         if special is None and operator_name(func) in READS_VALUES:
             result = _run_on(torch.ones, func, args, kwargs)
             return tree_map(lambda leaf: fake_mode.from_tensor(leaf, static_shapes=True), result)
-        fake_args, fake_kwargs = map_leaves(_fake_of, (args, kwargs))
+        fake_args, fake_kwargs = map_leaves(
+            lambda leaf: leaf.fake if isinstance(leaf, DeviceTensor) else leaf, (args, kwargs)
+        )
         result = fake_mode.result_of(func, fake_args, fake_kwargs)
         if result is not UNKNOWN:
             return result
@@ -45,10 +47,6 @@ def explain_failure(func: Any, args: Any, kwargs: Any, unknown: Exception) -> Ex
     except Exception as eager:
         return eager
     return unknown
-
-
-def _fake_of(leaf: Any) -> Any:
-    return leaf.fake if isinstance(leaf, DeviceTensor) else leaf
 
 
 def _run_on(make: Callable[..., torch.Tensor], func: Any, args: Any, kwargs: Any) -> Any:
