@@ -3,6 +3,7 @@
 B = samples, T = time, C = channels, F = features, S = spatial dimensions.
 """
 
+# ruff: noqa: N803 - names of tensors end in their shapes
 from __future__ import annotations
 
 import math
@@ -26,7 +27,7 @@ def _have_shape(shape: Tuple[int, ...], *tensors: Optional[Tensor]) -> bool:
     return all(tensor is None or tuple(tensor.shape) == shape for tensor in tensors)
 
 
-def _linear(x_BF: Tensor, weight: Tensor, bias: Optional[Tensor] = None) -> Tensor:  # noqa: N803
+def _linear(x_BF: Tensor, weight: Tensor, bias: Optional[Tensor] = None) -> Tensor:
     # the kernel copies a matrix that has gaps; with more dimensions it makes views, whose strides torch works out
     layout = is_in_order if x_BF.dim() == 2 else is_contiguous
     expect(are_plain(x_BF, layout=layout) and are_plain(weight, bias) and weight.dtype == x_BF.dtype)
@@ -41,7 +42,7 @@ def _embedding(weight: Tensor, indices: Tensor, *_others: Any) -> Tensor:
 
 
 def _batch_norm(
-    x_BCS: Tensor,  # noqa: N803
+    x_BCS: Tensor,
     weight: Optional[Tensor],
     bias: Optional[Tensor],
     mean: Optional[Tensor],
@@ -74,11 +75,7 @@ def _layer_norm(
 
 
 def _group_norm(
-    x_BCS: Tensor,  # noqa: N803
-    num_groups: int,
-    weight: Optional[Tensor] = None,
-    bias: Optional[Tensor] = None,
-    *_numbers: Any,
+    x_BCS: Tensor, num_groups: int, weight: Optional[Tensor] = None, bias: Optional[Tensor] = None, *_numbers: Any
 ) -> Tensor:
     expect(x_BCS.dim() >= 2 and are_plain(x_BCS, weight, bias) and num_groups >= 1)
     expect(x_BCS.shape[1] % num_groups == 0 and _have_shape((x_BCS.shape[1],), weight, bias))
@@ -93,7 +90,7 @@ def _spread(value: Any, count: int) -> List[int]:
 
 def _convolution(
     num_dimensions: int,
-    x_BCS: Tensor,  # noqa: N803
+    x_BCS: Tensor,
     weight: Tensor,
     bias: Optional[Tensor] = None,
     stride: Any = 1,
@@ -110,7 +107,7 @@ def _convolution(
 
 def _pool(
     num_dimensions: int,
-    x_BCS: Tensor,  # noqa: N803
+    x_BCS: Tensor,
     kernel: Any,
     stride: Any = (),
     padding: Any = 0,
@@ -124,12 +121,7 @@ def _pool(
     return new_tensor((*x_BCS.shape[:2], *windows), x_BCS)
 
 
-def _windows(
-    x_BCS: Tensor,  # noqa: N803
-    kernels: Sequence[int],
-    *settings: Sequence[int],
-    ceil: bool = False,
-) -> List[int]:
+def _windows(x_BCS: Tensor, kernels: Sequence[int], *settings: Sequence[int], ceil: bool = False) -> List[int]:
     """Count the positions of a window along each dimension; the settings are strides, paddings and dilations."""
     counts = []
     expect(all(len(values) == x_BCS.dim() - 2 for values in (kernels, *settings)))
@@ -145,7 +137,7 @@ def _windows(
 
 
 def _average_pool(
-    x_BCS: Tensor,  # noqa: N803
+    x_BCS: Tensor,
     kernel: Any,
     stride: Any = (),
     padding: Any = 0,
@@ -157,7 +149,7 @@ def _average_pool(
     return _pool(2, x_BCS, kernel, stride, padding, 1, ceil_mode)
 
 
-def _adaptive_average_pool(x_BCS: Tensor, output_size: Sequence[int]) -> Tensor:  # noqa: N803
+def _adaptive_average_pool(x_BCS: Tensor, output_size: Sequence[int]) -> Tensor:
     expect(x_BCS.dim() == 4 and len(output_size) == 2 and min(output_size) >= 1 and are_plain(x_BCS))
     return new_tensor((*x_BCS.shape[:2], *output_size), x_BCS)
 
@@ -183,7 +175,7 @@ def _attention(
 
 
 def _lstm(
-    x_TBF: Tensor,  # noqa: N803
+    x_TBF: Tensor,
     states: Sequence[Tensor],
     weights: Sequence[Tensor],
     has_biases: bool,
@@ -207,7 +199,7 @@ def _lstm(
     return (output.transpose(0, 1) if batch_first else output, *(new_tensor(state_shape, x_TBF) for _ in states))
 
 
-def _upsample(num_settings: int, x_BCS: Tensor, output_size: Any, *settings: Any) -> Tensor:  # noqa: N803
+def _upsample(num_settings: int, x_BCS: Tensor, output_size: Any, *settings: Any) -> Tensor:
     """Interpolate images; there are `num_settings` arguments between output size and scales."""
     scales: Any = settings[num_settings] if len(settings) > num_settings else None
     expect(x_BCS.dim() == 4 and are_plain(x_BCS) and (output_size is None) != (scales is None))

@@ -102,11 +102,7 @@ def _find_positions(operator: Any) -> Dict[str, int]:
 
 
 def change_arguments(
-    operator: Any,
-    args: Tuple[Any, ...],
-    kwargs: Dict[str, Any],
-    names: Iterable[str],
-    change: Callable[[Any], Any],
+    operator: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any], names: Iterable[str], change: Callable[[Any], Any]
 ) -> Tuple[Tuple[Any, ...], Dict[str, Any]]:
     """Apply `change` to the arguments called `names`, where they are given.
 

@@ -4,6 +4,7 @@ torch's own rules for tensors without values cost about a millisecond for each o
 cover contiguous tensors of one floating-point type, and raise `UnknownShape` for all else and for all that is wrong.
 """
 
+# ruff: noqa: N803 - names of tensors end in their shapes
 from __future__ import annotations
 
 from functools import partial
@@ -184,7 +185,7 @@ def _reduced(shape: Sequence[int], like: Tensor, reduction: int) -> Tensor:
 
 
 def _class_loss(
-    logits_BC: Tensor,  # noqa: N803
+    logits_BC: Tensor,
     target: Tensor,
     weight: Optional[Tensor] = None,
     reduction: int = 1,

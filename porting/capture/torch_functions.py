@@ -54,11 +54,7 @@ _MOVES = frozenset([torch.Tensor.to, torch.Tensor.type_as])
 
 _SET_DATA = torch.Tensor.data.__set__  # type: ignore[attr-defined]
 _AUTOGRAD_CALLS = frozenset([torch.autograd.grad, torch.autograd.backward, torch.Tensor.backward])
-_HOOKS = (
-    torch.Tensor.register_hook,
-    torch.Tensor.register_post_accumulate_grad_hook,
-    torch.Tensor.retain_grad,
-)
+_HOOKS = (torch.Tensor.register_hook, torch.Tensor.register_post_accumulate_grad_hook, torch.Tensor.retain_grad)
 
 # Losses that torch writes in Python, at least for some arguments, so that their value is no single operator's.
 _PYTHON_LOSSES = frozenset([F.multilabel_soft_margin_loss, F.kl_div, F.mse_loss, F.l1_loss])

@@ -201,10 +201,7 @@ def _record_operators(recorder: Recorder, model: nn.Module) -> Iterator[None]:
         while recorder.module_stack and recorder.module_stack.pop()[1] is not module:
             pass
 
-    handles = [
-        module_hooks.register_module_forward_pre_hook(enter),
-        module_hooks.register_module_forward_hook(leave),
-    ]
+    handles = [module_hooks.register_module_forward_pre_hook(enter), module_hooks.register_module_forward_hook(leave)]
     try:
         # scripted modules call their operators one by one without optimizations, so that each is seen
         with torch_patched(recorder), optimized_execution(False), enable_python_dispatcher():

@@ -70,12 +70,7 @@ class Bodies:
         return self._frames[-1].beside
 
     def open(
-        self,
-        kind: str,
-        *,
-        inputs: Sequence[DeviceTensor] = (),
-        copies_captured: bool = False,
-        beside: Any = None,
+        self, kind: str, *, inputs: Sequence[DeviceTensor] = (), copies_captured: bool = False, beside: Any = None
     ) -> None:
         """Record from now on into a new body, in which `inputs` stand for its arguments.
 
