@@ -12,7 +12,7 @@ from typing import Any, Iterator, List, Optional, Sequence
 
 import torch
 
-__all__ = ["LOWER_PRECISION", "SINGLE_PRECISION", "autocast_region", "autocast_targets", "autocast_types", "is_on"]
+__all__ = ["LOWER_PRECISION", "SINGLE_PRECISION", "autocast_region", "autocast_targets", "autocast_types"]
 
 # Forward says either name for its own device: `x.device.type` is "ipu" in a capture.
 _DEVICES = ("cpu", "ipu")
@@ -77,14 +77,11 @@ def autocast_region(dtype: torch.dtype) -> Iterator[None]:
         torch.clear_autocast_cache()
 
 
-def is_on() -> bool:
-    """Tell whether no region inside of `autocast_region` has switched autocast off, for either name of the device."""
-    return all(torch.is_autocast_enabled(device) for device in _DEVICES)
-
-
 def autocast_types() -> Sequence[torch.dtype]:
-    """Return the types that the regions in force ask for."""
-    return [torch.get_autocast_dtype(device) for device in _DEVICES]
+    """Return the types that the regions in force ask for; none where one has switched autocast off."""
+    # a region is for one name of the device, and what it says of one is meant for both
+    is_on = all(torch.is_autocast_enabled(device) for device in _DEVICES)
+    return [torch.get_autocast_dtype(device) for device in _DEVICES] if is_on else []
 
 
 def autocast_targets(operator: Any, dtypes: Sequence[torch.dtype], lower: torch.dtype) -> Optional[List[torch.dtype]]:

@@ -120,18 +120,16 @@ def float_cast_targets(
     if name == "batch_norm":
         # half activations go with statistics and weights of single precision, never the other way round
         return own[:1] + [torch.float32] * (len(own) - 1)
-    target = _common_type(name, tensors, are_parameters)
-    return [target if target is not None and dtype in _MIXED_FLOATS else dtype for dtype in own]
-
-
-def _common_type(name: str, tensors: Sequence[torch.Tensor], are_parameters: Sequence[bool]) -> Optional[torch.dtype]:
+    target = torch.float32
     if name in _FOLLOW_FIRST:
-        return tensors[0].dtype
-    if name in _PRODUCTS:
-        floats = [(t.dtype, p) for t, p in zip(tensors, are_parameters) if t.dtype in _MIXED_FLOATS]
-        activations = {dtype for dtype, is_parameter in floats if not is_parameter}
-        return activations.pop() if len(activations) == 1 else torch.float32
-    return torch.float32 if name in _PROMOTED or name in _SINGLE_ONLY else None
+        target = own[0]
+    elif name in _PRODUCTS:
+        # a parameter follows what it is multiplied with; activations of two types meet in the wider one
+        activations = floats.intersection(dtype for dtype, is_weight in zip(own, are_parameters) if not is_weight)
+        target = activations.pop() if len(activations) == 1 else torch.float32
+    elif name not in _PROMOTED and name not in _SINGLE_ONLY:
+        return own
+    return [target if dtype in _MIXED_FLOATS else dtype for dtype in own]
 
 
 def rounded_result(operator: Any, tensors: Sequence[torch.Tensor]) -> Optional[torch.dtype]:

@@ -109,7 +109,7 @@ def graph_from_data(
     step = StepGraph(
         graph=graph,
         constant_values=tuple(constant_values),
-        output_structure=reader.make_structure(data["output_structure"]),
+        output_structure=reader.make_value(data["output_structure"], {}),
         findings=tuple(_finding_from_data(finding) for finding in data["findings"]),
         coercions=tuple((dtype_named(name), int(number)) for name, number in data["coercions"]),
         **sets,
@@ -223,16 +223,13 @@ class _Reader:
         _require(isinstance(ends[0].args[0], (list, tuple)), "the graph returns no list")
         return graph
 
-    def make_structure(self, described: Any) -> Any:
-        return self._make_value(described, {})
-
     def _make_node(
         self, graph: torch.fx.Graph, described: Mapping[str, Any], known: Mapping[str, torch.fx.Node]
     ) -> torch.fx.Node:
         name, text = described["name"], described["target"]
         _require_name(name)
-        args = tuple(self._make_value(value, known) for value in described["args"])
-        kwargs = {key: self._make_value(value, known) for key, value in described["kwargs"].items()}
+        args = tuple(self.make_value(value, known) for value in described["args"])
+        kwargs = {key: self.make_value(value, known) for key, value in described["kwargs"].items()}
         if text in ("placeholder", "output"):
             _require(len(args) == (text == "output") and not kwargs, f"{name!r} has arguments of another kind of node")
             node = graph.create_node(text, name if text == "placeholder" else "output", args, kwargs, name=name)
@@ -251,7 +248,7 @@ class _Reader:
                 _require(not kwargs, f"{target} takes no arguments by name")
             node = graph.create_node("call_function", target, args, kwargs, name=name)
         for key, value in described.get("meta", {}).items():
-            node.meta[key] = self._make_value(value["is"], known)
+            node.meta[key] = self.make_value(value["is"], known)
         if "val" in described:
             node.meta["val"] = self._make_tensor(described["val"])
         return node
@@ -264,7 +261,7 @@ class _Reader:
         with self._mode:
             return torch.empty(0, dtype=dtype_named(dtype)).set_(self._storages[number], offset, shape, stride)
 
-    def _make_value(self, described: Any, known: Mapping[str, torch.fx.Node]) -> Any:
+    def make_value(self, described: Any, known: Mapping[str, torch.fx.Node]) -> Any:
         # whatever else a file may name is refused: nothing in it is executed
         def read_other(kind: str, content: Any) -> Any:
             if kind == "body":

@@ -7,11 +7,11 @@ is an ordinary value; exactly one must remain.
 from __future__ import annotations
 
 import itertools
-from typing import List, Optional, Set, Tuple
+from typing import List, Set, Tuple
 
 import torch
 
-from ..diagnostics import CaptureError, Place
+from ..diagnostics import CaptureError
 from .graph_flow import tensor_memories, tensor_memory, written_nodes
 from .operator_schema import operator_name
 
@@ -58,7 +58,7 @@ def value_when_computed(loss: torch.fx.Node) -> torch.fx.Node:
     value = loss.meta["val"]
     with value.fake_mode:
         # the copy has memory of its own, which is what its users are told by
-        copy.meta.update(val=value.clone(), module_path=loss.meta.get("module_path", ""), place=_find_place(loss))
+        copy.meta.update(val=value.clone(), module_path=loss.meta.get("module_path", ""), place=loss.meta.get("place"))
     return copy
 
 
@@ -73,7 +73,7 @@ def single_final_loss(graph: torch.fx.Graph) -> torch.fx.Node:
         raise CaptureError.of(
             "L004",
             message="`forward` of the training model computes no loss",
-            place=_find_place(others[-1]) if others else None,
+            place=others[-1].meta.get("place") if others else None,
             label="the device does not take this operator for a loss" if others else "",
             notes=("most built-in loss functions count, and so does `poptorch.identity_loss`",),
             help=(
@@ -83,18 +83,13 @@ def single_final_loss(graph: torch.fx.Graph) -> torch.fx.Node:
             ),
         )
     if len(final) > 1:
-        places = [place for place in map(_find_place, final) if place is not None]
+        places = [place for place in (loss.meta.get("place") for loss in final) if place is not None]
         raise CaptureError.of(
             "L005",
             message=f"`forward` computes {len(final)} independent losses",
-            place=_find_place(final[-1]),
+            place=final[-1].meta.get("place"),
             label="one of several final losses",
             notes=tuple(f"a loss is computed at {place}" for place in places),
             help="add them up and mark the sum: `poptorch.identity_loss(a + b, reduction='none')`",
         )
     return final[0]
-
-
-def _find_place(node: torch.fx.Node) -> Optional[Place]:
-    place = node.meta.get("place")
-    return place if isinstance(place, Place) else None

@@ -74,14 +74,6 @@ class ShapeMode(FakeTensorMode):
                 return self.make_face(torch.empty(tuple(shape), dtype=dtype, device="meta"))
             return self.make_face(torch.empty_strided(tuple(shape), tuple(strides), dtype=dtype, device="meta"))
 
-    def cast(self, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-        """Return what `tensor.to(dtype)` is."""
-        result = self.result_of(torch.ops.aten.to.dtype, (tensor, dtype), {})
-        if result is UNKNOWN:
-            with self:
-                return tensor.to(dtype)
-        return result
-
     def result_of(self, operator: Any, args: Sequence[Any], kwargs: Dict[str, Any]) -> Any:
         """Return what `operator` makes of tensors of this mode, or `UNKNOWN` where only torch's own rules can tell.
 

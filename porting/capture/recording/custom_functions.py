@@ -16,8 +16,11 @@ from ..device_tensor import DeviceTensor
 from ..errors import Refusal
 from ..subgraphs import Body, run_custom_gradient
 from .recorder import Recorder
+from .result_shapes import result_shape
 
 __all__ = ["record_with_backward"]
+
+aten = torch.ops.aten
 
 
 def record_with_backward(recorder: Recorder, cls: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
@@ -58,7 +61,7 @@ def record_with_backward(recorder: Recorder, cls: Any, args: Tuple[Any, ...], kw
     outputs = recorder.call_function(
         run_custom_gradient,
         (body, captured, receivers, tuple(tensors), differentiable),
-        [recorder.make_fake_copy(tensor) for tensor in tensors],
+        [result_shape(recorder.fake_mode, aten.clone.default, (tensor,), {}) for tensor in tensors],
     )
     for output, is_differentiable in zip(outputs, differentiable):
         recorder.facts.note_results([output], receivers, tracked=is_differentiable and bool(receivers))

@@ -12,7 +12,7 @@ from typing import Any, Dict, Iterator, List, Optional, Protocol, Sequence, Tupl
 import torch
 from torch.utils._pytree import tree_map
 
-from ..autocast import autocast_targets, autocast_types, is_on
+from ..autocast import autocast_targets, autocast_types
 from ..device_tensor import DeviceTensor
 from ..dtypes import device_dtype, float_cast_targets, rounded_result
 from ..errors import Refusal
@@ -56,9 +56,10 @@ class FloatCasts:
     @contextmanager
     def in_place_of_autocast(self) -> Iterator[None]:
         """Switch torch's autocast off and do in its place what this capture wants of it: cast here, or nothing."""
-        if self.autocast is None or (is_on() and any(dtype != self.autocast for dtype in autocast_types())):
+        asked = autocast_types()
+        if self.autocast is None or any(dtype != self.autocast for dtype in asked):
             self._recorder.reports.refuse(Refusal.AUTOCAST.error())
-        self._lower = self.autocast if is_on() else None
+        self._lower = self.autocast if asked else None
         try:
             with torch.autocast("cpu", enabled=False), torch.autocast("cuda", enabled=False):
                 yield

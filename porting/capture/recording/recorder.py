@@ -13,7 +13,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 import torch
 from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_leaves
 
 from ...diagnostics import CaptureError, caller_place
 from .. import errors
@@ -144,22 +144,13 @@ class Recorder(OperatorMode):
 
         `args` may hold device tensors, nodes of the graph that is being recorded, and anything else.
         """
-        node = self.graph.call_function(function, tree_map(self._node_of, args))
-        self._describe(node)
+        node = self._add_node(function, map_leaves(self._node_of, args))
         node.meta["operator"] = function.__name__
-        tensors = []
-        for index, fake in enumerate(results):
-            tensors.append(self._wrap_result(fake, self._take_item(node, index), narrow=True))
-        return tensors
+        return [self._wrap_item(fake, node, index, narrow=True) for index, fake in enumerate(results)]
 
     def make_fake(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
         """Return a tensor of `shape` without values, of the device's type for `dtype`, in memory of its own."""
         return self.fake_mode.make_empty(shape, dtype=self.casts.dtype_of(dtype))
-
-    def make_fake_copy(self, tensor: DeviceTensor) -> torch.Tensor:
-        """Return what `clone` makes of `tensor`, without values."""
-        copied: torch.Tensor = result_shape(self.fake_mode, aten.clone.default, (tensor,), {})
-        return copied
 
     def host_of(self, tensor: torch.Tensor) -> Optional[torch.Tensor]:
         """Return the parameter or buffer of the host that the device tensor `tensor` stands for, or None."""
@@ -309,9 +300,8 @@ class Recorder(OperatorMode):
         node_args, node_kwargs = map_leaves(self._node_of, (args, kwargs))
         # as autograd decides it: what is computed without gradients leads none back
         tracked = torch.is_grad_enabled() and any(self.facts.tracks_gradient(tensor) for tensor in tensors)
-        node = self.graph.call_function(func, tuple(node_args), node_kwargs)
+        node = self._add_node(func, tuple(node_args), node_kwargs)
         self.facts.note_writes(self.bodies.own_writes(writes), node, tracked=tracked)
-        self._describe(node)
         outputs = self._wrap_outputs(node, args, kwargs, result, narrow=narrow and not writes)
         is_detached = operator_name(func) == "detach"
         self.facts.note_results(device_tensors(outputs), tensors, tracked=tracked and not is_detached)
@@ -320,19 +310,21 @@ class Recorder(OperatorMode):
     def _node_of(self, leaf: Any) -> Any:
         return self.bodies.local_node(leaf) if isinstance(leaf, DeviceTensor) else leaf
 
-    def _describe(self, node: torch.fx.Node) -> None:
+    def _add_node(self, target: Any, args: Tuple[Any, ...], kwargs: Optional[Dict[str, Any]] = None) -> torch.fx.Node:
+        node = self.graph.call_function(target, args, kwargs)
         self.first_operator = self.first_operator or node
         node.meta["module_path"] = self.module_stack[-1][0] if self.module_stack else ""
         node.meta["place"] = caller_place()
         if self._node_facts is not None:
             node.meta.update(self._node_facts())
+        return node
 
     def sync_grad_mode(self) -> None:
         """Write `torch.no_grad()` and its like into the graph, where they change; inference never differentiates."""
         enabled = torch.is_grad_enabled()
         if self.is_training and enabled != self._grad_enabled:
             self._grad_enabled = enabled
-            self._describe(self.graph.call_function(torch._C._set_grad_enabled, (enabled,)))
+            self._add_node(torch._C._set_grad_enabled, (enabled,))
 
     def _wrap_outputs(
         self, node: torch.fx.Node, args: Tuple[Any, ...], kwargs: Dict[str, Any], result: Any, *, narrow: bool
@@ -347,16 +339,14 @@ class Recorder(OperatorMode):
             for index, item in enumerate(result):
                 written = result_argument(func, index, args, kwargs)
                 if written is None and isinstance(item, torch.Tensor):
-                    written = self._wrap_result(item, self._take_item(node, index), narrow=narrow)
+                    written = self._wrap_item(item, node, index, narrow=narrow)
                 items.append(item if written is None else written)
             # `forward` unpacks the named tuples that some operators return as it does plain ones
             return items if type(result) is list else tuple(items)
         return result
 
-    def _take_item(self, node: torch.fx.Node, index: int) -> torch.fx.Node:
-        item = self.graph.call_function(operator.getitem, (node, index))
-        self._describe(item)
-        return item
+    def _wrap_item(self, fake: torch.Tensor, node: torch.fx.Node, index: int, *, narrow: bool) -> DeviceTensor:
+        return self._wrap_result(fake, self._add_node(operator.getitem, (node, index)), narrow=narrow)
 
     def _wrap_result(self, fake: torch.Tensor, node: torch.fx.Node, *, narrow: bool) -> DeviceTensor:
         wide, target = fake.dtype, self.casts.dtype_of(fake.dtype)
@@ -368,9 +358,8 @@ class Recorder(OperatorMode):
         if narrow and target != wide:
             # the operator computes what it does on the CPU; the device's type is a cast of that
             node.meta["val"] = fake
-            fake = self.fake_mode.cast(fake, target)
-            node = self.graph.call_function(aten.to.dtype, (node, target))
-            self._describe(node)
+            fake = result_shape(self.fake_mode, aten.to.dtype, (fake, target), {})
+            node = self._add_node(aten.to.dtype, (node, target))
             self.note_coercion(wide, node)
         return self._wrap(fake, node)
 
