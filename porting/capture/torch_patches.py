@@ -145,25 +145,17 @@ def _refuse_branches(original: Callable[..., Any], _recorder: Recorder) -> Any:
 def _make_constants(original: Callable[..., torch.Tensor], recorder: Recorder) -> Any:
     """`torch.tensor(data, device="ipu")` called by torch's own Python code, which the function mode does not see."""
     thread = threading.get_ident()
+    keeps_device = original is not torch.tensor
 
     def from_data(*args: Any, **kwargs: Any) -> Any:
+        # `as_tensor` and `asarray` leave a tensor on its device
+        if keeps_device and any(isinstance(value, DeviceTensor) for value in (*args, *kwargs.values())):
+            kwargs = {**kwargs, "device": kwargs.get("device") or IPU}
         if is_device(kwargs.get("device")) and threading.get_ident() == thread:
             return constant_from_data(recorder, original, args, kwargs)
         return original(*args, **kwargs)
 
     return from_data
-
-
-def _take_tensors_as_they_are(original: Callable[..., torch.Tensor], recorder: Recorder) -> Any:
-    """`torch.as_tensor` leaves a tensor on its device; the function mode does not see it."""
-    from_data = _make_constants(original, recorder)
-
-    def as_tensor(*args: Any, **kwargs: Any) -> Any:
-        if any(isinstance(value, DeviceTensor) for value in (*args, *kwargs.values())):
-            kwargs = {**kwargs, "device": kwargs.get("device") or IPU}
-        return from_data(*args, **kwargs)
-
-    return as_tensor
 
 
 def _make_ranges(original: Callable[..., torch.Tensor], recorder: Recorder) -> Any:
@@ -197,7 +189,7 @@ _PATCHES: Tuple[Tuple[Any, str, Callable[[Any, Recorder], Any]], ...] = (
     (torch, "cond", _refuse_branches),
     (torch, "while_loop", _refuse_branches),
     (torch, "tensor", _make_constants),
-    (torch, "as_tensor", _take_tensors_as_they_are),
+    (torch, "as_tensor", _make_constants),
     (torch, "range", _make_ranges),
-    (torch, "asarray", _take_tensors_as_they_are),
+    (torch, "asarray", _make_constants),
 )

@@ -13,7 +13,7 @@ from torch._dispatch.python import enable_python_dispatcher
 from torch.jit._fuser import optimized_execution
 from torch.nn.modules import module as module_hooks
 
-from ..diagnostics import CaptureError, Finding
+from ..diagnostics import CaptureError, Finding, Place, caller_place
 from ..host_tensors import HostTensor, host_tensors, refuse_gradient_hooks, refuse_shared_memory
 from ..module_attributes import materialise_lazy_modules
 from ..structure import flatten_tensors, opaque_holder, rebuild
@@ -105,9 +105,7 @@ def _capture(
     loss: Optional[Loss],
     around: Optional[Callable[[], ContextManager[Any]]],
 ) -> StepGraph:
-    holder = opaque_holder((args, kwargs))
-    if holder is not None:
-        raise Refusal.HIDDEN_TENSORS.error(where="an argument", kind=type(holder).__name__)
+    _refuse_hidden_tensors((args, kwargs), where="an argument", place=caller_place())
     materialise_lazy_modules(model, args[:-1] if loss is not None else args, kwargs)
     # after the lazy layers have made theirs: what enters the graph is fixed from here on
     state = host_tensors(model)
@@ -129,7 +127,7 @@ def _capture(
         # innermost, so that the caller's context sees the model and torch as `forward` does
         contexts.enter_context(around() if around is not None else nullcontext())
         output, loss_tensor = _run(model, device_args, device_kwargs, loss)
-        _refuse_hidden_outputs(output)
+        _refuse_hidden_tensors(output, where="the output")
     recorder.bodies.refuse_open()
     # two names for one memory are one tensor on the host and two on the device: only a write tells them apart
     refuse_shared_memory(
@@ -152,13 +150,13 @@ def _run(
     return (output, value), value
 
 
-def _refuse_hidden_outputs(output: Any) -> None:
-    holder = opaque_holder(output)
+def _refuse_hidden_tensors(value: Any, *, where: str, place: Optional[Place] = None) -> None:
+    holder = opaque_holder(value)
     if holder is not None:
         hidden = flatten_tensors(list(holder) if isinstance(holder, (set, frozenset)) else list(vars(holder).values()))
-        # `forward` has returned: the line to show is the one that made the tensor
-        place = next((t.node.meta.get("place") for t in hidden if isinstance(t, DeviceTensor)), None)
-        raise Refusal.HIDDEN_TENSORS.error_at(place, where="the output", kind=type(holder).__name__)
+        # once `forward` has returned, the line to show is the one that made the tensor
+        places = (tensor.node.meta.get("place") for tensor in hidden if isinstance(tensor, DeviceTensor))
+        raise Refusal.HIDDEN_TENSORS.error_at(next(places, place), where=where, kind=type(holder).__name__)
 
 
 def _place_input(recorder: Recorder, name: str, tensor: torch.Tensor) -> DeviceTensor:
