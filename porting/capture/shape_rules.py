@@ -73,15 +73,10 @@ def _binary(one: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
     return new_tensor(_broadcast(one, other), one)
 
 
-def _binary_in_place(one: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
-    expect(are_numbers(alpha) and _broadcast(one, other) == tuple(one.shape))
-    return one
-
-
-def _quotient(rule: Callable[..., Tensor], one: Tensor, other: Any) -> Tensor:
+def _quotient(one: Tensor, other: Any) -> Tensor:
     # integers divided by each other become floats
     expect(one.dtype.is_floating_point)
-    return rule(one, other)
+    return _binary(one, other)
 
 
 def _comparison(one: Tensor, other: Any) -> Tensor:
@@ -98,34 +93,12 @@ def _dropout(tensor: Tensor, p: float, train: bool) -> Tensor:
     return _same(tensor)
 
 
-def _like(tensor: Tensor, *, dtype: Optional[torch.dtype] = None) -> Tensor:
-    """Copy as torch does, which keeps the strides of sizes 1."""
-    expect(is_contiguous(tensor))
-    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=dtype or tensor.dtype, device="meta")
-
-
-def _contiguous(tensor: Tensor) -> Tensor:
-    expect(0 not in tensor.shape)
-    return tensor if is_contiguous(tensor) else new_tensor(tensor.shape, tensor)
-
-
 def _filled(shape: Sequence[int], *, dtype: Optional[torch.dtype] = None) -> Tensor:
     return torch.empty(tuple(shape), dtype=dtype or torch.get_default_dtype(), device="meta")
 
 
 def _filled_of_type(tensor: Tensor, shape: Sequence[int], *, dtype: Optional[torch.dtype] = None) -> Tensor:
     return _filled(shape, dtype=dtype or tensor.dtype)
-
-
-def _to_dtype(
-    tensor: Tensor,
-    dtype: torch.dtype,
-    non_blocking: bool = False,
-    copy: bool = False,
-    memory_format: Optional[torch.memory_format] = None,
-) -> Tensor:
-    expect(memory_format in (None, torch.preserve_format))
-    return tensor if dtype == tensor.dtype and not copy else _like(tensor, dtype=dtype)
 
 
 def _softmax(tensor: Tensor, dim: int, dtype: Optional[torch.dtype] = None) -> Tensor:
@@ -219,8 +192,8 @@ def _list_overloads(names: str, overload: str = "default") -> List[Any]:
     return [getattr(getattr(aten, name), overload) for name in names.split()]
 
 
-# Operators that torch's C++ side does for tensors without values just as for all others.
-_VIEWS = [
+# Operators that torch's C++ side does for tensors without values just as for all others, and as quickly as a rule.
+_DONE_BY_TORCH = [
     *_list_overloads(
         "alias chunk detach expand expand_as narrow numpy_T permute reshape reshape_as split_with_sizes squeeze "
         "swapaxes t unsqueeze view view_as"
@@ -228,9 +201,11 @@ _VIEWS = [
     *_list_overloads("movedim select transpose unbind unflatten", "int"),
     *_list_overloads("squeeze", "dim"),
     *_list_overloads("squeeze", "dims"),
-    *_list_overloads("slice split", "Tensor"),
+    *_list_overloads("slice split add_ div_ mul_ sub_", "Tensor"),
+    *_list_overloads("clone contiguous ones_like relu_ zero_ zeros_like"),
     aten.flatten.using_ints,
     aten.split.sizes,
+    aten.to.dtype,
 ]
 
 _UNARY = _list_overloads(
@@ -239,22 +214,19 @@ _UNARY = _list_overloads(
 )
 
 _RULES: Dict[Any, Callable[..., Any]] = {
-    **{operator: operator for operator in _VIEWS},
+    **{operator: operator for operator in _DONE_BY_TORCH},
     **dict.fromkeys(_UNARY, _same),
-    **dict.fromkeys(_list_overloads("elu_ hardtanh_ leaky_relu_ relu_ sigmoid_ silu_ tanh_ zero_"), _same_in_place),
+    **dict.fromkeys(_list_overloads("elu_ hardtanh_ leaky_relu_ sigmoid_ silu_ tanh_"), _same_in_place),
     **dict.fromkeys(_list_overloads("add mul sub", "Tensor"), _binary),
     **dict.fromkeys(_list_overloads("add mul rsub sub", "Scalar"), _binary),
-    **dict.fromkeys(_list_overloads("add_ mul_ sub_", "Tensor"), _binary_in_place),
-    aten.div.Tensor: partial(_quotient, _binary),
-    aten.div.Scalar: partial(_quotient, _binary),
-    aten.div_.Tensor: partial(_quotient, _binary_in_place),
+    aten.div.Tensor: _quotient,
+    aten.div.Scalar: _quotient,
     **dict.fromkeys(_list_overloads("eq ge gt le lt ne", "Tensor"), _comparison),
     **dict.fromkeys(_list_overloads("eq ge gt le lt ne", "Scalar"), _comparison),
     **dict.fromkeys(_list_overloads("log_softmax softmax", "int"), _softmax),
     **dict.fromkeys(_list_overloads("mean sum"), _sum),
     **dict.fromkeys(_list_overloads("new_empty new_ones new_zeros"), _filled_of_type),
     **dict.fromkeys(_list_overloads("ones zeros"), _filled),
-    **dict.fromkeys(_list_overloads("ones_like zeros_like"), _like),
     **dict.fromkeys(_list_overloads("cross_entropy_loss nll_loss_nd"), _class_loss),
     **dict.fromkeys(_list_overloads("l1_loss mse_loss"), _difference_loss),
     **dict.fromkeys(_list_overloads("huber_loss smooth_l1_loss"), _threshold_loss),
@@ -262,8 +234,6 @@ _RULES: Dict[Any, Callable[..., Any]] = {
     aten.binary_cross_entropy_with_logits.default: partial(_weighted_loss, 2),
     aten.bmm.default: partial(_product, 3),
     aten.cat.default: _cat,
-    aten.clone.default: _like,
-    aten.contiguous.default: _contiguous,
     aten.copy_.default: _copy_in_place,
     aten.dropout.default: _dropout,
     aten.gelu.default: _gelu,
@@ -273,6 +243,5 @@ _RULES: Dict[Any, Callable[..., Any]] = {
     aten.stack.default: _stack,
     aten.pow.Tensor_Scalar: _same,
     aten.sum.dim_IntList: _sum_over,
-    aten.to.dtype: _to_dtype,
     **LAYERS,
 }
