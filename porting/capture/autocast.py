@@ -74,6 +74,7 @@ def autocast_region(dtype: torch.dtype) -> Iterator[None]:
         for device, enabled, former in before:
             torch.set_autocast_enabled(device, enabled)
             torch.set_autocast_dtype(device, former)
+        # it may hold casts of this capture's tensors, which are of no use outside
         torch.clear_autocast_cache()
 
 

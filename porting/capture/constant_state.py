@@ -38,6 +38,7 @@ def write_copies_of_constants(recorder: Recorder, state: Sequence[HostTensor]) -
     """
     constants = [node for node, _value in recorder.constants]
     constants += [recorder.device_of(host.tensor).node for host in state if not is_variable(host.tensor)]
+    # before all operators, so that each run of the graph begins with the constant as it is
     first = next((node for node in recorder.graph.nodes if node.op != "placeholder"), None)
     for node in constants:
         if first is None or not recorder.facts.node_was_written(node):
@@ -53,6 +54,7 @@ def write_copies_of_constants(recorder: Recorder, state: Sequence[HostTensor]) -
             copy = recorder.graph.call_function(aten.clone.default, (node,))
         copy.meta.update(node.meta, module_path="", place=None)
         node.replace_all_uses_with(copy)
+        # the copy itself was one of the users
         copy.args = (node,)
         first = copy
 

@@ -29,6 +29,7 @@ class DeviceOperator:
     rule: Optional[Callable[..., Any]] = None
 
 
+# For the whole process, as torch's own libraries of operators are.
 _OPERATORS: Dict[torch._ops.OpOverload, DeviceOperator] = {}
 
 

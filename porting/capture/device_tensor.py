@@ -51,6 +51,7 @@ class DeviceTensor(torch.Tensor):
     # the capture decides what becomes of the backward of a custom autograd function
     keeps_backward = True
 
+    # the function mode sees every call already, and each look at the tensor is one more
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
     @staticmethod
@@ -106,6 +107,7 @@ class DeviceTensor(torch.Tensor):
         Raises CaptureError C014 once the capture is over.
         """
         tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, DeviceTensor)]
+        # the operator has come past the mode, so that the tensors themselves must know their capture
         recorder = tensors[0].recorder
         if not recorder.is_active:
             raise Refusal.FINISHED_CAPTURE.error(operator=func)

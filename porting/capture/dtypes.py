@@ -134,5 +134,6 @@ def float_cast_targets(
 
 def rounded_result(operator: Any, tensors: Sequence[torch.Tensor]) -> Optional[torch.dtype]:
     """Return the type that the results of `operator` on the uncast `tensors` are rounded to; None leaves them."""
+    # with a wider operand the result is wide by itself
     is_half = {tensor.dtype for tensor in tensors if tensor.dtype in _MIXED_FLOATS} == {torch.float16}
     return torch.float16 if is_half and operator.overloadpacket.__name__ in _SINGLE_ONLY else None

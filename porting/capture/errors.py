@@ -292,6 +292,7 @@ def add_context(error: CaptureError, *, module: str, traceback: Optional[Traceba
 def add_note(error: CaptureError, note: str) -> None:
     """Add one more note to the finding of `error`."""
     error.finding = dataclasses.replace(error.finding, notes=(*error.finding.notes, note))
+    # exceptions are copied and pickled by their arguments
     error.args = (error.finding,)
 
 

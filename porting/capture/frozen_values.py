@@ -56,6 +56,7 @@ def _list_different_nodes(first: torch.fx.Graph, second: torch.fx.Graph) -> List
         if not is_same or not (one.target is other.target or _name_operator(one) == _name_operator(other)):
             node = next(node for node in (one, other) if node is not None and node.op != "output")
             names = [_name_operator(node) for node in (one, other)]
+            # Python took another branch: what follows is another program
             found.append(_describe_change(node, *names, changes_operators=True))
             break
         ours, theirs = list_leaves((one.args, dict(one.kwargs))), list_leaves((other.args, dict(other.kwargs)))

@@ -16,7 +16,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from ..diagnostics import ExecutableError, Finding
 from .plain_values import UndescribableError, dtype_name, dtype_named, place_from_data, value_from_data, value_to_data
-from .step_graph import StepGraph, TensorInfo
+from .step_graph import MUTATED, StepGraph, TensorInfo
 from .subgraphs import Body, run_cond, run_custom_gradient, run_for_loop
 
 __all__ = ["STEP_FUNCTIONS", "Functions", "graph_from_data", "graph_to_data", "nodes_from_data", "nodes_to_data"]
@@ -39,7 +39,6 @@ _REFUSED = frozenset(["aten::from_file", "aten::_from_file"])
 _INFO_GROUPS = ("parameters", "buffers", "constants", "inputs", "outputs")
 _PLAIN_FIELDS = ("mode", "has_loss", "loss_has_gradient", "num_losses", "host_outputs")
 _DTYPES = ("dtype", "host_dtype")
-_SETS = ("mutated_buffers", "mutated_parameters", "mutated_inputs")
 
 
 def nodes_to_data(graph: torch.fx.Graph, *, functions: Functions) -> List[Dict[str, Any]]:
@@ -86,7 +85,7 @@ def graph_to_data(graph: StepGraph, *, functions: Functions = STEP_FUNCTIONS) ->
             for info in getattr(graph, group)
         ]
     data.update({name: getattr(graph, name) for name in _PLAIN_FIELDS})
-    data.update({name: sorted(getattr(graph, name)) for name in _SETS})
+    data.update({name: sorted(getattr(graph, name)) for name in MUTATED})
     data["findings"] = [finding.to_dict() for finding in graph.findings]
     data["coercions"] = [[dtype_name(dtype), number] for dtype, number in graph.coercions]
     data["output_structure"] = writer.describe_structure(graph.output_structure)
@@ -105,7 +104,7 @@ def graph_from_data(
     reader = _Reader(functions, memories=data["memories"])
     graph = reader.make_graph(data["nodes"])
     infos: Dict[str, Any] = {name: tuple(_info_from_data(info) for info in data[name]) for name in _INFO_GROUPS}
-    sets: Dict[str, Any] = {name: frozenset(data[name]) for name in _SETS}
+    sets: Dict[str, Any] = {name: frozenset(data[name]) for name in MUTATED}
     step = StepGraph(
         graph=graph,
         constant_values=tuple(constant_values),

@@ -28,6 +28,7 @@ _NO_MEMORY = -1
 
 def output_nodes(graph: torch.fx.Graph) -> List[torch.fx.Node]:
     """Return the nodes whose values `graph` returns."""
+    # the output is the last node of a graph
     returned: Any = next(iter(reversed(graph.nodes))).args[0]
     return list(returned)
 

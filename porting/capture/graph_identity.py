@@ -16,7 +16,7 @@ import torch
 
 from .device_operators import device_operator
 from .plain_values import dtype_name, value_to_data
-from .step_graph import StepGraph, TensorInfo
+from .step_graph import MUTATED, StepGraph, TensorInfo
 from .subgraphs import Body
 
 __all__ = ["GraphIdentity", "identify_graph"]
@@ -27,7 +27,6 @@ _KNOWN_MODULES = ("porting", "torch", "_operator", "math", "builtins")
 # Operators of these libraries are what their name says, in each version of torch.
 _KNOWN_LIBRARIES = ("aten", "prims", "prim", "torchvision")
 
-_SETS = ("mutated_buffers", "mutated_parameters", "mutated_inputs")
 _PLAIN = (bool, int, float, str, type(None))
 
 
@@ -64,7 +63,7 @@ def identify_graph(graph: StepGraph, *, opaque_mark: str = "") -> GraphIdentity:
     operators, results = writer.describe_operators(graph.graph)
     facts = {name: getattr(graph, name) for name in ("mode", "has_loss", "loss_has_gradient")}
     # sets have another order in each process
-    mutated = {name: sorted(getattr(graph, name)) for name in _SETS}
+    mutated = {name: sorted(getattr(graph, name)) for name in MUTATED}
     return GraphIdentity(
         graph={**facts, "operators": operators, "results": results, **mutated},
         tensors=_describe_tensors(graph),
@@ -180,6 +179,7 @@ def _describe_layout(value: torch.Tensor) -> List[Any]:
 
 
 def _hash(value: torch.Tensor) -> str:
+    # the bytes, so that zeros of both signs and all kinds of NaN are told apart
     flat = value.detach().resolve_conj().resolve_neg().contiguous().reshape(-1)
     content: Any = flat.view(torch.uint8).numpy()
     return hashlib.sha256(content).hexdigest()[:32]

@@ -41,15 +41,8 @@ def _embedding(weight: Tensor, indices: Tensor, *_others: Any) -> Tensor:
     return new_tensor((*indices.shape, weight.shape[1]), weight)
 
 
-def _batch_norm(
-    x_BCS: Tensor,
-    weight: Optional[Tensor],
-    bias: Optional[Tensor],
-    mean: Optional[Tensor],
-    var: Optional[Tensor],
-    training: bool,
-    *_numbers: Any,
-) -> Tensor:
+def _batch_norm(x_BCS: Tensor, *settings: Any) -> Tensor:
+    weight, bias, mean, var, training = settings[:5]
     per_channel = [tensor for tensor in (weight, bias, mean, var) if tensor is not None]
     # images in half precision may have statistics and weights in float32
     is_mixed = x_BCS.dtype in _HALVES and bool(per_channel) and per_channel[0].dtype == torch.float32
@@ -89,7 +82,7 @@ def _spread(value: Any, count: int) -> List[int]:
 
 
 def _convolution(
-    num_dimensions: int,
+    num_dims: int,
     x_BCS: Tensor,
     weight: Tensor,
     bias: Optional[Tensor] = None,
@@ -98,26 +91,26 @@ def _convolution(
     dilation: Any = 1,
     groups: int = 1,
 ) -> Tensor:
-    settings = [_spread(value, num_dimensions) for value in (stride, padding, dilation)]
-    expect(x_BCS.dim() == weight.dim() == num_dimensions + 2 and are_plain(x_BCS, weight, bias) and groups >= 1)
+    settings = [_spread(value, num_dims) for value in (stride, padding, dilation)]
+    expect(x_BCS.dim() == weight.dim() == num_dims + 2 and are_plain(x_BCS, weight, bias) and groups >= 1)
     outputs, inputs = weight.shape[:2]
     expect(x_BCS.shape[1] == inputs * groups and outputs % groups == 0 and _have_shape((outputs,), bias))
     return new_tensor((x_BCS.shape[0], outputs, *_windows(x_BCS, weight.shape[2:], *settings)), x_BCS)
 
 
 def _pool(
-    num_dimensions: int,
+    num_dims: int,
     x_BCS: Tensor,
     kernel: Any,
     stride: Any = (),
     padding: Any = 0,
     dilation: Any = 1,
-    ceil_mode: bool = False,
+    ceil: bool = False,
 ) -> Tensor:
-    kernels, strides, paddings, gaps = (_spread(value, num_dimensions) for value in (kernel, stride, padding, dilation))
-    expect(x_BCS.dim() == num_dimensions + 2 and are_plain(x_BCS))
+    kernels, strides, paddings, gaps = (_spread(value, num_dims) for value in (kernel, stride, padding, dilation))
+    expect(x_BCS.dim() == num_dims + 2 and are_plain(x_BCS))
     expect(all(2 * pad <= size for size, pad in zip(kernels, paddings)))
-    windows = _windows(x_BCS, kernels, strides or kernels, paddings, gaps, ceil=ceil_mode)
+    windows = _windows(x_BCS, kernels, strides or kernels, paddings, gaps, ceil=ceil)
     return new_tensor((*x_BCS.shape[:2], *windows), x_BCS)
 
 
@@ -137,16 +130,11 @@ def _windows(x_BCS: Tensor, kernels: Sequence[int], *settings: Sequence[int], ce
 
 
 def _average_pool(
-    x_BCS: Tensor,
-    kernel: Any,
-    stride: Any = (),
-    padding: Any = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-    divisor_override: Optional[int] = None,
+    x_BCS: Tensor, kernel: Any, stride: Any = (), padding: Any = 0, ceil: bool = False, *divisors: Any
 ) -> Tensor:
-    expect(divisor_override is None)
-    return _pool(2, x_BCS, kernel, stride, padding, 1, ceil_mode)
+    # whether padding counts changes no shape, and a divisor of the user's own may be 0, which torch refuses
+    expect(all(divisor is None for divisor in divisors[1:]))
+    return _pool(2, x_BCS, kernel, stride, padding, 1, ceil)
 
 
 def _adaptive_average_pool(x_BCS: Tensor, output_size: Sequence[int]) -> Tensor:
@@ -174,17 +162,8 @@ def _attention(
     return torch.empty_strided(query.shape, strides, dtype=query.dtype, device="meta")
 
 
-def _lstm(
-    x_TBF: Tensor,
-    states: Sequence[Tensor],
-    weights: Sequence[Tensor],
-    has_biases: bool,
-    num_layers: int,
-    p: float,
-    _train: bool,
-    is_bidirectional: bool,
-    batch_first: bool,
-) -> Tuple[Tensor, ...]:
+def _lstm(x_TBF: Tensor, states: Sequence[Tensor], weights: Sequence[Tensor], *settings: Any) -> Tuple[Tensor, ...]:
+    has_biases, num_layers, p, _train, is_bidirectional, batch_first = settings
     num_cells = num_layers * (2 if is_bidirectional else 1)
     expect(x_TBF.dim() == 3 and are_plain(x_TBF, *states, *weights) and len(states) == 2 and 0 <= p <= 1)
     samples, length = x_TBF.shape[:2] if batch_first else (x_TBF.shape[1], x_TBF.shape[0])

@@ -42,6 +42,7 @@ def _follow_values(start: torch.fx.Node) -> Set[torch.fx.Node]:
     memory: Set[int] = set()
     for node in itertools.dropwhile(lambda node: node is not start, start.graph.nodes):
         if any(used in reached or tensor_memory(used) in memory for used in node.all_input_nodes):
+            # what is written in place is seen through all views of that memory from here on
             reached.add(node)
             memory.update(tensor_memories(written_nodes(node)))
     return reached - {start}

@@ -60,6 +60,7 @@ def state_replaced(
                         report(leftover_finding(saved.prefix + name, _find_place(value)))
         finally:
             for saved in registries:
+                # what `forward` added goes, and the order of the entries is as it was
                 saved.entries.clear()
                 saved.entries.update(saved.originals)
 

@@ -80,6 +80,7 @@ def result_argument(operator: Any, index: int, args: Tuple[Any, ...], kwargs: Di
     return next((value for info, value in written if info.before_set == alias.before_set), None)
 
 
+# Schemas are objects of C++ that are slow to read, and this is asked several times for each operator.
 @functools.lru_cache(maxsize=None)
 def _declared_writes(operator: Any) -> List[Tuple[int, str, Any]]:
     """List position, name and alias of the arguments that the schema says are written to."""

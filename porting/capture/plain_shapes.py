@@ -28,6 +28,7 @@ def new_tensor(shape: Sequence[int], like: torch.Tensor, dtype: Optional[torch.d
 
 def is_contiguous(tensor: torch.Tensor) -> bool:
     """Tell whether `tensor` is not empty and lies in memory as a new one does; strides of sizes 1 do not matter."""
+    # torch calls empty tensors contiguous whatever their strides are
     return tensor.layout == torch.strided and 0 not in tensor.shape and tensor.is_contiguous()
 
 
@@ -36,6 +37,7 @@ def is_in_order(tensor: torch.Tensor) -> bool:
     if is_contiguous(tensor):
         return True
     shape, strides = tensor.shape, tensor.stride()
+    # a size of 1 may have any stride, and one that is expanded has stride 0
     is_full = tensor.layout == torch.strided and 0 not in shape and 1 not in shape and strides[-1] > 0
     return is_full and all(outer > inner for outer, inner in zip(strides, strides[1:]))
 

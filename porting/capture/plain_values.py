@@ -53,6 +53,7 @@ def value_to_data(
     >>> value_to_data([torch.float16, 1.5, None])
     {'list': [{'dtype': 'float16'}, 1.5, None]}
     """
+    # by exact type: a member of an `IntEnum` would come back as a mere number
     if type(value) in _PLAIN:
         return value
     # a node is by far the most usual argument
@@ -115,6 +116,7 @@ _SEQUENCES_FROM_DATA: Dict[str, Callable[[List[Any]], Any]] = {
 
 def place_from_data(parts: Any) -> Place:
     """Return the place of these parts; ValueError where they are none."""
+    # a step file may come from anywhere, and the place is shown to people
     file, line, *span = parts
     is_one = isinstance(file, str) and type(line) is int
     if not is_one or len(span) != 3 or not all(item is None or type(item) is int for item in span):

@@ -69,6 +69,7 @@ class ShapeMode(FakeTensorMode):
         self, shape: Sequence[int], *, dtype: torch.dtype, strides: Optional[Sequence[int]] = None
     ) -> torch.Tensor:
         """Return a tensor without values in memory of its own, contiguous unless `strides` are given."""
+        # the modes of the capture would take the meta tensor for one of the user's
         with torch._C._DisablePythonDispatcher():
             if strides is None:
                 return self.make_face(torch.empty(tuple(shape), dtype=dtype, device="meta"))
@@ -106,6 +107,7 @@ class ShapeMode(FakeTensorMode):
 
     def _find_faces(self, result: Any, faces: Dict[int, torch.Tensor]) -> Any:
         if isinstance(result, torch.Tensor):
+            # an operator in place returns its argument: the same object again
             known = faces.get(id(result))
             return known if known is not None else self.make_face(result)
         return type(result)([self._find_faces(item, faces) for item in result])

@@ -160,15 +160,15 @@ def _reduced(shape: Sequence[int], like: Tensor, reduction: int) -> Tensor:
 def _class_loss(
     logits_BC: Tensor,
     target: Tensor,
-    weight: Optional[Tensor] = None,
+    weight: Any = None,
     reduction: int = 1,
-    _ignore_index: int = -100,
-    label_smoothing: float = 0.0,
+    _skip: int = -100,
+    smoothing: float = 0.0,
 ) -> Tensor:
     """Lose by logits or log-probabilities (samples, classes, ...) for the indices of the right classes."""
     shape = tuple(logits_BC.shape)
     expect(are_plain(logits_BC) and weight is None and target.dtype == torch.int64 and is_contiguous(target))
-    expect(len(shape) >= 2 and tuple(target.shape) == (shape[0], *shape[2:]) and 0 <= label_smoothing < 1)
+    expect(len(shape) >= 2 and tuple(target.shape) == (shape[0], *shape[2:]) and 0 <= smoothing < 1)
     return _reduced(target.shape, logits_BC, reduction)
 
 

@@ -11,7 +11,10 @@ from ..diagnostics import Finding, Place
 from .plain_values import dtype_name
 from .subgraphs import is_random
 
-__all__ = ["OperatorNode", "StepGraph", "TensorInfo"]
+__all__ = ["MUTATED", "OperatorNode", "StepGraph", "TensorInfo"]
+
+MUTATED = ("mutated_buffers", "mutated_parameters", "mutated_inputs")
+"""The fields of a graph that name what it writes to."""
 
 
 @dataclass(frozen=True)
@@ -105,6 +108,7 @@ class StepGraph:
 
 
 def _describe(node: torch.fx.Node) -> OperatorNode:
+    # an operator with several results has no value of its own: its users unpack them
     values = [node.meta["val"]] if "val" in node.meta else [user.meta.get("val") for user in node.users]
     tensors = [value for value in values if isinstance(value, torch.Tensor)]
     return OperatorNode(

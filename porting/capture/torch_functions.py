@@ -131,6 +131,7 @@ class DeviceFunctions(TorchFunctionMode):
         # where there is an `out`, the device is its
         if ("device" in kwargs and not is_device(kwargs["device"])) or kwargs.get("out") is not None:
             return func(*args, **kwargs)
+        # PopTorch does so too, and warns
         if "device" not in kwargs:
             note_forced_factory(self.recorder, func.__name__)
         if func in _FROM_DATA:
@@ -265,6 +266,7 @@ def constant_from_data(
     data = args[0] if args else kwargs.get("data", kwargs.get("obj"))
     if isinstance(data, DeviceTensor):
         result = data.to(kwargs["dtype"]) if kwargs.get("dtype") else data
+        # as in eager PyTorch, where `torch.tensor` copies and the others need not
         return data.clone() if result is data and func.__name__ == "tensor" else result
     if any(isinstance(value, DeviceTensor) for value in flatten_tensors(data)):
         raise errors.host_read_error(

@@ -65,6 +65,7 @@ def _trace_custom_functions(original: Any, recorder: Recorder) -> Any:
         if not tensors:
             return original.__get__(None, cls)(*args, **kwargs)
         if cls is CheckpointFunction:
+            # the function, whether to keep the random state, and what the function gets
             return args[0](*args[2:])
         is_tracked = torch.is_grad_enabled() and any(recorder.facts.tracks_gradient(tensor) for tensor in tensors)
         if is_tracked and recorder.reports.keeps_backward_of("custom-autograd-function"):
@@ -72,6 +73,7 @@ def _trace_custom_functions(original: Any, recorder: Recorder) -> Any:
         if is_tracked:
             label = "the device differentiates what its `forward` does"
             recorder.reports.refuse(Refusal.CUSTOM_FUNCTION.error(name=cls.__name__, label=label))
+        # what is saved in it is for a backward that never runs
         context = FunctionCtx()
         context.needs_input_grad = tuple(  # type: ignore[attr-defined]
             is_tracked and isinstance(arg, DeviceTensor) and recorder.facts.tracks_gradient(arg) for arg in args
@@ -123,6 +125,7 @@ def _check_shapes_only(original: Callable[..., None], _recorder: Recorder) -> An
 
     def check_input(layer: Any, input: Any, batch_sizes: Any) -> None:
         if isinstance(input, DeviceTensor):
+            # the check reads nothing but the shape and the type
             input = torch.empty(input.shape, dtype=layer._flat_weights[0].dtype, device="meta")
         original(layer, input, batch_sizes)
 
@@ -144,6 +147,7 @@ def _refuse_branches(original: Callable[..., Any], _recorder: Recorder) -> Any:
 
 def _make_constants(original: Callable[..., torch.Tensor], recorder: Recorder) -> Any:
     """`torch.tensor(data, device="ipu")` called by torch's own Python code, which the function mode does not see."""
+    # threads of the user, such as those of a loader, go on making tensors of the host
     thread = threading.get_ident()
     keeps_device = original is not torch.tensor
 

@@ -120,6 +120,7 @@ class Bodies:
 
         Raises CaptureError C018 for a tensor of a body that has ended.
         """
+        # by far the most usual case, asked for every argument
         if not self._frames and tensor.node.graph is self._root:
             return tensor.node
         return self._node_at(len(self._frames), tensor.node)
@@ -137,6 +138,7 @@ class Bodies:
             if memory not in frame.captured_memory:
                 own.append(tensor)
             elif frame.copies_captured:
+                # which tensors need copies is only known when the branch has ended: its operators are changed then
                 frame.written_memory.add(memory)
             else:
                 raise Refusal.WRITE_AROUND_BODY.error(kind=frame.kind)
@@ -147,6 +149,7 @@ class Bodies:
         """Record into the graph outside all bodies while the context lasts."""
         recorder = self._recorder
         inner = recorder.graph, recorder.first_operator
+        # a constant is an argument of the whole graph, whichever body meets it first
         if self._frames:
             recorder.graph, recorder.first_operator = self._root, self._frames[0].outer_first_operator
         try:
@@ -195,4 +198,5 @@ class Bodies:
                 copy = frame.graph.call_function(aten.clone.default, (captured,))
             copy.meta.update(captured.meta, module_path="", place=frame.place)
             captured.replace_all_uses_with(copy)
+            # the copy itself was one of the users
             copy.args = (captured,)

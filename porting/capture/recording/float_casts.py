@@ -7,7 +7,7 @@ refuses to mix types the device computes in the wider one.
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import Any, Dict, Iterator, List, Optional, Protocol, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Protocol, Sequence, Tuple
 
 import torch
 from torch.utils._pytree import tree_map
@@ -76,7 +76,8 @@ class FloatCasts:
             targets = float_cast_targets(func, tensors, list(map(self._recorder.facts.is_parameter, tensors)))
         if all(tensor.dtype == target for tensor, target in zip(tensors, targets)):
             return self._recorder.record_as_is(func, args, kwargs)
-        cast_args, cast_kwargs, casts = self._cast(args, kwargs, dict(zip(map(id, tensors), targets)))
+        by_id = dict(zip(map(id, tensors), targets))
+        cast_args, cast_kwargs, casts = self._cast(args, kwargs, lambda tensor: by_id[id(tensor)])
         result = self._recorder.record_as_is(func, cast_args, cast_kwargs)
         # an in-place operator has worked on a cast copy: bring the result back to the tensor that was meant
         for written in device_tensors(written_arguments(func, args, kwargs)):
@@ -95,16 +96,13 @@ class FloatCasts:
         # a tensor that is written to keeps its type
         written = [tensor.dtype for tensor in device_tensors(written_arguments(func, args, kwargs))]
         target = written[0] if written else torch.float32
-        targets = {id(tensor): target if _is_float(tensor) else tensor.dtype for tensor in tensors}
-        return self._cast(args, kwargs, targets)[:2]
+        return self._cast(args, kwargs, lambda tensor: target if _is_float(tensor) else tensor.dtype)[:2]
 
     def without_lower(self, args: Any, kwargs: Any) -> Tuple[Any, Any]:
         """Give operators of a backend's own library, which know nothing of autocast, float32."""
         if self.autocast is None:
             return args, kwargs
-        tensors = device_tensors((args, kwargs))
-        targets = {id(t): torch.float32 if t.dtype == self.autocast else t.dtype for t in tensors}
-        return self._cast(args, kwargs, targets)[:2]
+        return self._cast(args, kwargs, lambda t: torch.float32 if t.dtype == self.autocast else t.dtype)[:2]
 
     def as_types_of(self, tensors: Sequence[DeviceTensor], patterns: Sequence[torch.Tensor]) -> List[DeviceTensor]:
         """Give `tensors` the types of `patterns` where only autocast has made others of them; else leave them."""
@@ -117,16 +115,16 @@ class FloatCasts:
         ]
 
     def _cast(
-        self, args: Any, kwargs: Any, targets: Dict[int, torch.dtype]
+        self, args: Any, kwargs: Any, find_target: Callable[[DeviceTensor], torch.dtype]
     ) -> Tuple[Any, Any, Dict[int, DeviceTensor]]:
         casts: Dict[int, DeviceTensor] = {}
 
         def cast(leaf: Any) -> Any:
-            if not isinstance(leaf, DeviceTensor) or targets[id(leaf)] == leaf.dtype:
+            if not isinstance(leaf, DeviceTensor) or find_target(leaf) == leaf.dtype:
                 return leaf
             # an argument that is given twice stays one tensor
             if id(leaf) not in casts:
-                casts[id(leaf)] = self._cast_once(leaf, targets[id(leaf)])
+                casts[id(leaf)] = self._cast_once(leaf, find_target(leaf))
             return casts[id(leaf)]
 
         args, kwargs = map_leaves(cast, (args, kwargs))
@@ -135,6 +133,7 @@ class FloatCasts:
     def _cast_once(self, tensor: DeviceTensor, target: torch.dtype) -> Any:
         """Cast a weight to the lower precision once for all its uses, as long as nothing writes to it."""
         recorder = self._recorder
+        # what a body computes does not exist outside of it
         is_reused = target == self._lower and tensor.node.op == "placeholder" and not recorder.bodies.kinds
         if not is_reused or recorder.facts.was_written(tensor):
             return self._record_cast(tensor, target)

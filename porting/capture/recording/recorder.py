@@ -97,6 +97,7 @@ class Recorder(OperatorMode):
         tensor = self._wrap(fake, node)
         node.meta.update(kind=kind, state_name=name)
         if kind == "parameter":
+            # `isinstance(tensor, nn.Parameter)` goes by this attribute
             tensor._is_param = True
             self.facts.add_parameter(tensor, trainable=like.requires_grad)
         return tensor
@@ -202,6 +203,7 @@ class Recorder(OperatorMode):
         if not any(
             isinstance(leaf, DeviceTensor) or (isinstance(leaf, torch.device) and is_device(leaf)) for leaf in asked
         ):
+            # what `forward` does with tensors of the host alone is done now, once, by torch itself
             return func(*args, **kwargs)
         name = operator_name(func)
         # whatever Python would get to see here has no value yet
@@ -285,6 +287,7 @@ class Recorder(OperatorMode):
             return self._emit(func, *promoted)
 
     def _emit(self, func: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any], *, narrow: bool = True) -> Any:
+        # shapes are kept: rules for shapes may change the tensors that they get
         tensors = device_tensors((args, kwargs))
         shapes = [tensor.fake.shape for tensor in tensors]
         result = result_shape(self.fake_mode, func, args, kwargs)

@@ -18,7 +18,9 @@ class TensorFacts:
     def __init__(self) -> None:
         self._gradient_tensors: Set[int] = set()
         self._gradient_memory: Set[int] = set()
+        # eager PyTorch refuses to write to a leaf through any of its views
         self._leaf_memory: Set[int] = set()
+        # by memory: a write through one view is seen through all others
         self._writes: Dict[int, List[torch.fx.Node]] = {}
         self._parameter_nodes: Set[torch.fx.Node] = set()
         # facts are found by `id`, which Python gives to another object once a tensor is gone
@@ -71,11 +73,13 @@ class TensorFacts:
         for tensor in written:
             memory = identify_memory(tensor.fake)
             self._writes.setdefault(memory, []).append(by)
+            # integers have no gradients, whatever was written into them
             if tracked and tensor.dtype.is_floating_point:
                 self._gradient_memory.add(memory)
 
     def note_results(self, results: Iterable[DeviceTensor], operands: Sequence[DeviceTensor], *, tracked: bool) -> None:
         """Note where the results of an operator on `operands` come from; `tracked` says by a gradient path."""
+        # a weight that is cast or transposed first is a weight still: a product takes its type from the other operand
         from_parameters = bool(operands) and all(self.is_parameter(tensor) for tensor in operands)
         for tensor in results:
             if tracked and tensor.dtype.is_floating_point:
