@@ -11,7 +11,7 @@ from torch.utils._pytree import tree_leaves
 from ..diagnostics import CaptureError
 from .errors import Refusal, add_note
 
-__all__ = ["IPU", "DeviceTensor", "is_device"]
+__all__ = ["IPU", "DeviceTensor", "is_device", "is_host_tensor"]
 
 IPU = torch.device("ipu:0")
 
@@ -129,3 +129,8 @@ def is_device(device: Any) -> bool:
     if isinstance(device, torch.device):
         return device.type == "ipu"
     return isinstance(device, str) and device.split(":")[0] == "ipu"
+
+
+def is_host_tensor(value: Any) -> bool:
+    """Tell whether `value` is a tensor of the host, which has values."""
+    return isinstance(value, torch.Tensor) and not isinstance(value, DeviceTensor)

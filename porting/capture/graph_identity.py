@@ -118,6 +118,7 @@ class _Writer:
         return name, names
 
     def _name_function(self, function: Any) -> str:
+        # in C++, where its module has another name
         if function is operator.getitem:
             return "getitem"
         module, name = getattr(function, "__module__", None) or "", getattr(function, "__qualname__", "")

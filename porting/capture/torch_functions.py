@@ -16,7 +16,7 @@ from torch.utils.hooks import RemovableHandle
 from ..diagnostics import Finding, caller_place
 from ..structure import flatten_tensors
 from . import errors
-from .device_tensor import IPU, DeviceTensor, is_device
+from .device_tensor import IPU, DeviceTensor, is_device, is_host_tensor
 from .dtypes import device_dtype
 from .dynamic_indices import is_dynamic, read_dynamic, write_dynamic
 from .recording.recorder import Recorder
@@ -137,12 +137,8 @@ class DeviceFunctions(TorchFunctionMode):
         if func in _FROM_DATA:
             return constant_from_data(self.recorder, func, args, kwargs)
         # a factory that follows a host tensor follows its shape, and makes the result on the device
-        if func.__name__.endswith("_like"):
-            are_host = [isinstance(value, torch.Tensor) and not isinstance(value, DeviceTensor) for value in args]
-            args = tuple(
-                torch.empty(value.shape, dtype=device_dtype(value.dtype), device=IPU) if is_host else value
-                for value, is_host in zip(args, are_host)
-            )
+        if func.__name__.endswith("_like") and args and is_host_tensor(args[0]):
+            args = (torch.empty(args[0].shape, dtype=device_dtype(args[0].dtype), device=IPU), *args[1:])
         return func(*args, **{**kwargs, "device": IPU})
 
     def _new_tensor(self, tensor: DeviceTensor, data: Any, **kwargs: Any) -> DeviceTensor:
@@ -212,7 +208,7 @@ def _index(
     """Read or write by an index, which may have parts that are only known on the device."""
     # host tensors are refused here: further on lists are tensors too, and those are constants
     for part in index if isinstance(index, tuple) else (index,):
-        if isinstance(part, torch.Tensor) and not isinstance(part, DeviceTensor) and part.dim() > 0:
+        if is_host_tensor(part) and part.dim() > 0:
             raise errors.host_tensor_error(part)
     return (dynamic if is_dynamic(index) else plain)(tensor, index, *value)
 

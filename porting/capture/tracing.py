@@ -126,7 +126,12 @@ def _capture(
             contexts.enter_context(autocast_region(recorder.casts.autocast))
         # innermost, so that the caller's context sees the model and torch as `forward` does
         contexts.enter_context(around() if around is not None else nullcontext())
-        output, loss_tensor = _run(model, device_args, device_kwargs, loss)
+        output = model(*(device_args if loss is None else device_args[:-1]), **device_kwargs)
+        loss_tensor: Any = loss(output, device_args[-1]) if loss is not None else None
+        if loss is not None:
+            if not isinstance(loss_tensor, DeviceTensor):
+                raise Refusal.LOSS_WITHOUT_TENSOR.error(kind=type(loss_tensor).__name__)
+            output = (output, loss_tensor)
         _refuse_hidden_tensors(output, where="the output")
     recorder.bodies.refuse_open()
     # two names for one memory are one tensor on the host and two on the device: only a write tells them apart
@@ -135,19 +140,6 @@ def _capture(
     )
     report_lost_writes(recorder, model, state)
     return _finish(recorder, state, list(zip(tensors, as_placed)), output, loss_tensor)
-
-
-def _run(
-    model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], loss: Optional[Loss]
-) -> Tuple[Any, Optional[DeviceTensor]]:
-    """Return the output of the model, with its loss where there is one, and the loss alone."""
-    if loss is None:
-        return model(*args, **kwargs), None
-    output = model(*args[:-1], **kwargs)
-    value = loss(output, args[-1])
-    if not isinstance(value, DeviceTensor):
-        raise Refusal.LOSS_WITHOUT_TENSOR.error(kind=type(value).__name__)
-    return (output, value), value
 
 
 def _refuse_hidden_tensors(value: Any, *, where: str, place: Optional[Place] = None) -> None:
@@ -193,7 +185,7 @@ def _record_operators(recorder: Recorder, model: nn.Module) -> Iterator[None]:
         path = paths.get(id(module))
         for tensor in flatten_tensors(output) if path else ():
             if isinstance(tensor, DeviceTensor):
-                # stages of a pipeline and dumps ask which operator a module ends with
+                # who looks at the memory of a step asks which values a module ends with
                 tensor.node.meta["ends"] = (*tensor.node.meta.get("ends", ()), path)
         # modules that were left by an exception which `forward` caught are still on top
         while recorder.module_stack and recorder.module_stack.pop()[1] is not module:

@@ -12,7 +12,7 @@ import torch
 from torch.autograd.function import FunctionCtx, _SingleLevelFunction
 
 from ...diagnostics import CaptureError, Finding, Severity, caller_place
-from ..device_tensor import DeviceTensor
+from ..device_tensor import DeviceTensor, is_host_tensor
 from ..errors import Refusal
 from ..subgraphs import Body, run_custom_gradient
 from .recorder import Recorder
@@ -98,7 +98,7 @@ def _refuse_without_static_form(cls: Any, context: _Context, results: Sequence[A
     reason = ""
     if context.dirty_tensors:
         reason = "it writes to its arguments (`mark_dirty`)"
-    elif any(isinstance(value, torch.Tensor) and not isinstance(value, DeviceTensor) for value in results):
+    elif any(map(is_host_tensor, results)):
         reason = "it returns a tensor of the host"
     elif not context.materialize_grads and len(results) > 1:
         reason = "which of its gradients are None is only known while it runs (`set_materialize_grads(False)`)"
