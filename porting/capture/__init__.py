@@ -24,11 +24,4 @@ from .losses import find_losses, single_final_loss  # noqa: E402 - only a new en
 from .step_graph import OperatorNode, StepGraph, TensorInfo  # noqa: E402
 from .tracing import capture_step  # noqa: E402
 
-__all__ = [
-    "OperatorNode",
-    "StepGraph",
-    "TensorInfo",
-    "capture_step",
-    "find_losses",
-    "single_final_loss",
-]
+__all__ = ["OperatorNode", "StepGraph", "TensorInfo", "capture_step", "find_losses", "single_final_loss"]

@@ -12,7 +12,7 @@ from typing import Any, Iterator, List, Optional, Sequence
 
 import torch
 
-__all__ = ["LOWER_PRECISION", "SINGLE_PRECISION", "autocast_region", "autocast_targets", "autocast_types", "is_on"]
+__all__ = ["LOWER_PRECISION", "SINGLE_PRECISION", "autocast_region", "autocast_targets", "autocast_types"]
 
 # Forward says either name for its own device: `x.device.type` is "ipu" in a capture.
 _DEVICES = ("cpu", "ipu")
@@ -74,17 +74,15 @@ def autocast_region(dtype: torch.dtype) -> Iterator[None]:
         for device, enabled, former in before:
             torch.set_autocast_enabled(device, enabled)
             torch.set_autocast_dtype(device, former)
+        # it may hold casts of this capture's tensors, which are of no use outside
         torch.clear_autocast_cache()
 
 
-def is_on() -> bool:
-    """Tell whether no region inside of `autocast_region` has switched autocast off, for either name of the device."""
-    return all(torch.is_autocast_enabled(device) for device in _DEVICES)
-
-
 def autocast_types() -> Sequence[torch.dtype]:
-    """Return the types that the regions in force ask for."""
-    return [torch.get_autocast_dtype(device) for device in _DEVICES]
+    """Return the types that the regions in force ask for; none where one has switched autocast off."""
+    # a region is for one name of the device, and what it says of one is meant for both
+    is_on = all(torch.is_autocast_enabled(device) for device in _DEVICES)
+    return [torch.get_autocast_dtype(device) for device in _DEVICES] if is_on else []
 
 
 def autocast_targets(operator: Any, dtypes: Sequence[torch.dtype], lower: torch.dtype) -> Optional[List[torch.dtype]]:
@@ -100,10 +98,9 @@ def autocast_targets(operator: Any, dtypes: Sequence[torch.dtype], lower: torch.
         return list(dtypes)
     if name in LOWER_PRECISION:
         return [lower if dtype in _FLOATS else dtype for dtype in dtypes]
-    if operator.namespace != "aten" or _is_single(name.rstrip("_")):
+    # operators of other libraries know nothing of bfloat16
+    plain_name = name.rstrip("_")
+    is_single = plain_name in SINGLE_PRECISION or plain_name.startswith(_SINGLE_FAMILIES)
+    if operator.namespace != "aten" or is_single:
         return [torch.float32 if dtype == lower else dtype for dtype in dtypes]
     return None
-
-
-def _is_single(name: str) -> bool:
-    return name in SINGLE_PRECISION or name.startswith(_SINGLE_FAMILIES)

@@ -6,15 +6,14 @@ for a micro-batch: the next one, and the host, see the value that it had at comp
 
 from __future__ import annotations
 
-from typing import Iterable, List, Mapping, Sequence
+from typing import Iterable, Sequence
 
 import torch
 from torch import nn
 
 from ..diagnostics import Finding, Severity
 from ..host_tensors import HostTensor
-from .device_tensor import DeviceTensor
-from .operator_schema import written_arguments
+from .graph_flow import written_nodes
 from .plain_values import dtype_name
 from .recording.recorder import Recorder
 
@@ -32,21 +31,22 @@ def is_variable(tensor: torch.Tensor) -> bool:
     return tensor.is_floating_point()
 
 
-def write_copies_of_constants(
-    recorder: Recorder, state: Sequence[HostTensor], placed: Mapping[int, DeviceTensor]
-) -> None:
+def write_copies_of_constants(recorder: Recorder, state: Sequence[HostTensor]) -> None:
     """Let operators that write to a constant of the graph work on a copy, made anew for each micro-batch.
 
     Writes that nothing reads are left out: BatchNorm counts its batches in an integer.
     """
     constants = [node for node, _value in recorder.constants]
-    constants += [placed[id(host.tensor)].node for host in state if not is_variable(host.tensor)]
+    constants += [recorder.device_of(host.tensor).node for host in state if not is_variable(host.tensor)]
+    # before all operators, so that each run of the graph begins with the constant as it is
     first = next((node for node in recorder.graph.nodes if node.op != "placeholder"), None)
     for node in constants:
         if first is None or not recorder.facts.node_was_written(node):
             continue
-        if all(_only_writes_to(node, user) for user in node.users):
-            for user in list(node.users):
+        users = list(node.users)
+        # nobody reads what they make of the constant, and the constant is all that they write to
+        if all(not user.users and written_nodes(user) == [node] for user in users):
+            for user in users:
                 first = first.next if user is first else first
                 recorder.graph.erase_node(user)
             continue
@@ -54,34 +54,22 @@ def write_copies_of_constants(
             copy = recorder.graph.call_function(aten.clone.default, (node,))
         copy.meta.update(node.meta, module_path="", place=None)
         node.replace_all_uses_with(copy)
+        # the copy itself was one of the users
         copy.args = (node,)
         first = copy
 
 
-def _only_writes_to(node: torch.fx.Node, user: torch.fx.Node) -> bool:
-    """Tell whether all that `user` does is to change the value of `node`, for nobody."""
-    if user.users or not isinstance(user.target, torch._ops.OpOverload) or user.all_input_nodes.count(node) != 1:
-        return False
-    return written_arguments(user.target, user.args, dict(user.kwargs)) == [node]
-
-
-def report_lost_writes(
-    recorder: Recorder, model: nn.Module, state: Sequence[HostTensor], placed: Mapping[int, DeviceTensor]
-) -> None:
+def report_lost_writes(recorder: Recorder, model: nn.Module, state: Sequence[HostTensor]) -> None:
     """Report the buffers of integers that `forward` writes into; BatchNorm's count of batches steers nothing."""
-    counts = _counts_of_batches(model)
-    for host in state:
-        device = placed[id(host.tensor)]
-        if not is_variable(host.tensor) and recorder.facts.was_written(device) and id(host.tensor) not in counts:
-            recorder.reports.add(_lost_write(host, recorder.facts.writes_to(device)))
-
-
-def _counts_of_batches(model: nn.Module) -> List[int]:
     norms = (module for module in model.modules() if isinstance(module, nn.modules.batchnorm._NormBase))
-    return [id(norm.num_batches_tracked) for norm in norms]
+    counts = [id(norm.num_batches_tracked) for norm in norms]
+    for host in state:
+        writes = recorder.facts.writes_to(recorder.device_of(host.tensor))
+        if writes and not is_variable(host.tensor) and id(host.tensor) not in counts:
+            recorder.reports.add(_describe_lost_writes(host, writes))
 
 
-def _lost_write(host: HostTensor, writes: Iterable[torch.fx.Node]) -> Finding:
+def _describe_lost_writes(host: HostTensor, writes: Iterable[torch.fx.Node]) -> Finding:
     places = (write.meta.get("place") for write in writes)
     dtype = dtype_name(host.tensor.dtype)
     return Finding(

@@ -19,8 +19,8 @@ class DeviceOperator:
     own kernel serves. `record(recorder, *args)` replaces both: it writes into the graph itself what the operator
     stands for (the start of a loop, a change of scope) and returns what the caller of the operator gets. `is_pure`
     says that `run` does nothing but compute with torch's operators. `rule` is a quicker `shape` for usual arguments: it
-    gets them with torch's meta tensors, and returns such tensors or `UNKNOWN`. `choose` gets the arguments as the graph
-    has them and names the function of the first one that does what `run` does.
+    gets them with torch's meta tensors, and returns such tensors or raises `UnknownShape`. `choose` gets the
+    arguments as the graph has them and names the function of the first one that does what `run` does.
     """
 
     shape: Optional[Callable[..., Any]] = None
@@ -31,6 +31,7 @@ class DeviceOperator:
     choose: Optional[Callable[..., Callable[..., Any]]] = None
 
 
+# For the whole process, as torch's own libraries of operators are.
 _OPERATORS: Dict[torch._ops.OpOverload, DeviceOperator] = {}
 
 

@@ -9,9 +9,9 @@ from torch.overrides import handle_torch_function, has_torch_function_unary
 from torch.utils._pytree import tree_leaves
 
 from ..diagnostics import CaptureError
-from .errors import add_note, finished_capture_error
+from .errors import Refusal, add_note
 
-__all__ = ["IPU", "DeviceTensor", "is_device"]
+__all__ = ["IPU", "DeviceTensor", "is_device", "is_host_tensor"]
 
 IPU = torch.device("ipu:0")
 
@@ -51,6 +51,7 @@ class DeviceTensor(torch.Tensor):
     # the capture decides what becomes of the backward of a custom autograd function
     keeps_backward = True
 
+    # the function mode sees every call already, and each look at the tensor is one more
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
     @staticmethod
@@ -106,9 +107,10 @@ class DeviceTensor(torch.Tensor):
         Raises CaptureError C014 once the capture is over.
         """
         tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, DeviceTensor)]
+        # the operator has come past the mode, so that the tensors themselves must know their capture
         recorder = tensors[0].recorder
         if not recorder.is_active:
-            raise finished_capture_error(func)
+            raise Refusal.FINISHED_CAPTURE.error(operator=func)
         if func is torch.ops.aten.detach.default and not recorder.facts.tracks_gradient(tensors[0]):
             return recorder.shallow_copy(tensors[0])  # torch's factories do so with what they are to return
         try:
@@ -127,3 +129,8 @@ def is_device(device: Any) -> bool:
     if isinstance(device, torch.device):
         return device.type == "ipu"
     return isinstance(device, str) and device.split(":")[0] == "ipu"
+
+
+def is_host_tensor(value: Any) -> bool:
+    """Tell whether `value` is a tensor of the host, which has values."""
+    return isinstance(value, torch.Tensor) and not isinstance(value, DeviceTensor)

@@ -57,47 +57,21 @@ _PROMOTED = frozenset(
 # Operators without a CPU kernel for half precision: computed in single precision and rounded.
 _SINGLE_ONLY = frozenset("avg_pool3d cdist ctc_loss multi_margin_loss multilabel_margin_loss pdist rrelu".split())
 
-# Integer arguments that the CPU operators demand as int64.
+# Integer arguments that the CPU operators demand as int64, by operator.
 _INDEX_ARGUMENTS: Dict[str, Tuple[str, ...]] = {
-    "cross_entropy_loss": ("target",),
-    "nll_loss": ("target",),
-    "nll_loss2d": ("target",),
-    "nll_loss_nd": ("target",),
-    "multi_margin_loss": ("target",),
-    "multilabel_margin_loss": ("target",),
-    "one_hot": ("self",),
-    "gather": ("index",),
-    "scatter": ("index",),
-    "scatter_": ("index",),
-    "scatter_add": ("index",),
-    "scatter_add_": ("index",),
-    "scatter_reduce": ("index",),
-    "scatter_reduce_": ("index",),
-    "index_copy": ("index",),
-    "index_copy_": ("index",),
-    "index_fill": ("index",),
-    "index_fill_": ("index",),
-    "index_reduce": ("index",),
-    "index_reduce_": ("index",),
-    "take": ("index",),
-    "put": ("index",),
-    "put_": ("index",),
-    "take_along_dim": ("indices",),
-    "multilabel_margin_loss_forward": ("target",),
-    "nll_loss_forward": ("target",),
-    "nll_loss_backward": ("target",),
-    "nll_loss2d_forward": ("target",),
-    "nll_loss2d_backward": ("target",),
-    "tensor_split": ("tensor_indices_or_sections",),
-    "max_pool2d_with_indices_backward": ("indices",),
-    "max_pool3d_with_indices_backward": ("indices",),
-    "adaptive_max_pool2d_backward": ("indices",),
-    "adaptive_max_pool3d_backward": ("indices",),
-    "max_unpool1d": ("indices",),
-    "max_unpool2d": ("indices",),
-    "max_unpool3d": ("indices",),
+    operator: (argument,)
+    for argument, operators in {
+        "target": "cross_entropy_loss nll_loss nll_loss2d nll_loss_nd multi_margin_loss multilabel_margin_loss "
+        "multilabel_margin_loss_forward nll_loss_forward nll_loss_backward nll_loss2d_forward nll_loss2d_backward",
+        "index": "gather scatter scatter_ scatter_add scatter_add_ scatter_reduce scatter_reduce_ index_copy "
+        "index_copy_ index_fill index_fill_ index_reduce index_reduce_ take put put_",
+        "indices": "take_along_dim max_pool2d_with_indices_backward max_pool3d_with_indices_backward "
+        "adaptive_max_pool2d_backward adaptive_max_pool3d_backward max_unpool1d max_unpool2d max_unpool3d",
+        "self": "one_hot",
+        "tensor_indices_or_sections": "tensor_split",
+    }.items()
+    for operator in operators.split()
 }
-
 
 # Arguments that are masks, which on the device may be bytes too.
 _MASK_ARGUMENTS: Dict[str, Tuple[str, ...]] = {
@@ -146,21 +120,20 @@ def float_cast_targets(
     if name == "batch_norm":
         # half activations go with statistics and weights of single precision, never the other way round
         return own[:1] + [torch.float32] * (len(own) - 1)
-    target = _common_type(name, tensors, are_parameters)
-    return [target if target is not None and dtype in _MIXED_FLOATS else dtype for dtype in own]
-
-
-def _common_type(name: str, tensors: Sequence[torch.Tensor], are_parameters: Sequence[bool]) -> Optional[torch.dtype]:
+    target = torch.float32
     if name in _FOLLOW_FIRST:
-        return tensors[0].dtype
-    if name in _PRODUCTS:
-        floats = [(t.dtype, p) for t, p in zip(tensors, are_parameters) if t.dtype in _MIXED_FLOATS]
-        activations = {dtype for dtype, is_parameter in floats if not is_parameter}
-        return activations.pop() if len(activations) == 1 else torch.float32
-    return torch.float32 if name in _PROMOTED or name in _SINGLE_ONLY else None
+        target = own[0]
+    elif name in _PRODUCTS:
+        # a parameter follows what it is multiplied with; activations of two types meet in the wider one
+        activations = floats.intersection(dtype for dtype, is_weight in zip(own, are_parameters) if not is_weight)
+        target = activations.pop() if len(activations) == 1 else torch.float32
+    elif name not in _PROMOTED and name not in _SINGLE_ONLY:
+        return own
+    return [target if dtype in _MIXED_FLOATS else dtype for dtype in own]
 
 
 def rounded_result(operator: Any, tensors: Sequence[torch.Tensor]) -> Optional[torch.dtype]:
     """Return the type that the results of `operator` on the uncast `tensors` are rounded to; None leaves them."""
+    # with a wider operand the result is wide by itself
     is_half = {tensor.dtype for tensor in tensors if tensor.dtype in _MIXED_FLOATS} == {torch.float16}
     return torch.float16 if is_half and operator.overloadpacket.__name__ in _SINGLE_ONLY else None

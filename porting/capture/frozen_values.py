@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
-from typing import Any, Iterator, List, Optional
+from typing import Any, List, Optional
 
 import torch
 
@@ -35,51 +35,45 @@ class FrozenValue:
 
 def frozen_values(first: StepGraph, second: StepGraph) -> List[FrozenValue]:
     """List what is different about two captures of one step, in the order of the graph."""
-    found = list(_different_constants(first, second))
-    found += _different_nodes(first.graph, second.graph)
+    found = []
+    constants = [node for node in first.placeholders if node.meta.get("kind") == "constant"]
+    for node, before, after in zip(constants, first.constant_values, second.constant_values):
+        if not _are_same_tensors(before, after):
+            # the constant itself has no line: the operator that takes it does
+            found.append(_describe_change(next(iter(node.users), node), _show_value(before), _show_value(after)))
+    found += _list_different_nodes(first.graph, second.graph)
     for before, after in zip(list_leaves(first.output_structure), list_leaves(second.output_structure)):
         if isinstance(before, _PLAIN) and not _are_same(before, after):
             found.append(FrozenValue(before, after, None, ""))
     return found
 
 
-def _different_constants(first: StepGraph, second: StepGraph) -> Iterator[FrozenValue]:
-    nodes = [node for node in first.placeholders if node.meta.get("kind") == "constant"]
-    for node, before, after in zip(nodes, first.constant_values, second.constant_values):
-        if not _are_same_tensors(before, after):
-            yield _of_node(next(iter(node.users), node), _show_value(before), _show_value(after))
-
-
-def _different_nodes(first: torch.fx.Graph, second: torch.fx.Graph) -> List[FrozenValue]:
+def _list_different_nodes(first: torch.fx.Graph, second: torch.fx.Graph) -> List[FrozenValue]:
     found: List[FrozenValue] = []
     for one, other in itertools.zip_longest(first.nodes, second.nodes):
-        if one is None or other is None or not _are_same_operators(one, other):
+        # names of functions that a call makes anew are the same, the functions are not
+        is_same = one is not None and other is not None and one.op == other.op
+        if not is_same or not (one.target is other.target or _name_operator(one) == _name_operator(other)):
             node = next(node for node in (one, other) if node is not None and node.op != "output")
-            names = [_operator_of(node) for node in (one, other)]
-            found.append(_of_node(node, *names, changes_operators=True))
+            names = [_name_operator(node) for node in (one, other)]
+            # Python took another branch: what follows is another program
+            found.append(_describe_change(node, *names, changes_operators=True))
             break
         ours, theirs = list_leaves((one.args, dict(one.kwargs))), list_leaves((other.args, dict(other.kwargs)))
         for before, after in itertools.zip_longest(ours, theirs):
             if isinstance(before, Body) and isinstance(after, Body):
-                found += _different_nodes(before.graph, after.graph)
+                found += _list_different_nodes(before.graph, after.graph)
             elif not _are_same(before, after):
-                found.append(_of_node(one, before, after))
+                found.append(_describe_change(one, before, after))
     return found
 
 
-def _of_node(node: torch.fx.Node, before: Any, after: Any, *, changes_operators: bool = False) -> FrozenValue:
+def _describe_change(node: torch.fx.Node, before: Any, after: Any, *, changes_operators: bool = False) -> FrozenValue:
     place = node.meta.get("place")
     return FrozenValue(before, after, place, str(node.meta.get("module_path", "")), changes_operators)
 
 
-def _are_same_operators(one: torch.fx.Node, other: torch.fx.Node) -> bool:
-    if one.op != other.op:
-        return False
-    # names of functions that a call makes anew are the same, the functions are not
-    return one.target is other.target or _operator_of(one) == _operator_of(other)
-
-
-def _operator_of(node: Optional[torch.fx.Node]) -> str:
+def _name_operator(node: Optional[torch.fx.Node]) -> str:
     if node is None or node.op == "output":
         return "nothing"
     target = node.target
@@ -90,6 +84,7 @@ def _are_same(before: Any, after: Any) -> bool:
     """Tell whether two arguments of an operator are the same; objects of kinds that nobody knows are taken to be."""
     if isinstance(before, torch.fx.Node) or isinstance(after, torch.fx.Node):
         return getattr(before, "name", None) == getattr(after, "name", None)
+    # NaN is no other value than NaN
     if before is after or (before != before and after != after):
         return True
     is_plain = before is None or after is None or isinstance(before, _PLAIN) or isinstance(after, _PLAIN)
@@ -104,6 +99,4 @@ def _are_same_tensors(before: torch.Tensor, after: torch.Tensor) -> bool:
 
 
 def _show_value(value: torch.Tensor) -> Any:
-    if value.numel() == 1:
-        return value.item()
-    return f"a tensor of shape {list(value.shape)}"
+    return value.item() if value.numel() == 1 else f"a tensor of shape {list(value.shape)}"

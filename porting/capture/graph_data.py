@@ -9,22 +9,14 @@ from __future__ import annotations
 import dataclasses
 import keyword
 import operator
-from types import MappingProxyType
-from typing import Any, Callable, Collection, Dict, Iterable, List, Mapping, Optional, Sequence
+from typing import Any, Callable, Collection, Dict, List, Mapping, Optional, Sequence
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from ..diagnostics import ExecutableError, Finding
-from .plain_values import (
-    UndescribableError,
-    dtype_name,
-    dtype_named,
-    place_from_data,
-    value_from_data,
-    value_to_data,
-)
-from .step_graph import StepGraph, TensorInfo
+from .plain_values import UndescribableError, dtype_name, dtype_named, place_from_data, value_from_data, value_to_data
+from .step_graph import MUTATED, StepGraph, TensorInfo
 from .subgraphs import Body, run_cond, run_custom_gradient, run_for_loop
 
 __all__ = ["STEP_FUNCTIONS", "Functions", "graph_from_data", "graph_to_data", "nodes_from_data", "nodes_to_data"]
@@ -32,15 +24,13 @@ __all__ = ["STEP_FUNCTIONS", "Functions", "graph_from_data", "graph_to_data", "n
 Functions = Mapping[str, Callable[..., Any]]
 """Functions that a graph may call besides operators, by the names that they have in data."""
 
-STEP_FUNCTIONS: Functions = MappingProxyType(
-    {
-        "getitem": operator.getitem,
-        "set_grad_enabled": torch._C._set_grad_enabled,
-        "run_for_loop": run_for_loop,
-        "run_cond": run_cond,
-        "run_custom_gradient": run_custom_gradient,
-    }
-)
+STEP_FUNCTIONS: Functions = {
+    "getitem": operator.getitem,
+    "set_grad_enabled": torch._C._set_grad_enabled,
+    "run_for_loop": run_for_loop,
+    "run_cond": run_cond,
+    "run_custom_gradient": run_custom_gradient,
+}
 """Those that a capture records."""
 
 # Operators that reach out of the process: no capture makes them, and no file may.
@@ -48,7 +38,7 @@ _REFUSED = frozenset(["aten::from_file", "aten::_from_file"])
 
 _INFO_GROUPS = ("parameters", "buffers", "constants", "inputs", "outputs")
 _PLAIN_FIELDS = ("mode", "has_loss", "loss_has_gradient", "num_losses", "host_outputs")
-_SETS = ("mutated_buffers", "mutated_parameters", "mutated_inputs")
+_DTYPES = ("dtype", "host_dtype")
 
 
 def nodes_to_data(graph: torch.fx.Graph, *, functions: Functions) -> List[Dict[str, Any]]:
@@ -78,10 +68,24 @@ def graph_to_data(graph: StepGraph, *, functions: Functions = STEP_FUNCTIONS) ->
     try:
         data: Dict[str, Any] = {"nodes": writer.describe_nodes(graph.graph)}
     except UndescribableError as error:
-        raise _not_exportable_error(error.node, error.value) from None
-    data.update({name: [_info_to_data(info) for info in getattr(graph, name)] for name in _INFO_GROUPS})
+        node, value = error.node, error.value
+        name = getattr(value, "__qualname__", None) or type(value).__name__
+        raise ExecutableError.of(
+            "E027",
+            message=f"`{node.meta.get('operator', node.target)}` cannot leave this process",
+            place=node.meta.get("place"),
+            label=f"`{name}` is Python of this program" if callable(value) else f"takes an object of type `{name}`",
+            notes="a step file holds operators, shapes and numbers, so that another process needs nothing of the "
+            "program",
+            help="compile in the process that has the model: `to_ipu(...).compile(*batch)`",
+        ) from None
+    for group in _INFO_GROUPS:
+        data[group] = [
+            {**dataclasses.asdict(info), **{name: dtype_name(getattr(info, name)) for name in _DTYPES}}
+            for info in getattr(graph, group)
+        ]
     data.update({name: getattr(graph, name) for name in _PLAIN_FIELDS})
-    data.update({name: sorted(getattr(graph, name)) for name in _SETS})
+    data.update({name: sorted(getattr(graph, name)) for name in MUTATED})
     data["findings"] = [finding.to_dict() for finding in graph.findings]
     data["coercions"] = [[dtype_name(dtype), number] for dtype, number in graph.coercions]
     data["output_structure"] = writer.describe_structure(graph.output_structure)
@@ -100,11 +104,11 @@ def graph_from_data(
     reader = _Reader(functions, memories=data["memories"])
     graph = reader.make_graph(data["nodes"])
     infos: Dict[str, Any] = {name: tuple(_info_from_data(info) for info in data[name]) for name in _INFO_GROUPS}
-    sets: Dict[str, Any] = {name: frozenset(data[name]) for name in _SETS}
+    sets: Dict[str, Any] = {name: frozenset(data[name]) for name in MUTATED}
     step = StepGraph(
         graph=graph,
         constant_values=tuple(constant_values),
-        output_structure=reader.make_structure(data["output_structure"]),
+        output_structure=reader.make_value(data["output_structure"], {}),
         findings=tuple(_finding_from_data(finding) for finding in data["findings"]),
         coercions=tuple((dtype_named(name), int(number)) for name, number in data["coercions"]),
         **sets,
@@ -131,7 +135,7 @@ class _Writer:
         self._with_facts = with_facts
 
     def describe_nodes(self, graph: torch.fx.Graph) -> List[Dict[str, Any]]:
-        return [self._describe_node(node) for node in graph.nodes]
+        return list(map(self._describe_node, graph.nodes))
 
     def describe_structure(self, value: Any) -> Any:
         """Describe how outputs are nested; what is no plain value is left out."""
@@ -165,52 +169,29 @@ class _Writer:
         return f"function:{self._names[target]}"
 
     def _describe_value(self, value: Any) -> Any:
-        return value_to_data(value, self._describe_other)
+        def describe_other(other: Any) -> Any:
+            if isinstance(other, torch.fx.Node):
+                return {"node": other.name}
+            if isinstance(other, Body):
+                return {"body": self.describe_nodes(other.graph)}
+            raise UndescribableError(other)
 
-    def _describe_other(self, value: Any) -> Any:
-        if isinstance(value, torch.fx.Node):
-            return {"node": value.name}
-        if isinstance(value, Body):
-            return {"body": self.describe_nodes(value.graph)}
-        raise UndescribableError(value)
+        return value_to_data(value, describe_other)
 
     def _describe_facts(self, node: torch.fx.Node) -> Dict[str, Any]:
         """Describe the value of a node and what else is known of it, as far as that can be described."""
-        meta = {}
-        for key, value in node.meta.items():
-            described = self.describe_structure(value) if key != "val" else None
-            if described is not None or (value is None and key != "val"):
-                meta[key] = {"is": described}
+        described = {key: self.describe_structure(value) for key, value in node.meta.items() if key != "val"}
+        meta = {key: {"is": data} for key, data in described.items() if data is not None or node.meta[key] is None}
         value = node.meta.get("val")
-        return (
-            {"val": self._describe_tensor(value), "meta": meta} if isinstance(value, torch.Tensor) else {"meta": meta}
-        )
-
-    def _describe_tensor(self, value: torch.Tensor) -> List[Any]:
+        if not isinstance(value, torch.Tensor):
+            return {"meta": meta}
         # views are known by the memory that they share, and sizes of memory are all that is kept of it
         storage = value.untyped_storage()
         number = self._numbers.setdefault(storage._cdata, len(self.memories))
         if number == len(self.memories):
             self.memories.append(int(storage.nbytes()))
-        return [list(value.shape), list(value.stride()), value.storage_offset(), dtype_name(value.dtype), number]
-
-
-def _not_exportable_error(node: torch.fx.Node, value: Any) -> ExecutableError:
-    name = getattr(value, "__qualname__", None) or type(value).__name__
-    return ExecutableError.of(
-        "E027",
-        message=f"`{node.meta.get('operator', node.target)}` cannot leave this process",
-        place=node.meta.get("place"),
-        label=f"`{name}` is Python of this program" if callable(value) else f"takes an object of type `{name}`",
-        notes="a step file holds operators, shapes and numbers, so that another process needs nothing of the program",
-        help="compile in the process that has the model: `to_ipu(...).compile(*batch)`",
-    )
-
-
-def _info_to_data(info: TensorInfo) -> Dict[str, Any]:
-    data = dataclasses.asdict(info)
-    data.update(dtype=dtype_name(info.dtype), host_dtype=dtype_name(info.host_dtype))
-    return data
+        layout = [list(value.shape), list(value.stride()), value.storage_offset()]
+        return {"val": [*layout, dtype_name(value.dtype), number], "meta": meta}
 
 
 # -- from data ---------------------------------------------------------------------------------------------------------
@@ -241,16 +222,13 @@ class _Reader:
         _require(isinstance(ends[0].args[0], (list, tuple)), "the graph returns no list")
         return graph
 
-    def make_structure(self, described: Any) -> Any:
-        return self._make_value(described, {})
-
     def _make_node(
         self, graph: torch.fx.Graph, described: Mapping[str, Any], known: Mapping[str, torch.fx.Node]
     ) -> torch.fx.Node:
         name, text = described["name"], described["target"]
         _require_name(name)
-        args = tuple(self._make_value(value, known) for value in described["args"])
-        kwargs = {key: self._make_value(value, known) for key, value in described["kwargs"].items()}
+        args = tuple(self.make_value(value, known) for value in described["args"])
+        kwargs = {key: self.make_value(value, known) for key, value in described["kwargs"].items()}
         if text in ("placeholder", "output"):
             _require(len(args) == (text == "output") and not kwargs, f"{name!r} has arguments of another kind of node")
             node = graph.create_node(text, name if text == "placeholder" else "output", args, kwargs, name=name)
@@ -261,10 +239,15 @@ class _Reader:
             node = graph.create_node("get_attr", constant, name=name)
         else:
             target = self._find_target(text, described)
-            _check_keywords(target, kwargs)
+            # keywords become part of a program, so that the target must have them
+            if isinstance(target, torch._ops.OpOverload):
+                allowed = {argument.name for argument in target._schema.arguments}
+                _require(set(kwargs) <= allowed, f"{target} has other arguments")
+            else:
+                _require(not kwargs, f"{target} takes no arguments by name")
             node = graph.create_node("call_function", target, args, kwargs, name=name)
         for key, value in described.get("meta", {}).items():
-            node.meta[key] = self._make_value(value["is"], known)
+            node.meta[key] = self.make_value(value["is"], known)
         if "val" in described:
             node.meta["val"] = self._make_tensor(described["val"])
         return node
@@ -277,7 +260,8 @@ class _Reader:
         with self._mode:
             return torch.empty(0, dtype=dtype_named(dtype)).set_(self._storages[number], offset, shape, stride)
 
-    def _make_value(self, described: Any, known: Mapping[str, torch.fx.Node]) -> Any:
+    def make_value(self, described: Any, known: Mapping[str, torch.fx.Node]) -> Any:
+        # whatever else a file may name is refused: nothing in it is executed
         def read_other(kind: str, content: Any) -> Any:
             if kind == "body":
                 return Body(self.make_graph(content))
@@ -298,20 +282,16 @@ class _Reader:
         except AttributeError:
             found = None
         if not isinstance(found, torch._ops.OpOverload):
-            raise _unknown_operator_error(name, described)
+            place = described.get("meta", {}).get("place", {}).get("is")
+            raise ExecutableError.of(
+                "E027",
+                message=f"this process has no operator `{name}`",
+                place=place_from_data(place["place"]) if place else None,
+                notes="the step was captured where a library had registered it",
+                help="load that library in this process too, or compile where the model is",
+            )
         _require(found._schema.name not in _REFUSED, f"{text!r} is no operator of a graph")
         return found
-
-
-def _unknown_operator_error(name: str, described: Mapping[str, Any]) -> ExecutableError:
-    place = described.get("meta", {}).get("place", {}).get("is")
-    return ExecutableError.of(
-        "E027",
-        message=f"this process has no operator `{name}`",
-        place=place_from_data(place["place"]) if place else None,
-        notes="the step was captured where a library had registered it",
-        help="load that library in this process too, or compile where the model is",
-    )
 
 
 def _require_name(name: Any) -> None:
@@ -320,38 +300,15 @@ def _require_name(name: Any) -> None:
     _require(is_name, f"{name!r} is no name of a node")
 
 
-def _check_keywords(target: Any, kwargs: Mapping[str, Any]) -> None:
-    """Refuse keywords that the target does not have: they become part of a program."""
-    if isinstance(target, torch._ops.OpOverload):
-        allowed = {argument.name for argument in target._schema.arguments}
-        _require(set(kwargs) <= allowed, f"{target} has other arguments")
-    else:
-        _require(not kwargs, f"{target} takes no arguments by name")
-
-
 def _info_from_data(data: Mapping[str, Any]) -> TensorInfo:
-    values = dict(data)
-    values.update(
-        shape=tuple(int(size) for size in data["shape"]),
-        dtype=dtype_named(data["dtype"]),
-        host_dtype=dtype_named(data["host_dtype"]),
-        aliases=tuple(data["aliases"]),
-    )
-    return TensorInfo(**values)
+    dtypes = {name: dtype_named(data[name]) for name in _DTYPES}
+    return TensorInfo(**{**data, **dtypes, "shape": tuple(map(int, data["shape"])), "aliases": tuple(data["aliases"])})
 
 
 def _finding_from_data(data: Mapping[str, Any]) -> Finding:
     place: Optional[Mapping[str, Any]] = data["place"]
-    lines: Iterable[str] = data["notes"]
-    return Finding(
-        data["code"],
-        data["message"],
-        place=place_from_data(place.values()) if place is not None else None,
-        label=data["label"],
-        notes=tuple(lines),
-        help=tuple(data["help"]),
-        severity=data["severity"],
-    )
+    texts = {name: data[name] for name in ("code", "message", "label", "notes", "help", "severity")}
+    return Finding(**texts, place=place_from_data(place.values()) if place is not None else None)
 
 
 def _require(is_so: bool, fault: str) -> None:

@@ -9,11 +9,12 @@ import torch
 
 from .operator_schema import operator_name, written_arguments
 from .step_graph import StepGraph
-from .subgraphs import bodies_of
+from .subgraphs import is_random
 
 __all__ = [
     "ValueFlow",
     "constant_outputs",
+    "identify_memory",
     "is_half",
     "is_random",
     "output_nodes",
@@ -27,14 +28,21 @@ _NO_MEMORY = -1
 
 def output_nodes(graph: torch.fx.Graph) -> List[torch.fx.Node]:
     """Return the nodes whose values `graph` returns."""
+    # the output is the last node of a graph
     returned: Any = next(iter(reversed(graph.nodes))).args[0]
     return list(returned)
+
+
+def identify_memory(value: torch.Tensor) -> int:
+    """Return a number that tensors without values have in common where they share memory."""
+    # such tensors have no address, but their storage is an object of its own, which lives as long as they do
+    return int(value.untyped_storage()._cdata)
 
 
 def tensor_memory(node: torch.fx.Node) -> int:
     """Identify the memory of a node's value, which views share; -1 for what is no tensor."""
     value = node.meta.get("val")
-    return int(value.untyped_storage()._cdata) if isinstance(value, torch.Tensor) else _NO_MEMORY
+    return identify_memory(value) if isinstance(value, torch.Tensor) else _NO_MEMORY
 
 
 def tensor_memories(nodes: Iterable[torch.fx.Node]) -> Set[int]:
@@ -54,14 +62,6 @@ def is_half(node: torch.fx.Node) -> bool:
     """Tell whether the value of `node` is a tensor in half precision."""
     value = node.meta.get("val")
     return isinstance(value, torch.Tensor) and value.dtype == torch.float16
-
-
-def is_random(node: torch.fx.Node) -> bool:
-    """Tell whether `node` draws random numbers, itself or in the body of its loop or branch."""
-    target: Any = node.target
-    if isinstance(target, torch._ops.OpOverload):
-        return torch.Tag.nondeterministic_seeded in target.tags
-    return any(is_random(inner) for body in bodies_of(node) for inner in body.graph.nodes)
 
 
 class ValueFlow:

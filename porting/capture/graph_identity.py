@@ -6,6 +6,7 @@ Places and module paths are no part of it, nor is where in memory a value lies.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import operator
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ import torch
 
 from .device_operators import device_operator
 from .plain_values import dtype_name, value_to_data
-from .step_graph import StepGraph, TensorInfo
+from .step_graph import MUTATED, StepGraph, TensorInfo
 from .subgraphs import Body
 
 __all__ = ["GraphIdentity", "identify_graph"]
@@ -27,9 +28,6 @@ _KNOWN_MODULES = ("porting", "torch", "_operator", "math", "builtins")
 _KNOWN_LIBRARIES = ("aten", "prims", "prim", "torchvision")
 
 _PLAIN = (bool, int, float, str, type(None))
-
-# By operator: its name, the names of its arguments, and the plain values that these have by default.
-_schemas: Dict[Any, Tuple[str, Tuple[str, ...], Dict[str, Any]]] = {}
 
 
 @dataclass(frozen=True)
@@ -63,18 +61,11 @@ def identify_graph(graph: StepGraph, *, opaque_mark: str = "") -> GraphIdentity:
     """
     writer = _Writer(opaque_mark)
     operators, results = writer.describe_operators(graph.graph)
-    facts: Dict[str, Any] = {
-        "mode": graph.mode,
-        "has_loss": graph.has_loss,
-        "loss_has_gradient": graph.loss_has_gradient,
-        "operators": operators,
-        "results": results,
-        "mutated_buffers": sorted(graph.mutated_buffers),
-        "mutated_parameters": sorted(graph.mutated_parameters),
-        "mutated_inputs": sorted(graph.mutated_inputs),
-    }
+    facts = {name: getattr(graph, name) for name in ("mode", "has_loss", "loss_has_gradient")}
+    # sets have another order in each process
+    mutated = {name: sorted(getattr(graph, name)) for name in MUTATED}
     return GraphIdentity(
-        graph=facts,
+        graph={**facts, "operators": operators, "results": results, **mutated},
         tensors=_describe_tensors(graph),
         constants=[[_hash(value), list(value.shape), dtype_name(value.dtype)] for value in graph.constant_values],
         places=writer.places,
@@ -105,36 +96,29 @@ class _Writer:
             if node.op == "output":
                 results = self._describe_value(node.args, numbers)
             elif node.op != "placeholder":
-                operators.append(self._describe_operator(node, numbers))
+                name, names = self._name_operator(node.target)
+                given = [(names[i] if i < len(names) else str(i), value) for i, value in enumerate(node.args)]
+                arguments = dict(given, **node.kwargs)
+                operators.append([name, {key: self._describe_value(arguments[key], numbers) for key in arguments}])
                 if not is_body:
                     place = node.meta.get("place")
                     self.places.append([place.file, place.line] if place is not None else None)
                     self.modules.append(node.meta.get("module_path", ""))
         return operators, results
 
-    def _describe_operator(self, node: torch.fx.Node, numbers: Mapping[torch.fx.Node, int]) -> List[Any]:
-        name, names = self._read_schema(node.target)
-        arguments = {
-            names[index] if index < len(names) else str(index): self._describe_value(value, numbers)
-            for index, value in enumerate(node.args)
-        }
-        arguments.update((key, self._describe_value(value, numbers)) for key, value in node.kwargs.items())
-        return [name, arguments]
-
-    def _read_schema(self, target: Any) -> Tuple[str, Tuple[str, ...]]:
+    def _name_operator(self, target: Any) -> Tuple[str, Tuple[str, ...]]:
         """Return the name of an operator and those of its arguments."""
         if not isinstance(target, torch._ops.OpOverload):
-            return (target, ()) if isinstance(target, str) else (self._name_function(target), ())
-        found = _schemas.get(target)
-        if found is None:
-            found = _schemas[target] = _read_schema(target)
+            return (target if isinstance(target, str) else self._name_function(target)), ()
+        name, names, defaults = _read_schema(target)
         # the same name may compute something else when the user's library is built again
         if target.namespace not in _KNOWN_LIBRARIES and device_operator(target) is None:
             self.has_foreign = True
-        self.defaults[found[0]] = found[2]
-        return found[0], found[1]
+        self.defaults[name] = defaults
+        return name, names
 
     def _name_function(self, function: Any) -> str:
+        # in C++, where its module has another name
         if function is operator.getitem:
             return "getitem"
         module, name = getattr(function, "__module__", None) or "", getattr(function, "__qualname__", "")
@@ -148,10 +132,10 @@ class _Writer:
                 return {"%": numbers[other]}
             if isinstance(other, Body):
                 operators, results = self.describe_operators(other.graph, is_body=True)
-                inputs = [_layout_of(node.meta["val"]) for node in other.graph.nodes if node.op == "placeholder"]
+                inputs = [_describe_layout(node.meta["val"]) for node in other.graph.nodes if node.op == "placeholder"]
                 return {"inputs": inputs, "operators": operators, "results": results}
             if isinstance(other, torch.Tensor):
-                return {"value": [*_layout_of(other), _hash(other)]}
+                return {"value": [*_describe_layout(other), _hash(other)]}
             return other if isinstance(other, _PLAIN) else self._mark_opaque(other)
 
         return value_to_data(value, describe_other, tells_sequences_apart=False)
@@ -164,13 +148,12 @@ class _Writer:
         return f"<{self.opaque[-1]} {self._opaque_mark}>" if self._opaque_mark else f"<{self.opaque[-1]}>"
 
 
-def _read_schema(target: torch._ops.OpOverload) -> Tuple[str, Tuple[str, ...], Dict[str, Any]]:
+@functools.lru_cache(maxsize=None)
+def _read_schema(target: Any) -> Tuple[str, Tuple[str, ...], Dict[str, Any]]:
+    """Return the name of an operator, those of its arguments, and the plain values that these have by default."""
     arguments = target._schema.arguments
-    defaults = {
-        argument.name: argument.default_value
-        for argument in arguments
-        if argument.has_default_value() and _is_plain(argument.default_value)
-    }
+    given = {argument.name: argument.default_value for argument in arguments if argument.has_default_value()}
+    defaults = {name: value for name, value in given.items() if _is_plain(value)}
     return str(target), tuple(argument.name for argument in arguments), defaults
 
 
@@ -180,25 +163,24 @@ def _is_plain(value: Any) -> bool:
 
 def _describe_tensors(graph: StepGraph) -> Dict[str, List[Any]]:
     """Write down names, shapes, strides and types of what enters the graph and leaves it."""
-    layouts = [_layout_of(node.meta["val"]) for node in graph.placeholders]
+    layouts = (_describe_layout(node.meta["val"]) for node in graph.placeholders)
     named: Dict[str, List[Any]] = {}
-    start = 0
+    # each kind takes as many layouts as it has tensors, and constants, which have no names of their own, the rest
     for kind in ("parameters", "buffers", "inputs"):
         infos: Sequence[TensorInfo] = getattr(graph, kind)
-        own = layouts[start : start + len(infos)]
-        named[kind] = [[info.name, *layout, info.requires_grad] for info, layout in zip(infos, own)]
-        start += len(infos)
-    named["constants"] = list(layouts[start:])
+        named[kind] = [[info.name, *layout, info.requires_grad] for info, layout in zip(infos, layouts)]
+    named["constants"] = list(layouts)
     named["outputs"] = [[list(info.shape), dtype_name(info.dtype)] for info in graph.outputs]
     return named
 
 
-def _layout_of(value: torch.Tensor) -> List[Any]:
+def _describe_layout(value: torch.Tensor) -> List[Any]:
     strides = list(value.stride()) if value.layout == torch.strided else str(value.layout)
     return [list(value.shape), strides, dtype_name(value.dtype)]
 
 
 def _hash(value: torch.Tensor) -> str:
+    # the bytes, so that zeros of both signs and all kinds of NaN are told apart
     flat = value.detach().resolve_conj().resolve_neg().contiguous().reshape(-1)
     content: Any = flat.view(torch.uint8).numpy()
     return hashlib.sha256(content).hexdigest()[:32]

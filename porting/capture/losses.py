@@ -7,12 +7,13 @@ is an ordinary value; exactly one must remain.
 from __future__ import annotations
 
 import itertools
-from typing import List, Optional, Set, Tuple
+from typing import List, Set, Tuple
 
 import torch
 
-from ..diagnostics import CaptureError, Place
+from ..diagnostics import CaptureError
 from .graph_flow import tensor_memories, tensor_memory, written_nodes
+from .operator_schema import operator_name
 
 __all__ = ["find_losses", "single_final_loss", "value_when_computed"]
 
@@ -25,27 +26,23 @@ _LOSS_OPERATORS = frozenset(
 
 def find_losses(graph: torch.fx.Graph) -> Tuple[List[torch.fx.Node], List[torch.fx.Node]]:
     """Return the final losses of `graph` and the demoted ones, those that another loss is computed from."""
-    losses = [node for node in graph.nodes if _is_loss(node)]
-    final = [loss for loss in losses if not _reached_from(loss).intersection(losses)]
+    # a loss that torch computes from several operators says itself which of them it is
+    losses = [node for node in graph.nodes if node.meta.get("is_loss", _name_operator(node) in _LOSS_OPERATORS)]
+    final = [loss for loss in losses if not _follow_values(loss).intersection(losses)]
     return final, [loss for loss in losses if loss not in final]
 
 
-def _is_loss(node: torch.fx.Node) -> bool:
-    if "is_loss" in node.meta:
-        return bool(node.meta["is_loss"])
-    return isinstance(node.target, torch._ops.OpOverload) and node.target.overloadpacket.__name__ in _LOSS_OPERATORS
+def _name_operator(node: torch.fx.Node) -> str:
+    return operator_name(node.target) if isinstance(node.target, torch._ops.OpOverload) else ""
 
 
-def _looks_like_a_loss(node: torch.fx.Node) -> bool:
-    return isinstance(node.target, torch._ops.OpOverload) and node.target.overloadpacket.__name__.endswith("_loss")
-
-
-def _reached_from(start: torch.fx.Node) -> Set[torch.fx.Node]:
+def _follow_values(start: torch.fx.Node) -> Set[torch.fx.Node]:
     """Return the nodes whose value depends on that of `start`, also by way of memory that is written to in place."""
     reached = {start}
     memory: Set[int] = set()
     for node in itertools.dropwhile(lambda node: node is not start, start.graph.nodes):
         if any(used in reached or tensor_memory(used) in memory for used in node.all_input_nodes):
+            # what is written in place is seen through all views of that memory from here on
             reached.add(node)
             memory.update(tensor_memories(written_nodes(node)))
     return reached - {start}
@@ -61,7 +58,8 @@ def value_when_computed(loss: torch.fx.Node) -> torch.fx.Node:
         copy = loss.graph.call_function(torch.ops.aten.clone.default, (loss,))
     value = loss.meta["val"]
     with value.fake_mode:
-        copy.meta.update(val=value.clone(), module_path=loss.meta.get("module_path", ""), place=_find_place(loss))
+        # the copy has memory of its own, which is what its users are told by
+        copy.meta.update(val=value.clone(), module_path=loss.meta.get("module_path", ""), place=loss.meta.get("place"))
     return copy
 
 
@@ -72,11 +70,11 @@ def single_final_loss(graph: torch.fx.Graph) -> torch.fx.Node:
     """
     final, _demoted = find_losses(graph)
     if not final:
-        others = [node for node in graph.nodes if _looks_like_a_loss(node)]
+        others = [node for node in graph.nodes if _name_operator(node).endswith("_loss")]
         raise CaptureError.of(
             "L004",
             message="`forward` of the training model computes no loss",
-            place=_find_place(others[-1]) if others else None,
+            place=others[-1].meta.get("place") if others else None,
             label="the device does not take this operator for a loss" if others else "",
             notes=("most built-in loss functions count, and so does `poptorch.identity_loss`",),
             help=(
@@ -86,18 +84,13 @@ def single_final_loss(graph: torch.fx.Graph) -> torch.fx.Node:
             ),
         )
     if len(final) > 1:
-        places = [str(place) for place in (_find_place(loss) for loss in final) if place]
+        places = [place for place in (loss.meta.get("place") for loss in final) if place is not None]
         raise CaptureError.of(
             "L005",
             message=f"`forward` computes {len(final)} independent losses",
-            place=_find_place(final[-1]),
+            place=final[-1].meta.get("place"),
             label="one of several final losses",
             notes=tuple(f"a loss is computed at {place}" for place in places),
             help="add them up and mark the sum: `poptorch.identity_loss(a + b, reduction='none')`",
         )
     return final[0]
-
-
-def _find_place(node: torch.fx.Node) -> Optional[Place]:
-    place = node.meta.get("place")
-    return place if isinstance(place, Place) else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import Any, Callable, Dict, Iterator, Mapping, MutableMapping, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, MutableMapping, NamedTuple, Optional
 
 import torch
 from torch import nn
@@ -16,93 +16,82 @@ from .device_tensor import DeviceTensor
 __all__ = ["state_replaced"]
 
 
-class _Saved(NamedTuple):
+class _Registry(NamedTuple):
+    """The parameters or the buffers of one module, and what was in there before."""
+
+    kind: str
     prefix: str
     module: nn.Module
-    registries: Dict[str, Tuple[MutableMapping[str, Any], Dict[str, torch.Tensor]]]
+    entries: MutableMapping[str, Any]
+    originals: Dict[str, Optional[torch.Tensor]]
 
 
 @contextmanager
 def state_replaced(
-    model: nn.Module, replacements: Mapping[int, DeviceTensor], report: Callable[[Finding], None]
+    model: nn.Module, device_of: Callable[[torch.Tensor], DeviceTensor], report: Callable[[Finding], None]
 ) -> Iterator[None]:
-    """Put device tensors in the place of the host tensors (keyed by `id`) for the duration of the context.
+    """Put device tensors in the place of the host tensors that they stand for, for the duration of the context.
 
     Raises CaptureError C006 at the end when `forward` removed or reassigned a registered tensor. Whatever happens, the
     modules have their own tensors again afterwards, and no attribute that is a device tensor; `report` gets a warning
     for each that `forward` left behind. The tensors of scripted modules stay where they are, in C++.
     """
-    modules = [(prefix, m) for prefix, m in walk_modules(model) if not isinstance(m, torch.jit.ScriptModule)]
-    saved = [_Saved(prefix, m, _list_registries(m)) for prefix, m in modules]
-    with attributes_kept(model, is_device_tensor=_is_device_tensor, place_of=_place_of_leftover, report=report):
+    registries = []
+    for prefix, module in walk_modules(model):
+        if not isinstance(module, torch.jit.ScriptModule):
+            for kind in ("parameter", "buffer"):
+                entries = registry_of(module, f"_{kind}s")
+                registries.append(_Registry(kind, prefix, module, entries, dict(entries)))
+    with attributes_kept(
+        model,
+        is_device_tensor=lambda tensor: isinstance(tensor, DeviceTensor),
+        place_of=lambda _module, _name, tensor: _find_place(tensor),
+        report=report,
+    ):
         try:
-            for entry in saved:
-                for registry, originals in entry.registries.values():
-                    registry.update({name: replacements[id(t)] for name, t in originals.items() if t is not None})
+            for saved in registries:
+                # straight into the dictionaries: `setattr` of a module wants parameters, and runs the user's hooks
+                saved.entries.update({name: device_of(t) for name, t in saved.originals.items() if t is not None})
             yield
-            for entry in saved:
-                _refuse_changes(entry, replacements)
-                _report_leftovers(entry, report)
+            for saved in registries:
+                _refuse_changes(saved, device_of)
+                for name, value in saved.entries.items():
+                    if name not in saved.originals:
+                        report(leftover_finding(saved.prefix + name, _find_place(value)))
         finally:
-            for entry in saved:
-                for registry, originals in entry.registries.values():
-                    registry.clear()
-                    registry.update(originals)
+            for saved in registries:
+                # what `forward` added goes, and the order of the entries is as it was
+                saved.entries.clear()
+                saved.entries.update(saved.originals)
 
 
-def _is_device_tensor(tensor: torch.Tensor) -> bool:
-    return isinstance(tensor, DeviceTensor)
-
-
-def _place_of_leftover(_module: nn.Module, _name: str, tensor: torch.Tensor) -> Optional[Place]:
-    return _place_of(tensor)
-
-
-def _list_registries(module: nn.Module) -> Dict[str, Tuple[MutableMapping[str, Any], Dict[str, torch.Tensor]]]:
-    found = {}
-    for kind in ("parameter", "buffer"):
-        registry = registry_of(module, f"_{kind}s")
-        found[kind] = (registry, dict(registry))
-    return found
-
-
-def _refuse_changes(entry: _Saved, replacements: Mapping[int, DeviceTensor]) -> None:
-    if isinstance(entry.module, nn.modules.batchnorm._BatchNorm):
+def _refuse_changes(saved: _Registry, device_of: Callable[[torch.Tensor], DeviceTensor]) -> None:
+    # BatchNorm assigns its count of batches anew, which steers nothing
+    if isinstance(saved.module, nn.modules.batchnorm._BatchNorm):
         return
-    for kind, (registry, originals) in entry.registries.items():
-        for name, original in originals.items():
-            current = registry.get(name)
-            if original is not None and current is not replacements[id(original)]:
-                raise _state_error(kind, entry.prefix + name, current)
-
-
-def _state_error(kind: str, name: str, current: object) -> CaptureError:
-    if current is None:
+    for name, original in saved.originals.items():
+        current = saved.entries.get(name)
+        if original is None or current is device_of(original):
+            continue
         change, advice = "removed from", ""
-    else:
-        change = "reassigned within"
-        advice = (
-            f" This is not supported. Consider using self.{name}.copy_(src) to copy data from a source tensor, where "
-            "src is the name of the source tensor."
+        if current is not None:
+            change = "reassigned within"
+            advice = (
+                f" This is not supported. Consider using self.{saved.prefix + name}.copy_(src) to copy data from a "
+                "source tensor, where src is the name of the source tensor."
+            )
+        place = _find_place(current)
+        raise CaptureError.of(
+            "C006",
+            message=f"{saved.kind.title()} {saved.prefix + name} is {change} the model when calling the forward method."
+            + advice,
+            place=place,
+            label="the new value is computed here" if place else "",
+            help=f"write into the {saved.kind} in place: `self.{saved.prefix + name}.copy_(new_value)`",
         )
-    place = _place_of(current)
-    return CaptureError.of(
-        "C006",
-        message=f"{kind.title()} {name} is {change} the model when calling the forward method.{advice}",
-        place=place,
-        label="the new value is computed here" if place else "",
-        help=f"write into the {kind} in place: `self.{name}.copy_(new_value)`",
-    )
 
 
-def _report_leftovers(entry: _Saved, report: Callable[[Finding], None]) -> None:
-    """Report the device's tensors that `forward` has registered anew."""
-    for registry, originals in entry.registries.values():
-        for name, value in registry.items():
-            if name not in originals:
-                report(leftover_finding(entry.prefix + name, _place_of(value)))
-
-
-def _place_of(value: object) -> Optional[Place]:
-    tensor = tensor_in(value, _is_device_tensor)
+def _find_place(value: object) -> Optional[Place]:
+    """Return the line that computed the first device tensor in `value`."""
+    tensor = tensor_in(value, lambda item: isinstance(item, DeviceTensor))
     return tensor.node.meta.get("place") if isinstance(tensor, DeviceTensor) else None

@@ -46,7 +46,9 @@ def written_arguments(operator: Any, args: Tuple[Any, ...], kwargs: Dict[str, An
     >>> written_arguments(torch.ops.aten.add_.Tensor, ("x", "y"), {})
     ['x']
     """
-    return [*_undeclared_writes(operator, args), *declared_written_arguments(operator, args, kwargs)]
+    flag, positions = _UNDECLARED_WRITES.get(operator_name(operator), (0, ()))
+    undeclared = [args[position] for position in positions] if positions and len(args) > flag and args[flag] else []
+    return [*undeclared, *declared_written_arguments(operator, args, kwargs)]
 
 
 def declared_written_arguments(operator: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> List[Any]:
@@ -56,41 +58,7 @@ def declared_written_arguments(operator: Any, args: Tuple[Any, ...], kwargs: Dic
     >>> declared_written_arguments(torch.ops.aten.copy_.default, ("x", "y"), {})
     ['x']
     """
-    written = []
-    for position, name in _declared_writes(operator):
-        if position < len(args):
-            written.append(args[position])
-        elif name in kwargs:
-            written.append(kwargs[name])
-    return written
-
-
-@functools.lru_cache(maxsize=None)
-def _declared_writes(operator: Any) -> Tuple[Tuple[int, str], ...]:
-    """Return positions and names of the arguments that the schema says are written to."""
-    infos = [(argument.alias_info, argument.name) for argument in operator._schema.arguments]
-    return tuple((i, name) for i, (info, name) in enumerate(infos) if info is not None and info.is_write)
-
-
-@functools.lru_cache(maxsize=None)
-def _find_positions(operator: Any) -> Dict[str, int]:
-    return {argument.name: position for position, argument in enumerate(operator._schema.arguments)}
-
-
-def _undeclared_writes(operator: Any, args: Tuple[Any, ...]) -> Iterable[Any]:
-    flag, positions = _UNDECLARED_WRITES.get(operator_name(operator), (0, ()))
-    if not positions or len(args) <= flag or not args[flag]:
-        return ()
-    return (args[position] for position in positions)
-
-
-def _bind_arguments(operator: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Iterator[Tuple[Any, Any]]:
-    """Pair the arguments of the schema with their values, leaving out those that keep their default."""
-    for position, argument in enumerate(operator._schema.arguments):
-        if position < len(args):
-            yield argument, args[position]
-        elif argument.name in kwargs:
-            yield argument, kwargs[argument.name]
+    return [value for _info, value in _list_written(operator, args, kwargs)]
 
 
 def result_argument(operator: Any, index: int, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Optional[Any]:
@@ -100,25 +68,42 @@ def result_argument(operator: Any, index: int, args: Tuple[Any, ...], kwargs: Di
     >>> result_argument(torch.ops.aten.add_.Tensor, 0, ("x", "y"), {})
     'x'
     """
+    # most operators write to nothing, and this is asked for each result
     if not _declared_writes(operator):
         return None
     returns = operator._schema.returns
     alias = returns[index].alias_info if index < len(returns) else None
     if alias is None or not alias.is_write:
         return None
-    for argument, value in _bind_arguments(operator, args, kwargs):
-        info = argument.alias_info
-        if info is not None and info.is_write and info.before_set == alias.before_set:
-            return value
-    return None
+    # a schema names the memory of an argument and of the result that it is with one letter, as in `Tensor(a!)`
+    written = _list_written(operator, args, kwargs)
+    return next((value for info, value in written if info.before_set == alias.before_set), None)
+
+
+# Schemas are objects of C++ that are slow to read, and this is asked several times for each operator.
+@functools.lru_cache(maxsize=None)
+def _declared_writes(operator: Any) -> List[Tuple[int, str, Any]]:
+    """List position, name and alias of the arguments that the schema says are written to."""
+    arguments = [(argument.alias_info, argument.name) for argument in operator._schema.arguments]
+    return [(i, name, info) for i, (info, name) in enumerate(arguments) if info is not None and info.is_write]
+
+
+def _list_written(operator: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Iterator[Tuple[Any, Any]]:
+    """Pair the aliases of the arguments that are written to with their values, as far as they are given."""
+    for position, name, info in _declared_writes(operator):
+        if position < len(args):
+            yield info, args[position]
+        elif name in kwargs:
+            yield info, kwargs[name]
+
+
+@functools.lru_cache(maxsize=None)
+def _find_positions(operator: Any) -> Dict[str, int]:
+    return {argument.name: position for position, argument in enumerate(operator._schema.arguments)}
 
 
 def change_arguments(
-    operator: Any,
-    args: Tuple[Any, ...],
-    kwargs: Dict[str, Any],
-    names: Iterable[str],
-    change: Callable[[Any], Any],
+    operator: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any], names: Iterable[str], change: Callable[[Any], Any]
 ) -> Tuple[Tuple[Any, ...], Dict[str, Any]]:
     """Apply `change` to the arguments called `names`, where they are given.
 

@@ -6,12 +6,19 @@ from typing import Any, Callable, Optional, Sequence
 
 import torch
 
-__all__ = ["UNKNOWN", "are_numbers", "are_plain", "fits", "is_contiguous", "is_in_order", "new_tensor"]
-
-UNKNOWN: Any = object()
-"""What a rule answers where only torch's own can tell."""
+__all__ = ["UnknownShape", "are_numbers", "are_plain", "expect", "fits", "is_contiguous", "is_in_order", "new_tensor"]
 
 _FLOATS = frozenset([torch.float32, torch.float16, torch.bfloat16, torch.float64])
+
+
+class UnknownShape(Exception):  # noqa: N818 - it is no error: torch's own rules are asked instead
+    """A rule does not know what an operator makes of these arguments, or they are wrong."""
+
+
+def expect(is_known: bool) -> None:
+    """Leave it to torch what an operator makes of its arguments, unless they are known ones."""
+    if not is_known:
+        raise UnknownShape
 
 
 def new_tensor(shape: Sequence[int], like: torch.Tensor, dtype: Optional[torch.dtype] = None) -> torch.Tensor:
@@ -21,6 +28,7 @@ def new_tensor(shape: Sequence[int], like: torch.Tensor, dtype: Optional[torch.d
 
 def is_contiguous(tensor: torch.Tensor) -> bool:
     """Tell whether `tensor` is not empty and lies in memory as a new one does; strides of sizes 1 do not matter."""
+    # torch calls empty tensors contiguous whatever their strides are
     return tensor.layout == torch.strided and 0 not in tensor.shape and tensor.is_contiguous()
 
 
@@ -29,6 +37,7 @@ def is_in_order(tensor: torch.Tensor) -> bool:
     if is_contiguous(tensor):
         return True
     shape, strides = tensor.shape, tensor.stride()
+    # a size of 1 may have any stride, and one that is expanded has stride 0
     is_full = tensor.layout == torch.strided and 0 not in shape and 1 not in shape and strides[-1] > 0
     return is_full and all(outer > inner for outer, inner in zip(strides, strides[1:]))
 

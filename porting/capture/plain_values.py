@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from types import MappingProxyType
-from typing import Any, Callable, List, Mapping
+from typing import Any, Callable, Dict, List, Mapping
 
 import torch
 
@@ -17,18 +16,16 @@ from ..diagnostics import Place
 __all__ = ["UndescribableError", "dtype_name", "dtype_named", "place_from_data", "value_from_data", "value_to_data"]
 
 _PLAIN = frozenset([type(None), bool, int, str])
-_FLAGS: Mapping[str, Any] = MappingProxyType(
-    {
-        str(flag): flag
-        for flag in (
-            torch.contiguous_format,
-            torch.preserve_format,
-            torch.channels_last,
-            torch.channels_last_3d,
-            torch.strided,
-        )
-    }
-)
+_FLAGS: Dict[str, Any] = {
+    str(flag): flag
+    for flag in (
+        torch.contiguous_format,
+        torch.preserve_format,
+        torch.channels_last,
+        torch.channels_last_3d,
+        torch.strided,
+    )
+}
 
 
 class UndescribableError(Exception):
@@ -56,8 +53,10 @@ def value_to_data(
     >>> value_to_data([torch.float16, 1.5, None])
     {'list': [{'dtype': 'float16'}, 1.5, None]}
     """
-    if type(value) in _PLAIN or (type(value) is float and math.isfinite(value)):
+    # by exact type: a member of an `IntEnum` would come back as a mere number
+    if type(value) in _PLAIN:
         return value
+    # a node is by far the most usual argument
     if isinstance(value, torch.fx.Node):
         return describe_other(value)
 
@@ -80,15 +79,13 @@ def value_to_data(
 
 
 # JSON has no infinities and no NaN.
-_SCALARS_TO_DATA: Mapping[type, Callable[[Any], Any]] = MappingProxyType(
-    {
-        float: lambda value: value if math.isfinite(value) else {"float": str(value)},
-        complex: lambda value: {"complex": [value_to_data(value.real), value_to_data(value.imag)]},
-        torch.dtype: lambda value: {"dtype": dtype_name(value)},
-        torch.device: lambda value: {"device": str(value)},
-        Place: lambda value: {"place": list(dataclasses.astuple(value))},
-    }
-)
+_SCALARS_TO_DATA: Dict[type, Callable[[Any], Any]] = {
+    float: lambda value: value if math.isfinite(value) else {"float": str(value)},
+    complex: lambda value: {"complex": [value_to_data(value.real), value_to_data(value.imag)]},
+    torch.dtype: lambda value: {"dtype": dtype_name(value)},
+    torch.device: lambda value: {"device": str(value)},
+    Place: lambda value: {"place": list(dataclasses.astuple(value))},
+}
 
 
 def value_from_data(data: Any, read_other: Callable[[str, Any], Any]) -> Any:
@@ -109,18 +106,17 @@ def value_from_data(data: Any, read_other: Callable[[str, Any], Any]) -> Any:
     return _SCALARS_FROM_DATA[kind](content) if kind in _SCALARS_FROM_DATA else read_other(kind, content)
 
 
-_SEQUENCES_FROM_DATA: Mapping[str, Callable[[List[Any]], Any]] = MappingProxyType(
-    {
-        "list": list,
-        "tuple": tuple,
-        "slice": lambda items: slice(*items),
-        "complex": lambda items: complex(*items),
-    }
-)
+_SEQUENCES_FROM_DATA: Dict[str, Callable[[List[Any]], Any]] = {
+    "list": list,
+    "tuple": tuple,
+    "slice": lambda items: slice(*items),
+    "complex": lambda items: complex(*items),
+}
 
 
 def place_from_data(parts: Any) -> Place:
     """Return the place of these parts; ValueError where they are none."""
+    # a step file may come from anywhere, and the place is shown to people
     file, line, *span = parts
     is_one = isinstance(file, str) and type(line) is int
     if not is_one or len(span) != 3 or not all(item is None or type(item) is int for item in span):
@@ -141,12 +137,10 @@ def dtype_named(name: Any) -> torch.dtype:
     return found
 
 
-_SCALARS_FROM_DATA: Mapping[str, Callable[[Any], Any]] = MappingProxyType(
-    {
-        "float": float,
-        "dtype": dtype_named,
-        "device": torch.device,
-        "flag": _FLAGS.__getitem__,
-        "place": place_from_data,
-    }
-)
+_SCALARS_FROM_DATA: Dict[str, Callable[[Any], Any]] = {
+    "float": float,
+    "dtype": dtype_named,
+    "device": torch.device,
+    "flag": _FLAGS.__getitem__,
+    "place": place_from_data,
+}

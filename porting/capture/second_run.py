@@ -11,7 +11,7 @@ import warnings
 from collections import deque
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Sequence, Tuple
 
 import torch
 from torch import nn
@@ -40,14 +40,20 @@ def without_trace(modules: Sequence[Tuple[str, nn.Module]]) -> Iterator[Changes]
     plain values. An iterator that the run takes from has moved on.
     """
     changes: Changes = {}
+    numpy = sys.modules.get("numpy")
+    # the functions of `random` and of `numpy.random` are methods of one hidden generator each
+    generators: List[Any] = [random.getstate.__self__, torch.default_generator]  # type: ignore[attr-defined]
     with ExitStack() as undone:
-        for restore in _generators():
+        for restore in map(_find_restorer, generators + ([numpy.random.get_state.__self__] if numpy else [])):
             undone.callback(restore)
-        spaces = _list_namespaces(modules)
-        for space in spaces:
+        for space in _list_namespaces(modules):
             undone.callback(space.restore, changes)
         undone.enter_context(_silence_output())
-        _move_generators()
+        # a value that `forward` draws is another one in this run, which is how it is found
+        random.random()
+        torch.rand(())
+        if numpy is not None:
+            numpy.random.random()
         yield changes
 
 
@@ -64,71 +70,39 @@ def _silence_output() -> Iterator[None]:
         logging.disable(disabled)
 
 
-# -- generators --------------------------------------------------------------------------------------------------------
-
-
-def _generators() -> List[Callable[[], Any]]:
-    """Return what gives the global generators the states that they have now."""
-    state, torch_state = random.getstate(), torch.get_rng_state()
-    restore: List[Callable[[], Any]] = [lambda: random.setstate(state), lambda: torch.set_rng_state(torch_state)]
-    numpy = sys.modules.get("numpy")
-    if numpy is not None:
-        numpy_state = numpy.random.get_state()
-        restore.append(lambda: numpy.random.set_state(numpy_state))
-    return restore
-
-
-def _move_generators() -> None:
-    random.random()
-    torch.rand(())
-    numpy = sys.modules.get("numpy")
-    if numpy is not None:
-        numpy.random.random()
-
-
-def _restorer_of_generator(value: Any) -> Any:
+def _find_restorer(value: Any) -> Any:
     """Return what gives a generator its present state back; None for anything else."""
     if isinstance(value, random.Random):
-        state = value.getstate()
-        return lambda: value.setstate(state)
+        return partial(value.setstate, value.getstate())
     if isinstance(value, torch.Generator):
-        tensor = value.get_state()
-        return lambda: value.set_state(tensor)
+        return partial(value.set_state, value.get_state())
+    # a program that does not use numpy does not wait for it
     numpy = sys.modules.get("numpy")
     if numpy is not None and isinstance(value, numpy.random.Generator):
-        bits = value.bit_generator.state
-        return lambda: setattr(value.bit_generator, "state", bits)
+        return partial(setattr, value.bit_generator, "state", value.bit_generator.state)
     if numpy is not None and isinstance(value, numpy.random.RandomState):
-        old = value.get_state()
-        return lambda: value.set_state(old)
+        return partial(value.set_state, value.get_state())
     return None
 
 
-# -- attributes and globals --------------------------------------------------------------------------------------------
-
-
 class _Namespace:
-    """The names of a module, an object, a class or a file, with what they stand for now and what containers hold.
+    """What names stand for now, and what containers hold; `owner` is a class, a file, or a dictionary of attributes."""
 
-    `read` lists them, `put` and `drop` change them.
-    """
-
-    def __init__(
-        self,
-        prefix: str,
-        read: Callable[[], Mapping[str, Any]],
-        put: Callable[[str, Any], None],
-        drop: Callable[[str], None],
-    ) -> None:
-        self._prefix, self._read, self._put, self._drop = prefix, read, put, drop
-        self._before = dict(read())
+    def __init__(self, prefix: str, owner: Any) -> None:
+        self._prefix, self._owner = prefix, owner
+        self._before = self._read()
         self._contents: List[Tuple[str, Any, Any]] = []
         self._generators: List[Callable[[], Any]] = []
         for name, value in self._before.items():
             self._keep(name, value, _DEPTH)
 
+    def _read(self) -> Dict[str, Any]:
+        if isinstance(self._owner, dict):
+            return {name: value for name, value in self._owner.items() if name not in NOT_THE_USERS}
+        return {name: value for name, value in vars(self._owner).items() if _may_change(name, value)}
+
     def _keep(self, name: str, value: Any, depth: int) -> None:
-        restore = _restorer_of_generator(value)
+        restore = _find_restorer(value)
         if restore is not None:
             self._generators.append(restore)
         if type(value) in _CONTAINERS and depth and len(value) <= _MOST_ITEMS:
@@ -138,7 +112,12 @@ class _Namespace:
 
     def restore(self, changes: Changes) -> None:
         """Put everything back, and add to `changes` what has become another plain value."""
-        now = dict(self._read())
+        now = self._read()
+        owner: Any = self._owner
+        # the attributes of an object are put into its dictionary, past any `__setattr__` of the user's
+        is_plain = isinstance(owner, dict)
+        put = owner.__setitem__ if is_plain else partial(setattr, owner)
+        drop = owner.__delitem__ if is_plain else partial(delattr, owner)
         for name in [*self._before, *(name for name in now if name not in self._before)]:
             before, after = self._before.get(name), now.get(name)
             if before is after and name in now and name in self._before:
@@ -146,10 +125,11 @@ class _Namespace:
             if isinstance(before, _PLAIN) and isinstance(after, _PLAIN) and before != after:
                 changes[self._prefix + name] = (before, after)
             if name in self._before:
-                self._put(name, before)
+                put(name, before)
             else:
-                self._drop(name)
+                drop(name)
         for name, container, content in self._contents:
+            # inner containers have no name of their own
             if len(container) != len(content) and name:
                 changes[self._prefix + name] = (f"{len(content)} items", f"{len(container)} items")
             _refill(container, content)
@@ -159,53 +139,38 @@ class _Namespace:
 
 def _list_namespaces(modules: Sequence[Tuple[str, nn.Module]]) -> List[_Namespace]:
     """List the namespaces that a `forward` of `modules` is likely to change."""
-    spaces: Dict[int, _Namespace] = {}
+    owners: Dict[int, Tuple[str, Any]] = {}
     for prefix, module in modules:
-        _add_dictionary(spaces, prefix, vars(module))
-        for name, value in list(vars(module).items()):
+        owners.setdefault(id(vars(module)), (prefix, vars(module)))
+        for name, value in vars(module).items():
             if _is_users_object(value):
-                _add_dictionary(spaces, f"{prefix}{name}.", vars(value))
+                owners.setdefault(id(vars(value)), (f"{prefix}{name}.", vars(value)))
         for kind in type(module).__mro__:
-            file = sys.modules.get(kind.__module__)
-            if file is not None and is_user_file(getattr(file, "__file__", None) or "<typed in>"):
-                _add_owner(spaces, f"{kind.__name__}.", kind)
-                _add_owner(spaces, "", file)
-    return list(spaces.values())
-
-
-def _add_dictionary(spaces: Dict[int, _Namespace], prefix: str, values: Dict[str, Any]) -> None:
-    if id(values) not in spaces:
-        spaces[id(values)] = _Namespace(
-            prefix,
-            lambda: {name: value for name, value in values.items() if name not in NOT_THE_USERS},
-            values.__setitem__,
-            values.__delitem__,
-        )
-
-
-def _add_owner(spaces: Dict[int, _Namespace], prefix: str, owner: Any) -> None:
-    if id(owner) not in spaces:
-        spaces[id(owner)] = _Namespace(
-            prefix,
-            lambda: {name: value for name, value in vars(owner).items() if _may_change(name, value)},
-            partial(setattr, owner),
-            partial(delattr, owner),
-        )
+            file = _find_users_file(kind)
+            if file is not None:
+                owners.setdefault(id(kind), (f"{kind.__name__}.", kind))
+                owners.setdefault(id(file), ("", file))
+    return [_Namespace(prefix, owner) for prefix, owner in owners.values()]
 
 
 def _may_change(name: str, value: Any) -> bool:
     """Tell whether a class or file may have `value` for a name that a `forward` assigns to."""
     if name.startswith("__"):
         return False
-    return isinstance(value, (*_PLAIN, *_CONTAINERS)) or _restorer_of_generator(value) is not None
+    return isinstance(value, (*_PLAIN, *_CONTAINERS)) or _find_restorer(value) is not None
 
 
 def _is_users_object(value: Any) -> bool:
     """Tell whether `value` holds attributes that a `forward` may change; tensors and modules are looked after."""
     if isinstance(value, (torch.Tensor, nn.Module, type)) or callable(value) or not hasattr(value, "__dict__"):
         return False
-    file = sys.modules.get(type(value).__module__)
-    return file is not None and is_user_file(getattr(file, "__file__", None) or "<typed in>")
+    return _find_users_file(type(value)) is not None
+
+
+def _find_users_file(kind: type) -> Any:
+    """Return the module that defines the class `kind`, as far as it is the user's; else None."""
+    file = sys.modules.get(kind.__module__)
+    return file if file is not None and is_user_file(getattr(file, "__file__", None) or "<typed in>") else None
 
 
 def _refill(container: Any, content: Any) -> None:

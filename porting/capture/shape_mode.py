@@ -1,28 +1,28 @@
-"""Two modes of torch that are made without loading its compiler.
-
-`ShapeMode` has tensors without values, and says what operators make of them: by rules of our own where those know, else
-by torch's. `OperatorMode` sees operators as they are called, before autograd takes them apart.
-"""
+"""Tensors without values, and what operators make of them: by rules of our own where those know, else by torch's."""
 
 from __future__ import annotations
 
 import threading
 from contextlib import nullcontext
 from importlib import import_module
-from typing import Any, Callable, ContextManager, Dict, List, Optional, Sequence
+from typing import Any, Callable, ContextManager, Dict, Optional, Sequence
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
-from torch.fx.experimental.proxy_tensor import ProxyTorchDispatchMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ..support.compiler_loading import is_compiler_loaded, load_compiler_late
-from .plain_shapes import UNKNOWN
+from ..support.compiler_loading import is_compiler_loaded
+from .plain_shapes import UnknownShape
 from .shape_rules import rule_for
 
-__all__ = ["UNKNOWN", "OperatorMode", "ShapeMode", "in_order_of"]
+__all__ = ["UNKNOWN", "ShapeMode", "in_order_of"]
+
+UNKNOWN: Any = object()
+"""The answer where only torch's own rules can tell."""
 
 _CPU = torch.device("cpu")
+# where a tensor of this mode keeps the meta tensor behind it
+_PLAIN = "_porting_plain"
 
 
 class ShapeMode(FakeTensorMode):
@@ -69,18 +69,11 @@ class ShapeMode(FakeTensorMode):
         self, shape: Sequence[int], *, dtype: torch.dtype, strides: Optional[Sequence[int]] = None
     ) -> torch.Tensor:
         """Return a tensor without values in memory of its own, contiguous unless `strides` are given."""
+        # the modes of the capture would take the meta tensor for one of the user's
         with torch._C._DisablePythonDispatcher():
             if strides is None:
-                return self._faced(torch.empty(tuple(shape), dtype=dtype, device="meta"))
-            return self._faced(torch.empty_strided(tuple(shape), tuple(strides), dtype=dtype, device="meta"))
-
-    def cast(self, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-        """Return what `tensor.to(dtype)` is."""
-        result = self.result_of(torch.ops.aten.to.dtype, (tensor, dtype), {})
-        if result is UNKNOWN:
-            with self:
-                return tensor.to(dtype)
-        return result
+                return self.make_face(torch.empty(tuple(shape), dtype=dtype, device="meta"))
+            return self.make_face(torch.empty_strided(tuple(shape), tuple(strides), dtype=dtype, device="meta"))
 
     def result_of(self, operator: Any, args: Sequence[Any], kwargs: Dict[str, Any]) -> Any:
         """Return what `operator` makes of tensors of this mode, or `UNKNOWN` where only torch's own rules can tell.
@@ -92,15 +85,14 @@ class ShapeMode(FakeTensorMode):
             return UNKNOWN
         faces: Dict[int, torch.Tensor] = {}
         try:
-            plain_args = [self._plain(value, faces) for value in args]
-            plain_kwargs = {name: self._plain(value, faces) for name, value in kwargs.items()}
+            plain_args = [self._find_plain(value, faces) for value in args]
+            plain_kwargs = {name: self._find_plain(value, faces) for name, value in kwargs.items()}
             with torch._C._DisablePythonDispatcher():
-                result = rule(*plain_args, **plain_kwargs)
-                return UNKNOWN if result is UNKNOWN else self._all_faced(result, faces)
-        except (_ForeignTensor, AttributeError, TypeError, ValueError, RuntimeError, IndexError):
+                return self._find_faces(rule(*plain_args, **plain_kwargs), faces)
+        except (UnknownShape, AttributeError, TypeError, ValueError, RuntimeError, IndexError):
             return UNKNOWN  # torch says what is wrong, if anything is: `torch.add(2.5, x)` has a number for a tensor
 
-    def _plain(self, value: Any, faces: Dict[int, torch.Tensor]) -> Any:
+    def _find_plain(self, value: Any, faces: Dict[int, torch.Tensor]) -> Any:
         """Return an argument with torch's meta tensors in it, and note in `faces` what they stand behind."""
         if isinstance(value, FakeTensor) and value.fake_mode is self:
             plain = _plain_of(value)
@@ -108,18 +100,19 @@ class ShapeMode(FakeTensorMode):
             return plain
         # a tensor with values may be looked at, and one of another mode has its own rules
         if isinstance(value, torch.Tensor):
-            raise _ForeignTensor
+            raise UnknownShape
         if isinstance(value, (list, tuple)) and any(isinstance(item, torch.Tensor) for item in value):
-            return [self._plain(item, faces) for item in value]
+            return [self._find_plain(item, faces) for item in value]
         return value
 
-    def _all_faced(self, result: Any, faces: Dict[int, torch.Tensor]) -> Any:
+    def _find_faces(self, result: Any, faces: Dict[int, torch.Tensor]) -> Any:
         if isinstance(result, torch.Tensor):
+            # an operator in place returns its argument: the same object again
             known = faces.get(id(result))
-            return known if known is not None else self._faced(result)
-        return type(result)([self._all_faced(item, faces) for item in result])
+            return known if known is not None else self.make_face(result)
+        return type(result)([self._find_faces(item, faces) for item in result])
 
-    def _faced(self, plain: torch.Tensor) -> torch.Tensor:
+    def make_face(self, plain: torch.Tensor) -> torch.Tensor:
         """Return torch's tensor without values for a meta tensor, which it remembers."""
         face = FakeTensor(self, plain, _CPU)
         face.__dict__[_PLAIN] = plain
@@ -132,14 +125,7 @@ def in_order_of(tensor: torch.Tensor, strides: Sequence[int]) -> torch.Tensor:
         return tensor.as_strided(tensor.shape, tuple(strides))
     plain = _plain_of(tensor)
     with torch._C._DisablePythonDispatcher():
-        return tensor.fake_mode._faced(plain.as_strided(plain.shape, tuple(strides)))
-
-
-_PLAIN = "_porting_plain"
-
-
-class _ForeignTensor(Exception):  # noqa: N818 - it is no error, it ends a trial
-    """An argument is a tensor of another mode, or one with values."""
+        return tensor.fake_mode.make_face(plain.as_strided(plain.shape, tuple(strides)))
 
 
 def _plain_of(face: FakeTensor) -> torch.Tensor:
@@ -151,21 +137,3 @@ def _plain_of(face: FakeTensor) -> torch.Tensor:
             plain.set_(face.untyped_storage(), face.storage_offset(), face.shape, face.stride())
         face.__dict__[_PLAIN] = plain
     return plain
-
-
-class OperatorMode(ProxyTorchDispatchMode):
-    """Calls `__torch_dispatch__` of a derived class with each operator.
-
-    torch admits only its own modes before autograd, hence the base class; nothing of its tracing is used, nor its
-    constructor, which loads torch's compiler.
-    """
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        load_compiler_late(cls.__dict__.get("__torch_dispatch__"))
-
-    def __init__(self) -> None:
-        TorchDispatchMode.__init__(self, torch._C.DispatchKey.PreDispatch)
-        self.pre_dispatch = True
-        self._mode_key = torch._C._TorchDispatchModeKey.PROXY
-        self.enter_stack: List[Any] = []

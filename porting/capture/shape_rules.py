@@ -1,18 +1,21 @@
 """Shape rules of usual operators: shapes and types of their results, by arithmetic on Python numbers.
 
 torch's own rules for tensors without values cost about a millisecond for each operator, and load its compiler. These
-cover contiguous tensors of one floating-point type, and answer `UNKNOWN` for all else and for all that is wrong.
+cover contiguous tensors of one floating-point type, and raise `UnknownShape` for all else and for all that is wrong.
 """
 
+# ruff: noqa: N803 - names of tensors end in their shapes
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 import torch
+from torch import Tensor
 
 from .device_operators import device_operator
 from .layer_shapes import LAYERS
-from .plain_shapes import UNKNOWN, are_numbers, are_plain, fits, is_contiguous, is_in_order, new_tensor
+from .plain_shapes import are_numbers, are_plain, expect, fits, is_contiguous, is_in_order, new_tensor
 
 __all__ = ["rule_for"]
 
@@ -20,7 +23,7 @@ aten = torch.ops.aten
 
 
 def rule_for(operator: Any) -> Optional[Callable[..., Any]]:
-    """Return what tells the results of `operator` on torch's meta tensors, or `UNKNOWN` for some; None without one."""
+    """Return what tells the results of `operator` on torch's meta tensors, or raises `UnknownShape`; None without."""
     special = device_operator(operator)
     return _RULES.get(operator) if special is None else special.rule
 
@@ -31,227 +34,166 @@ _COUNTS = frozenset([torch.int64, torch.int32])
 # -- element by element -----------------------------------------------------------------------------------------------
 
 
-def _same(tensor: torch.Tensor, *numbers: Any) -> Any:
-    is_known = are_plain(tensor, layout=is_in_order) and are_numbers(*numbers)
-    return new_tensor(tensor.shape, tensor) if is_known else UNKNOWN
+def _same(tensor: Tensor, *numbers: Any) -> Tensor:
+    return new_tensor(_same_in_place(tensor, *numbers).shape, tensor)
 
 
-def _same_in_place(tensor: torch.Tensor, *numbers: Any) -> Any:
-    return tensor if are_plain(tensor, layout=is_in_order) and are_numbers(*numbers) else UNKNOWN
+def _same_in_place(tensor: Tensor, *numbers: Any) -> Tensor:
+    expect(are_plain(tensor, layout=is_in_order) and are_numbers(*numbers))
+    return tensor
 
 
-def _gelu(tensor: torch.Tensor, *, approximate: str = "none") -> Any:
-    return _same(tensor) if approximate in ("none", "tanh") else UNKNOWN
+def _gelu(tensor: Tensor, *, approximate: str = "none") -> Tensor:
+    expect(approximate in ("none", "tanh"))
+    return _same(tensor)
 
 
-def _broadcast(one: torch.Tensor, other: Any) -> Optional[Tuple[int, ...]]:
-    """Return the shape of the result if one of the operands has it already, and None where that is not known."""
-    if type(other) is int and one.dtype in _COUNTS:
-        return tuple(one.shape) if is_contiguous(one) else None
+def _broadcast(one: Tensor, other: Any) -> Tuple[int, ...]:
+    """Return the shape of the result if one of the operands has it already."""
     if type(other) in (int, float):
-        return tuple(one.shape) if are_plain(one, layout=is_in_order) else None
-    if not isinstance(other, torch.Tensor) or not are_plain(one, other, layout=is_in_order):
-        return None
+        is_count = type(other) is int and one.dtype in _COUNTS
+        expect(is_contiguous(one) if is_count else are_plain(one, layout=is_in_order))
+        return tuple(one.shape)
+    expect(are_plain(one, other, layout=is_in_order))
+    # what a scalar meets keeps its shape, even one that is empty
     if one.dim() == 0 or other.dim() == 0:
         return tuple(one.shape if other.dim() == 0 else other.shape)
-    return next((tuple(a.shape) for a, b in ((one, other), (other, one)) if fits(b.shape, a.shape)), None)
+    expect(fits(one.shape, other.shape) or fits(other.shape, one.shape))
+    return tuple(one.shape if fits(other.shape, one.shape) else other.shape)
 
 
-def _binary(one: torch.Tensor, other: Any, *, alpha: Any = 1) -> Any:
-    if not are_numbers(alpha):
-        return UNKNOWN
-    dtype = _wider_type(one, other)
-    if dtype is not None:
+def _binary(one: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
+    expect(are_numbers(alpha))
+    # a scalar changes no type of its kind, and an integer none at all
+    if isinstance(other, Tensor) and one.dtype != other.dtype and 0 not in (one.dim(), other.dim()):
+        expect(one.dtype.is_floating_point and other.dtype.is_floating_point)
+        dtype = torch.promote_types(one.dtype, other.dtype)
         # shapes do not depend on types
-        one, other = (_of_type(value, dtype) for value in (one, other))
-    shape = _broadcast(one, other)
-    return UNKNOWN if shape is None else new_tensor(shape, one)
+        one, other = (torch.empty_strided(x.shape, x.stride(), dtype=dtype, device="meta") for x in (one, other))
+    return new_tensor(_broadcast(one, other), one)
 
 
-def _wider_type(one: torch.Tensor, other: Any) -> Optional[torch.dtype]:
-    """Return the type of a result of two floating-point types; None for one type, and where a scalar is among them."""
-    if not isinstance(other, torch.Tensor) or one.dtype == other.dtype or 0 in (one.dim(), other.dim()):
-        return None
-    are_floats = one.dtype.is_floating_point and other.dtype.is_floating_point
-    return torch.promote_types(one.dtype, other.dtype) if are_floats else None
+def _quotient(one: Tensor, other: Any) -> Tensor:
+    # integers divided by each other become floats
+    expect(one.dtype.is_floating_point)
+    return _binary(one, other)
 
 
-def _of_type(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=dtype, device="meta")
+def _comparison(one: Tensor, other: Any) -> Tensor:
+    return new_tensor(_broadcast(one, other), one, torch.bool)
 
 
-def _binary_in_place(one: torch.Tensor, other: Any, *, alpha: Any = 1) -> Any:
-    shape = _broadcast(one, other) if are_numbers(alpha) else None
-    return one if shape == tuple(one.shape) else UNKNOWN
+def _copy_in_place(target: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor:
+    expect(fits(source.shape, target.shape))
+    return target
 
 
-def _quotient(one: torch.Tensor, other: Any) -> Any:
-    return _binary(one, other) if one.dtype.is_floating_point else UNKNOWN
+def _dropout(tensor: Tensor, p: float, train: bool) -> Tensor:
+    expect(0 <= p <= 1 and isinstance(train, bool))
+    return _same(tensor)
 
 
-def _quotient_in_place(one: torch.Tensor, other: Any) -> Any:
-    return _binary_in_place(one, other) if one.dtype.is_floating_point else UNKNOWN
-
-
-def _comparison(one: torch.Tensor, other: Any) -> Any:
-    shape = _broadcast(one, other)
-    return UNKNOWN if shape is None else new_tensor(shape, one, torch.bool)
-
-
-def _copy_in_place(target: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> Any:
-    return target if fits(source.shape, target.shape) else UNKNOWN
-
-
-def _power(tensor: torch.Tensor, exponent: Any) -> Any:
-    return _same(tensor, exponent)
-
-
-def _dropout(tensor: torch.Tensor, p: float, train: bool) -> Any:
-    return _same(tensor) if 0 <= p <= 1 and isinstance(train, bool) else UNKNOWN
-
-
-def _clone(tensor: torch.Tensor) -> Any:
-    return _with_same_strides(tensor, tensor.dtype)
-
-
-def _with_same_strides(tensor: torch.Tensor, dtype: torch.dtype) -> Any:
-    """Copy as torch does, which keeps the strides of sizes 1."""
-    if not is_contiguous(tensor):
-        return UNKNOWN
-    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=dtype, device="meta")
-
-
-def _contiguous(tensor: torch.Tensor) -> Any:
-    return tensor if is_contiguous(tensor) else new_tensor(tensor.shape, tensor) if 0 not in tensor.shape else UNKNOWN
-
-
-def _filled(shape: Sequence[int], *, dtype: Optional[torch.dtype] = None) -> Any:
+def _filled(shape: Sequence[int], *, dtype: Optional[torch.dtype] = None) -> Tensor:
     return torch.empty(tuple(shape), dtype=dtype or torch.get_default_dtype(), device="meta")
 
 
-def _filled_like(tensor: torch.Tensor, *, dtype: Optional[torch.dtype] = None) -> Any:
-    return _with_same_strides(tensor, dtype or tensor.dtype)
-
-
-def _filled_of_type(tensor: torch.Tensor, shape: Sequence[int], *, dtype: Optional[torch.dtype] = None) -> Any:
+def _filled_of_type(tensor: Tensor, shape: Sequence[int], *, dtype: Optional[torch.dtype] = None) -> Tensor:
     return _filled(shape, dtype=dtype or tensor.dtype)
 
 
-def _to_dtype(
-    tensor: torch.Tensor,
-    dtype: torch.dtype,
-    non_blocking: bool = False,
-    copy: bool = False,
-    memory_format: Optional[torch.memory_format] = None,
-) -> Any:
-    if memory_format not in (None, torch.preserve_format):
-        return UNKNOWN
-    if dtype == tensor.dtype and not copy:
-        return tensor
-    return _with_same_strides(tensor, dtype)
-
-
-def _softmax(tensor: torch.Tensor, dim: int, dtype: Optional[torch.dtype] = None) -> Any:
-    is_known = dtype is None and are_plain(tensor) and -tensor.dim() <= dim < tensor.dim()
-    return new_tensor(tensor.shape, tensor) if is_known else UNKNOWN
+def _softmax(tensor: Tensor, dim: int, dtype: Optional[torch.dtype] = None) -> Tensor:
+    expect(dtype is None and are_plain(tensor) and -tensor.dim() <= dim < tensor.dim())
+    return new_tensor(tensor.shape, tensor)
 
 
 # -- products, sums, losses -------------------------------------------------------------------------------------------
 
 
-def _matmul(one: torch.Tensor, other: torch.Tensor) -> Any:
-    if not are_plain(one, other) or min(one.dim(), other.dim()) < 2 or one.shape[-1] != other.shape[-2]:
-        return UNKNOWN
-    if other.dim() != 2 and one.shape[:-2] != other.shape[:-2]:
-        return UNKNOWN
+def _matmul(one: Tensor, other: Tensor) -> Tensor:
+    expect(are_plain(one, other) and min(one.dim(), other.dim()) >= 2 and one.shape[-1] == other.shape[-2])
+    expect(other.dim() == 2 or one.shape[:-2] == other.shape[:-2])
     return new_tensor((*one.shape[:-1], other.shape[-1]), one)
 
 
-def _square_matmul(num_dimensions: int) -> Callable[..., Any]:
-    def product(one: torch.Tensor, other: torch.Tensor) -> Any:
-        return _matmul(one, other) if one.dim() == other.dim() == num_dimensions else UNKNOWN
-
-    return product
+def _product(num_dimensions: int, one: Tensor, other: Tensor) -> Tensor:
+    expect(one.dim() == other.dim() == num_dimensions)
+    return _matmul(one, other)
 
 
-def _sum(tensor: torch.Tensor) -> Any:
-    return new_tensor((), tensor) if are_plain(tensor) else UNKNOWN
+def _sum(tensor: Tensor) -> Tensor:
+    expect(are_plain(tensor))
+    return new_tensor((), tensor)
 
 
-def _sum_over(tensor: torch.Tensor, dims: Optional[Sequence[int]], keepdim: bool = False) -> Any:
-    if not dims or not are_plain(tensor) or any(not -tensor.dim() <= dim < tensor.dim() for dim in dims):
-        return UNKNOWN
+def _sum_over(tensor: Tensor, dims: Any, keepdim: bool = False) -> Tensor:
+    # no dimensions at all, None or an empty list, mean all of them
+    expect(bool(dims) and are_plain(tensor))
+    expect(all(-tensor.dim() <= dim < tensor.dim() for dim in dims))
     gone = {dim % tensor.dim() for dim in dims}
     sizes = ((1 if dim in gone else size, dim in gone) for dim, size in enumerate(tensor.shape))
     return new_tensor([size for size, is_gone in sizes if keepdim or not is_gone], tensor)
 
 
-def _cat(tensors: Sequence[torch.Tensor], dim: int = 0) -> Any:
+def _cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     first = tensors[0]
-    if not are_plain(*tensors) or not -first.dim() <= dim < first.dim():
-        return UNKNOWN
+    expect(are_plain(*tensors) and -first.dim() <= dim < first.dim())
     axis = dim % first.dim()
     rests = {(*tensor.shape[:axis], *tensor.shape[axis + 1 :]) for tensor in tensors}
-    if len(rests) != 1 or any(tensor.dim() != first.dim() for tensor in tensors):
-        return UNKNOWN
+    expect(len(rests) == 1 and all(tensor.dim() == first.dim() for tensor in tensors))
     return new_tensor((*first.shape[:axis], sum(t.shape[axis] for t in tensors), *first.shape[axis + 1 :]), first)
 
 
-def _stack(tensors: Sequence[torch.Tensor], dim: int = 0) -> Any:
+def _stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     first = tensors[0]
-    is_known = are_plain(*tensors) and len({tensor.shape for tensor in tensors}) == 1
-    if not is_known or not -first.dim() - 1 <= dim <= first.dim():
-        return UNKNOWN
+    expect(are_plain(*tensors) and len({tensor.shape for tensor in tensors}) == 1)
+    expect(-first.dim() - 1 <= dim <= first.dim())
     axis = dim % (first.dim() + 1)
     return new_tensor((*first.shape[:axis], len(tensors), *first.shape[axis:]), first)
 
 
-def _reduced(shape: Sequence[int], like: torch.Tensor, reduction: int) -> Any:
-    return new_tensor(shape if reduction == 0 else (), like) if reduction in (0, 1, 2) else UNKNOWN
+def _reduced(shape: Sequence[int], like: Tensor, reduction: int) -> Tensor:
+    # none, mean and sum
+    expect(reduction in (0, 1, 2))
+    return new_tensor(shape if reduction == 0 else (), like)
 
 
 def _class_loss(
-    logits_BC: torch.Tensor,  # noqa: N803
-    target: torch.Tensor,
-    weight: Optional[torch.Tensor] = None,
+    logits_BC: Tensor,
+    target: Tensor,
+    weight: Any = None,
     reduction: int = 1,
-    _ignore_index: int = -100,
-    label_smoothing: float = 0.0,
-) -> Any:
+    _skip: int = -100,
+    smoothing: float = 0.0,
+) -> Tensor:
     """Lose by logits or log-probabilities (samples, classes, ...) for the indices of the right classes."""
     shape = tuple(logits_BC.shape)
-    if not are_plain(logits_BC) or weight is not None or target.dtype != torch.int64 or not is_contiguous(target):
-        return UNKNOWN
-    if len(shape) < 2 or tuple(target.shape) != (shape[0], *shape[2:]) or not 0 <= label_smoothing < 1:
-        return UNKNOWN
+    expect(are_plain(logits_BC) and weight is None and target.dtype == torch.int64 and is_contiguous(target))
+    expect(len(shape) >= 2 and tuple(target.shape) == (shape[0], *shape[2:]) and 0 <= smoothing < 1)
     return _reduced(target.shape, logits_BC, reduction)
 
 
-def _difference_loss(one: torch.Tensor, other: torch.Tensor, reduction: int = 1) -> Any:
-    is_known = are_plain(one, other) and one.shape == other.shape
-    return _reduced(one.shape, one, reduction) if is_known else UNKNOWN
+def _difference_loss(one: Tensor, other: Tensor, reduction: int = 1) -> Tensor:
+    expect(are_plain(one, other) and one.shape == other.shape)
+    return _reduced(one.shape, one, reduction)
 
 
-def _threshold_loss(one: torch.Tensor, other: torch.Tensor, reduction: int = 1, threshold: float = 1.0) -> Any:
-    return _difference_loss(one, other, reduction) if threshold > 0 else UNKNOWN
+def _threshold_loss(one: Tensor, other: Tensor, reduction: int = 1, threshold: float = 1.0) -> Tensor:
+    expect(threshold > 0)
+    return _difference_loss(one, other, reduction)
 
 
-def _binary_cross_entropy(one: torch.Tensor, other: torch.Tensor, weight: Any = None, reduction: int = 1) -> Any:
-    return _difference_loss(one, other, reduction) if weight is None else UNKNOWN
-
-
-def _binary_cross_entropy_with_logits(
-    one: torch.Tensor, other: torch.Tensor, weight: Any = None, pos_weight: Any = None, reduction: int = 1
-) -> Any:
-    return _difference_loss(one, other, reduction) if weight is None and pos_weight is None else UNKNOWN
+def _weighted_loss(num_weights: int, one: Tensor, other: Tensor, *settings: Any) -> Tensor:
+    # a weight may have another shape or type than what it weighs
+    expect(all(weight is None for weight in settings[:num_weights]))
+    return _difference_loss(one, other, *settings[num_weights:])
 
 
 def _list_overloads(names: str, overload: str = "default") -> List[Any]:
     return [getattr(getattr(aten, name), overload) for name in names.split()]
 
 
-# Operators that torch's C++ side does for tensors without values just as for all others.
-_VIEWS = [
+# Operators that torch's C++ side does for tensors without values just as for all others, and as quickly as a rule.
+_DONE_BY_TORCH = [
     *_list_overloads(
         "alias chunk detach expand expand_as narrow numpy_T permute reshape reshape_as split_with_sizes squeeze "
         "swapaxes t unsqueeze view view_as"
@@ -259,9 +201,11 @@ _VIEWS = [
     *_list_overloads("movedim select transpose unbind unflatten", "int"),
     *_list_overloads("squeeze", "dim"),
     *_list_overloads("squeeze", "dims"),
-    *_list_overloads("slice split", "Tensor"),
+    *_list_overloads("slice split add_ div_ mul_ sub_", "Tensor"),
+    *_list_overloads("clone contiguous ones_like relu_ zero_ zeros_like"),
     aten.flatten.using_ints,
     aten.split.sizes,
+    aten.to.dtype,
 ]
 
 _UNARY = _list_overloads(
@@ -270,40 +214,34 @@ _UNARY = _list_overloads(
 )
 
 _RULES: Dict[Any, Callable[..., Any]] = {
-    **{operator: operator for operator in _VIEWS},
+    **{operator: operator for operator in _DONE_BY_TORCH},
     **dict.fromkeys(_UNARY, _same),
-    **dict.fromkeys(_list_overloads("elu_ hardtanh_ leaky_relu_ relu_ sigmoid_ silu_ tanh_ zero_"), _same_in_place),
+    **dict.fromkeys(_list_overloads("elu_ hardtanh_ leaky_relu_ sigmoid_ silu_ tanh_"), _same_in_place),
     **dict.fromkeys(_list_overloads("add mul sub", "Tensor"), _binary),
     **dict.fromkeys(_list_overloads("add mul rsub sub", "Scalar"), _binary),
-    **dict.fromkeys(_list_overloads("add_ mul_ sub_", "Tensor"), _binary_in_place),
     aten.div.Tensor: _quotient,
     aten.div.Scalar: _quotient,
-    aten.div_.Tensor: _quotient_in_place,
     **dict.fromkeys(_list_overloads("eq ge gt le lt ne", "Tensor"), _comparison),
     **dict.fromkeys(_list_overloads("eq ge gt le lt ne", "Scalar"), _comparison),
     **dict.fromkeys(_list_overloads("log_softmax softmax", "int"), _softmax),
     **dict.fromkeys(_list_overloads("mean sum"), _sum),
     **dict.fromkeys(_list_overloads("new_empty new_ones new_zeros"), _filled_of_type),
     **dict.fromkeys(_list_overloads("ones zeros"), _filled),
-    **dict.fromkeys(_list_overloads("ones_like zeros_like"), _filled_like),
     **dict.fromkeys(_list_overloads("cross_entropy_loss nll_loss_nd"), _class_loss),
     **dict.fromkeys(_list_overloads("l1_loss mse_loss"), _difference_loss),
     **dict.fromkeys(_list_overloads("huber_loss smooth_l1_loss"), _threshold_loss),
-    aten.binary_cross_entropy.default: _binary_cross_entropy,
-    aten.binary_cross_entropy_with_logits.default: _binary_cross_entropy_with_logits,
-    aten.bmm.default: _square_matmul(3),
+    aten.binary_cross_entropy.default: partial(_weighted_loss, 1),
+    aten.binary_cross_entropy_with_logits.default: partial(_weighted_loss, 2),
+    aten.bmm.default: partial(_product, 3),
     aten.cat.default: _cat,
-    aten.clone.default: _clone,
-    aten.contiguous.default: _contiguous,
     aten.copy_.default: _copy_in_place,
     aten.dropout.default: _dropout,
     aten.gelu.default: _gelu,
     aten.matmul.default: _matmul,
     aten.mean.dim: _sum_over,
-    aten.mm.default: _square_matmul(2),
+    aten.mm.default: partial(_product, 2),
     aten.stack.default: _stack,
-    aten.pow.Tensor_Scalar: _power,
+    aten.pow.Tensor_Scalar: _same,
     aten.sum.dim_IntList: _sum_over,
-    aten.to.dtype: _to_dtype,
     **LAYERS,
 }

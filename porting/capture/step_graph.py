@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, FrozenSet, Iterator, List, Optional, Tuple
+from typing import Any, FrozenSet, List, Optional, Tuple
 
 import torch
 
 from ..diagnostics import Finding, Place
 from .plain_values import dtype_name
-from .subgraphs import bodies_of
+from .subgraphs import is_random
 
-__all__ = ["OperatorNode", "StepGraph", "TensorInfo"]
+__all__ = ["MUTATED", "OperatorNode", "StepGraph", "TensorInfo"]
+
+MUTATED = ("mutated_buffers", "mutated_parameters", "mutated_inputs")
+"""The fields of a graph that name what it writes to."""
 
 
 @dataclass(frozen=True)
@@ -86,12 +89,14 @@ class StepGraph:
 
         A loop or branch is one of them; the operators of its bodies are in the graphs that `bodies_of` its node lists.
         """
-        return [_describe(node) for node in self.graph.nodes if _is_operator(node)]
+        # loops, branches and calls of the host are functions, and bear a name of their own
+        kind, nodes = torch._ops.OpOverload, self.graph.nodes
+        return [_describe(node) for node in nodes if isinstance(node.target, kind) or "operator" in node.meta]
 
     @property
     def is_random(self) -> bool:
         """Whether an operator draws random numbers."""
-        return any(torch.Tag.nondeterministic_seeded in operator.tags for operator in _list_overloads(self.graph))
+        return any(map(is_random, self.graph.nodes))
 
     def __str__(self) -> str:
         """One line for each operator: name, operator, shape, module path, place."""
@@ -102,19 +107,8 @@ class StepGraph:
         return "\n".join(lines)
 
 
-def _list_overloads(graph: torch.fx.Graph) -> Iterator[torch._ops.OpOverload]:
-    for node in graph.nodes:
-        if isinstance(node.target, torch._ops.OpOverload):
-            yield node.target
-        for body in bodies_of(node):
-            yield from _list_overloads(body.graph)
-
-
-def _is_operator(node: torch.fx.Node) -> bool:
-    return isinstance(node.target, torch._ops.OpOverload) or "operator" in node.meta
-
-
 def _describe(node: torch.fx.Node) -> OperatorNode:
+    # an operator with several results has no value of its own: its users unpack them
     values = [node.meta["val"]] if "val" in node.meta else [user.meta.get("val") for user in node.users]
     tensors = [value for value in values if isinstance(value, torch.Tensor)]
     return OperatorNode(

@@ -10,7 +10,7 @@ from typing import Any, Callable, List, Sequence
 
 import torch
 
-__all__ = ["Body", "bodies_of", "run_cond", "run_custom_gradient", "run_for_loop"]
+__all__ = ["Body", "bodies_of", "is_random", "run_cond", "run_custom_gradient", "run_for_loop"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,10 +29,19 @@ def bodies_of(node: torch.fx.Node) -> List[Body]:
     return [argument for argument in arguments if isinstance(argument, Body)]
 
 
+def is_random(node: torch.fx.Node) -> bool:
+    """Tell whether `node` draws random numbers, itself or in the body of its loop or branch."""
+    target: Any = node.target
+    if isinstance(target, torch._ops.OpOverload):
+        return torch.Tag.nondeterministic_seeded in target.tags
+    return any(is_random(inner) for body in bodies_of(node) for inner in body.graph.nodes)
+
+
 def run_for_loop(
     count: int, body: Callable[..., Sequence[Any]], inputs: Sequence[Any], captured: Sequence[Any]
 ) -> Sequence[Any]:
     """Run `body` `count` times, each time on what it returned before; `captured` are its other arguments."""
+    # handed on without copies: no two results of a body share memory
     values = inputs
     for _ in range(count):
         values = body(*values, *captured)
@@ -72,6 +81,7 @@ class _Bound(torch.autograd.Function):
     ) -> Any:
         """Copy the results, which are no views of an input as far as autograd knows."""
         ctx.body, ctx.num_inputs, ctx.num_others = body, num_inputs, len(tensors) - num_inputs
+        # autograd refuses to go on with what was saved here if something has been written into it since
         ctx.save_for_backward(*tensors[num_inputs + num_results :])
         copies = tuple(tensor.clone() for tensor in tensors[num_inputs : num_inputs + num_results])
         ctx.mark_non_differentiable(*(copy for copy, is_so in zip(copies, differentiable) if not is_so))
@@ -80,4 +90,5 @@ class _Bound(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
         """Run the user's backward."""
+        # as in eager PyTorch, nothing flows to what the function has saved
         return (None, None, None, None, *ctx.body(*gradients, *ctx.saved_tensors), *[None] * ctx.num_others)

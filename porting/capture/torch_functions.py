@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 import re
 from collections import OrderedDict
-from typing import Any, Callable, Dict, FrozenSet, Tuple
+from functools import partial
+from typing import Any, Callable, Dict, FrozenSet, Optional, Tuple
 
 import torch
 import torch.nn.functional as F
@@ -15,7 +16,7 @@ from torch.utils.hooks import RemovableHandle
 from ..diagnostics import Finding, caller_place
 from ..structure import flatten_tensors
 from . import errors
-from .device_tensor import IPU, DeviceTensor, is_device
+from .device_tensor import IPU, DeviceTensor, is_device, is_host_tensor
 from .dtypes import device_dtype
 from .dynamic_indices import is_dynamic, read_dynamic, write_dynamic
 from .recording.recorder import Recorder
@@ -51,16 +52,9 @@ _HOST_READS: Dict[Any, str] = {
 # Functions that may bring a host tensor to the device.
 _MOVES = frozenset([torch.Tensor.to, torch.Tensor.type_as])
 
+_SET_DATA = torch.Tensor.data.__set__  # type: ignore[attr-defined]
 _AUTOGRAD_CALLS = frozenset([torch.autograd.grad, torch.autograd.backward, torch.Tensor.backward])
-_GRADIENT_HOOKS = frozenset(
-    [torch.Tensor.register_hook, torch.Tensor.register_post_accumulate_grad_hook, torch.Tensor.retain_grad]
-)
-
-# What stands for an index with parts that are only known on the device.
-_INDEXING: Dict[Any, Callable[..., Any]] = {
-    torch.Tensor.__getitem__: read_dynamic,
-    torch.Tensor.__setitem__: write_dynamic,
-}
+_HOOKS = (torch.Tensor.register_hook, torch.Tensor.register_post_accumulate_grad_hook, torch.Tensor.retain_grad)
 
 # Losses that torch writes in Python, at least for some arguments, so that their value is no single operator's.
 _PYTHON_LOSSES = frozenset([F.multilabel_soft_margin_loss, F.kl_div, F.mse_loss, F.l1_loss])
@@ -90,6 +84,9 @@ class DeviceFunctions(TorchFunctionMode):
             torch.Tensor.__deepcopy__: lambda tensor, _memo: tensor.clone(),
             torch.Tensor.__repr__: self._print,
             torch.Tensor.__format__: self._format,
+            torch.Tensor.__getitem__: partial(_index, torch.Tensor.__getitem__, read_dynamic),
+            torch.Tensor.__setitem__: partial(_index, torch.Tensor.__setitem__, write_dynamic),
+            **{hook: partial(self._pass_over_hook, hook) for hook in _HOOKS},
         }
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -101,21 +98,24 @@ class DeviceFunctions(TorchFunctionMode):
                 raise errors.host_read_error(_HOST_READS[func])
             if func in self._handlers:
                 return self._handlers[func](*args, **kwargs)
-            if func in _INDEXING:
-                _check_indices(args[1])
-                if is_dynamic(args[1]):
-                    return _INDEXING[func](*args)
         elif func in _MOVES and isinstance(subject, torch.Tensor):
             return self._to(subject, *args[1:], **kwargs)
-        _refuse_autograd(func, args)
-        if func in _GRADIENT_HOOKS and isinstance(subject, DeviceTensor):
-            self.recorder.reports.refuse(errors.autograd_error(func))
-            return None if func is torch.Tensor.retain_grad else RemovableHandle(OrderedDict())
-        if _is_factory(func, args, kwargs) or is_device(kwargs.get("device")):
+        # `torch.func` differentiates operators that are recorded one by one, which leaves nothing to the device
+        if func in _AUTOGRAD_CALLS and torch._C._functorch.maybe_current_level() is None:
+            raise errors.autograd_error(func)
+        if func == _SET_DATA and any(isinstance(value, DeviceTensor) for value in args):
+            raise errors.Refusal.REASSIGNED_DATA.error()
+        # `normal` of numbers makes a tensor anew, of tensors it is an operator on them
+        is_factory = func in _FACTORIES or (func is torch.normal and not flatten_tensors((args, kwargs)))
+        if is_factory or is_device(kwargs.get("device")):
             return self._make(func, args, kwargs)
-        return self._loss(func, args, kwargs) if func in _PYTHON_LOSSES else func(*args, **kwargs)
+        return self._compute_loss(func, args, kwargs) if func in _PYTHON_LOSSES else func(*args, **kwargs)
 
-    def _loss(self, func: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
+    def _pass_over_hook(self, hook: Any, *_args: Any, **_kwargs: Any) -> Optional[RemovableHandle]:
+        self.recorder.reports.refuse(errors.autograd_error(hook))
+        return None if hook is torch.Tensor.retain_grad else RemovableHandle(OrderedDict())
+
+    def _compute_loss(self, func: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
         """Compute a loss whose result counts as one, whatever it is computed from."""
         # torch computes these from several operators: only the last of them is the loss
         nodes = self.recorder.graph.nodes
@@ -128,23 +128,22 @@ class DeviceFunctions(TorchFunctionMode):
 
     def _make(self, func: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
         """Run a factory: on the device when it is named there or nowhere."""
-        if "device" in kwargs and not is_device(kwargs["device"]):
+        # where there is an `out`, the device is its
+        if ("device" in kwargs and not is_device(kwargs["device"])) or kwargs.get("out") is not None:
             return func(*args, **kwargs)
-        # the device is that of `out`
-        if kwargs.get("out") is not None:
-            return func(*args, **kwargs)
+        # PopTorch does so too, and warns
         if "device" not in kwargs:
             note_forced_factory(self.recorder, func.__name__)
         if func in _FROM_DATA:
             return constant_from_data(self.recorder, func, args, kwargs)
         # a factory that follows a host tensor follows its shape, and makes the result on the device
-        if func.__name__.endswith("_like"):
-            args = tuple(_on_device(value) for value in args)
+        if func.__name__.endswith("_like") and args and is_host_tensor(args[0]):
+            args = (torch.empty(args[0].shape, dtype=device_dtype(args[0].dtype), device=IPU), *args[1:])
         return func(*args, **{**kwargs, "device": IPU})
 
     def _new_tensor(self, tensor: DeviceTensor, data: Any, **kwargs: Any) -> DeviceTensor:
         if "device" in kwargs and not is_device(kwargs["device"]):
-            raise errors.move_error(kwargs["device"])
+            raise errors.Refusal.MOVE.error(device=kwargs["device"])
         return constant_from_data(self.recorder, torch.tensor, (data,), {"dtype": tensor.dtype, **kwargs})
 
     def _new(self, tensor: DeviceTensor, *args: Any, **kwargs: Any) -> torch.Tensor:
@@ -165,7 +164,7 @@ class DeviceFunctions(TorchFunctionMode):
             device, dtype, _non_blocking, memory_format = torch._C._nn._parse_to(*args, **kwargs)
         if isinstance(tensor, DeviceTensor):
             if device is not None and not is_device(device):
-                raise errors.move_error(device)
+                raise errors.Refusal.MOVE.error(device=device)
         elif device is not None and is_device(device):
             tensor = self.recorder.add_constant(tensor)
         else:
@@ -181,7 +180,8 @@ class DeviceFunctions(TorchFunctionMode):
 
     def _type(self, tensor: DeviceTensor, dtype: Any = None, **_kwargs: Any) -> Any:
         if dtype is None:
-            return f"torch.ipu.{_type_name(tensor.dtype)}"
+            # torch calls the class of dense tensors of a type `torch.FloatTensor`, and so on
+            return str(_host_type(torch.empty(0, dtype=tensor.dtype, device="cpu"))).replace("torch.", "torch.ipu.")
         if not isinstance(dtype, torch.dtype):
             name = dtype if isinstance(dtype, str) else f"{dtype.__module__}.{dtype.__name__}"
             name = re.sub(r"torch\.(ipu|cuda)\.", "torch.", name)
@@ -202,14 +202,20 @@ class DeviceFunctions(TorchFunctionMode):
 _host_type: Callable[..., Any] = torch.Tensor.type
 
 
-def _type_name(dtype: torch.dtype) -> str:
-    """Return what torch calls the class of dense tensors of `dtype`, such as `FloatTensor`."""
-    return str(_host_type(torch.empty(0, dtype=dtype, device="cpu"))).replace("torch.", "")
+def _index(
+    plain: Callable[..., Any], dynamic: Callable[..., Any], tensor: DeviceTensor, index: Any, *value: Any
+) -> Any:
+    """Read or write by an index, which may have parts that are only known on the device."""
+    # host tensors are refused here: further on lists are tensors too, and those are constants
+    for part in index if isinstance(index, tuple) else (index,):
+        if is_host_tensor(part) and part.dim() > 0:
+            raise errors.host_tensor_error(part)
+    return (dynamic if is_dynamic(index) else plain)(tensor, index, *value)
 
 
 def _gelu(tensor: DeviceTensor, approximate: str = "none") -> torch.Tensor:
     if approximate not in ("none", "tanh"):
-        raise errors.unknown_argument_error("Unknown GELU approximate", help='use "none" or "tanh"')
+        raise errors.Refusal.UNKNOWN_GELU.error()
     return F.gelu(tensor, approximate=approximate)
 
 
@@ -245,13 +251,6 @@ def note_forced_factory(recorder: Recorder, name: str) -> None:
     )
 
 
-def _on_device(like: Any) -> Any:
-    """Stand in for a host tensor of which only shape and type are asked."""
-    if isinstance(like, torch.Tensor) and not isinstance(like, DeviceTensor):
-        return torch.empty(like.shape, dtype=device_dtype(like.dtype), device=IPU)
-    return like
-
-
 def constant_from_data(
     recorder: Recorder, func: Callable[..., torch.Tensor], args: Tuple[Any, ...], kwargs: Dict[str, Any]
 ) -> Any:
@@ -263,6 +262,7 @@ def constant_from_data(
     data = args[0] if args else kwargs.get("data", kwargs.get("obj"))
     if isinstance(data, DeviceTensor):
         result = data.to(kwargs["dtype"]) if kwargs.get("dtype") else data
+        # as in eager PyTorch, where `torch.tensor` copies and the others need not
         return data.clone() if result is data and func.__name__ == "tensor" else result
     if any(isinstance(value, DeviceTensor) for value in flatten_tensors(data)):
         raise errors.host_read_error(
@@ -270,25 +270,3 @@ def constant_from_data(
         )
     with torch._C.DisableTorchFunction():
         return recorder.add_constant(func(*args, **kwargs))
-
-
-def _is_factory(func: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> bool:
-    return func in _FACTORIES or (func is torch.normal and not flatten_tensors((args, kwargs)))
-
-
-def _refuse_autograd(func: Any, args: Tuple[Any, ...]) -> None:
-    # `torch.func` differentiates operators that are recorded one by one, which leaves nothing to the device
-    if func in _AUTOGRAD_CALLS and torch._C._functorch.maybe_current_level() is None:
-        raise errors.autograd_error(func)
-    if func == _SET_DATA and any(isinstance(value, DeviceTensor) for value in args):
-        raise errors.reassigned_data_error()
-
-
-_SET_DATA = torch.Tensor.data.__set__  # type: ignore[attr-defined]
-
-
-def _check_indices(indices: Any) -> None:
-    """Refuse host tensors as indices here: lists become tensors too, and those are constants."""
-    for index in indices if isinstance(indices, tuple) else (indices,):
-        if isinstance(index, torch.Tensor) and not isinstance(index, DeviceTensor) and index.dim() > 0:
-            raise errors.host_tensor_error(index)

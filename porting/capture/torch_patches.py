@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 import threading
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
+from functools import partial
 from typing import Any, Callable, Iterator, Sequence, Tuple
 
 import torch
@@ -14,44 +14,43 @@ from torch.autograd.function import FunctionCtx, _SingleLevelFunction
 from torch.utils.checkpoint import CheckpointFunction
 from torch.utils.hooks import BackwardHook
 
-from ..diagnostics import CaptureError, caller_place
 from ..structure import flatten_tensors
 from .device_tensor import IPU, DeviceTensor, is_device
-from .errors import host_read_error
-from .recording.custom_functions import custom_function_error, record_with_backward
+from .errors import Refusal, host_read_error
+from .recording.custom_functions import record_with_backward
 from .recording.recorder import Recorder
 from .torch_functions import constant_from_data, note_forced_factory
 
 __all__ = ["torch_patched"]
 
+_Attribute = Tuple[Any, str, Any]
+
 
 @contextmanager
 def torch_patched(recorder: Recorder) -> Iterator[None]:
     """Patch torch while the context lasts; calls that have nothing to do with device tensors see no difference."""
-    with ExitStack() as patches:
-        replaced = []
-        for owner, name, make_replacement in _PATCHES:
-            original = owner.__dict__.get(name)
-            if original is not None:
-                replaced.append((owner, name, original, make_replacement(original, recorder)))
-                patches.callback(setattr, owner, name, original)
-                setattr(owner, name, replaced[-1][3])
+    # an older torch lacks some of them
+    patches = [(owner, name, make) for owner, name, make in _PATCHES if name in owner.__dict__]
+    originals = [(owner, name, owner.__dict__[name]) for owner, name, _make in patches]
+    replacements = [(owner, name, make(owner.__dict__[name], recorder)) for owner, name, make in patches]
+    with _exchanged(replacements, originals):
         # what is imported while torch is patched would keep the replacements
-        recorder.fake_mode.around_loading = functools.partial(_as_it_was, replaced)
-        patches.callback(setattr, recorder.fake_mode, "around_loading", nullcontext)
-        yield
+        recorder.fake_mode.around_loading = partial(_exchanged, originals, replacements)
+        try:
+            yield
+        finally:
+            recorder.fake_mode.around_loading = nullcontext
 
 
 @contextmanager
-def _as_it_was(replaced: Sequence[Tuple[Any, str, Any, Any]]) -> Iterator[None]:
-    """Undo the patches while the context lasts."""
-    for owner, name, original, _replacement in replaced:
-        setattr(owner, name, original)
+def _exchanged(attributes: Sequence[_Attribute], former: Sequence[_Attribute]) -> Iterator[None]:
+    for owner, name, value in attributes:
+        setattr(owner, name, value)
     try:
         yield
     finally:
-        for owner, name, _original, replacement in replaced:
-            setattr(owner, name, replacement)
+        for owner, name, value in former:
+            setattr(owner, name, value)
 
 
 def _trace_custom_functions(original: Any, recorder: Recorder) -> Any:
@@ -66,17 +65,19 @@ def _trace_custom_functions(original: Any, recorder: Recorder) -> Any:
         if not tensors:
             return original.__get__(None, cls)(*args, **kwargs)
         if cls is CheckpointFunction:
+            # the function, whether to keep the random state, and what the function gets
             return args[0](*args[2:])
         is_tracked = torch.is_grad_enabled() and any(recorder.facts.tracks_gradient(tensor) for tensor in tensors)
         if is_tracked and recorder.reports.keeps_backward_of("custom-autograd-function"):
             return record_with_backward(recorder, cls, args, kwargs)
         if is_tracked:
-            recorder.reports.refuse(
-                custom_function_error(cls, label="the device differentiates what its `forward` does")
-            )
+            label = "the device differentiates what its `forward` does"
+            recorder.reports.refuse(Refusal.CUSTOM_FUNCTION.error(name=cls.__name__, label=label))
+        # what is saved in it is for a backward that never runs
         context = FunctionCtx()
-        needs_gradient = tuple(isinstance(arg, DeviceTensor) and recorder.facts.tracks_gradient(arg) for arg in args)
-        context.needs_input_grad = needs_gradient if is_tracked else (False,) * len(args)  # type: ignore[attr-defined]
+        context.needs_input_grad = tuple(  # type: ignore[attr-defined]
+            is_tracked and isinstance(arg, DeviceTensor) and recorder.facts.tracks_gradient(arg) for arg in args
+        )
         has_own_context = cls.setup_context is not _SingleLevelFunction.setup_context
         with torch.set_grad_enabled(is_tracked):
             return cls.forward(*args, **kwargs) if has_own_context else cls.forward(context, *args, **kwargs)
@@ -92,20 +93,10 @@ def _leave_out_backward_hooks(original: Callable[..., Any], recorder: Recorder) 
         if not tensors:
             return original(hook, function, args)
         if torch.is_grad_enabled() and any(recorder.facts.tracks_gradient(tensor) for tensor in tensors):
-            recorder.reports.refuse(_backward_hook_error(hook.module))
+            recorder.reports.refuse(Refusal.BACKWARD_HOOK.error(kind=type(hook.module).__name__))
         return args, None
 
     return apply_on_tensors
-
-
-def _backward_hook_error(module: Any) -> CaptureError:
-    return CaptureError.of(
-        "C007",
-        message=f"a module with a backward hook is called inside `forward` ({type(module).__name__})",
-        place=caller_place(),
-        label="the device differentiates the final loss itself, without Python code on the way",
-        help="remove the hook, or compute what it does in `forward`",
-    )
 
 
 def _run_checkpoints_plainly(original: Callable[..., Any], _recorder: Recorder) -> Any:
@@ -134,6 +125,7 @@ def _check_shapes_only(original: Callable[..., None], _recorder: Recorder) -> An
 
     def check_input(layer: Any, input: Any, batch_sizes: Any) -> None:
         if isinstance(input, DeviceTensor):
+            # the check reads nothing but the shape and the type
             input = torch.empty(input.shape, dtype=layer._flat_weights[0].dtype, device="meta")
         original(layer, input, batch_sizes)
 
@@ -153,33 +145,21 @@ def _refuse_branches(original: Callable[..., Any], _recorder: Recorder) -> Any:
     return branch
 
 
-def _keep_unvalidated(_original: Any, _recorder: Recorder) -> Any:
-    """`torch.distributions` checks the values of its parameters unless told not to."""
-    return False
-
-
 def _make_constants(original: Callable[..., torch.Tensor], recorder: Recorder) -> Any:
     """`torch.tensor(data, device="ipu")` called by torch's own Python code, which the function mode does not see."""
+    # threads of the user, such as those of a loader, go on making tensors of the host
     thread = threading.get_ident()
+    keeps_device = original is not torch.tensor
 
     def from_data(*args: Any, **kwargs: Any) -> Any:
+        # `as_tensor` and `asarray` leave a tensor on its device
+        if keeps_device and any(isinstance(value, DeviceTensor) for value in (*args, *kwargs.values())):
+            kwargs = {**kwargs, "device": kwargs.get("device") or IPU}
         if is_device(kwargs.get("device")) and threading.get_ident() == thread:
             return constant_from_data(recorder, original, args, kwargs)
         return original(*args, **kwargs)
 
     return from_data
-
-
-def _take_tensors_as_they_are(original: Callable[..., torch.Tensor], recorder: Recorder) -> Any:
-    """`torch.as_tensor` leaves a tensor on its device; the function mode does not see it."""
-    from_data = _make_constants(original, recorder)
-
-    def as_tensor(*args: Any, **kwargs: Any) -> Any:
-        if any(isinstance(value, DeviceTensor) for value in (*args, *kwargs.values())):
-            kwargs = {**kwargs, "device": kwargs.get("device") or IPU}
-        return from_data(*args, **kwargs)
-
-    return as_tensor
 
 
 def _make_ranges(original: Callable[..., torch.Tensor], recorder: Recorder) -> Any:
@@ -208,11 +188,12 @@ _PATCHES: Tuple[Tuple[Any, str, Callable[[Any, Recorder], Any]], ...] = (
     (torch.utils.checkpoint, "_checkpoint_without_reentrant_generator", _run_checkpoints_plainly),
     (torch.nn.modules.transformer, "_detect_is_causal_mask", _take_masks_as_they_are),
     (torch.nn.RNNBase, "check_input", _check_shapes_only),
-    (torch.distributions.Distribution, "_validate_args", _keep_unvalidated),
+    # distributions check the values of their parameters unless told not to
+    (torch.distributions.Distribution, "_validate_args", lambda _original, _recorder: False),
     (torch, "cond", _refuse_branches),
     (torch, "while_loop", _refuse_branches),
     (torch, "tensor", _make_constants),
-    (torch, "as_tensor", _take_tensors_as_they_are),
+    (torch, "as_tensor", _make_constants),
     (torch, "range", _make_ranges),
-    (torch, "asarray", _take_tensors_as_they_are),
+    (torch, "asarray", _make_constants),
 )

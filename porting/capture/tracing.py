@@ -5,21 +5,7 @@ from __future__ import annotations
 import inspect
 import threading
 from contextlib import ExitStack, contextmanager, nullcontext
-from typing import (
-    Any,
-    Callable,
-    Collection,
-    ContextManager,
-    Dict,
-    FrozenSet,
-    Iterator,
-    List,
-    Mapping,
-    NamedTuple,
-    Optional,
-    Sequence,
-    Tuple,
-)
+from typing import Any, Callable, Collection, ContextManager, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import torch
 from torch import nn
@@ -27,23 +13,26 @@ from torch._dispatch.python import enable_python_dispatcher
 from torch.jit._fuser import optimized_execution
 from torch.nn.modules import module as module_hooks
 
-from ..diagnostics import CaptureError, Finding, caller_place
+from ..diagnostics import CaptureError, Finding, Place, caller_place
 from ..host_tensors import HostTensor, host_tensors, refuse_gradient_hooks, refuse_shared_memory
 from ..module_attributes import materialise_lazy_modules
 from ..structure import flatten_tensors, opaque_holder, rebuild
-from . import errors
 from .autocast import autocast_region
 from .constant_state import is_variable, report_lost_writes, write_copies_of_constants
 from .device_tensor import DeviceTensor
 from .dtypes import device_dtype
+from .errors import Refusal, add_context
 from .losses import find_losses, single_final_loss, value_when_computed
 from .module_state import state_replaced
 from .recording.recorder import Recorder
+from .recording.reports import Reports
 from .step_graph import StepGraph, TensorInfo
 from .torch_functions import DeviceFunctions
 from .torch_patches import torch_patched
 
 __all__ = ["capture_step"]
+
+Loss = Callable[[Any, Any], torch.Tensor]
 
 # A capture exchanges parts of torch for the whole process.
 _ONE_AT_A_TIME = threading.RLock()
@@ -94,138 +83,94 @@ def capture_step(
         raise ValueError(f"mode must be 'training' or 'inference', not {mode!r}")
     if host_features not in ("refused", "ignored", "computed"):
         raise ValueError(f"host_features must be 'refused', 'ignored' or 'computed', not {host_features!r}")
+    reports = Reports(host_features=host_features, allowed=allowed, listener=listener)
     recorder = Recorder(
-        prints=prints,
-        host_features=host_features,
-        allowed=allowed,
-        is_training=mode == "training",
-        node_facts=node_facts,
-        listener=listener,
-        autocast=autocast,
+        reports=reports, prints=prints, is_training=mode == "training", node_facts=node_facts, autocast=autocast
     )
-    forward = _Forward(model, list(args), dict(kwargs or {}), loss)
     # whatever the caller switched off: what the graph holds depends on `mode` alone
-    with _ONE_AT_A_TIME, torch.inference_mode(False), torch.set_grad_enabled(mode == "training"):
+    with _ONE_AT_A_TIME, torch.inference_mode(False), torch.set_grad_enabled(recorder.is_training):
         try:
-            return _capture(recorder, forward, mode, around_forward or nullcontext)
+            return _capture(recorder, model, list(args), dict(kwargs or {}), loss=loss, around=around_forward)
         except CaptureError as error:
-            errors.add_context(error, module=recorder.module, traceback=error.__traceback__)
+            add_context(error, module=recorder.module, traceback=error.__traceback__)
             raise
 
 
-class _Forward(NamedTuple):
-    """What is run: the model on its arguments, and the loss on its output and the last argument."""
-
-    model: nn.Module
-    args: List[Any]
-    kwargs: Dict[str, Any]
-    loss: Optional[Callable[[Any, Any], torch.Tensor]]
-
-
-def _capture(recorder: Recorder, forward: _Forward, mode: str, around: Callable[[], ContextManager[Any]]) -> StepGraph:
-    model, args, kwargs, loss = forward
-    _refuse_hidden_inputs(args, kwargs)
+def _capture(
+    recorder: Recorder,
+    model: nn.Module,
+    args: List[Any],
+    kwargs: Mapping[str, Any],
+    *,
+    loss: Optional[Loss],
+    around: Optional[Callable[[], ContextManager[Any]]],
+) -> StepGraph:
+    _refuse_hidden_tensors((args, kwargs), where="an argument", place=caller_place())
     materialise_lazy_modules(model, args[:-1] if loss is not None else args, kwargs)
     # after the lazy layers have made theirs: what enters the graph is fixed from here on
     state = host_tensors(model)
-    if mode == "training":
+    if recorder.is_training:
         refuse_gradient_hooks([host for host in state if host.kind == "parameter"], recorder.reports.refuse)
     # parameters and buffers come first among the arguments of the graph, inputs after them
-    placed = _place_state(recorder, state)
+    for host in state:
+        recorder.stand_for(host.tensor, recorder.add_placeholder(host.name, host.tensor, kind=host.kind))
     tensors = flatten_tensors((args, kwargs))
-    inputs = [_place_input(recorder, *named) for named in zip(_input_names(model, args, kwargs), tensors)]
+    inputs = [_place_input(recorder, *named) for named in zip(_name_inputs(model, args, kwargs), tensors)]
     # operators such as `unsqueeze_` let the handle that `forward` has stand for another node
     as_placed = [recorder.shallow_copy(device) for device in inputs]
     device_args, device_kwargs = rebuild((args, kwargs), inputs)
     with ExitStack() as contexts:
-        contexts.enter_context(state_replaced(model, placed, recorder.reports.add))
+        contexts.enter_context(state_replaced(model, recorder.device_of, recorder.reports.add))
         contexts.enter_context(_record_operators(recorder, model))
         if recorder.casts.autocast is not None:
             contexts.enter_context(autocast_region(recorder.casts.autocast))
-        contexts.enter_context(around())
-        output, loss_tensor = _run(model, device_args, device_kwargs, loss)
-        _refuse_hidden_outputs(output)
+        # innermost, so that the caller's context sees the model and torch as `forward` does
+        contexts.enter_context(around() if around is not None else nullcontext())
+        output = model(*(device_args if loss is None else device_args[:-1]), **device_kwargs)
+        loss_tensor: Any = loss(output, device_args[-1]) if loss is not None else None
+        if loss is not None:
+            if not isinstance(loss_tensor, DeviceTensor):
+                raise Refusal.LOSS_WITHOUT_TENSOR.error(kind=type(loss_tensor).__name__)
+            output = (output, loss_tensor)
+        _refuse_hidden_tensors(output, where="the output")
     recorder.bodies.refuse_open()
     # two names for one memory are one tensor on the host and two on the device: only a write tells them apart
     refuse_shared_memory(
-        state,
-        lambda host: _is_written(recorder, host, placed) or (mode == "training" and host.tensor.requires_grad),
+        state, lambda host: _is_written(recorder, host) or (recorder.is_training and host.tensor.requires_grad)
     )
-    report_lost_writes(recorder, model, state, placed)
-    named_inputs = [(device.node.meta["state_name"], host, device) for host, device in zip(tensors, as_placed)]
-    return _finish(recorder, state, placed, named_inputs, output, loss_tensor, mode)
+    report_lost_writes(recorder, model, state)
+    return _finish(recorder, state, list(zip(tensors, as_placed)), output, loss_tensor)
 
 
-def _run(
-    model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], loss: Optional[Callable[[Any, Any], torch.Tensor]]
-) -> Tuple[Any, Optional[DeviceTensor]]:
-    if loss is None:
-        return model(*args, **kwargs), None
-    output = model(*args[:-1], **kwargs)
-    value = loss(output, args[-1])
-    if not isinstance(value, DeviceTensor):
-        raise CaptureError.of(
-            "L003",
-            message=f"the loss is {type(value).__name__}, not a tensor of the graph",
-            place=caller_place(),
-            help="compute the loss from the model's output with torch operators",
-        )
-    return (output, value), value
-
-
-def _place_state(recorder: Recorder, state: Sequence[HostTensor]) -> Dict[int, DeviceTensor]:
-    placed = {}
-    for host in state:
-        device = recorder.add_placeholder(host.name, host.tensor, kind=host.kind)
-        recorder.stand_for(host.tensor, device)
-        placed[id(host.tensor)] = device
-    return placed
-
-
-def _refuse_hidden_inputs(args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-    holder = opaque_holder((args, kwargs))
-    if holder is not None:
-        raise errors.hidden_tensors_error(holder, where="an argument", place=caller_place())
-
-
-def _refuse_hidden_outputs(output: Any) -> None:
-    holder = opaque_holder(output)
+def _refuse_hidden_tensors(value: Any, *, where: str, place: Optional[Place] = None) -> None:
+    holder = opaque_holder(value)
     if holder is not None:
         hidden = flatten_tensors(list(holder) if isinstance(holder, (set, frozenset)) else list(vars(holder).values()))
-        place = next((t.node.meta.get("place") for t in hidden if isinstance(t, DeviceTensor)), None)
-        raise errors.hidden_tensors_error(holder, where="the output", place=place)
+        # once `forward` has returned, the line to show is the one that made the tensor
+        places = (tensor.node.meta.get("place") for tensor in hidden if isinstance(tensor, DeviceTensor))
+        raise Refusal.HIDDEN_TENSORS.error_at(next(places, place), where=where, kind=type(holder).__name__)
 
 
 def _place_input(recorder: Recorder, name: str, tensor: torch.Tensor) -> DeviceTensor:
     if tensor.numel() == 0:
-        raise CaptureError.of(
-            "C008",
-            message=f"Zero-sized tensors are unsupported (Got shape {list(tensor.shape)})",
-            place=caller_place(),
-            notes=(f"the tensor is the input `{name}`",),
-            help="leave the input out, or give it at least one element",
-        )
+        raise Refusal.EMPTY_INPUT.error(shape=list(tensor.shape), name=name)
     return recorder.add_placeholder(name, tensor, kind="input")
 
 
-def _input_names(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> List[str]:
+def _name_inputs(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> List[str]:
     """Name each input tensor after the parameter of `forward` that holds it."""
     try:
         parameters = list(inspect.signature(model.forward).parameters.values())
     except (TypeError, ValueError):
+        # functions of C++, and `forward` replaced by an object without a signature
         parameters = []
     fixed = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    fixed += [f"input_{position}" for position in range(len(fixed), len(args))]
     names = []
-    for position, value in enumerate(args):
-        name = fixed[position] if position < len(fixed) else f"input_{position}"
-        names.extend(_number_names(name, len(flatten_tensors(value))))
-    for key, value in kwargs.items():
-        names.extend(_number_names(key, len(flatten_tensors(value))))
+    for name, value in [*zip(fixed, args), *kwargs.items()]:
+        count = len(flatten_tensors(value))
+        names += [name] if count == 1 else [f"{name}_{index}" for index in range(count)]
     return names
-
-
-def _number_names(name: str, count: int) -> List[str]:
-    return [name] if count == 1 else [f"{name}_{index}" for index in range(count)]
 
 
 @contextmanager
@@ -237,15 +182,16 @@ def _record_operators(recorder: Recorder, model: nn.Module) -> Iterator[None]:
         recorder.module_stack.append((paths.get(id(module), type(module).__name__), module))
 
     def leave(module: nn.Module, _args: Any, output: Any) -> None:
-        _note_end(paths.get(id(module), ""), output)
+        path = paths.get(id(module))
+        for tensor in flatten_tensors(output) if path else ():
+            if isinstance(tensor, DeviceTensor):
+                # who looks at the memory of a step asks which values a module ends with
+                tensor.node.meta["ends"] = (*tensor.node.meta.get("ends", ()), path)
         # modules that were left by an exception which `forward` caught are still on top
         while recorder.module_stack and recorder.module_stack.pop()[1] is not module:
             pass
 
-    handles = [
-        module_hooks.register_module_forward_pre_hook(enter),
-        module_hooks.register_module_forward_hook(leave),
-    ]
+    handles = [module_hooks.register_module_forward_pre_hook(enter), module_hooks.register_module_forward_hook(leave)]
     try:
         # scripted modules call their operators one by one without optimizations, so that each is seen
         with torch_patched(recorder), optimized_execution(False), enable_python_dispatcher():
@@ -258,78 +204,66 @@ def _record_operators(recorder: Recorder, model: nn.Module) -> Iterator[None]:
             handle.remove()
 
 
-def _note_end(path: str, output: Any) -> None:
-    """Note in the graph which operators make the output of the module called `path`."""
-    for tensor in flatten_tensors(output) if path else ():
-        if isinstance(tensor, DeviceTensor):
-            tensor.node.meta["ends"] = (*tensor.node.meta.get("ends", ()), path)
-
-
 def _finish(
     recorder: Recorder,
     state: Sequence[HostTensor],
-    placed: Mapping[int, DeviceTensor],
-    inputs: Sequence[Tuple[str, torch.Tensor, DeviceTensor]],
+    inputs: Sequence[Tuple[torch.Tensor, DeviceTensor]],
     output: Any,
     loss_tensor: Optional[DeviceTensor],
-    mode: str,
 ) -> StepGraph:
     leaves = flatten_tensors(output)
     returned = [leaf for leaf in leaves if isinstance(leaf, DeviceTensor)]
-    loss_node, gradient, num_losses = _find_loss(recorder, mode, loss_tensor)
+    loss_node, gradient, num_losses = _find_loss(recorder, loss_tensor)
     results = [tensor.node for tensor in returned] + ([loss_node] if loss_node is not None else [])
     # the loss comes last, whether `forward` returned it or not
     recorder.graph.output(tuple(results))
-    write_copies_of_constants(recorder, state, placed)
-    infos = {host.name: _host_info(host) for host in state}
+    write_copies_of_constants(recorder, state)
+    infos = [_describe_state(host) for host in state]
+    written = [host for host in state if _is_written(recorder, host)]
     return StepGraph(
         graph=recorder.graph,
-        parameters=tuple(infos[host.name] for host in state if host.kind == "parameter"),
-        buffers=tuple(infos[host.name] for host in state if host.kind == "buffer"),
+        parameters=tuple(info for info in infos if info.kind == "parameter"),
+        buffers=tuple(info for info in infos if info.kind == "buffer"),
         constants=tuple(_describe_tensor(node.name, "constant", value, value) for node, value in recorder.constants),
         constant_values=tuple(value for _node, value in recorder.constants),
-        inputs=tuple(_describe_tensor(name, "input", host, device) for name, host, device in inputs),
+        inputs=tuple(
+            _describe_tensor(device.node.meta["state_name"], "input", host, device) for host, device in inputs
+        ),
         output_structure=output,
         outputs=tuple(_describe_tensor(tensor.node.name, "output", tensor, tensor) for tensor in returned),
-        mode=mode,
+        mode="training" if recorder.is_training else "inference",
         has_loss=loss_node is not None,
         loss_has_gradient=gradient,
         num_losses=num_losses,
-        mutated_buffers=_written_names(recorder, state, placed, "buffer"),
-        mutated_parameters=_written_names(recorder, state, placed, "parameter"),
-        mutated_inputs=frozenset(i for i, (_, _, device) in enumerate(inputs) if recorder.facts.was_written(device)),
+        mutated_buffers=frozenset(host.name for host in written if host.kind == "buffer"),
+        mutated_parameters=frozenset(host.name for host in written if host.kind == "parameter"),
+        mutated_inputs=frozenset(i for i, (_, device) in enumerate(inputs) if recorder.facts.was_written(device)),
         host_outputs=len(leaves) - len(returned),
         findings=tuple(recorder.reports.findings),
         coercions=tuple(recorder.coercions),
     )
 
 
-def _find_loss(
-    recorder: Recorder, mode: str, loss_tensor: Optional[DeviceTensor]
-) -> Tuple[Optional[torch.fx.Node], bool, int]:
-    """Find the final loss of a training graph, and whether a trainable parameter leads to it."""
-    if mode == "inference" and loss_tensor is None:
+def _find_loss(recorder: Recorder, loss_tensor: Optional[DeviceTensor]) -> Tuple[Optional[torch.fx.Node], bool, int]:
+    """Find the final loss of a training graph, whether a trainable parameter leads to it, and how many there are."""
+    if not recorder.is_training and loss_tensor is None:
         return None, False, 0
     final, demoted = find_losses(recorder.graph)
     if loss_tensor is not None:
         node = computed = loss_tensor.node
     else:
         computed = single_final_loss(recorder.graph)
+        # the gradient path is that of the loss itself: a copy of its value has no facts
         node = value_when_computed(computed)
     return node, recorder.facts.node_tracks_gradient(computed), len(final) + len(demoted)
 
 
-def _written_names(
-    recorder: Recorder, state: Sequence[HostTensor], placed: Mapping[int, DeviceTensor], kind: str
-) -> FrozenSet[str]:
-    return frozenset(host.name for host in state if host.kind == kind and _is_written(recorder, host, placed))
+def _is_written(recorder: Recorder, host: HostTensor) -> bool:
+    return is_variable(host.tensor) and recorder.facts.was_written(recorder.device_of(host.tensor))
 
 
-def _is_written(recorder: Recorder, host: HostTensor, placed: Mapping[int, DeviceTensor]) -> bool:
-    return is_variable(host.tensor) and recorder.facts.was_written(placed[id(host.tensor)])
-
-
-def _host_info(host: HostTensor) -> TensorInfo:
+def _describe_state(host: HostTensor) -> TensorInfo:
+    # of the host: an operator such as `unsqueeze_` may have given the device's tensor another shape
     dtype = device_dtype(host.tensor.dtype)
     return TensorInfo(
         name=host.name,

@@ -74,8 +74,8 @@ def test_a_cast_to_the_type_that_a_tensor_has_is_the_tensor():
     mode = ShapeMode()
     tensor = mode.make_empty([2], dtype=torch.float32)
 
-    assert mode.cast(tensor, torch.float32) is tensor
-    assert mode.cast(tensor, torch.float16).dtype == torch.float16
+    assert mode.result_of(aten.to.dtype, (tensor, torch.float32), {}) is tensor
+    assert mode.result_of(aten.to.dtype, (tensor, torch.float16), {}).dtype == torch.float16
 
 
 LOADED_DURING_CAPTURE = """

@@ -6,22 +6,24 @@ the body is recorded; writing to one is refused in a loop, and changes a copy in
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Dict, Iterator, List, Optional, Protocol, Sequence, Set, Tuple
 
 import torch
 
-from ...diagnostics import CaptureError, Place, caller_place
+from ...diagnostics import Place, caller_place
 from ..device_tensor import DeviceTensor
+from ..errors import Refusal
+from ..graph_flow import identify_memory
 from ..subgraphs import Body
 
-__all__ = ["Bodies"]
+__all__ = ["Bodies", "GraphInProgress"]
 
 aten = torch.ops.aten
 
 
-class _GraphInProgress(Protocol):
+class GraphInProgress(Protocol):
     """The graph that operators are recorded into; opening a body exchanges it for another one."""
 
     graph: torch.fx.Graph
@@ -51,7 +53,7 @@ class _Frame:
 class Bodies:
     """The bodies that `recorder` is in the middle of, innermost last; it records into the innermost."""
 
-    def __init__(self, recorder: _GraphInProgress) -> None:
+    def __init__(self, recorder: GraphInProgress) -> None:
         """Begin outside all bodies."""
         self._recorder = recorder
         self._root = recorder.graph
@@ -68,12 +70,7 @@ class Bodies:
         return self._frames[-1].beside
 
     def open(
-        self,
-        kind: str,
-        *,
-        inputs: Sequence[DeviceTensor] = (),
-        copies_captured: bool = False,
-        beside: Any = None,
+        self, kind: str, *, inputs: Sequence[DeviceTensor] = (), copies_captured: bool = False, beside: Any = None
     ) -> None:
         """Record from now on into a new body, in which `inputs` stand for its arguments.
 
@@ -100,7 +97,7 @@ class Bodies:
         returned: Set[int] = set()
         nodes = []
         for tensor in outputs:
-            node, memory = self.local_node(tensor), _identify_memory(tensor.fake)
+            node, memory = self.local_node(tensor), identify_memory(tensor.fake)
             # what a body returns may be its argument next time, and must not be the memory of another one then
             if memory in returned or memory in frame.captured_memory or not tensor.fake.is_contiguous():
                 copy = self._recorder.call(aten.clone.default, tensor, memory_format=torch.contiguous_format)
@@ -109,23 +106,21 @@ class Bodies:
             nodes.append(node)
         frame.graph.output(tuple(nodes))
         self._copy_written(frame)
-        self._leave()
+        self.abandon(len(self._frames) - 1)
         return Body(frame.graph), tuple(frame.captured)
 
     def abandon(self, depth: int) -> None:
         """Forget the bodies inside the outermost `depth`, which an exception has left."""
         while len(self._frames) > depth:
-            self._leave()
-
-    def _leave(self) -> None:
-        frame = self._frames.pop()
-        self._recorder.graph, self._recorder.first_operator = frame.outer_graph, frame.outer_first_operator
+            frame = self._frames.pop()
+            self._recorder.graph, self._recorder.first_operator = frame.outer_graph, frame.outer_first_operator
 
     def local_node(self, tensor: DeviceTensor) -> torch.fx.Node:
         """Return the node of `tensor` in the graph that is being recorded, as an argument of bodies where needed.
 
         Raises CaptureError C018 for a tensor of a body that has ended.
         """
+        # by far the most usual case, asked for every argument
         if not self._frames and tensor.node.graph is self._root:
             return tensor.node
         return self._node_at(len(self._frames), tensor.node)
@@ -139,24 +134,24 @@ class Bodies:
             return list(written)
         frame, own = self._frames[-1], []
         for tensor in written:
-            memory = _identify_memory(tensor.fake)
+            memory = identify_memory(tensor.fake)
             if memory not in frame.captured_memory:
                 own.append(tensor)
             elif frame.copies_captured:
+                # which tensors need copies is only known when the branch has ended: its operators are changed then
                 frame.written_memory.add(memory)
             else:
-                raise _read_only_error(frame)
+                raise Refusal.WRITE_AROUND_BODY.error(kind=frame.kind)
         return own
 
     @contextmanager
     def at_root(self) -> Iterator[None]:
         """Record into the graph outside all bodies while the context lasts."""
         recorder = self._recorder
-        if not self._frames:
-            yield
-            return
         inner = recorder.graph, recorder.first_operator
-        recorder.graph, recorder.first_operator = self._root, self._frames[0].outer_first_operator
+        # a constant is an argument of the whole graph, whichever body meets it first
+        if self._frames:
+            recorder.graph, recorder.first_operator = self._root, self._frames[0].outer_first_operator
         try:
             yield
         finally:
@@ -166,44 +161,29 @@ class Bodies:
         """Raise CaptureError C018 for a body that nothing ended."""
         if self._frames:
             frame = self._frames[-1]
-            raise CaptureError.of(
-                "C018",
-                message=f"the body of a `{frame.kind}` has a beginning and no end",
-                place=frame.place,
-                help="end it, and let errors inside the body leave `forward`",
-            )
+            raise Refusal.OPEN_BODY.error_at(frame.place, kind=frame.kind)
 
     def _node_at(self, depth: int, node: torch.fx.Node) -> torch.fx.Node:
         if depth == 0:
             if node.graph is self._root:
                 return node
-            raise _ended_body_error()
+            raise Refusal.ENDED_BODY.error()
         frame = self._frames[depth - 1]
         if node.graph is frame.graph:
             return node
         if node not in frame.local:
+            # a body gets what it reads from the one around it, which may have to get it from further out
             outer = self._node_at(depth - 1, node)
-            frame.local[node] = self._capture(frame, node, outer, is_innermost=depth == len(self._frames))
+            inner_frame = self._frames[depth] if depth < len(self._frames) else None
+            first = inner_frame.outer_first_operator if inner_frame else self._recorder.first_operator
+            # captured values become arguments, which come before the operators that were recorded already
+            with frame.graph.inserting_before(first) if first is not None else nullcontext():
+                inner = frame.graph.placeholder(f"captured_{len(frame.captured)}")
+            inner.meta.update(val=node.meta["val"], kind="captured", state_name=inner.name)
+            frame.captured.append(outer)
+            frame.captured_memory.setdefault(identify_memory(node.meta["val"]), []).append(inner)
+            frame.local[node] = inner
         return frame.local[node]
-
-    def _capture(
-        self, frame: _Frame, node: torch.fx.Node, outer: torch.fx.Node, *, is_innermost: bool
-    ) -> torch.fx.Node:
-        # captured values become arguments, which come before the operators that were recorded already
-        first = self._recorder.first_operator if is_innermost else self._first_operator_of(frame)
-        name = f"captured_{len(frame.captured)}"
-        if first is None:
-            inner = frame.graph.placeholder(name)
-        else:
-            with frame.graph.inserting_before(first):
-                inner = frame.graph.placeholder(name)
-        inner.meta.update(val=node.meta["val"], kind="captured", state_name=inner.name)
-        frame.captured.append(outer)
-        frame.captured_memory.setdefault(_identify_memory(node.meta["val"]), []).append(inner)
-        return inner
-
-    def _first_operator_of(self, frame: _Frame) -> Optional[torch.fx.Node]:
-        return self._frames[self._frames.index(frame) + 1].outer_first_operator
 
     def _copy_written(self, frame: _Frame) -> None:
         """Let a branch that writes to tensors around it work on copies of them."""
@@ -212,44 +192,11 @@ class Bodies:
         # the branch that is not taken must leave no trace, so the one that is taken changes a copy
         for memory in frame.written_memory:
             if len(frame.captured_memory[memory]) > 1:
-                raise _aliased_write_error(frame)
+                raise Refusal.ALIASED_WRITE.error_at(frame.place, kind=frame.kind)
             (captured,) = frame.captured_memory[memory]
             with frame.graph.inserting_before(first):
                 copy = frame.graph.call_function(aten.clone.default, (captured,))
             copy.meta.update(captured.meta, module_path="", place=frame.place)
             captured.replace_all_uses_with(copy)
+            # the copy itself was one of the users
             copy.args = (captured,)
-
-
-def _identify_memory(value: torch.Tensor) -> int:
-    return int(value.untyped_storage()._cdata)
-
-
-def _read_only_error(frame: _Frame) -> CaptureError:
-    return CaptureError.of(
-        "C018",
-        message=f"the body of a `{frame.kind}` writes to a tensor that lives outside of it",
-        place=caller_place(),
-        label="a body may read tensors around it, and write only to its inputs and to what it makes itself",
-        help="make the tensor an input of the body and return its new value",
-    )
-
-
-def _aliased_write_error(frame: _Frame) -> CaptureError:
-    return CaptureError.of(
-        "C018",
-        message=f"a `{frame.kind}` branch writes to a tensor around it of which it also uses a view",
-        place=frame.place,
-        label="a branch works on copies, which would no longer share memory",
-        help="make the tensor an input of the branch, and take views of it inside",
-    )
-
-
-def _ended_body_error() -> CaptureError:
-    return CaptureError.of(
-        "C018",
-        message="a tensor that was made inside the body of a loop or branch is used outside of it",
-        place=caller_place(),
-        label="outside its body the tensor does not exist",
-        help="return the tensor from the body",
-    )

@@ -6,33 +6,21 @@ gradients of the results, then what it reads of the graph around it, as the tens
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
+from typing import Any, Dict, Sequence, Tuple
 
 import torch
 from torch.autograd.function import FunctionCtx, _SingleLevelFunction
 
 from ...diagnostics import CaptureError, Finding, Severity, caller_place
-from ..device_tensor import DeviceTensor
+from ..device_tensor import DeviceTensor, is_host_tensor
+from ..errors import Refusal
 from ..subgraphs import Body, run_custom_gradient
 from .recorder import Recorder
+from .result_shapes import result_shape
 
-__all__ = ["custom_function_error", "record_with_backward"]
+__all__ = ["record_with_backward"]
 
-
-def custom_function_error(cls: Any, *, label: str, notes: Sequence[str] = ()) -> CaptureError:
-    """Return the error C005 for the custom autograd function `cls`."""
-    return CaptureError.of(
-        "C005",
-        message=f"`{cls.__name__}` is a custom autograd function, whose `backward` a captured graph cannot hold",
-        place=caller_place(),
-        label=label,
-        notes=notes,
-        help=(
-            "write it with differentiable operators: `x + (rounded - x).detach()` has the value of `rounded` and the "
-            "gradient of `x`",
-            "if its `backward` is just the derivative: `PortOptions(allow=['custom-autograd-function'])`",
-        ),
-    )
+aten = torch.ops.aten
 
 
 def record_with_backward(recorder: Recorder, cls: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
@@ -55,27 +43,40 @@ def record_with_backward(recorder: Recorder, cls: Any, args: Tuple[Any, ...], kw
         recorder.sync_grad_mode()  # the body has no modes of its own
         depth = len(recorder.bodies.kinds)
         try:
-            backward = _record_backward(recorder, cls, context, args, results)
+            body, captured, receivers = _record_backward(recorder, cls, context, args, results)
         except CaptureError as error:
+            # what was recorded of the body is left behind: a program that catches the error goes on outside of it
             recorder.bodies.abandon(depth)
             found = error.finding
-            notes = (f"{found.code} in its `backward`, at {found.place}: {found.message}",)
-            raise custom_function_error(cls, label="its `backward` has no static form", notes=notes) from None
+            raise Refusal.CUSTOM_FUNCTION.error(
+                name=cls.__name__,
+                label="its `backward` has no static form",
+                notes=[f"{found.code} in its `backward`, at {found.place}: {found.message}"],
+            ) from None
     recorder.sync_grad_mode()
-    values = _record_call(recorder, backward, context, results)
-    note = _not_on_ipus(cls)
-    recorder.reports.add_once(note)
-    return tuple(values) if isinstance(returned, tuple) else values[0]
-
-
-def _not_on_ipus(cls: Any) -> Finding:
-    return Finding(
-        "C005",
-        severity=Severity.NOTE,
-        message=f"`{cls.__name__}` is a custom autograd function: here its `backward` runs, on IPUs it is an error",
-        place=caller_place(),
-        help="write it with differentiable operators before it goes to an IPU",
+    tensors = [value for value in results if isinstance(value, DeviceTensor)]
+    constant = {id(tensor) for tensor in context.non_differentiable}
+    differentiable = tuple(tensor.dtype.is_floating_point and id(tensor) not in constant for tensor in tensors)
+    # this call stands between the results of `forward` and whoever uses them: its results are the tracked ones
+    outputs = recorder.call_function(
+        run_custom_gradient,
+        (body, captured, receivers, tuple(tensors), differentiable),
+        [result_shape(recorder.fake_mode, aten.clone.default, (tensor,), {}) for tensor in tensors],
     )
+    for output, is_differentiable in zip(outputs, differentiable):
+        recorder.facts.note_results([output], receivers, tracked=is_differentiable and bool(receivers))
+    recorder.reports.add_once(
+        Finding(
+            "C005",
+            severity=Severity.NOTE,
+            message=f"`{cls.__name__}` is a custom autograd function: here its `backward` runs, on IPUs it is an error",
+            place=caller_place(),
+            help="write it with differentiable operators before it goes to an IPU",
+        )
+    )
+    made = iter(outputs)
+    values = [next(made) if isinstance(value, DeviceTensor) else value for value in results]
+    return tuple(values) if isinstance(returned, tuple) else values[0]
 
 
 class _Context(FunctionCtx):
@@ -97,25 +98,18 @@ def _refuse_without_static_form(cls: Any, context: _Context, results: Sequence[A
     reason = ""
     if context.dirty_tensors:
         reason = "it writes to its arguments (`mark_dirty`)"
-    elif any(isinstance(value, torch.Tensor) and not isinstance(value, DeviceTensor) for value in results):
+    elif any(map(is_host_tensor, results)):
         reason = "it returns a tensor of the host"
     elif not context.materialize_grads and len(results) > 1:
         reason = "which of its gradients are None is only known while it runs (`set_materialize_grads(False)`)"
     if reason:
-        raise custom_function_error(cls, label=reason)
-
-
-class _Backward(NamedTuple):
-    """A recorded backward: what it reads of the graph around it, and the arguments that it has a gradient for."""
-
-    body: Body
-    captured: Tuple[torch.fx.Node, ...]
-    receivers: Tuple[DeviceTensor, ...]
+        raise Refusal.CUSTOM_FUNCTION.error(name=cls.__name__, label=reason)
 
 
 def _record_backward(
     recorder: Recorder, cls: Any, context: _Context, args: Sequence[Any], results: Sequence[Any]
-) -> _Backward:
+) -> Tuple[Body, Tuple[torch.fx.Node, ...], Tuple[DeviceTensor, ...]]:
+    """Return the body, what it reads of the graph around it, and the arguments that it has a gradient for."""
     recorder.bodies.open(f"backward of {cls.__name__}")
     gradients = [
         recorder.add_placeholder(f"gradient_{index}", value.fake, kind="input")
@@ -140,20 +134,4 @@ def _record_backward(
         if needs and isinstance(gradient, DeviceTensor)
     ]
     body, captured = recorder.bodies.close([gradient for _arg, gradient in pairs])
-    return _Backward(body, captured, tuple(arg for arg, _gradient in pairs))
-
-
-def _record_call(recorder: Recorder, backward: _Backward, context: _Context, results: Sequence[Any]) -> List[Any]:
-    """Record the call that stands between the results of `forward` and whoever uses them; return what it returns."""
-    tensors = [value for value in results if isinstance(value, DeviceTensor)]
-    constant = {id(tensor) for tensor in context.non_differentiable}
-    differentiable = tuple(tensor.dtype.is_floating_point and id(tensor) not in constant for tensor in tensors)
-    arguments = (backward.body, backward.captured, backward.receivers, tuple(tensors), differentiable)
-    outputs = recorder.call_function(
-        run_custom_gradient, arguments, [recorder.make_fake_copy(each) for each in tensors]
-    )
-    for output, is_differentiable in zip(outputs, differentiable):
-        tracked = is_differentiable and bool(backward.receivers)
-        recorder.facts.note_results([output], backward.receivers, tracked=tracked)
-    made = iter(outputs)
-    return [next(made) if isinstance(value, DeviceTensor) else value for value in results]
+    return body, captured, tuple(arg for arg, _gradient in pairs)

@@ -7,17 +7,17 @@ refuses to mix types the device computes in the wider one.
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import Any, Dict, Iterator, List, Optional, Protocol, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Protocol, Sequence, Tuple
 
 import torch
 from torch.utils._pytree import tree_map
 
-from .. import errors
-from ..autocast import autocast_targets, autocast_types, is_on
+from ..autocast import autocast_targets, autocast_types
 from ..device_tensor import DeviceTensor
 from ..dtypes import device_dtype, float_cast_targets, rounded_result
+from ..errors import Refusal
 from ..operator_schema import device_tensors, map_leaves, written_arguments
-from .bodies import Bodies
+from .bodies import Bodies, GraphInProgress
 from .reports import Reports
 from .tensor_facts import TensorFacts
 
@@ -26,23 +26,12 @@ __all__ = ["FloatCasts"]
 aten = torch.ops.aten
 
 
-class _OperatorRecorder(Protocol):
+class _OperatorRecorder(GraphInProgress, Protocol):
     """Where operators are recorded, with what is known of their tensors."""
 
-    @property
-    def facts(self) -> TensorFacts:
-        """What is known of the tensors."""
-
-    @property
-    def bodies(self) -> Bodies:
-        """The bodies that are open."""
-
-    @property
-    def reports(self) -> Reports:
-        """Where findings go."""
-
-    def call(self, func: Any, *args: Any, **kwargs: Any) -> Any:
-        """Record an operator, with whatever casts it needs."""
+    facts: TensorFacts
+    bodies: Bodies
+    reports: Reports
 
     def record_as_is(self, func: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
         """Record an operator on arguments that have the types it is to get."""
@@ -67,9 +56,10 @@ class FloatCasts:
     @contextmanager
     def in_place_of_autocast(self) -> Iterator[None]:
         """Switch torch's autocast off and do in its place what this capture wants of it: cast here, or nothing."""
-        if self.autocast is None or (is_on() and any(dtype != self.autocast for dtype in autocast_types())):
-            self._recorder.reports.refuse(errors.autocast_error())
-        self._lower = self.autocast if is_on() else None
+        asked = autocast_types()
+        if self.autocast is None or any(dtype != self.autocast for dtype in asked):
+            self._recorder.reports.refuse(Refusal.AUTOCAST.error())
+        self._lower = self.autocast if asked else None
         try:
             with torch.autocast("cpu", enabled=False), torch.autocast("cuda", enabled=False):
                 yield
@@ -79,10 +69,15 @@ class FloatCasts:
     def record(self, func: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
         """Record `func` with the casts around it that its arguments call for."""
         tensors = device_tensors((args, kwargs))
-        targets = self._choose_targets(func, tensors)
+        targets = None
+        if self._lower is not None:
+            targets = autocast_targets(func, [tensor.dtype for tensor in tensors], self._lower)
+        if targets is None:
+            targets = float_cast_targets(func, tensors, list(map(self._recorder.facts.is_parameter, tensors)))
         if all(tensor.dtype == target for tensor, target in zip(tensors, targets)):
             return self._recorder.record_as_is(func, args, kwargs)
-        cast_args, cast_kwargs, casts = self._cast(args, kwargs, dict(zip(map(id, tensors), targets)))
+        by_id = dict(zip(map(id, tensors), targets))
+        cast_args, cast_kwargs, casts = self._cast(args, kwargs, lambda tensor: by_id[id(tensor)])
         result = self._recorder.record_as_is(func, cast_args, cast_kwargs)
         # an in-place operator has worked on a cast copy: bring the result back to the tensor that was meant
         for written in device_tensors(written_arguments(func, args, kwargs)):
@@ -91,7 +86,7 @@ class FloatCasts:
         rounded = rounded_result(func, tensors)
         if rounded is None:
             return result
-        return tree_map(lambda leaf: self._as_type(leaf, rounded) if _is_float(leaf) else leaf, result)
+        return tree_map(lambda leaf: self._record_cast(leaf, rounded) if _is_float(leaf) else leaf, result)
 
     def promote(self, func: Any, args: Any, kwargs: Any) -> Optional[Tuple[Any, Any]]:
         """Cast mixed operands to what is written to, or else to float32, where plain torch refuses to mix."""
@@ -101,16 +96,13 @@ class FloatCasts:
         # a tensor that is written to keeps its type
         written = [tensor.dtype for tensor in device_tensors(written_arguments(func, args, kwargs))]
         target = written[0] if written else torch.float32
-        targets = {id(tensor): target if _is_float(tensor) else tensor.dtype for tensor in tensors}
-        return self._cast(args, kwargs, targets)[:2]
+        return self._cast(args, kwargs, lambda tensor: target if _is_float(tensor) else tensor.dtype)[:2]
 
     def without_lower(self, args: Any, kwargs: Any) -> Tuple[Any, Any]:
         """Give operators of a backend's own library, which know nothing of autocast, float32."""
         if self.autocast is None:
             return args, kwargs
-        tensors = device_tensors((args, kwargs))
-        targets = {id(t): torch.float32 if t.dtype == self.autocast else t.dtype for t in tensors}
-        return self._cast(args, kwargs, targets)[:2]
+        return self._cast(args, kwargs, lambda t: torch.float32 if t.dtype == self.autocast else t.dtype)[:2]
 
     def as_types_of(self, tensors: Sequence[DeviceTensor], patterns: Sequence[torch.Tensor]) -> List[DeviceTensor]:
         """Give `tensors` the types of `patterns` where only autocast has made others of them; else leave them."""
@@ -118,49 +110,41 @@ class FloatCasts:
             return list(tensors)
         own = (self.autocast, torch.float32)
         return [
-            self._as_type(tensor, pattern.dtype) if tensor.dtype in own and pattern.dtype in own else tensor
+            self._record_cast(tensor, pattern.dtype) if tensor.dtype in own and pattern.dtype in own else tensor
             for tensor, pattern in zip(tensors, patterns)
         ]
 
-    def _choose_targets(self, func: Any, tensors: Sequence[DeviceTensor]) -> List[torch.dtype]:
-        targets = None
-        if self._lower is not None:
-            targets = autocast_targets(func, [tensor.dtype for tensor in tensors], self._lower)
-        if targets is None:
-            are_parameters = [self._recorder.facts.is_parameter(tensor) for tensor in tensors]
-            targets = float_cast_targets(func, tensors, are_parameters)
-        return targets
-
     def _cast(
-        self, args: Any, kwargs: Any, targets: Dict[int, torch.dtype]
+        self, args: Any, kwargs: Any, find_target: Callable[[DeviceTensor], torch.dtype]
     ) -> Tuple[Any, Any, Dict[int, DeviceTensor]]:
         casts: Dict[int, DeviceTensor] = {}
 
         def cast(leaf: Any) -> Any:
-            if not isinstance(leaf, DeviceTensor) or targets[id(leaf)] == leaf.dtype:
+            if not isinstance(leaf, DeviceTensor) or find_target(leaf) == leaf.dtype:
                 return leaf
+            # an argument that is given twice stays one tensor
             if id(leaf) not in casts:
-                casts[id(leaf)] = self._cast_once(leaf, targets[id(leaf)])
+                casts[id(leaf)] = self._cast_once(leaf, find_target(leaf))
             return casts[id(leaf)]
 
         args, kwargs = map_leaves(cast, (args, kwargs))
         return args, kwargs, casts
 
-    def _cast_once(self, tensor: DeviceTensor, target: torch.dtype) -> DeviceTensor:
+    def _cast_once(self, tensor: DeviceTensor, target: torch.dtype) -> Any:
         """Cast a weight to the lower precision once for all its uses, as long as nothing writes to it."""
         recorder = self._recorder
+        # what a body computes does not exist outside of it
         is_reused = target == self._lower and tensor.node.op == "placeholder" and not recorder.bodies.kinds
         if not is_reused or recorder.facts.was_written(tensor):
-            return self._as_type(tensor, target)
+            return self._record_cast(tensor, target)
         # a cast under `no_grad` leads no gradient back
         key = (tensor.node, torch.is_grad_enabled())
         if key not in self._lowered:
-            self._lowered[key] = self._as_type(tensor, target)
+            self._lowered[key] = self._record_cast(tensor, target)
         return self._lowered[key]
 
-    def _as_type(self, tensor: DeviceTensor, dtype: torch.dtype) -> DeviceTensor:
-        cast: DeviceTensor = self._recorder.call(aten.to.dtype, tensor, dtype)
-        return cast
+    def _record_cast(self, tensor: DeviceTensor, dtype: torch.dtype) -> Any:
+        return self._recorder.call(aten.to.dtype, tensor, dtype)
 
 
 def _is_float(leaf: Any) -> bool:

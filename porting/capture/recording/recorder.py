@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import operator
 from contextlib import nullcontext
-from typing import Any, Callable, Collection, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import torch
 from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_leaves
 
-from ...diagnostics import CaptureError, Finding, caller_place
+from ...diagnostics import CaptureError, caller_place
 from .. import errors
 from ..device_operators import device_operator
 from ..device_tensor import DeviceTensor, is_device
 from ..dtypes import device_dtype, index_arguments, is_device_dtype, mask_arguments
+from ..errors import Refusal
+from ..operator_mode import OperatorMode
 from ..operator_schema import (
     change_arguments,
     device_tensors,
@@ -29,7 +31,8 @@ from ..operator_schema import (
     result_argument,
     written_arguments,
 )
-from ..shape_mode import OperatorMode, ShapeMode
+from ..plain_values import dtype_name
+from ..shape_mode import ShapeMode
 from .bodies import Bodies
 from .float_casts import FloatCasts
 from .reports import Reports
@@ -52,28 +55,26 @@ class Recorder(OperatorMode):
     def __init__(
         self,
         *,
-        prints: str = "error",
-        host_features: str = "refused",
-        allowed: Collection[str] = (),
-        is_training: bool = True,
-        node_facts: Optional[Callable[[], Mapping[str, Any]]] = None,
-        listener: Optional[Callable[[Finding], None]] = None,
-        autocast: Optional[torch.dtype] = None,
+        reports: Reports,
+        prints: str,
+        is_training: bool,
+        node_facts: Optional[Callable[[], Mapping[str, Any]]],
+        autocast: Optional[torch.dtype],
     ) -> None:
         super().__init__()
         self.graph = torch.fx.Graph()
         self.fake_mode = ShapeMode()
         self.module_stack: List[Tuple[str, torch.nn.Module]] = []
         self.constants: List[Tuple[torch.fx.Node, torch.Tensor]] = []
-        self.reports = Reports(host_features=host_features, allowed=allowed, listener=listener)
+        self.reports = reports
         self.coercions: List[Tuple[torch.dtype, int]] = []
         self.facts = TensorFacts()
         self.is_active = True
         self.is_training = is_training
         self.prints = prints
         self._node_facts = node_facts
-        self._host_state: Dict[int, DeviceTensor] = {}
-        self._hosts: List[torch.Tensor] = []
+        # host tensors are held, so that no other one gets the `id` of one while the capture lasts
+        self._placed: Dict[int, Tuple[torch.Tensor, DeviceTensor]] = {}
         self._grad_enabled = True
         self.first_operator: Optional[torch.fx.Node] = None
         self.bodies = Bodies(self)
@@ -86,8 +87,9 @@ class Recorder(OperatorMode):
         if not is_device_dtype(like.dtype) or like.layout != torch.strided or like.is_quantized:
             raise errors.unsupported_type_error(f"{kind} `{name}`", like)
         # a constant may be met at any time, and placeholders come before all operators
+        identifier = "".join(character if character.isalnum() else "_" for character in name)
         with self.graph.inserting_before(self.first_operator) if self.first_operator else nullcontext():
-            node = self.graph.placeholder(_make_identifier(name))
+            node = self.graph.placeholder(identifier)
         node.target = node.name  # the name of the argument, which must be as valid and unique as the node's
         # weights keep the memory layout that the user chose; inputs arrive contiguous
         strides = like.stride() if kind != "input" else None
@@ -95,15 +97,18 @@ class Recorder(OperatorMode):
         tensor = self._wrap(fake, node)
         node.meta.update(kind=kind, state_name=name)
         if kind == "parameter":
+            # `isinstance(tensor, nn.Parameter)` goes by this attribute
             tensor._is_param = True
             self.facts.add_parameter(tensor, trainable=like.requires_grad)
         return tensor
 
     def stand_for(self, host: torch.Tensor, device: DeviceTensor) -> None:
         """Use `device` wherever an operator gets the host tensor `host` (lists of weights keep host objects)."""
-        self._host_state[id(host)] = device
-        # held, so that no other tensor gets the same `id` while the capture lasts
-        self._hosts.append(host)
+        self._placed[id(host)] = host, device
+
+    def device_of(self, host: torch.Tensor) -> DeviceTensor:
+        """Return the device tensor that stands for the parameter or buffer `host`."""
+        return self._placed[id(host)][1]
 
     def add_constant(self, value: torch.Tensor) -> DeviceTensor:
         """Add a host tensor to the graph as a compile-time constant, narrowed to the device's type.
@@ -113,7 +118,7 @@ class Recorder(OperatorMode):
         if not is_device_dtype(value.dtype) or value.layout != torch.strided:
             raise errors.unsupported_type_error("a constant of the graph", value)
         if value.requires_grad:
-            raise errors.differentiable_constant_error()
+            raise Refusal.DIFFERENTIABLE_CONSTANT.error()
         # a copy: what `forward` does to its tensor later must not reach the program
         host = value.detach().clone().to(device_dtype(value.dtype))
         with self.bodies.at_root():
@@ -140,28 +145,17 @@ class Recorder(OperatorMode):
 
         `args` may hold device tensors, nodes of the graph that is being recorded, and anything else.
         """
-        node = self.graph.call_function(function, tree_map(self._node_of, args))
-        self._describe(node)
+        node = self._add_node(function, map_leaves(self._node_of, args))
         node.meta["operator"] = function.__name__
-        tensors = []
-        for index, fake in enumerate(results):
-            part = self.graph.call_function(operator.getitem, (node, index))
-            self._describe(part)
-            tensors.append(self._wrap_result(fake, part, True))
-        return tensors
+        return [self._wrap_item(fake, node, index, narrow=True) for index, fake in enumerate(results)]
 
     def make_fake(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
         """Return a tensor of `shape` without values, of the device's type for `dtype`, in memory of its own."""
         return self.fake_mode.make_empty(shape, dtype=self.casts.dtype_of(dtype))
 
-    def make_fake_copy(self, tensor: DeviceTensor) -> torch.Tensor:
-        """Return what `clone` makes of `tensor`, without values."""
-        copied: torch.Tensor = result_shape(self.fake_mode, aten.clone.default, (tensor,), {})
-        return copied
-
     def host_of(self, tensor: torch.Tensor) -> Optional[torch.Tensor]:
         """Return the parameter or buffer of the host that the device tensor `tensor` stands for, or None."""
-        return next((host for host in self._hosts if self._host_state[id(host)] is tensor), None)
+        return next((host for host, device in self._placed.values() if device is tensor), None)
 
     def shallow_copy(self, tensor: DeviceTensor) -> DeviceTensor:
         """Return another handle on the same node."""
@@ -177,10 +171,10 @@ class Recorder(OperatorMode):
         """Refuse or note the printing of `tensor` by `forward`."""
         if not self.is_active:
             return
-        finding = errors.print_finding(tensor)
+        error = Refusal.PRINT.error(shape=list(tensor.shape), kind=dtype_name(tensor.dtype))
         if self.prints == "error":
-            raise CaptureError(finding)
-        self.reports.add(finding)
+            raise error
+        self.reports.add(error.finding)
 
     # -- recording -------------------------------------------------------------------------------------------
 
@@ -199,11 +193,17 @@ class Recorder(OperatorMode):
 
     def _dispatch(self, func: Any, args: Any, kwargs: Dict[str, Any]) -> Any:
         special = device_operator(func)
-        placed_args, placed_kwargs = map_leaves(self._find_placed, (args, kwargs))
+        # lists of weights, such as those of recurrent layers, hold the host's tensors still
+        placed_args, placed_kwargs = map_leaves(
+            lambda leaf: self._placed[id(leaf)][1] if id(leaf) in self._placed else leaf, (args, kwargs)
+        )
         if special is not None and special.record is not None:
             return special.record(self, *placed_args, **placed_kwargs)
         asked = list(list_leaves((placed_args, placed_kwargs)))
-        if not any(isinstance(leaf, DeviceTensor) or _is_ipu(leaf) for leaf in asked):
+        if not any(
+            isinstance(leaf, DeviceTensor) or (isinstance(leaf, torch.device) and is_device(leaf)) for leaf in asked
+        ):
+            # what `forward` does with tensors of the host alone is done now, once, by torch itself
             return func(*args, **kwargs)
         name = operator_name(func)
         # whatever Python would get to see here has no value yet
@@ -220,29 +220,22 @@ class Recorder(OperatorMode):
             return self._emit(func, *self.casts.without_lower(args, kwargs))
         # the device has 32-bit integers; kernels of the CPU want indices of 64 bits and masks of bools
         args, kwargs = change_arguments(func, args, kwargs, index_arguments(func), self._widen)
-        args, kwargs = change_arguments(func, args, kwargs, mask_arguments(func), self._as_masks)
+        args, kwargs = change_arguments(func, args, kwargs, mask_arguments(func), self._cast_masks)
         # gradients are dense on the device, whatever an embedding asks for
         dense_args, dense_kwargs = change_arguments(func, args, kwargs, ("sparse", "sparse_grad"), lambda _asked: False)
         result = self.casts.record(func, dense_args, dense_kwargs)
         if isinstance(result, DeviceTensor):
             result.node.meta["asks_for_sparse"] = (dense_args, dense_kwargs) != (args, kwargs)
-            self._note_asked_types(asked, result.node)
+            for leaf in asked:
+                if isinstance(leaf, torch.dtype):
+                    self.note_coercion(leaf, result.node)
         return result
-
-    def _find_placed(self, leaf: Any) -> Any:
-        """Return the device tensor that stands for a host tensor, or what it is."""
-        return self._host_state.get(id(leaf), leaf) if isinstance(leaf, torch.Tensor) else leaf
-
-    def _note_asked_types(self, asked: Sequence[Any], node: torch.fx.Node) -> None:
-        for leaf in asked:
-            if isinstance(leaf, torch.dtype):
-                self.note_coercion(leaf, node)
 
     def _admit(self, name: str, leaf: Any) -> Any:
         """Let a leaf argument into the graph: narrow types, turn harmless host tensors into constants."""
         if isinstance(leaf, DeviceTensor):
             if leaf.recorder is not self:
-                raise errors.finished_capture_error(f"aten::{name}")
+                raise Refusal.FINISHED_CAPTURE.error(operator=f"aten::{name}")
             return leaf
         # numbers and index lists are part of the program; a larger tensor was probably forgotten on the host
         if isinstance(leaf, torch.Tensor):
@@ -255,15 +248,15 @@ class Recorder(OperatorMode):
             return self.casts.dtype_of(leaf)
         if isinstance(leaf, torch.device):
             if not is_device(leaf):
-                raise errors.move_error(leaf)
+                raise Refusal.MOVE.error(device=leaf)
             return torch.device("cpu")
         if isinstance(leaf, torch.Generator):
-            raise errors.generator_error(name)
+            raise Refusal.GENERATOR.error(name=name)
         return leaf
 
-    def _as_masks(self, value: Any) -> Any:
+    def _cast_masks(self, value: Any) -> Any:
         if isinstance(value, (list, tuple)):
-            return [self._as_masks(item) for item in value]
+            return [self._cast_masks(item) for item in value]
         is_mask = isinstance(value, DeviceTensor) and value.dtype == torch.uint8
         return self._emit(aten.to.dtype, (value, torch.bool), {}) if is_mask else value
 
@@ -289,17 +282,19 @@ class Recorder(OperatorMode):
         except Exception as error:
             promoted = self.casts.promote(func, args, kwargs)
             if promoted is None:
-                raise explain_failure(func, args, kwargs, errors.no_shape_rule_error(func, error)) from None
+                unknown = Refusal.NO_SHAPE_RULE.error(operator=func, error=error)
+                raise explain_failure(func, args, kwargs, unknown) from None
             return self._emit(func, *promoted)
 
     def _emit(self, func: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any], *, narrow: bool = True) -> Any:
+        # shapes are kept: rules for shapes may change the tensors that they get
         tensors = device_tensors((args, kwargs))
         shapes = [tensor.fake.shape for tensor in tensors]
         result = result_shape(self.fake_mode, func, args, kwargs)
         # a view that is turned in place would make other nodes wrong that were recorded with its former shape
         for tensor, shape in zip(tensors, shapes):
             if tensor.fake.shape != shape:
-                raise errors.metadata_error(func)
+                raise Refusal.METADATA.error(name=operator_name(func), plain_name=operator_name(func).rstrip("_"))
         writes = device_tensors(written_arguments(func, args, kwargs))
         unchanged = next((tensor for tensor in tensors if tensor.fake is result), None)
         if unchanged is not None and not writes and device_operator(func) is None:
@@ -308,10 +303,9 @@ class Recorder(OperatorMode):
         node_args, node_kwargs = map_leaves(self._node_of, (args, kwargs))
         # as autograd decides it: what is computed without gradients leads none back
         tracked = torch.is_grad_enabled() and any(self.facts.tracks_gradient(tensor) for tensor in tensors)
-        node = self.graph.call_function(func, tuple(node_args), node_kwargs)
+        node = self._add_node(func, tuple(node_args), node_kwargs)
         self.facts.note_writes(self.bodies.own_writes(writes), node, tracked=tracked)
-        self._describe(node)
-        outputs = self._wrap_outputs(func, args, kwargs, result, node, narrow=narrow and not writes)
+        outputs = self._wrap_outputs(node, args, kwargs, result, narrow=narrow and not writes)
         is_detached = operator_name(func) == "detach"
         self.facts.note_results(device_tensors(outputs), tensors, tracked=tracked and not is_detached)
         return outputs
@@ -319,57 +313,56 @@ class Recorder(OperatorMode):
     def _node_of(self, leaf: Any) -> Any:
         return self.bodies.local_node(leaf) if isinstance(leaf, DeviceTensor) else leaf
 
-    def _describe(self, node: torch.fx.Node) -> None:
+    def _add_node(self, target: Any, args: Tuple[Any, ...], kwargs: Optional[Dict[str, Any]] = None) -> torch.fx.Node:
+        node = self.graph.call_function(target, args, kwargs)
         self.first_operator = self.first_operator or node
         node.meta["module_path"] = self.module_stack[-1][0] if self.module_stack else ""
         node.meta["place"] = caller_place()
         if self._node_facts is not None:
             node.meta.update(self._node_facts())
+        return node
 
     def sync_grad_mode(self) -> None:
         """Write `torch.no_grad()` and its like into the graph, where they change; inference never differentiates."""
         enabled = torch.is_grad_enabled()
         if self.is_training and enabled != self._grad_enabled:
             self._grad_enabled = enabled
-            node = self.graph.call_function(torch._C._set_grad_enabled, (enabled,))
-            self._describe(node)
+            self._add_node(torch._C._set_grad_enabled, (enabled,))
 
     def _wrap_outputs(
-        self,
-        func: Any,
-        args: Tuple[Any, ...],
-        kwargs: Dict[str, Any],
-        result: Any,
-        node: torch.fx.Node,
-        *,
-        narrow: bool,
+        self, node: torch.fx.Node, args: Tuple[Any, ...], kwargs: Dict[str, Any], result: Any, *, narrow: bool
     ) -> Any:
+        func = node.target
         if isinstance(result, torch.Tensor):
             node.meta["val"] = result
             written = result_argument(func, 0, args, kwargs)
-            return written if written is not None else self._wrap_result(result, node, narrow)
+            return written if written is not None else self._wrap_result(result, node, narrow=narrow)
         if isinstance(result, (tuple, list)):
             items = []
             for index, item in enumerate(result):
                 written = result_argument(func, index, args, kwargs)
                 if written is None and isinstance(item, torch.Tensor):
-                    part = self.graph.call_function(operator.getitem, (node, index))
-                    self._describe(part)
-                    written = self._wrap_result(item, part, narrow)
+                    written = self._wrap_item(item, node, index, narrow=narrow)
                 items.append(item if written is None else written)
-            return type(result)(items) if type(result) in (tuple, list) else tuple(items)
+            # `forward` unpacks the named tuples that some operators return as it does plain ones
+            return items if type(result) is list else tuple(items)
         return result
 
-    def _wrap_result(self, fake: torch.Tensor, node: torch.fx.Node, narrow: bool) -> DeviceTensor:
-        if not is_device_dtype(fake.dtype) or fake.layout != torch.strided:
-            kind = str(fake.dtype if fake.layout == torch.strided else fake.layout)
-            raise errors.unsupported_result_error(_source_name(node), kind)
-        if narrow and self.casts.dtype_of(fake.dtype) != fake.dtype:
+    def _wrap_item(self, fake: torch.Tensor, node: torch.fx.Node, index: int, *, narrow: bool) -> DeviceTensor:
+        return self._wrap_result(fake, self._add_node(operator.getitem, (node, index)), narrow=narrow)
+
+    def _wrap_result(self, fake: torch.Tensor, node: torch.fx.Node, *, narrow: bool) -> DeviceTensor:
+        wide, target = fake.dtype, self.casts.dtype_of(fake.dtype)
+        if not is_device_dtype(wide) or fake.layout != torch.strided:
+            # of several results the operator that made them is named
+            source: Any = node.args[0] if node.target is operator.getitem else node
+            kind = str(wide if fake.layout == torch.strided else fake.layout)
+            raise errors.unsupported_result_error(operator_name(source.target), kind)
+        if narrow and target != wide:
+            # the operator computes what it does on the CPU; the device's type is a cast of that
             node.meta["val"] = fake
-            wide, target = fake.dtype, self.casts.dtype_of(fake.dtype)
-            fake = self.fake_mode.cast(fake, target)
-            node = self.graph.call_function(aten.to.dtype, (node, target))
-            self._describe(node)
+            fake = result_shape(self.fake_mode, aten.to.dtype, (fake, target), {})
+            node = self._add_node(aten.to.dtype, (node, target))
             self.note_coercion(wide, node)
         return self._wrap(fake, node)
 
@@ -378,18 +371,3 @@ class Recorder(OperatorMode):
         node.meta["val"] = fake
         self.facts.add(tensor)
         return tensor
-
-
-def _make_identifier(name: str) -> str:
-    return "".join(character if character.isalnum() else "_" for character in name)
-
-
-def _source_name(node: torch.fx.Node) -> str:
-    """Return the operator that made the value of `node`, which may be one of several results."""
-    while node.target is operator.getitem:
-        node = node.args[0]  # type: ignore[assignment]
-    return operator_name(node.target)
-
-
-def _is_ipu(leaf: Any) -> bool:
-    return isinstance(leaf, torch.device) and is_device(leaf)

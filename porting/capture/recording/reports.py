@@ -35,6 +35,7 @@ class Reports:
 
     def add_once(self, finding: Finding) -> None:
         """Keep a finding unless there is one with the same message."""
+        # `forward` may come by the same line in every round of a loop
         if all(finding.message != known.message for known in self.findings):
             self.add(finding)
 

@@ -7,6 +7,7 @@ from typing import Dict, Iterable, List, Sequence, Set
 import torch
 
 from ..device_tensor import DeviceTensor
+from ..graph_flow import identify_memory
 
 __all__ = ["TensorFacts"]
 
@@ -17,7 +18,9 @@ class TensorFacts:
     def __init__(self) -> None:
         self._gradient_tensors: Set[int] = set()
         self._gradient_memory: Set[int] = set()
+        # eager PyTorch refuses to write to a leaf through any of its views
         self._leaf_memory: Set[int] = set()
+        # by memory: a write through one view is seen through all others
         self._writes: Dict[int, List[torch.fx.Node]] = {}
         self._parameter_nodes: Set[torch.fx.Node] = set()
         # facts are found by `id`, which Python gives to another object once a tensor is gone
@@ -32,11 +35,11 @@ class TensorFacts:
         self._parameter_nodes.add(tensor.node)
         if trainable:
             self._gradient_tensors.add(id(tensor))
-            self._leaf_memory.add(_identify_memory(tensor))
+            self._leaf_memory.add(identify_memory(tensor.fake))
 
     def tracks_gradient(self, tensor: DeviceTensor) -> bool:
         """Tell whether a gradient path leads from a trainable parameter to `tensor`."""
-        return id(tensor) in self._gradient_tensors or _identify_memory(tensor) in self._gradient_memory
+        return id(tensor) in self._gradient_tensors or identify_memory(tensor.fake) in self._gradient_memory
 
     def node_tracks_gradient(self, node: torch.fx.Node) -> bool:
         """Tell whether a gradient path leads from a trainable parameter to the value of `node`."""
@@ -48,7 +51,7 @@ class TensorFacts:
 
     def writes_to(self, tensor: DeviceTensor) -> Sequence[torch.fx.Node]:
         """List the operators that changed the memory of `tensor` in place."""
-        return self._writes.get(_identify_memory(tensor), ())
+        return self._writes.get(identify_memory(tensor.fake), ())
 
     def node_was_written(self, node: torch.fx.Node) -> bool:
         """Tell whether an operator changed the memory behind the value of `node` in place."""
@@ -61,30 +64,25 @@ class TensorFacts:
     def refuse_writes_to_leaves(self, written: Iterable[DeviceTensor]) -> None:
         """Raise RuntimeError, in the words of eager PyTorch, for a trainable parameter written to outside `no_grad`."""
         for tensor in written:
-            if (
-                torch.is_grad_enabled()
-                and _identify_memory(tensor) in self._leaf_memory
-                and self.tracks_gradient(tensor)
-            ):
+            is_leaf = identify_memory(tensor.fake) in self._leaf_memory and self.tracks_gradient(tensor)
+            if is_leaf and torch.is_grad_enabled():
                 raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
 
     def note_writes(self, written: Iterable[DeviceTensor], by: torch.fx.Node, *, tracked: bool) -> None:
         """Note the in-place writes of the operator `by`; a `tracked` one brings a gradient path into the memory."""
         for tensor in written:
-            memory = _identify_memory(tensor)
+            memory = identify_memory(tensor.fake)
             self._writes.setdefault(memory, []).append(by)
+            # integers have no gradients, whatever was written into them
             if tracked and tensor.dtype.is_floating_point:
                 self._gradient_memory.add(memory)
 
     def note_results(self, results: Iterable[DeviceTensor], operands: Sequence[DeviceTensor], *, tracked: bool) -> None:
         """Note where the results of an operator on `operands` come from; `tracked` says by a gradient path."""
+        # a weight that is cast or transposed first is a weight still: a product takes its type from the other operand
         from_parameters = bool(operands) and all(self.is_parameter(tensor) for tensor in operands)
         for tensor in results:
             if tracked and tensor.dtype.is_floating_point:
                 self._gradient_tensors.add(id(tensor))
             if from_parameters:
                 self._parameter_nodes.add(tensor.node)
-
-
-def _identify_memory(tensor: DeviceTensor) -> int:
-    return int(tensor.fake.untyped_storage()._cdata)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Optional, Protocol, Set, Tuple
+from typing import Any, Dict, Optional, Tuple
 
 import torch
 
 from ..device_tensor import DeviceTensor
 from ..operator_schema import operator_name, written_arguments
+from .bodies import GraphInProgress
 
 __all__ = ["record_write"]
 
@@ -30,37 +31,24 @@ _VIEWS: Dict[Any, Any] = {
 _INDEXING = frozenset("argmax argmin argsort bucketize cummax cummin max median min nanmedian sort topk".split())
 
 
-class _Caller(Protocol):
-    def call(self, func: Any, *args: Any, **kwargs: Any) -> Any:
-        """Record an operator and return its results."""
-
-
-def record_write(recorder: _Caller, func: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Optional[Any]:
+def record_write(recorder: GraphInProgress, func: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Optional[Any]:
     """Record `func` if it is one of these, and return what it returns; None for all other operators."""
     view = _VIEWS.get(func)
     if view is not None:
-        return _record_as_view(recorder, view, args, kwargs)
+        # the handle that is turned stands for the view of the same name from now on
+        tensor: DeviceTensor = args[0]
+        turned = recorder.call(view, *args, **kwargs)
+        # the handle is a tensor to torch's C++ as well, which looks at its own shape and strides
+        with torch._C._DisableTorchDispatch(), torch.no_grad():
+            aten.as_strided_.default(tensor, turned.shape, turned.stride(), turned.fake.storage_offset())
+        tensor.fake, tensor.node = turned.fake, turned.node
+        return tensor
     if operator_name(func) not in _INDEXING:
         return None
     outs = {a.name for a in func._schema.arguments if a.kwarg_only and a.alias_info is not None and a.name in kwargs}
-    return _record_then_copy(recorder, func, args, kwargs, outs=outs) if outs else None
-
-
-def _record_as_view(recorder: _Caller, view: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> DeviceTensor:
-    """Record the view of the same name, and let the handle that is turned stand for it from now on."""
-    tensor: DeviceTensor = args[0]
-    turned = recorder.call(view, *args, **kwargs)
-    # the handle is a tensor to torch's C++ as well, which looks at its own shape and strides
-    with torch._C._DisableTorchDispatch(), torch.no_grad():
-        aten.as_strided_.default(tensor, turned.shape, turned.stride(), turned.fake.storage_offset())
-    tensor.fake, tensor.node = turned.fake, turned.node
-    return tensor
-
-
-def _record_then_copy(
-    recorder: _Caller, func: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any], *, outs: Set[str]
-) -> Any:
-    """Record the operator without `out`, and copies of its results into what is given."""
+    if not outs:
+        return None
+    # without `out` the indices get the device's type, and the copies take them to the type of what is given
     results = getattr(aten, operator_name(func))(*args, **{n: value for n, value in kwargs.items() if n not in outs})
     targets = written_arguments(func, args, kwargs)
     for target, value in zip(targets, [results] if isinstance(results, torch.Tensor) else results):

@@ -9,7 +9,7 @@ from torch._dispatch.python import enable_python_dispatcher
 from torch.fx.node import map_arg
 
 from ...capture.device_operators import device_operator
-from ...capture.shape_mode import OperatorMode
+from ...capture.operator_mode import OperatorMode
 
 __all__ = ["Call", "direct_call"]
 

@@ -7,7 +7,7 @@ from typing import Any, Callable, Dict, List, Sequence, Tuple
 import torch
 
 from ...capture.device_operators import define_device_operator
-from ...capture.plain_shapes import UNKNOWN, are_plain, new_tensor
+from ...capture.plain_shapes import are_plain, expect, new_tensor
 from .point_sets import farthest_points, nearest_rows
 
 __all__ = ["LIBRARY", "REDUCTIONS"]
@@ -161,8 +161,7 @@ _PURE = frozenset(
 
 
 def _identity_loss_rule(x: torch.Tensor, reduction: int) -> Any:
-    if not are_plain(x):
-        return UNKNOWN
+    expect(are_plain(x))
     return new_tensor(x.shape if reduction == REDUCTIONS["none"] else (), x)
 
 
