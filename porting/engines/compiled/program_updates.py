@@ -7,7 +7,8 @@ from typing import Any, Dict, List, Mapping, Sequence, Tuple
 import torch
 
 from ..calls.device_state import DeviceState
-from ..update.traced_updates import STEP_HYPER_PARAMETERS, clip_factor, compute_update, hyper_parameter_names
+from ..update.traced_updates import STEP_HYPER_PARAMETERS, compute_update, hyper_parameter_names
+from ..update.updates import clip_factor
 from .call_layout import GroupLayout, argument_name
 from .program_graph import ProgramGraph
 from .programs import num_operators

@@ -12,9 +12,8 @@ from ..calls.device_state import DeviceState
 from ..calls.executable import BuildRequest
 from ..replay.batched_micro_batches import may_run_at_once, micro_batches_at_once
 from ..replay.graph_function import GraphFunction
-from ..update.fused_updates import has_fused_arithmetic
 from ..update.traced_updates import update_structure
-from ..update.updates import ensure_slots, optimizer_family, slot_names
+from ..update.updates import ensure_slots, has_fused_arithmetic, optimizer_family, slot_names
 from .call_layout import GroupLayout, argument_name
 from .program_updates import UpdateWriter
 from .programs import num_operators

@@ -12,8 +12,7 @@ from ...capture.graph_flow import tensor_memory
 from .. import ENGINES, engine_names
 from ..calls.executable import BuildRequest, Variant
 from ..replay.batched_micro_batches import may_run_at_once, micro_batches_at_once
-from ..update.fused_updates import has_fused_arithmetic
-from ..update.updates import slot_names
+from ..update.updates import has_fused_arithmetic, slot_names
 from .memory_format import LayoutError, put_channels_last
 
 __all__ = ["PLAIN", "list_candidates", "tuned_engines"]

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from porting.engines.update.traced_updates import (
-    clip_factor,
     compute_group_hyper_parameters,
     compute_step_hyper_parameters,
     compute_update,
@@ -17,7 +16,7 @@ from porting.engines.update.traced_updates import (
     hyper_parameter_names,
     update_structure,
 )
-from porting.engines.update.updates import apply_update, ensure_slots
+from porting.engines.update.updates import apply_update, clip_factor, ensure_slots
 
 OPTIMIZERS = {
     "sgd": ("SGD1", {"dampening": 0.3}),
