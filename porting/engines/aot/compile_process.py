@@ -18,10 +18,11 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Mapping, Optional
+from typing import Any, Callable, Dict, Mapping, Optional
 
-from ..compiled.compile_settings import CompileFailure, CompileLimits, CompileReport, CompileSettings
+from ..compiled.compile_settings import CompileFailure, CompileLimits, CompileSettings
 
 __all__ = ["LOG", "RESULT", "compile_in_child", "memory_of_group"]
 
@@ -55,45 +56,43 @@ def compile_in_child(
     program_file: Path,
     folder: Path,
     *,
-    compiler: str,
     settings: CompileSettings,
     limits: CompileLimits = CompileLimits(),  # noqa: B008 - frozen
     progress: Optional[Callable[[float], None]] = None,
-) -> CompileReport:
-    """Compile `program_file` and put what loading needs into `folder`, which is made.
+    compiler: str = "porting.engines.aot.compiler",
+) -> None:
+    """Compile `program_file` and put what loading needs, and nothing else, into `folder`, which is made.
 
-    `compiler` names the module whose `compile_here(program_file, folder, *, settings)` the other process calls.
-    `progress` is called now and then with the seconds so far. Raises CompileFailure; after it, and after an exception
-    of `progress` or a KeyboardInterrupt, no file and no process is left. OSError if the work folder cannot be made.
+    `progress` is called now and then with the seconds so far. `compiler` names the module whose
+    `compile_here(program_file, folder, *, settings)` the other process calls. Raises CompileFailure; after it, and
+    after an exception of `progress` or a KeyboardInterrupt, no file and no process is left. OSError if the work folder
+    cannot be made.
     """
-    _require_compiler()
-    started = time.monotonic()
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    # The work folder lies beside the result, on the same file system, so that handing the files over is a rename.
-    work = Path(tempfile.mkdtemp(prefix=".compiling-", dir=_choose_parent_of_work(folder)))
-    try:
-        job = {"program": str(program_file.resolve()), "compiler": compiler, "settings": settings.to_dict()}
-        (work / "job.json").write_text(json.dumps(job), encoding="utf-8")
-        _run_compiler(work, started=started, limits=limits, progress=progress)
-        cpu_seconds = _read_outcome(work)
-        size_bytes = _move_files(work / "out", folder)
-    finally:
-        _remove_folder(work)
-    return CompileReport(time.monotonic() - started, cpu_seconds, size_bytes)
-
-
-def _require_compiler() -> None:
     wanted = os.environ.get("CXX", "").strip() or ("clang++" if sys.platform == "darwin" else "g++")
     if shutil.which(shlex.split(wanted)[0]) is None:
         raise CompileFailure("no-compiler", f"there is no C++ compiler `{wanted}` on this machine")
     if not sys.executable:
         raise CompileFailure("error", "this program does not know which Python runs it")
-
-
-def _choose_parent_of_work(folder: Path) -> Optional[Path]:
-    parent = folder.parent.resolve()
+    started = time.monotonic()
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    # The work folder lies beside the result, on the same file system, so that handing the files over is a rename.
+    parent = str(folder.parent.resolve())
     # None is the system's place for temporary files.
-    return parent if _PLAIN_PATH.fullmatch(str(parent)) else None  # None is the system's place for temporary files
+    work = Path(tempfile.mkdtemp(prefix=".compiling-", dir=parent if _PLAIN_PATH.fullmatch(parent) else None))
+    try:
+        job = {"program": str(program_file.resolve()), "compiler": compiler, "settings": asdict(settings)}
+        (work / "job.json").write_text(json.dumps(job), encoding="utf-8")
+        _run_compiler(work, started=started, limits=limits, progress=progress)
+        _check_outcome(work)
+        folder.mkdir(parents=True, exist_ok=True)
+        for path in sorted((work / "out").iterdir()):
+            shutil.move(str(path), str(folder / path.name))
+    finally:
+        for _attempt in range(20):
+            shutil.rmtree(work, ignore_errors=True)
+            if not work.exists():
+                break
+            time.sleep(_POLL_SECONDS)  # a process that is dying may still have made a file
 
 
 # -- the process -------------------------------------------------------------------------------------------------------
@@ -105,7 +104,12 @@ def _run_compiler(
     """Run the compiling process to its end; raises CompileFailure if a limit ends it."""
     for name in ("out", "tmp", "cache"):
         (work / name).mkdir()
-    program = _START.format(paths=_find_import_paths(), job=str(work))
+    # where porting and torch are, which the other process may not find on its own
+    torch = importlib.util.find_spec("torch")
+    roots = [str(Path(__file__).resolve().parents[3])]
+    if torch is not None and torch.origin:
+        roots.append(str(Path(torch.origin).parents[1]))
+    program = _START.format(paths=roots, job=str(work))
     memory_bytes = limits.memory_bytes or _choose_memory_limit()
     with open(work / LOG, "wb") as log:
         process = subprocess.Popen(
@@ -120,7 +124,7 @@ def _run_compiler(
             start_new_session=True,
         )
         try:
-            _wait_for_end(process, started=started, limits=limits, memory_bytes=memory_bytes, progress=progress)
+            _wait_for_end(process, started, limits.seconds, memory_bytes, progress)
         except CompileFailure as failure:
             raise CompileFailure(failure.kind, failure.reason, log=_read_end_of_log(work)) from None
         finally:
@@ -132,9 +136,8 @@ def _run_compiler(
 
 def _wait_for_end(
     process: subprocess.Popen[bytes],
-    *,
     started: float,
-    limits: CompileLimits,
+    seconds: float,
     memory_bytes: float,
     progress: Optional[Callable[[float], None]],
 ) -> None:
@@ -145,8 +148,8 @@ def _wait_for_end(
             return
         except subprocess.TimeoutExpired:
             now = time.monotonic()
-        if now - started > limits.seconds:
-            raise CompileFailure("timeout", f"the compiler was not done after {limits.seconds:g} s")
+        if now - started > seconds:
+            raise CompileFailure("timeout", f"the compiler was not done after {seconds:g} s")
         # The limit is for the whole group: most of the memory belongs to the C++ compiler, a grandchild.
         if now - looked >= _WATCH_SECONDS:
             looked = now
@@ -191,15 +194,6 @@ def _make_environment(work: Path) -> Dict[str, str]:
     }
 
 
-def _find_import_paths() -> List[str]:
-    """Return where porting and torch are, which the other process may not find on its own."""
-    roots = [str(Path(__file__).resolve().parents[3])]
-    torch = importlib.util.find_spec("torch")
-    if torch is not None and torch.origin:
-        roots.append(str(Path(torch.origin).parents[1]))
-    return roots
-
-
 # -- memory ------------------------------------------------------------------------------------------------------------
 
 
@@ -234,15 +228,14 @@ def _choose_memory_limit() -> float:
 # -- the outcome -------------------------------------------------------------------------------------------------------
 
 
-def _read_outcome(work: Path) -> float:
-    """Return the processor time that was taken, or raise the failure that the process reports."""
+def _check_outcome(work: Path) -> None:
+    """Raise the failure that the process reports, if it does."""
     try:
         result: Mapping[str, Any] = json.loads((work / RESULT).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         raise CompileFailure("crash", "the compiler ended without a result", log=_read_end_of_log(work)) from None
     if result.get("error"):
         raise _explain_refusal(str(result["error"]), _read_end_of_log(work))
-    return float(result["cpu_seconds"])
 
 
 # The causes are looked for from the most specific to the least: a compiler that was killed for its memory also leaves
@@ -278,20 +271,3 @@ def _read_end_of_log(work: Path) -> str:
         return (work / LOG).read_bytes()[-20000:].decode(errors="replace").replace(f"{work}/", "")
     except OSError:
         return ""
-
-
-def _move_files(made: Path, folder: Path) -> int:
-    """Move the files into `folder` and return their size."""
-    folder.mkdir(parents=True, exist_ok=True)
-    size_bytes = sum(path.stat().st_size for path in made.rglob("*") if path.is_file())
-    for path in sorted(made.iterdir()):
-        shutil.move(str(path), str(folder / path.name))
-    return size_bytes
-
-
-def _remove_folder(work: Path) -> None:
-    for _attempt in range(20):
-        shutil.rmtree(work, ignore_errors=True)
-        if not work.exists():
-            return
-        time.sleep(_POLL_SECONDS)  # a process that is dying may still have made a file

@@ -24,6 +24,7 @@ from torch._inductor import cpu_vec_isa, decomposition, lowering
 from torch._inductor.codegen.cpp_wrapper_cpu import CppWrapperCpu
 from torch._inductor.cpp_builder import get_cpp_compiler
 
+from ..compiled.call_layout import describe_layout
 from ..compiled.compile_settings import CompileSettings
 from ..compiled.program_file import read_program
 from ..compiled.programs import Program
@@ -62,7 +63,7 @@ def compile_here(program_file: Path, folder: Path, *, settings: CompileSettings)
     facts = {
         "torch": torch.__version__,
         "num_results": program.num_results,
-        "arguments": [spec.to_dict() for spec in program.arguments],
+        "arguments": [describe_layout(spec) for spec in program.arguments],
     }
     (folder / RUNNER).write_text(json.dumps(facts), encoding="utf-8")
     # A library that crashes or hangs does so here, where the parent only sees a failed compilation.
@@ -91,7 +92,12 @@ def _choose_inductor_options(program: Program, settings: CompileSettings, *, out
 def _prepare_inductor(settings: CompileSettings) -> None:
     """Change Inductor, in this process, so that it compiles faster and its code does not end the process."""
     install_index_guards()
-    _leave_pools_to_torch()
+    # Torch's kernel takes the gradient of a maximum pool; Inductor's loop over all windows uses no vectors. Both tables
+    # have to forget it: the decomposition is asked first, and the lowering by packet and by overload.
+    pool = torch.ops.aten.max_pool2d_with_indices_backward
+    decomposition.decompositions.pop(pool.default, None)
+    kernel = lowering.fallback_max_pool2d_with_indices_backward
+    lowering.lowerings[pool] = lowering.lowerings[pool.default] = kernel
     # The parent's setting does not travel with the process.
     torch.use_deterministic_algorithms(settings.is_deterministic)
     # Kernels get their number of threads from the options; this is about compiling them.
@@ -104,15 +110,6 @@ def _prepare_inductor(settings: CompileSettings) -> None:
         if not hasattr(owner, name):
             raise RuntimeError(f"the Inductor of torch {torch.__version__} has no {owner.__name__}.{name}")
         setattr(owner, name, function)
-
-
-def _leave_pools_to_torch() -> None:
-    """Let torch's kernel take the gradient of a maximum pool; Inductor's loop over all windows uses no vectors."""
-    # Both tables have to forget it: the decomposition is asked first, and the lowering by packet and by overload.
-    operator = torch.ops.aten.max_pool2d_with_indices_backward
-    decomposition.decompositions.pop(operator.default, None)
-    kernel = lowering.fallback_max_pool2d_with_indices_backward
-    lowering.lowerings[operator] = lowering.lowerings[operator.default] = kernel
 
 
 def _write_no_checks(wrapper: Any) -> None:

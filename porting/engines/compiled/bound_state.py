@@ -53,21 +53,17 @@ class BoundState:
         self._accumulators: Dict[str, torch.Tensor] = {}
         self._arguments: Dict[Tuple[str, int], Arguments] = {}
         # One slot stands for all: a checkpoint that is loaded exchanges every slot of a state.
-        self._first = next((state.slots[part] for group in layout.groups for part in group.trained), None)
+        self._first_part = next(iter(layout.trained), None)
+        self._first = None if self._first_part is None else state.slots[self._first_part]
         self._counted = [
             [state.slots[part] for part in group.trained]
             for group in layout.groups
             if "Step" in group.structure["slots"] and not layout.fused_update  # which counts for itself
         ]
-        self._bind_counts()
-
-    # -- counts of updates ---------------------------------------------------------------------------------------------
-
-    def _bind_counts(self) -> None:
-        """Let the counts of all parameters be views of one tensor, in the state too."""
         slots = [own for of_group in self._counted for own in of_group]
         with torch.inference_mode(False):
-            # A counter for each parameter, as the vendor keeps them, would cost an operator each in every step.
+            # Views of one tensor, in the state too: a counter for each parameter, as the vendor keeps them, would cost
+            # an operator each in every step.
             self._counts = torch.stack([own["Step"] for own in slots]) if slots else torch.zeros(0)
         for own, count in zip(slots, self._counts.unbind()):
             own["Step"] = count
@@ -76,17 +72,17 @@ class BoundState:
         self._seen_version = -1
         self._values: List[Optional[int]] = []
 
+    # -- counts of updates ---------------------------------------------------------------------------------------------
+
     def is_current(self, state: DeviceState) -> bool:
         """Tell whether `state` is the bound one and still has the slots that were found."""
         if state is not self.state:
             return False
-        if self._first is None:
+        if self._first_part is None:
             return True
-        part = next(part for group in self._layout.groups for part in group.trained)
-        return state.slots.get(part) is self._first and self._counts_are_bound()
-
-    def _counts_are_bound(self) -> bool:
-        """Tell whether the counts are where they were put: another executable may have bound the state since."""
+        if state.slots.get(self._first_part) is not self._first:
+            return False
+        # Another executable may have bound the state since, which puts the counts elsewhere.
         first = next((own for of_group in self._counted for own in of_group), None)
         return first is None or first["Step"]._base is self._counts
 
@@ -134,10 +130,15 @@ class BoundState:
 
     def match_gradients(self, results: Sequence[torch.Tensor]) -> Dict[str, torch.Tensor]:
         """Return gradients that a program has returned by the parts of parameters, in the memory format of those."""
-        return {
-            part: _convert_format(self.state.parameters[part], gradient)
-            for part, gradient in zip(self._layout.trained, results)
-        }
+        found = {}
+        for part, gradient in zip(self._layout.trained, results):
+            weight = self.state.parameters[part]
+            found[part] = gradient
+            if gradient.stride() != weight.stride():
+                with torch.no_grad():
+                    like = torch.empty_like(weight, dtype=gradient.dtype, requires_grad=False)
+                    found[part] = like.copy_(gradient)
+        return found
 
     def _find_checked(self, spec: TensorSpec, replica: int) -> Optional[torch.Tensor]:
         kind, detail, name = read_argument_name(spec.name)
@@ -165,10 +166,3 @@ class BoundState:
                 self._accumulators[part] = torch.empty_strided(spec.shape, spec.stride, dtype=spec.dtype).zero_()
             return self._accumulators[part]
         return state.parameters[part]
-
-
-def _convert_format(weight: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
-    if gradient.stride() == weight.stride():
-        return gradient
-    with torch.no_grad():
-        return torch.empty_like(weight, dtype=gradient.dtype, requires_grad=False).copy_(gradient)

@@ -19,12 +19,11 @@ from ..calls.guards import draw_from_stream_of, shut_out_host_modes
 from ..update.traced_updates import (
     compute_group_hyper_parameters,
     compute_step_hyper_parameters,
-    depends_on_count,
     update_structure,
 )
 from ..update.updates import apply_update
 from .bound_state import Arguments, BoundState, Mismatch
-from .call_layout import CallLayout, ResultsOfRuns, plan_facts
+from .call_layout import CallLayout, ResultsOfRuns, find_num_blocks, plan_facts
 from .index_bounds import has_bad_index
 from .programs import Runner
 from .why_replay import why_plan_is_replayed
@@ -73,7 +72,7 @@ class CompiledExecutable:
         self._synthetic: Optional[Inputs] = None
         self._updated_groups = () if layout.fused_update else layout.groups
         # Without bias corrections the hyper-parameters of a call stay the same until somebody sets them.
-        self._counts_matter = any(depends_on_count(group.structure) for group in self._updated_groups)
+        self._counts_matter = any(group.structure["bias_correction"] for group in self._updated_groups)
         self._role = layout.role_of_runs
 
     @property
@@ -127,7 +126,10 @@ class CompiledExecutable:
         if self.layout.trains and list(groups) != self._groups:
             self._adopt_groups(groups)
         if self.layout.trains and list(group_names) != self._group_names:
-            self._adopt_names(group_names)
+            self._group_names = None
+            if [tuple(names) for names in group_names] != [group.names for group in self.layout.groups]:
+                raise Mismatch("the optimizer's groups have other parameters")
+            self._group_names = [list(names) for names in group_names]
         if state.loss_scale_factor is not None:
             raise Mismatch("the loss scaling adapts itself")
         if self._bound is None or not self._bound.is_current(state):
@@ -151,12 +153,6 @@ class CompiledExecutable:
         if structures != [dict(group.structure) for group in self.layout.groups]:
             raise Mismatch("the optimizer's arithmetic has changed: its kind, a type, or a setting that was zero")
         self._groups = list(groups)
-
-    def _adopt_names(self, group_names: Sequence[Sequence[str]]) -> None:
-        self._group_names = None
-        if [tuple(names) for names in group_names] != [group.names for group in self.layout.groups]:
-            raise Mismatch("the optimizer's groups have other parameters")
-        self._group_names = [list(names) for names in group_names]
 
     def _fit_inputs(self, inputs: Inputs, plan: CallPlan) -> Inputs:
         """Return the inputs as the programs take them, copied only where their memory is in another order."""
@@ -188,20 +184,14 @@ class CompiledExecutable:
             common = compute_step_hyper_parameters(
                 groups, backward_scale=plan.backward_scale, update_scale=plan.update_scale
             )
-            self._hyper_parameters = torch.tensor(
-                [
-                    [*common, *self._compute_group_fields(groups, counts, step)]
-                    for step in range(1, plan.iterations + 1)
-                ],
-                dtype=torch.float32,
-            )
+            steps = []
+            for step in range(1, plan.iterations + 1):
+                fields = list(common)
+                for settings, layout, count in zip(groups, self._updated_groups, counts):
+                    fields += compute_group_hyper_parameters(settings, layout.structure, count=count + step)
+                steps.append(fields)
+            self._hyper_parameters = torch.tensor(steps, dtype=torch.float32)
         return self._hyper_parameters
-
-    def _compute_group_fields(self, groups: Sequence[Any], counts: Sequence[int], step: int) -> List[float]:
-        fields: List[float] = []
-        for settings, layout, count in zip(groups, self._updated_groups, counts):
-            fields += compute_group_hyper_parameters(settings, layout.structure, count=count + step)
-        return fields
 
     def _report_mismatch(self, reason: str) -> None:
         if not self._is_reported:
@@ -262,11 +252,10 @@ class CompiledExecutable:
         self, state: DeviceState, inputs: Inputs, plan: CallPlan, *, number: int, num_runs: int
     ) -> None:
         """Replay a run that failed, on a copy of the device: its error knows the operator and the user's line."""
-        windows = [self._cut_windows(tensor, plan, num_runs)[number] for tensor in inputs]
-        window_of = [
-            window if tensor.dim() == 0 else window.reshape(-1, *tensor.shape[1:])
-            for window, tensor in zip(windows, inputs)
-        ]
+        window_of = []
+        for tensor in inputs:
+            window = self._cut_windows(tensor, plan, num_runs)[number]
+            window_of.append(window if tensor.dim() == 0 else window.reshape(-1, *tensor.shape[1:]))
         of_run = dataclasses.replace(plan, iterations=plan.iterations // num_runs, synthetic="")
         tensors = {
             name: copy.deepcopy(getattr(state, name), {}) for name in ("parameters", "buffers", "slots", "rng_state")
@@ -280,21 +269,20 @@ class CompiledExecutable:
         """Return what each run takes of an input."""
         if tensor.dim() == 0:
             return [tensor] * num_runs
-        groups = plan.input_groups
-        if groups is not None and groups.size > 1:
-            # Each group has a block of its own rows; a run takes a stretch of each block.
-            by_group = tensor.view(groups.num_groups, -1, *tensor.shape[1:])
+        num_blocks = find_num_blocks(plan)
+        if num_blocks:
+            # a run takes a stretch of each group's block
+            by_group = tensor.view(num_blocks, -1, *tensor.shape[1:])
             return by_group.split(by_group.shape[1] // num_runs, dim=1)
         return (tensor,) if num_runs == 1 else tensor.split(tensor.shape[0] // num_runs)
 
     def _update_weights(self, bound: BoundState, plan: CallPlan, gradients: Dict[str, torch.Tensor]) -> None:
         """End a step whose programs do not update."""
-        state = bound.state
         apply_update(
             self._groups,
             self._group_names or (),
-            state.parameters,
-            state.slots,
+            bound.state.parameters,
+            bound.state.slots,
             accumulated=gradients,
             scale=plan.update_scale,
             is_fused=True,
@@ -312,9 +300,15 @@ class CompiledExecutable:
             for number, micro_batches in enumerate(plan.steps):
                 row = None if hyper_parameters is None else hyper_parameters[number : number + 1]
                 for first in range(0, len(micro_batches), layout.micro_batches_at_once):
-                    self._run_at_once(
-                        bound, inputs, micro_batches[first : first + layout.micro_batches_at_once], row, collector
-                    )
+                    at_once = micro_batches[first : first + layout.micro_batches_at_once]
+                    arguments = bound.find_arguments(self._role, at_once[0].replica)
+                    for index, which in arguments.inputs:
+                        arguments.tensors[index] = _cut_rows(inputs[which], at_once, plan)
+                    results = self._run_program(self._role, arguments, row)
+                    for index, micro_batch in enumerate(at_once):
+                        if collector.wants(micro_batch):
+                            of_one = results[index * layout.num_results : (index + 1) * layout.num_results]
+                            collector.add(micro_batch, of_one)
                 if layout.fused_update:
                     self._update_weights(bound, plan, bound.list_accumulators())
                     bound.empty_accumulators()
@@ -333,23 +327,6 @@ class CompiledExecutable:
             bound.advance(num_done)
         return collector.combine()
 
-    def _run_at_once(
-        self,
-        bound: BoundState,
-        inputs: Inputs,
-        micro_batches: Sequence[MicroBatch],
-        row: Optional[torch.Tensor],
-        collector: OutputCollector,
-    ) -> None:
-        layout = self.layout
-        arguments = bound.find_arguments(self._role, micro_batches[0].replica)
-        for index, which in arguments.inputs:
-            arguments.tensors[index] = _cut_rows(inputs[which], micro_batches, self._plan)
-        results = self._run_program(self._role, arguments, row)
-        for index, micro_batch in enumerate(micro_batches):
-            if collector.wants(micro_batch):
-                collector.add(micro_batch, results[index * layout.num_results : (index + 1) * layout.num_results])
-
     def _run_program(self, role: str, arguments: Arguments, row: Optional[torch.Tensor]) -> Results:
         if arguments.hyper_parameters is not None:
             arguments.tensors[arguments.hyper_parameters] = row
@@ -359,9 +336,8 @@ class CompiledExecutable:
 _NOTHING = nullcontext()
 
 
-def _cut_rows(tensor: torch.Tensor, micro_batches: Sequence[MicroBatch], plan: Optional[CallPlan]) -> torch.Tensor:
+def _cut_rows(tensor: torch.Tensor, micro_batches: Sequence[MicroBatch], plan: CallPlan) -> torch.Tensor:
     """Return the rows of micro-batches, one after the other."""
-    assert plan is not None
     if tensor.dim() == 0:
         return tensor
     num_rows = tensor.shape[0] // plan.num_slices

@@ -10,8 +10,7 @@ from ..calls.device_state import DeviceState
 from ..update.traced_updates import STEP_HYPER_PARAMETERS, compute_update, hyper_parameter_names
 from ..update.updates import clip_factor
 from .call_layout import GroupLayout, argument_name
-from .program_graph import ProgramGraph
-from .programs import num_operators
+from .programs import ProgramGraph, num_operators
 from .step_tracing import trace
 
 __all__ = ["UpdateWriter"]

@@ -20,7 +20,6 @@ __all__ = [
     "compute_group_hyper_parameters",
     "compute_step_hyper_parameters",
     "compute_update",
-    "depends_on_count",
     "hyper_parameter_names",
     "update_structure",
 ]
@@ -70,11 +69,6 @@ _NAMES: Mapping[str, Tuple[str, ...]] = {
 def hyper_parameter_names(structure: Structure) -> Tuple[str, ...]:
     """Return the names of the hyper-parameters of a group, in the order of `compute_group_hyper_parameters`."""
     return _NAMES[structure["family"]]
-
-
-def depends_on_count(structure: Structure) -> bool:
-    """Tell whether a group's hyper-parameters differ from one update to the next while its settings stay the same."""
-    return bool(structure["bias_correction"])
 
 
 def compute_step_hyper_parameters(groups: Sequence[Any], *, backward_scale: float, update_scale: float) -> List[float]:

@@ -118,8 +118,8 @@ def apply_update(
                 exchange(everything)
             if scale != 1.0:
                 torch._foreach_mul_(everything, scale)
+            # the range of half precision matters while the gradients are still scaled
             if observe is not None:
-                # The range of half precision matters while the gradients are still scaled.
                 observe(everything)
             divisor = groups[0].loss_scaling if loss_scaling is None else loss_scaling
             if divisor != 1.0:
@@ -131,8 +131,8 @@ def apply_update(
                 torch._foreach_mul_(everything, clip_factor(norms, max_norm))
             for settings, names, of_group in zip(groups, trained, gradients):
                 if names:
-                    of_names = {name: parameters[name] for name in names}
-                    _update_group(settings, of_names, of_group, slots, rounds_at_random, is_fused)
+                    named = {name: parameters[name] for name in names}
+                    _update_group(settings, named, of_group, slots, rounds_at_random, is_fused)
     for parameter in parameters.values():
         # None, not zeros: the next backward pass then stores its gradient instead of adding to it.
         parameter.grad = None
@@ -282,12 +282,11 @@ def _compute_bias_corrections(state: State, beta: float, is_on: bool) -> List[fl
 
 
 def _apply_adam(s: Any, weights: Tensors, gradients: Tensors, state: State) -> None:
-    is_decoupled = optimizer_family(s) == "ADAMW"
-    if s.weight_decay and not is_decoupled:
+    if s.weight_decay and optimizer_family(s) == "ADAMW":
+        torch._foreach_mul_(weights, 1.0 - s.learning_rate * s.weight_decay)
+    elif s.weight_decay:
         torch._foreach_add_(gradients, weights, alpha=s.weight_decay)
     denominators = _update_moments(s, gradients, state)
-    if s.weight_decay and is_decoupled:
-        torch._foreach_mul_(weights, 1.0 - s.learning_rate * s.weight_decay)
     rates = [-s.learning_rate / c for c in _compute_bias_corrections(state, s.beta1, True)]
     torch._foreach_addcdiv_(weights, state["Accl1"], denominators, rates)
 

@@ -81,13 +81,6 @@ def test_what_the_compiler_puts_into_its_folder_comes_to_the_callers(compiler, t
     assert left_behind(tmp_path) == ["step", "step/library"]
 
 
-def test_the_report_has_the_size_and_the_processor_time(compiler):
-    report = compiler("sum(range(3_000_000)); (folder / 'library').write_bytes(bytes(1000))")
-
-    assert report.size_bytes == 1000
-    assert 0 < report.cpu_seconds
-
-
 def test_nothing_that_the_compiler_prints_or_warns_of_reaches_the_user(compiler, capfd):
     compiler("import warnings; print('out'); warnings.warn('deprecated', FutureWarning)")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from porting.engines.compiled.program_graph import ProgramGraph
 from porting.engines.compiled.program_updates import UpdateWriter
+from porting.engines.compiled.programs import ProgramGraph
 from porting.engines.compiled.step_program import build_programs
 from porting.engines.compiled.step_tracing import fake_tensors
 from porting.engines.compiled.traced_step import TracedStep
