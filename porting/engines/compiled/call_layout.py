@@ -190,7 +190,7 @@ class CallLayout:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> CallLayout:
         """Make the layout that `describe_layout` described; JSON has lists only."""
-        converted = {
+        converted: Dict[str, Any] = {
             "arguments": {role: _read_specs(specs) for role, specs in values["arguments"].items()},
             "inputs": _read_specs(values["inputs"]),
             "groups": tuple(map(GroupLayout.from_dict, values["groups"])),

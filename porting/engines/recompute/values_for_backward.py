@@ -66,7 +66,7 @@ def nodes_with_gradient(graph: StepGraph) -> Set[torch.fx.Node]:
     if not graph.has_loss:
         return set()
     # Back from the last output, the loss that the step ends in, by way of what autograd keeps track of.
-    tracked, loss = ValueFlow.follow(graph).with_gradient, output_nodes(graph.graph)[-1]
+    tracked, loss = set(ValueFlow.follow(graph).with_gradient), output_nodes(graph.graph)[-1]
     found, memory = {loss} & tracked, tensor_memories([loss])
     for node in reversed(graph.graph.nodes):
         # A write in place leads to the loss if a later reader of that memory does.
@@ -157,10 +157,7 @@ def _insert_copies(
         if needs_result and _find_declared_writes(node):
             _write_result_of_copy(image)
         elif needs_result:
-            # everything else works on a copy of the result, which stays as it is
-            with copied.inserting_after(image):
-                copy = _insert_clone(image, image)
-            image.replace_all_uses_with(copy, delete_user_cb=lambda user, copy=copy: user is not copy)
+            _copy_result(image)
     for node in views:
         _take_views_singly(images[node])
     first = next(node for node in copied.nodes if node.op != "placeholder")
@@ -180,6 +177,13 @@ def _end_history(buffer: torch.fx.Node, first: torch.fx.Node, end: torch.fx.Node
         written = buffer.graph.call_function(aten.copy_.default, (buffer, value))
     for node in (value, written):
         node.meta.update(buffer.meta)
+
+
+def _copy_result(node: torch.fx.Node) -> None:
+    """Let everything else work on a copy of the result, which stays as it is."""
+    with node.graph.inserting_after(node):
+        copy = _insert_clone(node, node)
+    node.replace_all_uses_with(copy, delete_user_cb=lambda user: user is not copy)
 
 
 def _write_result_of_copy(node: torch.fx.Node) -> None:
