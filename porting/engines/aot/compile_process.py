@@ -110,7 +110,7 @@ def _run_compiler(
     if torch is not None and torch.origin:
         roots.append(str(Path(torch.origin).parents[1]))
     program = _START.format(paths=roots, job=str(work))
-    memory_bytes = limits.memory_bytes or _choose_memory_limit()
+    memory_bytes = limits.memory_bytes or _find_free_memory() * _SHARE_OF_FREE_MEMORY
     with open(work / LOG, "wb") as log:
         process = subprocess.Popen(
             [sys.executable, "-c", program],
@@ -216,13 +216,13 @@ def memory_of_group(group: int) -> int:
     return total
 
 
-def _choose_memory_limit() -> float:
+def _find_free_memory() -> float:
     try:
         text = Path("/proc/meminfo").read_text(encoding="ascii")
-        match = re.search(r"^MemAvailable:\s+(\d+) kB", text, re.MULTILINE)
     except OSError:
-        match = None
-    return int(match[1]) * 1024 * _SHARE_OF_FREE_MEMORY if match else float("inf")
+        text = ""
+    match = re.search(r"^MemAvailable:\s+(\d+) kB", text, re.MULTILINE)
+    return int(match[1]) * 1024 if match else float("inf")
 
 
 # -- the outcome -------------------------------------------------------------------------------------------------------
@@ -234,22 +234,21 @@ def _check_outcome(work: Path) -> None:
         result: Mapping[str, Any] = json.loads((work / RESULT).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         raise CompileFailure("crash", "the compiler ended without a result", log=_read_end_of_log(work)) from None
-    if result.get("error"):
-        raise _explain_refusal(str(result["error"]), _read_end_of_log(work))
-
-
-# The causes are looked for from the most specific to the least: a compiler that was killed for its memory also leaves
-# an error that would read as a refusal.
-def _explain_refusal(error: str, log: str) -> CompileFailure:
+    error = str(result.get("error", ""))
+    if not error:
+        return
+    log = _read_end_of_log(work)
     text = f"{error}\n{log}"
+    # From the most specific cause to the least: a compiler that was killed for its memory also leaves an error that
+    # would read as a refusal.
     if _OUT_OF_MEMORY.search(text):
-        return CompileFailure("memory", "the compiler ran out of memory", log=log)
+        raise CompileFailure("memory", "the compiler ran out of memory", log=log)
     if _NO_SPACE.search(text):
-        return CompileFailure("space", "there is no room on the disk to compile in", log=log)
+        raise CompileFailure("space", "there is no room on the disk to compile in", log=log)
     complaint = _CXX_ERROR.search(text)
     if complaint is not None:
-        return CompileFailure("error", f"the C++ compiler refuses the program: {complaint[1][:300]}", log=log)
-    return CompileFailure("error", f"Inductor refuses the program: {error.splitlines()[0][:300]}", log=log)
+        raise CompileFailure("error", f"the C++ compiler refuses the program: {complaint[1][:300]}", log=log)
+    raise CompileFailure("error", f"Inductor refuses the program: {error.splitlines()[0][:300]}", log=log)
 
 
 def _explain_death(code: int, log: str) -> CompileFailure:

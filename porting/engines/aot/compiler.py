@@ -16,7 +16,7 @@ import os
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Any, Callable, Dict, List
+from typing import Any, Callable, List
 
 import torch
 import torch._inductor
@@ -54,26 +54,9 @@ def compile_here(program_file: Path, folder: Path, *, settings: CompileSettings)
         use_faster_products(program.module, example_arguments(program), num_threads=settings.num_threads)
     # Inductor leaves sources and objects beside its library; only what loading needs goes into the result.
     build = Path("build").resolve()
-    options = _choose_inductor_options(program, settings, output=build / LIBRARY)
-    library = torch._inductor.aot_compile(program.module, tuple(example_arguments(program)), options=options)
-    shutil.copyfile(str(library), folder / LIBRARY)
-    for operators in build.glob("*.wrapper.json"):
-        shutil.copyfile(operators, folder / OPERATORS)
-    # What `LoadedProgram` compares each call with. Inductor's own checks are compiled out, see above.
-    facts = {
-        "torch": torch.__version__,
-        "num_results": program.num_results,
-        "arguments": [describe_layout(spec) for spec in program.arguments],
-    }
-    (folder / RUNNER).write_text(json.dumps(facts), encoding="utf-8")
-    # A library that crashes or hangs does so here, where the parent only sees a failed compilation.
-    try_out(load_program(folder), program)
-
-
-def _choose_inductor_options(program: Program, settings: CompileSettings, *, output: Path) -> Dict[str, Any]:
-    return {
+    options = {
         "aot_inductor.compile_wrapper_opt_level": "O0" if program.num_operators >= _MANY_OPERATORS else "O1",
-        "aot_inductor.output_path": str(output),
+        "aot_inductor.output_path": str(build / LIBRARY),
         "aot_inductor.enable_frame_pointer": False,
         "aot_inductor.enable_line_tables": False,
         "aot_inductor.precompile_headers": False,
@@ -87,6 +70,19 @@ def _choose_inductor_options(program: Program, settings: CompileSettings, *, out
         # `LoadedProgram` has compared shapes and strides before the first kernel runs.
         "size_asserts": False,
     }
+    library = torch._inductor.aot_compile(program.module, tuple(example_arguments(program)), options=options)
+    shutil.copyfile(str(library), folder / LIBRARY)
+    for operators in build.glob("*.wrapper.json"):
+        shutil.copyfile(operators, folder / OPERATORS)
+    # What `LoadedProgram` compares each call with. Inductor's own checks are compiled out, see above.
+    facts = {
+        "torch": torch.__version__,
+        "num_results": program.num_results,
+        "arguments": [describe_layout(spec) for spec in program.arguments],
+    }
+    (folder / RUNNER).write_text(json.dumps(facts), encoding="utf-8")
+    # A library that crashes or hangs does so here, where the parent only sees a failed compilation.
+    try_out(load_program(folder), program)
 
 
 def _prepare_inductor(settings: CompileSettings) -> None:

@@ -85,13 +85,9 @@ def _keep_within_bounds(original: Callable[..., Any]) -> Callable[..., Any]:
         if last < torch.iinfo(dtype).max:
             inside = virtualized.ops.minimum(inside, virtualized.ops.constant(last, dtype))
         # `False`: the check stands before the clamping and must see the index as it came.
-        return self.parent_handler.indirect_indexing(_unwrap_value(inside), size, False)
+        return self.parent_handler.indirect_indexing(getattr(inside, "value", inside), size, False)
 
     return indirect_indexing
-
-
-def _unwrap_value(wrapped: Any) -> Any:
-    return getattr(wrapped, "value", wrapped)
 
 
 def _throw_at_end(original: Callable[..., str]) -> Callable[..., str]:

@@ -50,16 +50,15 @@ def _die_with_parent(work: Path) -> None:
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
-    threading.Thread(target=_watch_parent, args=(lifeline, os.getppid(), work), daemon=True).start()
+    parent = os.getppid()
 
+    def watch() -> None:
+        # It ends when the pipe is readable without anybody writing: the other end is closed. But a process that the
+        # parent forked may hold the pipe open for longer than the parent lives.
+        while os.getppid() == parent and not select.select([lifeline], [], [], _LOOK_SECONDS)[0]:
+            pass
+        shutil.rmtree(work, ignore_errors=True)
+        # The C++ compiler too, and this very process: nothing after this line runs.
+        os.killpg(os.getpgrp(), signal.SIGKILL)
 
-def _watch_parent(lifeline: int, parent: int, work: Path) -> None:
-    # a process that the parent forked may hold the pipe open for longer than the parent lives
-    while os.getppid() == parent:
-        readable, _, _ = select.select([lifeline], [], [], _LOOK_SECONDS)
-        # readable without anybody writing: the other end is closed
-        if readable:
-            break
-    shutil.rmtree(work, ignore_errors=True)
-    # The C++ compiler too, and this very process: nothing after this line runs.
-    os.killpg(os.getpgrp(), signal.SIGKILL)
+    threading.Thread(target=watch, daemon=True).start()

@@ -116,7 +116,7 @@ class BoundState:
         key = (role, replica)
         if key not in self._arguments:
             specs = self._layout.arguments[role]
-            self._arguments[key] = Arguments(specs, [self._find_checked(spec, replica) for spec in specs])
+            self._arguments[key] = Arguments(specs, [self._find(spec, replica) for spec in specs])
         return self._arguments[key]
 
     def empty_accumulators(self) -> None:
@@ -140,29 +140,26 @@ class BoundState:
                     found[part] = like.copy_(gradient)
         return found
 
-    def _find_checked(self, spec: TensorSpec, replica: int) -> Optional[torch.Tensor]:
-        kind, detail, name = read_argument_name(spec.name)
-        # filled in by each call
+    def _find(self, spec: TensorSpec, replica: int) -> Optional[torch.Tensor]:
+        """Return the tensor that an argument stands for, in what `replica` has; None for what each call fills in."""
+        state, (kind, detail, name) = self.state, read_argument_name(spec.name)
         if kind in ("hyper_parameters", "input"):
             return None
-        found = self._find(spec, kind, detail, name, replica)
+        part = state.part(name, replica) if detail == "own" and kind != "buffer" else name
+        if kind == "constant":
+            found = state.constants[int(detail)]
+        elif kind == "buffer":
+            found = state.buffers[replica if detail == "own" else int(detail)][name]
+        elif kind == "slot":
+            found = state.slots[part][detail]
+        elif kind == "accumulator":
+            if part not in self._accumulators:
+                # With the strides that the program was compiled for, which `zeros_like` might choose otherwise.
+                self._accumulators[part] = torch.empty_strided(spec.shape, spec.stride, dtype=spec.dtype).zero_()
+            found = self._accumulators[part]
+        else:
+            found = state.parameters[part]
         if tuple(found.shape) != spec.shape or found.stride() != spec.stride or found.dtype != spec.dtype:
             raise Mismatch(f"the {kind} `{name or detail}` has another shape, type or memory format")
         # the same memory: a program writes its weights in place
         return found.detach()
-
-    def _find(self, spec: TensorSpec, kind: str, detail: str, name: str, replica: int) -> torch.Tensor:
-        state = self.state
-        if kind == "constant":
-            return state.constants[int(detail)]
-        if kind == "buffer":
-            return state.buffers[replica if detail == "own" else int(detail)][name]
-        part = state.part(name, replica) if detail == "own" else name
-        if kind == "slot":
-            return state.slots[part][detail]
-        if kind == "accumulator":
-            if part not in self._accumulators:
-                # With the strides that the program was compiled for, which `zeros_like` might choose otherwise.
-                self._accumulators[part] = torch.empty_strided(spec.shape, spec.stride, dtype=spec.dtype).zero_()
-            return self._accumulators[part]
-        return state.parameters[part]

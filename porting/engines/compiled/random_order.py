@@ -47,7 +47,11 @@ def _draw_in_order(graph: torch.fx.Graph, node: torch.fx.Node, make: Any) -> Non
     if value.is_contiguous() or not in_order.is_contiguous():
         return
     fills = [user for user in node.users if _fills(user)]
-    draws = list(map(_make_filling, fills)) or [_make_drawing(node.target, make)]
+    draws: List[Draw] = [_make_filling(user) for user in fills]
+    if not fills:
+        # as the graph draws before and after the change
+        target: Any = node.target
+        draws = [lambda like: make(like.shape, dtype=like.dtype) if like.is_contiguous() else target(like)]
     # Left as it is then. The program draws other numbers than replay, and tuning finds out.
     if not all(_draws_same(draw, value, order) for draw in draws):
         return
@@ -67,11 +71,6 @@ def _draw_in_order(graph: torch.fx.Graph, node: torch.fx.Node, make: Any) -> Non
 
 
 Draw = Callable[[torch.Tensor], torch.Tensor]
-
-
-def _make_drawing(target: Any, make: Any) -> Draw:
-    """Return what draws a tensor like the one that it gets, as the graph does before and after the change."""
-    return lambda tensor: make(tensor.shape, dtype=tensor.dtype) if tensor.is_contiguous() else target(tensor)
 
 
 def _make_filling(user: torch.fx.Node) -> Draw:

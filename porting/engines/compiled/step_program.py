@@ -38,7 +38,15 @@ def build_programs(graph: StepGraph, request: BuildRequest) -> Programs:
     with fake_tensors():
         step.trace()
         size = _choose_steps_per_run(step, wanted=max(1, request.variant.steps_per_run))
-        return _make_run_programs(step) if size is None else _make_step_programs(step, size)
+        if size is not None:
+            results = {"all": "join", "every_n": "join", "sum": "sum"}.get(step.plan.output_mode, "last")
+            return _lay_out_calls(step, [write_steps(step, size)], kind="steps", results=results, steps_per_run=size)
+        at_once = max(size for size in _list_divisors(len(step.plan.steps[0])) if size <= step.most_at_once)
+        programs = [write_micro_batches(step, at_once)]
+        if step.trains and not step.fused_update:
+            programs.append(write_update(step))
+        kind = "micro-batches"
+        return _lay_out_calls(step, programs, kind=kind, results=kind, micro_batches_at_once=at_once)
 
 
 def _choose_steps_per_run(step: TracedStep, *, wanted: int) -> Optional[int]:
@@ -69,19 +77,6 @@ def _choose_steps_per_run(step: TracedStep, *, wanted: int) -> Optional[int]:
 
 def _list_divisors(number: int) -> List[int]:
     return [divisor for divisor in range(1, number + 1) if number % divisor == 0]
-
-
-def _make_step_programs(step: TracedStep, size: int) -> Programs:
-    results = {"all": "join", "every_n": "join", "sum": "sum"}.get(step.plan.output_mode, "last")
-    return _lay_out_calls(step, [write_steps(step, size)], kind="steps", results=results, steps_per_run=size)
-
-
-def _make_run_programs(step: TracedStep) -> Programs:
-    at_once = max(size for size in _list_divisors(len(step.plan.steps[0])) if size <= step.most_at_once)
-    programs = [write_micro_batches(step, at_once)]
-    if step.trains and not step.fused_update:
-        programs.append(write_update(step))
-    return _lay_out_calls(step, programs, kind="micro-batches", results="micro-batches", micro_batches_at_once=at_once)
 
 
 def _lay_out_calls(step: TracedStep, programs: List[Program], **facts: Any) -> Programs:

@@ -214,17 +214,13 @@ def _list_lower_sets(graph: UnitGraph, sizes: np.ndarray, reads: np.ndarray) -> 
     beginnings = np.tril(np.ones((count, count), dtype=bool))
     found = np.unique(np.concatenate([closure, beginnings]), axis=0)
     found = found[np.argsort(found.sum(1), kind="stable")]
-    found = _thin_out(found[found.sum(1) < count], sizes, reads)
+    found = found[found.sum(1) < count]
+    if len(found) > _MAX_SETS:
+        to_keep = _find_boundary(found, reads) @ sizes
+        groups = np.array_split(np.arange(len(found)), _MAX_SETS)
+        found = found[[int(group[np.argmin(to_keep[group])]) for group in groups]]
     ends = np.zeros((1, count), dtype=bool)
     return np.concatenate([ends, found, ~ends])
-
-
-def _thin_out(sets: np.ndarray, sizes: np.ndarray, reads: np.ndarray) -> np.ndarray:
-    if len(sets) <= _MAX_SETS:
-        return sets
-    to_keep = _find_boundary(sets, reads) @ sizes
-    groups = np.array_split(np.arange(len(sets)), _MAX_SETS)
-    return sets[[int(group[np.argmin(to_keep[group])]) for group in groups]]
 
 
 def _find_boundary(sets: np.ndarray, reads: np.ndarray) -> np.ndarray:

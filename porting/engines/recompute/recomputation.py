@@ -189,7 +189,8 @@ def _insert_segments(graph: StepGraph, units: UnitGraph, plan: Plan) -> StepGrap
     excluded = _find_sources_of_constants(graph)
     runs: List[Tuple[List[torch.fx.Node], bool]] = []
     for stretch, is_recomputed in zip(plan.stretches, plan.recomputed):
-        for numbers, can_be_segment in _split_into_stages(units, stretch) if is_recomputed else [(stretch, False)]:
+        stages = _split_into_stages(units, stretch) if is_recomputed else [(list(stretch), False)]
+        for numbers, can_be_segment in stages:
             nodes = [node for number in numbers for node in units.units[number].nodes]
             # of a single operator nothing lies in between that could be forgotten
             num_computing = sum(node in tracked and _computes(node) for node in nodes)
@@ -197,7 +198,17 @@ def _insert_segments(graph: StepGraph, units: UnitGraph, plan: Plan) -> StepGrap
             runs.append((nodes, is_segment))
     if not any(is_segment for _nodes, is_segment in runs):
         return graph
-    return dataclasses.replace(graph, graph=_emit(graph, runs))
+    # The nodes of `runs` in their order, those of segments as bodies.
+    emitted = torch.fx.Graph()
+    images = {node: emitted.node_copy(node) for node in graph.placeholders}
+    for nodes, is_segment in runs:
+        if is_segment:
+            _emit_segment(emitted, nodes, images)
+        else:
+            for node in nodes:
+                images[node] = emitted.node_copy(node, images.__getitem__)
+    emitted.node_copy(next(iter(reversed(graph.graph.nodes))), images.__getitem__)  # the output node
+    return dataclasses.replace(graph, graph=emitted)
 
 
 def _computes(node: torch.fx.Node) -> bool:
@@ -233,20 +244,6 @@ def _find_sources_of_constants(graph: StepGraph) -> Set[torch.fx.Node]:
             found.add(node)
             waiting += node.all_input_nodes
     return found
-
-
-def _emit(graph: StepGraph, runs: Sequence[Tuple[Sequence[torch.fx.Node], bool]]) -> torch.fx.Graph:
-    """Write a graph with the nodes of `runs` in their order, those of segments as bodies."""
-    emitted = torch.fx.Graph()
-    images = {node: emitted.node_copy(node) for node in graph.placeholders}
-    for nodes, is_segment in runs:
-        if is_segment:
-            _emit_segment(emitted, nodes, images)
-        else:
-            for node in nodes:
-                images[node] = emitted.node_copy(node, images.__getitem__)
-    emitted.node_copy(next(iter(reversed(graph.graph.nodes))), images.__getitem__)  # the output node
-    return emitted
 
 
 def _emit_segment(

@@ -42,7 +42,11 @@ _NEED_NO_ARGUMENT = frozenset(
 def keep_values_for_backward(graph: StepGraph) -> StepGraph:
     """Return `graph`, or one that computes the same and copies what is written over before its gradient is computed."""
     # Without a backward pass nothing is needed later, and most graphs write nothing.
-    last_write = _find_last_writes(graph.graph) if graph.has_loss else {}
+    nodes = enumerate(graph.graph.nodes if graph.has_loss else ())
+    # of each memory that is written to in place, the position of the last operator that does so
+    last_write = {
+        memory: position for position, node in nodes for memory in tensor_memories(_find_declared_writes(node))
+    }
     if not last_write:
         return graph
     needed = _find_needed(graph, last_write)
@@ -76,12 +80,6 @@ def nodes_with_gradient(graph: StepGraph) -> Set[torch.fx.Node]:
             found.update(tracked.intersection(node.all_input_nodes))
             memory.update(tensor_memories(node.all_input_nodes))
     return found
-
-
-def _find_last_writes(graph: torch.fx.Graph) -> Dict[int, int]:
-    """Map each memory that is written to in place to the position of the last operator that does so."""
-    written = (tensor_memories(_find_declared_writes(node)) for node in graph.nodes)
-    return {memory: position for position, memories in enumerate(written) for memory in memories}
 
 
 def _find_declared_writes(node: torch.fx.Node) -> List[torch.fx.Node]:

@@ -144,7 +144,11 @@ def tune(
         for contestant in contestants:
             if contestant.variant != PLAIN and not contestant.problem:
                 _load_and_compare(session, contestant)
-        _tell_of_failures(session, contestants)
+        compiled = [contestant for contestant in contestants if contestant.folder is not None]
+        errors = [(contestant.variant, contestant.error) for contestant in compiled if contestant.error is not None]
+        # why no compiled candidate is left, if there were any; single ones are in the table
+        if errors and not any(contestant.is_in for contestant in compiled):
+            session.report(failure_finding(*errors[0]))
         _measure(session, [contestant for contestant in contestants if contestant.is_in])
         bar.update()
     measured = {contestant.variant: contestant.timing for contestant in contestants if contestant.timing is not None}
@@ -260,14 +264,6 @@ def _give_up(session: _Session, contestant: _Contestant, error: Exception) -> No
     # Remembered only if it would happen again: not what a busy or full machine did.
     if not contestant.lacked_time and not contestant.lacked_room:
         session.note_failure(contestant.variant.label, contestant.problem)
-
-
-def _tell_of_failures(session: _Session, contestants: Sequence[_Contestant]) -> None:
-    """Report why no compiled candidate is left, if there were any; single ones are in the table."""
-    compiled = [contestant for contestant in contestants if contestant.folder is not None]
-    errors = [(contestant.variant, contestant.error) for contestant in compiled if contestant.error is not None]
-    if errors and not any(contestant.is_in for contestant in compiled):
-        session.report(failure_finding(*errors[0]))
 
 
 # -- comparing --------------------------------------------------------------------------------------------------------
