@@ -77,7 +77,6 @@ def compile_in_child(
     folder.parent.mkdir(parents=True, exist_ok=True)
     # The work folder lies beside the result, on the same file system, so that handing the files over is a rename.
     parent = str(folder.parent.resolve())
-    # None is the system's place for temporary files.
     work = Path(tempfile.mkdtemp(prefix=".compiling-", dir=parent if _PLAIN_PATH.fullmatch(parent) else None))
     try:
         job = {"program": str(program_file.resolve()), "compiler": compiler, "settings": asdict(settings)}
@@ -104,7 +103,6 @@ def _run_compiler(
     """Run the compiling process to its end; raises CompileFailure if a limit ends it."""
     for name in ("out", "tmp", "cache"):
         (work / name).mkdir()
-    # where porting and torch are, which the other process may not find on its own
     torch = importlib.util.find_spec("torch")
     roots = [str(Path(__file__).resolve().parents[3])]
     if torch is not None and torch.origin:
@@ -257,7 +255,6 @@ def _explain_death(code: int, log: str) -> CompileFailure:
     if code >= 0:
         return CompileFailure("crash", f"the compiling process ended with the code {code}", log=log)
     try:
-        # Popen reports a signal as a negative code.
         name = signal.Signals(-code).name
     except ValueError:
         name = f"signal {-code}"

@@ -52,7 +52,6 @@ def compile_here(program_file: Path, folder: Path, *, settings: CompileSettings)
     # Products by oneDNN round otherwise than those of ATen, which a deterministic program must not.
     if not settings.is_deterministic:
         use_faster_products(program.module, example_arguments(program), num_threads=settings.num_threads)
-    # Inductor leaves sources and objects beside its library; only what loading needs goes into the result.
     build = Path("build").resolve()
     options = {
         "aot_inductor.compile_wrapper_opt_level": "O0" if program.num_operators >= _MANY_OPERATORS else "O1",
@@ -74,7 +73,6 @@ def compile_here(program_file: Path, folder: Path, *, settings: CompileSettings)
     shutil.copyfile(str(library), folder / LIBRARY)
     for operators in build.glob("*.wrapper.json"):
         shutil.copyfile(operators, folder / OPERATORS)
-    # What `LoadedProgram` compares each call with. Inductor's own checks are compiled out, see above.
     facts = {
         "torch": torch.__version__,
         "num_results": program.num_results,
@@ -94,9 +92,7 @@ def _prepare_inductor(settings: CompileSettings) -> None:
     decomposition.decompositions.pop(pool.default, None)
     kernel = lowering.fallback_max_pool2d_with_indices_backward
     lowering.lowerings[pool] = lowering.lowerings[pool.default] = kernel
-    # The parent's setting does not travel with the process.
     torch.use_deterministic_algorithms(settings.is_deterministic)
-    # Kernels get their number of threads from the options; this is about compiling them.
     torch.set_num_threads(1)
     # These are Inductor's internals. A torch that has renamed one is refused instead of compiled slowly or wrongly.
     for owner, name, function in (

@@ -87,8 +87,6 @@ class AotEngine:
         for role, program in programs.by_role.items():
             file = folder / f"{role}.program"
             write_program(program, file)
-            # The limit is for all programs together. One second is left even when none is, for the error to be a
-            # timeout.
             left = replace(limits, seconds=max(1.0, deadline - time.monotonic()))
             compile_in_child(file, folder / role, settings=settings, limits=left, progress=progress)
         # Last: a folder with this file is complete.

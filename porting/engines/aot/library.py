@@ -60,7 +60,6 @@ class LoadedProgram:
         try:
             return self._run(list(tensors))
         except RuntimeError as error:
-            # The text is that of Inductor's check, which reaches Python as a RuntimeError whatever was wrong.
             if str(error).startswith("index out of bounds"):
                 raise IndexError("an index of the batch, such as a label or a token, is out of bounds") from error
             raise

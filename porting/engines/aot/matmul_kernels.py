@@ -46,7 +46,6 @@ def use_faster_products(
     # A program that was read from a file has no values; shapes and strides are needed to tell products apart.
     FakeTensorProp(module).propagate(*arguments)
     before = torch.get_num_threads()
-    # Which library is faster depends on the number of threads.
     torch.set_num_threads(num_threads)
     try:
         chosen = choose_matmul_kernels(module.graph)
@@ -135,7 +134,6 @@ def is_faster_by_onednn(product: Product) -> bool:
         return torch.mm(left, right) if bias is None else torch.addmm(bias, left, right)
 
     def multiply_by_onednn() -> torch.Tensor:
-        # the compiled program makes the left factor contiguous in each step, too
         result: torch.Tensor = torch.ops.mkldnn._linear_pointwise(left.contiguous(), transposed, bias, "none", [], "")
         return result
 
@@ -155,7 +153,6 @@ def _install_lowering() -> None:
     from torch._inductor.fx_passes import mkldnn_fusion
     from torch._inductor.lowering import lowerings
 
-    # It registers the lowerings that the line at the end replaces.
     mkldnn_fusion._mkldnn_fusion_init()
     kernel = mkldnn_ir.LinearUnary
 

@@ -28,7 +28,6 @@ def main(work_folder: str) -> int:
     work = Path(work_folder)
     # Before anything slow: importing torch and Inductor takes seconds in which the parent may die.
     _die_with_parent(work)
-    # Nobody reads this process; its output is kept for failures only.
     warnings.simplefilter("ignore")
     try:
         job = json.loads((work / "job.json").read_text(encoding="utf-8"))

@@ -14,12 +14,7 @@ __all__ = ["Arguments", "BoundState", "Mismatch"]
 
 
 class Mismatch(Exception):  # noqa: N818 - no error, the call is done another way
-    """Programs do not fit a call; `reason` says why, as a clause without a full stop."""
-
-    def __init__(self, reason: str) -> None:
-        """Keep the reason."""
-        super().__init__(reason)
-        self.reason = reason
+    """Programs do not fit a call; the text says why, as a clause without a full stop."""
 
 
 class Arguments:
@@ -31,8 +26,8 @@ class Arguments:
         # making it.
         self.tensors: List[Any] = list(tensors)
         names = [read_argument_name(spec.name) for spec in specs]
-        self.hyper_parameters = next((i for i, name in enumerate(names) if name.kind == "hyper_parameters"), None)
-        self.inputs = [(index, int(name.detail)) for index, name in enumerate(names) if name.kind == "input"]
+        self.hyper_parameters = next((i for i, (kind, _, _) in enumerate(names) if kind == "hyper_parameters"), None)
+        self.inputs = [(index, int(detail)) for index, (kind, detail, _) in enumerate(names) if kind == "input"]
 
 
 class BoundState:

@@ -12,7 +12,7 @@ The name of an argument says which tensor it is, `kind:detail:name`:
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, is_dataclass
-from typing import Any, Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
 
 import torch
 
@@ -20,7 +20,6 @@ from ...capture.plain_values import dtype_name, dtype_named
 from ..calls.call_plan import CallPlan
 
 __all__ = [
-    "ArgumentName",
     "CallLayout",
     "GroupLayout",
     "ResultsOfRuns",
@@ -33,14 +32,6 @@ __all__ = [
 ]
 
 
-class ArgumentName(NamedTuple):
-    """The parts of the name of a program's argument."""
-
-    kind: str
-    detail: str
-    name: str
-
-
 def argument_name(kind: str, *, detail: str = "", name: str = "") -> str:
     """Return the name of an argument.
 
@@ -50,14 +41,15 @@ def argument_name(kind: str, *, detail: str = "", name: str = "") -> str:
     return f"{kind}:{detail}:{name}"
 
 
-def read_argument_name(text: str) -> ArgumentName:
-    """Take the name of an argument apart.
+def read_argument_name(text: str) -> Tuple[str, str, str]:
+    """Take the name of an argument apart: its kind, detail and name.
 
     >>> read_argument_name("buffer:0:layer.running_mean")
-    ArgumentName(kind='buffer', detail='0', name='layer.running_mean')
+    ('buffer', '0', 'layer.running_mean')
     """
     # only twice: names of parameters may have colons
-    return ArgumentName(*text.split(":", 2))
+    kind, detail, name = text.split(":", 2)
+    return kind, detail, name
 
 
 def plan_facts(plan: CallPlan) -> Dict[str, Any]:

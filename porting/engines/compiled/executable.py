@@ -99,7 +99,7 @@ class CompiledExecutable:
                 given = self._fit_inputs(inputs, plan)
                 hyper_parameters = self._compute_hyper_parameters(bound, plan, groups)
             except Mismatch as mismatch:
-                self._report_mismatch(mismatch.reason)
+                self._report_mismatch(str(mismatch))
             else:
                 # Programs write weights while they run. What would fail in the middle is replayed, which fails before
                 # it updates.
@@ -271,7 +271,6 @@ class CompiledExecutable:
             return [tensor] * num_runs
         num_blocks = find_num_blocks(plan)
         if num_blocks:
-            # a run takes a stretch of each group's block
             by_group = tensor.view(num_blocks, -1, *tensor.shape[1:])
             return by_group.split(by_group.shape[1] // num_runs, dim=1)
         return (tensor,) if num_runs == 1 else tensor.split(tensor.shape[0] // num_runs)
@@ -343,6 +342,5 @@ def _cut_rows(tensor: torch.Tensor, micro_batches: Sequence[MicroBatch], plan: C
     num_rows = tensor.shape[0] // plan.num_slices
     positions = [micro_batch.position for micro_batch in micro_batches]
     if positions == list(range(positions[0], positions[0] + len(positions))):
-        # neighbours need no copy
         return tensor.narrow(0, positions[0] * num_rows, len(positions) * num_rows)
     return torch.cat([tensor.narrow(0, position * num_rows, num_rows) for position in positions])

@@ -26,7 +26,6 @@ def failure_finding(variant: Variant, error: Exception) -> Finding:
 def failure_reason(error: BaseException) -> str:
     """Return why something failed, in one line."""
     reason = str(getattr(error, "reason", ""))
-    # the first line: some of torch's errors quote a whole graph
     lines = (reason or str(error)).strip().splitlines()
     if reason and lines:
         return lines[0]

@@ -33,7 +33,6 @@ FORMAT_VERSION = 2
 _MAGIC = "porting-program"
 _HEADER = re.compile(rb"porting-program (\d{1,9}) length=(\d{1,15}) sha256=([0-9a-f]{64})\n")
 
-# All that a traced program calls besides operators.
 _FUNCTIONS: Functions = MappingProxyType({"getitem": operator.getitem})
 
 

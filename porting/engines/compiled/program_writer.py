@@ -175,7 +175,6 @@ def write_micro_batches(step: TracedStep, num_micro_batches: int) -> Program:
         **{_name_own("buffer", name): buffer for name, buffer in state.buffers[0].items()},
     }
     names = {part: name for name, parts in state.parts.items() for part in parts}
-    # any part will do: those of a parameter are alike
     accumulators = {_name_own("accumulator", names[part]): like for part, like in _make_accumulators(step).items()}
     windows = {
         name: row
@@ -206,7 +205,6 @@ def write_update(step: TracedStep) -> Program:
     sums = {part: program.arguments[name] for part, name in zip(step.gradient_types, accumulators)}
     step.update.write(program, sums, step.gradient_types, step.update.select_hyper_parameters(program, 0))
     for accumulator in sums.values():
-        # the next step adds to them
         program.call(aten.zero_.default, accumulator)
     return program.finish("update", [], has_halves=step.has_halves)
 

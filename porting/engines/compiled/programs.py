@@ -11,7 +11,6 @@ from .call_layout import CallLayout, TensorSpec
 
 __all__ = ["Program", "ProgramGraph", "Programs", "Runner", "num_operators"]
 
-# Runs a compiled program: it gets the tensors that `Program.arguments` describes and returns its results.
 Runner = Callable[[Sequence[torch.Tensor]], List[torch.Tensor]]
 
 

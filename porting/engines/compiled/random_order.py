@@ -49,7 +49,6 @@ def _draw_in_order(graph: torch.fx.Graph, node: torch.fx.Node, make: Any) -> Non
     fills = [user for user in node.users if _fills(user)]
     draws: List[Draw] = [_make_filling(user) for user in fills]
     if not fills:
-        # as the graph draws before and after the change
         target: Any = node.target
         draws = [lambda like: make(like.shape, dtype=like.dtype) if like.is_contiguous() else target(like)]
     # Left as it is then. The program draws other numbers than replay, and tuning finds out.

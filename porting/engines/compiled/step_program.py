@@ -68,7 +68,6 @@ def _choose_steps_per_run(step: TracedStep, *, wanted: int) -> Optional[int]:
     for size in [*(size for size in reversed(possible) if size <= wanted), *larger]:
         of_program = dataclasses.replace(plan, iterations=size)
         num_runs = sum(map(len, of_program.cut_into_runs(step.most_at_once, keeps_steps=step.trains)))
-        # an estimate, made without writing the program out
         total = num_runs * step.num_operators + size * step.update.num_operators
         if total <= _MAX_OPERATORS or num_runs == 1:
             return size

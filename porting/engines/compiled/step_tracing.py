@@ -16,11 +16,10 @@ from ...capture.subgraphs import Body, bodies_of, run_cond
 from ..calls.guards import shut_out_host_modes
 from ..replay.batched_micro_batches import only_mapped_operators
 from ..replay.graph_function import GraphFunction
-from .attention_gradient import ATTENTION_GRADIENT
-from .fast_gelu import FAST_GELU
 from .findings import failure_reason
 from .random_order import declare_random_order
 from .why_replay import CHANGES_SHAPE, MAKES_VALUES_ON_HOST, NotCompilable
+from .written_out import WRITTEN_OUT
 
 __all__ = ["TracedRun", "fake_tensors", "trace", "trace_run", "without_branches"]
 
@@ -92,9 +91,8 @@ def trace(function: Callable[..., Any], arguments: Sequence[torch.Tensor]) -> to
 
     Raises NotCompilable for whatever cannot be traced.
     """
-    written_out = {**ATTENTION_GRADIENT, **FAST_GELU}
     try:
-        traced = make_fx(function, decomposition_table=written_out, tracing_mode="real")(*arguments)
+        traced = make_fx(function, decomposition_table=dict(WRITTEN_OUT), tracing_mode="real")(*arguments)
     except NotCompilable:
         raise
     except Exception as error:
@@ -151,7 +149,6 @@ def _write_out_recurrence(graph: torch.fx.Graph) -> Iterator[None]:
     if not 0 < sum(map(_count_cells, graph.nodes)) <= _MAX_CELLS:
         yield
         return
-    # a switch of the process; one trace runs at a time
     backend._set_mkldnn_enabled(False)
     try:
         yield
@@ -163,7 +160,6 @@ def _count_cells(node: torch.fx.Node) -> int:
     """Return how many cells an LSTM consists of: over time, layers and directions."""
     if node.target is not aten.lstm.input:
         return 0
-    # The lengths are known: a captured graph has no sizes that change.
     x: Any = node.args[0]
     num_layers, is_bidirectional, is_batch_first = (node.args[index] for index in (4, 7, 8))
     length = x.meta["val"].shape[1 if is_batch_first else 0]

@@ -40,7 +40,6 @@ class TracedStep:
         self._request = request
         self.fused_update = request.variant.fused_update
         self._function = GraphFunction(without_branches(graph.graph))
-        # Traced once for each number of micro-batches; the last run of a step may have fewer.
         self._runs: Dict[int, TracedRun] = {}
 
     def trace(self) -> None:
@@ -59,7 +58,6 @@ class TracedStep:
             self.most_at_once = 1
         first = self._trace_first_run()
         self.patterns = first.patterns
-        # what the size of programs is estimated by
         self.num_operators = num_operators(first.graph)
         self.layouts = tuple(self._lay_out_group(settings, names, first) for settings, names in self._groups)
         self.trains = any(layout.trained for layout in self.layouts)
@@ -70,7 +68,6 @@ class TracedStep:
             if not has_fused_arithmetic(settings):
                 raise NotCompilable(NO_FUSED_KERNEL.format(optimizer_family(settings)))
         self.update = UpdateWriter(() if self.fused_update else self.layouts, self.state)
-        # Gradients add up over micro-batches in the types in which the replay engine's do.
         self.gradient_types = {
             name: self.state.parameters[name].dtype for layout in self.layouts for name in layout.trained
         }
@@ -91,7 +88,6 @@ class TracedStep:
             rows = [
                 torch.empty((*micro_batches, *row.shape), dtype=row.dtype) if row.dim() else row for row in self.rows
             ]
-            # the parameters that the optimizer has, in part at least
             parts, parameters = self.state.parts, self.state.parameters
             grouped = {name for _settings, names in self._groups for name in names if parameters[name].requires_grad}
             infos = enumerate(self.graph.parameters)

@@ -106,7 +106,6 @@ def _why_operator_is_replayed(node: torch.fx.Node) -> str:
         is_on_host = special is not None and special.run is not None and not special.is_pure
         return f"`{name}` runs on the host" if is_on_host else ""
     if target is run_cond:
-        # a program runs both branches and selects the results of one
         branches = [inner for body in bodies_of(node) for inner in body.graph.nodes]
         if not all(map(_may_run_in_vain, branches)):
             return "a branch has an operator that may run only if the branch is taken"
@@ -118,7 +117,6 @@ def _why_operator_is_replayed(node: torch.fx.Node) -> str:
 _TRACEABLE = frozenset([operator.getitem, torch._C._set_grad_enabled, run_custom_gradient, run_for_loop])
 _TRACEABLE |= {run_segment, strided_group_norm}
 
-# Their values can be such that they fail.
 _MAY_FAIL = ("index", "embedding", "gather", "scatter", "take", "select", "nll_loss", "one_hot", "cholesky", "inv")
 
 

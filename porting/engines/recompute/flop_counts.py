@@ -73,7 +73,6 @@ def _count_attention_backward(*shapes: Sequence[int], **_: Any) -> int:
     return int(sdpa_backward_flop_count(*shapes[:4]))
 
 
-# torch counts attention on other devices only
 _ATTENTION_ON_CPU: Mapping[Any, Callable[..., int]] = MappingProxyType(
     {
         packet: formula

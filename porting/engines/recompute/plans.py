@@ -85,7 +85,6 @@ def _find_crossing(graph: UnitGraph) -> List[List[int]]:
     alive: List[int] = []
     found = []
     for number, unit in enumerate(graph.units):
-        # The result of a unit crosses a cut as long as a later unit reads it.
         alive = [item for item in alive if last_use[item] > number]
         if last_use[number] > number and unit.num_bytes:
             alive.append(number)
@@ -114,7 +113,6 @@ class _Search:
 
     def __init__(self, graph: UnitGraph) -> None:
         self._sizes = np.array([unit.num_bytes for unit in graph.units], dtype=np.float64)
-        # what an operator reads and writes costs time, too
         costs = np.array([unit.flops + unit.num_bytes for unit in graph.units], dtype=np.float64)
         reads = np.zeros((len(graph.units), len(graph.units)), dtype=bool)
         for number, used in enumerate(graph.uses):
@@ -139,12 +137,10 @@ class _Search:
         around = users @ self._sizes + others @ self._sizes
         # [i, j]: the peak while the units between i and j run backward, besides what is kept
         self._peaks: np.ndarray = 2 * (num_bytes[None, :] - num_bytes[:, None]) + around[None, :]
-        # Everything in one stretch always fits into this.
         self._most = 2 * float(num_bytes[-1]) + float(around.max()) + 1
 
     def find_least_budget(self) -> float:
         """Return the least budget with a chain from nothing to all units."""
-        # halving finds it to a fraction of a percent
         low, high = 0.0, self._most
         for _ in range(24):
             middle = (low + high) / 2
@@ -182,7 +178,6 @@ class _Search:
                     candidates.append(added)
             states.append(_drop_dominated(np.concatenate(candidates)) if candidates else np.empty((0, 4)))
         number, state = len(states) - 1, int(np.lexsort((states[-1][:, 1], states[-1][:, 0]))[0])
-        # Each state remembers the one before it; the chain is read from its end.
         chain = [self._sets[number]]
         while number:
             _cost, _kept, before, before_state = states[number][state]

@@ -107,7 +107,6 @@ def run_segment(body: Callable[..., Sequence[Any]], statistics: Sequence[int], *
     `statistics` are the indices of arguments that the body updates and does not depend on: the second run does so on
     copies of them.
     """
-    # nothing will be asked for a second time
     if not torch.is_grad_enabled():
         return body(*arguments)
     updated = {index: arguments[index] for index in statistics}
@@ -198,7 +197,6 @@ def _insert_segments(graph: StepGraph, units: UnitGraph, plan: Plan) -> StepGrap
             runs.append((nodes, is_segment))
     if not any(is_segment for _nodes, is_segment in runs):
         return graph
-    # The nodes of `runs` in their order, those of segments as bodies.
     emitted = torch.fx.Graph()
     images = {node: emitted.node_copy(node) for node in graph.placeholders}
     for nodes, is_segment in runs:
@@ -264,7 +262,6 @@ def _emit_segment(
     statistics = tuple(number for number, node in enumerate(entering) if node in updated)
     arguments: Any = (Body(body), statistics, *(images[node] for node in entering))
     call = emitted.call_function(run_segment, arguments)
-    # the path of the innermost module that all of them are in
     paths = [str(node.meta.get("module_path", "")).split(".") for node in nodes]
     common = ".".join(parts[0] for parts in zip(*paths) if len(set(parts)) == 1)
     call.meta.update(operator="segment", module_path=common, place=nodes[0].meta.get("place"))

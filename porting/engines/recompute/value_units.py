@@ -58,7 +58,6 @@ class UnitGraph:
         joined = _pair_nodes(nodes, position, facts) + list(zip(region, region[1:]))
         inputs = ((used, number) for number, node in enumerate(nodes) for used in node.all_input_nodes)
         reads = [(position[used], number) for used, number in inputs if used in position]
-        # what must run once keeps the order of the program
         effects = [number for number, node in enumerate(nodes) if facts.runs_once(node)]
         waits = [*reads, *zip(effects, effects[1:]), *_order_reads_before_writes(nodes)]
         group = _group_nodes(len(nodes), joined, waits)
@@ -239,7 +238,6 @@ def _sort_topologically(members: Dict[int, List[int]], before: Dict[int, Set[int
 
 
 def _make_unit(nodes: List[torch.fx.Node], is_kept: bool) -> Unit:
-    # Results in memory that came from outside fill no new one.
     entering = tensor_memories(used for node in nodes for used in node.all_input_nodes if used not in nodes)
     values = {tensor_memory(node): node.meta["val"] for node in nodes if tensor_memory(node) not in entering | {-1}}
     num_bytes = sum(value.untyped_storage().nbytes() for value in values.values())

@@ -22,7 +22,6 @@ __all__ = ["keep_values_for_backward", "nodes_with_gradient", "trained_parameter
 
 aten = torch.ops.aten
 
-# Operators whose results are views of their first argument.
 _SEVERAL_VIEWS = frozenset("split split_with_sizes chunk unbind tensor_split".split())
 # Operators whose derivative is computed from their result.
 _NEED_RESULT = frozenset(
@@ -43,7 +42,6 @@ def keep_values_for_backward(graph: StepGraph) -> StepGraph:
     """Return `graph`, or one that computes the same and copies what is written over before its gradient is computed."""
     # Without a backward pass nothing is needed later, and most graphs write nothing.
     nodes = enumerate(graph.graph.nodes if graph.has_loss else ())
-    # of each memory that is written to in place, the position of the last operator that does so
     last_write = {
         memory: position for position, node in nodes for memory in tensor_memories(_find_declared_writes(node))
     }
@@ -69,7 +67,6 @@ def nodes_with_gradient(graph: StepGraph) -> Set[torch.fx.Node]:
     """Return the nodes between the final loss and the trainable parameters; none for a graph without a loss."""
     if not graph.has_loss:
         return set()
-    # Back from the last output, the loss that the step ends in, by way of what autograd keeps track of.
     tracked, loss = set(ValueFlow.follow(graph).with_gradient), output_nodes(graph.graph)[-1]
     found, memory = {loss} & tracked, tensor_memories([loss])
     for node in reversed(graph.graph.nodes):
@@ -117,7 +114,6 @@ def _find_lost_arguments(node: torch.fx.Node, position: int, last_write: Dict[in
 
 
 def _needs_arguments(node: torch.fx.Node) -> bool:
-    # torch may make several results at once, which are unpacked
     results = tensor_memories([node, *(user for user in node.users if user.target is operator.getitem)])
     if not _find_declared_writes(node) and results.intersection(map(tensor_memory, node.all_input_nodes)):
         return False  # a view: what is written through it must arrive
@@ -222,7 +218,6 @@ def _list_single_calls(node: torch.fx.Node) -> Iterator[Tuple[Any, List[int]]]:
     args, kwargs = arguments
     names = [argument.name for argument in target._schema.arguments]
     dim = {**dict(zip(names, args)), **kwargs}.get("dim", 0)
-    # Torch computes the shapes of the views, also for sizes that do not divide.
     with args[0].fake_mode:
         results = target(*args, **kwargs)
     start = 0

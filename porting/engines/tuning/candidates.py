@@ -115,7 +115,6 @@ def _estimate_operators(graph: StepGraph, request: BuildRequest) -> int:
 def choose(timings: Mapping[Variant, Timing]) -> Variant:
     """Return the variant to take; `timings` are of the same rounds, those of simpler variants first."""
     best, *others = timings
-    # Each has to beat the best so far, so that a tie goes to the simpler one.
     for variant in others:
         is_faster = beats(timings[variant], timings[best])
         # What eager PyTorch at its best does is as simple as plain replay: a tie is enough for it.

@@ -28,7 +28,6 @@ aten = torch.ops.aten
 _CONVOLUTIONS = frozenset(["conv2d", "conv3d", "convolution", "conv_transpose2d", "conv_transpose3d", "_convolution"])
 _FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
 
-# The view, and the operator that makes a copy where the order in memory allows no view.
 _OTHERWISE_COPIED = {
     aten.view.default: aten.reshape.default,
     aten._unsafe_view.default: aten.reshape.default,
@@ -36,10 +35,8 @@ _OTHERWISE_COPIED = {
 }
 # Their result is a view or a copy, as the order in memory has it.
 _VIEW_OR_COPY = frozenset("reshape reshape_as flatten ravel contiguous to view view_as _unsafe_view".split())
-# They read the memory as it lies.
 _READ_MEMORY = frozenset("as_strided as_strided_copy as_strided_scatter view_as_real view_as_complex".split())
 _CASTS = (aten.to.dtype, aten._to_copy.default)
-# All that a graph may call besides operators.
 _PLAIN = (operator.getitem, torch._C._set_grad_enabled)
 _CHANGE_MEMORY = frozenset("resize_ resize_as_ set_ as_strided_".split())
 
@@ -166,7 +163,6 @@ class _Adaptation:
             used = [value for value in node.all_input_nodes if value in self._moved]
             if node.op == "output":
                 self._restore([value for value in used if value in self._ordinary], node)
-            # What an operator makes of moved values may lie in either order; torch decides that when it runs.
             elif used and node not in self._moved:
                 if isinstance(node.target, torch._ops.OpOverload):
                     self._adapt(node, used, position)

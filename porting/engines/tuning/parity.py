@@ -118,7 +118,6 @@ def compare_with_replay(
     Both run a few calls of `trial`; all that they return and leave is compared. Whatever the candidate raises comes
     through.
     """
-    # Three runs from the same start: the candidate, replay, and replay that is rounded otherwise.
     replay = ReplayExecutable(graph)
     candidate, reference, other = (trial.prepare(empty_state(one, request)) for one in (laid_out_graph, graph, graph))
     generator = torch.Generator().manual_seed(1)
@@ -132,7 +131,6 @@ def compare_with_replay(
         expected = _collect_all(trial.run(replay, reference), reference)
         with rounding:
             rounded = _collect_all(trial.run(replay, other), other)
-        # other results, or a slot that one of them has not made
         if list(found) != list(expected):
             return Parity(f"it has other results than replay after call {call}", worst, call)
         scales = _measure_scales(expected)
@@ -204,7 +202,6 @@ def _compare(
     if key.kind == "stream":
         return (0.0, "") if torch.equal(value, wanted) else (math.inf, "other random numbers were drawn")
     if not wanted.is_floating_point():
-        # integers and bools: where two numbers are nearly equal, the larger one may be another
         share = float((value != wanted).double().mean()) if wanted.numel() else 0.0
         noise = float((rounded != wanted).double().mean()) if wanted.numel() else 0.0
         is_explained = share <= _FEW_FLIPS or is_rounding(share, noise=noise, margin=_NOISE_MARGIN)
@@ -296,7 +293,6 @@ class RandomRounding(TorchDispatchMode):
         result = func(*args, **(kwargs or {}))
         results = result if isinstance(result, (tuple, list)) else [result]
         for returned, value in zip(func._schema.returns, results):
-            # a view, or what was written in place, has been rounded where it was made
             if returned.alias_info is None and isinstance(value, torch.Tensor):
                 change_last_bits(value, self._generator)
         return result

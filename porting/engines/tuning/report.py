@@ -48,7 +48,6 @@ class Candidate:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Candidate:
         """Make the candidate that `to_dict` described."""
-        # the label follows from the variant
         found = {name: value for name, value in values.items() if name != "label"}
         found["variant"] = Variant.from_dict(found["variant"])
         for name in ("speed_up", "clock_speed_up"):

@@ -146,7 +146,6 @@ def tune(
                 _load_and_compare(session, contestant)
         compiled = [contestant for contestant in contestants if contestant.folder is not None]
         errors = [(contestant.variant, contestant.error) for contestant in compiled if contestant.error is not None]
-        # why no compiled candidate is left, if there were any; single ones are in the table
         if errors and not any(contestant.is_in for contestant in compiled):
             session.report(failure_finding(*errors[0]))
         _measure(session, [contestant for contestant in contestants if contestant.is_in])

@@ -105,7 +105,6 @@ def compute_group_hyper_parameters(settings: Any, structure: Structure, *, count
         "inverse_correction": 1.0 / correction1 if correction1 else math.inf,
         "rate": rate,
     }
-    # all others are settings by their own names
     return [values[name] if name in values else getattr(s, name) for name in hyper_parameter_names(structure)]
 
 
