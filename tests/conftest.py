@@ -82,7 +82,7 @@ def interpreted_engine(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest
     engine = InterpretedEngine()
     entry = SimpleNamespace(name="interpreted", value="another.package:ENGINE", load=lambda: engine)
     monkeypatch.setattr("porting.engines._entry_points", lambda: (entry,))
-    monkeypatch.setattr("porting.engines.tuning.tuner.tuned_engines", lambda: ["interpreted"])
+    monkeypatch.setattr("porting.engines.tuning.tuner.list_tuned_engines", lambda: ["interpreted"])
     return engine
 
 

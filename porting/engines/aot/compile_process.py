@@ -24,7 +24,7 @@ from typing import Any, Callable, Dict, Mapping, Optional
 
 from ..compiled.compile_settings import CompileFailure, CompileLimits, CompileSettings
 
-__all__ = ["LOG", "RESULT", "compile_in_child", "memory_of_group"]
+__all__ = ["LOG", "RESULT", "compile_in_child", "measure_group_memory"]
 
 RESULT = "result.json"
 """What the compiling process says of its outcome, in its work folder."""
@@ -151,7 +151,7 @@ def _wait_for_end(
         # The limit is for the whole group: most of the memory belongs to the C++ compiler, a grandchild.
         if now - looked >= _WATCH_SECONDS:
             looked = now
-            if memory_of_group(process.pid) > memory_bytes:
+            if measure_group_memory(process.pid) > memory_bytes:
                 raise CompileFailure("memory", f"the compiler took more than {memory_bytes / 2**30:.1f} GiB of memory")
             if progress is not None:
                 progress(now - started)
@@ -195,10 +195,10 @@ def _make_environment(work: Path) -> Dict[str, str]:
 # -- memory ------------------------------------------------------------------------------------------------------------
 
 
-def memory_of_group(group: int) -> int:
+def measure_group_memory(group: int) -> int:
     """Return the bytes that the processes of a group have in memory; 0 where the system does not say.
 
-    >>> memory_of_group(-1)
+    >>> measure_group_memory(-1)
     0
     """
     total = 0

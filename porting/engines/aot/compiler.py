@@ -32,7 +32,7 @@ from .index_guards import install_index_guards
 from .library import LIBRARY, OPERATORS, RUNNER, load_program
 from .matmul_kernels import use_faster_products
 
-__all__ = ["compile_here", "example_arguments", "try_out"]
+__all__ = ["compile_here", "make_example_arguments", "try_out"]
 
 _logger = logging.getLogger("porting")
 
@@ -51,7 +51,7 @@ def compile_here(program_file: Path, folder: Path, *, settings: CompileSettings)
     _prepare_inductor(settings)
     # Products by oneDNN round otherwise than those of ATen, which a deterministic program must not.
     if not settings.is_deterministic:
-        use_faster_products(program.module, example_arguments(program), num_threads=settings.num_threads)
+        use_faster_products(program.module, make_example_arguments(program), num_threads=settings.num_threads)
     build = Path("build").resolve()
     options = {
         "aot_inductor.compile_wrapper_opt_level": "O0" if program.num_operators >= _MANY_OPERATORS else "O1",
@@ -69,7 +69,7 @@ def compile_here(program_file: Path, folder: Path, *, settings: CompileSettings)
         # `LoadedProgram` has compared shapes and strides before the first kernel runs.
         "size_asserts": False,
     }
-    library = torch._inductor.aot_compile(program.module, tuple(example_arguments(program)), options=options)
+    library = torch._inductor.aot_compile(program.module, tuple(make_example_arguments(program)), options=options)
     shutil.copyfile(str(library), folder / LIBRARY)
     for operators in build.glob("*.wrapper.json"):
         shutil.copyfile(operators, folder / OPERATORS)
@@ -119,13 +119,13 @@ def try_out(run: Callable[[List[torch.Tensor]], Any], program: Program) -> None:
 
     Exceptions say nothing: there are steps that zeros do not suit.
     """
-    arguments = [argument.zero_() for argument in example_arguments(program)]
+    arguments = [argument.zero_() for argument in make_example_arguments(program)]
     try:
         run(arguments)
     except Exception as error:
         _logger.info("the program does not run on zeros: %s", error)
 
 
-def example_arguments(program: Program) -> List[Any]:
+def make_example_arguments(program: Program) -> List[Any]:
     """Return tensors like those that the program takes, without values and, until they are touched, without memory."""
     return [torch.empty_strided(spec.shape, spec.stride, dtype=spec.dtype) for spec in program.arguments]

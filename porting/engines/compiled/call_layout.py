@@ -24,18 +24,18 @@ __all__ = [
     "GroupLayout",
     "ResultsOfRuns",
     "TensorSpec",
-    "argument_name",
     "describe_layout",
+    "describe_plan",
     "find_num_blocks",
-    "plan_facts",
+    "name_argument",
     "read_argument_name",
 ]
 
 
-def argument_name(kind: str, *, detail: str = "", name: str = "") -> str:
+def name_argument(kind: str, *, detail: str = "", name: str = "") -> str:
     """Return the name of an argument.
 
-    >>> argument_name("slot", detail="Accl1", name="layer.weight")
+    >>> name_argument("slot", detail="Accl1", name="layer.weight")
     'slot:Accl1:layer.weight'
     """
     return f"{kind}:{detail}:{name}"
@@ -52,10 +52,10 @@ def read_argument_name(text: str) -> Tuple[str, str, str]:
     return kind, detail, name
 
 
-def plan_facts(plan: CallPlan) -> Dict[str, Any]:
+def describe_plan(plan: CallPlan) -> Dict[str, Any]:
     """Return what programs depend on of a plan, as plain values; all else of it are numbers of a call.
 
-    >>> plan_facts(CallPlan(iterations=2)) == plan_facts(CallPlan(iterations=2, mean_reduction=False))
+    >>> describe_plan(CallPlan(iterations=2)) == describe_plan(CallPlan(iterations=2, mean_reduction=False))
     True
     """
     groups = plan.input_groups
@@ -138,7 +138,7 @@ class CallLayout:
     `kind` is "steps" where one run of a program does `steps_per_run` whole optimizer steps ("step", or "forward"
     without training). It is "micro-batches" where a run of "accumulate" or "forward" does `micro_batches_at_once` of
     one replica, and "update" ends an optimizer step. `plan` holds the facts of the plan that the programs are made for,
-    as `plan_facts` gives them. `arguments` are those of each program. `results` says how those of several runs become
+    as `describe_plan` gives them. `arguments` are those of each program. `results` says how those of several runs become
     the results of the call: "last" (only the last run's count), "join", "sum", or "micro-batches", where the program
     returns those of each of its micro-batches.
 

@@ -23,7 +23,7 @@ from ..update.traced_updates import (
 )
 from ..update.updates import apply_update
 from .bound_state import Arguments, BoundState, Mismatch
-from .call_layout import CallLayout, ResultsOfRuns, find_num_blocks, plan_facts
+from .call_layout import CallLayout, ResultsOfRuns, describe_plan, find_num_blocks
 from .index_bounds import has_bad_index
 from .programs import Runner
 from .why_replay import why_plan_is_replayed
@@ -143,7 +143,7 @@ class CompiledExecutable:
         reason = why_plan_is_replayed(plan)
         if reason:
             raise Mismatch(reason)
-        if plan_facts(plan) != self.layout.plan:
+        if describe_plan(plan) != self.layout.plan:
             raise Mismatch("a call consists of other micro-batches, or returns others")
         self._plan = plan
 

@@ -12,7 +12,7 @@ import torch
 
 from ...capture import StepGraph
 
-__all__ = ["IndexBounds", "has_bad_index", "index_bounds", "schema_name"]
+__all__ = ["IndexBounds", "find_index_bounds", "find_schema_name", "has_bad_index"]
 
 IndexBounds = Tuple[int, int, int, Optional[int]]
 """The number of an input, its least value, the end of its range, and a value that is allowed besides."""
@@ -28,7 +28,7 @@ _ALL_ELEMENTS = frozenset(
 _LOSSES = frozenset({"aten::cross_entropy_loss", "aten::nll_loss", "aten::nll_loss_nd", "aten::nll_loss2d"})
 
 
-def index_bounds(graph: StepGraph) -> Tuple[IndexBounds, ...]:
+def find_index_bounds(graph: StepGraph) -> Tuple[IndexBounds, ...]:
     """Return the bounds of the inputs that an operator of the graph takes as indices, whole."""
     placeholders = [node for node in graph.graph.nodes if node.op == "placeholder"]
     first = len(graph.parameters) + len(graph.buffers)
@@ -68,19 +68,19 @@ def _follow_elements(placeholder: torch.fx.Node) -> Iterator[torch.fx.Node]:
         if isinstance(value, torch.Tensor) and value.dtype in (torch.int32, torch.int64):
             yield node
             for user in node.users:
-                if schema_name(user) in _ALL_ELEMENTS and user.args[0] is node and user not in seen:
+                if find_schema_name(user) in _ALL_ELEMENTS and user.args[0] is node and user not in seen:
                     seen.add(user)
                     waiting.append(user)
 
 
-def schema_name(node: torch.fx.Node) -> str:
+def find_schema_name(node: torch.fx.Node) -> str:
     """Return the name of an operator with its namespace; empty for what is none."""
     return str(getattr(getattr(node.target, "_schema", None), "name", ""))
 
 
 def _read_bounds(node: torch.fx.Node, index: torch.fx.Node) -> Optional[Tuple[int, int, Optional[int]]]:
     """Return the range in which an operator wants `index`, and what it ignores; None if it takes it for no index."""
-    name = schema_name(node)
+    name = find_schema_name(node)
     schema: Any = getattr(node.target, "_schema", None)
     given: Any = {argument.name: argument.default_value for argument in schema.arguments} if schema else {}
     given.update(zip(list(given), node.args))

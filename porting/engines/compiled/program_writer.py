@@ -8,7 +8,7 @@ from typing import Dict, List, Mapping, Sequence, Tuple
 import torch
 
 from ..calls.call_plan import CallPlan, MicroBatch, OutputCollector
-from .call_layout import argument_name, find_num_blocks
+from .call_layout import find_num_blocks, name_argument
 from .programs import Program, ProgramGraph
 from .step_tracing import TracedRun, trace
 from .traced_step import TracedStep
@@ -34,7 +34,7 @@ def write_steps(step: TracedStep, num_steps: int) -> Program:
     runs_of_steps = plan.cut_into_runs(step.most_at_once, keeps_steps=step.trains)
     copies = step.state.buffers if step.has_own_buffers else step.state.buffers[:1]
     buffers = {
-        argument_name("buffer", detail=str(copy), name=name): tensor
+        name_argument("buffer", detail=str(copy), name=name): tensor
         for copy, tensors in enumerate(copies)
         for name, tensor in tensors.items()
     }
@@ -50,8 +50,8 @@ def write_steps(step: TracedStep, num_steps: int) -> Program:
             replica, run = micro_batches[0].replica, step.run(len(micro_batches))
             copy = str(replica if step.has_own_buffers else 0)
             state = [
-                *(argument_name("parameter", name=step.state.part(name, replica)) for name in step.state.parts),
-                *(argument_name("buffer", detail=copy, name=name) for name in step.state.buffers[0]),
+                *(name_argument("parameter", name=step.state.part(name, replica)) for name in step.state.parts),
+                *(name_argument("buffer", detail=copy, name=name) for name in step.state.buffers[0]),
             ]
             rows = [
                 _cut_rows(program, name, row, micro_batches, plan) for name, row in zip(step.input_names, step.rows)
@@ -200,7 +200,7 @@ def write_micro_batches(step: TracedStep, num_micro_batches: int) -> Program:
 
 def write_update(step: TracedStep) -> Program:
     """Write the program that ends a step: it updates the weights by the accumulators and empties those."""
-    accumulators = {argument_name("accumulator", name=part): like for part, like in _make_accumulators(step).items()}
+    accumulators = {name_argument("accumulator", name=part): like for part, like in _make_accumulators(step).items()}
     program = ProgramGraph({**_list_updated(step), **accumulators, **_list_plain(step, 1)})
     sums = {part: program.arguments[name] for part, name in zip(step.gradient_types, accumulators)}
     step.update.write(program, sums, step.gradient_types, step.update.select_hyper_parameters(program, 0))
@@ -210,7 +210,7 @@ def write_update(step: TracedStep) -> Program:
 
 
 def _name_own(kind: str, name: str) -> str:
-    return argument_name(kind, detail="own", name=name)
+    return name_argument(kind, detail="own", name=name)
 
 
 def _make_accumulators(step: TracedStep) -> Dict[str, torch.Tensor]:
@@ -250,13 +250,13 @@ def _list_updated(step: TracedStep) -> Dict[str, torch.Tensor]:
     """Return the parts of parameters and their slots, by the names of arguments."""
     state = step.state
     slots = {
-        argument_name("slot", detail=slot, name=part): state.slots[part][slot]
+        name_argument("slot", detail=slot, name=part): state.slots[part][slot]
         for layout in step.layouts
         for part in layout.trained
         for slot in layout.slots
     }
     return {
-        **{argument_name("parameter", name=part): tensor.detach() for part, tensor in state.parameters.items()},
+        **{name_argument("parameter", name=part): tensor.detach() for part, tensor in state.parameters.items()},
         **slots,
     }
 
@@ -265,8 +265,8 @@ def _list_plain(step: TracedStep, num_steps: int) -> Dict[str, torch.Tensor]:
     """Return what no program writes to: the hyper-parameters of `num_steps` steps, and the constants."""
     hyper_parameters = torch.empty((num_steps, step.update.num_hyper_parameters), dtype=torch.float32)
     constants = {_name_constant(index): value for index, value in enumerate(step.constants)}
-    return {argument_name("hyper_parameters"): hyper_parameters, **constants}
+    return {name_argument("hyper_parameters"): hyper_parameters, **constants}
 
 
 def _name_constant(index: int) -> str:
-    return argument_name("constant", detail=str(index))
+    return name_argument("constant", detail=str(index))

@@ -9,12 +9,12 @@ import torch
 
 from .call_layout import CallLayout, TensorSpec
 
-__all__ = ["Program", "ProgramGraph", "Programs", "Runner", "num_operators"]
+__all__ = ["Program", "ProgramGraph", "Programs", "Runner", "count_operators"]
 
 Runner = Callable[[Sequence[torch.Tensor]], List[torch.Tensor]]
 
 
-def num_operators(graph: torch.fx.Graph) -> int:
+def count_operators(graph: torch.fx.Graph) -> int:
     """Return how many operators `graph` has; views count too, the unpacking of tuples does not."""
     return sum(isinstance(node.target, torch._ops.OpOverload) for node in graph.nodes)
 
@@ -36,7 +36,7 @@ class Program:
     @property
     def num_operators(self) -> int:
         """How many operators the program has."""
-        return num_operators(self.module.graph)
+        return count_operators(self.module.graph)
 
 
 class Programs(NamedTuple):

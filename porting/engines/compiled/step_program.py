@@ -9,11 +9,11 @@ import torch
 
 from ...capture import StepGraph
 from ..calls.executable import BuildRequest
-from .call_layout import CallLayout, TensorSpec, plan_facts
-from .index_bounds import index_bounds
+from .call_layout import CallLayout, TensorSpec, describe_plan
+from .index_bounds import find_index_bounds
 from .program_writer import write_micro_batches, write_steps, write_update
 from .programs import Program, Programs
-from .step_tracing import fake_tensors
+from .step_tracing import make_fake_tensors
 from .traced_step import TracedStep
 from .why_replay import COMPUTES_NOTHING, NotCompilable, why_not_compiled
 
@@ -35,7 +35,7 @@ def build_programs(graph: StepGraph, request: BuildRequest) -> Programs:
     if reason:
         raise NotCompilable(reason)
     step = TracedStep(graph, request)
-    with fake_tensors():
+    with make_fake_tensors():
         step.trace()
         size = _choose_steps_per_run(step, wanted=max(1, request.variant.steps_per_run))
         if size is not None:
@@ -87,7 +87,7 @@ def _lay_out_calls(step: TracedStep, programs: List[Program], **facts: Any) -> P
     shapes = [(plan.num_slices * info.shape[0], *info.shape[1:]) if info.shape else () for info in graph.inputs]
     layout = CallLayout(
         trains=step.trains,
-        plan=plan_facts(plan),
+        plan=describe_plan(plan),
         arguments={program.role: program.arguments for program in programs},
         inputs=tuple(
             TensorSpec.of(torch.empty(shape, dtype=info.dtype), name=name)
@@ -99,7 +99,7 @@ def _lay_out_calls(step: TracedStep, programs: List[Program], **facts: Any) -> P
         constant_outputs=step.constant_outputs,
         parts=step.state.parts,
         fused_update=step.fused_update,
-        bounds=index_bounds(graph) if step.trains else (),
+        bounds=find_index_bounds(graph) if step.trains else (),
         **facts,
     )
     return Programs({program.role: program for program in programs}, layout)

@@ -21,7 +21,7 @@ from .random_order import declare_random_order
 from .why_replay import CHANGES_SHAPE, MAKES_VALUES_ON_HOST, NotCompilable
 from .written_out import WRITTEN_OUT
 
-__all__ = ["TracedRun", "fake_tensors", "trace", "trace_run", "without_branches"]
+__all__ = ["TracedRun", "make_fake_tensors", "remove_branches", "trace", "trace_run"]
 
 aten = torch.ops.aten
 
@@ -44,7 +44,7 @@ class TracedRun:
     patterns: Tuple[torch.Tensor, ...]
 
 
-def without_branches(graph: torch.fx.Graph) -> torch.fx.Graph:
+def remove_branches(graph: torch.fx.Graph) -> torch.fx.Graph:
     """Return `graph`, or a copy in which both branches of a condition run and its value selects the results."""
     if not any(node.target is run_cond or bodies_of(node) for node in graph.nodes):
         return graph
@@ -56,7 +56,7 @@ def without_branches(graph: torch.fx.Graph) -> torch.fx.Graph:
             node.target = _run_both
         if bodies_of(node):
             node.args = tuple(
-                Body(without_branches(argument.graph)) if isinstance(argument, Body) else argument
+                Body(remove_branches(argument.graph)) if isinstance(argument, Body) else argument
                 for argument in node.args
             )
     return copied
@@ -79,7 +79,7 @@ def _run_both(
 
 
 @contextmanager
-def fake_tensors() -> Iterator[FakeTensorMode]:
+def make_fake_tensors() -> Iterator[FakeTensorMode]:
     """Make tensors without values while the context lasts; torch's own modes of the caller are shut out."""
     # Tracing has modes of its own, in which those of the caller would take part.
     with shut_out_host_modes(), torch._C.DisableTorchFunctionSubclass(), FakeTensorMode() as mode:
@@ -87,7 +87,7 @@ def fake_tensors() -> Iterator[FakeTensorMode]:
 
 
 def trace(function: Callable[..., Any], arguments: Sequence[torch.Tensor]) -> torch.fx.Graph:
-    """Return the operators of `function` on tensors without values, made in the `fake_tensors` of the caller.
+    """Return the operators of `function` on tensors without values, made in the `make_fake_tensors` of the caller.
 
     Raises NotCompilable for whatever cannot be traced.
     """
@@ -198,12 +198,12 @@ class _Run:
             outputs = self._run_forward([*values, *rows, *given[end_of_inputs:]])
             gradients = self._run_backward(outputs, [values[index] for index in self.trained], seed)
         results = [*outputs[: len(graph.outputs)], *(rows[index] for index in sorted(graph.mutated_inputs))]
-        shared = {_memory_of(value) for value in given}
-        copied = (result.clone() if _memory_of(result) in shared else result for result in results)
+        shared = {_find_memory(value) for value in given}
+        copied = (result.clone() if _find_memory(result) in shared else result for result in results)
         self.results = [result.detach() for result in copied]
         if self.owns_gradients:
             trained = [values[index] for index in self.with_gradient]
-            gradients = _detach_gradients(gradients, trained, shared | set(map(_memory_of, self.results)))
+            gradients = _detach_gradients(gradients, trained, shared | set(map(_find_memory, self.results)))
         return (*self.results, *gradients)
 
     def _run_forward(self, values: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
@@ -248,12 +248,12 @@ def _detach_gradients(
         # Fused kernels walk through weight and gradient by address.
         if gradient.stride() != parameter.stride():
             gradient = torch.empty_like(parameter, requires_grad=False).copy_(gradient)
-        elif _memory_of(gradient) in shared:
+        elif _find_memory(gradient) in shared:
             gradient = gradient.clone()
-        shared = shared | {_memory_of(gradient)}
+        shared = shared | {_find_memory(gradient)}
         found.append(gradient.detach())
     return found
 
 
-def _memory_of(tensor: torch.Tensor) -> int:
+def _find_memory(tensor: torch.Tensor) -> int:
     return int(tensor.untyped_storage()._cdata)

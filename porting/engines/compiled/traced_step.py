@@ -13,18 +13,18 @@ from ..calls.executable import BuildRequest
 from ..replay.batched_micro_batches import may_run_at_once, micro_batches_at_once
 from ..replay.graph_function import GraphFunction
 from ..update.traced_updates import update_structure
-from ..update.updates import ensure_slots, has_fused_arithmetic, optimizer_family, slot_names
-from .call_layout import GroupLayout, argument_name
+from ..update.updates import ensure_slots, find_optimizer_family, has_fused_arithmetic, slot_names
+from .call_layout import GroupLayout, name_argument
 from .program_updates import UpdateWriter
-from .programs import num_operators
-from .step_tracing import TracedRun, trace_run, without_branches
+from .programs import count_operators
+from .step_tracing import TracedRun, remove_branches, trace_run
 from .why_replay import NO_FUSED_KERNEL, TRAINS_NOTHING, NotCompilable
 
 __all__ = ["TracedStep"]
 
 
 class TracedStep:
-    """A graph with the optimizer of a request; everything but its construction happens within `fake_tensors`."""
+    """A graph with the optimizer of a request; everything but its construction happens within `make_fake_tensors`."""
 
     def __init__(self, graph: StepGraph, request: BuildRequest) -> None:
         """Generate the function of `graph`."""
@@ -33,13 +33,13 @@ class TracedStep:
         self.constant_outputs = constant_outputs(graph)
         values = (node.meta.get("val") for node in graph.graph.nodes)
         self.has_halves = any(getattr(value, "dtype", None) in (torch.float16, torch.bfloat16) for value in values)
-        self.input_names = [argument_name("input", detail=str(index)) for index in range(len(graph.inputs))]
+        self.input_names = [name_argument("input", detail=str(index)) for index in range(len(graph.inputs))]
         # without an optimizer gradients lead to nothing
         self.trains = graph.has_loss and graph.loss_has_gradient and any(request.group_names)
         self._groups = tuple(zip(request.groups, request.group_names)) if self.trains else ()
         self._request = request
         self.fused_update = request.variant.fused_update
-        self._function = GraphFunction(without_branches(graph.graph))
+        self._function = GraphFunction(remove_branches(graph.graph))
         self._runs: Dict[int, TracedRun] = {}
 
     def trace(self) -> None:
@@ -58,7 +58,7 @@ class TracedStep:
             self.most_at_once = 1
         first = self._trace_first_run()
         self.patterns = first.patterns
-        self.num_operators = num_operators(first.graph)
+        self.num_operators = count_operators(first.graph)
         self.layouts = tuple(self._lay_out_group(settings, names, first) for settings, names in self._groups)
         self.trains = any(layout.trained for layout in self.layouts)
         self.layouts = self.layouts if self.trains else ()
@@ -66,7 +66,7 @@ class TracedStep:
             raise NotCompilable(TRAINS_NOTHING)
         for settings, _names in self._groups if self.fused_update else ():
             if not has_fused_arithmetic(settings):
-                raise NotCompilable(NO_FUSED_KERNEL.format(optimizer_family(settings)))
+                raise NotCompilable(NO_FUSED_KERNEL.format(find_optimizer_family(settings)))
         self.update = UpdateWriter(() if self.fused_update else self.layouts, self.state)
         self.gradient_types = {
             name: self.state.parameters[name].dtype for layout in self.layouts for name in layout.trained

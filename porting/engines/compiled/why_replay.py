@@ -20,7 +20,7 @@ from ..calls.call_plan import CallPlan
 from ..calls.executable import BuildRequest
 from ..recompute.recomputation import run_segment
 from ..replay.strided_group_norm import strided_group_norm
-from .index_bounds import schema_name
+from .index_bounds import find_schema_name
 
 __all__ = [
     "CHANGES_SHAPE",
@@ -85,7 +85,7 @@ def why_not_compiled(graph: StepGraph, request: BuildRequest) -> str:
 def why_not_aot(graph: torch.fx.Graph) -> str:
     """Return why code that is compiled ahead of time cannot run a traced graph; empty where it can."""
     # oneDNN computes all cells of a long LSTM in one kernel, whose backward pass has no entry for such code
-    if any(schema_name(node) == "aten::mkldnn_rnn_layer_backward" for node in graph.nodes):
+    if any(find_schema_name(node) == "aten::mkldnn_rnn_layer_backward" for node in graph.nodes):
         return "a long LSTM is trained by a kernel of oneDNN for all its cells, which the engine `aot` cannot call"
     return ""
 

@@ -30,7 +30,7 @@ from typing import Any, Callable, Mapping, Optional, Sequence, Tuple
 
 import torch
 
-__all__ = ["WRITTEN_OUT", "attention_gradient", "fast_erf", "fast_gelu", "fast_gelu_backward"]
+__all__ = ["WRITTEN_OUT", "compute_attention_gradient", "compute_erf", "compute_gelu", "compute_gelu_gradient"]
 
 _HALVES = (torch.bfloat16, torch.float16)
 
@@ -38,7 +38,7 @@ _HALVES = (torch.bfloat16, torch.float16)
 _MOST_SCORES_PER_VALUE = 16
 
 
-def attention_gradient(
+def compute_attention_gradient(
     grad_out: torch.Tensor,
     query: torch.Tensor,
     key: torch.Tensor,
@@ -104,10 +104,10 @@ _DENOMINATOR = (
 )
 
 
-def fast_erf(x: torch.Tensor) -> torch.Tensor:
+def compute_erf(x: torch.Tensor) -> torch.Tensor:
     """Return the error function of a float32 tensor of any shape.
 
-    >>> fast_erf(torch.tensor([0.0, 1.0, 9.0]))
+    >>> compute_erf(torch.tensor([0.0, 1.0, 9.0]))
     tensor([0.0000, 0.8427, 1.0000])
     """
     square = x * x
@@ -125,7 +125,7 @@ def _evaluate_polynomial(x: torch.Tensor, coefficients: Sequence[float]) -> torc
     return value
 
 
-def fast_gelu(x: torch.Tensor, *, approximate: str = "none") -> torch.Tensor:
+def compute_gelu(x: torch.Tensor, *, approximate: str = "none") -> torch.Tensor:
     """Return the GELU of a tensor, exact or by tanh; NotImplemented in double precision."""
     if x.dtype not in _TYPES:
         return NotImplemented
@@ -134,7 +134,7 @@ def fast_gelu(x: torch.Tensor, *, approximate: str = "none") -> torch.Tensor:
     return (single * cdf).to(x.dtype)
 
 
-def fast_gelu_backward(grad_out: torch.Tensor, x: torch.Tensor, *, approximate: str = "none") -> torch.Tensor:
+def compute_gelu_gradient(grad_out: torch.Tensor, x: torch.Tensor, *, approximate: str = "none") -> torch.Tensor:
     """Return the gradient of `x` by that of its GELU; NotImplemented in double precision."""
     if x.dtype not in _TYPES:
         return NotImplemented
@@ -148,7 +148,7 @@ def fast_gelu_backward(grad_out: torch.Tensor, x: torch.Tensor, *, approximate: 
 
 
 def _compute_cdf(x: torch.Tensor) -> torch.Tensor:
-    return fast_erf(x * math.sqrt(0.5)) * 0.5 + 0.5
+    return compute_erf(x * math.sqrt(0.5)) * 0.5 + 0.5
 
 
 def _compute_twice_u(x: torch.Tensor) -> torch.Tensor:
@@ -157,9 +157,9 @@ def _compute_twice_u(x: torch.Tensor) -> torch.Tensor:
 
 WRITTEN_OUT: Mapping[Any, Callable[..., Any]] = MappingProxyType(
     {
-        torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default: attention_gradient,
-        torch.ops.aten.gelu.default: fast_gelu,
-        torch.ops.aten.gelu_backward.default: fast_gelu_backward,
+        torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default: compute_attention_gradient,
+        torch.ops.aten.gelu.default: compute_gelu,
+        torch.ops.aten.gelu_backward.default: compute_gelu_gradient,
     }
 )
 """The operators that `make_fx` is to decompose, and into what."""

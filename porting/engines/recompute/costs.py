@@ -97,13 +97,13 @@ def _run_trial(graph: StepGraph) -> _Trial:
             is_trained = node.meta["kind"] == "parameter" and node.meta.get("state_name") in trained
             tensor = torch.empty_strided(pattern.shape, pattern.stride(), dtype=pattern.dtype)
             arguments.append(tensor.requires_grad_(is_trained))
-        entering = {_memory_of(tensor) for tensor in arguments}
+        entering = {_find_memory(tensor) for tensor in arguments}
         saved: Dict[int, torch.Tensor] = {}
 
         # Autograd calls this for each tensor that it keeps; one memory counts once, whatever looks at it.
         def note(tensor: torch.Tensor) -> torch.Tensor:
-            if _memory_of(tensor) not in entering:
-                saved.setdefault(_memory_of(tensor), tensor)
+            if _find_memory(tensor) not in entering:
+                saved.setdefault(_find_memory(tensor), tensor)
             return tensor
 
         with count_flops() as counter, _MemoryInUse(entering) as memory:
@@ -131,14 +131,14 @@ class _MemoryInUse(TorchDispatchMode):
         """Run the operator and look at its results."""
         results = func(*args, **(kwargs or {}))
         for value in tree_leaves(results):
-            if isinstance(value, torch.Tensor) and _memory_of(value) not in self._entering:
+            if isinstance(value, torch.Tensor) and _find_memory(value) not in self._entering:
                 storage = value.untyped_storage()
-                self._alive[_memory_of(value)] = (StorageWeakRef(storage), storage.nbytes())
+                self._alive[_find_memory(value)] = (StorageWeakRef(storage), storage.nbytes())
         # Weak references: a storage has expired once nothing looks at it, which is when a program frees it.
         self._alive = {key: entry for key, entry in self._alive.items() if not entry[0].expired()}
         self.peak_bytes = max(self.peak_bytes, sum(size for _, size in self._alive.values()))
         return results
 
 
-def _memory_of(tensor: torch.Tensor) -> int:
+def _find_memory(tensor: torch.Tensor) -> int:
     return int(tensor.untyped_storage()._cdata)

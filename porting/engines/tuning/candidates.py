@@ -21,7 +21,7 @@ from ..replay.batched_micro_batches import may_run_at_once, micro_batches_at_onc
 from ..update.updates import has_fused_arithmetic, slot_names
 from .memory_format import LayoutError, put_channels_last
 
-__all__ = ["PLAIN", "beats", "choose", "compare_times", "list_candidates", "tuned_engines"]
+__all__ = ["PLAIN", "beats", "choose", "compare_times", "list_candidates", "list_tuned_engines"]
 
 PLAIN = Variant()
 """What everything is compared with: the step replayed as eager PyTorch would run it."""
@@ -38,7 +38,7 @@ _MANY_TRAINED = 60
 _LEAST_GAIN = 1.03
 
 
-def tuned_engines() -> List[str]:
+def list_tuned_engines() -> List[str]:
     """Return the compiling engines that tuning tries: this package's ahead-of-time one, and all of other packages."""
     return ["aot", *(name for name in engine_names() if name not in ENGINES)]
 

@@ -26,7 +26,7 @@ from ..calls.device_state import DeviceState
 from ..calls.executable import BuildRequest, Executable
 from ..replay.replay import ReplayExecutable
 
-__all__ = ["Parity", "RandomRounding", "Trial", "compare_with_replay", "empty_state", "working_type"]
+__all__ = ["Parity", "RandomRounding", "Trial", "compare_with_replay", "empty_state", "find_working_type"]
 
 
 class _Tolerances(NamedTuple):
@@ -98,11 +98,11 @@ class Parity:
         return not self.difference
 
 
-def working_type(graph: StepGraph) -> torch.dtype:
+def find_working_type(graph: StepGraph) -> torch.dtype:
     """Return the coarsest type of numbers that `graph` computes in.
 
     >>> from porting.capture import capture_step
-    >>> working_type(capture_step(torch.nn.Linear(2, 1), [torch.ones(1, 2)], mode="inference"))
+    >>> find_working_type(capture_step(torch.nn.Linear(2, 1), [torch.ones(1, 2)], mode="inference"))
     torch.float32
     """
     values = (node.meta.get("val") for node in graph.graph.nodes)
@@ -124,7 +124,7 @@ def compare_with_replay(
     with torch.no_grad():
         for weight in other.parameters.values():
             change_last_bits(weight, generator)
-    rounding, worst, tolerances = RandomRounding(), 0.0, _TOLERANCES[working_type(graph)]
+    rounding, worst, tolerances = RandomRounding(), 0.0, _TOLERANCES[find_working_type(graph)]
     num_calls = 3 if request.plan.iterations == 1 else 2
     for call in range(1, num_calls + 1):
         found = _collect_all(trial.run(executable, candidate), candidate)

@@ -28,7 +28,7 @@ from ..calls.executable import BuildRequest, Executable, Variant
 from ..compiled.compile_settings import CompileLimits
 from ..compiled.findings import failure_finding, failure_reason, is_lasting, parity_finding
 from ..replay.replay import build_replay
-from .candidates import PLAIN, choose, compare_times, list_candidates, tuned_engines
+from .candidates import PLAIN, choose, compare_times, list_candidates, list_tuned_engines
 from .memory_format import lay_out
 from .parity import Trial, compare_with_replay, empty_state
 from .report import Candidate, TuningLimits, TuningReport
@@ -189,7 +189,7 @@ def _describe_candidate(contestant: _Contestant, reference: Timing) -> Candidate
 
 def _enter_contestants(session: _Session, known_failures: Mapping[str, str]) -> List[_Contestant]:
     found = []
-    for number, variant in enumerate(list_candidates(session.graph, session.request, engines=tuned_engines())):
+    for number, variant in enumerate(list_candidates(session.graph, session.request, engines=list_tuned_engines())):
         contestant = _Contestant(variant, lay_out(session.graph, variant))
         if variant.engine == "replay":
             contestant.executable = build_replay(contestant.graph, session.make_request(variant))

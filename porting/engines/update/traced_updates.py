@@ -13,14 +13,14 @@ from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple
 import torch
 
 from ...capture.plain_values import dtype_name
-from .updates import optimizer_family, slot_names
+from .updates import find_optimizer_family, slot_names
 
 __all__ = [
     "STEP_HYPER_PARAMETERS",
     "compute_group_hyper_parameters",
     "compute_step_hyper_parameters",
     "compute_update",
-    "hyper_parameter_names",
+    "list_hyper_parameters",
     "update_structure",
 ]
 
@@ -35,7 +35,7 @@ STEP_HYPER_PARAMETERS: Tuple[str, ...] = ("loss_seed", "gradient_scale", "max_gr
 
 def update_structure(settings: Any) -> Dict[str, Any]:
     """Return what the operators of a group's update depend on, as plain values, fit for JSON."""
-    family = optimizer_family(settings)
+    family = find_optimizer_family(settings)
     return {
         "family": family,
         "weight_decay": family == "LAMB" or settings.weight_decay != 0,
@@ -66,7 +66,7 @@ _NAMES: Mapping[str, Tuple[str, ...]] = {
 }
 
 
-def hyper_parameter_names(structure: Structure) -> Tuple[str, ...]:
+def list_hyper_parameters(structure: Structure) -> Tuple[str, ...]:
     """Return the names of the hyper-parameters of a group, in the order of `compute_group_hyper_parameters`."""
     return _NAMES[structure["family"]]
 
@@ -105,7 +105,7 @@ def compute_group_hyper_parameters(settings: Any, structure: Structure, *, count
         "inverse_correction": 1.0 / correction1 if correction1 else math.inf,
         "rate": rate,
     }
-    return [values[name] if name in values else getattr(s, name) for name in hyper_parameter_names(structure)]
+    return [values[name] if name in values else getattr(s, name) for name in list_hyper_parameters(structure)]
 
 
 # -- operators ---------------------------------------------------------------------------------------------------------

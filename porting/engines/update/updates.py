@@ -27,11 +27,11 @@ __all__ = [
     "OptimizerKind",
     "adapt_loss_scaling",
     "apply_update",
-    "clip_factor",
+    "compute_clip_factor",
     "ensure_slots",
     "find_fused_arithmetic",
+    "find_optimizer_family",
     "has_fused_arithmetic",
-    "optimizer_family",
     "slot_names",
 ]
 
@@ -128,7 +128,7 @@ def apply_update(
             if not math.isinf(max_norm):
                 # the norm of norms: one number for each parameter instead of a copy of all gradients in one tensor
                 norms = torch.stack(torch._foreach_norm(everything))
-                torch._foreach_mul_(everything, clip_factor(norms, max_norm))
+                torch._foreach_mul_(everything, compute_clip_factor(norms, max_norm))
             for settings, names, of_group in zip(groups, trained, gradients):
                 if names:
                     named = {name: parameters[name] for name in names}
@@ -147,7 +147,7 @@ def _round_to_accumulator(gradient: Any, dtype: torch.dtype) -> torch.Tensor:
     return single if dtype == torch.float32 else single.to(dtype).float()
 
 
-def clip_factor(norms: torch.Tensor, max_norm: Union[float, torch.Tensor]) -> torch.Tensor:
+def compute_clip_factor(norms: torch.Tensor, max_norm: Union[float, torch.Tensor]) -> torch.Tensor:
     """Return the factor that brings gradients of these `norms` down to a global norm of `max_norm`.
 
     It has the form of `torch.nn.utils.clip_grad_norm_`.
@@ -174,7 +174,7 @@ def adapt_loss_scaling(state: DeviceState, gradients: Sequence[torch.Tensor]) ->
 
 def slot_names(settings: Any) -> Tuple[str, ...]:
     """Return the names of the state tensors that the optimizer of `settings` keeps for each parameter."""
-    family = optimizer_family(settings)
+    family = find_optimizer_family(settings)
     if family == "SGD":
         return ("Accl1",) if settings.momentum else ()
     if family == "RMSPROP":
@@ -187,7 +187,7 @@ def ensure_slots(
 ) -> None:
     """Create the missing state tensors of the parameters called `names`; they start at 0, the TF variant's at 1."""
     # TensorFlow's RMSprop begins with a mean square of one, so that its first steps are small.
-    starts_at_one = optimizer_family(settings) == "RMSPROP" and settings.use_tf_variant
+    starts_at_one = find_optimizer_family(settings) == "RMSPROP" and settings.use_tf_variant
     for name in names:
         own = slots.setdefault(name, {})
         for slot in slot_names(settings):
@@ -200,7 +200,7 @@ def ensure_slots(
                     own[slot] = torch.full_like(parameters[name], start, dtype=dtype, requires_grad=False)
 
 
-def optimizer_family(settings: Any) -> str:
+def find_optimizer_family(settings: Any) -> str:
     """Return which formulae update a group: "SGD", "ADAM", "ADAMW", "RMSPROP" or "LAMB"."""
     name = settings.kind.name
     for family in _ARITHMETIC:
@@ -223,7 +223,7 @@ def _update_group(
     single_weights = [weight.float() for weight in weights]
     single_state = {slot: [tensor.float() for tensor in tensors] for slot, tensors in state.items()}
     fused = find_fused_arithmetic(settings, single_weights, gradients, single_state) if is_fused else None
-    (fused or _ARITHMETIC[optimizer_family(settings)])(settings, single_weights, gradients, single_state)
+    (fused or _ARITHMETIC[find_optimizer_family(settings)])(settings, single_weights, gradients, single_state)
     for targets, values in ((weights, single_weights), *((state[slot], single_state[slot]) for slot in state)):
         for target, value in zip(targets, values):
             if target is not value:
@@ -282,7 +282,7 @@ def _compute_bias_corrections(state: State, beta: float, is_on: bool) -> List[fl
 
 
 def _apply_adam(s: Any, weights: Tensors, gradients: Tensors, state: State) -> None:
-    if s.weight_decay and optimizer_family(s) == "ADAMW":
+    if s.weight_decay and find_optimizer_family(s) == "ADAMW":
         torch._foreach_mul_(weights, 1.0 - s.learning_rate * s.weight_decay)
     elif s.weight_decay:
         torch._foreach_add_(gradients, weights, alpha=s.weight_decay)
@@ -345,7 +345,7 @@ _ARITHMETIC: Dict[str, Arithmetic] = {
 
 def has_fused_arithmetic(settings: Any) -> bool:
     """Tell whether torch has a fused form of the update of `settings`, for tensors that are laid out alike."""
-    return optimizer_family(settings) in _FUSED
+    return find_optimizer_family(settings) in _FUSED
 
 
 def find_fused_arithmetic(
@@ -359,7 +359,7 @@ def find_fused_arithmetic(
         for tensors in (gradients, *(state[slot] for slot in ("Accl1", "Accl2") if slot in state))
         for weight, tensor in zip(weights, tensors)
     )
-    return _FUSED.get(optimizer_family(settings)) if are_alike else None
+    return _FUSED.get(find_optimizer_family(settings)) if are_alike else None
 
 
 def _apply_fused_sgd(s: Any, weights: Tensors, gradients: Tensors, state: State) -> None:
@@ -380,7 +380,7 @@ def _apply_fused_sgd(s: Any, weights: Tensors, gradients: Tensors, state: State)
 
 
 def _apply_fused_adam(s: Any, weights: Tensors, gradients: Tensors, state: State) -> None:
-    kernel = torch._fused_adamw_ if optimizer_family(s) == "ADAMW" else torch._fused_adam_
+    kernel = torch._fused_adamw_ if find_optimizer_family(s) == "ADAMW" else torch._fused_adam_
     kernel(
         weights,
         gradients,

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from porting.engines.aot.compile_process import compile_in_child, memory_of_group
+from porting.engines.aot.compile_process import compile_in_child, measure_group_memory
 from porting.engines.compiled.compile_settings import CompileFailure, CompileLimits, CompileSettings
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "killpg"), reason="process groups are those of POSIX")
@@ -180,7 +180,7 @@ def test_a_compiler_that_takes_too_much_memory_is_ended(compiler, tmp_path):
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="the memory of others is known on Linux")
 def test_the_memory_of_a_group_is_that_of_its_processes():
-    assert memory_of_group(os.getpgrp()) > 10 << 20
+    assert measure_group_memory(os.getpgrp()) > 10 << 20
 
 
 # -- interruptions

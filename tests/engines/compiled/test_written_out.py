@@ -10,10 +10,10 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from porting.engines.compiled.written_out import (
     WRITTEN_OUT,
-    attention_gradient,
-    fast_erf,
-    fast_gelu,
-    fast_gelu_backward,
+    compute_attention_gradient,
+    compute_erf,
+    compute_gelu,
+    compute_gelu_gradient,
 )
 
 aten = torch.ops.aten
@@ -26,7 +26,7 @@ both = pytest.mark.parametrize("approximate", ["none", "tanh"])
 def test_the_error_function_is_exact_to_a_few_units_in_the_last_place():
     exact = torch.erf(EVERYWHERE.double())
 
-    error = ((fast_erf(EVERYWHERE).double() - exact) / exact.where(exact != 0, 1.0)).abs().max()
+    error = ((compute_erf(EVERYWHERE).double() - exact) / exact.where(exact != 0, 1.0)).abs().max()
 
     assert error < 8 * EPSILON
 
@@ -34,7 +34,7 @@ def test_the_error_function_is_exact_to_a_few_units_in_the_last_place():
 def test_gelu_is_as_exact_as_torchs_own():
     exact = aten.gelu.default(EVERYWHERE.double())
 
-    error, of_torch = ((gelu(EVERYWHERE) - exact).abs().max() for gelu in (fast_gelu, aten.gelu.default))
+    error, of_torch = ((gelu(EVERYWHERE) - exact).abs().max() for gelu in (compute_gelu, aten.gelu.default))
 
     assert error < 4 * max(of_torch, EPSILON)
 
@@ -45,7 +45,7 @@ def test_its_gradient_is_as_exact_as_torchs_own():
 
     error, of_torch = (
         (backward(grad, EVERYWHERE) - exact).abs().max()
-        for backward in (fast_gelu_backward, aten.gelu_backward.default)
+        for backward in (compute_gelu_gradient, aten.gelu_backward.default)
     )
 
     assert error < 4 * max(of_torch, EPSILON)
@@ -56,11 +56,11 @@ def test_its_gradient_is_as_exact_as_torchs_own():
 def test_what_is_not_finite_or_huge_is_as_in_torch(value, approximate):
     x = torch.tensor([value])
 
-    found, wanted = (gelu(x, approximate=approximate) for gelu in (fast_gelu, aten.gelu.default))
+    found, wanted = (gelu(x, approximate=approximate) for gelu in (compute_gelu, aten.gelu.default))
     torch.testing.assert_close(found, wanted, equal_nan=True)
     found, wanted = (
         backward(torch.ones(1), x, approximate=approximate)
-        for backward in (fast_gelu_backward, aten.gelu_backward.default)
+        for backward in (compute_gelu_gradient, aten.gelu_backward.default)
     )
     torch.testing.assert_close(found, wanted, equal_nan=True)
 
@@ -70,9 +70,9 @@ def test_what_is_not_finite_or_huge_is_as_in_torch(value, approximate):
 def test_halves_are_rounded_once(dtype, approximate):
     x = torch.linspace(-6, 6, 1001).to(dtype)
 
-    found, wanted = (gelu(x, approximate=approximate) for gelu in (fast_gelu, aten.gelu.default))
+    found, wanted = (gelu(x, approximate=approximate) for gelu in (compute_gelu, aten.gelu.default))
     torch.testing.assert_close(found, wanted)
-    assert fast_gelu_backward(torch.ones_like(x), x).dtype == dtype
+    assert compute_gelu_gradient(torch.ones_like(x), x).dtype == dtype
 
 
 @both
@@ -110,7 +110,7 @@ def test_the_gradient_is_that_of_torchs_kernel(dtype, is_causal):
     arguments, settings = _case(dtype=dtype, is_causal=is_causal)
 
     expected = aten._scaled_dot_product_flash_attention_for_cpu_backward(*arguments, **settings)
-    for found, wanted in zip(attention_gradient(*arguments, **settings), expected):
+    for found, wanted in zip(compute_attention_gradient(*arguments, **settings), expected):
         torch.testing.assert_close(found, wanted, rtol=0.05, atol=0.05)
 
 
@@ -118,7 +118,7 @@ def test_a_mask_is_added_to_the_scores():
     arguments, settings = _case(dtype=torch.bfloat16, with_mask=True)
 
     expected = aten._scaled_dot_product_flash_attention_for_cpu_backward(*arguments, **settings)
-    for found, wanted in zip(attention_gradient(*arguments, **settings), expected):
+    for found, wanted in zip(compute_attention_gradient(*arguments, **settings), expected):
         torch.testing.assert_close(found, wanted, rtol=0.05, atol=0.05)
 
 
@@ -126,19 +126,19 @@ def test_another_number_of_keys_than_queries():
     arguments, settings = _case(dtype=torch.bfloat16, keys=12)
 
     expected = aten._scaled_dot_product_flash_attention_for_cpu_backward(*arguments, **settings)
-    for found, wanted in zip(attention_gradient(*arguments, **settings), expected):
+    for found, wanted in zip(compute_attention_gradient(*arguments, **settings), expected):
         torch.testing.assert_close(found, wanted, rtol=0.05, atol=0.05)
 
 
 def test_single_precision_stays_with_torchs_kernel():
     arguments, settings = _case(dtype=torch.float32)
 
-    assert attention_gradient(*arguments, **settings) is NotImplemented
+    assert compute_attention_gradient(*arguments, **settings) is NotImplemented
 
 
 def test_long_sequences_stay_with_torchs_kernel():
     query = torch.zeros(1, 1, 1024, 4, dtype=torch.bfloat16)
 
-    found = attention_gradient(query, query, query, query, query, query[..., 0].float(), 0.0, False)
+    found = compute_attention_gradient(query, query, query, query, query, query[..., 0].float(), 0.0, False)
 
     assert found is NotImplemented

@@ -13,7 +13,7 @@ from porting.engines.calls.call_plan import CallPlan
 from porting.engines.calls.executable import BuildRequest
 from porting.engines.replay.replay import ReplayExecutable
 from porting.engines.tuning.memory_format import put_channels_last
-from porting.engines.tuning.parity import RandomRounding, Trial, compare_with_replay, working_type
+from porting.engines.tuning.parity import RandomRounding, Trial, compare_with_replay, find_working_type
 from porting.host_tensors import host_tensors
 
 
@@ -160,7 +160,7 @@ def test_the_coarsest_type_of_the_graph_counts(dtype, working):
         def forward(self, x):
             return x.to(dtype) * 2
 
-    assert working_type(capture_step(Model(), [torch.ones(2)], mode="inference")) == working
+    assert find_working_type(capture_step(Model(), [torch.ones(2)], mode="inference")) == working
 
 
 def test_an_optimizer_that_makes_steps_of_noise_may_make_them_to_the_other_side(compare):
