@@ -49,12 +49,12 @@ def install_index_guards() -> None:
             raise RuntimeError(f"the Inductor of torch {torch.__version__} has no {owner.__name__}.{name}")
     # the vectorised kernel overrides the method, so that replacing it in the base class is not enough
     for kernel in (CppKernel, CppVecKernel):
-        _replace(kernel, "indirect_assert", _note_fault)
-    _replace(CSEProxy, "indirect_indexing", _keep_within_bounds)
-    _replace(KernelGroup, "codegen_group", _throw_at_end)
+        _wrap_method(kernel, "indirect_assert", _note_fault)
+    _wrap_method(CSEProxy, "indirect_indexing", _keep_within_bounds)
+    _wrap_method(KernelGroup, "codegen_group", _throw_at_end)
 
 
-def _replace(owner: Any, name: str, made_of: Callable[[Any], Any]) -> None:
+def _wrap_method(owner: Any, name: str, made_of: Callable[[Any], Any]) -> None:
     setattr(owner, name, made_of(getattr(owner, name)))
 
 

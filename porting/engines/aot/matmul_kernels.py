@@ -145,10 +145,7 @@ def is_faster_by_onednn(product: Product) -> bool:
 
 
 def _install_lowering() -> None:
-    """Let Inductor, in this process, call oneDNN's product with weights that change; its own rule wants constants.
-
-    It also wants contiguous ones, and would copy a weight in each backward pass. oneDNN reads either order.
-    """
+    """Let Inductor, in this process, call oneDNN's product with weights that change; its own rule wants constants."""
     from torch._inductor import ir, mkldnn_ir
     from torch._inductor.fx_passes import mkldnn_fusion
     from torch._inductor.lowering import lowerings

@@ -111,7 +111,7 @@ class BoundState:
         key = (role, replica)
         if key not in self._arguments:
             specs = self._layout.arguments[role]
-            self._arguments[key] = Arguments(specs, [self._find(spec, replica) for spec in specs])
+            self._arguments[key] = Arguments(specs, [self._find_tensor(spec, replica) for spec in specs])
         return self._arguments[key]
 
     def empty_accumulators(self) -> None:
@@ -135,7 +135,7 @@ class BoundState:
                     found[part] = like.copy_(gradient)
         return found
 
-    def _find(self, spec: TensorSpec, replica: int) -> Optional[torch.Tensor]:
+    def _find_tensor(self, spec: TensorSpec, replica: int) -> Optional[torch.Tensor]:
         """Return the tensor that an argument stands for, in what `replica` has; None for what each call fills in."""
         state, (kind, detail, name) = self.state, read_argument_name(spec.name)
         if kind in ("hyper_parameters", "input"):

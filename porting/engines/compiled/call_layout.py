@@ -137,9 +137,9 @@ class CallLayout:
 
     `kind` is "steps" where one run of a program does `steps_per_run` whole optimizer steps ("step", or "forward"
     without training). It is "micro-batches" where a run of "accumulate" or "forward" does `micro_batches_at_once` of
-    one replica, and "update" ends an optimizer step. `plan` holds the facts of the plan that the programs are made for,
-    as `describe_plan` gives them. `arguments` are those of each program. `results` says how those of several runs become
-    the results of the call: "last" (only the last run's count), "join", "sum", or "micro-batches", where the program
+    one replica, and "update" ends an optimizer step. `plan` is what `describe_plan` says of the plan that the programs
+    are made for. `arguments` are those of each program. `results` says how those of several runs become the results of
+    the call: "last" (only the last run's count), "join", "sum", or "micro-batches", where the program
     returns those of each of its micro-batches.
 
     With `fused_update` no program updates: torch's fused kernels do, after each step. A run of the kind "steps" is then
@@ -226,11 +226,7 @@ class ResultsOfRuns:
         """Return one tensor for each result of the call."""
         if len(self._runs) == 1:
             return list(self._runs[0])
-        return [
-            parts[-1]
-            if index in self._layout.constant_outputs
-            else torch.stack(parts)
-            if parts[0].dim() == 0
-            else torch.cat(parts)
-            for index, parts in enumerate(zip(*self._runs))
-        ]
+        joined = [torch.stack(parts) if parts[0].dim() == 0 else torch.cat(parts) for parts in zip(*self._runs)]
+        for index in self._layout.constant_outputs:
+            joined[index] = self._runs[-1][index]
+        return joined

@@ -70,6 +70,7 @@ class CompiledExecutable:
         self._group_names: Optional[List[List[str]]] = None
         self._hyper_parameters: Optional[torch.Tensor] = None
         self._synthetic: Optional[Inputs] = None
+        self._num_done = 0  # how many runs of a call have ended
         self._updated_groups = () if layout.fused_update else layout.groups
         # Without bias corrections the hyper-parameters of a call stay the same until somebody sets them.
         self._counts_matter = any(group.structure["bias_correction"] for group in self._updated_groups)
@@ -105,9 +106,20 @@ class CompiledExecutable:
                 # it updates.
                 if has_bad_index(given, self.layout.bounds):
                     return self._get_replay().run(state, inputs, plan, groups=groups, group_names=group_names)
+                run = self._run_steps if self.layout.kind == "steps" else self._run_micro_batches
+                self._num_done = 0
                 with stream:
-                    run = self._run_steps if self.layout.kind == "steps" else self._run_micro_batches
-                    results = run(bound, given, plan, hyper_parameters)
+                    try:
+                        collected = run(bound, given, plan, hyper_parameters)
+                    except BaseException as error:
+                        bound.empty_accumulators()
+                        bound.advance(self._num_done * self.layout.steps_per_run)
+                        # A KeyboardInterrupt was caused by no operator, and a replay would not show it again.
+                        if isinstance(error, Exception):
+                            self._raise_as_replay(bound.state, given, plan)
+                        raise
+                bound.advance(plan.iterations)
+                results = collected.combine()
                 # after the run: a call that failed leaves the scaling of the last good one
                 state.final_loss_scale = groups[0].loss_scaling if self.layout.trains else state.final_loss_scale
                 return results
@@ -214,54 +226,39 @@ class CompiledExecutable:
 
     def _run_steps(
         self, bound: BoundState, inputs: Inputs, plan: CallPlan, hyper_parameters: Optional[torch.Tensor]
-    ) -> Results:
+    ) -> ResultsOfRuns:
         layout = self.layout
         arguments, runner = bound.find_arguments(self._role), self._runners[self._role]
         num_runs = plan.iterations // layout.steps_per_run
         windows = [(index, self._cut_windows(inputs[which], plan, num_runs)) for index, which in arguments.inputs]
-        rows = (
-            (hyper_parameters,)
-            if num_runs == 1 or hyper_parameters is None
-            else hyper_parameters.split(layout.steps_per_run)
-        )
+        is_whole = num_runs == 1 or hyper_parameters is None
+        rows = (hyper_parameters,) if is_whole else hyper_parameters.split(layout.steps_per_run)
         tensors, results = arguments.tensors, ResultsOfRuns(layout)
-        num_done = 0
-        try:
-            for number in range(num_runs):
-                for index, of_runs in windows:
-                    tensors[index] = of_runs[number]
-                if arguments.hyper_parameters is not None:
-                    tensors[arguments.hyper_parameters] = rows[number]
-                found = runner(tensors)
-                if layout.fused_update:
-                    num_results = len(found) - len(layout.trained)
-                    self._update_weights(bound, plan, bound.match_gradients(found[num_results:]))
-                    found = found[:num_results]
-                num_done += 1
-                results.add(found)
-        except Exception:
-            bound.advance(num_done * layout.steps_per_run)
-            failed, num_done = num_done, 0
-            self._raise_as_replay(bound.state, inputs, plan, number=failed, num_runs=num_runs)
-            raise
-        finally:
-            bound.advance(num_done * layout.steps_per_run)
-        return results.combine()
+        for number in range(num_runs):
+            for index, of_runs in windows:
+                tensors[index] = of_runs[number]
+            if arguments.hyper_parameters is not None:
+                tensors[arguments.hyper_parameters] = rows[number]
+            found = runner(tensors)
+            if layout.fused_update:
+                num_results = len(found) - len(layout.trained)
+                self._update_weights(bound, plan, bound.match_gradients(found[num_results:]))
+                found = found[:num_results]
+            self._num_done += 1
+            results.add(found)
+        return results
 
-    def _raise_as_replay(
-        self, state: DeviceState, inputs: Inputs, plan: CallPlan, *, number: int, num_runs: int
-    ) -> None:
+    def _raise_as_replay(self, state: DeviceState, inputs: Inputs, plan: CallPlan) -> None:
         """Replay a run that failed, on a copy of the device: its error knows the operator and the user's line."""
-        window_of = []
+        num_runs, window_of = plan.iterations // self.layout.steps_per_run, []
         for tensor in inputs:
-            window = self._cut_windows(tensor, plan, num_runs)[number]
+            window = self._cut_windows(tensor, plan, num_runs)[self._num_done]
             window_of.append(window if tensor.dim() == 0 else window.reshape(-1, *tensor.shape[1:]))
-        of_run = dataclasses.replace(plan, iterations=plan.iterations // num_runs, synthetic="")
+        of_run = dataclasses.replace(plan, iterations=self.layout.steps_per_run, synthetic="")
         tensors = {
             name: copy.deepcopy(getattr(state, name), {}) for name in ("parameters", "buffers", "slots", "rng_state")
         }
-        # A copy, because the failed run may have written a part of the weights. The error is what is wanted of the
-        # replay.
+        # A copy, because the failed run may have written a part of the weights.
         copied = dataclasses.replace(state, **tensors)
         self._get_replay().run(copied, window_of, of_run, groups=self._groups, group_names=self._group_names or ())
 
@@ -291,40 +288,28 @@ class CompiledExecutable:
 
     def _run_micro_batches(
         self, bound: BoundState, inputs: Inputs, plan: CallPlan, hyper_parameters: Optional[torch.Tensor]
-    ) -> Results:
+    ) -> OutputCollector:
         layout = self.layout
         collector = OutputCollector(plan, constant=layout.constant_outputs)
-        num_done = 0
-        try:
-            for number, micro_batches in enumerate(plan.steps):
-                row = None if hyper_parameters is None else hyper_parameters[number : number + 1]
-                for first in range(0, len(micro_batches), layout.micro_batches_at_once):
-                    at_once = micro_batches[first : first + layout.micro_batches_at_once]
-                    arguments = bound.find_arguments(self._role, at_once[0].replica)
-                    for index, which in arguments.inputs:
-                        arguments.tensors[index] = _cut_rows(inputs[which], at_once, plan)
-                    results = self._run_program(self._role, arguments, row)
-                    for index, micro_batch in enumerate(at_once):
-                        if collector.wants(micro_batch):
-                            of_one = results[index * layout.num_results : (index + 1) * layout.num_results]
-                            collector.add(micro_batch, of_one)
-                if layout.fused_update:
-                    self._update_weights(bound, plan, bound.list_accumulators())
-                    bound.empty_accumulators()
-                elif layout.trains:
-                    self._run_program("update", bound.find_arguments("update"), row)
-                num_done += 1
-        except BaseException as error:
-            bound.empty_accumulators()
-            bound.advance(num_done)
-            failed, num_done = num_done, 0
-            # A KeyboardInterrupt was caused by no operator, and a replay would not show it again.
-            if isinstance(error, Exception):
-                self._raise_as_replay(bound.state, inputs, plan, number=failed, num_runs=plan.iterations)
-            raise
-        finally:
-            bound.advance(num_done)
-        return collector.combine()
+        for number, micro_batches in enumerate(plan.steps):
+            row = None if hyper_parameters is None else hyper_parameters[number : number + 1]
+            for first in range(0, len(micro_batches), layout.micro_batches_at_once):
+                at_once = micro_batches[first : first + layout.micro_batches_at_once]
+                arguments = bound.find_arguments(self._role, at_once[0].replica)
+                for index, which in arguments.inputs:
+                    arguments.tensors[index] = _cut_rows(inputs[which], at_once, plan)
+                results = self._run_program(self._role, arguments, row)
+                for index, micro_batch in enumerate(at_once):
+                    if collector.wants(micro_batch):
+                        of_one = results[index * layout.num_results : (index + 1) * layout.num_results]
+                        collector.add(micro_batch, of_one)
+            if layout.fused_update:
+                self._update_weights(bound, plan, bound.list_accumulators())
+                bound.empty_accumulators()
+            elif layout.trains:
+                self._run_program("update", bound.find_arguments("update"), row)
+            self._num_done += 1
+        return collector
 
     def _run_program(self, role: str, arguments: Arguments, row: Optional[torch.Tensor]) -> Results:
         if arguments.hyper_parameters is not None:

@@ -95,11 +95,7 @@ class UpdateWriter:
         return gradient
 
     def _get_template(self, layout: GroupLayout, part: str) -> torch.fx.Graph:
-        """Return the graph of one parameter's update, which makes a new weight and slots.
-
-        It takes the weight, its gradient, the slots and the hyper-parameters. It has no shape in it, and serves all
-        parameters of the same types.
-        """
+        """Return the graph of a parameter's update; it has no shape in it, and serves all of the same types."""
         weight, slots = self._state.parameters[part], self._state.slots.get(part, {})
         types = (weight.dtype, *(slots[slot].dtype for slot in layout.slots))
         key = (tuple(sorted((name, str(value)) for name, value in layout.structure.items())), types)

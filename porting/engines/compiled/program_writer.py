@@ -56,7 +56,7 @@ def write_steps(step: TracedStep, num_steps: int) -> Program:
             rows = [
                 _cut_rows(program, name, row, micro_batches, plan) for name, row in zip(step.input_names, step.rows)
             ]
-            outputs = _inline(program, step, run, state, rows, hyper_parameters)
+            outputs = _inline_run(program, step, run, state, rows, hyper_parameters)
             collected.add(program, run, micro_batches, outputs)
             for part, gradient in step.match_gradients(run, outputs, replica=replica).items():
                 # Converted before the first sum: half precision loses what several micro-batches add.
@@ -190,7 +190,7 @@ def write_micro_batches(step: TracedStep, num_micro_batches: int) -> Program:
         else program.arguments[name]
         for name, row in zip(step.input_names, step.rows)
     ]
-    outputs = _inline(program, step, run, list(own_state), rows, hyper_parameters)
+    outputs = _inline_run(program, step, run, list(own_state), rows, hyper_parameters)
     for part, gradient in step.match_gradients(run, outputs, replica=0).items():
         accumulator = program.arguments[_name_own("accumulator", names[part])]
         program.call(aten.add_.Tensor, accumulator, _convert_gradient(program, step, part, gradient))
@@ -223,7 +223,7 @@ def _make_accumulators(step: TracedStep) -> Dict[str, torch.Tensor]:
 # -- what both have ----------------------------------------------------------------------------------------------------
 
 
-def _inline(
+def _inline_run(
     program: ProgramGraph,
     step: TracedStep,
     run: TracedRun,

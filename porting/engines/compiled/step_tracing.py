@@ -139,11 +139,8 @@ _MAX_CELLS = 80
 
 @contextmanager
 def _write_out_recurrence(graph: torch.fx.Graph) -> Iterator[None]:
-    """Let short LSTMs consist of the operators of their cells, which a compiler fuses.
-
-    Otherwise torch takes oneDNN's kernel for the whole layer; compilers know nothing of it, and code that is compiled
-    ahead of time cannot call its backward pass.
-    """
+    """Let short LSTMs consist of the operators of their cells, which a compiler fuses."""
+    # Otherwise torch takes oneDNN's kernel for a layer, and code compiled ahead of time cannot call its backward pass.
     backend: Any = torch._C
     before = backend._get_mkldnn_enabled()
     if not 0 < sum(map(_count_cells, graph.nodes)) <= _MAX_CELLS:

@@ -45,15 +45,15 @@ class OrderCost:
 def costs_of_orders(graph: StepGraph, orders: Iterable[str]) -> List[OrderCost]:
     """Predict the costs of several computation orders of a step, none of which it has yet."""
     trial = _run_trial(graph)
-    return [_compare(order_computation(graph, ComputationOrder.of(text)), text, trial) for text in orders]
+    return [_compare_with_plain(order_computation(graph, ComputationOrder.of(text)), text, trial) for text in orders]
 
 
 def cost_of(graph: StepGraph, order: str, *, plain: StepGraph) -> OrderCost:
     """Predict what `graph` costs, which has the order already; `plain` is the step without one."""
-    return _compare(graph, order, _run_trial(plain))
+    return _compare_with_plain(graph, order, _run_trial(plain))
 
 
-def _compare(graph: StepGraph, order: str, plain: _Trial) -> OrderCost:
+def _compare_with_plain(graph: StepGraph, order: str, plain: _Trial) -> OrderCost:
     trial = _run_trial(graph)
     num_segments = sum(node.target is run_segment for node in graph.graph.nodes)
     recomputed = trial.flops - plain.flops

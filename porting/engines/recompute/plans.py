@@ -197,10 +197,7 @@ def _drop_dominated(states: np.ndarray) -> np.ndarray:
 
 
 def _list_lower_sets(graph: UnitGraph, sizes: np.ndarray, reads: np.ndarray) -> np.ndarray:
-    """Return the lower sets to choose from, smaller ones first: of each unit with all it waits for, and beginnings.
-
-    The first is the empty set, the last holds all units. Of many, those with little to keep are taken.
-    """
+    """Return lower sets from the empty one to that of all units: each unit with all it waits for, and beginnings."""
     count = len(graph.units)
     closure = np.eye(count, dtype=bool)
     for number, earlier in enumerate(graph.before):

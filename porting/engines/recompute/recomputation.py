@@ -192,7 +192,7 @@ def _insert_segments(graph: StepGraph, units: UnitGraph, plan: Plan) -> StepGrap
         for numbers, can_be_segment in stages:
             nodes = [node for number in numbers for node in units.units[number].nodes]
             # of a single operator nothing lies in between that could be forgotten
-            num_computing = sum(node in tracked and _computes(node) for node in nodes)
+            num_computing = sum(node in tracked and _is_computing(node) for node in nodes)
             is_segment = can_be_segment and num_computing > 1 and not excluded.intersection(nodes)
             runs.append((nodes, is_segment))
     if not any(is_segment for _nodes, is_segment in runs):
@@ -209,7 +209,7 @@ def _insert_segments(graph: StepGraph, units: UnitGraph, plan: Plan) -> StepGrap
     return dataclasses.replace(graph, graph=emitted)
 
 
-def _computes(node: torch.fx.Node) -> bool:
+def _is_computing(node: torch.fx.Node) -> bool:
     """Tell an operator that fills memory, its own or another's, from a view."""
     if not isinstance(node.target, torch._ops.OpOverload):
         return False

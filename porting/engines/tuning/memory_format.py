@@ -140,10 +140,7 @@ def _is_ordinary(node: torch.fx.Node) -> bool:
 
 
 class _Adaptation:
-    """Follows what may lie in another order (`moved`) through a graph, and changes the operators that would notice.
-
-    `ordinary` are the nodes whose elements were in the ordinary order before.
-    """
+    """Follows what may lie in another order (`moved`) than the `ordinary` one, and changes operators that notice."""
 
     def __init__(self, graph: torch.fx.Graph, *, moved: Set[torch.fx.Node], ordinary: Set[torch.fx.Node]) -> None:
         self._nodes = list(graph.nodes)
@@ -162,13 +159,13 @@ class _Adaptation:
         for position, node in enumerate(self._nodes):
             used = [value for value in node.all_input_nodes if value in self._moved]
             if node.op == "output":
-                self._restore([value for value in used if value in self._ordinary], node)
+                self._restore_order([value for value in used if value in self._ordinary], node)
             elif used and node not in self._moved:
                 if isinstance(node.target, torch._ops.OpOverload):
-                    self._adapt(node, used, position)
+                    self._adapt_operator(node, used, position)
                 self._moved.add(node)
 
-    def _adapt(self, node: torch.fx.Node, used: Sequence[torch.fx.Node], position: int) -> None:
+    def _adapt_operator(self, node: torch.fx.Node, used: Sequence[torch.fx.Node], position: int) -> None:
         target: Any = node.target
         name = operator_name(target)
         if name in _CHANGE_MEMORY:
@@ -178,20 +175,20 @@ class _Adaptation:
             if target in _OTHERWISE_COPIED:
                 node.target = _OTHERWISE_COPIED[target]
             elif name == "view":  # as another type
-                self._restore(used, node)
+                self._restore_order(used, node)
         # The code of an operator that is not torch's own may go through memory by address, as random numbers do.
         elif name in _READ_MEMORY or target.namespace != "aten" or device_operator(target) or is_random(node):
             if any(value in written_nodes(node) for value in used):
                 raise LayoutError(f"`{name}` writes to its tensor in the order of the memory")
             self._require_no_later_write([node, *used], position)
-            self._restore(used, node)
+            self._restore_order(used, node)
 
     def _require_no_later_write(self, nodes: Sequence[torch.fx.Node], position: int) -> None:
         """Make sure that nobody can tell a view from a copy: none is written to from here on."""
         if any(self._last_write.get(tensor_memory(node), -1) > position for node in nodes):
             raise LayoutError(f"`{nodes[0].name}` may become a copy, and is written to later")
 
-    def _restore(self, values: Sequence[torch.fx.Node], user: torch.fx.Node) -> None:
+    def _restore_order(self, values: Sequence[torch.fx.Node], user: torch.fx.Node) -> None:
         """Give `user` the order of elements that `values` had before."""
         for value in values:
             if value not in self._ordinary:

@@ -140,7 +140,7 @@ def compare_with_replay(
                 undecided = _find_undecided(key.name, reference, other)
                 value = _take_noise_out(value, wanted, undecided, trial.weights[key.name])
             allowed = tolerances.results if key.kind.startswith("result") else tolerances.state
-            relative, note = _compare(
+            relative, note = _compare_tensors(
                 key, value, wanted, rounded[key], allowed=allowed, nothing=_NOTHING * scales[key.kind]
             )
             worst = max(worst, relative)
@@ -153,10 +153,7 @@ def compare_with_replay(
 
 
 class _Key(NamedTuple):
-    """A tensor that is compared: tensors of one kind have about the same scale; `text` is for people.
-
-    `name` is that of a weight.
-    """
+    """A tensor that is compared: those of a `kind` have about one scale, `text` is for people, `name` a weight's."""
 
     kind: str
     text: str
@@ -189,13 +186,10 @@ def _measure_scales(values: Mapping[_Key, torch.Tensor]) -> Dict[str, float]:
     return scales
 
 
-def _compare(
+def _compare_tensors(
     key: _Key, value: torch.Tensor, wanted: torch.Tensor, rounded: torch.Tensor, *, allowed: float, nothing: float
 ) -> Tuple[float, str]:
-    """Return the relative difference, 0 if it is nothing but rounding; and what to say of one that is too large.
-
-    `allowed` is relative to the length of the tensor as a vector; each element may differ by `nothing`.
-    """
+    """Return the relative difference, 0 if it is nothing but rounding; and what to say of one that is too large."""
     if value.shape != wanted.shape or value.dtype != wanted.dtype:
         kinds = (f"{dtype_name(tensor.dtype)}{list(tensor.shape)}" for tensor in (value, wanted))
         return math.inf, " instead of ".join(kinds)
@@ -222,11 +216,9 @@ def _compare(
 
 
 def _find_undecided(name: str, reference: DeviceState, rounded: DeviceState) -> Optional[torch.Tensor]:
-    """Find the elements of a weight whose optimizer state rounding alone changes much; None where there is no state.
-
-    Adam and its kin divide a gradient by its own size: a gradient that is nothing but rounding moves its weight as far
-    as any other does, to one side or the other.
-    """
+    """Find the elements of a weight whose optimizer state rounding alone changes much; None where there is no state."""
+    # Adam and its kin divide a gradient by its own size: one that is nothing but rounding moves its weight as far as
+    # any other does, to one side or the other.
     found = None
     for slot, value in reference.slots.get(name, {}).items():
         if value.shape == reference.parameters[name].shape and value.is_floating_point():

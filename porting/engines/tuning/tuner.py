@@ -148,7 +148,7 @@ def tune(
         errors = [(contestant.variant, contestant.error) for contestant in compiled if contestant.error is not None]
         if errors and not any(contestant.is_in for contestant in compiled):
             session.report(failure_finding(*errors[0]))
-        _measure(session, [contestant for contestant in contestants if contestant.is_in])
+        _measure_all(session, [contestant for contestant in contestants if contestant.is_in])
         bar.update()
     measured = {contestant.variant: contestant.timing for contestant in contestants if contestant.timing is not None}
     chosen = choose(measured)
@@ -292,7 +292,7 @@ def _load_and_compare(session: _Session, contestant: _Contestant) -> None:
 # -- measuring --------------------------------------------------------------------------------------------------------
 
 
-def _measure(session: _Session, contestants: Sequence[_Contestant]) -> None:
+def _measure_all(session: _Session, contestants: Sequence[_Contestant]) -> None:
     """Time those that are still in, by turns; those that are far behind after a few rounds run no further."""
     seconds = min(_MOST_MEASURING_SECONDS, max(session.seconds_left, session.limits.seconds * _MEASURING_SHARE / 2))
     states: Dict[bool, DeviceState] = {}
