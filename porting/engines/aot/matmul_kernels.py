@@ -34,15 +34,13 @@ class Product(NamedTuple):
     has_bias: bool
 
 
-def use_faster_products(
-    module: torch.fx.GraphModule, arguments: Sequence[torch.Tensor], *, num_threads: int
-) -> Dict[Product, bool]:
+def use_faster_products(module: torch.fx.GraphModule, arguments: Sequence[torch.Tensor], *, num_threads: int) -> None:
     """Choose the kernels of all products of `module`, in a process that compiles it for `num_threads` and then ends.
 
-    `arguments` are tensors like those that the module takes. Returns what was found, as `choose_matmul_kernels` does.
+    `arguments` are tensors like those that the module takes.
     """
     if not torch.backends.mkldnn.is_available():
-        return {}
+        return
     # A program that was read from a file has no values; shapes and strides are needed to tell products apart.
     FakeTensorProp(module).propagate(*arguments)
     before = torch.get_num_threads()
@@ -54,7 +52,6 @@ def use_faster_products(
     if any(chosen.values()):
         _install_lowering()
         module.recompile()
-    return chosen
 
 
 def find_products(graph: torch.fx.Graph) -> Dict[Product, List[torch.fx.Node]]:

@@ -231,8 +231,9 @@ class CompiledExecutable:
         arguments, runner = bound.find_arguments(self._role), self._runners[self._role]
         num_runs = plan.iterations // layout.steps_per_run
         windows = [(index, self._cut_windows(inputs[which], plan, num_runs)) for index, which in arguments.inputs]
-        is_whole = num_runs == 1 or hyper_parameters is None
-        rows = (hyper_parameters,) if is_whole else hyper_parameters.split(layout.steps_per_run)
+        rows: Sequence[Optional[torch.Tensor]] = (hyper_parameters,)
+        if hyper_parameters is not None and num_runs > 1:
+            rows = hyper_parameters.split(layout.steps_per_run)
         tensors, results = arguments.tensors, ResultsOfRuns(layout)
         for number in range(num_runs):
             for index, of_runs in windows:

@@ -7,12 +7,10 @@ it is read: operators are looked up among those that torch has registered, and n
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import json
 import operator
 import re
-import sys
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Dict, Mapping
@@ -107,28 +105,21 @@ def _check_content(data: bytes) -> bytes:
 
 
 def _program_to_data(program: Program) -> Dict[str, Any]:
-    constants: Dict[str, Any] = {}
-    for node in program.module.graph.nodes:
-        if node.op == "get_attr":
-            value = getattr(program.module, str(node.target), None)
-            if not isinstance(value, torch.Tensor):
-                raise _UnfitError(f"the graph holds `{node.target}`, which is no tensor")
-            constants[str(node.target)] = _tensor_to_data(value)
+    # Tracing refuses tensors with values, so that no constant has to travel.
+    held = [str(node.target) for node in program.module.graph.nodes if node.op == "get_attr"]
+    if held:
+        raise _UnfitError(f"the graph holds `{held[0]}`, which is no operator's result")
     return {
         "role": program.role,
         "arguments": [describe_layout(spec) for spec in program.arguments],
         "num_results": program.num_results,
         "has_halves": program.has_halves,
-        "constants": constants,
         "nodes": nodes_to_data(program.module.graph, functions=_FUNCTIONS),
     }
 
 
 def _program_from_data(data: Mapping[str, Any]) -> Program:
-    module = torch.nn.Module()
-    for name, value in data["constants"].items():
-        module.register_buffer(name, _tensor_from_data(value))
-    graph = nodes_from_data(data["nodes"], functions=_FUNCTIONS, constants=data["constants"])
+    graph = nodes_from_data(data["nodes"], functions=_FUNCTIONS)
     graph.lint()
     arguments = tuple(map(TensorSpec.from_dict, data["arguments"]))
     num_placeholders = sum(node.op == "placeholder" for node in graph.nodes)
@@ -139,26 +130,8 @@ def _program_from_data(data: Mapping[str, Any]) -> Program:
         raise _UnfitError("the number of its results is wrong")
     return Program(
         role=str(data["role"]),
-        module=torch.fx.GraphModule(module, graph),
+        module=torch.fx.GraphModule(torch.nn.Module(), graph),
         arguments=arguments,
         num_results=len(results),
         has_halves=bool(data["has_halves"]),
     )
-
-
-def _tensor_to_data(value: torch.Tensor) -> Dict[str, Any]:
-    if value.layout != torch.strided or value.is_quantized or value.device.type != "cpu":
-        raise _UnfitError("a constant of the graph is no plain tensor of the host")
-    spec = TensorSpec.of(value, name="")
-    flat = value.detach().resolve_conj().resolve_neg().contiguous().reshape(-1)
-    content = flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b""
-    if sys.byteorder != "little":
-        raise _UnfitError("constants can only be kept on little-endian machines")
-    return {**describe_layout(spec), "content": base64.b64encode(content).decode()}
-
-
-def _tensor_from_data(data: Mapping[str, Any]) -> torch.Tensor:
-    spec = TensorSpec.from_dict(data)
-    content = base64.b64decode(data["content"], validate=True)
-    flat = torch.frombuffer(bytearray(content), dtype=spec.dtype) if content else torch.empty(0, dtype=spec.dtype)
-    return torch.empty_strided(spec.shape, spec.stride, dtype=spec.dtype).copy_(flat.reshape(spec.shape))

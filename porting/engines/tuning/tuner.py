@@ -37,8 +37,7 @@ __all__ = ["Tuned", "tune"]
 
 _logger = logging.getLogger("porting")
 
-# Measuring gets a quarter of the time, and needs no more than this.
-# The rest is for compiling, most of which is waiting for the C++ compiler.
+# Measuring gets a quarter of the time, and needs no more than this; the rest is for compiling.
 _MEASURING_SHARE = 0.25
 _MOST_MEASURING_SECONDS = 30.0
 # One call of a small step is too short to be timed, so that a turn repeats it.
@@ -97,19 +96,10 @@ class _Session:
     began: float = field(default_factory=lambda: time.perf_counter())
     cancelled: threading.Event = field(default_factory=threading.Event)
 
-    @property
-    def seconds_left(self) -> float:
-        """How many seconds are left."""
-        return self.limits.seconds - (time.perf_counter() - self.began)
-
     def stop_if_cancelled(self, _seconds: float) -> None:
         """Raise what ends a compilation that nobody waits for any more."""
         if self.cancelled.is_set():
             raise _CancelledError
-
-    def make_request(self, variant: Variant) -> BuildRequest:
-        """Return the request of a variant."""
-        return replace(self.request, variant=variant)
 
 
 def tune(
@@ -131,7 +121,7 @@ def tune(
     """
     session = _Session(graph, request, trial, folder, limits or TuningLimits(), report, note_failure)
     # If replay fails on the example, so does every candidate, and none of them is to blame.
-    plain = build_replay(graph, session.make_request(PLAIN))
+    plain = build_replay(graph, replace(request, variant=PLAIN))
     try:
         trial.run(plain, trial.prepare(empty_state(graph, request)))
     except Exception as error:
@@ -192,7 +182,7 @@ def _enter_contestants(session: _Session, known_failures: Mapping[str, str]) -> 
     for number, variant in enumerate(list_candidates(session.graph, session.request, engines=list_tuned_engines())):
         contestant = _Contestant(variant, lay_out(session.graph, variant))
         if variant.engine == "replay":
-            contestant.executable = build_replay(contestant.graph, session.make_request(variant))
+            contestant.executable = build_replay(contestant.graph, replace(session.request, variant=variant))
         else:
             contestant.folder = session.folder / str(number)
             if variant.label in known_failures:
@@ -243,7 +233,7 @@ def _compile_one(session: _Session, contestant: _Contestant, deadline: float) ->
         engine = load_engine(contestant.variant.engine)
         engine.compile(
             contestant.graph,
-            session.make_request(contestant.variant),
+            replace(session.request, variant=contestant.variant),
             folder,
             limits=CompileLimits(seconds=deadline - began),
             progress=session.stop_if_cancelled,
@@ -274,7 +264,7 @@ def _load_and_compare(session: _Session, contestant: _Contestant) -> None:
         if contestant.executable is None:
             assert contestant.folder is not None
             engine = load_engine(contestant.variant.engine)
-            request = session.make_request(contestant.variant)
+            request = replace(session.request, variant=contestant.variant)
             contestant.executable = engine.load(contestant.graph, request, contestant.folder)
         parity = compare_with_replay(
             contestant.executable, contestant.graph, graph=session.graph, request=session.request, trial=session.trial
@@ -294,7 +284,8 @@ def _load_and_compare(session: _Session, contestant: _Contestant) -> None:
 
 def _measure_all(session: _Session, contestants: Sequence[_Contestant]) -> None:
     """Time those that are still in, by turns; those that are far behind after a few rounds run no further."""
-    seconds = min(_MOST_MEASURING_SECONDS, max(session.seconds_left, session.limits.seconds * _MEASURING_SHARE / 2))
+    seconds_left = session.limits.seconds - (time.perf_counter() - session.began)
+    seconds = min(_MOST_MEASURING_SECONDS, max(seconds_left, session.limits.seconds * _MEASURING_SHARE / 2))
     states: Dict[bool, DeviceState] = {}
     calls: Dict[Variant, Callable[[], None]] = {}
     for contestant in contestants:
