@@ -6,11 +6,12 @@ others not. So a call with a bad label is replayed, which raises the operator's 
 
 from __future__ import annotations
 
-from typing import Any, Iterator, List, Optional, Sequence, Tuple
+from typing import Iterator, List, Optional, Sequence, Tuple
 
 import torch
 
 from ...capture import StepGraph
+from ..recompute.value_units import name_arguments
 
 __all__ = ["IndexBounds", "find_index_bounds", "find_schema_name", "has_bad_index"]
 
@@ -80,11 +81,7 @@ def find_schema_name(node: torch.fx.Node) -> str:
 
 def _read_bounds(node: torch.fx.Node, index: torch.fx.Node) -> Optional[Tuple[int, int, Optional[int]]]:
     """Return the range in which an operator wants `index`, and what it ignores; None if it takes it for no index."""
-    name = find_schema_name(node)
-    schema: Any = getattr(node.target, "_schema", None)
-    given: Any = {argument.name: argument.default_value for argument in schema.arguments} if schema else {}
-    given.update(zip(list(given), node.args))
-    given.update(node.kwargs)
+    name, given = find_schema_name(node), name_arguments(node)
     if name == "aten::embedding" and given["indices"] is index:
         return (0, given["weight"].meta["val"].shape[0], None)
     if name in _LOSSES and given["target"] is index:

@@ -73,14 +73,14 @@ def _count_attention_backward(*shapes: Sequence[int], **_: Any) -> int:
     return int(sdpa_backward_flop_count(*shapes[:4]))
 
 
+# torch counts attention on other devices only, and older ones have no such operators
 _ATTENTION_ON_CPU: Mapping[Any, Callable[..., int]] = MappingProxyType(
     {
-        packet: formula
+        getattr(aten, name): formula
         for name, formula in (
             ("_scaled_dot_product_flash_attention_for_cpu", _count_attention),
             ("_scaled_dot_product_flash_attention_for_cpu_backward", _count_attention_backward),
         )
-        for packet in [getattr(aten, name, None)]
-        if packet is not None
+        if hasattr(aten, name)
     }
 )

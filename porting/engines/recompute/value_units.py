@@ -20,7 +20,7 @@ from ...capture.device_operators import device_operator
 from ...capture.graph_flow import tensor_memories, tensor_memory, written_nodes
 from .flop_counts import node_flops
 
-__all__ = ["Unit", "UnitGraph", "draws_numbers", "statistics_written_by"]
+__all__ = ["Unit", "UnitGraph", "draws_numbers", "name_arguments", "statistics_written_by"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +72,7 @@ def statistics_written_by(node: torch.fx.Node) -> List[torch.fx.Node]:
     """
     target: Any = node.target
     if isinstance(target, torch._ops.OpOverload) and target._schema.name in _NORMALISATIONS:
-        named = dict(zip([argument.name for argument in target._schema.arguments], node.args), **node.kwargs)
+        named = name_arguments(node)
         if named.get("training", named.get("use_input_stats")):
             found = (named.get("running_mean"), named.get("running_var"))
             return [item for item in found if isinstance(item, torch.fx.Node)]
@@ -122,10 +122,14 @@ def draws_numbers(node: torch.fx.Node) -> bool:
     name = target._schema.name.partition("::")[2]
     if name not in _DRAWS_IF:
         return True
-    named = {argument.name: argument.default_value for argument in target._schema.arguments}
-    named.update(zip(list(named), node.args))
-    named.update(node.kwargs)
-    return bool(named[_DRAWS_IF[name]])
+    return bool(name_arguments(node)[_DRAWS_IF[name]])
+
+
+def name_arguments(node: torch.fx.Node) -> Dict[str, Any]:
+    """Return the arguments of an operator by name, defaults included; nothing for what is no operator."""
+    schema: Any = getattr(node.target, "_schema", None)
+    named = {argument.name: argument.default_value for argument in schema.arguments} if schema else {}
+    return {**named, **dict(zip(named, node.args)), **node.kwargs}
 
 
 # -- what belongs together ---------------------------------------------------------------------------------------------
@@ -170,7 +174,7 @@ def _order_reads_before_writes(nodes: Sequence[torch.fx.Node]) -> List[Tuple[int
     return pairs
 
 
-def _group_nodes(count: int, joined: Iterable[Tuple[int, int]], waits: Iterable[Tuple[int, int]]) -> List[int]:
+def _group_nodes(count: int, joined: Sequence[Tuple[int, int]], waits: Iterable[Tuple[int, int]]) -> List[int]:
     """Return for each node the first one of its unit: nodes that are joined, or that wait for each other."""
     # Imported late: it takes a third of a second, which only steps that recompute need.
     from sympy.utilities.iterables import strongly_connected_components
