@@ -6,8 +6,6 @@ Formulae of PopTorch's back-end (g = gradient, w = weight, t = number of this up
   torch differs when dampening is not 0: it does not damp the first update, nor any when momentum is 0.
 * Adam, AdamW, RMSprop: as torch; AdamW without bias correction still corrects it, as the device does.
 * LAMB: Adam's direction with decoupled decay, scaled by min(|w|, max_weight_norm) / |direction|.
-
-Torch's fused kernels do the same in one pass over memory, rounded a little differently.
 """
 
 from __future__ import annotations
@@ -21,6 +19,7 @@ import torch
 
 from ..calls.call_plan import GradientExchange
 from ..calls.device_state import DeviceState
+from .fused_updates import FUSED_FAMILIES, Arithmetic, State, Tensors, find_fused_arithmetic
 
 __all__ = [
     "GroupSettings",
@@ -29,16 +28,12 @@ __all__ = [
     "apply_update",
     "compute_clip_factor",
     "ensure_slots",
-    "find_fused_arithmetic",
     "find_optimizer_family",
     "has_fused_arithmetic",
     "slot_names",
 ]
 
 Slots = Dict[str, torch.Tensor]
-Tensors = List[torch.Tensor]
-State = Dict[str, Tensors]
-Arithmetic = Callable[[Any, Tensors, Tensors, State], None]
 
 # The device's optimizers, numbered from 0. SGD1 keeps gradient and velocity in one tensor, SGD2 apart.
 OptimizerKind = enum.IntEnum(
@@ -148,10 +143,7 @@ def _round_to_accumulator(gradient: Any, dtype: torch.dtype) -> torch.Tensor:
 
 
 def compute_clip_factor(norms: torch.Tensor, max_norm: Union[float, torch.Tensor]) -> torch.Tensor:
-    """Return the factor that brings gradients of these `norms` down to a global norm of `max_norm`.
-
-    It has the form of `torch.nn.utils.clip_grad_norm_`.
-    """
+    """Return the factor that brings gradients of these `norms` down to a global norm of `max_norm`, as torch does."""
     return torch.clamp(max_norm / (torch.linalg.vector_norm(norms) + 1e-6), max=1.0)
 
 
@@ -186,18 +178,21 @@ def ensure_slots(
     settings: Any, names: Sequence[str], parameters: Mapping[str, torch.Tensor], slots: Dict[str, Slots]
 ) -> None:
     """Create the missing state tensors of the parameters called `names`; they start at 0, the TF variant's at 1."""
-    # TensorFlow's RMSprop begins with a mean square of one, so that its first steps are small.
-    starts_at_one = find_optimizer_family(settings) == "RMSPROP" and settings.use_tf_variant
+    wanted = slot_names(settings)
     for name in names:
         own = slots.setdefault(name, {})
-        for slot in slot_names(settings):
+        for slot in wanted:
             if slot not in own:
-                start = 1.0 if slot == "Accl1" and starts_at_one else 0.0
-                dtype = settings.second_order_type if slot == "Accl2" else settings.first_order_type
-                if slot == "Step":
-                    own[slot] = torch.zeros(())
-                else:
-                    own[slot] = torch.full_like(parameters[name], start, dtype=dtype, requires_grad=False)
+                own[slot] = _make_slot(settings, slot, parameters[name])
+
+
+def _make_slot(settings: Any, slot: str, parameter: torch.Tensor) -> torch.Tensor:
+    if slot == "Step":
+        return torch.zeros(())
+    # TensorFlow's RMSprop begins with a mean square of one, so that its first steps are small.
+    starts_at_one = slot == "Accl1" and find_optimizer_family(settings) == "RMSPROP" and settings.use_tf_variant
+    dtype = settings.second_order_type if slot == "Accl2" else settings.first_order_type
+    return torch.full_like(parameter, 1.0 if starts_at_one else 0.0, dtype=dtype, requires_grad=False)
 
 
 def find_optimizer_family(settings: Any) -> str:
@@ -209,12 +204,17 @@ def find_optimizer_family(settings: Any) -> str:
     raise ValueError(f"unknown optimizer kind {name}")
 
 
+def has_fused_arithmetic(settings: Any) -> bool:
+    """Tell whether torch has a fused form of the update of `settings`, for tensors that are laid out alike."""
+    return find_optimizer_family(settings) in FUSED_FAMILIES
+
+
 def _update_group(
     settings: Any, named: Slots, gradients: Tensors, slots: Dict[str, Slots], rounds_at_random: bool, is_fused: bool
 ) -> None:
     names, weights = list(named), list(named.values())
     ensure_slots(settings, names, named, slots)
-    # Lists over all parameters of a group: the `foreach` operators run once for all of them.
+    # lists over all parameters: the `foreach` operators run once for all of them
     state = {slot: [slots[name][slot] for name in names] for slot in slot_names(settings)}
     if "Step" in state:
         torch._foreach_add_(state["Step"], 1.0)
@@ -222,8 +222,9 @@ def _update_group(
     # to store. Half precision is computed in single and rounded once.
     single_weights = [weight.float() for weight in weights]
     single_state = {slot: [tensor.float() for tensor in tensors] for slot, tensors in state.items()}
-    fused = find_fused_arithmetic(settings, single_weights, gradients, single_state) if is_fused else None
-    (fused or _ARITHMETIC[find_optimizer_family(settings)])(settings, single_weights, gradients, single_state)
+    family = find_optimizer_family(settings)
+    fused = find_fused_arithmetic(family, single_weights, gradients, single_state) if is_fused else None
+    (fused or _ARITHMETIC[family])(settings, single_weights, gradients, single_state)
     for targets, values in ((weights, single_weights), *((state[slot], single_state[slot]) for slot in state)):
         for target, value in zip(targets, values):
             if target is not value:
@@ -338,64 +339,3 @@ _ARITHMETIC: Dict[str, Arithmetic] = {
     "RMSPROP": _apply_rmsprop,
     "LAMB": _apply_lamb,
 }
-
-
-# -- torch's fused kernels ---------------------------------------------------------------------------------------------
-
-
-def has_fused_arithmetic(settings: Any) -> bool:
-    """Tell whether torch has a fused form of the update of `settings`, for tensors that are laid out alike."""
-    return find_optimizer_family(settings) in _FUSED
-
-
-def find_fused_arithmetic(
-    settings: Any, weights: Sequence[torch.Tensor], gradients: Sequence[torch.Tensor], state: State
-) -> Optional[Arithmetic]:
-    """Return the fused form of an update, or None where torch has none for these settings or tensors."""
-    # The kernels walk through memory by address. Two layouts of one shape would pair the wrong elements, without an
-    # error.
-    are_alike = all(
-        tensor.stride() == weight.stride() and tensor.dtype == weight.dtype
-        for tensors in (gradients, *(state[slot] for slot in ("Accl1", "Accl2") if slot in state))
-        for weight, tensor in zip(weights, tensors)
-    )
-    return _FUSED.get(find_optimizer_family(settings)) if are_alike else None
-
-
-def _apply_fused_sgd(s: Any, weights: Tensors, gradients: Tensors, state: State) -> None:
-    # torch damps nothing without momentum, and never the first step; the device always does
-    undamped = 1.0 if s.momentum else 1.0 - s.dampening
-    torch._fused_sgd_(
-        weights,
-        gradients,
-        state.get("Accl1", []),
-        weight_decay=s.weight_decay,
-        momentum=s.momentum,
-        lr=s.learning_rate * undamped,
-        dampening=s.dampening,
-        nesterov=s.nesterov and bool(s.momentum),
-        maximize=False,
-        is_first_step=False,
-    )
-
-
-def _apply_fused_adam(s: Any, weights: Tensors, gradients: Tensors, state: State) -> None:
-    kernel = torch._fused_adamw_ if find_optimizer_family(s) == "ADAMW" else torch._fused_adam_
-    kernel(
-        weights,
-        gradients,
-        state["Accl1"],
-        state["Accl2"],
-        [],
-        state["Step"],
-        lr=s.learning_rate,
-        beta1=s.beta1,
-        beta2=s.beta2,
-        weight_decay=s.weight_decay,
-        eps=s.eps,
-        amsgrad=False,
-        maximize=False,
-    )
-
-
-_FUSED: Dict[str, Arithmetic] = {"SGD": _apply_fused_sgd, "ADAM": _apply_fused_adam, "ADAMW": _apply_fused_adam}
