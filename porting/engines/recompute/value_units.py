@@ -176,7 +176,7 @@ def _order_reads_before_writes(nodes: Sequence[torch.fx.Node]) -> List[Tuple[int
 
 def _group_nodes(count: int, joined: Sequence[Tuple[int, int]], waits: Iterable[Tuple[int, int]]) -> List[int]:
     """Return for each node the first one of its unit: nodes that are joined, or that wait for each other."""
-    # Imported late: it takes a third of a second, which only steps that recompute need.
+    # Imported late: it takes half a second, and only steps that recompute need it.
     from sympy.utilities.iterables import strongly_connected_components
 
     edges = {*waits, *joined, *((second, first) for first, second in joined)}
