@@ -12,7 +12,7 @@ from typing import Any, Iterator, List
 import hypothesis
 import pytest
 
-from porting.engines.compiled.call_layout import CallLayout
+from porting.engines.compiled.call_layout import CallLayout, describe_layout
 from porting.engines.compiled.executable import CompiledExecutable
 from porting.engines.compiled.program_file import read_program, write_program
 from porting.engines.compiled.programs import Programs
@@ -60,7 +60,7 @@ class InterpretedEngine:
         programs = build_programs(graph, request)
         for role, program in programs.by_role.items():
             write_program(program, folder / f"{role}.program")
-        (folder / "call.json").write_text(json.dumps(programs.layout.to_dict()))
+        (folder / "call.json").write_text(json.dumps(describe_layout(programs.layout)))
 
     def load(self, graph: Any, request: Any, folder: Path) -> CompiledExecutable:
         self.calls.append("load")
@@ -82,7 +82,7 @@ def interpreted_engine(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest
     engine = InterpretedEngine()
     entry = SimpleNamespace(name="interpreted", value="another.package:ENGINE", load=lambda: engine)
     monkeypatch.setattr("porting.engines._entry_points", lambda: (entry,))
-    monkeypatch.setattr("porting.engines.tuning.tuner.tuned_engines", lambda: ["interpreted"])
+    monkeypatch.setattr("porting.engines.tuning.tuner.list_tuned_engines", lambda: ["interpreted"])
     return engine
 
 

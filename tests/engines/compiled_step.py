@@ -29,7 +29,7 @@ def step_program() -> Program:
     module = make_fx(_step, tracing_mode="fake")(*arguments)
     names = ("parameter::table", "parameter::weight", "input:0:", "input:1:")
     specs = tuple(TensorSpec.of(value, name=name) for name, value in zip(names, arguments))
-    return Program("step", module, specs, written=(0, 1), num_results=2)
+    return Program("step", module, specs, num_results=2)
 
 
 def _step(

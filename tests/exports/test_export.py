@@ -105,7 +105,7 @@ def test_the_key_is_that_of_a_ported_model(parts, monkeypatch):
     options = PortOptions(micro_batch=2, accumulation=2, device_iterations=2, computation_order="chen")
     step = capture(model, loss, batch, optimizer=optimizer, options=options)
     ported = to_ipu(model, loss, optimizer=optimizer, options=options.replace(engine="auto"), device="sim")
-    monkeypatch.setattr("porting.engines.tuning.tuner.tuned_engines", lambda: [])
+    monkeypatch.setattr("porting.engines.tuning.tuner.list_tuned_engines", lambda: [])
     from porting.engines.recompute.recomputation import ComputationOrder, order_computation
 
     ported.compile(*batch)

@@ -18,12 +18,13 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Mapping, Optional
+from typing import Any, Callable, Dict, Mapping, Optional
 
-from ..compiled.compile_settings import CompileFailure, CompileLimits, CompileReport, CompileSettings
+from ..compiled.compile_settings import CompileFailure, CompileLimits, CompileSettings
 
-__all__ = ["LOG", "RESULT", "compile_in_child", "memory_of_group"]
+__all__ = ["LOG", "RESULT", "compile_in_child", "measure_group_memory"]
 
 RESULT = "result.json"
 """What the compiling process says of its outcome, in its work folder."""
@@ -55,45 +56,42 @@ def compile_in_child(
     program_file: Path,
     folder: Path,
     *,
-    compiler: str,
     settings: CompileSettings,
     limits: CompileLimits = CompileLimits(),  # noqa: B008 - frozen
     progress: Optional[Callable[[float], None]] = None,
-) -> CompileReport:
-    """Compile `program_file` and put what loading needs into `folder`, which is made.
+    compiler: str = "porting.engines.aot.compiler",
+) -> None:
+    """Compile `program_file` and put what loading needs, and nothing else, into `folder`, which is made.
 
-    `compiler` names the module whose `compile_here(program_file, folder, *, settings)` the other process calls.
-    `progress` is called now and then with the seconds so far. Raises CompileFailure; after it, and after an exception
-    of `progress` or a KeyboardInterrupt, no file and no process is left. OSError if the work folder cannot be made.
+    `progress` is called now and then with the seconds so far. `compiler` names the module whose
+    `compile_here(program_file, folder, *, settings)` the other process calls. Raises CompileFailure; after it, and
+    after an exception of `progress` or a KeyboardInterrupt, no file and no process is left. OSError if the work folder
+    cannot be made.
     """
-    _require_compiler()
-    started = time.monotonic()
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    # The work folder lies beside the result, on the same file system, so that handing the files over is a rename.
-    work = Path(tempfile.mkdtemp(prefix=".compiling-", dir=_choose_parent_of_work(folder)))
-    try:
-        job = {"program": str(program_file.resolve()), "compiler": compiler, "settings": settings.to_dict()}
-        (work / "job.json").write_text(json.dumps(job), encoding="utf-8")
-        _run_compiler(work, started=started, limits=limits, progress=progress)
-        cpu_seconds = _read_outcome(work)
-        size_bytes = _move_files(work / "out", folder)
-    finally:
-        _remove_folder(work)
-    return CompileReport(time.monotonic() - started, cpu_seconds, size_bytes)
-
-
-def _require_compiler() -> None:
     wanted = os.environ.get("CXX", "").strip() or ("clang++" if sys.platform == "darwin" else "g++")
     if shutil.which(shlex.split(wanted)[0]) is None:
         raise CompileFailure("no-compiler", f"there is no C++ compiler `{wanted}` on this machine")
     if not sys.executable:
         raise CompileFailure("error", "this program does not know which Python runs it")
-
-
-def _choose_parent_of_work(folder: Path) -> Optional[Path]:
-    parent = folder.parent.resolve()
-    # None is the system's place for temporary files.
-    return parent if _PLAIN_PATH.fullmatch(str(parent)) else None  # None is the system's place for temporary files
+    started = time.monotonic()
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    # The work folder lies beside the result, on the same file system, so that handing the files over is a rename.
+    parent = str(folder.parent.resolve())
+    work = Path(tempfile.mkdtemp(prefix=".compiling-", dir=parent if _PLAIN_PATH.fullmatch(parent) else None))
+    try:
+        job = {"program": str(program_file.resolve()), "compiler": compiler, "settings": asdict(settings)}
+        (work / "job.json").write_text(json.dumps(job), encoding="utf-8")
+        _run_compiler(work, started=started, limits=limits, progress=progress)
+        _check_outcome(work)
+        folder.mkdir(parents=True, exist_ok=True)
+        for path in sorted((work / "out").iterdir()):
+            shutil.move(str(path), str(folder / path.name))
+    finally:
+        for _attempt in range(20):
+            shutil.rmtree(work, ignore_errors=True)
+            if not work.exists():
+                break
+            time.sleep(_POLL_SECONDS)  # a process that is dying may still have made a file
 
 
 # -- the process -------------------------------------------------------------------------------------------------------
@@ -105,8 +103,12 @@ def _run_compiler(
     """Run the compiling process to its end; raises CompileFailure if a limit ends it."""
     for name in ("out", "tmp", "cache"):
         (work / name).mkdir()
-    program = _START.format(paths=_find_import_paths(), job=str(work))
-    memory_bytes = limits.memory_bytes or _choose_memory_limit()
+    torch = importlib.util.find_spec("torch")
+    roots = [str(Path(__file__).resolve().parents[3])]
+    if torch is not None and torch.origin:
+        roots.append(str(Path(torch.origin).parents[1]))
+    program = _START.format(paths=roots, job=str(work))
+    memory_bytes = limits.memory_bytes or _find_free_memory() * _SHARE_OF_FREE_MEMORY
     with open(work / LOG, "wb") as log:
         process = subprocess.Popen(
             [sys.executable, "-c", program],
@@ -120,7 +122,7 @@ def _run_compiler(
             start_new_session=True,
         )
         try:
-            _wait_for_end(process, started=started, limits=limits, memory_bytes=memory_bytes, progress=progress)
+            _wait_for_end(process, started, limits.seconds, memory_bytes, progress)
         except CompileFailure as failure:
             raise CompileFailure(failure.kind, failure.reason, log=_read_end_of_log(work)) from None
         finally:
@@ -132,9 +134,8 @@ def _run_compiler(
 
 def _wait_for_end(
     process: subprocess.Popen[bytes],
-    *,
     started: float,
-    limits: CompileLimits,
+    seconds: float,
     memory_bytes: float,
     progress: Optional[Callable[[float], None]],
 ) -> None:
@@ -145,12 +146,12 @@ def _wait_for_end(
             return
         except subprocess.TimeoutExpired:
             now = time.monotonic()
-        if now - started > limits.seconds:
-            raise CompileFailure("timeout", f"the compiler was not done after {limits.seconds:g} s")
+        if now - started > seconds:
+            raise CompileFailure("timeout", f"the compiler was not done after {seconds:g} s")
         # The limit is for the whole group: most of the memory belongs to the C++ compiler, a grandchild.
         if now - looked >= _WATCH_SECONDS:
             looked = now
-            if memory_of_group(process.pid) > memory_bytes:
+            if measure_group_memory(process.pid) > memory_bytes:
                 raise CompileFailure("memory", f"the compiler took more than {memory_bytes / 2**30:.1f} GiB of memory")
             if progress is not None:
                 progress(now - started)
@@ -191,22 +192,13 @@ def _make_environment(work: Path) -> Dict[str, str]:
     }
 
 
-def _find_import_paths() -> List[str]:
-    """Return where porting and torch are, which the other process may not find on its own."""
-    roots = [str(Path(__file__).resolve().parents[3])]
-    torch = importlib.util.find_spec("torch")
-    if torch is not None and torch.origin:
-        roots.append(str(Path(torch.origin).parents[1]))
-    return roots
-
-
 # -- memory ------------------------------------------------------------------------------------------------------------
 
 
-def memory_of_group(group: int) -> int:
+def measure_group_memory(group: int) -> int:
     """Return the bytes that the processes of a group have in memory; 0 where the system does not say.
 
-    >>> memory_of_group(-1)
+    >>> measure_group_memory(-1)
     0
     """
     total = 0
@@ -222,41 +214,39 @@ def memory_of_group(group: int) -> int:
     return total
 
 
-def _choose_memory_limit() -> float:
+def _find_free_memory() -> float:
     try:
         text = Path("/proc/meminfo").read_text(encoding="ascii")
-        match = re.search(r"^MemAvailable:\s+(\d+) kB", text, re.MULTILINE)
     except OSError:
-        match = None
-    return int(match[1]) * 1024 * _SHARE_OF_FREE_MEMORY if match else float("inf")
+        text = ""
+    match = re.search(r"^MemAvailable:\s+(\d+) kB", text, re.MULTILINE)
+    return int(match[1]) * 1024 if match else float("inf")
 
 
 # -- the outcome -------------------------------------------------------------------------------------------------------
 
 
-def _read_outcome(work: Path) -> float:
-    """Return the processor time that was taken, or raise the failure that the process reports."""
+def _check_outcome(work: Path) -> None:
+    """Raise the failure that the process reports, if it does."""
     try:
         result: Mapping[str, Any] = json.loads((work / RESULT).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         raise CompileFailure("crash", "the compiler ended without a result", log=_read_end_of_log(work)) from None
-    if result.get("error"):
-        raise _explain_refusal(str(result["error"]), _read_end_of_log(work))
-    return float(result["cpu_seconds"])
-
-
-# The causes are looked for from the most specific to the least: a compiler that was killed for its memory also leaves
-# an error that would read as a refusal.
-def _explain_refusal(error: str, log: str) -> CompileFailure:
+    error = str(result.get("error", ""))
+    if not error:
+        return
+    log = _read_end_of_log(work)
     text = f"{error}\n{log}"
+    # From the most specific cause to the least: a compiler that was killed for its memory also leaves an error that
+    # would read as a refusal.
     if _OUT_OF_MEMORY.search(text):
-        return CompileFailure("memory", "the compiler ran out of memory", log=log)
+        raise CompileFailure("memory", "the compiler ran out of memory", log=log)
     if _NO_SPACE.search(text):
-        return CompileFailure("space", "there is no room on the disk to compile in", log=log)
+        raise CompileFailure("space", "there is no room on the disk to compile in", log=log)
     complaint = _CXX_ERROR.search(text)
     if complaint is not None:
-        return CompileFailure("error", f"the C++ compiler refuses the program: {complaint[1][:300]}", log=log)
-    return CompileFailure("error", f"Inductor refuses the program: {error.splitlines()[0][:300]}", log=log)
+        raise CompileFailure("error", f"the C++ compiler refuses the program: {complaint[1][:300]}", log=log)
+    raise CompileFailure("error", f"Inductor refuses the program: {error.splitlines()[0][:300]}", log=log)
 
 
 def _explain_death(code: int, log: str) -> CompileFailure:
@@ -265,7 +255,6 @@ def _explain_death(code: int, log: str) -> CompileFailure:
     if code >= 0:
         return CompileFailure("crash", f"the compiling process ended with the code {code}", log=log)
     try:
-        # Popen reports a signal as a negative code.
         name = signal.Signals(-code).name
     except ValueError:
         name = f"signal {-code}"
@@ -278,20 +267,3 @@ def _read_end_of_log(work: Path) -> str:
         return (work / LOG).read_bytes()[-20000:].decode(errors="replace").replace(f"{work}/", "")
     except OSError:
         return ""
-
-
-def _move_files(made: Path, folder: Path) -> int:
-    """Move the files into `folder` and return their size."""
-    folder.mkdir(parents=True, exist_ok=True)
-    size_bytes = sum(path.stat().st_size for path in made.rglob("*") if path.is_file())
-    for path in sorted(made.iterdir()):
-        shutil.move(str(path), str(folder / path.name))
-    return size_bytes
-
-
-def _remove_folder(work: Path) -> None:
-    for _attempt in range(20):
-        shutil.rmtree(work, ignore_errors=True)
-        if not work.exists():
-            return
-        time.sleep(_POLL_SECONDS)  # a process that is dying may still have made a file

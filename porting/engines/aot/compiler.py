@@ -16,7 +16,7 @@ import os
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Any, Callable, Dict, List
+from typing import Any, Callable, List
 
 import torch
 import torch._inductor
@@ -24,6 +24,7 @@ from torch._inductor import cpu_vec_isa, decomposition, lowering
 from torch._inductor.codegen.cpp_wrapper_cpu import CppWrapperCpu
 from torch._inductor.cpp_builder import get_cpp_compiler
 
+from ..compiled.call_layout import describe_layout
 from ..compiled.compile_settings import CompileSettings
 from ..compiled.program_file import read_program
 from ..compiled.programs import Program
@@ -31,7 +32,7 @@ from .index_guards import install_index_guards
 from .library import LIBRARY, OPERATORS, RUNNER, load_program
 from .matmul_kernels import use_faster_products
 
-__all__ = ["compile_here", "example_arguments", "try_out"]
+__all__ = ["compile_here", "make_example_arguments", "try_out"]
 
 _logger = logging.getLogger("porting")
 
@@ -50,29 +51,11 @@ def compile_here(program_file: Path, folder: Path, *, settings: CompileSettings)
     _prepare_inductor(settings)
     # Products by oneDNN round otherwise than those of ATen, which a deterministic program must not.
     if not settings.is_deterministic:
-        use_faster_products(program.module, example_arguments(program), num_threads=settings.num_threads)
-    # Inductor leaves sources and objects beside its library; only what loading needs goes into the result.
+        use_faster_products(program.module, make_example_arguments(program), num_threads=settings.num_threads)
     build = Path("build").resolve()
-    options = _choose_inductor_options(program, settings, output=build / LIBRARY)
-    library = torch._inductor.aot_compile(program.module, tuple(example_arguments(program)), options=options)
-    shutil.copyfile(str(library), folder / LIBRARY)
-    for operators in build.glob("*.wrapper.json"):
-        shutil.copyfile(operators, folder / OPERATORS)
-    # What `LoadedProgram` compares each call with. Inductor's own checks are compiled out, see above.
-    facts = {
-        "torch": torch.__version__,
-        "num_results": program.num_results,
-        "arguments": [spec.to_dict() for spec in program.arguments],
-    }
-    (folder / RUNNER).write_text(json.dumps(facts), encoding="utf-8")
-    # A library that crashes or hangs does so here, where the parent only sees a failed compilation.
-    try_out(load_program(folder), program)
-
-
-def _choose_inductor_options(program: Program, settings: CompileSettings, *, output: Path) -> Dict[str, Any]:
-    return {
+    options = {
         "aot_inductor.compile_wrapper_opt_level": "O0" if program.num_operators >= _MANY_OPERATORS else "O1",
-        "aot_inductor.output_path": str(output),
+        "aot_inductor.output_path": str(build / LIBRARY),
         "aot_inductor.enable_frame_pointer": False,
         "aot_inductor.enable_line_tables": False,
         "aot_inductor.precompile_headers": False,
@@ -86,15 +69,30 @@ def _choose_inductor_options(program: Program, settings: CompileSettings, *, out
         # `LoadedProgram` has compared shapes and strides before the first kernel runs.
         "size_asserts": False,
     }
+    library = torch._inductor.aot_compile(program.module, tuple(make_example_arguments(program)), options=options)
+    shutil.copyfile(str(library), folder / LIBRARY)
+    for operators in build.glob("*.wrapper.json"):
+        shutil.copyfile(operators, folder / OPERATORS)
+    facts = {
+        "torch": torch.__version__,
+        "num_results": program.num_results,
+        "arguments": [describe_layout(spec) for spec in program.arguments],
+    }
+    (folder / RUNNER).write_text(json.dumps(facts), encoding="utf-8")
+    # A library that crashes or hangs does so here, where the parent only sees a failed compilation.
+    try_out(load_program(folder), program)
 
 
 def _prepare_inductor(settings: CompileSettings) -> None:
     """Change Inductor, in this process, so that it compiles faster and its code does not end the process."""
     install_index_guards()
-    _leave_pools_to_torch()
-    # The parent's setting does not travel with the process.
+    # Torch's kernel takes the gradient of a maximum pool; Inductor's loop over all windows uses no vectors. Both tables
+    # have to forget it: the decomposition is asked first, and the lowering by packet and by overload.
+    pool = torch.ops.aten.max_pool2d_with_indices_backward
+    decomposition.decompositions.pop(pool.default, None)
+    kernel = lowering.fallback_max_pool2d_with_indices_backward
+    lowering.lowerings[pool] = lowering.lowerings[pool.default] = kernel
     torch.use_deterministic_algorithms(settings.is_deterministic)
-    # Kernels get their number of threads from the options; this is about compiling them.
     torch.set_num_threads(1)
     # These are Inductor's internals. A torch that has renamed one is refused instead of compiled slowly or wrongly.
     for owner, name, function in (
@@ -104,15 +102,6 @@ def _prepare_inductor(settings: CompileSettings) -> None:
         if not hasattr(owner, name):
             raise RuntimeError(f"the Inductor of torch {torch.__version__} has no {owner.__name__}.{name}")
         setattr(owner, name, function)
-
-
-def _leave_pools_to_torch() -> None:
-    """Let torch's kernel take the gradient of a maximum pool; Inductor's loop over all windows uses no vectors."""
-    # Both tables have to forget it: the decomposition is asked first, and the lowering by packet and by overload.
-    operator = torch.ops.aten.max_pool2d_with_indices_backward
-    decomposition.decompositions.pop(operator.default, None)
-    kernel = lowering.fallback_max_pool2d_with_indices_backward
-    lowering.lowerings[operator] = lowering.lowerings[operator.default] = kernel
 
 
 def _write_no_checks(wrapper: Any) -> None:
@@ -130,13 +119,13 @@ def try_out(run: Callable[[List[torch.Tensor]], Any], program: Program) -> None:
 
     Exceptions say nothing: there are steps that zeros do not suit.
     """
-    arguments = [argument.zero_() for argument in example_arguments(program)]
+    arguments = [argument.zero_() for argument in make_example_arguments(program)]
     try:
         run(arguments)
     except Exception as error:
         _logger.info("the program does not run on zeros: %s", error)
 
 
-def example_arguments(program: Program) -> List[Any]:
+def make_example_arguments(program: Program) -> List[Any]:
     """Return tensors like those that the program takes, without values and, until they are touched, without memory."""
     return [torch.empty_strided(spec.shape, spec.stride, dtype=spec.dtype) for spec in program.arguments]

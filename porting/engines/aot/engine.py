@@ -21,14 +21,15 @@ import torch
 from ...capture import StepGraph
 from ...support.atomic_files import write_atomically
 from ..calls.executable import BuildRequest
-from ..compiled.call_layout import CallLayout
+from ..compiled.call_layout import CallLayout, describe_layout
 from ..compiled.compile_settings import CompileLimits, CompileSettings
 from ..compiled.executable import CompiledExecutable
 from ..compiled.program_file import write_program
 from ..compiled.step_program import build_programs
 from ..compiled.why_replay import NotCompilable, why_not_aot
 from ..replay.replay import build_replay
-from .library import compile_program, load_program
+from .compile_process import compile_in_child
+from .library import load_program
 
 __all__ = ["AOT", "AotEngine"]
 
@@ -73,10 +74,10 @@ class AotEngine:
         with _one_trace_at_a_time:
             programs = build_programs(graph, request)
         # Found out before a compiler runs for a minute and fails with a message that nobody understands.
-        reasons = (why_not_aot(program.module.graph) for program in programs.by_role.values())
-        reason = next(filter(None, reasons), "")
-        if reason:
-            raise NotCompilable(reason)
+        for program in programs.by_role.values():
+            reason = why_not_aot(program.module.graph)
+            if reason:
+                raise NotCompilable(reason)
         # Both settings are the process's: kernels are compiled for a number of threads, and determinism is a mode of
         # torch.
         settings = CompileSettings(
@@ -86,12 +87,10 @@ class AotEngine:
         for role, program in programs.by_role.items():
             file = folder / f"{role}.program"
             write_program(program, file)
-            # The limit is for all programs together. One second is left even when none is, for the error to be a
-            # timeout.
             left = replace(limits, seconds=max(1.0, deadline - time.monotonic()))
-            compile_program(file, folder / role, settings=settings, limits=left, progress=progress)
+            compile_in_child(file, folder / role, settings=settings, limits=left, progress=progress)
         # Last: a folder with this file is complete.
-        write_atomically(folder / _LAYOUT, json.dumps(programs.layout.to_dict()).encode())
+        write_atomically(folder / _LAYOUT, json.dumps(describe_layout(programs.layout)).encode())
 
     def load(self, graph: StepGraph, request: BuildRequest, folder: Path) -> CompiledExecutable:
         """Make the executable of the programs in `folder`; nothing is traced, and no compiler is imported for aot."""

@@ -42,7 +42,6 @@ _THROWN = f"if (const char* fault = {_NOTE}.load()) {{ throw std::runtime_error(
 
 def install_index_guards() -> None:
     """Make Inductor write guarded code from now on; RuntimeError for a torch where this is not known to work."""
-    # Installing twice would wrap the guards in guards.
     if getattr(KernelGroup.codegen_group, "is_guarded", False):
         return
     for owner, name in ((CSEProxy, "indirect_indexing"), (CppKernel, "check_bounds"), (KernelGroup, "codegen_group")):
@@ -50,18 +49,17 @@ def install_index_guards() -> None:
             raise RuntimeError(f"the Inductor of torch {torch.__version__} has no {owner.__name__}.{name}")
     # the vectorised kernel overrides the method, so that replacing it in the base class is not enough
     for kernel in (CppKernel, CppVecKernel):
-        _replace(kernel, "indirect_assert", _note_fault)
-    _replace(CSEProxy, "indirect_indexing", _keep_within_bounds)
-    _replace(KernelGroup, "codegen_group", _throw_at_end)
+        _wrap_method(kernel, "indirect_assert", _note_fault)
+    _wrap_method(CSEProxy, "indirect_indexing", _keep_within_bounds)
+    _wrap_method(KernelGroup, "codegen_group", _throw_at_end)
 
 
-def _replace(owner: Any, name: str, made_of: Callable[[Any], Any]) -> None:
+def _wrap_method(owner: Any, name: str, made_of: Callable[[Any], Any]) -> None:
     setattr(owner, name, made_of(getattr(owner, name)))
 
 
 def _note_fault(original: Callable[..., str]) -> Callable[..., str]:
     def indirect_assert(self: Any, var: Any, lower: Any, upper: Any, mask: Any = None) -> str:
-        # The call keeps its arguments, the condition and the message, and gets another name.
         _function, _, arguments = original(self, var, lower, upper, mask).partition("(")
         return f"{_CHECK}({arguments}"
 
@@ -74,7 +72,6 @@ def _keep_within_bounds(original: Callable[..., Any]) -> Callable[..., Any]:
         if not check or not isinstance(self.kernel, CppKernel):
             return symbol
         index, last = self.kernel.cse.varname_map[str(symbol)], int(size) - 1
-        # there is no index that would be harmless
         if last < 0:
             raise RuntimeError("an index into a dimension without elements is not compiled")
         # Inductor has proven it to be inside; clamping it would only cost time.
@@ -85,19 +82,14 @@ def _keep_within_bounds(original: Callable[..., Any]) -> Callable[..., Any]:
         if last < torch.iinfo(dtype).max:
             inside = virtualized.ops.minimum(inside, virtualized.ops.constant(last, dtype))
         # `False`: the check stands before the clamping and must see the index as it came.
-        return self.parent_handler.indirect_indexing(_unwrap_value(inside), size, False)
+        return self.parent_handler.indirect_indexing(getattr(inside, "value", inside), size, False)
 
     return indirect_indexing
-
-
-def _unwrap_value(wrapped: Any) -> Any:
-    return getattr(wrapped, "value", wrapped)
 
 
 def _throw_at_end(original: Callable[..., str]) -> Callable[..., str]:
     def codegen_group(self: Any, name: Any = None) -> str:
         code = original(self, name)
-        # a kernel without such an access
         if f"{_CHECK}(" not in code:
             return code
         for expected in (_INCLUDE, _START, _END):

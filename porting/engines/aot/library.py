@@ -11,24 +11,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, Callable, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, List, Sequence, Tuple
 
 import torch
 
 from ..compiled.call_layout import TensorSpec
-from ..compiled.compile_settings import CompileLimits, CompileReport, CompileSettings
-from .compile_process import compile_in_child
 
-__all__ = [
-    "LIBRARY",
-    "OPERATORS",
-    "RUNNER",
-    "LoadedProgram",
-    "ProgramLoadError",
-    "compile_program",
-    "load_program",
-    "read_facts",
-]
+__all__ = ["LIBRARY", "OPERATORS", "RUNNER", "LoadedProgram", "ProgramLoadError", "load_program"]
 
 LIBRARY = "program.so"
 """The library."""
@@ -38,8 +27,6 @@ OPERATORS = "program.json"
 
 RUNNER = "runner.json"
 """What the program takes and returns, and the torch that it is for."""
-
-_COMPILER = "porting.engines.aot.compiler"
 
 
 class ProgramLoadError(RuntimeError):
@@ -73,7 +60,6 @@ class LoadedProgram:
         try:
             return self._run(list(tensors))
         except RuntimeError as error:
-            # The text is that of Inductor's check, which reaches Python as a RuntimeError whatever was wrong.
             if str(error).startswith("index out of bounds"):
                 raise IndexError("an index of the batch, such as a label or a token, is out of bounds") from error
             raise
@@ -84,34 +70,29 @@ class LoadedProgram:
         for tensor, spec in zip(tensors, self.arguments):
             given = TensorSpec.of(tensor, name=spec.name)
             if given != spec:
-                return f"the program was compiled for {_describe(spec)} as `{spec.name}` and got {_describe(given)}"
+                wanted, found = (
+                    f"a tensor of shape {list(one.shape)}, strides {list(one.stride)} and {one.dtype}"
+                    for one in (spec, given)
+                )
+                return f"the program was compiled for {wanted} as `{spec.name}` and got {found}"
         return "the program was compiled for tensors in the processor's memory"
 
 
-def _describe(spec: TensorSpec) -> str:
-    return f"a tensor of shape {list(spec.shape)}, strides {list(spec.stride)} and {spec.dtype}"
-
-
-def compile_program(
-    program_file: Path,
-    folder: Path,
-    *,
-    settings: CompileSettings,
-    limits: CompileLimits = CompileLimits(),  # noqa: B008 - frozen
-    progress: Optional[Callable[[float], None]] = None,
-) -> CompileReport:
-    """Compile a program into `folder`, which is made and holds only what loading needs; raises CompileFailure."""
-    return compile_in_child(
-        program_file, folder, compiler=_COMPILER, settings=settings, limits=limits, progress=progress
-    )
-
-
 def load_program(folder: Path) -> LoadedProgram:
-    """Load what `compile_program` left in `folder`; raises ProgramLoadError.
+    """Load what the compiler left in `folder`; raises ProgramLoadError, also for a program of another torch.
 
     The files must be as they were written, which whoever keeps them must check: a damaged library can end the process.
     """
-    facts = read_facts(folder)
+    try:
+        facts = json.loads((folder / RUNNER).read_bytes())
+        version, arguments = facts["torch"], facts["arguments"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ProgramLoadError(folder, f"`{RUNNER}` is missing or damaged") from error
+    # The library calls into torch by an interface that may change with every version.
+    if version != torch.__version__:
+        raise ProgramLoadError(folder, f"it is for torch {version}, this is {torch.__version__}")
+    if not isinstance(arguments, list):
+        raise ProgramLoadError(folder, f"`{RUNNER}` is damaged")
     path = folder / LIBRARY
     if not path.is_file():
         raise ProgramLoadError(folder, f"`{LIBRARY}` is missing")
@@ -121,20 +102,4 @@ def load_program(folder: Path) -> LoadedProgram:
         runner = torch._C._aoti.AOTIModelContainerRunnerCpu(str(path.resolve()), 1)
     except (RuntimeError, AttributeError) as error:
         raise ProgramLoadError(folder, f"`{LIBRARY}` cannot be loaded: {str(error).splitlines()[0]}") from error
-    return LoadedProgram(runner.run, [TensorSpec.from_dict(spec) for spec in facts["arguments"]])
-
-
-def read_facts(folder: Path) -> Mapping[str, Any]:
-    """Read what a folder says of its program; raises ProgramLoadError, also for a program of another torch."""
-    try:
-        facts: Mapping[str, Any] = json.loads((folder / RUNNER).read_bytes())
-        version = facts["torch"]
-        arguments = facts["arguments"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ProgramLoadError(folder, f"`{RUNNER}` is missing or damaged") from error
-    # The library calls into torch by an interface that may change with every version.
-    if version != torch.__version__:
-        raise ProgramLoadError(folder, f"it is for torch {version}, this is {torch.__version__}")
-    if not isinstance(arguments, list):
-        raise ProgramLoadError(folder, f"`{RUNNER}` is damaged")
-    return facts
+    return LoadedProgram(runner.run, list(map(TensorSpec.from_dict, arguments)))

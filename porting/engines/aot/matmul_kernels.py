@@ -8,7 +8,7 @@ matters. The sums are rounded in another order, no more.
 from __future__ import annotations
 
 import statistics
-import time
+import timeit
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
@@ -34,19 +34,16 @@ class Product(NamedTuple):
     has_bias: bool
 
 
-def use_faster_products(
-    module: torch.fx.GraphModule, arguments: Sequence[torch.Tensor], *, num_threads: int
-) -> Dict[Product, bool]:
+def use_faster_products(module: torch.fx.GraphModule, arguments: Sequence[torch.Tensor], *, num_threads: int) -> None:
     """Choose the kernels of all products of `module`, in a process that compiles it for `num_threads` and then ends.
 
-    `arguments` are tensors like those that the module takes. Returns what was found, as `choose_matmul_kernels` does.
+    `arguments` are tensors like those that the module takes.
     """
     if not torch.backends.mkldnn.is_available():
-        return {}
+        return
     # A program that was read from a file has no values; shapes and strides are needed to tell products apart.
     FakeTensorProp(module).propagate(*arguments)
     before = torch.get_num_threads()
-    # Which library is faster depends on the number of threads.
     torch.set_num_threads(num_threads)
     try:
         chosen = choose_matmul_kernels(module.graph)
@@ -55,7 +52,6 @@ def use_faster_products(
     if any(chosen.values()):
         _install_lowering()
         module.recompile()
-    return chosen
 
 
 def find_products(graph: torch.fx.Graph) -> Dict[Product, List[torch.fx.Node]]:
@@ -76,15 +72,13 @@ def _read_product(node: torch.fx.Node) -> Optional[Product]:
         bias, left, right = node.args[:3]
     else:
         return None
-    values = [_get_value(factor) for factor in (left, right)]
-    if any(value is None or value.dtype != torch.float32 or value.device.type != "cpu" for value in values):
+    one, other = _get_value(left), _get_value(right)
+    if any(value is None or value.dtype != torch.float32 or value.device.type != "cpu" for value in (one, other)):
         return None
-    (rows, inner), columns = values[0].shape, values[1].shape[1]
+    (rows, inner), columns = one.shape, other.shape[1]
     if rows * inner * columns < _MIN_MULTIPLICATIONS or (bias is not None and _get_value(bias).dim() != 1):
         return None
-    return Product(
-        tuple(values[0].shape), values[0].stride(), tuple(values[1].shape), values[1].stride(), bias is not None
-    )
+    return Product(tuple(one.shape), one.stride(), tuple(other.shape), other.stride(), bias is not None)
 
 
 def _get_value(argument: Any) -> Any:
@@ -104,12 +98,12 @@ def choose_matmul_kernels(
         chosen[product] = measure(product)
         if chosen[product]:
             for node in nodes:
-                _replace(graph, node)
+                _multiply_by_onednn(graph, node)
     return chosen
 
 
-def _replace(graph: torch.fx.Graph, node: torch.fx.Node) -> None:
-    bias, left, right = node.args if node.target is aten.addmm.default else (None, node.args[0], node.args[1])
+def _multiply_by_onednn(graph: torch.fx.Graph, node: torch.fx.Node) -> None:
+    bias, left, right = node.args if node.target is aten.addmm.default else (None, *node.args)
     with graph.inserting_before(node):
         # oneDNN multiplies by the transpose, as a linear layer does; the view costs nothing.
         transposed = graph.call_function(aten.t.default, (right,))
@@ -130,44 +124,29 @@ def is_faster_by_onednn(product: Product) -> bool:
     right = torch.empty_strided(product.right_shape, product.right_stride).normal_()
     bias = torch.randn(product.right_shape[1]) if product.has_bias else None
     # As Inductor's lowering below will see it: either order of a dense matrix, else a copy.
-    transposed = right.t() if _is_dense(right) else right.t().contiguous()
+    is_dense = right.is_contiguous() or right.t().is_contiguous()
+    transposed = right.t() if is_dense else right.t().contiguous()
 
     def multiply_by_blas() -> torch.Tensor:
         return torch.mm(left, right) if bias is None else torch.addmm(bias, left, right)
 
     def multiply_by_onednn() -> torch.Tensor:
-        # the compiled program makes the left factor contiguous in each step, too
         result: torch.Tensor = torch.ops.mkldnn._linear_pointwise(left.contiguous(), transposed, bias, "none", [], "")
         return result
 
+    both = (multiply_by_blas, multiply_by_onednn)
     # The first round of each pays for caches and for oneDNN's choice of a kernel.
-    rounds = [
-        (_measure_seconds(multiply_by_blas), _measure_seconds(multiply_by_onednn)) for _round in range(_NUM_ROUNDS + 1)
-    ][1:]
+    rounds = [[timeit.timeit(multiply, number=1) for multiply in both] for _round in range(_NUM_ROUNDS + 1)][1:]
     shortest = min(blas for blas, _ in rounds) / min(onednn for _, onednn in rounds)
     return min(shortest, statistics.median(blas / onednn for blas, onednn in rounds)) >= _MIN_GAIN
 
 
-def _is_dense(matrix: torch.Tensor) -> bool:
-    return matrix.is_contiguous() or matrix.t().is_contiguous()
-
-
-def _measure_seconds(function: Callable[[], torch.Tensor]) -> float:
-    start = time.perf_counter()
-    function()
-    return time.perf_counter() - start
-
-
 def _install_lowering() -> None:
-    """Let Inductor, in this process, call oneDNN's product with weights that change; its own rule wants constants.
-
-    It also wants contiguous ones, and would copy a weight in each backward pass. oneDNN reads either order.
-    """
+    """Let Inductor, in this process, call oneDNN's product with weights that change; its own rule wants constants."""
     from torch._inductor import ir, mkldnn_ir
     from torch._inductor.fx_passes import mkldnn_fusion
     from torch._inductor.lowering import lowerings
 
-    # It registers the lowerings that the line at the end replaces.
     mkldnn_fusion._mkldnn_fusion_init()
     kernel = mkldnn_ir.LinearUnary
 

@@ -12,7 +12,7 @@ import traceback
 import warnings
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Dict, Mapping
+from typing import Dict
 
 from ..compiled.compile_settings import CompileSettings
 from .compile_process import RESULT
@@ -28,23 +28,18 @@ def main(work_folder: str) -> int:
     work = Path(work_folder)
     # Before anything slow: importing torch and Inductor takes seconds in which the parent may die.
     _die_with_parent(work)
-    # Nobody reads this process; its output is kept for failures only.
     warnings.simplefilter("ignore")
     try:
-        _compile(work, json.loads((work / "job.json").read_text(encoding="utf-8")))
-        outcome: Dict[str, Any] = {"cpu_seconds": _measure_cpu_seconds()}
+        job = json.loads((work / "job.json").read_text(encoding="utf-8"))
+        settings = CompileSettings(**job["settings"])
+        import_module(job["compiler"]).compile_here(Path(job["program"]), work / "out", settings=settings)
+        outcome: Dict[str, str] = {}
     except Exception as error:
         traceback.print_exc()
         # The traceback goes to the log, the line to the parent, which tells kinds of failures apart by it.
         outcome = {"error": f"{type(error).__name__}: {error}"}
     (work / RESULT).write_text(json.dumps(outcome), encoding="utf-8")
     return 1 if "error" in outcome else 0
-
-
-def _compile(work: Path, job: Mapping[str, Any]) -> None:
-    compiler = import_module(job["compiler"])
-    settings = CompileSettings.from_dict(job["settings"])
-    compiler.compile_here(Path(job["program"]), work / "out", settings=settings)
 
 
 def _die_with_parent(work: Path) -> None:
@@ -54,21 +49,15 @@ def _die_with_parent(work: Path) -> None:
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
-    threading.Thread(target=_watch_parent, args=(lifeline, os.getppid(), work), daemon=True).start()
+    parent = os.getppid()
 
+    def watch() -> None:
+        # It ends when the pipe is readable without anybody writing: the other end is closed. But a process that the
+        # parent forked may hold the pipe open for longer than the parent lives.
+        while os.getppid() == parent and not select.select([lifeline], [], [], _LOOK_SECONDS)[0]:
+            pass
+        shutil.rmtree(work, ignore_errors=True)
+        # The C++ compiler too, and this very process: nothing after this line runs.
+        os.killpg(os.getpgrp(), signal.SIGKILL)
 
-def _watch_parent(lifeline: int, parent: int, work: Path) -> None:
-    # a process that the parent forked may hold the pipe open for longer than the parent lives
-    while os.getppid() == parent:
-        readable, _, _ = select.select([lifeline], [], [], _LOOK_SECONDS)
-        # readable without anybody writing: the other end is closed
-        if readable:
-            break
-    shutil.rmtree(work, ignore_errors=True)
-    # The C++ compiler too, and this very process: nothing after this line runs.
-    os.killpg(os.getpgrp(), signal.SIGKILL)
-
-
-def _measure_cpu_seconds() -> float:
-    times = os.times()
-    return times.user + times.system + times.children_user + times.children_system
+    threading.Thread(target=watch, daemon=True).start()

@@ -14,12 +14,7 @@ __all__ = ["Arguments", "BoundState", "Mismatch"]
 
 
 class Mismatch(Exception):  # noqa: N818 - no error, the call is done another way
-    """Programs do not fit a call; `reason` says why, as a clause without a full stop."""
-
-    def __init__(self, reason: str) -> None:
-        """Keep the reason."""
-        super().__init__(reason)
-        self.reason = reason
+    """Programs do not fit a call; the text says why, as a clause without a full stop."""
 
 
 class Arguments:
@@ -31,8 +26,8 @@ class Arguments:
         # making it.
         self.tensors: List[Any] = list(tensors)
         names = [read_argument_name(spec.name) for spec in specs]
-        self.hyper_parameters = next((i for i, name in enumerate(names) if name.kind == "hyper_parameters"), None)
-        self.inputs = [(index, int(name.detail)) for index, name in enumerate(names) if name.kind == "input"]
+        self.hyper_parameters = next((i for i, (kind, _, _) in enumerate(names) if kind == "hyper_parameters"), None)
+        self.inputs = [(index, int(detail)) for index, (kind, detail, _) in enumerate(names) if kind == "input"]
 
 
 class BoundState:
@@ -53,21 +48,17 @@ class BoundState:
         self._accumulators: Dict[str, torch.Tensor] = {}
         self._arguments: Dict[Tuple[str, int], Arguments] = {}
         # One slot stands for all: a checkpoint that is loaded exchanges every slot of a state.
-        self._first = next((state.slots[part] for group in layout.groups for part in group.trained), None)
+        self._first_part = next(iter(layout.trained), None)
+        self._first = None if self._first_part is None else state.slots[self._first_part]
         self._counted = [
             [state.slots[part] for part in group.trained]
             for group in layout.groups
             if "Step" in group.structure["slots"] and not layout.fused_update  # which counts for itself
         ]
-        self._bind_counts()
-
-    # -- counts of updates ---------------------------------------------------------------------------------------------
-
-    def _bind_counts(self) -> None:
-        """Let the counts of all parameters be views of one tensor, in the state too."""
         slots = [own for of_group in self._counted for own in of_group]
         with torch.inference_mode(False):
-            # A counter for each parameter, as the vendor keeps them, would cost an operator each in every step.
+            # Views of one tensor, in the state too: a counter for each parameter, as the vendor keeps them, would cost
+            # an operator each in every step.
             self._counts = torch.stack([own["Step"] for own in slots]) if slots else torch.zeros(0)
         for own, count in zip(slots, self._counts.unbind()):
             own["Step"] = count
@@ -76,17 +67,17 @@ class BoundState:
         self._seen_version = -1
         self._values: List[Optional[int]] = []
 
+    # -- counts of updates ---------------------------------------------------------------------------------------------
+
     def is_current(self, state: DeviceState) -> bool:
         """Tell whether `state` is the bound one and still has the slots that were found."""
         if state is not self.state:
             return False
-        if self._first is None:
+        if self._first_part is None:
             return True
-        part = next(part for group in self._layout.groups for part in group.trained)
-        return state.slots.get(part) is self._first and self._counts_are_bound()
-
-    def _counts_are_bound(self) -> bool:
-        """Tell whether the counts are where they were put: another executable may have bound the state since."""
+        if state.slots.get(self._first_part) is not self._first:
+            return False
+        # Another executable may have bound the state since, which puts the counts elsewhere.
         first = next((own for of_group in self._counted for own in of_group), None)
         return first is None or first["Step"]._base is self._counts
 
@@ -120,7 +111,7 @@ class BoundState:
         key = (role, replica)
         if key not in self._arguments:
             specs = self._layout.arguments[role]
-            self._arguments[key] = Arguments(specs, [self._find_checked(spec, replica) for spec in specs])
+            self._arguments[key] = Arguments(specs, [self._find_tensor(spec, replica) for spec in specs])
         return self._arguments[key]
 
     def empty_accumulators(self) -> None:
@@ -134,41 +125,36 @@ class BoundState:
 
     def match_gradients(self, results: Sequence[torch.Tensor]) -> Dict[str, torch.Tensor]:
         """Return gradients that a program has returned by the parts of parameters, in the memory format of those."""
-        return {
-            part: _convert_format(self.state.parameters[part], gradient)
-            for part, gradient in zip(self._layout.trained, results)
-        }
+        found = {}
+        for part, gradient in zip(self._layout.trained, results):
+            weight = self.state.parameters[part]
+            found[part] = gradient
+            if gradient.stride() != weight.stride():
+                with torch.no_grad():
+                    like = torch.empty_like(weight, dtype=gradient.dtype, requires_grad=False)
+                    found[part] = like.copy_(gradient)
+        return found
 
-    def _find_checked(self, spec: TensorSpec, replica: int) -> Optional[torch.Tensor]:
-        kind, detail, name = read_argument_name(spec.name)
-        # filled in by each call
+    def _find_tensor(self, spec: TensorSpec, replica: int) -> Optional[torch.Tensor]:
+        """Return the tensor that an argument stands for, in what `replica` has; None for what each call fills in."""
+        state, (kind, detail, name) = self.state, read_argument_name(spec.name)
         if kind in ("hyper_parameters", "input"):
             return None
-        found = self._find(spec, kind, detail, name, replica)
+        part = state.part(name, replica) if detail == "own" and kind != "buffer" else name
+        if kind == "constant":
+            found = state.constants[int(detail)]
+        elif kind == "buffer":
+            found = state.buffers[replica if detail == "own" else int(detail)][name]
+        elif kind == "slot":
+            found = state.slots[part][detail]
+        elif kind == "accumulator":
+            if part not in self._accumulators:
+                # With the strides that the program was compiled for, which `zeros_like` might choose otherwise.
+                self._accumulators[part] = torch.empty_strided(spec.shape, spec.stride, dtype=spec.dtype).zero_()
+            found = self._accumulators[part]
+        else:
+            found = state.parameters[part]
         if tuple(found.shape) != spec.shape or found.stride() != spec.stride or found.dtype != spec.dtype:
             raise Mismatch(f"the {kind} `{name or detail}` has another shape, type or memory format")
         # the same memory: a program writes its weights in place
         return found.detach()
-
-    def _find(self, spec: TensorSpec, kind: str, detail: str, name: str, replica: int) -> torch.Tensor:
-        state = self.state
-        if kind == "constant":
-            return state.constants[int(detail)]
-        if kind == "buffer":
-            return state.buffers[replica if detail == "own" else int(detail)][name]
-        part = state.part(name, replica) if detail == "own" else name
-        if kind == "slot":
-            return state.slots[part][detail]
-        if kind == "accumulator":
-            if part not in self._accumulators:
-                # With the strides that the program was compiled for, which `zeros_like` might choose otherwise.
-                self._accumulators[part] = torch.empty_strided(spec.shape, spec.stride, dtype=spec.dtype).zero_()
-            return self._accumulators[part]
-        return state.parameters[part]
-
-
-def _convert_format(weight: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
-    if gradient.stride() == weight.stride():
-        return gradient
-    with torch.no_grad():
-        return torch.empty_like(weight, dtype=gradient.dtype, requires_grad=False).copy_(gradient)

@@ -11,60 +11,54 @@ The name of an argument says which tensor it is, `kind:detail:name`:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any, Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import Any, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
 
 import torch
 
+from ...capture.plain_values import dtype_name, dtype_named
 from ..calls.call_plan import CallPlan
 
 __all__ = [
-    "ArgumentName",
     "CallLayout",
     "GroupLayout",
     "ResultsOfRuns",
     "TensorSpec",
-    "argument_name",
-    "plan_facts",
+    "describe_layout",
+    "describe_plan",
+    "find_num_blocks",
+    "name_argument",
     "read_argument_name",
 ]
 
 
-class ArgumentName(NamedTuple):
-    """The parts of the name of a program's argument."""
-
-    kind: str
-    detail: str
-    name: str
-
-
-def argument_name(kind: str, *, detail: str = "", name: str = "") -> str:
+def name_argument(kind: str, *, detail: str = "", name: str = "") -> str:
     """Return the name of an argument.
 
-    >>> argument_name("slot", detail="Accl1", name="layer.weight")
+    >>> name_argument("slot", detail="Accl1", name="layer.weight")
     'slot:Accl1:layer.weight'
     """
     return f"{kind}:{detail}:{name}"
 
 
-def read_argument_name(text: str) -> ArgumentName:
-    """Take the name of an argument apart.
+def read_argument_name(text: str) -> Tuple[str, str, str]:
+    """Take the name of an argument apart: its kind, detail and name.
 
     >>> read_argument_name("buffer:0:layer.running_mean")
-    ArgumentName(kind='buffer', detail='0', name='layer.running_mean')
+    ('buffer', '0', 'layer.running_mean')
     """
     # only twice: names of parameters may have colons
-    return ArgumentName(*text.split(":", 2))
+    kind, detail, name = text.split(":", 2)
+    return kind, detail, name
 
 
-def plan_facts(plan: CallPlan) -> Dict[str, Any]:
+def describe_plan(plan: CallPlan) -> Dict[str, Any]:
     """Return what programs depend on of a plan, as plain values; all else of it are numbers of a call.
 
-    >>> plan_facts(CallPlan(iterations=2)) == plan_facts(CallPlan(iterations=2, mean_reduction=False))
+    >>> describe_plan(CallPlan(iterations=2)) == describe_plan(CallPlan(iterations=2, mean_reduction=False))
     True
     """
     groups = plan.input_groups
-    is_grouped = groups is not None and groups.size > 1
     return {
         "iterations": plan.iterations,
         "accumulation": plan.accumulation,
@@ -72,8 +66,31 @@ def plan_facts(plan: CallPlan) -> Dict[str, Any]:
         "output_mode": plan.output_mode,
         # What has no effect is no difference: it would only compile the same program again.
         "output_period": plan.output_period if plan.output_mode == "every_n" else 1,
-        "input_groups": [groups.size, groups.strided] if groups is not None and is_grouped else [],
+        "input_groups": [groups.size, groups.strided] if groups is not None and find_num_blocks(plan) else [],
     }
+
+
+def find_num_blocks(plan: CallPlan) -> int:
+    """Return how many blocks of rows an input has, one for each group of several replicas; 0 without such groups."""
+    groups = plan.input_groups
+    return groups.num_groups if groups is not None and groups.size > 1 else 0
+
+
+def describe_layout(value: Any) -> Any:
+    """Return a layout, or a part of one, as plain values, fit for JSON.
+
+    >>> describe_layout(TensorSpec("input:0:", (2,), (1,), torch.float32))
+    {'name': 'input:0:', 'shape': [2], 'stride': [1], 'dtype': 'float32'}
+    """
+    if is_dataclass(value):
+        return {field.name: describe_layout(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, Mapping):
+        return {key: describe_layout(item) for key, item in value.items()}
+    if isinstance(value, (tuple, list)):
+        return list(map(describe_layout, value))
+    if isinstance(value, torch.dtype):
+        return dtype_name(value)
+    return sorted(value) if isinstance(value, frozenset) else value
 
 
 @dataclass(frozen=True)
@@ -90,20 +107,10 @@ class TensorSpec:
         """Describe `tensor`."""
         return cls(name, tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype)
 
-    def to_dict(self) -> Dict[str, Any]:
-        """Return plain values, fit for JSON.
-
-        >>> TensorSpec("input:0:", (2,), (1,), torch.float32).to_dict()
-        {'name': 'input:0:', 'shape': [2], 'stride': [1], 'dtype': 'float32'}
-        """
-        dtype = str(self.dtype).replace("torch.", "")
-        return {"name": self.name, "shape": list(self.shape), "stride": list(self.stride), "dtype": dtype}
-
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> TensorSpec:
-        """Make the spec that `to_dict` described."""
-        dtype = getattr(torch, values["dtype"])
-        return cls(values["name"], tuple(values["shape"]), tuple(values["stride"]), dtype)
+        """Make the spec that `describe_layout` described."""
+        return cls(values["name"], tuple(values["shape"]), tuple(values["stride"]), dtype_named(values["dtype"]))
 
 
 @dataclass(frozen=True)
@@ -118,20 +125,10 @@ class GroupLayout:
     trained: Tuple[str, ...]
     slots: Tuple[str, ...]
 
-    def to_dict(self) -> Dict[str, Any]:
-        """Return plain values, fit for JSON."""
-        return {
-            "structure": dict(self.structure),
-            "names": list(self.names),
-            "trained": list(self.trained),
-            "slots": list(self.slots),
-        }
-
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> GroupLayout:
-        """Make the layout that `to_dict` described."""
-        lists = {name: tuple(values[name]) for name in ("names", "trained", "slots")}
-        return cls(structure=dict(values["structure"]), **lists)
+        """Make the layout that `describe_layout` described."""
+        return cls(values["structure"], *(tuple(values[name]) for name in ("names", "trained", "slots")))
 
 
 @dataclass(frozen=True)
@@ -140,9 +137,9 @@ class CallLayout:
 
     `kind` is "steps" where one run of a program does `steps_per_run` whole optimizer steps ("step", or "forward"
     without training). It is "micro-batches" where a run of "accumulate" or "forward" does `micro_batches_at_once` of
-    one replica, and "update" ends an optimizer step. `plan` holds the facts of the plan that the programs are made for,
-    as `plan_facts` gives them. `arguments` are those of each program. `results` says how those of several runs become
-    the results of the call: "last" (only the last run's count), "join", "sum", or "micro-batches", where the program
+    one replica, and "update" ends an optimizer step. `plan` is what `describe_plan` says of the plan that the programs
+    are made for. `arguments` are those of each program. `results` says how those of several runs become the results of
+    the call: "last" (only the last run's count), "join", "sum", or "micro-batches", where the program
     returns those of each of its micro-batches.
 
     With `fused_update` no program updates: torch's fused kernels do, after each step. A run of the kind "steps" is then
@@ -164,7 +161,6 @@ class CallLayout:
     results: str = "last"
     is_random: bool = False
     constant_outputs: FrozenSet[int] = frozenset()
-    scalar_results: FrozenSet[int] = frozenset()
     parts: Mapping[str, Tuple[str, ...]] = field(default_factory=dict)
     fused_update: bool = False
     bounds: Tuple[Tuple[int, int, int, Optional[int]], ...] = ()
@@ -183,42 +179,23 @@ class CallLayout:
         """All parts of parameters that have a gradient, group by group."""
         return tuple(part for group in self.groups for part in group.trained)
 
-    def to_dict(self) -> Dict[str, Any]:
-        """Return plain values, fit for JSON."""
-        return {
-            "kind": self.kind,
-            "trains": self.trains,
-            "plan": dict(self.plan),
-            "arguments": {role: _specs_to_list(specs) for role, specs in self.arguments.items()},
-            "inputs": _specs_to_list(self.inputs),
-            "num_results": self.num_results,
-            "groups": [group.to_dict() for group in self.groups],
-            "steps_per_run": self.steps_per_run,
-            "micro_batches_at_once": self.micro_batches_at_once,
-            "results": self.results,
-            "is_random": self.is_random,
-            "constant_outputs": sorted(self.constant_outputs),
-            "scalar_results": sorted(self.scalar_results),
-            "parts": {name: list(parts) for name, parts in self.parts.items()},
-            "fused_update": self.fused_update,
-            "bounds": [list(bounds) for bounds in self.bounds],
-        }
-
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> CallLayout:
-        """Make the layout that `to_dict` described."""
-        converted = {
-            "plan": dict(values["plan"]),
-            "arguments": {role: _specs_from_list(specs) for role, specs in values["arguments"].items()},
-            "inputs": _specs_from_list(values["inputs"]),
+        """Make the layout that `describe_layout` described; JSON has lists only."""
+        converted: Dict[str, Any] = {
+            "arguments": {role: _read_specs(specs) for role, specs in values["arguments"].items()},
+            "inputs": _read_specs(values["inputs"]),
             "groups": tuple(map(GroupLayout.from_dict, values["groups"])),
             "constant_outputs": frozenset(values["constant_outputs"]),
-            "scalar_results": frozenset(values["scalar_results"]),
             "parts": {name: tuple(parts) for name, parts in values["parts"].items()},
-            # JSON has lists only
-            "bounds": tuple(tuple(bounds) for bounds in values.get("bounds", ())),
+            "bounds": tuple(map(tuple, values.get("bounds", ()))),
         }
-        return cls(**{**values, **converted})
+        plain = {field.name: values[field.name] for field in fields(cls) if field.name not in converted}
+        return cls(**plain, **converted)
+
+
+def _read_specs(values: Sequence[Mapping[str, Any]]) -> Tuple[TensorSpec, ...]:
+    return tuple(map(TensorSpec.from_dict, values))
 
 
 class ResultsOfRuns:
@@ -237,8 +214,9 @@ class ResultsOfRuns:
         kind = self._layout.results
         if kind == "sum" and self._runs:
             # summed at once, so that a call of many runs keeps the memory of one
-            pairs = zip(self._runs[0], results)
-            self._runs = [[self._add_results(index, total, result) for index, (total, result) in enumerate(pairs)]]
+            constant = self._layout.constant_outputs
+            pairs = enumerate(zip(self._runs[0], results))
+            self._runs = [[new if index in constant else total + new for index, (total, new) in pairs]]
         elif kind == "last":
             self._runs = [results]
         else:
@@ -248,20 +226,7 @@ class ResultsOfRuns:
         """Return one tensor for each result of the call."""
         if len(self._runs) == 1:
             return list(self._runs[0])
-        return [self._join_results(index, parts) for index, parts in enumerate(zip(*self._runs))]
-
-    def _add_results(self, index: int, total: torch.Tensor, result: torch.Tensor) -> torch.Tensor:
-        return result if index in self._layout.constant_outputs else total + result
-
-    def _join_results(self, index: int, parts: Sequence[torch.Tensor]) -> torch.Tensor:
-        if index in self._layout.constant_outputs:
-            return parts[-1]
-        return torch.stack(list(parts)) if parts[0].dim() == 0 else torch.cat(list(parts))
-
-
-def _specs_to_list(specs: Tuple[TensorSpec, ...]) -> List[Dict[str, Any]]:
-    return [spec.to_dict() for spec in specs]
-
-
-def _specs_from_list(values: Any) -> Tuple[TensorSpec, ...]:
-    return tuple(map(TensorSpec.from_dict, values))
+        joined = [torch.stack(parts) if parts[0].dim() == 0 else torch.cat(parts) for parts in zip(*self._runs)]
+        for index in self._layout.constant_outputs:
+            joined[index] = self._runs[-1][index]
+        return joined

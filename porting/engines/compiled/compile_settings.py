@@ -1,14 +1,11 @@
-"""The settings, limits, costs and failures of a compilation, as plain data that needs no torch."""
+"""The settings, limits and failures of a compilation, as plain data that needs no torch."""
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
-from typing import Any, Dict, Mapping, Optional
+from typing import Optional
 
-__all__ = ["CompileFailure", "CompileLimits", "CompileReport", "CompileSettings"]
-
-_LOG_TAIL = 8000
+__all__ = ["CompileFailure", "CompileLimits", "CompileSettings"]
 
 
 @dataclass(frozen=True)
@@ -17,22 +14,10 @@ class CompileSettings:
 
     `num_threads` is how many threads a kernel uses. `is_deterministic` asks for the deterministic variants of
     operators, as `torch.use_deterministic_algorithms` does.
-
-    >>> CompileSettings(num_threads=2).to_dict()["num_threads"]
-    2
     """
 
     num_threads: int = 1
     is_deterministic: bool = False
-
-    def to_dict(self) -> Dict[str, Any]:
-        """Return plain values, fit for JSON."""
-        return dataclasses.asdict(self)
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> CompileSettings:
-        """Make the settings that `to_dict` described."""
-        return cls(**values)
 
 
 @dataclass(frozen=True)
@@ -44,15 +29,6 @@ class CompileLimits:
 
     seconds: float = 600.0
     memory_bytes: Optional[int] = None
-
-
-@dataclass(frozen=True)
-class CompileReport:
-    """What a compilation took: time on the clock, time of processors, and the size of what came of it."""
-
-    seconds: float
-    cpu_seconds: float
-    size_bytes: int
 
 
 class CompileFailure(Exception):  # noqa: N818 - an outcome that callers handle, named as the findings name it
@@ -67,4 +43,4 @@ class CompileFailure(Exception):  # noqa: N818 - an outcome that callers handle,
         super().__init__(reason)
         self.kind = kind
         self.reason = reason
-        self.log = log[-_LOG_TAIL:]
+        self.log = log[-8000:]

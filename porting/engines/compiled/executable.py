@@ -18,12 +18,11 @@ from ..calls.guards import draw_from_stream_of, shut_out_host_modes
 from ..update.traced_updates import (
     compute_group_hyper_parameters,
     compute_step_hyper_parameters,
-    depends_on_count,
     update_structure,
 )
 from ..update.updates import apply_update
 from .bound_state import Arguments, BoundState, Mismatch
-from .call_layout import CallLayout, ResultsOfRuns, plan_facts
+from .call_layout import CallLayout, ResultsOfRuns, describe_plan, find_num_blocks
 from .index_bounds import has_bad_index
 from .programs import Runner
 from .why_replay import why_plan_is_replayed
@@ -70,9 +69,10 @@ class CompiledExecutable:
         self._group_names: Optional[List[List[str]]] = None
         self._hyper_parameters: Optional[torch.Tensor] = None
         self._synthetic: Optional[Inputs] = None
+        self._num_done = 0  # how many runs of a call have ended
         self._updated_groups = () if layout.fused_update else layout.groups
         # Without bias corrections the hyper-parameters of a call stay the same until somebody sets them.
-        self._counts_matter = any(depends_on_count(group.structure) for group in self._updated_groups)
+        self._counts_matter = any(group.structure["bias_correction"] for group in self._updated_groups)
         self._role = layout.role_of_runs
 
     @property
@@ -99,15 +99,26 @@ class CompiledExecutable:
                 given = self._fit_inputs(inputs, plan)
                 hyper_parameters = self._compute_hyper_parameters(bound, plan, groups)
             except Mismatch as mismatch:
-                self._report_mismatch(mismatch.reason)
+                self._report_mismatch(str(mismatch))
             else:
                 # Programs write weights while they run. What would fail in the middle is replayed, which fails before
                 # it updates.
                 if has_bad_index(given, self.layout.bounds):
                     return self._get_replay().run(state, inputs, plan, groups=groups, group_names=group_names)
+                run = self._run_steps if self.layout.kind == "steps" else self._run_micro_batches
+                self._num_done = 0
                 with stream:
-                    run = self._run_steps if self.layout.kind == "steps" else self._run_micro_batches
-                    results = run(bound, given, plan, hyper_parameters)
+                    try:
+                        collected = run(bound, given, plan, hyper_parameters)
+                    except BaseException as error:
+                        bound.empty_accumulators()
+                        bound.advance(self._num_done * self.layout.steps_per_run)
+                        # A KeyboardInterrupt was caused by no operator, and a replay would not show it again.
+                        if isinstance(error, Exception):
+                            self._raise_as_replay(bound.state, given, plan)
+                        raise
+                bound.advance(plan.iterations)
+                results = collected.combine()
                 # after the run: a call that failed leaves the scaling of the last good one
                 state.final_loss_scale = groups[0].loss_scaling if self.layout.trains else state.final_loss_scale
                 return results
@@ -126,7 +137,10 @@ class CompiledExecutable:
         if self.layout.trains and list(groups) != self._groups:
             self._adopt_groups(groups)
         if self.layout.trains and list(group_names) != self._group_names:
-            self._adopt_names(group_names)
+            self._group_names = None
+            if [tuple(names) for names in group_names] != [group.names for group in self.layout.groups]:
+                raise Mismatch("the optimizer's groups have other parameters")
+            self._group_names = [list(names) for names in group_names]
         if state.loss_scale_factor is not None:
             raise Mismatch("the loss scaling adapts itself")
         if self._bound is None or not self._bound.is_current(state):
@@ -140,7 +154,7 @@ class CompiledExecutable:
         reason = why_plan_is_replayed(plan)
         if reason:
             raise Mismatch(reason)
-        if plan_facts(plan) != self.layout.plan:
+        if describe_plan(plan) != self.layout.plan:
             raise Mismatch("a call consists of other micro-batches, or returns others")
         self._plan = plan
 
@@ -150,12 +164,6 @@ class CompiledExecutable:
         if structures != [dict(group.structure) for group in self.layout.groups]:
             raise Mismatch("the optimizer's arithmetic has changed: its kind, a type, or a setting that was zero")
         self._groups = list(groups)
-
-    def _adopt_names(self, group_names: Sequence[Sequence[str]]) -> None:
-        self._group_names = None
-        if [tuple(names) for names in group_names] != [group.names for group in self.layout.groups]:
-            raise Mismatch("the optimizer's groups have other parameters")
-        self._group_names = [list(names) for names in group_names]
 
     def _fit_inputs(self, inputs: Inputs, plan: CallPlan) -> Inputs:
         """Return the inputs as the programs take them, copied only where their memory is in another order."""
@@ -187,20 +195,14 @@ class CompiledExecutable:
             common = compute_step_hyper_parameters(
                 groups, backward_scale=plan.backward_scale, update_scale=plan.update_scale
             )
-            self._hyper_parameters = torch.tensor(
-                [
-                    [*common, *self._compute_group_fields(groups, counts, step)]
-                    for step in range(1, plan.iterations + 1)
-                ],
-                dtype=torch.float32,
-            )
+            steps = []
+            for step in range(1, plan.iterations + 1):
+                fields = list(common)
+                for settings, layout, count in zip(groups, self._updated_groups, counts):
+                    fields += compute_group_hyper_parameters(settings, layout.structure, count=count + step)
+                steps.append(fields)
+            self._hyper_parameters = torch.tensor(steps, dtype=torch.float32)
         return self._hyper_parameters
-
-    def _compute_group_fields(self, groups: Sequence[Any], counts: Sequence[int], step: int) -> List[float]:
-        fields: List[float] = []
-        for settings, layout, count in zip(groups, self._updated_groups, counts):
-            fields += compute_group_hyper_parameters(settings, layout.structure, count=count + step)
-        return fields
 
     def _report_mismatch(self, reason: str) -> None:
         if not self._is_reported:
@@ -223,55 +225,40 @@ class CompiledExecutable:
 
     def _run_steps(
         self, bound: BoundState, inputs: Inputs, plan: CallPlan, hyper_parameters: Optional[torch.Tensor]
-    ) -> Results:
+    ) -> ResultsOfRuns:
         layout = self.layout
         arguments, runner = bound.find_arguments(self._role), self._runners[self._role]
         num_runs = plan.iterations // layout.steps_per_run
         windows = [(index, self._cut_windows(inputs[which], plan, num_runs)) for index, which in arguments.inputs]
-        rows = (
-            (hyper_parameters,)
-            if num_runs == 1 or hyper_parameters is None
-            else hyper_parameters.split(layout.steps_per_run)
-        )
+        rows: Sequence[Optional[torch.Tensor]] = (hyper_parameters,)
+        if hyper_parameters is not None and num_runs > 1:
+            rows = hyper_parameters.split(layout.steps_per_run)
         tensors, results = arguments.tensors, ResultsOfRuns(layout)
-        num_done = 0
-        try:
-            for number in range(num_runs):
-                for index, of_runs in windows:
-                    tensors[index] = of_runs[number]
-                if arguments.hyper_parameters is not None:
-                    tensors[arguments.hyper_parameters] = rows[number]
-                found = runner(tensors)
-                if layout.fused_update:
-                    num_results = len(found) - len(layout.trained)
-                    self._update_weights(bound, plan, bound.match_gradients(found[num_results:]))
-                    found = found[:num_results]
-                num_done += 1
-                results.add(found)
-        except Exception:
-            bound.advance(num_done * layout.steps_per_run)
-            failed, num_done = num_done, 0
-            self._raise_as_replay(bound.state, inputs, plan, number=failed, num_runs=num_runs)
-            raise
-        finally:
-            bound.advance(num_done * layout.steps_per_run)
-        return results.combine()
+        for number in range(num_runs):
+            for index, of_runs in windows:
+                tensors[index] = of_runs[number]
+            if arguments.hyper_parameters is not None:
+                tensors[arguments.hyper_parameters] = rows[number]
+            found = runner(tensors)
+            if layout.fused_update:
+                num_results = len(found) - len(layout.trained)
+                self._update_weights(bound, plan, bound.match_gradients(found[num_results:]))
+                found = found[:num_results]
+            self._num_done += 1
+            results.add(found)
+        return results
 
-    def _raise_as_replay(
-        self, state: DeviceState, inputs: Inputs, plan: CallPlan, *, number: int, num_runs: int
-    ) -> None:
+    def _raise_as_replay(self, state: DeviceState, inputs: Inputs, plan: CallPlan) -> None:
         """Replay a run that failed, on a copy of the device: its error knows the operator and the user's line."""
-        windows = [self._cut_windows(tensor, plan, num_runs)[number] for tensor in inputs]
-        window_of = [
-            window if tensor.dim() == 0 else window.reshape(-1, *tensor.shape[1:])
-            for window, tensor in zip(windows, inputs)
-        ]
-        of_run = dataclasses.replace(plan, iterations=plan.iterations // num_runs, synthetic="")
+        num_runs, window_of = plan.iterations // self.layout.steps_per_run, []
+        for tensor in inputs:
+            window = self._cut_windows(tensor, plan, num_runs)[self._num_done]
+            window_of.append(window if tensor.dim() == 0 else window.reshape(-1, *tensor.shape[1:]))
+        of_run = dataclasses.replace(plan, iterations=self.layout.steps_per_run, synthetic="")
         tensors = {
             name: copy.deepcopy(getattr(state, name), {}) for name in ("parameters", "buffers", "slots", "rng_state")
         }
-        # A copy, because the failed run may have written a part of the weights. The error is what is wanted of the
-        # replay.
+        # A copy, because the failed run may have written a part of the weights.
         copied = dataclasses.replace(state, **tensors)
         self._get_replay().run(copied, window_of, of_run, groups=self._groups, group_names=self._group_names or ())
 
@@ -279,21 +266,19 @@ class CompiledExecutable:
         """Return what each run takes of an input."""
         if tensor.dim() == 0:
             return [tensor] * num_runs
-        groups = plan.input_groups
-        if groups is not None and groups.size > 1:
-            # Each group has a block of its own rows; a run takes a stretch of each block.
-            by_group = tensor.view(groups.num_groups, -1, *tensor.shape[1:])
+        num_blocks = find_num_blocks(plan)
+        if num_blocks:
+            by_group = tensor.view(num_blocks, -1, *tensor.shape[1:])
             return by_group.split(by_group.shape[1] // num_runs, dim=1)
         return (tensor,) if num_runs == 1 else tensor.split(tensor.shape[0] // num_runs)
 
     def _update_weights(self, bound: BoundState, plan: CallPlan, gradients: Dict[str, torch.Tensor]) -> None:
         """End a step whose programs do not update."""
-        state = bound.state
         apply_update(
             self._groups,
             self._group_names or (),
-            state.parameters,
-            state.slots,
+            bound.state.parameters,
+            bound.state.slots,
             accumulated=gradients,
             scale=plan.update_scale,
             is_fused=True,
@@ -303,51 +288,28 @@ class CompiledExecutable:
 
     def _run_micro_batches(
         self, bound: BoundState, inputs: Inputs, plan: CallPlan, hyper_parameters: Optional[torch.Tensor]
-    ) -> Results:
+    ) -> OutputCollector:
         layout = self.layout
         collector = OutputCollector(plan, constant=layout.constant_outputs)
-        num_done = 0
-        try:
-            for number, micro_batches in enumerate(plan.steps):
-                row = None if hyper_parameters is None else hyper_parameters[number : number + 1]
-                for first in range(0, len(micro_batches), layout.micro_batches_at_once):
-                    self._run_at_once(
-                        bound, inputs, micro_batches[first : first + layout.micro_batches_at_once], row, collector
-                    )
-                if layout.fused_update:
-                    self._update_weights(bound, plan, bound.list_accumulators())
-                    bound.empty_accumulators()
-                elif layout.trains:
-                    self._run_program("update", bound.find_arguments("update"), row)
-                num_done += 1
-        except BaseException as error:
-            bound.empty_accumulators()
-            bound.advance(num_done)
-            failed, num_done = num_done, 0
-            # A KeyboardInterrupt was caused by no operator, and a replay would not show it again.
-            if isinstance(error, Exception):
-                self._raise_as_replay(bound.state, inputs, plan, number=failed, num_runs=plan.iterations)
-            raise
-        finally:
-            bound.advance(num_done)
-        return collector.combine()
-
-    def _run_at_once(
-        self,
-        bound: BoundState,
-        inputs: Inputs,
-        micro_batches: Sequence[MicroBatch],
-        row: Optional[torch.Tensor],
-        collector: OutputCollector,
-    ) -> None:
-        layout = self.layout
-        arguments = bound.find_arguments(self._role, micro_batches[0].replica)
-        for index, which in arguments.inputs:
-            arguments.tensors[index] = _cut_rows(inputs[which], micro_batches, self._plan)
-        results = self._run_program(self._role, arguments, row)
-        for index, micro_batch in enumerate(micro_batches):
-            if collector.wants(micro_batch):
-                collector.add(micro_batch, results[index * layout.num_results : (index + 1) * layout.num_results])
+        for number, micro_batches in enumerate(plan.steps):
+            row = None if hyper_parameters is None else hyper_parameters[number : number + 1]
+            for first in range(0, len(micro_batches), layout.micro_batches_at_once):
+                at_once = micro_batches[first : first + layout.micro_batches_at_once]
+                arguments = bound.find_arguments(self._role, at_once[0].replica)
+                for index, which in arguments.inputs:
+                    arguments.tensors[index] = _cut_rows(inputs[which], at_once, plan)
+                results = self._run_program(self._role, arguments, row)
+                for index, micro_batch in enumerate(at_once):
+                    if collector.wants(micro_batch):
+                        of_one = results[index * layout.num_results : (index + 1) * layout.num_results]
+                        collector.add(micro_batch, of_one)
+            if layout.fused_update:
+                self._update_weights(bound, plan, bound.list_accumulators())
+                bound.empty_accumulators()
+            elif layout.trains:
+                self._run_program("update", bound.find_arguments("update"), row)
+            self._num_done += 1
+        return collector
 
     def _run_program(self, role: str, arguments: Arguments, row: Optional[torch.Tensor]) -> Results:
         if arguments.hyper_parameters is not None:
@@ -358,14 +320,12 @@ class CompiledExecutable:
 _NOTHING = nullcontext()
 
 
-def _cut_rows(tensor: torch.Tensor, micro_batches: Sequence[MicroBatch], plan: Optional[CallPlan]) -> torch.Tensor:
+def _cut_rows(tensor: torch.Tensor, micro_batches: Sequence[MicroBatch], plan: CallPlan) -> torch.Tensor:
     """Return the rows of micro-batches, one after the other."""
-    assert plan is not None
     if tensor.dim() == 0:
         return tensor
     num_rows = tensor.shape[0] // plan.num_slices
     positions = [micro_batch.position for micro_batch in micro_batches]
     if positions == list(range(positions[0], positions[0] + len(positions))):
-        # neighbours need no copy
         return tensor.narrow(0, positions[0] * num_rows, len(positions) * num_rows)
     return torch.cat([tensor.narrow(0, position * num_rows, num_rows) for position in positions])

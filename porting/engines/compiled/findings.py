@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Sequence, Tuple
-
 from ...diagnostics import Finding
 from ..calls.executable import Variant
 
 __all__ = ["failure_finding", "failure_reason", "is_lasting", "parity_finding", "replay_finding"]
-
-_CODES = {"timeout": "E002"}
 
 
 def failure_finding(variant: Variant, error: Exception) -> Finding:
@@ -20,21 +16,16 @@ def failure_finding(variant: Variant, error: Exception) -> Finding:
         return replay_finding(reason)
     log = str(getattr(error, "log", "")).strip().splitlines()[-3:]
     return Finding(
-        _CODES.get(getattr(error, "kind", ""), "E001"),
+        "E002" if getattr(error, "kind", "") == "timeout" else "E001",
         message=f"the engine `{variant.label}` could not compile the step: {reason}",
-        notes=("replay runs the step, with the same results", *_quote_compiler(log)),
+        notes=("replay runs the step, with the same results", *(f"the compiler said: {line[:200]}" for line in log)),
         help="nothing need be done; `porting cache why` tells more, `porting cache clear --failed` lets one try again",
     )
-
-
-def _quote_compiler(lines: Sequence[str]) -> Tuple[str, ...]:
-    return tuple(f"the compiler said: {line[:200]}" for line in lines)
 
 
 def failure_reason(error: BaseException) -> str:
     """Return why something failed, in one line."""
     reason = str(getattr(error, "reason", ""))
-    # the first line: some of torch's errors quote a whole graph
     lines = (reason or str(error)).strip().splitlines()
     if reason and lines:
         return lines[0]

@@ -6,13 +6,14 @@ others not. So a call with a bad label is replayed, which raises the operator's 
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Set, Tuple
+from typing import Iterator, List, Optional, Sequence, Tuple
 
 import torch
 
 from ...capture import StepGraph
+from ..recompute.value_units import name_arguments
 
-__all__ = ["IndexBounds", "has_bad_index", "index_bounds"]
+__all__ = ["IndexBounds", "find_index_bounds", "find_schema_name", "has_bad_index"]
 
 IndexBounds = Tuple[int, int, int, Optional[int]]
 """The number of an input, its least value, the end of its range, and a value that is allowed besides."""
@@ -28,7 +29,7 @@ _ALL_ELEMENTS = frozenset(
 _LOSSES = frozenset({"aten::cross_entropy_loss", "aten::nll_loss", "aten::nll_loss_nd", "aten::nll_loss2d"})
 
 
-def index_bounds(graph: StepGraph) -> Tuple[IndexBounds, ...]:
+def find_index_bounds(graph: StepGraph) -> Tuple[IndexBounds, ...]:
     """Return the bounds of the inputs that an operator of the graph takes as indices, whole."""
     placeholders = [node for node in graph.graph.nodes if node.op == "placeholder"]
     first = len(graph.parameters) + len(graph.buffers)
@@ -64,52 +65,28 @@ def _follow_elements(placeholder: torch.fx.Node) -> Iterator[torch.fx.Node]:
     waiting, seen = [placeholder], {placeholder}
     while waiting:
         node = waiting.pop()
-        if not _is_integer(node):
-            continue
-        yield node
-        for user in _find_readers(node, seen):
-            seen.add(user)
-            waiting.append(user)
+        value = node.meta.get("val")
+        if isinstance(value, torch.Tensor) and value.dtype in (torch.int32, torch.int64):
+            yield node
+            for user in node.users:
+                if find_schema_name(user) in _ALL_ELEMENTS and user.args[0] is node and user not in seen:
+                    seen.add(user)
+                    waiting.append(user)
 
 
-def _find_readers(node: torch.fx.Node, seen: Set[torch.fx.Node]) -> List[torch.fx.Node]:
-    return [
-        user for user in node.users if _schema_name(user) in _ALL_ELEMENTS and user.args[0] is node and user not in seen
-    ]
-
-
-def _is_integer(node: torch.fx.Node) -> bool:
-    value = node.meta.get("val")
-    return isinstance(value, torch.Tensor) and value.dtype in (torch.int32, torch.int64)
-
-
-def _schema_name(node: torch.fx.Node) -> str:
-    schema = getattr(node.target, "_schema", None)
-    return "" if schema is None else str(schema.name)
+def find_schema_name(node: torch.fx.Node) -> str:
+    """Return the name of an operator with its namespace; empty for what is none."""
+    return str(getattr(getattr(node.target, "_schema", None), "name", ""))
 
 
 def _read_bounds(node: torch.fx.Node, index: torch.fx.Node) -> Optional[Tuple[int, int, Optional[int]]]:
     """Return the range in which an operator wants `index`, and what it ignores; None if it takes it for no index."""
-    given = _name_arguments(node)
-    if _schema_name(node) == "aten::embedding" and given.get("indices") is index:
-        return (0, _get_shape(given["weight"])[0], None)
-    if _schema_name(node) in _LOSSES and given.get("target") is index:
-        shape = _get_shape(given["self"])
+    name, given = find_schema_name(node), name_arguments(node)
+    if name == "aten::embedding" and given["indices"] is index:
+        return (0, given["weight"].meta["val"].shape[0], None)
+    if name in _LOSSES and given["target"] is index:
+        shape = given["self"].meta["val"].shape
         return (0, shape[1] if len(shape) > 1 else shape[0], int(given["ignore_index"]))
-    if _schema_name(node) in ("aten::gather", "aten::index_select") and given.get("index") is index:
-        return (0, _get_shape(given["self"])[given["dim"]], None)
+    if name in ("aten::gather", "aten::index_select") and given["index"] is index:
+        return (0, given["self"].meta["val"].shape[given["dim"]], None)
     return None
-
-
-def _name_arguments(node: torch.fx.Node) -> Dict[str, Any]:
-    """Return the arguments of an operator by name, defaults included."""
-    schema = getattr(node.target, "_schema", None)
-    if schema is None:
-        return {}
-    names = [argument.name for argument in schema.arguments]
-    defaults = {argument.name: argument.default_value for argument in schema.arguments if argument.has_default_value()}
-    return {**defaults, **dict(zip(names, node.args)), **node.kwargs}
-
-
-def _get_shape(node: Any) -> Tuple[int, ...]:
-    return tuple(node.meta["val"].shape)

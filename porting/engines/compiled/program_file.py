@@ -7,12 +7,10 @@ it is read: operators are looked up among those that torch has registered, and n
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import json
 import operator
 import re
-import sys
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Dict, Mapping
@@ -23,7 +21,7 @@ from ...capture.graph_data import Functions, nodes_from_data, nodes_to_data
 from ...capture.plain_values import UndescribableError
 from ...diagnostics import ExecutableError
 from ...support.atomic_files import write_atomically
-from .call_layout import TensorSpec
+from .call_layout import TensorSpec, describe_layout
 from .programs import Program
 
 __all__ = ["FORMAT_VERSION", "ProgramFileError", "read_program", "write_program"]
@@ -31,10 +29,8 @@ __all__ = ["FORMAT_VERSION", "ProgramFileError", "read_program", "write_program"
 FORMAT_VERSION = 2
 
 _MAGIC = "porting-program"
-_MAX_HEADER = 200
 _HEADER = re.compile(rb"porting-program (\d{1,9}) length=(\d{1,15}) sha256=([0-9a-f]{64})\n")
 
-# All that a traced program calls besides operators.
 _FUNCTIONS: Functions = MappingProxyType({"getitem": operator.getitem})
 
 
@@ -60,7 +56,11 @@ def write_program(program: Program, path: Path) -> None:
     try:
         data = _program_to_data(program)
     except UndescribableError as error:
-        raise ProgramFileError(path, _describe_fault(error.value)) from None
+        value = error.value
+        fault = f"an operator takes {value!r}, of the type `{type(value).__name__}`"
+        if callable(value):
+            fault = f"the graph calls `{getattr(value, '__name__', value)}`, which is no operator of torch"
+        raise ProgramFileError(path, fault) from None
     except _UnfitError as error:
         raise ProgramFileError(path, str(error)) from None
     content = json.dumps(data, separators=(",", ":"), allow_nan=False).encode()
@@ -87,7 +87,7 @@ def read_program(path: Path) -> Program:
 
 def _check_content(data: bytes) -> bytes:
     """Return what follows the header, after all checks."""
-    header = _HEADER.match(data[:_MAX_HEADER])
+    header = _HEADER.match(data[:200])
     if header is None:
         is_one = data.startswith(_MAGIC.encode())
         raise _UnfitError("its first line is damaged" if is_one else "it is no program file")
@@ -105,70 +105,33 @@ def _check_content(data: bytes) -> bytes:
 
 
 def _program_to_data(program: Program) -> Dict[str, Any]:
-    constants: Dict[str, Any] = {}
-    for node in program.module.graph.nodes:
-        if node.op == "get_attr":
-            value = getattr(program.module, str(node.target), None)
-            if not isinstance(value, torch.Tensor):
-                raise _UnfitError(f"the graph holds `{node.target}`, which is no tensor")
-            constants[str(node.target)] = _tensor_to_data(value)
+    # Tracing refuses tensors with values, so that no constant has to travel.
+    held = [str(node.target) for node in program.module.graph.nodes if node.op == "get_attr"]
+    if held:
+        raise _UnfitError(f"the graph holds `{held[0]}`, which is no operator's result")
     return {
         "role": program.role,
-        "arguments": [spec.to_dict() for spec in program.arguments],
-        "written": list(program.written),
+        "arguments": [describe_layout(spec) for spec in program.arguments],
         "num_results": program.num_results,
         "has_halves": program.has_halves,
-        "constants": constants,
         "nodes": nodes_to_data(program.module.graph, functions=_FUNCTIONS),
     }
 
 
 def _program_from_data(data: Mapping[str, Any]) -> Program:
-    module = torch.nn.Module()
-    for name, value in data["constants"].items():
-        module.register_buffer(name, _tensor_from_data(value))
-    graph = nodes_from_data(data["nodes"], functions=_FUNCTIONS, constants=data["constants"])
+    graph = nodes_from_data(data["nodes"], functions=_FUNCTIONS)
     graph.lint()
     arguments = tuple(map(TensorSpec.from_dict, data["arguments"]))
     num_placeholders = sum(node.op == "placeholder" for node in graph.nodes)
     if num_placeholders != len(arguments):
         raise _UnfitError(f"the graph takes {num_placeholders} tensors and {len(arguments)} are described")
-    if not all(isinstance(index, int) and 0 <= index < len(arguments) for index in data["written"]):
-        raise _UnfitError("it writes to arguments that it does not have")
     results = graph.output_node().args[0]
     if not isinstance(results, tuple) or len(results) != data["num_results"]:
         raise _UnfitError("the number of its results is wrong")
     return Program(
         role=str(data["role"]),
-        module=torch.fx.GraphModule(module, graph),
+        module=torch.fx.GraphModule(torch.nn.Module(), graph),
         arguments=arguments,
-        written=tuple(data["written"]),
         num_results=len(results),
         has_halves=bool(data["has_halves"]),
     )
-
-
-def _describe_fault(value: Any) -> str:
-    if callable(value):
-        return f"the graph calls `{getattr(value, '__name__', value)}`, which is no operator of torch"
-    return f"an operator takes {value!r}, of the type `{type(value).__name__}`"
-
-
-def _tensor_to_data(value: torch.Tensor) -> Dict[str, Any]:
-    if value.layout != torch.strided or value.is_quantized or value.device.type != "cpu":
-        raise _UnfitError("a constant of the graph is no plain tensor of the host")
-    spec = TensorSpec.of(value, name="")
-    flat = value.detach().resolve_conj().resolve_neg().contiguous().reshape(-1)
-    content = flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b""
-    if sys.byteorder != "little":
-        raise _UnfitError("constants can only be kept on little-endian machines")
-    return {**spec.to_dict(), "content": base64.b64encode(content).decode()}
-
-
-def _tensor_from_data(data: Mapping[str, Any]) -> torch.Tensor:
-    spec = TensorSpec.from_dict(data)
-    content = base64.b64decode(data["content"], validate=True)
-    flat = torch.frombuffer(bytearray(content), dtype=spec.dtype) if content else torch.empty(0, dtype=spec.dtype)
-    wanted = flat.reshape(spec.shape)
-    laid_out = torch.empty_strided(spec.shape, spec.stride, dtype=spec.dtype)
-    return laid_out.copy_(wanted)

@@ -7,10 +7,10 @@ from typing import Any, Dict, List, Mapping, Sequence, Tuple
 import torch
 
 from ..calls.device_state import DeviceState
-from ..update.traced_updates import STEP_HYPER_PARAMETERS, clip_factor, compute_update, hyper_parameter_names
-from .call_layout import GroupLayout, argument_name
-from .program_graph import ProgramGraph
-from .programs import num_operators
+from ..update.traced_updates import STEP_HYPER_PARAMETERS, compute_update, list_hyper_parameters
+from ..update.updates import compute_clip_factor
+from .call_layout import GroupLayout, name_argument
+from .programs import ProgramGraph, count_operators
 from .step_tracing import trace
 
 __all__ = ["UpdateWriter"]
@@ -19,7 +19,7 @@ aten = torch.ops.aten
 
 
 class UpdateWriter:
-    """Writes updates of the parameters in `layouts` into programs; made and used within `fake_tensors`.
+    """Writes updates of the parameters in `layouts` into programs; made and used within `make_fake_tensors`.
 
     `state` has the parameters and slots without values.
     """
@@ -32,7 +32,7 @@ class UpdateWriter:
         self._templates: Dict[Any, torch.fx.Graph] = {}
         self._names: List[Tuple[int, str]] = [(-1, name) for name in STEP_HYPER_PARAMETERS]
         for group, layout in enumerate(layouts):
-            self._names += [(group, name) for name in hyper_parameter_names(layout.structure)]
+            self._names += [(group, name) for name in list_hyper_parameters(layout.structure)]
 
     @property
     def num_hyper_parameters(self) -> int:
@@ -43,11 +43,11 @@ class UpdateWriter:
     def num_operators(self) -> int:
         """How many operators an update has, about."""
         parts = [(layout, part) for layout in self._layouts for part in layout.trained]
-        return sum(num_operators(self._get_template(layout, part)) + 1 + len(layout.slots) for layout, part in parts)
+        return sum(count_operators(self._get_template(layout, part)) + 1 + len(layout.slots) for layout, part in parts)
 
     def select_hyper_parameters(self, program: ProgramGraph, step: int) -> Dict[Tuple[int, str], torch.fx.Node]:
         """Select the hyper-parameters of a step, by group and name; those of no group are of group -1."""
-        row = program.call(aten.select.int, program.arguments[argument_name("hyper_parameters")], 0, step)
+        row = program.call(aten.select.int, program.arguments[name_argument("hyper_parameters")], 0, step)
         return {key: program.call(aten.select.int, row, 0, index) for index, key in enumerate(self._names)}
 
     def write(
@@ -72,10 +72,10 @@ class UpdateWriter:
             single = _clip_gradients(program, single, hyper_parameters[-1, "max_grad_norm"])
         stores: List[Tuple[torch.fx.Node, torch.fx.Node]] = []
         for group, layout in enumerate(self._layouts):
-            of_group = [hyper_parameters[group, name] for name in hyper_parameter_names(layout.structure)]
+            of_group = [hyper_parameters[group, name] for name in list_hyper_parameters(layout.structure)]
             for part in layout.trained:
-                slots = [program.arguments[argument_name("slot", detail=slot, name=part)] for slot in layout.slots]
-                weight = program.arguments[argument_name("parameter", name=part)]
+                slots = [program.arguments[name_argument("slot", detail=slot, name=part)] for slot in layout.slots]
+                weight = program.arguments[name_argument("parameter", name=part)]
                 template = self._get_template(layout, part)
                 values = program.inline(template, [weight, single[part], *slots, *of_group])
                 stores += zip([weight, *slots], values)
@@ -95,11 +95,7 @@ class UpdateWriter:
         return gradient
 
     def _get_template(self, layout: GroupLayout, part: str) -> torch.fx.Graph:
-        """Return the graph of one parameter's update, which makes a new weight and slots.
-
-        It takes the weight, its gradient, the slots and the hyper-parameters. It has no shape in it, and serves all
-        parameters of the same types.
-        """
+        """Return the graph of a parameter's update; it has no shape in it, and serves all of the same types."""
         weight, slots = self._state.parameters[part], self._state.slots.get(part, {})
         types = (weight.dtype, *(slots[slot].dtype for slot in layout.slots))
         key = (tuple(sorted((name, str(value)) for name, value in layout.structure.items())), types)
@@ -109,7 +105,7 @@ class UpdateWriter:
 
 
 def _trace_update(layout: GroupLayout, types: Tuple[torch.dtype, ...]) -> torch.fx.Graph:
-    names = hyper_parameter_names(layout.structure)
+    names = list_hyper_parameters(layout.structure)
     num_slots = len(layout.slots)
 
     def update(weight: torch.Tensor, gradient: torch.Tensor, *others: torch.Tensor) -> Tuple[torch.Tensor, ...]:
@@ -129,6 +125,6 @@ def _clip_gradients(
 ) -> Dict[str, torch.fx.Node]:
     norms = [program.call(aten.linalg_vector_norm.default, gradient) for gradient in gradients.values()]
     like = [torch.empty(shape, dtype=torch.float32) for shape in ((len(norms),), ())]
-    factor_of = trace(lambda *given: (clip_factor(*given),), like)
+    factor_of = trace(lambda *given: (compute_clip_factor(*given),), like)
     (factor,) = program.inline(factor_of, [program.call(aten.stack.default, norms), max_norm])
     return {part: program.call(aten.mul.Tensor, gradient, factor) for part, gradient in gradients.items()}

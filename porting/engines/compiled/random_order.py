@@ -26,13 +26,13 @@ _DRAWN_LIKE = {aten.rand_like.default: aten.rand.default, aten.randn_like.defaul
 def declare_random_order(graph: torch.fx.Graph) -> None:
     """Change `graph`, the nodes of which have values, in place; it computes the same."""
     for node in list(graph.nodes):
-        if node.target is aten.empty_like.default and any(map(_fills, node.users)):
+        if node.target is aten.empty_like.default and any(map(_is_filling, node.users)):
             _draw_in_order(graph, node, aten.empty.memory_format)
         elif node.target in _DRAWN_LIKE:
             _draw_in_order(graph, node, _DRAWN_LIKE[node.target])
 
 
-def _fills(user: torch.fx.Node) -> bool:
+def _is_filling(user: torch.fx.Node) -> bool:
     """Tell whether a node fills its tensor with random numbers that depend on numbers alone."""
     is_in_place = isinstance(user.target, torch._ops.OpOverload) and user.target._schema.name.endswith("_")
     return is_in_place and is_random(user) and len(user.all_input_nodes) == 1
@@ -46,8 +46,11 @@ def _draw_in_order(graph: torch.fx.Graph, node: torch.fx.Node, make: Any) -> Non
     in_order = value.permute(order)
     if value.is_contiguous() or not in_order.is_contiguous():
         return
-    fills = [user for user in node.users if _fills(user)]
-    draws = list(map(_make_filling, fills)) or [_make_drawing(node.target, make)]
+    fills = [user for user in node.users if _is_filling(user)]
+    draws: List[Draw] = [_make_filling(user) for user in fills]
+    if not fills:
+        target: Any = node.target
+        draws = [lambda like: make(like.shape, dtype=like.dtype) if like.is_contiguous() else target(like)]
     # Left as it is then. The program draws other numbers than replay, and tuning finds out.
     if not all(_draws_same(draw, value, order) for draw in draws):
         return
@@ -67,11 +70,6 @@ def _draw_in_order(graph: torch.fx.Graph, node: torch.fx.Node, make: Any) -> Non
 
 
 Draw = Callable[[torch.Tensor], torch.Tensor]
-
-
-def _make_drawing(target: Any, make: Any) -> Draw:
-    """Return what draws a tensor like the one that it gets, as the graph does before and after the change."""
-    return lambda tensor: make(tensor.shape, dtype=tensor.dtype) if tensor.is_contiguous() else target(tensor)
 
 
 def _make_filling(user: torch.fx.Node) -> Draw:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import List, Optional, Tuple
+from typing import Any, List, Optional
 
 import torch
 
 from ...capture import StepGraph
-from ..calls.call_plan import CallPlan
 from ..calls.executable import BuildRequest
-from .call_layout import CallLayout, TensorSpec, plan_facts
-from .index_bounds import index_bounds
+from .call_layout import CallLayout, TensorSpec, describe_plan
+from .index_bounds import find_index_bounds
 from .program_writer import write_micro_batches, write_steps, write_update
 from .programs import Program, Programs
-from .step_tracing import fake_tensors
+from .step_tracing import make_fake_tensors
 from .traced_step import TracedStep
 from .why_replay import COMPUTES_NOTHING, NotCompilable, why_not_compiled
 
@@ -36,10 +35,18 @@ def build_programs(graph: StepGraph, request: BuildRequest) -> Programs:
     if reason:
         raise NotCompilable(reason)
     step = TracedStep(graph, request)
-    with fake_tensors():
+    with make_fake_tensors():
         step.trace()
         size = _choose_steps_per_run(step, wanted=max(1, request.variant.steps_per_run))
-        return _make_run_programs(step) if size is None else _make_step_programs(step, size)
+        if size is not None:
+            results = {"all": "join", "every_n": "join", "sum": "sum"}.get(step.plan.output_mode, "last")
+            return _lay_out_calls(step, [write_steps(step, size)], kind="steps", results=results, steps_per_run=size)
+        at_once = max(size for size in _list_divisors(len(step.plan.steps[0])) if size <= step.most_at_once)
+        programs = [write_micro_batches(step, at_once)]
+        if step.trains and not step.fused_update:
+            programs.append(write_update(step))
+        kind = "micro-batches"
+        return _lay_out_calls(step, programs, kind=kind, results=kind, micro_batches_at_once=at_once)
 
 
 def _choose_steps_per_run(step: TracedStep, *, wanted: int) -> Optional[int]:
@@ -49,13 +56,18 @@ def _choose_steps_per_run(step: TracedStep, *, wanted: int) -> Optional[int]:
         wanted = max(wanted, step.most_at_once // len(plan.steps[0]))
     # the fused kernels run between two programs, so that a program ends with its step
     sizes = [1] if step.fused_update else _list_divisors(plan.iterations)
-    possible = [size for size in sizes if _is_regular(plan, size)]
+    # all runs have to return the results of the same of their micro-batches
+    is_irregular = plan.output_mode == "every_n"
+    possible = [
+        size
+        for size in sizes
+        if not is_irregular or size == plan.iterations or size * plan.accumulation % plan.output_period == 0
+    ]
     # What was asked for first, then smaller programs, then larger ones: a regular size may be found only there.
     larger = [size for size in possible if size > wanted]
     for size in [*(size for size in reversed(possible) if size <= wanted), *larger]:
         of_program = dataclasses.replace(plan, iterations=size)
         num_runs = sum(map(len, of_program.cut_into_runs(step.most_at_once, keeps_steps=step.trains)))
-        # an estimate, made without writing the program out
         total = num_runs * step.num_operators + size * step.update.num_operators
         if total <= _MAX_OPERATORS or num_runs == 1:
             return size
@@ -66,66 +78,28 @@ def _list_divisors(number: int) -> List[int]:
     return [divisor for divisor in range(1, number + 1) if number % divisor == 0]
 
 
-def _is_regular(plan: CallPlan, size: int) -> bool:
-    """Tell whether all runs of `size` steps return the results of the same of their micro-batches."""
-    if plan.output_mode != "every_n" or size == plan.iterations:
-        return True
-    return size * plan.accumulation % plan.output_period == 0
-
-
-def _make_step_programs(step: TracedStep, size: int) -> Programs:
-    plan = dataclasses.replace(step.plan, iterations=size)
-    program = write_steps(step, plan, plan.cut_into_runs(step.most_at_once, keeps_steps=step.trains))
-    results = {"all": "join", "every_n": "join", "sum": "sum"}.get(plan.output_mode, "last")
-    return _lay_out_calls(step, [program], kind="steps", results=results, steps_per_run=size)
-
-
-def _make_run_programs(step: TracedStep) -> Programs:
-    at_once = max(size for size in _list_divisors(len(step.plan.steps[0])) if size <= step.most_at_once)
-    programs = [write_micro_batches(step, at_once)]
-    if step.trains and not step.fused_update:
-        programs.append(write_update(step))
-    return _lay_out_calls(step, programs, kind="micro-batches", results="micro-batches", micro_batches_at_once=at_once)
-
-
-def _lay_out_calls(
-    step: TracedStep,
-    programs: List[Program],
-    *,
-    kind: str,
-    results: str,
-    steps_per_run: int = 1,
-    micro_batches_at_once: int = 1,
-) -> Programs:
+def _lay_out_calls(step: TracedStep, programs: List[Program], **facts: Any) -> Programs:
+    """Describe the calls that `programs` do; `facts` are the fields of the layout that say in which runs."""
     graph, plan = step.graph, step.plan
     if not any(program.num_operators for program in programs):
         raise NotCompilable(COMPUTES_NOTHING)
-    full = [
-        TensorSpec.of(torch.empty(_widen_to_call(info.shape, plan), dtype=info.dtype), name=name)
-        for name, info in zip(step.input_names, graph.inputs)
-    ]
-    scalars = frozenset(index for index, pattern in enumerate(step.patterns) if pattern.dim() == 0)
+    # the shapes of a whole call; those of the graph are a micro-batch's
+    shapes = [(plan.num_slices * info.shape[0], *info.shape[1:]) if info.shape else () for info in graph.inputs]
     layout = CallLayout(
-        kind=kind,
         trains=step.trains,
-        plan=plan_facts(plan),
+        plan=describe_plan(plan),
         arguments={program.role: program.arguments for program in programs},
-        inputs=tuple(full),
+        inputs=tuple(
+            TensorSpec.of(torch.empty(shape, dtype=info.dtype), name=name)
+            for name, shape, info in zip(step.input_names, shapes, graph.inputs)
+        ),
         num_results=len(step.patterns),
         groups=step.layouts,
-        steps_per_run=steps_per_run,
-        micro_batches_at_once=micro_batches_at_once,
-        results=results,
         is_random=graph.is_random,
         constant_outputs=step.constant_outputs,
-        scalar_results=scalars,
         parts=step.state.parts,
         fused_update=step.fused_update,
-        bounds=index_bounds(graph) if step.trains else (),
+        bounds=find_index_bounds(graph) if step.trains else (),
+        **facts,
     )
     return Programs({program.role: program for program in programs}, layout)
-
-
-def _widen_to_call(shape: Tuple[int, ...], plan: CallPlan) -> Tuple[int, ...]:
-    """Return the shape of an input of a whole call; `shape` is that of a micro-batch."""
-    return (plan.num_slices * shape[0], *shape[1:]) if shape else ()

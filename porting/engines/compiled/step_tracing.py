@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Callable, Iterator, List, Optional, Sequence, Set, Tuple
 
@@ -16,12 +16,12 @@ from ...capture.subgraphs import Body, bodies_of, run_cond
 from ..calls.guards import shut_out_host_modes
 from ..replay.batched_micro_batches import only_mapped_operators
 from ..replay.graph_function import GraphFunction
-from .attention_gradient import ATTENTION_GRADIENT
-from .fast_gelu import FAST_GELU
+from .findings import failure_reason
 from .random_order import declare_random_order
 from .why_replay import CHANGES_SHAPE, MAKES_VALUES_ON_HOST, NotCompilable
+from .written_out import WRITTEN_OUT
 
-__all__ = ["TracedRun", "fake_tensors", "trace", "trace_run", "without_branches"]
+__all__ = ["TracedRun", "make_fake_tensors", "remove_branches", "trace", "trace_run"]
 
 aten = torch.ops.aten
 
@@ -44,7 +44,7 @@ class TracedRun:
     patterns: Tuple[torch.Tensor, ...]
 
 
-def without_branches(graph: torch.fx.Graph) -> torch.fx.Graph:
+def remove_branches(graph: torch.fx.Graph) -> torch.fx.Graph:
     """Return `graph`, or a copy in which both branches of a condition run and its value selects the results."""
     if not any(node.target is run_cond or bodies_of(node) for node in graph.nodes):
         return graph
@@ -55,12 +55,11 @@ def without_branches(graph: torch.fx.Graph) -> torch.fx.Graph:
             # No program can choose between two graphs, but one that runs both can choose between their results.
             node.target = _run_both
         if bodies_of(node):
-            node.args = tuple(_remove_branches(argument) for argument in node.args)
+            node.args = tuple(
+                Body(remove_branches(argument.graph)) if isinstance(argument, Body) else argument
+                for argument in node.args
+            )
     return copied
-
-
-def _remove_branches(argument: Any) -> Any:
-    return Body(without_branches(argument.graph)) if isinstance(argument, Body) else argument
 
 
 def _run_both(
@@ -79,11 +78,8 @@ def _run_both(
 # -- tracing -----------------------------------------------------------------------------------------------------------
 
 
-_WRITTEN_OUT = {**ATTENTION_GRADIENT, **FAST_GELU}
-
-
 @contextmanager
-def fake_tensors() -> Iterator[FakeTensorMode]:
+def make_fake_tensors() -> Iterator[FakeTensorMode]:
     """Make tensors without values while the context lasts; torch's own modes of the caller are shut out."""
     # Tracing has modes of its own, in which those of the caller would take part.
     with shut_out_host_modes(), torch._C.DisableTorchFunctionSubclass(), FakeTensorMode() as mode:
@@ -91,36 +87,26 @@ def fake_tensors() -> Iterator[FakeTensorMode]:
 
 
 def trace(function: Callable[..., Any], arguments: Sequence[torch.Tensor]) -> torch.fx.Graph:
-    """Return the operators of `function` on tensors without values, made in the `fake_tensors` of the caller.
+    """Return the operators of `function` on tensors without values, made in the `make_fake_tensors` of the caller.
 
     Raises NotCompilable for whatever cannot be traced.
     """
     try:
-        graph: torch.fx.Graph = make_fx(function, decomposition_table=dict(_WRITTEN_OUT), tracing_mode="real")(
-            *arguments
-        ).graph
+        traced = make_fx(function, decomposition_table=dict(WRITTEN_OUT), tracing_mode="real")(*arguments)
     except NotCompilable:
         raise
     except Exception as error:
-        raise NotCompilable(f"the step cannot be traced: {_shorten(error)}") from error
+        raise NotCompilable(f"the step cannot be traced: {failure_reason(error)}") from error
+    graph: torch.fx.Graph = traced.graph
     # A tensor that was made while tracing, and not by an operator, holds values that nobody will compute again.
     if any(node.op == "get_attr" for node in graph.nodes):
         raise NotCompilable(MAKES_VALUES_ON_HOST)
     for node in graph.nodes:
-        _declare_writes(node)
+        # A normalisation that writes to its running statistics has a form that says so in its schema.
+        if node.target is aten.native_batch_norm.default and node.args[5] and node.args[3] is not None:
+            node.target = aten._native_batch_norm_legit.default
     declare_random_order(graph)
     return graph
-
-
-def _shorten(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
-
-
-def _declare_writes(node: torch.fx.Node) -> None:
-    """Exchange a normalisation that writes to its running statistics for the operator that says so in its schema."""
-    if node.target is aten.native_batch_norm.default and node.args[5] and node.args[3] is not None:
-        node.target = aten._native_batch_norm_legit.default
 
 
 def trace_run(
@@ -138,11 +124,12 @@ def trace_run(
     first dimension. `trained` are the indices of the parameters to differentiate by. With `owns_gradients` each
     gradient has the memory format of its parameter and shares memory with nothing. Raises NotCompilable.
     """
-    run = _Run(graph, function, trained, num_micro_batches, owns_gradients)
+    run = _Run(graph, function.call, trained, num_micro_batches, owns_gradients)
     seed = [torch.empty((), dtype=torch.float32)] if trained else []
     with _write_out_recurrence(graph.graph):
         traced = trace(run, [*arguments, *seed])
-    patterns = tuple(_make_pattern(value, num_micro_batches) for value in run.results)
+    firsts = run.results if num_micro_batches == 1 else [value[0] for value in run.results]
+    patterns = tuple(torch.empty_strided(first.shape, first.stride(), dtype=first.dtype) for first in firsts)
     return TracedRun(traced, num_micro_batches, len(run.results), bool(trained), tuple(run.with_gradient), patterns)
 
 
@@ -152,17 +139,13 @@ _MAX_CELLS = 80
 
 @contextmanager
 def _write_out_recurrence(graph: torch.fx.Graph) -> Iterator[None]:
-    """Let short LSTMs consist of the operators of their cells, which a compiler fuses.
-
-    Otherwise torch takes oneDNN's kernel for the whole layer; compilers know nothing of it, and code that is compiled
-    ahead of time cannot call its backward pass.
-    """
+    """Let short LSTMs consist of the operators of their cells, which a compiler fuses."""
+    # Otherwise torch takes oneDNN's kernel for a layer, and code compiled ahead of time cannot call its backward pass.
     backend: Any = torch._C
     before = backend._get_mkldnn_enabled()
     if not 0 < sum(map(_count_cells, graph.nodes)) <= _MAX_CELLS:
         yield
         return
-    # a switch of the process; one trace runs at a time
     backend._set_mkldnn_enabled(False)
     try:
         yield
@@ -174,79 +157,69 @@ def _count_cells(node: torch.fx.Node) -> int:
     """Return how many cells an LSTM consists of: over time, layers and directions."""
     if node.target is not aten.lstm.input:
         return 0
-    # The lengths are known: a captured graph has no sizes that change.
     x: Any = node.args[0]
     num_layers, is_bidirectional, is_batch_first = (node.args[index] for index in (4, 7, 8))
     length = x.meta["val"].shape[1 if is_batch_first else 0]
     return int(length * num_layers * (2 if is_bidirectional else 1))
 
 
-def _make_pattern(value: torch.Tensor, num_micro_batches: int) -> torch.Tensor:
-    first = value if num_micro_batches == 1 else value[0]
-    return torch.empty_strided(first.shape, first.stride(), dtype=first.dtype)
-
-
+@dataclass
 class _Run:
     """The function that is traced: as the replay engine's micro-batch, on other tensors."""
 
-    def __init__(
-        self,
-        graph: StepGraph,
-        function: GraphFunction,
-        trained: Sequence[int],
-        num_micro_batches: int,
-        owns_gradients: bool,
-    ) -> None:
-        self._owns_gradients = owns_gradients
-        self._graph = graph
-        self._function = function
-        self._trained = trained
-        self._num_micro_batches = num_micro_batches
-        self.results: List[torch.Tensor] = []
-        self.with_gradient: List[int] = []
+    graph: StepGraph
+    function: Callable[..., Sequence[torch.Tensor]]
+    trained: Sequence[int]
+    num_micro_batches: int
+    owns_gradients: bool
+    results: Sequence[torch.Tensor] = ()
+    with_gradient: Sequence[int] = ()
 
     def __call__(self, *arguments: torch.Tensor) -> Tuple[torch.Tensor, ...]:
-        graph = self._graph
+        graph = self.graph
+        graph = self.graph
         # The gradient of the loss is an argument, so that a loss scaling is not compiled in.
-        seed: Optional[torch.Tensor] = arguments[-1] if self._trained else None
-        given = arguments[:-1] if self._trained else arguments
+        seed: Optional[torch.Tensor] = arguments[-1] if self.trained else None
+        given = arguments[:-1] if self.trained else arguments
         first_input = len(graph.parameters) + len(graph.buffers)
         end_of_inputs = first_input + len(graph.inputs)
-        with torch.set_grad_enabled(bool(self._trained)):
+        with torch.set_grad_enabled(bool(self.trained)):
             # Detached, so that autograd sees leaves, and the writes of `forward` still reach the caller's memory.
             values = [value.detach() for value in given[:first_input]]
-            for index in self._trained:
+            for index in self.trained:
                 values[index].requires_grad_()
             rows = list(given[first_input:end_of_inputs])
             for index in graph.mutated_inputs:
                 # the rows are the host's, who has to see none of the writes but through the results
                 rows[index] = rows[index].clone()
             outputs = self._run_forward([*values, *rows, *given[end_of_inputs:]])
-            gradients = self._run_backward(outputs, [values[index] for index in self._trained], seed)
+            gradients = self._run_backward(outputs, [values[index] for index in self.trained], seed)
         results = [*outputs[: len(graph.outputs)], *(rows[index] for index in sorted(graph.mutated_inputs))]
-        shared = {_memory_of(value) for value in given}
-        self.results = [_copy_if_shared(result.detach(), shared) for result in results]
-        if self._owns_gradients:
+        shared = {_find_memory(value) for value in given}
+        copied = (result.clone() if _find_memory(result) in shared else result for result in results)
+        self.results = [result.detach() for result in copied]
+        if self.owns_gradients:
             trained = [values[index] for index in self.with_gradient]
-            gradients = _detach_gradients(gradients, trained, shared | {_memory_of(result) for result in self.results})
+            gradients = _detach_gradients(gradients, trained, shared | set(map(_find_memory, self.results)))
         return (*self.results, *gradients)
 
     def _run_forward(self, values: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
-        outputs = self._run_mapped(values) if self._num_micro_batches > 1 else self._function.call(*values)
-        expected = [node.meta["val"] for node in output_nodes(self._graph.graph)]
-        micro_batches = () if self._num_micro_batches == 1 else (self._num_micro_batches,)
-        for output, pattern in zip(outputs, expected):
+        function, micro_batches = self.function, torch.Size()
+        if self.num_micro_batches > 1:
+            first = len(self.graph.parameters) + len(self.graph.buffers)
+            inputs = range(first, first + len(self.graph.inputs))
+            in_dims = tuple(0 if index in inputs and value.dim() else None for index, value in enumerate(values))
+            function, micro_batches = (
+                torch.func.vmap(self.function, in_dims=in_dims),
+                torch.Size([self.num_micro_batches]),
+            )
+        # A program that loops over micro-batches inside would be larger and no faster than several runs.
+        with only_mapped_operators() if micro_batches else nullcontext():
+            outputs = function(*values)
+        for output, node in zip(outputs, output_nodes(self.graph.graph)):
+            pattern = node.meta["val"]
             if output.shape != (*micro_batches, *pattern.shape) or output.dtype != pattern.dtype:
                 raise NotCompilable(CHANGES_SHAPE)
-        return outputs
-
-    def _run_mapped(self, values: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
-        first_input = len(self._graph.parameters) + len(self._graph.buffers)
-        inputs = range(first_input, first_input + len(self._graph.inputs))
-        in_dims = tuple(0 if index in inputs and value.dim() else None for index, value in enumerate(values))
-        # A program that loops over micro-batches inside would be larger and no faster than several runs.
-        with only_mapped_operators():
-            outputs: Sequence[torch.Tensor] = torch.func.vmap(self._function.call, in_dims=in_dims)(*values)
         return outputs
 
     def _run_backward(
@@ -258,13 +231,10 @@ class _Run:
         start = seed.to(loss.dtype).expand(loss.shape)
         # `grad`, not `backward`: gradients come back as values of the graph instead of into `.grad`.
         found = torch.autograd.grad([loss], parameters, [start], allow_unused=True)
-        self.with_gradient = [index for index, gradient in zip(self._trained, found) if gradient is not None]
-        return [_materialise(gradient) for gradient in found if gradient is not None]
-
-
-def _materialise(gradient: torch.Tensor) -> torch.Tensor:
-    # autograd has a shorthand for a gradient that is zero everywhere
-    return torch.zeros_like(gradient) if gradient._is_zerotensor() else gradient
+        self.with_gradient = [index for index, gradient in zip(self.trained, found) if gradient is not None]
+        gradients = (gradient for gradient in found if gradient is not None)
+        # autograd has a shorthand for a gradient that is zero everywhere
+        return [torch.zeros_like(gradient) if gradient._is_zerotensor() else gradient for gradient in gradients]
 
 
 def _detach_gradients(
@@ -275,16 +245,12 @@ def _detach_gradients(
         # Fused kernels walk through weight and gradient by address.
         if gradient.stride() != parameter.stride():
             gradient = torch.empty_like(parameter, requires_grad=False).copy_(gradient)
-        elif _memory_of(gradient) in shared:
+        elif _find_memory(gradient) in shared:
             gradient = gradient.clone()
-        shared = shared | {_memory_of(gradient)}
+        shared = shared | {_find_memory(gradient)}
         found.append(gradient.detach())
     return found
 
 
-def _memory_of(tensor: torch.Tensor) -> int:
+def _find_memory(tensor: torch.Tensor) -> int:
     return int(tensor.untyped_storage()._cdata)
-
-
-def _copy_if_shared(result: torch.Tensor, shared: Set[int]) -> torch.Tensor:
-    return result.clone() if _memory_of(result) in shared else result

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Dict, List, Sequence
+from typing import Dict, Sequence
 
 import torch
 
@@ -12,38 +12,34 @@ from ..calls.device_state import DeviceState
 from ..calls.executable import BuildRequest
 from ..replay.batched_micro_batches import may_run_at_once, micro_batches_at_once
 from ..replay.graph_function import GraphFunction
-from ..update.fused_updates import has_fused_arithmetic
 from ..update.traced_updates import update_structure
-from ..update.updates import ensure_slots, optimizer_family, slot_names
-from .call_layout import GroupLayout, argument_name
+from ..update.updates import ensure_slots, find_optimizer_family, has_fused_arithmetic, slot_names
+from .call_layout import GroupLayout, name_argument
 from .program_updates import UpdateWriter
-from .programs import num_operators
-from .step_tracing import TracedRun, trace_run, without_branches
-from .why_replay import TRAINS_NOTHING, NotCompilable, why_update_is_not_fused
+from .programs import count_operators
+from .step_tracing import TracedRun, remove_branches, trace_run
+from .why_replay import NO_FUSED_KERNEL, TRAINS_NOTHING, NotCompilable
 
 __all__ = ["TracedStep"]
 
-_HALVES = (torch.float16, torch.bfloat16)
-
 
 class TracedStep:
-    """A graph with the optimizer of a request; everything but its construction happens within `fake_tensors`."""
+    """A graph with the optimizer of a request; everything but its construction happens within `make_fake_tensors`."""
 
     def __init__(self, graph: StepGraph, request: BuildRequest) -> None:
         """Generate the function of `graph`."""
         self.graph = graph
         self.plan = request.plan
         self.constant_outputs = constant_outputs(graph)
-        self.has_halves = any(_is_half(node.meta.get("val")) for node in graph.graph.nodes)
-        self.input_names = [argument_name("input", detail=str(index)) for index in range(len(graph.inputs))]
+        values = (node.meta.get("val") for node in graph.graph.nodes)
+        self.has_halves = any(getattr(value, "dtype", None) in (torch.float16, torch.bfloat16) for value in values)
+        self.input_names = [name_argument("input", detail=str(index)) for index in range(len(graph.inputs))]
         # without an optimizer gradients lead to nothing
         self.trains = graph.has_loss and graph.loss_has_gradient and any(request.group_names)
         self._groups = tuple(zip(request.groups, request.group_names)) if self.trains else ()
-        self._replica_groups = request.replica_groups
-        self._micro_batches_at_once = request.variant.micro_batches_at_once
+        self._request = request
         self.fused_update = request.variant.fused_update
-        self._function = GraphFunction(without_branches(graph.graph))
-        # Traced once for each number of micro-batches; the last run of a step may have fewer.
+        self._function = GraphFunction(remove_branches(graph.graph))
         self._runs: Dict[int, TracedRun] = {}
 
     def trace(self) -> None:
@@ -51,23 +47,34 @@ class TracedStep:
 
         Raises NotCompilable for a graph that cannot be traced.
         """
-        graph, plan = self.graph, self.plan
+        graph, plan, request = self.graph, self.plan, self._request
         # Made within the fake mode, it has shapes, strides and names, and no memory.
-        self.state = DeviceState.for_graph(graph, replicas=plan.replicas, groups=self._replica_groups)
-        self.constants = [_make_like(value) for value in graph.constant_values]
+        self.state = DeviceState.for_graph(graph, replicas=plan.replicas, groups=request.replica_groups)
+        self.constants = [torch.empty_strided(v.shape, v.stride(), dtype=v.dtype) for v in graph.constant_values]
         self.rows = [torch.empty(info.shape, dtype=info.dtype) for info in graph.inputs]
-        self.most_at_once = self._choose_most_at_once()
+        wanted = request.variant.micro_batches_at_once
+        self.most_at_once = micro_batches_at_once(graph) if wanted is None else max(1, wanted)
+        if request.replica_groups or plan.num_slices == 1 or not may_run_at_once(graph):
+            self.most_at_once = 1
         first = self._trace_first_run()
         self.patterns = first.patterns
-        # what the size of programs is estimated by
-        self.num_operators = num_operators(first.graph)
+        self.num_operators = count_operators(first.graph)
         self.layouts = tuple(self._lay_out_group(settings, names, first) for settings, names in self._groups)
         self.trains = any(layout.trained for layout in self.layouts)
         self.layouts = self.layouts if self.trains else ()
-        if self.fused_update:
-            self._require_fused_update()
+        if self.fused_update and not self.trains:
+            raise NotCompilable(TRAINS_NOTHING)
+        for settings, _names in self._groups if self.fused_update else ():
+            if not has_fused_arithmetic(settings):
+                raise NotCompilable(NO_FUSED_KERNEL.format(find_optimizer_family(settings)))
         self.update = UpdateWriter(() if self.fused_update else self.layouts, self.state)
-        self.gradient_types = self._choose_gradient_types()
+        self.gradient_types = {
+            name: self.state.parameters[name].dtype for layout in self.layouts for name in layout.trained
+        }
+        is_single = self.trains and self.layouts[0].structure["accum_type"] == "float32"
+        if is_single and len(plan.steps[0]) > 1:
+            halves = [name for name, dtype in self.gradient_types.items() if dtype == torch.float16]
+            self.gradient_types.update(dict.fromkeys(halves, torch.float32))
 
     @property
     def has_own_buffers(self) -> bool:
@@ -81,12 +88,14 @@ class TracedStep:
             rows = [
                 torch.empty((*micro_batches, *row.shape), dtype=row.dtype) if row.dim() else row for row in self.rows
             ]
-            arguments = [*self.state.find_arguments(0), *rows, *self.constants]
+            parts, parameters = self.state.parts, self.state.parameters
+            grouped = {name for _settings, names in self._groups for name in names if parameters[name].requires_grad}
+            infos = enumerate(self.graph.parameters)
             self._runs[num_micro_batches] = trace_run(
                 self.graph,
                 self._function,
-                arguments,
-                trained=self._find_trained(),
+                [*self.state.find_arguments(0), *rows, *self.constants],
+                trained=[index for index, info in infos if grouped.intersection(parts[info.name])],
                 num_micro_batches=num_micro_batches,
                 owns_gradients=self.fused_update,
             )
@@ -100,22 +109,6 @@ class TracedStep:
         found = dict(zip((self.state.part(name, replica) for name in names), outputs[run.num_results :]))
         return {part: gradient for part, gradient in found.items() if part in self.gradient_types}
 
-    def _require_fused_update(self) -> None:
-        if not self.trains:
-            raise NotCompilable(TRAINS_NOTHING)
-        for settings, _names in self._groups:
-            if not has_fused_arithmetic(settings):
-                raise NotCompilable(why_update_is_not_fused(optimizer_family(settings)))
-
-    def _choose_most_at_once(self) -> int:
-        if self._replica_groups or self.plan.num_slices == 1 or not may_run_at_once(self.graph):
-            return 1
-        return (
-            micro_batches_at_once(self.graph)
-            if self._micro_batches_at_once is None
-            else max(1, self._micro_batches_at_once)
-        )
-
     def _trace_first_run(self) -> TracedRun:
         num_micro_batches = min(
             self.most_at_once, len(self.plan.steps[0]) if self.trains else self.plan.num_micro_batches
@@ -128,13 +121,6 @@ class TracedStep:
             self.most_at_once = 1  # an operator cannot be mapped over micro-batches
             return self.run(1)
 
-    def _find_trained(self) -> List[int]:
-        """Return the indices of the parameters that the optimizer has, in part at least."""
-        parts, parameters = self.state.parts, self.state.parameters
-        grouped = {name for _settings, names in self._groups for name in names if parameters[name].requires_grad}
-        infos = enumerate(self.graph.parameters)
-        return [index for index, info in infos if grouped.intersection(parts[info.name])]
-
     def _lay_out_group(self, settings: object, names: Sequence[str], run: TracedRun) -> GroupLayout:
         infos, state = self.graph.parameters, self.state
         with_gradient = {part for index in run.with_gradient for part in state.parts[infos[index].name]}
@@ -143,19 +129,3 @@ class TracedStep:
         # The counts stay on the host, which has to know them for the bias corrections.
         slots = tuple(name for name in slot_names(settings) if name != "Step")
         return GroupLayout(structure=update_structure(settings), names=tuple(names), trained=trained, slots=slots)
-
-    def _choose_gradient_types(self) -> Dict[str, torch.dtype]:
-        """Return the types in which gradients add up over micro-batches, as the replay engine's do."""
-        types = {name: self.state.parameters[name].dtype for layout in self.layouts for name in layout.trained}
-        is_single = bool(self.layouts) and self.layouts[0].structure["accum_type"] == "float32"
-        if is_single and len(self.plan.steps[0]) > 1:
-            return {name: torch.float32 if dtype == torch.float16 else dtype for name, dtype in types.items()}
-        return types
-
-
-def _make_like(tensor: torch.Tensor) -> torch.Tensor:
-    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype)
-
-
-def _is_half(value: object) -> bool:
-    return isinstance(value, torch.Tensor) and value.dtype in _HALVES

@@ -20,18 +20,19 @@ from ..calls.call_plan import CallPlan
 from ..calls.executable import BuildRequest
 from ..recompute.recomputation import run_segment
 from ..replay.strided_group_norm import strided_group_norm
+from .index_bounds import find_schema_name
 
 __all__ = [
     "CHANGES_SHAPE",
     "COMPUTES_NOTHING",
     "MAKES_VALUES_ON_HOST",
+    "NO_FUSED_KERNEL",
     "TRAINS_NOTHING",
     "NotCompilable",
     "why_not_aot",
     "why_not_compiled",
     "why_not_tuned",
     "why_plan_is_replayed",
-    "why_update_is_not_fused",
 ]
 
 _EXCHANGES = "gradients are exchanged between processes, which have to round alike"
@@ -40,6 +41,7 @@ _IS_WATCHED = "anchors look at single training steps, which only the replay engi
 CHANGES_SHAPE = "an operator has a result of another shape or type than when it was captured"
 COMPUTES_NOTHING = "the step computes nothing"
 MAKES_VALUES_ON_HOST = "the step makes a tensor of values on the host"
+NO_FUSED_KERNEL = "torch has no fused kernel for the update of {}"
 TRAINS_NOTHING = "nothing is trained, so that there is no update for torch's fused kernels"
 
 
@@ -80,29 +82,20 @@ def why_not_compiled(graph: StepGraph, request: BuildRequest) -> str:
     return reason
 
 
-def why_update_is_not_fused(family: str) -> str:
-    """Return why torch's fused kernels cannot update a group of an optimizer family."""
-    return f"torch has no fused kernel for the update of {family}"
-
-
 def why_not_aot(graph: torch.fx.Graph) -> str:
     """Return why code that is compiled ahead of time cannot run a traced graph; empty where it can."""
     # oneDNN computes all cells of a long LSTM in one kernel, whose backward pass has no entry for such code
-    if any(_schema_name(node) == "aten::mkldnn_rnn_layer_backward" for node in graph.nodes):
+    if any(find_schema_name(node) == "aten::mkldnn_rnn_layer_backward" for node in graph.nodes):
         return "a long LSTM is trained by a kernel of oneDNN for all its cells, which the engine `aot` cannot call"
     return ""
-
-
-def _schema_name(node: torch.fx.Node) -> str:
-    return str(getattr(getattr(node.target, "_schema", None), "name", ""))
 
 
 # -- operators that do more than compute on the device -----------------------------------------------------------------
 
 
 def _why_not_traceable(graph: torch.fx.Graph) -> str:
-    calls = (node for node in graph.nodes if node.op == "call_function")
-    return next(filter(None, map(_why_operator_is_replayed, calls)), "")
+    reasons = (_why_operator_is_replayed(node) for node in graph.nodes if node.op == "call_function")
+    return next(filter(None, reasons), "")
 
 
 def _why_operator_is_replayed(node: torch.fx.Node) -> str:
@@ -113,7 +106,6 @@ def _why_operator_is_replayed(node: torch.fx.Node) -> str:
         is_on_host = special is not None and special.run is not None and not special.is_pure
         return f"`{name}` runs on the host" if is_on_host else ""
     if target is run_cond:
-        # a program runs both branches and selects the results of one
         branches = [inner for body in bodies_of(node) for inner in body.graph.nodes]
         if not all(map(_may_run_in_vain, branches)):
             return "a branch has an operator that may run only if the branch is taken"
@@ -122,18 +114,9 @@ def _why_operator_is_replayed(node: torch.fx.Node) -> str:
     return next(filter(None, (_why_not_traceable(body.graph) for body in bodies_of(node))), "")
 
 
-_TRACEABLE = frozenset(
-    [
-        operator.getitem,
-        torch._C._set_grad_enabled,
-        run_custom_gradient,
-        run_for_loop,
-        run_segment,
-        strided_group_norm,
-    ]
-)
+_TRACEABLE = frozenset([operator.getitem, torch._C._set_grad_enabled, run_custom_gradient, run_for_loop])
+_TRACEABLE |= {run_segment, strided_group_norm}
 
-# Their values can be such that they fail.
 _MAY_FAIL = ("index", "embedding", "gather", "scatter", "take", "select", "nll_loss", "one_hot", "cholesky", "inv")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import AbstractSet, Any, Dict, Iterable, List, Optional, Sequence, Tuple
+from typing import AbstractSet, Any, Dict, Iterable, List, NamedTuple, Sequence, Tuple
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -44,18 +44,20 @@ class OrderCost:
 
 def costs_of_orders(graph: StepGraph, orders: Iterable[str]) -> List[OrderCost]:
     """Predict the costs of several computation orders of a step, none of which it has yet."""
-    plain = _run_trial(graph)
-    found = []
-    for text in orders:
-        ordered = order_computation(graph, ComputationOrder.of(text))
-        found.append(_compare_with_plain(text, ordered, plain if ordered is graph else _run_trial(ordered), plain))
-    return found
+    trial = _run_trial(graph)
+    return [_compare_with_plain(order_computation(graph, ComputationOrder.of(text)), text, trial) for text in orders]
 
 
-def cost_of(graph: StepGraph, order: str, *, plain: Optional[StepGraph] = None) -> OrderCost:
+def cost_of(graph: StepGraph, order: str, *, plain: StepGraph) -> OrderCost:
     """Predict what `graph` costs, which has the order already; `plain` is the step without one."""
-    own = _run_trial(graph)
-    return _compare_with_plain(order, graph, own, own if plain is None else _run_trial(plain))
+    return _compare_with_plain(graph, order, _run_trial(plain))
+
+
+def _compare_with_plain(graph: StepGraph, order: str, plain: _Trial) -> OrderCost:
+    trial = _run_trial(graph)
+    num_segments = sum(node.target is run_segment for node in graph.graph.nodes)
+    recomputed = trial.flops - plain.flops
+    return OrderCost(order, num_segments, trial.kept_bytes, trial.peak_bytes, plain.forward_flops, recomputed)
 
 
 def format_costs(costs: Sequence[OrderCost]) -> str:
@@ -75,18 +77,11 @@ def format_costs(costs: Sequence[OrderCost]) -> str:
     return "\n".join(lines)
 
 
-@dataclass(frozen=True)
-class _Trial:
+class _Trial(NamedTuple):
     kept_bytes: int
     peak_bytes: int
     forward_flops: int
     flops: int
-
-
-def _compare_with_plain(text: str, graph: StepGraph, trial: _Trial, plain: _Trial) -> OrderCost:
-    num_segments = sum(node.target is run_segment for node in graph.graph.nodes)
-    recomputed = trial.flops - plain.flops
-    return OrderCost(text, num_segments, trial.kept_bytes, trial.peak_bytes, plain.forward_flops, recomputed)
 
 
 def _run_trial(graph: StepGraph) -> _Trial:
@@ -95,14 +90,20 @@ def _run_trial(graph: StepGraph) -> _Trial:
     # Fake tensors have storages with sizes and lifetimes, and no memory: a step of many gigabytes is looked at on a
     # laptop.
     with FakeTensorMode(allow_non_fake_inputs=True), torch.enable_grad(), torch._C.DisableTorchFunction():
-        arguments = _make_arguments(graph)
-        entering = {_memory_of(tensor) for tensor in arguments}
+        trained = {info.name for info in graph.parameters if info.requires_grad and graph.mode == "training"}
+        arguments = []
+        for node in graph.placeholders:
+            pattern = node.meta["val"]
+            is_trained = node.meta["kind"] == "parameter" and node.meta.get("state_name") in trained
+            tensor = torch.empty_strided(pattern.shape, pattern.stride(), dtype=pattern.dtype)
+            arguments.append(tensor.requires_grad_(is_trained))
+        entering = {_find_memory(tensor) for tensor in arguments}
         saved: Dict[int, torch.Tensor] = {}
 
         # Autograd calls this for each tensor that it keeps; one memory counts once, whatever looks at it.
         def note(tensor: torch.Tensor) -> torch.Tensor:
-            if _memory_of(tensor) not in entering:
-                saved.setdefault(_memory_of(tensor), tensor)
+            if _find_memory(tensor) not in entering:
+                saved.setdefault(_find_memory(tensor), tensor)
             return tensor
 
         with count_flops() as counter, _MemoryInUse(entering) as memory:
@@ -130,26 +131,14 @@ class _MemoryInUse(TorchDispatchMode):
         """Run the operator and look at its results."""
         results = func(*args, **(kwargs or {}))
         for value in tree_leaves(results):
-            if isinstance(value, torch.Tensor) and _memory_of(value) not in self._entering:
+            if isinstance(value, torch.Tensor) and _find_memory(value) not in self._entering:
                 storage = value.untyped_storage()
-                self._alive[_memory_of(value)] = (StorageWeakRef(storage), storage.nbytes())
+                self._alive[_find_memory(value)] = (StorageWeakRef(storage), storage.nbytes())
         # Weak references: a storage has expired once nothing looks at it, which is when a program frees it.
         self._alive = {key: entry for key, entry in self._alive.items() if not entry[0].expired()}
         self.peak_bytes = max(self.peak_bytes, sum(size for _, size in self._alive.values()))
         return results
 
 
-def _make_arguments(graph: StepGraph) -> List[torch.Tensor]:
-    trained = {info.name for info in graph.parameters if info.requires_grad and graph.mode == "training"}
-    tensors = []
-    for node in graph.placeholders:
-        pattern = node.meta["val"]
-        tensor = torch.empty_strided(pattern.shape, pattern.stride(), dtype=pattern.dtype)
-        tensors.append(
-            tensor.requires_grad_(node.meta.get("state_name") in trained and node.meta["kind"] == "parameter")
-        )
-    return tensors
-
-
-def _memory_of(tensor: torch.Tensor) -> int:
+def _find_memory(tensor: torch.Tensor) -> int:
     return int(tensor.untyped_storage()._cdata)

@@ -46,10 +46,8 @@ def node_flops(node: torch.fx.Node) -> int:
     value = node.meta.get("val")
     elements = value.numel() if isinstance(value, FakeTensor) else 0
     # Running these for the count would print, call the host, or draw numbers. Attention is the only one with a formula.
-    if device_operator(target) is not None or torch.Tag.nondeterministic_seeded in target.tags and elements:
-        counted = _count_by_formula(node) if "scaled_dot_product" in str(target) else 0
-    else:
-        counted = _count_by_formula(node)
+    has_effect = device_operator(target) is not None or torch.Tag.nondeterministic_seeded in target.tags and elements
+    counted = 0 if has_effect and "scaled_dot_product" not in str(target) else _count_by_formula(node)
     return counted or elements
 
 
@@ -67,25 +65,22 @@ def _count_by_formula(node: torch.fx.Node) -> int:
     return int(counter.get_total_flops())
 
 
-def _count_attention(query: Sequence[int], key: Sequence[int], value: Sequence[int], *_: Any, **__: Any) -> int:
-    return int(sdpa_flop_count(query, key, value))
+def _count_attention(*shapes: Sequence[int], **_: Any) -> int:
+    return int(sdpa_flop_count(*shapes[:3]))
 
 
-def _count_attention_backward(
-    gradient: Sequence[int], query: Sequence[int], key: Sequence[int], value: Sequence[int], *_: Any, **__: Any
-) -> int:
-    return int(sdpa_backward_flop_count(gradient, query, key, value))
+def _count_attention_backward(*shapes: Sequence[int], **_: Any) -> int:
+    return int(sdpa_backward_flop_count(*shapes[:4]))
 
 
-# torch counts attention on other devices only
+# torch counts attention on other devices only, and older ones have no such operators
 _ATTENTION_ON_CPU: Mapping[Any, Callable[..., int]] = MappingProxyType(
     {
-        packet: formula
+        getattr(aten, name): formula
         for name, formula in (
             ("_scaled_dot_product_flash_attention_for_cpu", _count_attention),
             ("_scaled_dot_product_flash_attention_for_cpu_backward", _count_attention_backward),
         )
-        for packet in [getattr(aten, name, None)]
-        if packet is not None
+        if hasattr(aten, name)
     }
 )

@@ -85,7 +85,6 @@ def _find_crossing(graph: UnitGraph) -> List[List[int]]:
     alive: List[int] = []
     found = []
     for number, unit in enumerate(graph.units):
-        # The result of a unit crosses a cut as long as a later unit reads it.
         alive = [item for item in alive if last_use[item] > number]
         if last_use[number] > number and unit.num_bytes:
             alive.append(number)
@@ -114,59 +113,46 @@ class _Search:
 
     def __init__(self, graph: UnitGraph) -> None:
         self._sizes = np.array([unit.num_bytes for unit in graph.units], dtype=np.float64)
-        # what an operator reads and writes costs time, too
         costs = np.array([unit.flops + unit.num_bytes for unit in graph.units], dtype=np.float64)
-        reads = _make_matrix(graph.uses, len(graph.units))
+        reads = np.zeros((len(graph.units), len(graph.units)), dtype=bool)
+        for number, used in enumerate(graph.uses):
+            reads[number, sorted(used)] = True
         self._sets = _list_lower_sets(graph, self._sizes, reads)
         sets = self._sets.astype(np.float64)
-        is_read_outside = (~self._sets).astype(np.float64) @ reads.astype(np.float64) > 0
-        boundary = (self._sets & is_read_outside).astype(np.float64)
-        self._bytes = sets @ self._sizes
+        boundary = _find_boundary(self._sets, reads).astype(np.float64)
+        num_bytes = sets @ self._sizes
         # [i, j]: bytes of the boundary of j outside of i; cost of j without i and without its own boundary
         self._new_kept = (boundary @ self._sizes)[None, :] - sets @ (boundary * self._sizes).T
         forgotten = (sets - boundary) * costs
         self._cost = forgotten.sum(1)[None, :] - sets @ forgotten.T
         # Sets that grow into each other, in bytes as well, so that a search over them is one over a graph without
         # circles.
-        self._follows = (sets @ (1 - sets).T == 0) & (self._bytes[:, None] <= self._bytes[None, :])
+        self._follows = (sets @ (1 - sets).T == 0) & (num_bytes[:, None] <= num_bytes[None, :])
         self._follows &= sets.sum(1)[:, None] < sets.sum(1)[None, :]
-        self._around = self._measure_gradients_around(reads)
-
-    def _measure_gradients_around(self, reads: np.ndarray) -> np.ndarray:
-        """Return for each set the bytes of the gradients, and of the values they are made of, that lie just after."""
         outside = ~self._sets
         wide = reads.astype(np.float64)
         # The gradients at the border of a set are made of what its readers have, and those need their other operands.
-        users = outside & ((self._sets.astype(np.float64) @ wide.T) > 0)
-        others = outside & ((users.astype(np.float64) @ wide) > 0)
-        result: np.ndarray = users @ self._sizes + others @ self._sizes
-        return result
-
-    def _predict_peaks(self) -> np.ndarray:
-        """Return for each pair of sets the peak while the units between them run backward, besides what is kept."""
-        between = self._bytes[None, :] - self._bytes[:, None]
-        result: np.ndarray = 2 * between + self._around[None, :]
-        return result
+        users = outside & (sets @ wide.T > 0)
+        others = outside & (users.astype(np.float64) @ wide > 0)
+        around = users @ self._sizes + others @ self._sizes
+        # [i, j]: the peak while the units between i and j run backward, besides what is kept
+        self._peaks: np.ndarray = 2 * (num_bytes[None, :] - num_bytes[:, None]) + around[None, :]
+        self._most = 2 * float(num_bytes[-1]) + float(around.max()) + 1
 
     def find_least_budget(self) -> float:
         """Return the least budget with a chain from nothing to all units."""
-        # Everything in one stretch always fits into this; halving finds the least budget to a fraction of a percent.
-        high = 2 * float(self._bytes[-1]) + float(self._around.max()) + 1
-        low = 0.0
+        low, high = 0.0, self._most
         for _ in range(24):
             middle = (low + high) / 2
-            if np.isfinite(self._find_least_kept(middle)[-1]):
-                high = middle
-            else:
-                low = middle
+            is_enough = np.isfinite(self._find_least_kept(middle)[-1])
+            low, high = (low, middle) if is_enough else (middle, high)
         return math.ceil(high)
 
     def _find_least_kept(self, budget: float) -> np.ndarray:
-        peaks = self._predict_peaks()
         kept = np.full(len(self._sets), np.inf)
         kept[0] = 0.0
         for number in range(1, len(kept)):
-            possible = self._follows[:, number] & (kept + peaks[:, number] <= budget)
+            possible = self._follows[:, number] & (kept + self._peaks[:, number] <= budget)
             if possible.any():
                 kept[number] = (kept + self._new_kept[:, number])[possible].min()
         return kept
@@ -177,14 +163,13 @@ class _Search:
         Of each set some states are kept: (cost, bytes kept, set before, state before), none worse than another.
         """
         sign = 1.0 if saves_time else -1.0
-        peaks = self._predict_peaks()
         states: List[np.ndarray] = [np.zeros((1, 4))]
         for number in range(1, len(self._sets)):
             is_last = number == len(self._sets) - 1
             candidates = []
             for earlier in np.flatnonzero(self._follows[:, number]):
                 known = states[earlier]
-                fits = np.flatnonzero(known[:, 1] + peaks[earlier, number] <= budget)
+                fits = np.flatnonzero(known[:, 1] + self._peaks[earlier, number] <= budget)
                 if len(fits):
                     added = np.empty((len(fits), 4))
                     added[:, 0] = known[fits, 0] + (0.0 if is_last else sign * self._cost[earlier, number])
@@ -192,11 +177,7 @@ class _Search:
                     added[:, 2], added[:, 3] = earlier, fits
                     candidates.append(added)
             states.append(_drop_dominated(np.concatenate(candidates)) if candidates else np.empty((0, 4)))
-        return self._follow_back(states)
-
-    def _follow_back(self, states: Sequence[np.ndarray]) -> List[np.ndarray]:
         number, state = len(states) - 1, int(np.lexsort((states[-1][:, 1], states[-1][:, 0]))[0])
-        # Each state remembers the one before it; the chain is read from its end.
         chain = [self._sets[number]]
         while number:
             _cost, _kept, before, before_state = states[number][state]
@@ -215,18 +196,8 @@ def _drop_dominated(states: np.ndarray) -> np.ndarray:
     return front
 
 
-def _make_matrix(edges: Sequence[object], size: int) -> np.ndarray:
-    matrix = np.zeros((size, size), dtype=bool)
-    for number, items in enumerate(edges):
-        matrix[number, sorted(items)] = True  # type: ignore[call-overload]
-    return matrix
-
-
 def _list_lower_sets(graph: UnitGraph, sizes: np.ndarray, reads: np.ndarray) -> np.ndarray:
-    """Return the lower sets to choose from, smaller ones first: of each unit with all it waits for, and beginnings.
-
-    The first is the empty set, the last holds all units. Of many, those with little to keep are taken.
-    """
+    """Return lower sets from the empty one to that of all units: each unit with all it waits for, and beginnings."""
     count = len(graph.units)
     closure = np.eye(count, dtype=bool)
     for number, earlier in enumerate(graph.before):
@@ -235,15 +206,16 @@ def _list_lower_sets(graph: UnitGraph, sizes: np.ndarray, reads: np.ndarray) -> 
     beginnings = np.tril(np.ones((count, count), dtype=bool))
     found = np.unique(np.concatenate([closure, beginnings]), axis=0)
     found = found[np.argsort(found.sum(1), kind="stable")]
-    found = _thin_out(found[found.sum(1) < count], sizes, reads)
+    found = found[found.sum(1) < count]
+    if len(found) > _MAX_SETS:
+        to_keep = _find_boundary(found, reads) @ sizes
+        groups = np.array_split(np.arange(len(found)), _MAX_SETS)
+        found = found[[int(group[np.argmin(to_keep[group])]) for group in groups]]
     ends = np.zeros((1, count), dtype=bool)
     return np.concatenate([ends, found, ~ends])
 
 
-def _thin_out(sets: np.ndarray, sizes: np.ndarray, reads: np.ndarray) -> np.ndarray:
-    if len(sets) <= _MAX_SETS:
-        return sets
-    is_read_outside = (~sets).astype(np.float64) @ reads.astype(np.float64) > 0
-    to_keep = (sets & is_read_outside) @ sizes
-    groups = np.array_split(np.arange(len(sets)), _MAX_SETS)
-    return sets[[int(group[np.argmin(to_keep[group])]) for group in groups]]
+def _find_boundary(sets: np.ndarray, reads: np.ndarray) -> np.ndarray:
+    """Return the units of each set that one outside of it reads."""
+    found: np.ndarray = sets & ((~sets).astype(np.float64) @ reads.astype(np.float64) > 0)
+    return found

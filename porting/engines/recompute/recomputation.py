@@ -65,10 +65,18 @@ class ComputationOrder:
         if name == "dummy":
             name = "none"
         if name not in POLICIES or name == "custom_":
-            raise _refuse_order(text, f"there is no computation order called `{text}`")
+            raise _refuse_order(f"there is no computation order called `{text}`")
         if colon and name not in _BUDGETED:
-            raise _refuse_order(text, f"`{name}` takes no budget")
-        return cls(name, _read_budget(text, number) if colon else None)
+            raise _refuse_order(f"`{name}` takes no budget")
+        if not colon:
+            return cls(name)
+        try:
+            megabytes = float(number)
+        except ValueError:
+            megabytes = -1.0
+        if not 0 < megabytes < 1e9:
+            raise _refuse_order(f"`{number}` is no budget: it is a number of megabytes")
+        return cls(name, int(megabytes * MEGABYTE))
 
     @property
     def recomputes(self) -> bool:
@@ -85,8 +93,7 @@ def order_computation(graph: StepGraph, order: ComputationOrder) -> StepGraph:
     if not order.recomputes or not (graph.has_loss and graph.loss_has_gradient):
         return graph
     units = UnitGraph.of(graph)
-    plan = _make_plan(units, order)
-    return _insert_segments(graph, units, plan)
+    return _insert_segments(graph, units, _make_plan(units, order))
 
 
 def recomputes(graph: StepGraph) -> bool:
@@ -100,7 +107,6 @@ def run_segment(body: Callable[..., Sequence[Any]], statistics: Sequence[int], *
     `statistics` are the indices of arguments that the body updates and does not depend on: the second run does so on
     copies of them.
     """
-    # nothing will be asked for a second time
     if not torch.is_grad_enabled():
         return body(*arguments)
     updated = {index: arguments[index] for index in statistics}
@@ -143,7 +149,7 @@ def _plan_custom(units: UnitGraph, commands: Sequence[Tuple[str, int]]) -> Plan:
     forgotten: Set[int] = set()
     for command, number in commands:
         if command != "CB" and number >= count:
-            raise _refuse_order(f"{command}{number}", f"`{command}{number}`: the step has units 0 to {count - 1}")
+            raise _refuse_order(f"`{command}{number}`: the step has units 0 to {count - 1}")
         if command == "FFi":
             forgotten |= units.uses[number]
         elif command.startswith("FF"):
@@ -163,22 +169,12 @@ def _read_commands(name: str) -> Tuple[Tuple[str, int], ...]:
     for word in name[len("custom_") :].replace(",", "_").split("_"):
         match = _CUSTOM.fullmatch(word)
         if match is None or bool(match[2]) == (match[1] == "CB"):
-            raise _refuse_order(name, f"`{word}` is no command of a custom computation order")
+            raise _refuse_order(f"`{word}` is no command of a custom computation order")
         commands.append((match[1], int(match[2] or 0)))
     return tuple(commands)
 
 
-def _read_budget(text: str, number: str) -> int:
-    try:
-        megabytes = float(number)
-    except ValueError:
-        megabytes = -1.0
-    if not 0 < megabytes < 1e9:
-        raise _refuse_order(text, f"`{number}` is no budget: it is a number of megabytes")
-    return int(megabytes * MEGABYTE)
-
-
-def _refuse_order(_text: str, message: str) -> ExecutableError:
+def _refuse_order(message: str) -> ExecutableError:
     known = tuple(f"`{name}`: {meaning}" for name, meaning in POLICIES.items())
     return ExecutableError.of("E026", message=message, notes=known, help="take one of these")
 
@@ -192,18 +188,28 @@ def _insert_segments(graph: StepGraph, units: UnitGraph, plan: Plan) -> StepGrap
     excluded = _find_sources_of_constants(graph)
     runs: List[Tuple[List[torch.fx.Node], bool]] = []
     for stretch, is_recomputed in zip(plan.stretches, plan.recomputed):
-        for numbers, can_be_segment in _split_into_stages(units, stretch) if is_recomputed else [(stretch, False)]:
+        stages = _split_into_stages(units, stretch) if is_recomputed else [(list(stretch), False)]
+        for numbers, can_be_segment in stages:
             nodes = [node for number in numbers for node in units.units[number].nodes]
             # of a single operator nothing lies in between that could be forgotten
-            computing = [node for node in nodes if node in tracked and _computes(node)]
-            is_segment = can_be_segment and len(computing) > 1 and not excluded.intersection(nodes)
+            num_computing = sum(node in tracked and _is_computing(node) for node in nodes)
+            is_segment = can_be_segment and num_computing > 1 and not excluded.intersection(nodes)
             runs.append((nodes, is_segment))
     if not any(is_segment for _nodes, is_segment in runs):
         return graph
-    return dataclasses.replace(graph, graph=_emit(graph, runs))
+    emitted = torch.fx.Graph()
+    images = {node: emitted.node_copy(node) for node in graph.placeholders}
+    for nodes, is_segment in runs:
+        if is_segment:
+            _emit_segment(emitted, nodes, images)
+        else:
+            for node in nodes:
+                images[node] = emitted.node_copy(node, images.__getitem__)
+    emitted.node_copy(next(iter(reversed(graph.graph.nodes))), images.__getitem__)  # the output node
+    return dataclasses.replace(graph, graph=emitted)
 
 
-def _computes(node: torch.fx.Node) -> bool:
+def _is_computing(node: torch.fx.Node) -> bool:
     """Tell an operator that fills memory, its own or another's, from a view."""
     if not isinstance(node.target, torch._ops.OpOverload):
         return False
@@ -238,24 +244,6 @@ def _find_sources_of_constants(graph: StepGraph) -> Set[torch.fx.Node]:
     return found
 
 
-def _emit(graph: StepGraph, runs: Sequence[Tuple[Sequence[torch.fx.Node], bool]]) -> torch.fx.Graph:
-    """Write a graph with the nodes of `runs` in their order, those of segments as bodies."""
-    emitted = torch.fx.Graph()
-    images: Dict[torch.fx.Node, torch.fx.Node] = {}
-    for node in graph.placeholders:
-        images[node] = emitted.node_copy(node)
-    for nodes, is_segment in runs:
-        if is_segment:
-            _emit_segment(emitted, nodes, images)
-        else:
-            for node in nodes:
-                images[node] = emitted.node_copy(node, images.__getitem__)
-    end = next(iter(reversed(graph.graph.nodes)))
-    # the output node, which is last
-    emitted.node_copy(end, images.__getitem__)
-    return emitted
-
-
 def _emit_segment(
     emitted: torch.fx.Graph, nodes: Sequence[torch.fx.Node], images: Dict[torch.fx.Node, torch.fx.Node]
 ) -> None:
@@ -274,15 +262,10 @@ def _emit_segment(
     statistics = tuple(number for number, node in enumerate(entering) if node in updated)
     arguments: Any = (Body(body), statistics, *(images[node] for node in entering))
     call = emitted.call_function(run_segment, arguments)
-    call.meta.update(operator="segment", module_path=_find_common_path(nodes), place=nodes[0].meta.get("place"))
+    paths = [str(node.meta.get("module_path", "")).split(".") for node in nodes]
+    common = ".".join(parts[0] for parts in zip(*paths) if len(set(parts)) == 1)
+    call.meta.update(operator="segment", module_path=common, place=nodes[0].meta.get("place"))
     for number, node in enumerate(leaving):
         # With the old name: messages and anchors know a value by it.
         images[node] = emitted.create_node("call_function", operator.getitem, (call, number), name=node.name)
         images[node].meta.update(node.meta)
-
-
-def _find_common_path(nodes: Sequence[torch.fx.Node]) -> str:
-    """Return the path of the innermost module that all of `nodes` are in."""
-    paths = [str(node.meta.get("module_path", "")).split(".") for node in nodes]
-    same = [parts[0] for parts in zip(*paths) if len(set(parts)) == 1]
-    return ".".join(same)

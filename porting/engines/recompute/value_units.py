@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import heapq
 import operator
+from collections import Counter
 from dataclasses import dataclass
 from typing import AbstractSet, Any, Dict, Iterable, List, Sequence, Set, Tuple
 
@@ -16,10 +17,10 @@ import torch
 
 from ...capture import StepGraph
 from ...capture.device_operators import device_operator
-from ...capture.graph_flow import tensor_memory, written_nodes
+from ...capture.graph_flow import tensor_memories, tensor_memory, written_nodes
 from .flop_counts import node_flops
 
-__all__ = ["Unit", "UnitGraph", "draws_numbers", "statistics_written_by"]
+__all__ = ["Unit", "UnitGraph", "draws_numbers", "name_arguments", "statistics_written_by"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,14 +53,15 @@ class UnitGraph:
         nodes = [node for node in graph.graph.nodes if node.op == "call_function"]
         position = {node: number for number, node in enumerate(nodes)}
         facts = _MemoryFacts(graph, nodes)
-        joined = _pair_nodes(nodes, position, facts)
-        reads = [(position[used], number) for number, node in enumerate(nodes) for used in _find_made(node, position)]
-        waits = [*reads, *_order_effects(nodes, facts), *_order_reads_before_writes(nodes, position, facts)]
-        # Units that wait for each other cannot run one after the other, so they become one.
-        group = _group_strongly_connected(len(nodes), joined, waits)
-        kept = {group[number] for number, node in enumerate(nodes) if facts.runs_once(node)}
         # A switch of autograd inside a segment would be made again in the backward pass.
-        kept |= {group[number] for number in _find_without_gradient(nodes)}
+        region = _find_without_gradient(nodes)
+        joined = _pair_nodes(nodes, position, facts) + list(zip(region, region[1:]))
+        inputs = ((used, number) for number, node in enumerate(nodes) for used in node.all_input_nodes)
+        reads = [(position[used], number) for used, number in inputs if used in position]
+        effects = [number for number, node in enumerate(nodes) if facts.runs_once(node)]
+        waits = [*reads, *zip(effects, effects[1:]), *_order_reads_before_writes(nodes)]
+        group = _group_nodes(len(nodes), joined, waits)
+        kept = {group[number] for number in (*effects, *region)}
         return _order_units(nodes, group, kept, waits=waits, reads=reads)
 
 
@@ -70,7 +72,7 @@ def statistics_written_by(node: torch.fx.Node) -> List[torch.fx.Node]:
     """
     target: Any = node.target
     if isinstance(target, torch._ops.OpOverload) and target._schema.name in _NORMALISATIONS:
-        named = dict(zip([argument.name for argument in target._schema.arguments], node.args), **node.kwargs)
+        named = name_arguments(node)
         if named.get("training", named.get("use_input_stats")):
             found = (named.get("running_mean"), named.get("running_var"))
             return [item for item in found if isinstance(item, torch.fx.Node)]
@@ -86,17 +88,12 @@ class _MemoryFacts:
     """Which memory comes from outside of the operators, and what is written to of it."""
 
     def __init__(self, graph: StepGraph, nodes: Sequence[torch.fx.Node]) -> None:
-        self.entering = {tensor_memory(node) for node in graph.placeholders}
-        statistics = {tensor_memory(item) for node in nodes for item in statistics_written_by(node)}
-        self.rewritten = {
-            tensor_memory(item) for node in nodes for item in _find_writes(node) if tensor_memory(item) in self.entering
-        }
-        touching: Dict[int, Set[torch.fx.Node]] = {}
-        for node in nodes:
-            for item in node.all_input_nodes:
-                if tensor_memory(item) in statistics:
-                    touching.setdefault(tensor_memory(item), set()).add(node)
-        self._shared_statistics = {memory for memory, users in touching.items() if len(users) > 1}
+        self.entering = tensor_memories(graph.placeholders)
+        statistics = tensor_memories(item for node in nodes for item in statistics_written_by(node))
+        written = tensor_memories(item for node in nodes for item in _find_writes(node))
+        num_users = Counter(memory for node in nodes for memory in statistics & tensor_memories(node.all_input_nodes))
+        # What changes would be read in another state the second time.
+        self._changing = written & self.entering | {memory for memory, number in num_users.items() if number > 1}
 
     def runs_once(self, node: torch.fx.Node) -> bool:
         """Tell whether `node` may not be computed a second time."""
@@ -108,9 +105,7 @@ class _MemoryFacts:
         special = device_operator(target)
         if special is not None and not special.is_pure or target.namespace != "aten" and special is None:
             return True
-        # A memory that changes would be read in another state the second time.
-        memories = {tensor_memory(item) for item in node.all_input_nodes}
-        return bool(memories & (self.rewritten | self._shared_statistics))
+        return not self._changing.isdisjoint(tensor_memories(node.all_input_nodes))
 
 
 def _find_writes(node: torch.fx.Node) -> List[torch.fx.Node]:
@@ -127,14 +122,14 @@ def draws_numbers(node: torch.fx.Node) -> bool:
     name = target._schema.name.partition("::")[2]
     if name not in _DRAWS_IF:
         return True
-    arguments = {argument.name: argument.default_value for argument in target._schema.arguments}
-    arguments.update(zip(arguments, node.args))
-    arguments.update(node.kwargs)
-    return bool(arguments[_DRAWS_IF[name]])
+    return bool(name_arguments(node)[_DRAWS_IF[name]])
 
 
-def _find_made(node: torch.fx.Node, position: Dict[torch.fx.Node, int]) -> List[torch.fx.Node]:
-    return [used for used in node.all_input_nodes if used in position]
+def name_arguments(node: torch.fx.Node) -> Dict[str, Any]:
+    """Return the arguments of an operator by name, defaults included; nothing for what is no operator."""
+    schema: Any = getattr(node.target, "_schema", None)
+    named = {argument.name: argument.default_value for argument in schema.arguments} if schema else {}
+    return {**named, **dict(zip(named, node.args)), **node.kwargs}
 
 
 # -- what belongs together ---------------------------------------------------------------------------------------------
@@ -143,7 +138,7 @@ def _find_made(node: torch.fx.Node, position: Dict[torch.fx.Node, int]) -> List[
 def _pair_nodes(
     nodes: Sequence[torch.fx.Node], position: Dict[torch.fx.Node, int], facts: _MemoryFacts
 ) -> List[Tuple[int, int]]:
-    """List pairs of nodes that belong into one unit: parts of results, views, writers, and regions without gradient."""
+    """List pairs of nodes that belong into one unit: parts of results, views and writers."""
     pairs: List[Tuple[int, int]] = []
     first_of: Dict[int, int] = {}
     for number, node in enumerate(nodes):
@@ -152,8 +147,6 @@ def _pair_nodes(
         memories = {tensor_memory(item) for item in (node, *_find_writes(node))} - facts.entering - {-1}
         # The first node that touches a memory made it; views and writers join that one.
         pairs += [(first_of.setdefault(memory, number), number) for memory in memories]
-    region = _find_without_gradient(nodes)
-    pairs += list(zip(region, region[1:]))
     return pairs
 
 
@@ -169,15 +162,7 @@ def _find_without_gradient(nodes: Sequence[torch.fx.Node]) -> List[int]:
     return found
 
 
-def _order_effects(nodes: Sequence[torch.fx.Node], facts: _MemoryFacts) -> List[Tuple[int, int]]:
-    """Keep what must run once in the order of the program."""
-    effects = [number for number, node in enumerate(nodes) if facts.runs_once(node)]
-    return list(zip(effects, effects[1:]))
-
-
-def _order_reads_before_writes(
-    nodes: Sequence[torch.fx.Node], position: Dict[torch.fx.Node, int], facts: _MemoryFacts
-) -> List[Tuple[int, int]]:
+def _order_reads_before_writes(nodes: Sequence[torch.fx.Node]) -> List[Tuple[int, int]]:
     """Let what reads a memory come before what writes over it later."""
     readers: Dict[int, List[int]] = {}
     pairs = []
@@ -189,48 +174,19 @@ def _order_reads_before_writes(
     return pairs
 
 
-def _group_strongly_connected(
-    num_nodes: int, joined: Iterable[Tuple[int, int]], waits: Iterable[Tuple[int, int]]
-) -> List[int]:
-    """Number the groups of nodes that lie on a common circle of `waits` and, both ways, `joined` (Tarjan's method)."""
-    follows: List[List[int]] = [[] for _ in range(num_nodes)]
-    for first, second in waits:
-        follows[first].append(second)
-    for first, second in joined:
-        follows[first].append(second)
-        follows[second].append(first)
-    index, low, group = [-1] * num_nodes, [0] * num_nodes, [-1] * num_nodes
-    path: List[int] = []
-    count = 0
-    for start in range(num_nodes):
-        # With a stack of its own instead of recursion: graphs are deeper than Python's stack.
-        visits = [(start, iter(follows[start]))] if index[start] < 0 else []
-        while visits:
-            node, rest = visits[-1]
-            if index[node] < 0:
-                index[node] = low[node] = count
-                count += 1
-                path.append(node)
-            following = next((item for item in rest if index[item] < 0 or group[item] < 0), None)
-            if following is None:
-                visits.pop()
-                if visits:
-                    low[visits[-1][0]] = min(low[visits[-1][0]], low[node])
-                if low[node] == index[node]:
-                    _close_group(path, node, group)
-            elif index[following] < 0:
-                visits.append((following, iter(follows[following])))
-            else:
-                low[node] = min(low[node], index[following])
+def _group_nodes(count: int, joined: Sequence[Tuple[int, int]], waits: Iterable[Tuple[int, int]]) -> List[int]:
+    """Return for each node the first one of its unit: nodes that are joined, or that wait for each other."""
+    # Imported late: it takes half a second, and only steps that recompute need it.
+    from sympy.utilities.iterables import strongly_connected_components
+
+    edges = {*waits, *joined, *((second, first) for first, second in joined)}
+    group = [0] * count
+    # Units that wait for each other cannot run one after the other, so they become one.
+    for members in strongly_connected_components((range(count), sorted(edges))):
+        first = min(members)
+        for member in members:
+            group[member] = first
     return group
-
-
-def _close_group(path: List[int], root: int, group: List[int]) -> None:
-    while True:
-        member = path.pop()
-        group[member] = root
-        if member == root:
-            return
 
 
 # -- the graph of units ------------------------------------------------------------------------------------------------
@@ -286,12 +242,7 @@ def _sort_topologically(members: Dict[int, List[int]], before: Dict[int, Set[int
 
 
 def _make_unit(nodes: List[torch.fx.Node], is_kept: bool) -> Unit:
-    # Results in memory that came from outside fill no new one.
-    entering = {tensor_memory(used) for node in nodes for used in node.all_input_nodes if used not in nodes}
-    values = {tensor_memory(node): node.meta.get("val") for node in nodes}
-    num_bytes = sum(
-        value.untyped_storage().nbytes()
-        for memory, value in values.items()
-        if memory not in entering and isinstance(value, torch.Tensor)
-    )
+    entering = tensor_memories(used for node in nodes for used in node.all_input_nodes if used not in nodes)
+    values = {tensor_memory(node): node.meta["val"] for node in nodes if tensor_memory(node) not in entering | {-1}}
+    num_bytes = sum(value.untyped_storage().nbytes() for value in values.values())
     return Unit(tuple(nodes), num_bytes, sum(map(node_flops, nodes)), is_kept)

@@ -9,19 +9,20 @@ from __future__ import annotations
 
 import dataclasses
 import operator
-from typing import Any, Dict, List, Sequence, Set, Tuple
+from typing import Any, Dict, Iterator, List, Sequence, Set, Tuple
 
 import torch
+from torch.fx.node import map_arg
 
 from ...capture import StepGraph
 from ...capture.graph_flow import ValueFlow, output_nodes, tensor_memories, tensor_memory, written_nodes
 from ...capture.operator_schema import operator_name
-from .single_views import makes_several_views, take_views_singly
 
-__all__ = ["keep_values_for_backward", "nodes_after_parameters", "nodes_with_gradient", "trained_parameters"]
+__all__ = ["keep_values_for_backward", "nodes_with_gradient", "trained_parameters"]
 
 aten = torch.ops.aten
 
+_SEVERAL_VIEWS = frozenset("split split_with_sizes chunk unbind tensor_split".split())
 # Operators whose derivative is computed from their result.
 _NEED_RESULT = frozenset(
     "relu sigmoid tanh exp exp2 expm1 sqrt rsqrt reciprocal tan softmax _softmax log_softmax _log_softmax logsumexp "
@@ -40,12 +41,19 @@ _NEED_NO_ARGUMENT = frozenset(
 def keep_values_for_backward(graph: StepGraph) -> StepGraph:
     """Return `graph`, or one that computes the same and copies what is written over before its gradient is computed."""
     # Without a backward pass nothing is needed later, and most graphs write nothing.
-    last_write = _find_last_writes(graph.graph) if graph.has_loss else {}
+    nodes = enumerate(graph.graph.nodes if graph.has_loss else ())
+    last_write = {
+        memory: position for position, node in nodes for memory in tensor_memories(_find_declared_writes(node))
+    }
     if not last_write:
         return graph
     needed = _find_needed(graph, last_write)
     buffers = _find_tracked_buffers(graph)
-    views = _find_written_views(graph.graph, last_write)
+    views = [
+        node
+        for position, node in enumerate(graph.graph.nodes)
+        if _find_operator(node) in _SEVERAL_VIEWS and last_write.get(tensor_memory(node.args[0]), -1) > position
+    ]
     return _insert_copies(graph, needed, buffers, views) if needed or buffers or views else graph
 
 
@@ -59,19 +67,8 @@ def nodes_with_gradient(graph: StepGraph) -> Set[torch.fx.Node]:
     """Return the nodes between the final loss and the trainable parameters; none for a graph without a loss."""
     if not graph.has_loss:
         return set()
-    return _follow_back_from_loss(graph, nodes_after_parameters(graph))
-
-
-def nodes_after_parameters(graph: StepGraph) -> Set[torch.fx.Node]:
-    """Return the trainable parameters and the nodes that autograd tracks back to them."""
-    return set(ValueFlow.follow(graph).with_gradient)
-
-
-def _follow_back_from_loss(graph: StepGraph, tracked: Set[torch.fx.Node]) -> Set[torch.fx.Node]:
-    """Return those of `tracked`, which autograd keeps track of, that lead to the loss by way of each other."""
-    # The last output is the loss that the step ends in.
-    loss = output_nodes(graph.graph)[-1]
-    found, memory = tracked & {loss}, tensor_memories([loss])
+    tracked, loss = set(ValueFlow.follow(graph).with_gradient), output_nodes(graph.graph)[-1]
+    found, memory = {loss} & tracked, tensor_memories([loss])
     for node in reversed(graph.graph.nodes):
         # A write in place leads to the loss if a later reader of that memory does.
         leads = node in found or not memory.isdisjoint(tensor_memories(written_nodes(node)))
@@ -82,22 +79,12 @@ def _follow_back_from_loss(graph: StepGraph, tracked: Set[torch.fx.Node]) -> Set
     return found
 
 
-def _find_last_writes(graph: torch.fx.Graph) -> Dict[int, int]:
-    """Map each memory that is written to in place to the position of the last operator that does so."""
-    written = (tensor_memories(_find_declared_writes(node)) for node in graph.nodes)
-    return {memory: position for position, memories in enumerate(written) for memory in memories}
-
-
 def _find_declared_writes(node: torch.fx.Node) -> List[torch.fx.Node]:
     """Return the nodes that `node` writes to; autograd does not know of the statistics that a norm updates."""
-    return (
-        written_nodes(node)
-        if node.op == "call_function" and _operator_name(node) not in ("batch_norm", "instance_norm")
-        else []
-    )
+    return [] if _find_operator(node) in ("batch_norm", "instance_norm") else written_nodes(node)
 
 
-def _operator_name(node: torch.fx.Node) -> str:
+def _find_operator(node: torch.fx.Node) -> str:
     target: Any = node.target
     return operator_name(target) if isinstance(target, torch._ops.OpOverload) else ""
 
@@ -109,8 +96,10 @@ def _find_needed(graph: StepGraph, last_write: Dict[int, int]) -> List[Tuple[tor
     for position, node in enumerate(graph.graph.nodes):
         if node in on_path and node.op == "call_function":
             arguments = _find_lost_arguments(node, position, last_write) if _needs_arguments(node) else []
-            is_result_lost = last_write.get(tensor_memory(node), -1) > position
-            needs_result = is_result_lost and _needs_result(node)
+            name, needing = _find_operator(node), _NEED_RESULT
+            if _find_declared_writes(node):
+                name, needing = name.rstrip("_"), _NEED_RESULT_IN_PLACE
+            needs_result = name in needing and last_write.get(tensor_memory(node), -1) > position
             if arguments or needs_result:
                 found.append((node, arguments, needs_result))
     return found
@@ -125,40 +114,19 @@ def _find_lost_arguments(node: torch.fx.Node, position: int, last_write: Dict[in
 
 
 def _needs_arguments(node: torch.fx.Node) -> bool:
-    if not _find_declared_writes(node) and _find_memory_of_results(node).intersection(
-        map(tensor_memory, node.all_input_nodes)
-    ):
+    results = tensor_memories([node, *(user for user in node.users if user.target is operator.getitem)])
+    if not _find_declared_writes(node) and results.intersection(map(tensor_memory, node.all_input_nodes)):
         return False  # a view: what is written through it must arrive
-    return _operator_name(node).rstrip("_") not in _NEED_NO_ARGUMENT
-
-
-def _find_memory_of_results(node: torch.fx.Node) -> Set[int]:
-    """Identify the memory of all results of `node`, which may be several."""
-    parts = [user for user in node.users if user.target is operator.getitem]
-    return tensor_memories([node, *parts])
-
-
-def _needs_result(node: torch.fx.Node) -> bool:
-    name = _operator_name(node)
-    return name.rstrip("_") in _NEED_RESULT_IN_PLACE if _find_declared_writes(node) else name in _NEED_RESULT
+    return _find_operator(node).rstrip("_") not in _NEED_NO_ARGUMENT
 
 
 def _find_tracked_buffers(graph: StepGraph) -> List[torch.fx.Node]:
     """List the buffers that autograd would track back to parameters once the graph has run."""
     first = len(graph.parameters)
     buffers = {tensor_memory(node): node for node in graph.placeholders[first : first + len(graph.buffers)]}
-    tracked = nodes_after_parameters(graph) if graph.mutated_buffers else set()
+    tracked = ValueFlow.follow(graph).with_gradient if graph.mutated_buffers else ()
     memories = tensor_memories(item for node in tracked for item in _find_declared_writes(node))
     return [node for memory, node in buffers.items() if memory in memories]
-
-
-def _find_written_views(graph: torch.fx.Graph, last_write: Dict[int, int]) -> List[torch.fx.Node]:
-    """List the operators that make several views of memory which is written to afterwards."""
-    return [
-        node
-        for position, node in enumerate(graph.nodes)
-        if makes_several_views(node) and last_write.get(tensor_memory(node.args[0]), -1) > position
-    ]
 
 
 def _insert_copies(
@@ -170,8 +138,7 @@ def _insert_copies(
     # A copy of the graph: the captured one is what the user is shown, without these operators.
     copied = torch.fx.Graph()
     images: Dict[torch.fx.Node, torch.fx.Node] = {}
-    result: Any = copied.graph_copy(graph.graph, images)
-    end = copied.output(result)
+    end = copied.output(copied.graph_copy(graph.graph, images))
     for node, arguments, needs_result in needed:
         image = images[node]
         for argument in arguments:
@@ -186,7 +153,7 @@ def _insert_copies(
         elif needs_result:
             _copy_result(image)
     for node in views:
-        take_views_singly(images[node])
+        _take_views_singly(images[node])
     first = next(node for node in copied.nodes if node.op != "placeholder")
     for buffer in buffers:
         _end_history(images[buffer], first, end)
@@ -228,3 +195,35 @@ def _insert_clone(value: Any, like: torch.fx.Node) -> torch.fx.Node:
     copy: torch.fx.Node = like.graph.call_function(aten.clone.default, (value,))
     copy.meta.update(like.meta)
     return copy
+
+
+def _take_views_singly(node: torch.fx.Node) -> None:
+    """Exchange what is taken out of the results of `node` for views of their own."""
+    source = node.args[0]
+    calls = list(_list_single_calls(node))
+    for part in [user for user in node.users if user.target is operator.getitem]:
+        index: Any = part.args[1]
+        target, arguments = calls[index]
+        with node.graph.inserting_before(part):
+            view = node.graph.call_function(target, (source, *arguments))
+        view.meta.update(part.meta)
+        part.replace_all_uses_with(view)
+        node.graph.erase_node(part)
+
+
+def _list_single_calls(node: torch.fx.Node) -> Iterator[Tuple[Any, List[int]]]:
+    """Yield for each result the operator that makes it alone, and its arguments after the tensor."""
+    target: Any = node.target
+    arguments: Any = map_arg((node.args, dict(node.kwargs)), lambda used: used.meta["val"])
+    args, kwargs = arguments
+    names = [argument.name for argument in target._schema.arguments]
+    dim = {**dict(zip(names, args)), **kwargs}.get("dim", 0)
+    with args[0].fake_mode:
+        results = target(*args, **kwargs)
+    start = 0
+    for index, result in enumerate(results):
+        if _find_operator(node) == "unbind":
+            yield aten.select.int, [dim, index]
+        else:
+            yield aten.narrow.default, [dim, start, result.shape[dim]]
+            start += result.shape[dim]

@@ -1,22 +1,27 @@
-"""List the ways to run a step that are worth trying, from the simplest to the boldest."""
+"""The ways to run a step that are worth trying, from the simplest to the boldest, and the choice among measured ones.
+
+The fastest is taken, and of equally fast ones the simplest. Processor time decides, as long as the clock does not
+contradict.
+"""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
-from typing import Iterator, List, Sequence
+from typing import List, Mapping, Sequence
 
 import torch
 
 from ...capture import StepGraph
 from ...capture.graph_flow import tensor_memory
+from ...support.interleaved import Interval, Timing, ratio
 from .. import ENGINES, engine_names
 from ..calls.executable import BuildRequest, Variant
 from ..replay.batched_micro_batches import may_run_at_once, micro_batches_at_once
-from ..update.fused_updates import has_fused_arithmetic
-from ..update.updates import slot_names
+from ..update.updates import has_fused_arithmetic, slot_names
 from .memory_format import LayoutError, put_channels_last
 
-__all__ = ["PLAIN", "list_candidates", "tuned_engines"]
+__all__ = ["PLAIN", "beats", "choose", "compare_times", "list_candidates", "list_tuned_engines"]
 
 PLAIN = Variant()
 """What everything is compared with: the step replayed as eager PyTorch would run it."""
@@ -29,9 +34,11 @@ _MAX_OPERATORS = 2000
 _MAX_OPERATORS_OF_STEP = 3000
 # The compiler spends more on the update of so many tensors than it can save there.
 _MANY_TRAINED = 60
+# A gain below 3 % is within what two runs of the same program differ by.
+_LEAST_GAIN = 1.03
 
 
-def tuned_engines() -> List[str]:
+def list_tuned_engines() -> List[str]:
     """Return the compiling engines that tuning tries: this package's ahead-of-time one, and all of other packages."""
     return ["aot", *(name for name in engine_names() if name not in ENGINES)]
 
@@ -41,11 +48,19 @@ def list_candidates(graph: StepGraph, request: BuildRequest, *, engines: Sequenc
 
     `engines` are the compiled engines to try.
     """
-    layouts = [False, True] if _has_other_layout(graph) else [False]
-    threads = 1 if _is_tiny(graph) and torch.get_num_threads() > 1 else None
+    layouts = [False]
+    with suppress(LayoutError):
+        put_channels_last(graph)
+        layouts.append(True)
+    values = {tensor_memory(node): node.meta.get("val") for node in reversed(graph.graph.nodes)}
+    tensors = [value for value in values.values() if isinstance(value, torch.Tensor)]
+    is_tiny = sum(value.numel() * value.element_size() for value in tensors) < _TINY_BYTES
+    threads = 1 if is_tiny and torch.get_num_threads() > 1 else None
     found = [PLAIN, replace(PLAIN, num_threads=threads)] if threads else [PLAIN]
     # These cost no compilation, only a few calls of measuring.
-    found += [variant for variant in _list_replay_variants(request, layouts) if variant not in found]
+    updates = [False, True] if any(map(has_fused_arithmetic, request.groups)) else [False]
+    of_replay = [replace(PLAIN, channels_last=layout, fused_update=fused) for layout in layouts for fused in updates]
+    found += of_replay[1:]
     found += [replace(PLAIN, micro_batches_at_once=number) for number in _choose_numbers_at_once(graph, request)]
     # a compiler that lays values out as it likes gains most from the layout that convolutions like
     for engine in engines:
@@ -62,22 +77,6 @@ def _choose_fused_updates(graph: StepGraph, request: BuildRequest) -> List[bool]
     if num_trained <= _MANY_TRAINED or not all(map(has_fused_arithmetic, request.groups)):
         return [False]
     return [True, False] if _estimate_operators(graph, request) <= _MAX_OPERATORS_OF_STEP else [True]
-
-
-def _has_other_layout(graph: StepGraph) -> bool:
-    try:
-        put_channels_last(graph)
-    except LayoutError:
-        return False
-    return True
-
-
-def _list_replay_variants(request: BuildRequest, layouts: Sequence[bool]) -> Iterator[Variant]:
-    can_fuse = any(map(has_fused_arithmetic, request.groups))
-    for layout in layouts:
-        yield replace(PLAIN, channels_last=layout)
-        if can_fuse:
-            yield replace(PLAIN, channels_last=layout, fused_update=True)
 
 
 def _choose_numbers_at_once(graph: StepGraph, request: BuildRequest) -> List[int]:
@@ -110,8 +109,44 @@ def _estimate_operators(graph: StepGraph, request: BuildRequest) -> int:
     return of_micro_batch * request.plan.accumulation * request.plan.replicas + of_update
 
 
-def _is_tiny(graph: StepGraph) -> bool:
-    """Tell whether all values of a step together are so small that threads do not pay."""
-    values = {tensor_memory(node): node.meta.get("val") for node in reversed(graph.graph.nodes)}
-    tensors = [value for value in values.values() if isinstance(value, torch.Tensor)]
-    return sum(value.numel() * value.element_size() for value in tensors) < _TINY_BYTES
+# -- the choice --------------------------------------------------------------------------------------------------------
+
+
+def choose(timings: Mapping[Variant, Timing]) -> Variant:
+    """Return the variant to take; `timings` are of the same rounds, those of simpler variants first."""
+    best, *others = timings
+    for variant in others:
+        is_faster = beats(timings[variant], timings[best])
+        # What eager PyTorch at its best does is as simple as plain replay: a tie is enough for it.
+        if not is_faster and (best, variant) == (PLAIN, replace(PLAIN, fused_update=True)):
+            both = (compare_times(timings[best], timings[variant], by_processor=by) for by in (True, False))
+            is_faster = all(times.median >= 1.0 for times in both)
+        best = variant if is_faster else best
+    return best
+
+
+def beats(one: Timing, other: Timing) -> bool:
+    """Tell whether `one` is faster than `other` for certain, and by at least 3 %.
+
+    It has to take less processor time and, as far as can be told, no more by the clock; or equal processor time and
+    less by the clock, which is how several threads at once show.
+    """
+    by_processor = compare_times(other, one, by_processor=True)
+    by_clock = compare_times(other, one, by_processor=False)
+    if _is_gain(by_processor):
+        # The clock only has a veto: on a busy machine it tells less than the time of processors.
+        return by_clock.high >= 1.0
+    is_no_loss = by_processor.high >= 1.0 or by_processor.median >= 1.0 / _LEAST_GAIN
+    return is_no_loss and _is_gain(by_clock)
+
+
+def compare_times(one: Timing, other: Timing, *, by_processor: bool) -> Interval:
+    """Return how many times `other` `one` takes, over the rounds that both took part in."""
+    # Hopeless candidates have run fewer rounds; rounds of other moments cannot be compared.
+    num_rounds = min(len(one.wall_seconds), len(other.wall_seconds))
+    first, second = (Timing(it.wall_seconds[:num_rounds], it.cpu_seconds[:num_rounds]) for it in (one, other))
+    return ratio(first, second, by_processor=by_processor)
+
+
+def _is_gain(times: Interval) -> bool:
+    return times.median >= _LEAST_GAIN and times.low > 1.0

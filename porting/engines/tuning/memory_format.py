@@ -28,7 +28,6 @@ aten = torch.ops.aten
 _CONVOLUTIONS = frozenset(["conv2d", "conv3d", "convolution", "conv_transpose2d", "conv_transpose3d", "_convolution"])
 _FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
 
-# The view, and the operator that makes a copy where the order in memory allows no view.
 _OTHERWISE_COPIED = {
     aten.view.default: aten.reshape.default,
     aten._unsafe_view.default: aten.reshape.default,
@@ -36,9 +35,9 @@ _OTHERWISE_COPIED = {
 }
 # Their result is a view or a copy, as the order in memory has it.
 _VIEW_OR_COPY = frozenset("reshape reshape_as flatten ravel contiguous to view view_as _unsafe_view".split())
-# They read the memory as it lies.
 _READ_MEMORY = frozenset("as_strided as_strided_copy as_strided_scatter view_as_real view_as_complex".split())
 _CASTS = (aten.to.dtype, aten._to_copy.default)
+_PLAIN = (operator.getitem, torch._C._set_grad_enabled)
 _CHANGE_MEMORY = frozenset("resize_ resize_as_ set_ as_strided_".split())
 
 
@@ -58,10 +57,12 @@ def put_channels_last(graph: StepGraph) -> StepGraph:
     (18, 1, 6, 2)
     """
     copied = torch.fx.Graph()
-    result: Any = copied.graph_copy(graph.graph, {})
-    copied.output(result)
+    copied.output(copied.graph_copy(graph.graph, {}))
     # Bodies of loops and branches are graphs of their own, which nothing here looks into.
-    _require_tensors_only(copied)
+    for node in copied.nodes:
+        is_plain = isinstance(node.target, torch._ops.OpOverload) or node.target in _PLAIN
+        if node.op == "call_function" and not is_plain:
+            raise LayoutError("a loop, a branch or a call of the host may look at the memory of its tensors")
     ordinary = {node for node in copied.nodes if _is_ordinary(node)}
     weights = _move_weights(copied, graph)
     if not weights:
@@ -76,16 +77,6 @@ def lay_out(graph: StepGraph, variant: Variant) -> StepGraph:
     return put_channels_last(graph) if variant.channels_last else graph
 
 
-def _require_tensors_only(graph: torch.fx.Graph) -> None:
-    for node in graph.nodes:
-        is_operator = isinstance(node.target, torch._ops.OpOverload) or node.target in _PLAIN
-        if node.op == "call_function" and not is_operator:
-            raise LayoutError("a loop, a branch or a call of the host may look at the memory of its tensors")
-
-
-_PLAIN = (operator.getitem, torch._C._set_grad_enabled)
-
-
 def _find_weight(node: torch.fx.Node) -> Optional[torch.fx.Node]:
     """Return the weight of a convolution over images or volumes."""
     if not isinstance(node.target, torch._ops.OpOverload) or operator_name(node.target) not in _CONVOLUTIONS:
@@ -98,7 +89,13 @@ def _move_weights(graph: torch.fx.Graph, step: StepGraph) -> Set[torch.fx.Node]:
     """Let the placeholders of convolution weights say that their channels are innermost; return them."""
     trained = set(list(graph.nodes)[: len(step.parameters)])
     # Only weights of the state itself: what the graph computes a weight from has an order that others rely on.
-    weights = {_find_stored(weight) for weight in map(_find_weight, graph.nodes) if weight is not None} & trained
+    stored: Set[torch.fx.Node] = set()
+    for weight in filter(None, map(_find_weight, graph.nodes)):
+        # before it is cast to the type of the activations; casts keep the order of elements
+        while weight.target in _CASTS and isinstance(weight.args[0], torch.fx.Node):
+            weight = weight.args[0]
+        stored.add(weight)
+    weights = stored & trained
     for weight in weights:
         value = weight.meta["val"]
         # the same memory, so that views of it are still known as such
@@ -106,19 +103,15 @@ def _move_weights(graph: torch.fx.Graph, step: StepGraph) -> Set[torch.fx.Node]:
     return weights
 
 
-def _find_stored(weight: torch.fx.Node) -> torch.fx.Node:
-    """Return what a weight is before it is cast to the type of the activations; casts keep the order of elements."""
-    while weight.target in _CASTS and isinstance(weight.args[0], torch.fx.Node):
-        weight = weight.args[0]
-    return weight
-
-
 def _convert_inputs(graph: torch.fx.Graph, step: StepGraph) -> Set[torch.fx.Node]:
     """Put the images among the inputs in order before anything else happens; return what they are then."""
     first = next(node for node in graph.nodes if node.op != "placeholder")
     start = len(step.parameters) + len(step.buffers)
     inputs = [node for node in graph.nodes if node.op == "placeholder"][start : start + len(step.inputs)]
-    feeding = _find_leading_to_convolutions(graph)
+    feeding: Set[torch.fx.Node] = set()
+    for node in reversed(graph.nodes):
+        if _find_weight(node) is not None or node in feeding:
+            feeding.update(node.all_input_nodes)
     converted: Set[torch.fx.Node] = set()
     for index, node in enumerate(inputs):
         value = node.meta["val"]
@@ -129,14 +122,6 @@ def _convert_inputs(graph: torch.fx.Graph, step: StepGraph) -> Set[torch.fx.Node
             node.replace_all_uses_with(copy, delete_user_cb=lambda user, copy=copy: user is not copy)
             converted.add(copy)
     return converted
-
-
-def _find_leading_to_convolutions(graph: torch.fx.Graph) -> Set[torch.fx.Node]:
-    found: Set[torch.fx.Node] = set()
-    for node in reversed(graph.nodes):
-        if _find_weight(node) is not None or node in found:
-            found.update(node.all_input_nodes)
-    return found
 
 
 def _insert_copy(node: torch.fx.Node, *, before: torch.fx.Node, memory_format: torch.memory_format) -> torch.fx.Node:
@@ -155,10 +140,7 @@ def _is_ordinary(node: torch.fx.Node) -> bool:
 
 
 class _Adaptation:
-    """Follows what may lie in another order (`moved`) through a graph, and changes the operators that would notice.
-
-    `ordinary` are the nodes whose elements were in the ordinary order before.
-    """
+    """Follows what may lie in another order (`moved`) than the `ordinary` one, and changes operators that notice."""
 
     def __init__(self, graph: torch.fx.Graph, *, moved: Set[torch.fx.Node], ordinary: Set[torch.fx.Node]) -> None:
         self._nodes = list(graph.nodes)
@@ -177,14 +159,13 @@ class _Adaptation:
         for position, node in enumerate(self._nodes):
             used = [value for value in node.all_input_nodes if value in self._moved]
             if node.op == "output":
-                self._restore([value for value in used if value in self._ordinary], node)
-            # What an operator makes of moved values may lie in either order; torch decides that when it runs.
+                self._restore_order([value for value in used if value in self._ordinary], node)
             elif used and node not in self._moved:
                 if isinstance(node.target, torch._ops.OpOverload):
-                    self._adapt(node, used, position)
+                    self._adapt_operator(node, used, position)
                 self._moved.add(node)
 
-    def _adapt(self, node: torch.fx.Node, used: Sequence[torch.fx.Node], position: int) -> None:
+    def _adapt_operator(self, node: torch.fx.Node, used: Sequence[torch.fx.Node], position: int) -> None:
         target: Any = node.target
         name = operator_name(target)
         if name in _CHANGE_MEMORY:
@@ -194,19 +175,20 @@ class _Adaptation:
             if target in _OTHERWISE_COPIED:
                 node.target = _OTHERWISE_COPIED[target]
             elif name == "view":  # as another type
-                self._restore(used, node)
-        elif name in _READ_MEMORY or _is_foreign(target) or is_random(node):
+                self._restore_order(used, node)
+        # The code of an operator that is not torch's own may go through memory by address, as random numbers do.
+        elif name in _READ_MEMORY or target.namespace != "aten" or device_operator(target) or is_random(node):
             if any(value in written_nodes(node) for value in used):
                 raise LayoutError(f"`{name}` writes to its tensor in the order of the memory")
             self._require_no_later_write([node, *used], position)
-            self._restore(used, node)
+            self._restore_order(used, node)
 
     def _require_no_later_write(self, nodes: Sequence[torch.fx.Node], position: int) -> None:
         """Make sure that nobody can tell a view from a copy: none is written to from here on."""
         if any(self._last_write.get(tensor_memory(node), -1) > position for node in nodes):
             raise LayoutError(f"`{nodes[0].name}` may become a copy, and is written to later")
 
-    def _restore(self, values: Sequence[torch.fx.Node], user: torch.fx.Node) -> None:
+    def _restore_order(self, values: Sequence[torch.fx.Node], user: torch.fx.Node) -> None:
         """Give `user` the order of elements that `values` had before."""
         for value in values:
             if value not in self._ordinary:
@@ -214,9 +196,3 @@ class _Adaptation:
             if len(value.meta["val"].shape) > 1:
                 copy = _insert_copy(value, before=user, memory_format=torch.contiguous_format)
                 user.replace_input_with(value, copy)
-
-
-def _is_foreign(target: Any) -> bool:
-    """Tell whether an operator is not torch's own, so that nobody knows how it reads its tensors."""
-    # its code may go through memory by address
-    return target.namespace != "aten" or device_operator(target) is not None

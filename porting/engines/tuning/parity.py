@@ -10,29 +10,23 @@ that is nothing but rounding is not compared.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence
+from dataclasses import dataclass
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import torch
+from torch._decomp import decomposition_table
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from ...capture import StepGraph
-from ...comparison import Difference, Tolerance, is_rounding
+from ...capture.plain_values import dtype_name
+from ...comparison import is_rounding
 from ...comparison.tensors import change_last_bits, distance_of, have_same_specials, largest_magnitude
 from ..calls.call_plan import CallPlan
 from ..calls.device_state import DeviceState
 from ..calls.executable import BuildRequest, Executable
 from ..replay.replay import ReplayExecutable
-from .rounding_noise import RandomRounding
 
-__all__ = [
-    "Parity",
-    "Side",
-    "Trial",
-    "check_parity",
-    "compare_with_replay",
-    "empty_state",
-    "working_type",
-]
+__all__ = ["Parity", "RandomRounding", "Trial", "compare_with_replay", "empty_state", "find_working_type"]
 
 
 class _Tolerances(NamedTuple):
@@ -103,23 +97,12 @@ class Parity:
         """Whether nothing differs by more than rounding explains."""
         return not self.difference
 
-    def to_dict(self) -> Dict[str, Any]:
-        """Return plain values, fit for JSON."""
-        return {"difference": self.difference, "worst": self.worst, "num_calls": self.num_calls}
 
-
-class Side(NamedTuple):
-    """An executable, and what makes an empty state for it."""
-
-    executable: Executable
-    new_state: Callable[[], DeviceState]
-
-
-def working_type(graph: StepGraph) -> torch.dtype:
+def find_working_type(graph: StepGraph) -> torch.dtype:
     """Return the coarsest type of numbers that `graph` computes in.
 
     >>> from porting.capture import capture_step
-    >>> working_type(capture_step(torch.nn.Linear(2, 1), [torch.ones(1, 2)], mode="inference"))
+    >>> find_working_type(capture_step(torch.nn.Linear(2, 1), [torch.ones(1, 2)], mode="inference"))
     torch.float32
     """
     values = (node.meta.get("val") for node in graph.graph.nodes)
@@ -127,70 +110,54 @@ def working_type(graph: StepGraph) -> torch.dtype:
     return max(found & set(_TOLERANCES), key=lambda dtype: _TOLERANCES[dtype], default=torch.float32)
 
 
-def check_parity(
-    candidate: Side, reference: Side, trial: Trial, *, num_calls: int = 3, precision: torch.dtype = torch.float32
+def compare_with_replay(
+    executable: Executable, laid_out_graph: StepGraph, *, graph: StepGraph, request: BuildRequest, trial: Trial
 ) -> Parity:
-    """Run `candidate` and `reference` for `num_calls` calls of `trial` and compare all that they return and leave.
+    """Compare `executable`, whose state is that of `laid_out_graph`, with plain replay of `graph`.
 
-    `precision` is the coarsest type that the step computes in. Whatever the candidate raises comes through.
+    Both run a few calls of `trial`; all that they return and leave is compared. Whatever the candidate raises comes
+    through.
     """
-    runs = (
-        _Run(candidate.executable, trial.prepare(candidate.new_state())),
-        _Run(reference.executable, trial.prepare(reference.new_state())),
-        _Run(reference.executable, _perturb(trial.prepare(reference.new_state()))),
-    )
-    # Three runs from the same start: the candidate, replay, and replay that is rounded otherwise.
-    rounding, worst = RandomRounding(), 0.0
+    replay = ReplayExecutable(graph)
+    candidate, reference, other = (trial.prepare(empty_state(one, request)) for one in (laid_out_graph, graph, graph))
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for weight in other.parameters.values():
+            change_last_bits(weight, generator)
+    rounding, worst, tolerances = RandomRounding(), 0.0, _TOLERANCES[find_working_type(graph)]
+    num_calls = 3 if request.plan.iterations == 1 else 2
     for call in range(1, num_calls + 1):
-        found, expected = (_collect_all(trial.run(*run), run.state) for run in runs[:2])
+        found = _collect_all(trial.run(executable, candidate), candidate)
+        expected = _collect_all(trial.run(replay, reference), reference)
         with rounding:
-            rounded = _collect_all(trial.run(*runs[2]), runs[2].state)
-        # other results, or a slot that one of them has not made
+            rounded = _collect_all(trial.run(replay, other), other)
         if list(found) != list(expected):
             return Parity(f"it has other results than replay after call {call}", worst, call)
         scales = _measure_scales(expected)
         for key, wanted in expected.items():
-            allowed = _tolerance_for(key, precision, nothing=_NOTHING * scales[key.kind])
             value = found[key]
             if key.name:
-                undecided = _find_undecided(key.name, runs[1].state, runs[2].state)
+                undecided = _find_undecided(key.name, reference, other)
                 value = _take_noise_out(value, wanted, undecided, trial.weights[key.name])
-            difference = _compare(key, value, wanted, rounded[key], allowed)
-            worst = max(worst, difference.relative)
-            if not difference.holds:
-                return Parity(f"{key.text} differs after call {call}: {difference.note}", worst, call)
+            allowed = tolerances.results if key.kind.startswith("result") else tolerances.state
+            relative, note = _compare_tensors(
+                key, value, wanted, rounded[key], allowed=allowed, nothing=_NOTHING * scales[key.kind]
+            )
+            worst = max(worst, relative)
+            if note:
+                return Parity(f"{key.text} differs after call {call}: {note}", worst, call)
+    if getattr(executable, "is_replaying", False):
+        note = "its programs do not fit the calls that they are for, which are replayed"
+        return Parity(note, worst, num_calls)
     return Parity("", worst, num_calls)
 
 
-class _Run(NamedTuple):
-    executable: Executable
-    state: DeviceState
-
-
 class _Key(NamedTuple):
-    """A tensor that is compared: tensors of one kind have about the same scale; `text` is for people.
-
-    `name` is that of a weight.
-    """
+    """A tensor that is compared: those of a `kind` have about one scale, `text` is for people, `name` a weight's."""
 
     kind: str
     text: str
     name: str = ""
-
-
-def _tolerance_for(key: _Key, precision: torch.dtype, *, nothing: float) -> Tolerance:
-    """Return what is allowed for a tensor; each of its elements may differ by `nothing`."""
-    tolerances = _TOLERANCES[precision]
-    return Tolerance(tolerances.results if key.kind.startswith("result") else tolerances.state, nothing)
-
-
-def _perturb(state: DeviceState) -> DeviceState:
-    """Change the weights of `state` in their last bit, up or down."""
-    generator = torch.Generator().manual_seed(1)
-    with torch.no_grad():
-        for weight in state.parameters.values():
-            change_last_bits(weight, generator)
-    return state
 
 
 def _collect_all(results: Sequence[torch.Tensor], state: DeviceState) -> Dict[_Key, torch.Tensor]:
@@ -206,11 +173,8 @@ def _collect_all(results: Sequence[torch.Tensor], state: DeviceState) -> Dict[_K
     if state.loss_scale_factor is not None:
         named[_Key("factor", "the loss scaling's factor")] = state.loss_scale_factor
     if state.rng_state is not None:
-        named[_Key(_STREAM, "the random stream")] = state.rng_state
+        named[_Key("stream", "the random stream")] = state.rng_state
     return {key: value.detach() for key, value in named.items()}
-
-
-_STREAM = "stream"
 
 
 def _measure_scales(values: Mapping[_Key, torch.Tensor]) -> Dict[str, float]:
@@ -218,54 +182,43 @@ def _measure_scales(values: Mapping[_Key, torch.Tensor]) -> Dict[str, float]:
     scales: Dict[str, float] = {}
     for key, value in values.items():
         finite = value.nan_to_num(posinf=0.0, neginf=0.0) if value.is_floating_point() else value.reshape(-1)[:0]
-        largest = largest_magnitude(finite)
-        scales[key.kind] = max(scales.get(key.kind, 0.0), largest)
+        scales[key.kind] = max(scales.get(key.kind, 0.0), largest_magnitude(finite))
     return scales
 
 
-def _compare(
-    key: _Key, value: torch.Tensor, wanted: torch.Tensor, rounded: torch.Tensor, allowed: Tolerance
-) -> Difference:
+def _compare_tensors(
+    key: _Key, value: torch.Tensor, wanted: torch.Tensor, rounded: torch.Tensor, *, allowed: float, nothing: float
+) -> Tuple[float, str]:
+    """Return the relative difference, 0 if it is nothing but rounding; and what to say of one that is too large."""
     if value.shape != wanted.shape or value.dtype != wanted.dtype:
-        return _incomparable(key, f"{_describe_kind(value)} instead of {_describe_kind(wanted)}")
-    if key.kind == _STREAM:
-        is_same = torch.equal(value, wanted)
-        return _no_difference(key) if is_same else _incomparable(key, "other random numbers were drawn")
+        kinds = (f"{dtype_name(tensor.dtype)}{list(tensor.shape)}" for tensor in (value, wanted))
+        return math.inf, " instead of ".join(kinds)
+    if key.kind == "stream":
+        return (0.0, "") if torch.equal(value, wanted) else (math.inf, "other random numbers were drawn")
     if not wanted.is_floating_point():
-        return _compare_discrete(key, value, wanted, rounded)
+        share = float((value != wanted).double().mean()) if wanted.numel() else 0.0
+        noise = float((rounded != wanted).double().mean()) if wanted.numel() else 0.0
+        is_explained = share <= _FEW_FLIPS or is_rounding(share, noise=noise, margin=_NOISE_MARGIN)
+        return (0.0, "") if is_explained else (share, f"{share:.1%} of its elements")
     finite = wanted.isfinite()
     if not have_same_specials(value, wanted):
         # rounding alone may make a number overflow, or not
         is_explained = not have_same_specials(rounded, wanted)
-        return _no_difference(key) if is_explained else _incomparable(key, "NaN or infinity in other places")
+        return (0.0, "") if is_explained else (math.inf, "NaN or infinity in other places")
     scale, error = float(wanted[finite].double().norm()), distance_of(value[finite], wanted[finite])
     noise = distance_of(rounded[finite], wanted[finite])
-    is_nothing = error <= allowed.absolute * math.sqrt(int(finite.sum()))
+    is_nothing = error <= nothing * math.sqrt(int(finite.sum()))
     if is_nothing or is_rounding(error, noise=noise, margin=_NOISE_MARGIN):
-        return _no_difference(key)
-    difference = _difference(key, error, scale=scale, allowed=allowed.relative * scale)
-    text = f"by {difference.relative:.1e} relative, where {allowed.relative:.0e} is allowed"
-    return difference if difference.holds else replace(difference, note=text)
-
-
-def _difference(key: _Key, largest: float, *, scale: float, allowed: float, note: str = "") -> Difference:
-    return Difference(kind=key.kind, name=key.text, step=0, largest=largest, scale=scale, allowed=allowed, note=note)
-
-
-def _no_difference(key: _Key) -> Difference:
-    return _difference(key, 0.0, scale=1.0, allowed=0.0)
-
-
-def _incomparable(key: _Key, note: str) -> Difference:
-    return _difference(key, math.inf, scale=1.0, allowed=0.0, note=note)
+        return 0.0, ""
+    relative = error / scale if scale else math.inf
+    is_allowed = error <= allowed * scale
+    return relative, "" if is_allowed else f"by {relative:.1e} relative, where {allowed:.0e} is allowed"
 
 
 def _find_undecided(name: str, reference: DeviceState, rounded: DeviceState) -> Optional[torch.Tensor]:
-    """Find the elements of a weight whose optimizer state rounding alone changes much; None where there is no state.
-
-    Adam and its kin divide a gradient by its own size: a gradient that is nothing but rounding moves its weight as far
-    as any other does, to one side or the other.
-    """
+    """Find the elements of a weight whose optimizer state rounding alone changes much; None where there is no state."""
+    # Adam and its kin divide a gradient by its own size: one that is nothing but rounding moves its weight as far as
+    # any other does, to one side or the other.
     found = None
     for slot, value in reference.slots.get(name, {}).items():
         if value.shape == reference.parameters[name].shape and value.is_floating_point():
@@ -284,19 +237,6 @@ def _take_noise_out(
     return torch.where(undecided & ((value - wanted).abs() <= furthest), wanted, value)
 
 
-def _compare_discrete(key: _Key, value: torch.Tensor, wanted: torch.Tensor, rounded: torch.Tensor) -> Difference:
-    """Compare integers and bools: where two numbers are nearly equal, the larger one may be another."""
-    share = float((value != wanted).double().mean()) if wanted.numel() else 0.0
-    noise = float((rounded != wanted).double().mean()) if wanted.numel() else 0.0
-    if share <= _FEW_FLIPS or is_rounding(share, noise=noise, margin=_NOISE_MARGIN):
-        return _no_difference(key)
-    return _difference(key, share, scale=1.0, allowed=_FEW_FLIPS, note=f"{share:.1%} of its elements")
-
-
-def _describe_kind(tensor: torch.Tensor) -> str:
-    return f"{str(tensor.dtype).replace('torch.', '')}{list(tensor.shape)}"
-
-
 def empty_state(graph: StepGraph, request: BuildRequest) -> DeviceState:
     """Make the empty state that an executable of `graph` for `request` runs on."""
     state = DeviceState.for_graph(graph, replicas=request.plan.replicas, groups=request.replica_groups)
@@ -305,20 +245,46 @@ def empty_state(graph: StepGraph, request: BuildRequest) -> DeviceState:
     return state
 
 
-def compare_with_replay(
-    executable: Executable, laid_out_graph: StepGraph, *, graph: StepGraph, request: BuildRequest, trial: Trial
-) -> Parity:
-    """Compare `executable`, whose state is that of `laid_out_graph`, with plain replay of `graph`."""
-    parity = check_parity(
-        Side(executable, lambda: empty_state(laid_out_graph, request)),
-        Side(ReplayExecutable(graph), lambda: empty_state(graph, request)),
-        trial,
-        num_calls=_MOST_CALLS if request.plan.iterations == 1 else 2,
-        precision=working_type(graph),
-    )
-    if parity.holds and getattr(executable, "is_replaying", False):
-        return replace(parity, difference="its programs do not fit the calls that they are for, which are replayed")
-    return parity
+# -- replay that is rounded at random ----------------------------------------------------------------------------------
 
 
-_MOST_CALLS = 3
+# An error of a mean or a variance is one for all elements that share it, and no later sum takes it away.
+_MADE_OF_SUMS = {
+    getattr(torch.ops.aten, f"native_{kind}_norm{direction}")
+    for kind in ("batch", "group", "layer")
+    for direction in ("", "_backward")
+}
+
+
+class RandomRounding(TorchDispatchMode):
+    """Within it every operator's new floating-point results are changed by some units in the last place.
+
+    Whole numbers are kept: masks, counts and one-hot codes are exact however they are computed. Results that are views,
+    or that an operator writes in place, are kept as well. The global random stream is not touched.
+
+    This is random rounding as in stochastic arithmetic (Vignes, "A stochastic arithmetic for reliable scientific
+    computation", Math. Comput. Simul. 35, 1993): how far such a run spreads estimates what the order of sums, fused
+    operators and other kernels may change, however deep the step and however it magnifies.
+    """
+
+    def __init__(self, seed: int = 1) -> None:
+        """Start a random stream for the signs of the changes."""
+        super().__init__()
+        self._generator = torch.Generator().manual_seed(seed)
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Tuple[Any, ...] = (), kwargs: Optional[Mapping[str, Any]] = None
+    ) -> Any:
+        """Run `func`, or the operators that it is made of, then round its results otherwise."""
+        parts = decomposition_table.get(func) if func.overloadpacket in _MADE_OF_SUMS else None
+        if parts is not None:
+            # Norms are taken apart, because an error of their statistics is shared by many elements; the parts are
+            # rounded in here again.
+            with self:
+                return parts(*args, **(kwargs or {}))
+        result = func(*args, **(kwargs or {}))
+        results = result if isinstance(result, (tuple, list)) else [result]
+        for returned, value in zip(func._schema.returns, results):
+            if returned.alias_info is None and isinstance(value, torch.Tensor):
+                change_last_bits(value, self._generator)
+        return result

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any, Dict, Mapping, Optional, Tuple
 
 from ...support.interleaved import Interval
@@ -48,7 +48,6 @@ class Candidate:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Candidate:
         """Make the candidate that `to_dict` described."""
-        # the label follows from the variant
         found = {name: value for name, value in values.items() if name != "label"}
         found["variant"] = Variant.from_dict(found["variant"])
         for name in ("speed_up", "clock_speed_up"):
@@ -66,7 +65,7 @@ class TuningReport:
     chosen: Variant
     candidates: Tuple[Candidate, ...] = ()
     seconds: float = 0.0
-    notes: Tuple[str, ...] = field(default=())
+    notes: Tuple[str, ...] = ()
     limit_seconds: Optional[float] = None
 
     @property
@@ -85,24 +84,18 @@ class TuningReport:
 
     def to_dict(self) -> Dict[str, Any]:
         """Return plain values, fit for JSON."""
-        return {
-            "chosen": self.chosen.to_dict(),
-            "candidates": [candidate.to_dict() for candidate in self.candidates],
-            "seconds": self.seconds,
-            "notes": list(self.notes),
-            "limit_seconds": self.limit_seconds,
-        }
+        candidates = [candidate.to_dict() for candidate in self.candidates]
+        return {**asdict(self), "candidates": candidates, "notes": list(self.notes)}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> TuningReport:
         """Make the report that `to_dict` described."""
         return cls(
-            chosen=Variant.from_dict(values["chosen"]),
-            candidates=tuple(map(Candidate.from_dict, values["candidates"])),
-            seconds=values["seconds"],
-            notes=tuple(values["notes"]),
-            # an older report lacks it
-            limit_seconds=values.get("limit_seconds"),
+            Variant.from_dict(values["chosen"]),
+            tuple(map(Candidate.from_dict, values["candidates"])),
+            values["seconds"],
+            tuple(values["notes"]),
+            values.get("limit_seconds"),  # an older report lacks it
         )
 
     def __str__(self) -> str:

@@ -6,6 +6,7 @@ clock does not contradict; and where two are equal, as far as can be told, the s
 
 from __future__ import annotations
 
+import functools
 import logging
 import math
 import threading
@@ -14,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set
 
 from tqdm import tqdm
 
@@ -27,8 +28,7 @@ from ..calls.executable import BuildRequest, Executable, Variant
 from ..compiled.compile_settings import CompileLimits
 from ..compiled.findings import failure_finding, failure_reason, is_lasting, parity_finding
 from ..replay.replay import build_replay
-from .candidates import PLAIN, list_candidates, tuned_engines
-from .choice import choose, compare_times
+from .candidates import PLAIN, choose, compare_times, list_candidates, list_tuned_engines
 from .memory_format import lay_out
 from .parity import Trial, compare_with_replay, empty_state
 from .report import Candidate, TuningLimits, TuningReport
@@ -37,8 +37,7 @@ __all__ = ["Tuned", "tune"]
 
 _logger = logging.getLogger("porting")
 
-# Measuring gets a quarter of the time, and needs no more than this.
-# The rest is for compiling, most of which is waiting for the C++ compiler.
+# Measuring gets a quarter of the time, and needs no more than this; the rest is for compiling.
 _MEASURING_SHARE = 0.25
 _MOST_MEASURING_SECONDS = 30.0
 # One call of a small step is too short to be timed, so that a turn repeats it.
@@ -97,19 +96,10 @@ class _Session:
     began: float = field(default_factory=lambda: time.perf_counter())
     cancelled: threading.Event = field(default_factory=threading.Event)
 
-    @property
-    def seconds_left(self) -> float:
-        """How many seconds are left."""
-        return self.limits.seconds - (time.perf_counter() - self.began)
-
     def stop_if_cancelled(self, _seconds: float) -> None:
         """Raise what ends a compilation that nobody waits for any more."""
         if self.cancelled.is_set():
             raise _CancelledError
-
-    def make_request(self, variant: Variant) -> BuildRequest:
-        """Return the request of a variant."""
-        return replace(self.request, variant=variant)
 
 
 def tune(
@@ -131,7 +121,7 @@ def tune(
     """
     session = _Session(graph, request, trial, folder, limits or TuningLimits(), report, note_failure)
     # If replay fails on the example, so does every candidate, and none of them is to blame.
-    plain = build_replay(graph, session.make_request(PLAIN))
+    plain = build_replay(graph, replace(request, variant=PLAIN))
     try:
         trial.run(plain, trial.prepare(empty_state(graph, request)))
     except Exception as error:
@@ -139,32 +129,29 @@ def tune(
         return Tuned(plain, graph, TuningReport(PLAIN, notes=(note,)))
     contestants = _enter_contestants(session, known_failures)
     with tqdm(total=len(contestants) + 1, desc="tuning", unit="", leave=False, disable=None) as bar:
-        try:
-            _compile_all(session, contestants, advance=bar.update)
-        except BaseException:
-            session.cancelled.set()
-            raise
+        _compile_all(session, contestants, advance=bar.update)
         bar.set_postfix_str("comparing and measuring")
         for contestant in contestants:
             if contestant.variant != PLAIN and not contestant.problem:
                 _load_and_compare(session, contestant)
-        _tell_of_failures(session, contestants)
-        _measure(session, [contestant for contestant in contestants if contestant.is_in])
+        compiled = [contestant for contestant in contestants if contestant.folder is not None]
+        errors = [(contestant.variant, contestant.error) for contestant in compiled if contestant.error is not None]
+        if errors and not any(contestant.is_in for contestant in compiled):
+            session.report(failure_finding(*errors[0]))
+        _measure_all(session, [contestant for contestant in contestants if contestant.is_in])
         bar.update()
-    # plain replay, which is the first of all candidates
-    reference = contestants[0].timing
-    assert reference is not None
-    candidates = [_describe_candidate(contestant, reference) for contestant in contestants]
     measured = {contestant.variant: contestant.timing for contestant in contestants if contestant.timing is not None}
     chosen = choose(measured)
-    seconds = time.perf_counter() - session.began
     winner = next(contestant for contestant in contestants if contestant.variant == chosen)
     assert winner.executable is not None
-    lacked_time = any(contestant.lacked_time for contestant in contestants)
-    limit_seconds = session.limits.seconds if lacked_time else None
-    lacked_room = any(contestant.lacked_room for contestant in contestants)
-    notes = (_LACKED_ROOM,) if lacked_room and chosen.engine == PLAIN.engine else ()
-    report_of_all = TuningReport(chosen, tuple(candidates), seconds, notes=notes, limit_seconds=limit_seconds)
+    lacked_room = any(contestant.lacked_room for contestant in contestants) and chosen.engine == PLAIN.engine
+    report_of_all = TuningReport(
+        chosen,
+        tuple(_describe_candidate(contestant, measured[PLAIN]) for contestant in contestants),
+        time.perf_counter() - session.began,
+        notes=(_LACKED_ROOM,) if lacked_room else (),
+        limit_seconds=session.limits.seconds if any(contestant.lacked_time for contestant in contestants) else None,
+    )
     return Tuned(winner.executable, winner.graph, report_of_all, winner.folder)
 
 
@@ -172,25 +159,30 @@ _LACKED_ROOM = "candidates lacked memory or room on the disk: the choice is not 
 
 
 def _describe_candidate(contestant: _Contestant, reference: Timing) -> Candidate:
-    timing = contestant.timing
-    return Candidate(
+    found = Candidate(
         contestant.variant,
         compile_seconds=contestant.compile_seconds,
-        cpu_seconds=None if timing is None else timing.cpu.median,
-        wall_seconds=None if timing is None else timing.wall.median,
-        speed_up=None if timing is None else compare_times(reference, timing, by_processor=True),
-        clock_speed_up=None if timing is None else compare_times(reference, timing, by_processor=False),
         worst=contestant.worst,
         problem=contestant.problem,
+    )
+    timing = contestant.timing
+    if timing is None:
+        return found
+    return replace(
+        found,
+        cpu_seconds=timing.cpu.median,
+        wall_seconds=timing.wall.median,
+        speed_up=compare_times(reference, timing, by_processor=True),
+        clock_speed_up=compare_times(reference, timing, by_processor=False),
     )
 
 
 def _enter_contestants(session: _Session, known_failures: Mapping[str, str]) -> List[_Contestant]:
     found = []
-    for number, variant in enumerate(list_candidates(session.graph, session.request, engines=tuned_engines())):
+    for number, variant in enumerate(list_candidates(session.graph, session.request, engines=list_tuned_engines())):
         contestant = _Contestant(variant, lay_out(session.graph, variant))
         if variant.engine == "replay":
-            contestant.executable = build_replay(contestant.graph, session.make_request(variant))
+            contestant.executable = build_replay(contestant.graph, replace(session.request, variant=variant))
         else:
             contestant.folder = session.folder / str(number)
             if variant.label in known_failures:
@@ -207,17 +199,16 @@ def _compile_all(session: _Session, contestants: Sequence[_Contestant], *, advan
     deadline = session.began + session.limits.seconds * (1 - _MEASURING_SHARE)
     # Threads suffice: each waits for a compiler in a process of its own.
     pool = ThreadPoolExecutor(session.limits.processes, thread_name_prefix="porting-compile")
-    running: List[Any] = []
+    running: Set[Any] = set()
     try:
         for contestant in contestants:
             if contestant.folder is None or contestant.problem:
                 advance()
             else:
-                running.append(pool.submit(_compile_one, session, contestant, deadline))
-        pending = set(running)
-        while pending:
+                running.add(pool.submit(_compile_one, session, contestant, deadline))
+        while running:
             # a wait without an end would keep Ctrl-C waiting on some systems
-            done, pending = wait(pending, timeout=0.5)
+            done, running = wait(running, timeout=0.5)
             for future in done:
                 future.result()
                 advance()
@@ -242,7 +233,7 @@ def _compile_one(session: _Session, contestant: _Contestant, deadline: float) ->
         engine = load_engine(contestant.variant.engine)
         engine.compile(
             contestant.graph,
-            session.make_request(contestant.variant),
+            replace(session.request, variant=contestant.variant),
             folder,
             limits=CompileLimits(seconds=deadline - began),
             progress=session.stop_if_cancelled,
@@ -264,16 +255,6 @@ def _give_up(session: _Session, contestant: _Contestant, error: Exception) -> No
         session.note_failure(contestant.variant.label, contestant.problem)
 
 
-def _tell_of_failures(session: _Session, contestants: Sequence[_Contestant]) -> None:
-    """Report why no compiled candidate is left, if there were any; single ones are in the table."""
-    compiled = [contestant for contestant in contestants if contestant.folder is not None]
-    if not any(contestant.is_in for contestant in compiled):
-        for contestant in compiled:
-            if contestant.error is not None:
-                session.report(failure_finding(contestant.variant, contestant.error))
-                return
-
-
 # -- comparing --------------------------------------------------------------------------------------------------------
 
 
@@ -283,14 +264,10 @@ def _load_and_compare(session: _Session, contestant: _Contestant) -> None:
         if contestant.executable is None:
             assert contestant.folder is not None
             engine = load_engine(contestant.variant.engine)
-            request = session.make_request(contestant.variant)
+            request = replace(session.request, variant=contestant.variant)
             contestant.executable = engine.load(contestant.graph, request, contestant.folder)
         parity = compare_with_replay(
-            contestant.executable,
-            contestant.graph,
-            graph=session.graph,
-            request=session.request,
-            trial=session.trial,
+            contestant.executable, contestant.graph, graph=session.graph, request=session.request, trial=session.trial
         )
     except Exception as error:
         _give_up(session, contestant, error)
@@ -305,22 +282,27 @@ def _load_and_compare(session: _Session, contestant: _Contestant) -> None:
 # -- measuring --------------------------------------------------------------------------------------------------------
 
 
-def _measure(session: _Session, contestants: Sequence[_Contestant]) -> None:
+def _measure_all(session: _Session, contestants: Sequence[_Contestant]) -> None:
     """Time those that are still in, by turns; those that are far behind after a few rounds run no further."""
-    seconds = min(_MOST_MEASURING_SECONDS, max(session.seconds_left, session.limits.seconds * _MEASURING_SHARE / 2))
+    seconds_left = session.limits.seconds - (time.perf_counter() - session.began)
+    seconds = min(_MOST_MEASURING_SECONDS, max(seconds_left, session.limits.seconds * _MEASURING_SHARE / 2))
     states: Dict[bool, DeviceState] = {}
-    calls: Dict[Variant, _Call] = {}
+    calls: Dict[Variant, Callable[[], None]] = {}
     for contestant in contestants:
         layout = contestant.variant.channels_last
         if layout not in states:
             # One state for all candidates of a layout: they train it further, and a step takes as long with any
             # weights.
             states[layout] = session.trial.prepare(empty_state(contestant.graph, session.request))
-        calls[contestant.variant] = _Call(session.trial, contestant, states[layout])
+        calls[contestant.variant] = functools.partial(_run_call, session.trial, contestant, states[layout])
     began = time.perf_counter()
-    # the first call does more than the others, the second is like them
-    # both of each call in turn: the first one binds tensors, chooses kernels and fills caches
-    slowest = max([call.measure_seconds() for call in calls.values() for _warm in range(2)][1::2])
+    # Twice each: the first call binds tensors, chooses kernels and fills caches, the second is like those to come.
+    slowest = 0.0
+    for call in calls.values():
+        call()
+        start = time.perf_counter()
+        call()
+        slowest = max(slowest, time.perf_counter() - start)
     repeats = max(1, math.ceil(_TURN_SECONDS / slowest)) if slowest else 1
     timings = _time_calls(calls, rounds=_FIRST_ROUNDS, repeats=repeats, seconds=seconds / 2)
     best = min(timings[contestant.variant].cpu.median for contestant in contestants if contestant.is_in)
@@ -332,35 +314,24 @@ def _measure(session: _Session, contestants: Sequence[_Contestant]) -> None:
     if set(remaining) != {PLAIN}:
         left = seconds - (time.perf_counter() - began)
         more = _time_calls(remaining, rounds=_MOST_ROUNDS - _FIRST_ROUNDS, repeats=repeats, seconds=left)
-        timings.update({variant: _join_timings(timings[variant], timing) for variant, timing in more.items()})
+        for variant, later in more.items():
+            first = timings[variant]
+            wall, cpu = first.wall_seconds + later.wall_seconds, first.cpu_seconds + later.cpu_seconds
+            timings[variant] = Timing(wall, cpu)
     for contestant in contestants:
         contestant.timing = timings[contestant.variant] if contestant.is_in else None
 
 
-@dataclass(frozen=True)
-class _Call:
-    """One call of a contestant; one that fails is its problem, and then nothing runs any more."""
-
-    trial: Trial
-    contestant: _Contestant
-    state: DeviceState
-
-    def __call__(self) -> None:
-        executable = self.contestant.executable
-        if executable is not None:
-            try:
-                self.trial.run(executable, self.state)
-            except Exception as error:
-                if self.contestant.variant == PLAIN:
-                    raise
-                # The others go on. A candidate that failed here has timings that say nothing.
-                self.contestant.executable, self.contestant.problem = None, failure_reason(error)
-
-    def measure_seconds(self) -> float:
-        """Return the seconds of one call."""
-        began = time.perf_counter()
-        self()
-        return time.perf_counter() - began
+def _run_call(trial: Trial, contestant: _Contestant, state: DeviceState) -> None:
+    """Run one call of a contestant; one that fails is its problem, and then nothing runs any more."""
+    if contestant.executable is not None:
+        try:
+            trial.run(contestant.executable, state)
+        except Exception as error:
+            if contestant.variant == PLAIN:
+                raise
+            # The others go on. A candidate that failed here has timings that say nothing.
+            contestant.executable, contestant.problem = None, failure_reason(error)
 
 
 def _time_calls(
@@ -369,7 +340,3 @@ def _time_calls(
     by_label = {str(index): call for index, call in enumerate(calls.values())}
     timings = time_interleaved(by_label, rounds=rounds, repeats=repeats, at_most_seconds=seconds)
     return dict(zip(calls, timings.values()))
-
-
-def _join_timings(one: Timing, other: Timing) -> Timing:
-    return Timing((*one.wall_seconds, *other.wall_seconds), (*one.cpu_seconds, *other.cpu_seconds))

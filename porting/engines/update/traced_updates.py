@@ -12,16 +12,15 @@ from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple
 
 import torch
 
-from .updates import optimizer_family, slot_names
+from ...capture.plain_values import dtype_name
+from .updates import find_optimizer_family, slot_names
 
 __all__ = [
     "STEP_HYPER_PARAMETERS",
-    "clip_factor",
     "compute_group_hyper_parameters",
     "compute_step_hyper_parameters",
     "compute_update",
-    "depends_on_count",
-    "hyper_parameter_names",
+    "list_hyper_parameters",
     "update_structure",
 ]
 
@@ -36,7 +35,7 @@ STEP_HYPER_PARAMETERS: Tuple[str, ...] = ("loss_seed", "gradient_scale", "max_gr
 
 def update_structure(settings: Any) -> Dict[str, Any]:
     """Return what the operators of a group's update depend on, as plain values, fit for JSON."""
-    family = optimizer_family(settings)
+    family = find_optimizer_family(settings)
     return {
         "family": family,
         "weight_decay": family == "LAMB" or settings.weight_decay != 0,
@@ -46,46 +45,30 @@ def update_structure(settings: Any) -> Dict[str, Any]:
         "use_tf_variant": family == "RMSPROP" and bool(settings.use_tf_variant),
         "bias_correction": family in ("ADAM", "ADAMW") or (family == "LAMB" and bool(settings.bias_correction)),
         "clips": not math.isinf(settings.max_grad_norm),
-        "accum_type": _name_type(settings.accum_type),
-        "first_order_type": _name_type(settings.first_order_type),
-        "second_order_type": _name_type(settings.second_order_type),
+        "accum_type": dtype_name(settings.accum_type),
+        "first_order_type": dtype_name(settings.first_order_type),
+        "second_order_type": dtype_name(settings.second_order_type),
         "slots": list(slot_names(settings)),
     }
-
-
-def _name_type(dtype: torch.dtype) -> str:
-    return str(dtype).replace("torch.", "")
 
 
 # -- hyper-parameters --------------------------------------------------------------------------------------------------
 
 _NAMES: Mapping[str, Tuple[str, ...]] = {
-    "SGD": ("weight_decay", "momentum", "gain", "rate"),
-    "ADAM": ("weight_decay", "gain1", "beta2", "gain2", "eps", "inverse_root", "rate"),
-    "ADAMW": ("keep", "gain1", "beta2", "gain2", "eps", "inverse_root", "rate"),
-    "RMSPROP": ("weight_decay", "alpha", "gain", "eps", "learning_rate", "momentum"),
-    "LAMB": (
-        "weight_decay",
-        "gain1",
-        "beta2",
-        "gain2",
-        "eps",
-        "inverse_root",
-        "inverse_correction",
-        "max_weight_norm",
-        "rate",
-    ),
+    family: tuple(names.split())
+    for family, names in {
+        "SGD": "weight_decay momentum gain rate",
+        "ADAM": "weight_decay gain1 beta2 gain2 eps inverse_root rate",
+        "ADAMW": "keep gain1 beta2 gain2 eps inverse_root rate",
+        "RMSPROP": "weight_decay alpha gain eps learning_rate momentum",
+        "LAMB": "weight_decay gain1 beta2 gain2 eps inverse_root inverse_correction max_weight_norm rate",
+    }.items()
 }
 
 
-def hyper_parameter_names(structure: Structure) -> Tuple[str, ...]:
+def list_hyper_parameters(structure: Structure) -> Tuple[str, ...]:
     """Return the names of the hyper-parameters of a group, in the order of `compute_group_hyper_parameters`."""
     return _NAMES[structure["family"]]
-
-
-def depends_on_count(structure: Structure) -> bool:
-    """Tell whether a group's hyper-parameters differ from one update to the next while its settings stay the same."""
-    return bool(structure["bias_correction"])
 
 
 def compute_step_hyper_parameters(groups: Sequence[Any], *, backward_scale: float, update_scale: float) -> List[float]:
@@ -101,55 +84,28 @@ def compute_step_hyper_parameters(groups: Sequence[Any], *, backward_scale: floa
 
 def compute_group_hyper_parameters(settings: Any, structure: Structure, *, count: int) -> List[float]:
     """Return the hyper-parameters of a group for its update number `count`, from 1."""
-    s, values = settings, _COMMON[structure["family"]](settings, structure)
-    if "gain1" in values:
-        corrected = structure["bias_correction"]
-        # In double precision on the host, as torch does it; the program gets the rounded results.
-        correction1 = 1.0 - s.beta1**count if corrected else 1.0
-        correction2 = 1.0 - s.beta2**count if corrected else 1.0
-        # a second moment that is not averaged (beta2 = 1) stays zero and has no correction
-        values["inverse_root"] = 1.0 / math.sqrt(correction2) if correction2 > 0 else math.inf
-        values["inverse_correction"] = 1.0 / correction1 if correction1 else math.inf
-        values["rate"] = -s.learning_rate if structure["family"] == "LAMB" else -s.learning_rate / correction1
-    return [values[name] for name in hyper_parameter_names(structure)]
-
-
-def _prepare_sgd(s: Any, structure: Structure) -> Dict[str, float]:
-    gain = 1.0 - s.dampening
-    rate = -s.learning_rate if structure["momentum"] else -s.learning_rate * gain
-    return {"weight_decay": s.weight_decay, "momentum": s.momentum, "gain": gain, "rate": rate}
-
-
-def _prepare_adam(s: Any, _structure: Structure) -> Dict[str, float]:
-    return {
-        "weight_decay": s.weight_decay,
+    s, family, corrected = settings, structure["family"], structure["bias_correction"]
+    # In double precision on the host, as torch does it; the program gets the rounded results.
+    correction1 = 1.0 - s.beta1**count if corrected else 1.0
+    correction2 = 1.0 - s.beta2**count if corrected else 1.0
+    gain = 1.0 - (s.dampening if family == "SGD" else s.alpha)
+    rate = -s.learning_rate
+    if family == "SGD" and not structure["momentum"]:
+        rate *= gain
+    # LAMB has its correction apart, inside of the direction that it scales
+    elif family != "LAMB":
+        rate /= correction1
+    values = {
         "keep": 1.0 - s.learning_rate * s.weight_decay,
+        "gain": gain,
         "gain1": 1.0 - s.beta1,
-        "beta2": s.beta2,
         "gain2": 1.0 - s.beta2,
-        "eps": s.eps,
-        "max_weight_norm": s.max_weight_norm,
+        # a second moment that is not averaged (beta2 = 1) stays zero and has no correction
+        "inverse_root": 1.0 / math.sqrt(correction2) if correction2 > 0 else math.inf,
+        "inverse_correction": 1.0 / correction1 if correction1 else math.inf,
+        "rate": rate,
     }
-
-
-def _prepare_rmsprop(s: Any, _structure: Structure) -> Dict[str, float]:
-    return {
-        "weight_decay": s.weight_decay,
-        "alpha": s.alpha,
-        "gain": 1.0 - s.alpha,
-        "eps": s.eps,
-        "learning_rate": s.learning_rate,
-        "momentum": s.momentum,
-    }
-
-
-_COMMON: Mapping[str, Callable[[Any, Structure], Dict[str, float]]] = {
-    "SGD": _prepare_sgd,
-    "ADAM": _prepare_adam,
-    "ADAMW": _prepare_adam,
-    "RMSPROP": _prepare_rmsprop,
-    "LAMB": _prepare_adam,
-}
+    return [values[name] if name in values else getattr(s, name) for name in list_hyper_parameters(structure)]
 
 
 # -- operators ---------------------------------------------------------------------------------------------------------
@@ -166,14 +122,6 @@ def compute_update(
     # a compiler fuses the casts into its one pass over memory
     single_slots = {name: slot.float() for name, slot in slots.items()}
     return _UPDATES[structure["family"]](structure, weight.float(), gradient, single_slots, hyper_parameters)
-
-
-def clip_factor(norms: torch.Tensor, max_norm: torch.Tensor) -> torch.Tensor:
-    """Return the factor that brings gradients of these `norms` down to a global norm of `max_norm`.
-
-    It has the form of `torch.nn.utils.clip_grad_norm_`.
-    """
-    return torch.clamp(max_norm / (torch.linalg.vector_norm(norms) + 1e-6), max=1.0)
 
 
 # The expressions are those of `updates`, reordered so that divisions by numbers become products. They round a little

@@ -13,30 +13,27 @@ from __future__ import annotations
 import enum
 import math
 from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 import torch
 
 from ..calls.call_plan import GradientExchange
 from ..calls.device_state import DeviceState
-from .fused_updates import fused_arithmetic
+from .fused_updates import FUSED_FAMILIES, Arithmetic, State, Tensors, find_fused_arithmetic
 
 __all__ = [
     "GroupSettings",
     "OptimizerKind",
     "adapt_loss_scaling",
     "apply_update",
+    "compute_clip_factor",
     "ensure_slots",
-    "optimizer_family",
+    "find_optimizer_family",
+    "has_fused_arithmetic",
     "slot_names",
 ]
 
 Slots = Dict[str, torch.Tensor]
-
-_HIGHEST = torch.finfo(torch.float16).max
-_NEAR_THE_TOP = 0.125 * _HIGHEST
-_SHARE_NEAR_THE_TOP = 1e-7
-
 
 # The device's optimizers, numbered from 0. SGD1 keeps gradient and velocity in one tensor, SGD2 apart.
 OptimizerKind = enum.IntEnum(
@@ -116,16 +113,21 @@ def apply_update(
                 exchange(everything)
             if scale != 1.0:
                 torch._foreach_mul_(everything, scale)
+            # the range of half precision matters while the gradients are still scaled
             if observe is not None:
-                # The range of half precision matters while the gradients are still scaled.
                 observe(everything)
-            _undo_loss_scaling(everything, groups[0].loss_scaling if loss_scaling is None else loss_scaling)
-            _clip_gradients(everything, groups[0].max_grad_norm)
-            store = _store_at_random if rounds_at_random else _store
+            divisor = groups[0].loss_scaling if loss_scaling is None else loss_scaling
+            if divisor != 1.0:
+                torch._foreach_mul_(everything, 1.0 / divisor)
+            max_norm = groups[0].max_grad_norm
+            if not math.isinf(max_norm):
+                # the norm of norms: one number for each parameter instead of a copy of all gradients in one tensor
+                norms = torch.stack(torch._foreach_norm(everything))
+                torch._foreach_mul_(everything, compute_clip_factor(norms, max_norm))
             for settings, names, of_group in zip(groups, trained, gradients):
                 if names:
-                    weights = [parameters[name] for name in names]
-                    _update_group(settings, names, weights, of_group, slots, store, is_fused=is_fused)
+                    named = {name: parameters[name] for name in names}
+                    _update_group(settings, named, of_group, slots, rounds_at_random, is_fused)
     for parameter in parameters.values():
         # None, not zeros: the next backward pass then stores its gradient instead of adding to it.
         parameter.grad = None
@@ -133,30 +135,16 @@ def apply_update(
 
 def _round_to_accumulator(gradient: Any, dtype: torch.dtype) -> torch.Tensor:
     """Return a gradient as its accumulator holds it, in single precision; it may be written to."""
-    single = _convert_to_single(gradient)
+    # A zero tensor is autograd's shorthand for a gradient that is zero everywhere, and nobody can write to it.
+    is_zero = gradient._is_zerotensor()
+    single: torch.Tensor = torch.zeros_like(gradient, dtype=torch.float32) if is_zero else gradient.float()
     # Through the type and back: the device's accumulator has lost these bits.
     return single if dtype == torch.float32 else single.to(dtype).float()
 
 
-def _convert_to_single(gradient: Any) -> torch.Tensor:
-    """Return a gradient in single precision that may be written to."""
-    if gradient._is_zerotensor():  # autograd's shorthand for a gradient that is zero everywhere
-        return torch.zeros_like(gradient, dtype=torch.float32)
-    single: torch.Tensor = gradient.float()
-    return single
-
-
-def _undo_loss_scaling(gradients: List[torch.Tensor], loss_scaling: float) -> None:
-    if loss_scaling != 1.0:
-        torch._foreach_mul_(gradients, 1.0 / loss_scaling)
-
-
-def _clip_gradients(gradients: List[torch.Tensor], max_norm: float) -> None:
-    if not math.isinf(max_norm):
-        # the norm of norms: one number for each parameter instead of a copy of all gradients in one tensor
-        total = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
-        scale = torch.clamp(max_norm / (total + 1e-6), max=1.0)  # the form of torch.nn.utils.clip_grad_norm_
-        torch._foreach_mul_(gradients, scale)
+def compute_clip_factor(norms: torch.Tensor, max_norm: Union[float, torch.Tensor]) -> torch.Tensor:
+    """Return the factor that brings gradients of these `norms` down to a global norm of `max_norm`, as torch does."""
+    return torch.clamp(max_norm / (torch.linalg.vector_norm(norms) + 1e-6), max=1.0)
 
 
 def adapt_loss_scaling(state: DeviceState, gradients: Sequence[torch.Tensor]) -> None:
@@ -166,18 +154,19 @@ def adapt_loss_scaling(state: DeviceState, gradients: Sequence[torch.Tensor]) ->
     factor. Any other step doubles it, up to what half precision can hold.
     """
     assert state.loss_scale_factor is not None
+    highest = torch.finfo(torch.float16).max
     num_elements = sum(gradient.numel() for gradient in gradients)
     # counted by what is not below, so that infinity and NaN are near the top too
-    num_near_top = sum(int((~(gradient.abs() < _NEAR_THE_TOP)).sum()) for gradient in gradients)
-    if num_near_top > _SHARE_NEAR_THE_TOP * num_elements:
+    num_near_top = sum(int((~(gradient.abs() < 0.125 * highest)).sum()) for gradient in gradients)
+    if num_near_top > 1e-7 * num_elements:
         state.loss_scale_factor.mul_(0.5)
-    elif state.final_loss_scale * 2 <= _HIGHEST:
+    elif state.final_loss_scale * 2 <= highest:
         state.loss_scale_factor.mul_(2.0)
 
 
 def slot_names(settings: Any) -> Tuple[str, ...]:
     """Return the names of the state tensors that the optimizer of `settings` keeps for each parameter."""
-    family = optimizer_family(settings)
+    family = find_optimizer_family(settings)
     if family == "SGD":
         return ("Accl1",) if settings.momentum else ()
     if family == "RMSPROP":
@@ -201,62 +190,49 @@ def _make_slot(settings: Any, slot: str, parameter: torch.Tensor) -> torch.Tenso
     if slot == "Step":
         return torch.zeros(())
     # TensorFlow's RMSprop begins with a mean square of one, so that its first steps are small.
-    start = 1.0 if slot == "Accl1" and optimizer_family(settings) == "RMSPROP" and settings.use_tf_variant else 0.0
+    starts_at_one = slot == "Accl1" and find_optimizer_family(settings) == "RMSPROP" and settings.use_tf_variant
     dtype = settings.second_order_type if slot == "Accl2" else settings.first_order_type
-    return torch.full_like(parameter, start, dtype=dtype, requires_grad=False)
+    return torch.full_like(parameter, 1.0 if starts_at_one else 0.0, dtype=dtype, requires_grad=False)
 
 
-def optimizer_family(settings: Any) -> str:
+def find_optimizer_family(settings: Any) -> str:
     """Return which formulae update a group: "SGD", "ADAM", "ADAMW", "RMSPROP" or "LAMB"."""
     name = settings.kind.name
-    for family in ("SGD", "ADAMW", "ADAM", "RMSPROP", "LAMB"):
+    for family in _ARITHMETIC:
         if name.startswith(family):
             return family
     raise ValueError(f"unknown optimizer kind {name}")
 
 
+def has_fused_arithmetic(settings: Any) -> bool:
+    """Tell whether torch has a fused form of the update of `settings`, for tensors that are laid out alike."""
+    return find_optimizer_family(settings) in FUSED_FAMILIES
+
+
 def _update_group(
-    settings: Any,
-    names: Sequence[str],
-    weights: List[torch.Tensor],
-    gradients: List[torch.Tensor],
-    slots: Dict[str, Slots],
-    store: Callable[[Sequence[torch.Tensor], Sequence[torch.Tensor]], None],
-    *,
-    is_fused: bool = False,
+    settings: Any, named: Slots, gradients: Tensors, slots: Dict[str, Slots], rounds_at_random: bool, is_fused: bool
 ) -> None:
-    ensure_slots(settings, names, dict(zip(names, weights)), slots)
-    family = optimizer_family(settings)
-    # Lists over all parameters of a group: the `foreach` operators run once for all of them.
+    names, weights = list(named), list(named.values())
+    ensure_slots(settings, names, named, slots)
+    # lists over all parameters: the `foreach` operators run once for all of them
     state = {slot: [slots[name][slot] for name in names] for slot in slot_names(settings)}
     if "Step" in state:
         torch._foreach_add_(state["Step"], 1.0)
-    # `float()` of single precision is the tensor itself: the arithmetic below then works in place, and `store` has
-    # nothing to do. Half precision is computed in single and rounded once.
+    # `float()` of single precision is the tensor itself: the arithmetic below then works in place, and nothing is left
+    # to store. Half precision is computed in single and rounded once.
     single_weights = [weight.float() for weight in weights]
     single_state = {slot: [tensor.float() for tensor in tensors] for slot, tensors in state.items()}
-    fused = fused_arithmetic(settings, single_weights, gradients, single_state) if is_fused else None
+    family = find_optimizer_family(settings)
+    fused = find_fused_arithmetic(family, single_weights, gradients, single_state) if is_fused else None
     (fused or _ARITHMETIC[family])(settings, single_weights, gradients, single_state)
-    store(weights, single_weights)
-    for slot, tensors in state.items():
-        store(tensors, single_state[slot])
-
-
-def _store(targets: Sequence[torch.Tensor], values: Sequence[torch.Tensor]) -> None:
-    """Round values of single precision to the types of `targets`, where those are not the values themselves."""
-    for target, value in zip(targets, values):
-        if target is not value:
-            target.copy_(value)
-
-
-def _store_at_random(targets: Sequence[torch.Tensor], values: Sequence[torch.Tensor]) -> None:
-    """Round as `_store` does, up or down in proportion to the distance, by torch's global random stream."""
-    for target, value in zip(targets, values):
-        if target is not value:
-            target.copy_(_round_at_random(value, target.dtype))
+    for targets, values in ((weights, single_weights), *((state[slot], single_state[slot]) for slot in state)):
+        for target, value in zip(targets, values):
+            if target is not value:
+                target.copy_(_round_at_random(value, target.dtype) if rounds_at_random else value)
 
 
 def _round_at_random(value: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Round up or down in proportion to the distance, by torch's global random stream."""
     # Of the two neighbours in the type, the farther one is taken as often as the value is near to it, so that the mean
     # of many roundings is the value itself.
     nearest = value.to(dtype)
@@ -268,9 +244,6 @@ def _round_at_random(value: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     # the neighbour of the largest number is infinity, which chance must not choose
     return torch.where(takes_other & other.isfinite(), other, nearest)
 
-
-Tensors = List[torch.Tensor]
-State = Dict[str, Tensors]
 
 # -- In single precision; weights and state change in place, gradients are used up. The operations and their order are
 # -- those of torch's own optimizers in their default form, so that a port's weights are the same to the last bit.
@@ -290,30 +263,32 @@ def _apply_sgd(s: Any, weights: Tensors, gradients: Tensors, state: State) -> No
     torch._foreach_add_(weights, gradients if s.nesterov else velocities, alpha=-s.learning_rate)
 
 
-def _update_moments(s: Any, gradients: Tensors, state: State) -> None:
+def _update_moments(s: Any, gradients: Tensors, state: State, *, is_corrected: bool = True) -> Tensors:
+    """Update both moments; return what the first one is to be divided by."""
     # `lerp`, as torch writes it: m + (g - m)(1 - beta) rounds otherwise than beta m + (1 - beta) g.
     torch._foreach_lerp_(state["Accl1"], gradients, 1.0 - s.beta1)
     torch._foreach_mul_(state["Accl2"], s.beta2)
     torch._foreach_addcmul_(state["Accl2"], gradients, gradients, 1.0 - s.beta2)
+    denominators: Tensors = list(torch._foreach_sqrt(state["Accl2"]))
+    # The corrections are Python numbers in double precision, as torch computes them.
+    corrections = _compute_bias_corrections(state, s.beta2, is_corrected)
+    torch._foreach_div_(denominators, [math.sqrt(c) for c in corrections])
+    torch._foreach_add_(denominators, s.eps)
+    return denominators
 
 
-def _compute_bias_corrections(state: State, beta: float, is_on: bool = True) -> List[float]:
+def _compute_bias_corrections(state: State, beta: float, is_on: bool) -> List[float]:
     """Return 1 - beta^t for each parameter; those that sat out a step have made fewer updates."""
     return [1.0 - beta ** int(step) if is_on else 1.0 for step in state["Step"]]
 
 
 def _apply_adam(s: Any, weights: Tensors, gradients: Tensors, state: State) -> None:
-    is_decoupled = optimizer_family(s) == "ADAMW"
-    if s.weight_decay and not is_decoupled:
-        torch._foreach_add_(gradients, weights, alpha=s.weight_decay)
-    _update_moments(s, gradients, state)
-    if s.weight_decay and is_decoupled:
+    if s.weight_decay and find_optimizer_family(s) == "ADAMW":
         torch._foreach_mul_(weights, 1.0 - s.learning_rate * s.weight_decay)
-    denominators = torch._foreach_sqrt(state["Accl2"])
-    # The corrections are Python numbers in double precision, as torch computes them.
-    torch._foreach_div_(denominators, [math.sqrt(c) for c in _compute_bias_corrections(state, s.beta2)])
-    torch._foreach_add_(denominators, s.eps)
-    rates = [-s.learning_rate / c for c in _compute_bias_corrections(state, s.beta1)]
+    elif s.weight_decay:
+        torch._foreach_add_(gradients, weights, alpha=s.weight_decay)
+    denominators = _update_moments(s, gradients, state)
+    rates = [-s.learning_rate / c for c in _compute_bias_corrections(state, s.beta1, True)]
     torch._foreach_addcdiv_(weights, state["Accl1"], denominators, rates)
 
 
@@ -343,13 +318,8 @@ def _apply_rmsprop(s: Any, weights: Tensors, gradients: Tensors, state: State) -
 
 
 def _apply_lamb(s: Any, weights: Tensors, gradients: Tensors, state: State) -> None:
-    _update_moments(s, gradients, state)
+    denominators = _update_moments(s, gradients, state, is_corrected=s.bias_correction)
     directions = torch._foreach_div(state["Accl1"], _compute_bias_corrections(state, s.beta1, s.bias_correction))
-    denominators = torch._foreach_sqrt(state["Accl2"])
-    torch._foreach_div_(
-        denominators, [math.sqrt(c) for c in _compute_bias_corrections(state, s.beta2, s.bias_correction)]
-    )
-    torch._foreach_add_(denominators, s.eps)
     torch._foreach_div_(directions, denominators)
     torch._foreach_add_(directions, weights, alpha=s.weight_decay)
     weight_norms = torch.stack(torch._foreach_norm(weights)).clamp(max=s.max_weight_norm)
@@ -361,10 +331,11 @@ def _apply_lamb(s: Any, weights: Tensors, gradients: Tensors, state: State) -> N
     torch._foreach_add_(weights, directions)
 
 
-_ARITHMETIC: Dict[str, Callable[..., None]] = {
+# In the order in which the names of kinds are looked through: "ADAMW_NO_BIAS" begins with both of Adam's.
+_ARITHMETIC: Dict[str, Arithmetic] = {
     "SGD": _apply_sgd,
-    "ADAM": _apply_adam,
     "ADAMW": _apply_adam,
+    "ADAM": _apply_adam,
     "RMSPROP": _apply_rmsprop,
     "LAMB": _apply_lamb,
 }

@@ -7,7 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from porting.engines.aot.library import compile_program, load_program
+from porting.engines.aot.compile_process import compile_in_child
+from porting.engines.aot.library import load_program
 from porting.engines.compiled.call_layout import TensorSpec
 from porting.engines.compiled.compile_settings import CompileFailure, CompileSettings
 from porting.engines.compiled.program_file import write_program
@@ -30,9 +31,9 @@ def test_the_gradient_of_a_maximum_pool_is_torchs(tmp_path, memory_format):
     arguments = [images, torch.randn(2, 8, 5, 5)]
     module = make_fx(_pooled, tracing_mode="fake")(*arguments)
     specs = tuple(TensorSpec.of(tensor, name=f"input:{index}:") for index, tensor in enumerate(arguments))
-    write_program(Program("step", module, specs, written=(), num_results=1), tmp_path / "pool.program")
+    write_program(Program("step", module, specs, num_results=1), tmp_path / "pool.program")
 
-    compile_program(tmp_path / "pool.program", tmp_path / "pool", settings=CompileSettings())
+    compile_in_child(tmp_path / "pool.program", tmp_path / "pool", settings=CompileSettings())
 
     torch.testing.assert_close(load_program(tmp_path / "pool")(arguments), list(_pooled(*arguments)))
 
@@ -42,7 +43,7 @@ def test_a_program_file_that_is_damaged_is_a_failure_of_the_compiler(tmp_path):
     (tmp_path / "step.program").write_bytes(b"nothing")
 
     with pytest.raises(CompileFailure, match="it is no program file"):
-        compile_program(tmp_path / "step.program", tmp_path / "step", settings=CompileSettings())
+        compile_in_child(tmp_path / "step.program", tmp_path / "step", settings=CompileSettings())
 
 
 @pytest.mark.slow

@@ -114,7 +114,7 @@ def test_weights_in_both_orders_are_multiplied_without_a_copy(tmp_path):
     arguments = [torch.randn(256, 192), torch.randn(128, 192), torch.randn(128, 256)]
     module = make_fx(_layer_with_gradients, tracing_mode="fake")(*arguments)
     specs = tuple(TensorSpec.of(tensor, name=f"input:{index}:") for index, tensor in enumerate(arguments))
-    write_program(Program("step", module, specs, written=(0,), num_results=3), tmp_path / "layer.program")
+    write_program(Program("step", module, specs, num_results=3), tmp_path / "layer.program")
 
     subprocess.run([sys.executable, "-c", _COMPILE], cwd=tmp_path, env=child_environment(), check=True)
 

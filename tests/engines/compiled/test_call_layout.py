@@ -12,22 +12,23 @@ from porting.engines.compiled.call_layout import (
     CallLayout,
     ResultsOfRuns,
     TensorSpec,
-    argument_name,
-    plan_facts,
+    describe_layout,
+    describe_plan,
+    name_argument,
     read_argument_name,
 )
 
 
 @pytest.mark.parametrize("name", ["layer.weight", "odd:name", ""])
 def test_the_name_of_an_argument_is_read_as_it_was_written(name):
-    assert read_argument_name(argument_name("slot", detail="Accl1", name=name)) == ("slot", "Accl1", name)
+    assert read_argument_name(name_argument("slot", detail="Accl1", name=name)) == ("slot", "Accl1", name)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.int32, torch.bool])
 def test_a_spec_travels_as_text(dtype):
     spec = TensorSpec.of(torch.zeros(2, 3, dtype=dtype).t(), name="input:0:")
 
-    assert TensorSpec.from_dict(json.loads(json.dumps(spec.to_dict()))) == spec
+    assert TensorSpec.from_dict(json.loads(json.dumps(describe_layout(spec)))) == spec
 
 
 @pytest.mark.parametrize(
@@ -41,7 +42,7 @@ def test_a_spec_travels_as_text(dtype):
     ],
 )
 def test_other_micro_batches_or_results_are_other_facts(changed):
-    assert plan_facts(CallPlan(**changed)) != plan_facts(CallPlan())
+    assert describe_plan(CallPlan(**changed)) != describe_plan(CallPlan())
 
 
 @pytest.mark.parametrize(
@@ -49,7 +50,7 @@ def test_other_micro_batches_or_results_are_other_facts(changed):
     [{"mean_reduction": False}, {"divides_last": True}, {"output_period": 3}, {"input_groups": ReplicaGroups(1)}],
 )
 def test_what_is_a_number_or_without_effect_is_no_fact(changed):
-    assert plan_facts(CallPlan(**changed)) == plan_facts(CallPlan())
+    assert describe_plan(CallPlan(**changed)) == describe_plan(CallPlan())
 
 
 def combined(kind, runs, **layout):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import asdict
 
 from porting.engines.compiled.compile_settings import CompileFailure, CompileSettings
 
@@ -12,7 +13,7 @@ from porting.engines.compiled.compile_settings import CompileFailure, CompileSet
 def test_settings_travel_as_text():
     settings = CompileSettings(num_threads=3, is_deterministic=True)
 
-    assert CompileSettings.from_dict(json.loads(json.dumps(settings.to_dict()))) == settings
+    assert CompileSettings(**json.loads(json.dumps(asdict(settings)))) == settings
 
 
 def test_a_failure_keeps_the_end_of_a_long_log():

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from porting.engines.compiled.program_graph import ProgramGraph
 from porting.engines.compiled.program_updates import UpdateWriter
+from porting.engines.compiled.programs import ProgramGraph
 from porting.engines.compiled.step_program import build_programs
-from porting.engines.compiled.step_tracing import fake_tensors
+from porting.engines.compiled.step_tracing import make_fake_tensors
 from porting.engines.compiled.traced_step import TracedStep
 from tests.engines.compiled.step_requests import targets, training
 
@@ -21,7 +21,7 @@ def trace(graph, request):
 
 def test_without_a_layout_there_is_nothing_to_update(settings):
     request = training(settings())
-    with fake_tensors():
+    with make_fake_tensors():
         step = trace(*request)
         writer = UpdateWriter((), step.state)
         program = ProgramGraph({})
@@ -34,7 +34,7 @@ def test_without_a_layout_there_is_nothing_to_update(settings):
 @pytest.mark.parametrize("kind", ["SGD2", "ADAM", "LAMB"])
 def test_every_parameter_adds_as_many_operators_as_another(settings, kind):
     request = training(settings(kind, momentum=0.9))
-    with fake_tensors():
+    with make_fake_tensors():
         writer = trace(*request).update
 
         assert writer.num_operators > 0
@@ -43,7 +43,7 @@ def test_every_parameter_adds_as_many_operators_as_another(settings, kind):
 
 def test_a_step_has_the_hyper_parameters_of_all_groups(settings):
     request = training(settings("ADAM"))
-    with fake_tensors():
+    with make_fake_tensors():
         one = UpdateWriter((), None).num_hyper_parameters
         step = trace(*request)
         twice = UpdateWriter(step.layouts * 2, step.state)

@@ -11,6 +11,7 @@ from porting.engines.calls.call_plan import CallPlan
 from porting.engines.calls.executable import BuildRequest
 from porting.engines.compiled.step_program import build_programs
 from tests.engines.compiled.step_requests import Body, inference, targets, training
+from tests.engines.interpreted_programs import written_names
 
 
 def test_weights_are_stored_after_all_new_values_are_known(settings):
@@ -31,5 +32,5 @@ def test_statistics_are_updated_even_if_nobody_needs_the_normalised_values():
     graph = capture_step(model, [torch.randn(4, 3)], mode="training")
     (program,) = build_programs(graph, BuildRequest(CallPlan())).by_role.values()
 
-    names = {program.arguments[index].name for index in program.written}
+    names = written_names(program)
     assert names == {f"buffer:0:norm.{name}" for name in ("running_mean", "running_var")}

@@ -9,9 +9,12 @@ from torch import nn
 from porting.capture import capture_step
 from porting.engines.calls.call_plan import CallPlan
 from porting.engines.calls.executable import BuildRequest
+from porting.engines.compiled.programs import ProgramGraph
 from porting.engines.compiled.step_program import build_programs
 from tests.engines.compiled.step_requests import inference, targets, training
-from tests.engines.interpreted_programs import interpret_programs
+from tests.engines.interpreted_programs import interpret_programs, written_names
+
+aten = torch.ops.aten
 
 
 def test_a_program_is_flat(settings):
@@ -25,7 +28,7 @@ def test_a_program_is_flat(settings):
 def test_a_program_says_what_it_writes_to(settings):
     (program,) = build_programs(*training(settings("SGD2", momentum=0.9))).by_role.values()
 
-    names = {program.arguments[index].name for index in program.written}
+    names = written_names(program)
     parameters = ["0.weight", "0.bias", "2.weight", "2.bias"]
     assert names == {f"parameter::{name}" for name in parameters} | {f"slot:Accl1:{name}" for name in parameters}
 
@@ -48,3 +51,43 @@ def test_a_program_says_whether_it_rounds_to_halves(dtype, expected):
     (program,) = build_programs(graph, BuildRequest(CallPlan())).by_role.values()
 
     assert program.has_halves is expected
+
+
+# -- a program under construction
+
+
+def graph_of(*names):
+    return ProgramGraph({name: torch.zeros(2, 3) for name in names})
+
+
+def test_an_argument_that_nothing_needs_is_left_out():
+    program = graph_of("used", "unused")
+    result = program.call(aten.exp.default, program.arguments["used"])
+
+    made = program.finish("step", [result], has_halves=False)
+
+    assert [spec.name for spec in made.arguments] == ["used"]
+    assert made.num_results == 1
+
+
+def test_a_write_through_a_view_is_a_write_to_the_argument():
+    program = graph_of("read", "written")
+    row = program.call(aten.select.int, program.arguments["written"], 0, 1)
+    program.call(aten.copy_.default, row, program.call(aten.select.int, program.arguments["read"], 0, 0))
+
+    made = program.finish("step", [], has_halves=False)
+
+    assert written_names(made) == {"written"}
+
+
+def test_a_graph_is_written_out_as_often_as_it_runs():
+    body = torch.fx.Graph()
+    body.output((body.call_function(aten.exp.default, (body.placeholder("x"),)),))
+    program = graph_of("x")
+    (once,) = program.inline(body, [program.arguments["x"]])
+    (twice,) = program.inline(body, [once])
+
+    made = program.finish("step", [twice], has_halves=False)
+
+    torch.testing.assert_close(made.module(torch.zeros(2, 3))[0], torch.full((2, 3), torch.e))
+    assert made.num_operators == 2

@@ -1,4 +1,4 @@
-"""Which variants of a step are tried, and in which order."""
+"""Which variants of a step are tried, in which order, and which is chosen: for certain gains only, the simplest one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from porting.capture import capture_step
 from porting.engines.calls.call_plan import CallPlan
 from porting.engines.calls.executable import BuildRequest, Variant
 from porting.engines.tuning import candidates
-from porting.engines.tuning.candidates import PLAIN, list_candidates
+from porting.engines.tuning.candidates import PLAIN, beats, choose, list_candidates
+from porting.support.interleaved import Timing
 
 WHOLE, FUSED = Variant("aot"), Variant("aot", fused_update=True)
 
@@ -83,3 +84,50 @@ def test_a_single_thread_is_tried_for_tiny_steps(settings, monkeypatch, rows, is
     assert (replace(PLAIN, num_threads=1) in found) is is_tried
     assert (Variant("aot", num_threads=1) in found) is is_tried
     assert all(variant.num_threads == (1 if is_tried else None) for variant in found if variant.steps_per_run > 1)
+
+
+# -- the choice
+
+
+def timing(*cpu, wall=None):
+    return Timing(tuple(cpu if wall is None else wall), tuple(cpu))
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [
+        (timing(1.0, 1.0, 1.0), timing(2.0, 2.0, 2.0), True),
+        (timing(1.0, 1.0, 1.0), timing(1.02, 1.02, 1.02), False),
+        (timing(1.0, 3.0, 1.0, 2.0), timing(2.0, 1.0, 2.0, 1.0), False),
+        (timing(1.0, 1.0, 1.0, wall=(3.0, 3.0, 3.0)), timing(2.0, 2.0, 2.0), False),
+        (timing(2.0, 2.0, 2.0, wall=(1.0, 1.0, 1.0)), timing(2.0, 2.0, 2.0), True),
+        (timing(2.2, 2.2, 2.2, wall=(1.0, 1.0, 1.0)), timing(2.0, 2.0, 2.0), False),
+    ],
+    ids=[
+        "half the processor time",
+        "a gain of 2 %",
+        "no more than noise",
+        "less processor time but longer",
+        "as much processor time but shorter",
+        "more processor time though shorter",
+    ],
+)
+def test_one_beats_another_only_for_certain(one, other, expected):
+    assert beats(one, other) is expected
+
+
+def test_of_two_that_are_equally_fast_the_simpler_one_is_chosen():
+    simple, bold = Variant("aot"), Variant("aot", channels_last=True)
+
+    chosen = choose({PLAIN: timing(2.0, 2.0), simple: timing(1.0, 1.0), bold: timing(0.99, 0.99)})
+
+    assert chosen == simple
+
+
+@pytest.mark.parametrize(("seconds", "is_chosen"), [(0.995, True), (1.02, False)])
+def test_a_tie_is_enough_for_the_fused_update_of_replay(seconds, is_chosen):
+    fused = replace(PLAIN, fused_update=True)
+
+    chosen = choose({PLAIN: Timing((1.0,) * 9, (1.0,) * 9), fused: Timing((seconds,) * 9, (seconds,) * 9)})
+
+    assert (chosen == fused) is is_chosen

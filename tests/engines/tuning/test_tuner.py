@@ -73,7 +73,7 @@ def engines(monkeypatch):
     """Make engines known by name; they are what tuning tries."""
 
     def engines(**named):
-        monkeypatch.setattr(tuner, "tuned_engines", lambda: list(named))
+        monkeypatch.setattr(tuner, "list_tuned_engines", lambda: list(named))
         monkeypatch.setattr(tuner, "load_engine", named.__getitem__)
 
     return engines

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from porting.engines.update.fused_updates import fused_arithmetic
-from porting.engines.update.updates import apply_update, ensure_slots
+from porting.engines.update.fused_updates import find_fused_arithmetic
+from porting.engines.update.updates import apply_update, ensure_slots, find_optimizer_family
 
 SHAPES = [(3, 4), (4,), (2, 4, 3, 3)]
 
@@ -65,11 +65,11 @@ def test_gradients_in_another_order_than_their_weights_are_not_mixed_up(settings
 def test_an_optimizer_without_a_fused_kernel_has_none(kind, settings):
     weight = torch.ones(2)
 
-    assert fused_arithmetic(settings(kind), [weight], [weight], {}) is None
+    assert find_fused_arithmetic(find_optimizer_family(settings(kind)), [weight], [weight], {}) is None
 
 
-def test_weights_and_gradients_in_step_have_a_fused_form(settings):
+def test_weights_and_gradients_in_step_have_a_fused_form():
     weight = torch.ones(2, 3, 4, 4).contiguous(memory_format=torch.channels_last)
 
-    assert fused_arithmetic(settings(), [weight], [weight.clone()], {}) is not None
-    assert fused_arithmetic(settings(), [weight], [weight.contiguous()], {}) is None
+    assert find_fused_arithmetic("SGD", [weight], [weight.clone()], {}) is not None
+    assert find_fused_arithmetic("SGD", [weight], [weight.contiguous()], {}) is None
