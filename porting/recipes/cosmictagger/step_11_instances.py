@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from dataclasses import dataclass
-from typing import Any, Dict, List
+from typing import Any, Dict
 
 import torch
 from torch.optim.lr_scheduler import LambdaLR
@@ -13,8 +13,9 @@ from torch.optim.lr_scheduler import LambdaLR
 import porting
 from porting.adapters import sum_over_instances
 from porting.models import uresnet2d
+from porting.recipe_chain import Losses, batches_of
 from porting.recipes.cosmictagger import workload
-from porting.recipes.cosmictagger.workload import BATCH_SIZE, Training, batches_of, main, make_parts
+from porting.recipes.cosmictagger.workload import BATCH_SIZE, main, make_parts
 
 STAGES = {"core.grow": 1}
 OPTIONS = porting.PortOptions(
@@ -29,13 +30,8 @@ class Settings(workload.Settings):
     replicas: int = workload.option(1, type=int, help="of each instance (1)")
 
 
-def train(num_steps: int) -> List[float]:
-    """Train for `num_steps` optimizer steps and return their losses."""
-    return run(num_steps).losses
-
-
-def run(num_steps: int, settings: Settings = Settings()) -> Training:
-    """Train as `train` does, on what the settings say, and save the weights."""
+def train(num_steps: int, settings: Settings = Settings()) -> Losses:
+    """Train on what the settings say, and save the weights; return losses and learning rates, and what was trained."""
     instance = porting.this_instance()
     train_set, model, optimizer = make_parts(settings)
     ported = porting.to_ipu(
@@ -50,9 +46,7 @@ def run(num_steps: int, settings: Settings = Settings()) -> Training:
     schedule = uresnet2d.Schedule(steps_per_epoch=len(loader), peak_rate=0.01)
     scheduler = ported.scheduler(LambdaLR(optimizer, schedule))
     ported.compile(*next(iter(loader)))
-    seconds: List[float] = []
-    losses: List[float] = []
-    rates: List[float] = []
+    losses, rates, seconds = Losses(), [], []
     for images, labels in batches_of(loader, num_steps):
         rates.append(ported.optimizer.param_groups[0]["lr"])
         start = time.perf_counter()
@@ -63,16 +57,13 @@ def run(num_steps: int, settings: Settings = Settings()) -> Training:
     if settings.checkpoint is not None:
         torch.save(model.state_dict(), f"{settings.checkpoint}-{instance.index}")
     speed = instance.size * settings.replicas * BATCH_SIZE / statistics.median(seconds[2:] or seconds)
-    return Training(losses, rates, ported, speed)
+    return Losses(losses, rates=rates, model=ported, events_per_second=speed)
 
 
 def validate(ported: porting.PortedModel, events: Any) -> Dict[str, float]:
     """Return the mean over `events` of each metric."""
-    ported.eval()
-    share = ported.dataloader(porting.partition(events), training=False)
-    metrics = [ported(images, labels)[-1] for images, labels in share]
-    ported.train()
-    means = sum_over_instances(list(workload.average(metrics).values())) / porting.this_instance().size
+    share = workload.validate(ported, porting.partition(events))
+    means = sum_over_instances(list(share.values())) / porting.this_instance().size
     return dict(zip(uresnet2d.METRICS, means.tolist()))
 
 
@@ -81,4 +72,4 @@ small, a21 = workload.make_targets(OPTIONS)
 
 
 if __name__ == "__main__":
-    main(run, validate, __doc__, Settings, is_silent=porting.this_instance().index > 0)
+    main(train, validate, __doc__, Settings, is_silent=porting.this_instance().index > 0)

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from typing import List
-
 import torch
 from torch.optim.lr_scheduler import LambdaLR
 
 import porting
 from porting.models import uresnet2d
-from porting.recipes.cosmictagger.workload import BATCH_SIZE, Settings, Training, batches_of, main, make_parts, validate
+from porting.recipe_chain import Losses, batches_of
+from porting.recipes.cosmictagger.workload import BATCH_SIZE, Settings, main, make_parts, validate
 
 
-def train(num_steps: int) -> List[float]:
-    """Train for `num_steps` optimizer steps and return their losses."""
-    return run(num_steps).losses
-
-
-def run(num_steps: int, settings: Settings = Settings()) -> Training:
-    """Train as `train` does, on what the settings say, and save the weights."""
+def train(num_steps: int, settings: Settings = Settings()) -> Losses:
+    """Train on what the settings say, and save the weights; return losses and learning rates, and what was trained."""
     train_set, model, optimizer = make_parts(settings)
     options = porting.PortOptions(micro_batch=1, accumulation=BATCH_SIZE, output_mode="all")
     ported = porting.to_ipu(
@@ -27,8 +21,7 @@ def run(num_steps: int, settings: Settings = Settings()) -> Training:
     loader = ported.dataloader(train_set)
     schedule = uresnet2d.Schedule(steps_per_epoch=len(loader), peak_rate=0.01)
     scheduler = ported.scheduler(LambdaLR(optimizer, schedule))
-    losses: List[float] = []
-    rates: List[float] = []
+    losses, rates = Losses(), []
     for images, labels in batches_of(loader, num_steps):
         rates.append(ported.optimizer.param_groups[0]["lr"])
         _logits, loss = ported(images, labels)
@@ -36,8 +29,8 @@ def run(num_steps: int, settings: Settings = Settings()) -> Training:
         scheduler.step()
     if settings.checkpoint is not None:
         torch.save(model.state_dict(), settings.checkpoint)
-    return Training(losses, rates, model)
+    return Losses(losses, rates=rates, model=model)
 
 
 if __name__ == "__main__":
-    main(run, validate, __doc__)
+    main(train, validate, __doc__)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Sequence
-
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 from porting.data import images as pictures
 from porting.models import dcgan
+from porting.recipe_chain import Losses
 
 BATCH_SIZE = 16
 NUM_STEPS = 304
@@ -51,6 +50,6 @@ def distance_from_real(made: torch.Tensor) -> float:
     return (looks(made) - looks(real)).abs().mean(dim=0).sum().item()
 
 
-def print_result(losses: Sequence[float], made: torch.Tensor) -> None:
+def print_result(losses: Losses) -> None:
     """Print how far losses and made pictures have come."""
-    print(f"loss {losses[0]:.4f} -> {losses[-1]:.4f}, distance from real pictures {distance_from_real(made):.3f}")
+    print(f"{losses.fall}, distance from real pictures {distance_from_real(losses.measured.made):.3f}")

@@ -58,7 +58,7 @@ def main() -> int:
             raise
         print(porting.render(porting.Finding("X001", help='pip install "ipu-porting[recipes]"')), file=sys.stderr)
         return 1
-    train_set, test_set = workload.load_images()
+    train_set, test_set, _loader_of_steps = workload.load_images()
     _say_what_is_done(workload.make_model())
 
     plain, plain_step = train_plain(workload.make_model, train_set, test_set)

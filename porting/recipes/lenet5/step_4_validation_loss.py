@@ -2,32 +2,27 @@
 
 from __future__ import annotations
 
-from typing import List, Optional, Tuple
+from typing import Optional
 
 import torch
 from torch import nn
 
 import porting
 from porting.models import lenet5
-from porting.recipes.lenet5.workload import load_digits, main, make_loader
+from porting.recipe_chain import Losses
+from porting.recipes.lenet5.workload import load_digits, main
 
 
-def train(num_steps: int) -> List[float]:
-    """Train for whole epochs and return the losses of the first `num_steps` optimizer steps."""
-    return train_and_test(num_steps)[0]
-
-
-def train_and_test(num_steps: int, folder: Optional[str] = None) -> Tuple[List[float], torch.Tensor, torch.Tensor]:
-    """Train as `train` does and say each epoch's validation loss; return what step 3's does."""
+def train(num_steps: int, folder: Optional[str] = None) -> Losses:
+    """Train for whole epochs; return the first `num_steps` losses, and the test images' probabilities and labels."""
     torch.manual_seed(0)
-    train_set, test_set = load_digits(folder)
-    loader = make_loader(train_set)
+    test_set, loader = load_digits(folder)
     model, criterion = lenet5.build(), nn.CrossEntropyLoss()
     optimizer = torch.optim.Adam(model.parameters(), lr=0.004)
     ported = porting.to_ipu(model, criterion, optimizer=optimizer)
     loader = ported.dataloader(loader)
     infer = ported.inference()
-    losses: List[float] = []
+    losses = Losses()
     while len(losses) < num_steps:
         for images, labels in loader:
             _logits, loss = ported(images, labels)
@@ -35,7 +30,7 @@ def train_and_test(num_steps: int, folder: Optional[str] = None) -> Tuple[List[f
         images, labels = test_set.tensors
         probabilities = infer(images)
         print(f"after {len(losses)} steps the validation loss is {validation_loss(probabilities, labels):.4f}")
-    return losses[:num_steps], probabilities, labels
+    return Losses(losses[:num_steps], probabilities=probabilities, labels=labels)
 
 
 def validation_loss(probabilities: torch.Tensor, labels: torch.Tensor) -> float:
@@ -44,4 +39,4 @@ def validation_loss(probabilities: torch.Tensor, labels: torch.Tensor) -> float:
 
 
 if __name__ == "__main__":
-    main(train_and_test, __doc__)
+    main(train, __doc__)

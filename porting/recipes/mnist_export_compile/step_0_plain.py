@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any, List, Optional, Sequence, Tuple
+from typing import Optional, Sequence
 
 import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
-from porting.recipes.mnist_export_compile.workload import load_data, make_model, make_parser, measure_accuracy, run
+from porting.recipe_chain import Losses, measure_accuracy
+from porting.recipes.mnist_export_compile.workload import load_data, make_model, make_parser, run
 
 
 def parse_arguments(words: Optional[Sequence[str]] = None) -> argparse.Namespace:
@@ -17,12 +18,12 @@ def parse_arguments(words: Optional[Sequence[str]] = None) -> argparse.Namespace
     return make_parser(__doc__).parse_args(words)
 
 
-def train(num_steps: int) -> List[float]:
-    """Return the losses of `num_steps` optimizer steps of a smaller network."""
-    return train_and_test(parse_arguments(["--unit", "100", "--iterations", str(num_steps)]))[0]
+def train(num_steps: int) -> Losses:
+    """Train a smaller network for `num_steps` optimizer steps, as `train_and_test` does."""
+    return train_and_test(parse_arguments(["--unit", "100", "--iterations", str(num_steps)]))
 
 
-def train_and_test(arguments: argparse.Namespace) -> Tuple[List[float], float, Any]:
+def train_and_test(arguments: argparse.Namespace) -> Losses:
     """Train; return the losses, the share of test digits recognised, and the model."""
     torch.manual_seed(0)
     train_set, test_set = load_data(arguments)
@@ -31,7 +32,7 @@ def train_and_test(arguments: argparse.Namespace) -> Tuple[List[float], float, A
     model = make_model(arguments)
     criterion = nn.CrossEntropyLoss()
     optimizer = torch.optim.Adam(model.parameters())
-    losses: List[float] = []
+    losses = Losses()
     while len(losses) < num_steps:
         for images, labels in loader:
             optimizer.zero_grad()
@@ -40,7 +41,7 @@ def train_and_test(arguments: argparse.Namespace) -> Tuple[List[float], float, A
             optimizer.step()
             losses.append(loss.item())
 
-    return losses[:num_steps], measure_accuracy(model, test_set), model
+    return Losses(losses[:num_steps], test_accuracy=measure_accuracy(model, test_set), model=model)
 
 
 if __name__ == "__main__":

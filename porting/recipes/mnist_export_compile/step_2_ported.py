@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any, List, Optional, Sequence, Tuple
+from typing import Any, Optional, Sequence
 
 import torch
 from torch import nn
@@ -11,6 +11,7 @@ from torch.utils.data import DataLoader, default_collate
 
 import porting
 from porting.adapters import masked_accuracy
+from porting.recipe_chain import Losses
 from porting.recipes.mnist_export_compile.workload import load_data, make_model, make_parser, run
 
 IGNORED = -1  # a label that is none; the data set and the loss have to agree
@@ -23,12 +24,12 @@ def parse_arguments(words: Optional[Sequence[str]] = None) -> argparse.Namespace
     return parser.parse_args(words)
 
 
-def train(num_steps: int) -> List[float]:
-    """Return the losses of `num_steps` optimizer steps of a smaller network."""
-    return train_and_test(parse_arguments(["--unit", "100", "--iterations", str(num_steps)]))[0]
+def train(num_steps: int) -> Losses:
+    """Train a smaller network for `num_steps` optimizer steps, as `train_and_test` does."""
+    return train_and_test(parse_arguments(["--unit", "100", "--iterations", str(num_steps)]))
 
 
-def train_and_test(arguments: argparse.Namespace) -> Tuple[List[float], float, Any]:
+def train_and_test(arguments: argparse.Namespace) -> Losses:
     """Train; return the losses, the share of test digits recognised, and the model."""
     torch.manual_seed(0)
     train_set, test_set = load_data(arguments)
@@ -41,7 +42,7 @@ def train_and_test(arguments: argparse.Namespace) -> Tuple[List[float], float, A
     optimizer = torch.optim.Adam(model.parameters())
     ported = porting.to_ipu(model, criterion, optimizer=optimizer)
     loader = ported.dataloader(loader)
-    losses: List[float] = []
+    losses = Losses()
     while len(losses) < num_steps:
         for images, labels in loader:
             _logits, loss = ported(images, labels)
@@ -50,7 +51,7 @@ def train_and_test(arguments: argparse.Namespace) -> Tuple[List[float], float, A
     padded = porting.FixedBatchDataset(test_set, arguments.batchsize, ignore_label=IGNORED)
     images, labels = default_collate([padded[index] for index in range(len(padded))])
     accuracy = masked_accuracy(ported.inference()(images), labels, IGNORED)
-    return losses[:num_steps], accuracy.item(), model
+    return Losses(losses[:num_steps], test_accuracy=accuracy.item(), model=model)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any, List, Optional, Sequence, Tuple
+from typing import Any, Optional, Sequence
 
 import torch
 from torch import nn
@@ -12,7 +12,8 @@ from torch.utils.data import DataLoader, default_collate
 import porting
 from porting.adapters import masked_accuracy
 from porting.models import mlp
-from porting.recipes.mnist_export_compile.workload import load_data, make_model, make_parser, save
+from porting.recipe_chain import Losses
+from porting.recipes.mnist_export_compile.workload import load_data, make_model, make_parser, run
 
 IGNORED = -1  # a label that is none; the data set and the loss have to agree
 
@@ -62,12 +63,12 @@ def export_or_compile(arguments: argparse.Namespace) -> None:
         print(porting.dump_graph(step, "text").decode())
 
 
-def train(num_steps: int) -> List[float]:
-    """Return the losses of `num_steps` optimizer steps of a smaller network."""
-    return train_and_test(parse_arguments(["--unit", "100", "--iterations", str(num_steps)]))[0]
+def train(num_steps: int) -> Losses:
+    """Train a smaller network for `num_steps` optimizer steps, as `train_and_test` does."""
+    return train_and_test(parse_arguments(["--unit", "100", "--iterations", str(num_steps)]))
 
 
-def train_and_test(arguments: argparse.Namespace) -> Tuple[List[float], float, Any]:
+def train_and_test(arguments: argparse.Namespace) -> Losses:
     """Train; return the losses, the share of test digits recognised, and the trained port."""
     torch.manual_seed(0)
     train_set, test_set = load_data(arguments)
@@ -81,7 +82,7 @@ def train_and_test(arguments: argparse.Namespace) -> Tuple[List[float], float, A
     options = options_of(arguments)
     ported = porting.to_ipu(model, criterion, optimizer=optimizer, options=options)
     loader = ported.dataloader(loader)
-    losses: List[float] = []
+    losses = Losses()
     while len(losses) < num_steps:
         for images, labels in loader:
             _logits, loss = ported(images, labels)
@@ -90,7 +91,7 @@ def train_and_test(arguments: argparse.Namespace) -> Tuple[List[float], float, A
     padded = porting.FixedBatchDataset(test_set, arguments.batchsize, ignore_label=IGNORED)
     images, labels = default_collate([padded[index] for index in range(len(padded))])
     accuracy = masked_accuracy(ported.inference()(images), labels, IGNORED)
-    return losses[:num_steps], accuracy.item(), ported
+    return Losses(losses[:num_steps], test_accuracy=accuracy.item(), model=model, report=ported.report())
 
 
 def main(words: Optional[Sequence[str]] = None) -> None:
@@ -98,10 +99,8 @@ def main(words: Optional[Sequence[str]] = None) -> None:
     arguments = parse_arguments(words)
     if arguments.export or arguments.compile:
         return export_or_compile(arguments)
-    losses, accuracy, ported = train_and_test(arguments)
-    save(arguments, losses, ported.model)
-    print(f"loss {losses[0]:.4f} -> {losses[-1]:.4f}, test accuracy {accuracy:.3f}")
-    print(ported.report())
+    losses = run(train_and_test, arguments)
+    print(losses.measured.report)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import List, Optional, Tuple
+from typing import Optional
 
 import torch
 from torch import nn
@@ -10,17 +10,12 @@ from torch.utils.data import DataLoader, RandomSampler
 from tqdm import tqdm
 
 import porting
-from porting.recipes.mnist_loop.workload import BATCH_SIZE, PaddingLast, load_digits, main, make_model, measure_accuracy
+from porting.recipe_chain import Losses, measure_accuracy
+from porting.recipes.mnist_loop.workload import BATCH_SIZE, PaddingLast, count_epochs, load_digits, main, make_model
 
 
-def train(num_steps: int) -> List[float]:
-    """Train for whole epochs and return the losses of the first `num_steps` optimizer steps."""
-    return train_and_test(num_epochs=-(-num_steps // 48))[0][:num_steps]
-
-
-def train_and_test(num_epochs: int = 10, data: Optional[str] = None) -> Tuple[List[float], List[float]]:
-    """Train; return the losses of all steps, and the accuracy of the test after each epoch."""
-    torch.manual_seed(0)
+def train(num_steps: Optional[int] = None, data: Optional[str] = None) -> Losses:
+    """Train for ten epochs, or as many as `num_steps` needs; return the losses, and each test's accuracy."""
     train_set, test_set = load_digits(data)
     order = RandomSampler(train_set, generator=torch.Generator().manual_seed(0))
     padded = porting.FixedBatchDataset(train_set, BATCH_SIZE)
@@ -30,17 +25,18 @@ def train_and_test(num_epochs: int = 10, data: Optional[str] = None) -> Tuple[Li
     ported = porting.to_ipu(model, criterion, optimizer=optimizer)
     loader = ported.dataloader(loader)
     ported.compile(*train_set[:BATCH_SIZE])
-    losses: List[float] = []
-    accuracies: List[float] = []
+    losses = Losses()
+    accuracies = []
 
-    for _epoch in tqdm(range(num_epochs), desc="epochs"):
+    for _epoch in tqdm(range(count_epochs(num_steps, train_set)), desc="epochs"):
         for images, labels in tqdm(loader, desc="batches", leave=False):
             output, loss = ported(images, labels)
             losses.append(loss.item())
 
-        accuracies.append(measure_accuracy(model, test_set))
-    return losses, accuracies
+        with torch.no_grad():
+            accuracies.append(measure_accuracy(model, test_set))
+    return Losses(losses[:num_steps], accuracies=accuracies)
 
 
 if __name__ == "__main__":
-    main(train_and_test, __doc__)
+    main(train, __doc__)

@@ -17,8 +17,7 @@ def draw(folder: Path) -> List[Path]:
     panels = figure.subplots(1, 2)
     looks = (("step 0", 4.0, 0.35), ("step 4", 1.2, 1.0))
     for step, (name, width, alpha) in zip((step_0_plain, step_4_device_iterations), looks):
-        _losses, log = step.train_and_log()
-        epochs, *columns = zip(*log)
+        epochs, *columns = zip(*step.train().measured.log)
         for index, (title, color) in enumerate((("main", BLUE), ("test", "#d95f02")) * 2):
             axes = panels[index // 2]
             axes.plot(epochs, columns[index], color=color, linewidth=width, alpha=alpha, label=f"{title}, {name}")

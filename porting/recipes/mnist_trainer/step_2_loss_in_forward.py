@@ -10,7 +10,15 @@ from torch.utils.data import DataLoader
 
 import porting
 from porting.adapters import masked_accuracy
-from porting.recipes.mnist_trainer.workload import BATCH_SIZE, load_digits, main, make_model, weighted_means
+from porting.recipe_chain import Losses
+from porting.recipes.mnist_trainer.workload import (
+    BATCH_SIZE,
+    count_epochs,
+    load_digits,
+    main,
+    make_model,
+    weighted_means,
+)
 
 
 def evaluate(ported: porting.PortedModel, loader: Any) -> Tuple[float, ...]:
@@ -25,14 +33,8 @@ def evaluate(ported: porting.PortedModel, loader: Any) -> Tuple[float, ...]:
     return weighted_means(rows)
 
 
-def train(num_steps: int) -> List[float]:
-    """Train for whole epochs and return the losses of the first `num_steps` optimizer steps."""
-    return train_and_log(num_epochs=-(-num_steps // 48))[0][:num_steps]
-
-
-def train_and_log(num_epochs: int = 10, data: Optional[str] = None) -> Tuple[List[float], List[Tuple[float, ...]]]:
-    """Train; return the losses of all steps, and the log: a row of five numbers for each epoch."""
-    torch.manual_seed(0)
+def train(num_steps: Optional[int] = None, data: Optional[str] = None) -> Losses:
+    """Train for ten epochs, or as many as `num_steps` needs; return the losses, and the log: a row for each epoch."""
     train_set, test_set = load_digits(data)
     order = torch.Generator().manual_seed(0)
     loader = DataLoader(train_set, batch_size=BATCH_SIZE, shuffle=True, drop_last=True, generator=order)
@@ -42,17 +44,17 @@ def train_and_log(num_epochs: int = 10, data: Optional[str] = None) -> Tuple[Lis
     metrics = {"accuracy": masked_accuracy}
     ported = porting.to_ipu(model, criterion, optimizer=optimizer, metrics=metrics)
     rows: List[Tuple[int, float, float]] = []
-    log: List[Tuple[float, ...]] = []
+    log = []
 
-    for epoch in range(1, num_epochs + 1):
+    for epoch in range(1, count_epochs(num_steps, train_set) + 1):
         first = len(rows)
         for images, labels in loader:
             _logits, loss, values = ported(images, labels)
             rows.append((BATCH_SIZE, loss.item(), values["accuracy"].item()))
         ours, of_test = weighted_means(rows[first:]), evaluate(ported, test_loader)
         log.append((epoch, ours[0], of_test[0], ours[1], of_test[1]))
-    return [loss for _count, loss, _accuracy in rows], log
+    return Losses([loss for _count, loss, _accuracy in rows[:num_steps]], log=log)
 
 
 if __name__ == "__main__":
-    main(train_and_log, __doc__)
+    main(train, __doc__)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import argparse
-from typing import Callable, List, Optional, Sequence, Tuple
+from typing import Callable, Optional, Sequence, Tuple
 
 import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from porting.data import digits, idx
+from porting.data.idx import read_or_make_digits
 from porting.models import mlp
+from porting.recipe_chain import Losses, read_command_line
 
 BATCH_SIZE = 128
 HEADER = "epoch   main/loss   test/loss   main/accuracy   test/accuracy"
@@ -18,16 +18,17 @@ HEADER = "epoch   main/loss   test/loss   main/accuracy   test/accuracy"
 
 def load_digits(folder: Optional[str]) -> Tuple[TensorDataset, TensorDataset]:
     """Draw digits to train with, 48 whole batches, and 1000 to test with; or read MNIST, if its folder is given."""
-    if folder:
-        parts = [idx.read_mnist(folder, "train"), idx.read_mnist(folder, "t10k")]
-    else:
-        parts = [digits.make_digits(48 * BATCH_SIZE, seed=0), digits.make_digits(1000, seed=1)]
-    train_set, test_set = (TensorDataset(images.flatten(1), labels) for images, labels in parts)
-    return train_set, test_set
+    return read_or_make_digits(folder, num_train=48 * BATCH_SIZE, num_test=1000, is_flat=True)
+
+
+def count_epochs(num_steps: Optional[int], train_set: TensorDataset) -> int:
+    """Return how many epochs have `num_steps` steps, the last one perhaps more; ten if nobody asks for steps."""
+    return 10 if num_steps is None else -(-num_steps // (len(train_set) // BATCH_SIZE))
 
 
 def make_model() -> nn.Sequential:
-    """Make the perceptron 784-100-100-10 with the initial weights of Chainer, LeCun's."""
+    """Make the perceptron 784-100-100-10 with the initial weights of Chainer, LeCun's, from the same seed."""
+    torch.manual_seed(0)
     return mlp.build("mnist_small", lecun=True)
 
 
@@ -43,11 +44,9 @@ def weighted_means(rows: Sequence[Tuple[int, float, float]]) -> Tuple[float, ...
     return tuple(sum(n * value for n, value in zip(counts, column)) / sum(counts) for column in columns)
 
 
-def main(train_and_log: Callable[..., Tuple[List[float], List[Tuple[float, ...]]]], description: Optional[str]) -> None:
+def main(train: Callable[..., Losses], description: Optional[str]) -> None:
     """Train on what the command line says, and print the log."""
-    parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--data", metavar="FOLDER", help="MNIST's four files; without it digits are drawn")
-    _losses, log = train_and_log(data=parser.parse_args().data)
+    losses = train(data=read_command_line(description, data="MNIST's folder; without it digits are drawn").data)
     print(HEADER)
-    for row in log:
+    for row in losses.measured.log:
         print("{:>5}{:>12.6f}{:>12.6f}{:>16.6f}{:>16.6f}".format(*row))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Iterator, List, Optional
+from typing import Iterator, Optional
 
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, RandomSampler, Sampler
+from torch.utils.data import DataLoader, Sampler
 
 import porting
+from porting.recipe_chain import Losses
 from porting.recipes.mushrooms.workload import BATCH_SIZE, History, accuracy, load_mushrooms, main, make_model
 
 
@@ -28,16 +29,9 @@ class EpochsInARow(Sampler[int]):
             yield from list(self.order)[: self.samples_per_epoch]
 
 
-def train(num_steps: int) -> List[float]:
-    """Train for whole epochs and return the losses of the first `num_steps` optimizer steps."""
-    return [loss for loss, _accuracy in train_and_test(num_steps).steps[:num_steps]]
-
-
-def train_and_test(num_steps: int = 50 * 56, data: Optional[str] = None) -> History:
-    """Train as `train` does, on the file `data` or on mushrooms that are made, and test after each epoch."""
-    torch.manual_seed(2)
-    train_set, test_set = load_mushrooms(data)
-    order = RandomSampler(train_set, generator=torch.Generator().manual_seed(0))
+def train(num_steps: int = 50 * 56, data: Optional[str] = None) -> Losses:
+    """Train for whole epochs; return the first `num_steps` losses, and with them all losses and accuracies."""
+    train_set, order, test_set = load_mushrooms(data)
     epochs = EpochsInARow(order, num_epochs=25, samples_per_epoch=56 * BATCH_SIZE)
     loader = DataLoader(train_set, batch_size=BATCH_SIZE, sampler=epochs, drop_last=True)
     model, criterion = make_model(), nn.BCEWithLogitsLoss()
@@ -57,8 +51,8 @@ def train_and_test(num_steps: int = 50 * 56, data: Optional[str] = None) -> Hist
         num_missing = -len(features) % options.device_iterations
         logits = infer(torch.cat([features, features[:num_missing]]))[: len(features)]
         history.tests[len(history.steps)] = (criterion(logits, poisonous).item(), accuracy(logits, poisonous))
-    return history
+    return Losses([loss for loss, _accuracy in history.steps[:num_steps]], history=history)
 
 
 if __name__ == "__main__":
-    main(train_and_test, __doc__)
+    main(train, __doc__)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import dataclass, field
 from typing import Callable, Dict, List, Optional, Tuple
 
 import torch
 from torch import nn
-from torch.utils.data import TensorDataset
+from torch.utils.data import RandomSampler, Sampler, TensorDataset
 
 from porting.data import mushrooms
 from porting.models import mlp
+from porting.recipe_chain import Losses, read_command_line
 
 BATCH_SIZE = 100
 # what Chainer's manual prints after these epochs: loss and accuracy in training, loss and accuracy of the test
@@ -31,14 +31,16 @@ class History:
     tests: Dict[int, Tuple[float, float]] = field(default_factory=dict)
 
 
-def load_mushrooms(data: Optional[str]) -> Tuple[TensorDataset, TensorDataset]:
-    """Read the file `data` or make mushrooms; return those to train with and those to test with."""
+def load_mushrooms(data: Optional[str]) -> Tuple[TensorDataset, Sampler[int], TensorDataset]:
+    """Read the file `data` or make mushrooms; return those to train with, an order of them, and those to test with."""
     samples = mushrooms.read_mushrooms(data) if data else mushrooms.make_mushrooms(seed=0)
-    return mushrooms.split_at_random(samples, share=0.7, seed=0)
+    train_set, test_set = mushrooms.split_at_random(samples, share=0.7, seed=0)
+    return train_set, RandomSampler(train_set, generator=torch.Generator().manual_seed(0)), test_set
 
 
 def make_model() -> nn.Sequential:
-    """Make the perceptron 22-44-44-1 with the initial weights of Chainer, LeCun's."""
+    """Make the perceptron 22-44-44-1 with the initial weights of Chainer, LeCun's, always from the same seed."""
+    torch.manual_seed(2)
     return mlp.build("mushrooms", lecun=True)
 
 
@@ -58,8 +60,7 @@ def print_table(history: History) -> None:
         print(f"{epoch:>5}" + "".join(f"{one:>8}{other:>9.4f} " for one, other in zip(ours, theirs)))
 
 
-def main(train_and_test: Callable[..., History], description: Optional[str]) -> None:
+def main(train: Callable[..., Losses], description: Optional[str]) -> None:
     """Train on what the command line says, and print the table."""
-    parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--data", metavar="mushrooms.csv", help="the file from UCI; without it mushrooms are made")
-    print_table(train_and_test(data=parser.parse_args().data))
+    data = "mushrooms.csv, the file from UCI; without it mushrooms are made"
+    print_table(train(data=read_command_line(description, data=data).data).measured.history)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass, field, replace
-from itertools import chain, islice, repeat
-from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
+from dataclasses import dataclass, replace
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import torch
 from torch import nn
@@ -13,6 +12,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from porting.data.images import make_labelled_images
 from porting.models import resnet
+from porting.recipe_chain import Losses
 
 
 @dataclass(frozen=True)
@@ -29,15 +29,6 @@ class Setup:
 
 
 REAL = Setup(width=64, image_size=224, num_classes=1000, batch_size=256, num_epochs=90, base_rate=0.1)
-
-
-@dataclass
-class History:
-    """Loss and learning rate of each optimizer step, and the share of test images recognised afterwards."""
-
-    losses: List[float] = field(default_factory=list)
-    rates: List[float] = field(default_factory=list)
-    accuracy: float = 0.0
 
 
 def make_parts(setup: Setup) -> Tuple[TensorDataset, DataLoader, nn.Module]:
@@ -76,18 +67,12 @@ def rate_factor(epoch: float) -> float:
     return min(1.0, 0.1 + 0.9 * epoch / 5) * 0.1 ** sum(epoch >= mark for mark in (30, 60, 80))
 
 
-def batches_of(loader: DataLoader, num_steps: int) -> Iterator[Any]:
-    """Give `num_steps` batches, of one epoch after the other."""
-    return islice(chain.from_iterable(repeat(loader)), num_steps)
+def load_test_images(setup: Setup) -> TensorDataset:
+    """Make images that were not trained on."""
+    return load_images(setup, num_images=min(256, setup.num_images), seed=1)
 
 
-def measure_accuracy(predict: Callable[[torch.Tensor], Any], setup: Setup) -> float:
-    """Return the share of images that were not trained on for which `predict` gives the right class."""
-    images, labels = load_images(setup, num_images=min(256, setup.num_images), seed=1).tensors
-    return (predict(images).argmax(dim=1) == labels).float().mean().item()
-
-
-def main(train_and_test: Callable[[int, Setup], History], description: Optional[str], *, num_steps: int) -> None:
+def main(train: Callable[[int, Setup], Losses], description: Optional[str], *, num_steps: int) -> None:
     """Train with what the command line says, for `num_steps` by default, and print how well the network has learnt."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument(
@@ -100,6 +85,6 @@ def main(train_and_test: Callable[[int, Setup], History], description: Optional[
     setup = REAL if arguments.real else Setup()
     setup = replace(setup, num_images=arguments.images or setup.num_images)
     setup = replace(setup, batch_size=arguments.batch or setup.batch_size)
-    history = train_and_test(arguments.steps, setup)
-    first, last, highest = history.losses[0], history.losses[-1], max(history.rates)
-    print(f"loss {first:.4f} -> {last:.4f}, learning rate up to {highest:.4f}, test accuracy {history.accuracy:.3f}")
+    losses = train(arguments.steps, setup)
+    highest, accuracy = max(losses.measured.rates), losses.measured.accuracy
+    print(f"{losses.fall}, learning rate up to {highest:.4f}, test accuracy {accuracy:.3f}")

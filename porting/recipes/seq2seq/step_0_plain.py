@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 from itertools import islice
-from typing import List, Optional, Tuple
+from typing import Optional
 
 import torch
 
 from porting.models import seq2seq
+from porting.recipe_chain import Losses
 from porting.recipes.seq2seq.workload import load_pairs, main, make_batches, make_model, test
 
 
-def train(num_steps: int) -> List[float]:
-    """Train and return the losses of `num_steps` optimizer steps."""
-    return train_and_test(num_steps)[0]
-
-
-def train_and_test(num_steps: int, path: Optional[str] = None) -> Tuple[List[float], float]:
-    """Train as `train` does; return its losses, and BLEU on the sentences to test with."""
+def train(num_steps: int, path: Optional[str] = None) -> Losses:
+    """Return the losses of `num_steps` optimizer steps, and BLEU on the sentences to test with."""
     torch.manual_seed(0)
     train_pairs, test_pairs, buckets = load_pairs(path)
     longest = buckets.lengths[-1]
     model = make_model(train_pairs, longest)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.005)
-    losses: List[float] = []
+    losses = Losses()
     for batch in islice(make_batches(train_pairs, buckets), num_steps):
         source_length, target_length = max(batch.source_lengths), max(batch.target_lengths)
         sources, targets, labels = batch.tensors(source_length=source_length, target_length=target_length)
@@ -35,8 +31,8 @@ def train_and_test(num_steps: int, path: Optional[str] = None) -> Tuple[List[flo
 
     model.eval()
     with torch.no_grad():
-        return losses, test(model, test_pairs, longest)
+        return Losses(losses, BLEU=test(model, test_pairs, longest))
 
 
 if __name__ == "__main__":
-    main(train_and_test, __doc__)
+    main(train, __doc__)

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 from itertools import islice
-from typing import List, Optional, Tuple
+from typing import Optional
 
 import torch
 
 import porting
 from porting.models import seq2seq
+from porting.recipe_chain import Losses
 from porting.recipes.seq2seq.workload import BATCH_SIZE, lengths_of, load_pairs, main, make_batches, make_model, test
 
 RUN = 4
 
 
-def train(num_steps: int) -> List[float]:
-    """Train and return the losses of `num_steps` optimizer steps."""
-    return train_and_test(num_steps)[0]
-
-
-def train_and_test(num_steps: int, path: Optional[str] = None) -> Tuple[List[float], float]:
-    """Train as `train` does; return its losses, and BLEU on the sentences to test with."""
+def train(num_steps: int, path: Optional[str] = None) -> Losses:
+    """Return the losses of `num_steps` optimizer steps, and BLEU on the sentences to test with."""
     torch.manual_seed(0)
     train_pairs, test_pairs, buckets = load_pairs(path)
     longest = buckets.lengths[-1]
@@ -30,7 +26,7 @@ def train_and_test(num_steps: int, path: Optional[str] = None) -> Tuple[List[flo
     for length, places in zip(buckets.lengths, buckets.members(lengths_of(train_pairs))):
         example = train_pairs.select(places[:BATCH_SIZE])
         ports[length].compile(*example.tensors(source_length=length, target_length=length))
-    losses: List[float] = []
+    losses = Losses()
     last = buckets.lengths[0]
     for batch in islice(make_batches(train_pairs, buckets, run=RUN), num_steps):
         length = buckets.bucket_of(max(lengths_of(batch)))
@@ -41,8 +37,8 @@ def train_and_test(num_steps: int, path: Optional[str] = None) -> Tuple[List[flo
         last = length
         losses.append(loss.item())
 
-    return losses, test(ports[longest].inference(), test_pairs, longest)
+    return Losses(losses, BLEU=test(ports[longest].inference(), test_pairs, longest))
 
 
 if __name__ == "__main__":
-    main(train_and_test, __doc__)
+    main(train, __doc__)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from typing import Any, Callable, Iterator, List, Optional, Tuple
 
 import torch
@@ -10,6 +9,7 @@ import torch
 from porting.data.buckets import Buckets, choose_buckets
 from porting.data.translation import END, Pairs, make_pairs, read_pairs
 from porting.models import seq2seq
+from porting.recipe_chain import Losses, read_command_line
 
 BATCH_SIZE = 32
 NUM_BUCKETS = 2
@@ -57,11 +57,8 @@ def test(run: Any, pairs: Pairs, length: int) -> float:
     return seq2seq.bleu(seq2seq.cut_at_end(run(sources), end=END), pairs.targets)
 
 
-def main(train_and_test: Callable[[int, Optional[str]], Tuple[List[float], float]], description: Optional[str]) -> None:
+def main(train: Callable[[int, Optional[str]], Losses], description: Optional[str]) -> None:
     """Train on what the command line says, and print loss and score."""
-    parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--data", help="a file with a pair of sentences a line, a tabulator between; else made")
-    parser.add_argument("--steps", type=int, default=400)
-    arguments = parser.parse_args()
-    losses, score = train_and_test(arguments.steps, arguments.data)
-    print(f"loss {losses[0]:.4f} -> {losses[-1]:.4f}, BLEU {score:.3f}")
+    data = "a file with a pair of sentences a line, a tabulator between; else made"
+    arguments = read_command_line(description, data=data, steps=400)
+    print(train(arguments.steps, arguments.data))

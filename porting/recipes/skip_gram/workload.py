@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import argparse
-from typing import Callable, List, Optional, Tuple
+from typing import Callable, Optional, Tuple
 
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 from porting.data.text import Vocabulary, context_windows, make_topic_text, read_words
 from porting.models import skip_gram
+from porting.recipe_chain import Losses, read_command_line
 
 WINDOW = 3
 
@@ -25,11 +25,12 @@ def load_text(path: Optional[str] = None) -> Tuple[torch.Tensor, Vocabulary, tor
     return text.tokens, Vocabulary(tuple(words_of_topics)), text.topics
 
 
-def make_loader(tokens: torch.Tensor) -> DataLoader:
-    """Make the loader of contexts and the words in their middle, shuffled in an order of its own."""
+def make_loader(path: Optional[str]) -> Tuple[DataLoader, Vocabulary]:
+    """Make the loader of contexts and the words in their middle, in an order of its own; return the vocabulary, too."""
+    tokens, vocabulary, _topics = load_text(path)
     dataset = TensorDataset(*context_windows(tokens, window=WINDOW))
     generator = torch.Generator().manual_seed(0)
-    return DataLoader(dataset, batch_size=200, shuffle=True, drop_last=True, generator=generator)
+    return DataLoader(dataset, batch_size=200, shuffle=True, drop_last=True, generator=generator), vocabulary
 
 
 def describe_neighbours(vectors: torch.Tensor, vocabulary: Vocabulary, topics: torch.Tensor) -> str:
@@ -40,13 +41,10 @@ def describe_neighbours(vectors: torch.Tensor, vocabulary: Vocabulary, topics: t
     return "\n".join(f"{vocabulary.words[word]}: {vocabulary.text(row)}" for word, row in enumerate(nearest.tolist()))
 
 
-def main(
-    train_and_look: Callable[[int, Optional[str]], Tuple[List[float], torch.Tensor]], description: Optional[str]
-) -> None:
+def main(train: Callable[[int, Optional[str]], Losses], description: Optional[str]) -> None:
     """Train on what the command line says, and print losses and neighbours."""
-    parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--data", help="a text with a sentence a line, as ptb.train.txt; without it one is made")
-    path = parser.parse_args().data
-    losses, vectors = train_and_look(200, path)
-    print(f"loss {losses[0]:.4f} -> {losses[-1]:.4f}")
-    print(describe_neighbours(vectors, *load_text(path)[1:]))
+    data = "a text with a sentence a line, as ptb.train.txt; without it one is made"
+    path = read_command_line(description, data=data).data
+    losses = train(200, path)
+    print(losses)
+    print(describe_neighbours(losses.measured.vectors, *load_text(path)[1:]))
