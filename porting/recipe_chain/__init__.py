@@ -20,7 +20,7 @@ if TYPE_CHECKING:
         reaches,
         run_program,
     )
-    from porting.recipe_chain.programs import Losses, batches_of, measure_accuracy, read_command_line
+    from porting.recipe_chain.programs import Losses, batches_of, measure_accuracy, predicting, read_command_line
     from porting.recipe_chain.recipe_files import Recipe, RecipeStep, find_recipe, read_recipes
     from porting.recipe_chain.running import read_checks, run_check
     from porting.recipe_chain.steps import Steps
@@ -40,6 +40,7 @@ __all__ = [
     "find_recipe",
     "holds",
     "measure_accuracy",
+    "predicting",
     "reaches",
     "read_checks",
     "read_command_line",

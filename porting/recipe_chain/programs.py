@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import argparse
+from contextlib import contextmanager
 from itertools import chain, islice, repeat
 from types import SimpleNamespace
 from typing import Any, Callable, Iterable, Iterator, List, Optional
 
 import torch
+from torch import nn
 from torch.utils.data import TensorDataset
 
-__all__ = ["Losses", "batches_of", "measure_accuracy", "read_command_line"]
+__all__ = ["Losses", "batches_of", "measure_accuracy", "predicting", "read_command_line"]
 
 
 class Losses(List[float]):
@@ -49,15 +51,31 @@ def batches_of(loader: Iterable[Any], num_steps: int) -> Iterator[Any]:
 
 
 def measure_accuracy(predict: Callable[[torch.Tensor], Any], test_set: TensorDataset) -> float:
-    """Return the share of samples for which `predict` gives the largest logit to the right class."""
+    """Return the share of samples for which `predict` gives the largest logit to the right class.
+
+    A module predicts in eval mode, and goes back to the mode that it was in.
+    """
     inputs, labels = test_set.tensors
-    return (predict(inputs).argmax(dim=1) == labels).float().mean().item()
+    with predicting(predict):
+        return (predict(inputs).argmax(dim=1) == labels).float().mean().item()
+
+
+@contextmanager
+def predicting(predict: Any) -> Iterator[None]:
+    """Compute no gradients; a module is in eval mode meanwhile."""
+    was_training = getattr(predict, "training", False)
+    if isinstance(predict, nn.Module):
+        predict.eval()
+    with torch.no_grad():
+        yield
+    if isinstance(predict, nn.Module):
+        predict.train(was_training)
 
 
 def read_command_line(description: Optional[str], *, data: str, steps: Optional[int] = None) -> argparse.Namespace:
     """Read `--data`, which `data` describes, and `--steps`, how many to train, if `steps` gives their default."""
     parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--data", help=data)
+    parser.add_argument("--data", default="", help=data)
     if steps is not None:
         parser.add_argument("--steps", type=int, default=steps, help="how many optimizer steps to train")
     return parser.parse_args()

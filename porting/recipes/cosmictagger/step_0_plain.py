@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
-import torch
 from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import DataLoader
 
-from porting.models import uresnet2d
+from porting.models import uresnet2d as unet
 from porting.recipe_chain import Losses, batches_of
 from porting.recipes.cosmictagger.workload import BATCH_SIZE, Settings, main, make_parts, validate
 
 
 def train(num_steps: int, settings: Settings = Settings()) -> Losses:
-    """Train on what the settings say, and save the weights; return losses and learning rates, and what was trained."""
+    """Train on what the settings say; return losses and learning rates, and what was trained."""
     train_set, model, optimizer = make_parts(settings)
     loader = DataLoader(train_set, batch_size=BATCH_SIZE)
-    scheduler = LambdaLR(optimizer, uresnet2d.Schedule(steps_per_epoch=len(loader), peak_rate=0.01))
+    scheduler = LambdaLR(optimizer, unet.Schedule(steps_per_epoch=len(loader), peak_rate=0.01))
     losses, rates = Losses(), []
     for images, labels in batches_of(loader, num_steps):
         rates.append(optimizer.param_groups[0]["lr"])
         optimizer.zero_grad()
-        loss = uresnet2d.loss(model(images), uresnet2d.chunk_planes(labels))
+        loss = unet.loss(model(images), unet.chunk_planes(labels))
         loss.backward()
         optimizer.step()
         losses.append(loss.item())
         scheduler.step()
-    if settings.checkpoint is not None:
-        torch.save(model.state_dict(), settings.checkpoint)
     return Losses(losses, rates=rates, model=model)
 
 

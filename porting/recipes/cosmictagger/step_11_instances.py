@@ -7,12 +7,11 @@ import time
 from dataclasses import dataclass
 from typing import Any, Dict
 
-import torch
 from torch.optim.lr_scheduler import LambdaLR
 
 import porting
 from porting.adapters import sum_over_instances
-from porting.models import uresnet2d
+from porting.models import uresnet2d as unet
 from porting.recipe_chain import Losses, batches_of
 from porting.recipes.cosmictagger import workload
 from porting.recipes.cosmictagger.workload import BATCH_SIZE, main, make_parts
@@ -31,19 +30,15 @@ class Settings(workload.Settings):
 
 
 def train(num_steps: int, settings: Settings = Settings()) -> Losses:
-    """Train on what the settings say, and save the weights; return losses and learning rates, and what was trained."""
+    """Train on what the settings say; return losses and learning rates, and what was trained."""
     instance = porting.this_instance()
     train_set, model, optimizer = make_parts(settings)
+    options = OPTIONS.replace(replicas=settings.replicas, broadcast_buffers=settings.replicas == 1)
     ported = porting.to_ipu(
-        model,
-        uresnet2d.loss,
-        label_transform=uresnet2d.chunk_planes,
-        metrics=uresnet2d.METRICS,
-        optimizer=optimizer,
-        options=OPTIONS.replace(replicas=settings.replicas, broadcast_buffers=settings.replicas == 1),
+        model, unet.loss, label_transform=unet.chunk_planes, metrics=unet.METRICS, optimizer=optimizer, options=options
     )
     loader = ported.dataloader(porting.partition(train_set))
-    schedule = uresnet2d.Schedule(steps_per_epoch=len(loader), peak_rate=0.01)
+    schedule = unet.Schedule(steps_per_epoch=len(loader), peak_rate=0.01)
     scheduler = ported.scheduler(LambdaLR(optimizer, schedule))
     ported.compile(*next(iter(loader)))
     losses, rates, seconds = Losses(), [], []
@@ -54,8 +49,6 @@ def train(num_steps: int, settings: Settings = Settings()) -> Losses:
         seconds.append(time.perf_counter() - start)
         losses.append(sum_over_instances(loss.mean()).item() / instance.size)
         scheduler.step()
-    if settings.checkpoint is not None:
-        torch.save(model.state_dict(), f"{settings.checkpoint}-{instance.index}")
     speed = instance.size * settings.replicas * BATCH_SIZE / statistics.median(seconds[2:] or seconds)
     return Losses(losses, rates=rates, model=ported, events_per_second=speed)
 
@@ -64,7 +57,7 @@ def validate(ported: porting.PortedModel, events: Any) -> Dict[str, float]:
     """Return the mean over `events` of each metric."""
     share = workload.validate(ported, porting.partition(events))
     means = sum_over_instances(list(share.values())) / porting.this_instance().size
-    return dict(zip(uresnet2d.METRICS, means.tolist()))
+    return dict(zip(unet.METRICS, means.tolist()))
 
 
 # give model, loss, a micro-batch, optimizer and options, of this network and of the full one
@@ -72,4 +65,4 @@ small, a21 = workload.make_targets(OPTIONS)
 
 
 if __name__ == "__main__":
-    main(train, validate, __doc__, Settings, is_silent=porting.this_instance().index > 0)
+    main(train, validate, __doc__, Settings, instance=porting.this_instance().index)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import torch
 from torch.optim.lr_scheduler import LambdaLR
 
 import porting
-from porting.models import uresnet2d
+from porting.models import uresnet2d as unet
 from porting.recipe_chain import Losses, batches_of
 from porting.recipes.cosmictagger import workload
 from porting.recipes.cosmictagger.workload import BATCH_SIZE, Settings, main, make_parts, validate
@@ -15,18 +14,13 @@ OPTIONS = porting.PortOptions(micro_batch=1, accumulation=BATCH_SIZE, output_mod
 
 
 def train(num_steps: int, settings: Settings = Settings()) -> Losses:
-    """Train on what the settings say, and save the weights; return losses and learning rates, and what was trained."""
+    """Train on what the settings say; return losses and learning rates, and what was trained."""
     train_set, model, optimizer = make_parts(settings)
     ported = porting.to_ipu(
-        model,
-        uresnet2d.loss,
-        label_transform=uresnet2d.chunk_planes,
-        metrics=uresnet2d.METRICS,
-        optimizer=optimizer,
-        options=OPTIONS,
+        model, unet.loss, label_transform=unet.chunk_planes, metrics=unet.METRICS, optimizer=optimizer, options=OPTIONS
     )
     loader = ported.dataloader(train_set)
-    schedule = uresnet2d.Schedule(steps_per_epoch=len(loader), peak_rate=0.01)
+    schedule = unet.Schedule(steps_per_epoch=len(loader), peak_rate=0.01)
     scheduler = ported.scheduler(LambdaLR(optimizer, schedule))
     print(f"compiled in {ported.compile(*next(iter(loader))):.1f} s")
     losses, rates = Losses(), []
@@ -35,8 +29,6 @@ def train(num_steps: int, settings: Settings = Settings()) -> Losses:
         _logits, loss, _metrics = ported(images, labels)
         losses.append(loss.mean().item())
         scheduler.step()
-    if settings.checkpoint is not None:
-        torch.save(model.state_dict(), settings.checkpoint)
     return Losses(losses, rates=rates, model=ported)
 
 

@@ -120,15 +120,20 @@ def main(
     description: Optional[str],
     settings_type: Type[Settings] = Settings,
     *,
-    is_silent: bool = False,
+    instance: Optional[int] = None,
 ) -> None:
-    """Train with what the command line says, and print how well the network has learnt."""
+    """Train with what the command line says, save the weights, and print how well the network has learnt.
+
+    Of several instances each saves in a file that ends in its number, and the first one prints.
+    """
     arguments = vars(make_parser(description, settings_type).parse_args())
     num_steps, settings = arguments.pop("steps"), settings_type(**arguments)
     losses = train(num_steps, settings)
     measured = losses.measured
     scores = validate(measured.model, load_events(settings)[1])
-    if not is_silent:
+    if settings.checkpoint is not None:
+        torch.save(measured.model.state_dict(), settings.checkpoint + ("" if instance is None else f"-{instance}"))
+    if not instance:
         speed = f", {measured.events_per_second:.0f} events/s" if hasattr(measured, "events_per_second") else ""
         print(f"loss {losses[0]:.3f} -> {losses[-1]:.3f}{speed}")
         print(", ".join(f"{name} {score:.3f}" for name, score in scores.items()))

@@ -30,10 +30,7 @@ def train(num_steps: int = NUM_STEPS, *, noise: float = NOISE) -> Losses:
         generator_optimizer.step()
         losses.append(discriminator_loss.item() + generator_loss.item())
 
-    hidden = workload.make_samples(4).tensors[0]
-    gan.eval()
-    with torch.no_grad():
-        return Losses(losses[:num_steps], made=gan.generator(hidden))
+    return Losses(losses[:num_steps], made=workload.make_images(gan.generator))
 
 
 if __name__ == "__main__":

@@ -7,17 +7,13 @@ import torch
 from porting.models import dcgan
 from porting.recipe_chain import Losses
 from porting.recipes.dcgan import workload
-from porting.recipes.dcgan.workload import BETAS, DISCRIMINATOR_RATE, GENERATOR_RATE, NOISE, NUM_STEPS
+from porting.recipes.dcgan.workload import BETAS, NOISE, NUM_STEPS
 
 
 def train(num_steps: int = NUM_STEPS, *, noise: float = NOISE) -> Losses:
     """Return each step's sum of discriminator's and generator's loss, and 64 images that are made afterwards."""
     loader, gan = workload.make_loader(num_steps), workload.make_gan(noise)
-    groups = [
-        {"params": gan.discriminator.parameters(), "lr": DISCRIMINATOR_RATE},
-        {"params": gan.generator.parameters(), "lr": GENERATOR_RATE},
-    ]
-    optimizer = torch.optim.Adam(groups, betas=BETAS)
+    optimizer = torch.optim.Adam(workload.make_groups(gan), betas=BETAS)
     losses = Losses()
     for hidden, images, targets in loader:
         loss = dcgan.loss(gan(hidden, images), targets)
@@ -26,10 +22,7 @@ def train(num_steps: int = NUM_STEPS, *, noise: float = NOISE) -> Losses:
         optimizer.step()
         losses.append(loss.item())
 
-    hidden = workload.make_samples(4).tensors[0]
-    gan.eval()
-    with torch.no_grad():
-        return Losses(losses[:num_steps], made=gan.generator(hidden))
+    return Losses(losses[:num_steps], made=workload.make_images(gan.generator))
 
 
 if __name__ == "__main__":

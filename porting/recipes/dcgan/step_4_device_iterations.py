@@ -8,17 +8,13 @@ import porting
 from porting.models import dcgan
 from porting.recipe_chain import Losses
 from porting.recipes.dcgan import workload
-from porting.recipes.dcgan.workload import BATCH_SIZE, BETAS, DISCRIMINATOR_RATE, GENERATOR_RATE, NOISE, NUM_STEPS
+from porting.recipes.dcgan.workload import BATCH_SIZE, BETAS, NOISE, NUM_STEPS
 
 
 def train(num_steps: int = NUM_STEPS, *, noise: float = NOISE) -> Losses:
     """Return each step's sum of discriminator's and generator's loss, and 64 images that are made afterwards."""
     loader, gan = workload.make_loader(-(-num_steps // 8) * 8), workload.make_gan(noise)
-    groups = [
-        {"params": gan.discriminator.parameters(), "lr": DISCRIMINATOR_RATE},
-        {"params": gan.generator.parameters(), "lr": GENERATOR_RATE},
-    ]
-    optimizer = torch.optim.Adam(groups, betas=BETAS)
+    optimizer = torch.optim.Adam(workload.make_groups(gan), betas=BETAS)
     options = porting.PortOptions(micro_batch=BATCH_SIZE, device_iterations=8, output_mode="all")
     ported = porting.to_ipu(gan, dcgan.loss, optimizer=optimizer, options=options)
     ported.compile(*workload.make_samples(8).tensors)
@@ -28,8 +24,7 @@ def train(num_steps: int = NUM_STEPS, *, noise: float = NOISE) -> Losses:
         _logits, loss = ported(hidden, images, targets)
         losses.extend(loss.tolist())
 
-    hidden = workload.make_samples(4).tensors[0]
-    return Losses(losses[:num_steps], made=generate(hidden))
+    return Losses(losses[:num_steps], made=workload.make_images(generate))
 
 
 if __name__ == "__main__":

@@ -51,8 +51,7 @@ def train(num_steps: int = NUM_STEPS, *, noise: float = NOISE) -> Losses:
         discriminator_loss = discriminate(hidden, images, targets)
         losses.append(discriminator_loss.item() + deceive(hidden).item())
 
-    hidden = workload.make_samples(4).tensors[0]
-    return Losses(losses[:num_steps], made=generate(hidden))
+    return Losses(losses[:num_steps], made=workload.make_images(generate))
 
 
 if __name__ == "__main__":

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any, Callable, Dict, List
+
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 from porting.data import images as pictures
 from porting.models import dcgan
-from porting.recipe_chain import Losses
+from porting.recipe_chain import Losses, predicting
 
 BATCH_SIZE = 16
 NUM_STEPS = 304
@@ -35,6 +37,21 @@ def make_gan(noise: float) -> dcgan.DCGAN:
     """Make generator and discriminator, always from the same seed."""
     torch.manual_seed(0)
     return dcgan.build("small", noise=noise, **SIZES)
+
+
+def make_groups(gan: dcgan.DCGAN) -> List[Dict[str, Any]]:
+    """Make a group of parameters of each network, with its learning rate."""
+    return [
+        {"params": gan.discriminator.parameters(), "lr": DISCRIMINATOR_RATE},
+        {"params": gan.generator.parameters(), "lr": GENERATOR_RATE},
+    ]
+
+
+def make_images(generate: Callable[[torch.Tensor], Any]) -> torch.Tensor:
+    """Make 64 images of hidden numbers."""
+    with predicting(generate):
+        images: torch.Tensor = generate(make_samples(4).tensors[0])
+    return images
 
 
 def looks(images: torch.Tensor) -> torch.Tensor:

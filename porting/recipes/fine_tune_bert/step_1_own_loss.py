@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import torch
-from transformers import get_linear_schedule_with_warmup
-
 import porting
 from porting.recipe_chain import Losses
 from porting.recipes.fine_tune_bert import workload
@@ -13,8 +10,7 @@ from porting.recipes.fine_tune_bert import workload
 def train(num_steps: int) -> Losses:
     """Train on 16 new sentences in each step; return the losses, and the share of other sentences understood."""
     train_set, test_set, loader = workload.load_sentences(num_steps)
-    model, optimizer = workload.make_parts()
-    scheduler = get_linear_schedule_with_warmup(optimizer, num_warmup_steps=20, num_training_steps=240)
+    model, optimizer, scheduler = workload.make_parts()
     ported = porting.to_ipu(model, optimizer=optimizer)
     scheduler = ported.scheduler(scheduler)
     losses = Losses()
@@ -23,9 +19,7 @@ def train(num_steps: int) -> Losses:
         scheduler.step()
         losses.append(loss.item())
 
-    model.eval()
-    with torch.no_grad():
-        return Losses(losses, test_accuracy=workload.measure_accuracy(model, test_set))
+    return Losses(losses, test_accuracy=workload.measure_accuracy(model, test_set))
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from torch.utils.data import default_collate
-from transformers import get_linear_schedule_with_warmup
 
 import porting
 from porting.recipe_chain import Losses
@@ -13,8 +12,7 @@ from porting.recipes.fine_tune_bert import workload
 def train(num_steps: int) -> Losses:
     """Train on 16 new sentences in each step; return the losses, and the share of other sentences understood."""
     train_set, test_set, loader = workload.load_sentences(num_steps)
-    model, optimizer = workload.make_parts()
-    scheduler = get_linear_schedule_with_warmup(optimizer, num_warmup_steps=20, num_training_steps=240)
+    model, optimizer, scheduler = workload.make_parts()
     options = porting.PortOptions(micro_batch=8, accumulation=2, output_mode="all")
     ported = porting.to_ipu(model, optimizer=optimizer, options=options)
     scheduler = ported.scheduler(scheduler)

@@ -6,9 +6,10 @@ from typing import Any, Callable, Dict, List, Tuple
 
 import torch
 from torch.utils.data import DataLoader, Dataset
-from transformers import BertConfig, BertForSequenceClassification
+from transformers import BertConfig, BertForSequenceClassification, get_linear_schedule_with_warmup
 
 from porting.data.sentences import VOCABULARY, make_sentences
+from porting.recipe_chain import predicting
 
 # with pretrained weights, lower layers as well: "bert.encoder.layer.0"
 FROZEN = ("bert.embeddings",)
@@ -28,11 +29,12 @@ class Sentences(Dataset):
         return dict(zip(names, (self.tokens[index], self.masks[index], self.labels[index])))
 
 
-def make_parts() -> Tuple[BertForSequenceClassification, torch.optim.AdamW]:
-    """Make the model, which is in training mode, and its optimizer, always from the same seed."""
+def make_parts() -> Tuple[BertForSequenceClassification, torch.optim.AdamW, Any]:
+    """Make the model, which is in training mode, its optimizer and a schedule with warm-up, from the same seed."""
     torch.manual_seed(0)
     model = make_model().train()
-    return model, make_optimizer(model)
+    optimizer = make_optimizer(model)
+    return model, optimizer, get_linear_schedule_with_warmup(optimizer, num_warmup_steps=20, num_training_steps=240)
 
 
 def make_model() -> BertForSequenceClassification:
@@ -72,5 +74,6 @@ def load_sentences(num_steps: int) -> Tuple[Sentences, Sentences, DataLoader]:
 
 def measure_accuracy(predict: Callable[..., Any], test_set: Sentences) -> float:
     """Return the share of sentences that `predict` understands."""
-    logits = predict(input_ids=test_set.tokens, attention_mask=test_set.masks).logits
+    with predicting(predict):
+        logits = predict(input_ids=test_set.tokens, attention_mask=test_set.masks).logits
     return (logits.argmax(dim=1) == test_set.labels).float().mean().item()

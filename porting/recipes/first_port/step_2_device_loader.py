@@ -24,9 +24,7 @@ def train(num_steps: int) -> Losses:
             _logits, loss = ported(images, labels)
             losses.append(loss.item())
 
-    model.eval()
-    with torch.no_grad():
-        return Losses(losses[:num_steps], test_accuracy=measure_accuracy(model, test_set))
+    return Losses(losses[:num_steps], test_accuracy=measure_accuracy(model, test_set))
 
 
 if __name__ == "__main__":

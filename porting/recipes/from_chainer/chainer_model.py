@@ -17,7 +17,7 @@ import shutil
 import tempfile
 import zipfile
 from pathlib import Path
-from typing import Any, Dict, Optional
+from typing import Any, Dict
 
 import numpy as np
 import torch
@@ -31,9 +31,9 @@ PREFIX = "updater/model:main/predictor/"
 
 
 @functools.lru_cache(maxsize=None)
-def snapshot_file(path: Optional[str] = None) -> Path:
+def snapshot_file(path: str = "") -> Path:
     """Give the snapshot at `path`, or write a stand-in into a folder for temporary files."""
-    if path is not None:
+    if path:
         return Path(path)
     file = Path(tempfile.mkdtemp(prefix="from_chainer-")) / "snapshot_iter_600.npz"
     atexit.register(shutil.rmtree, file.parent, ignore_errors=True)

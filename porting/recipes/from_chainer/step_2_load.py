@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from typing import Optional
 
 import torch
 from torch import nn
@@ -13,7 +12,6 @@ from porting.recipe_chain import Losses, measure_accuracy
 from porting.recipes.from_chainer.chainer_model import snapshot_file
 from porting.recipes.from_chainer.workload import join_layers, load_digits
 
-SNAPSHOT: Optional[str] = None  # a stand-in; or a file, as the first argument
 MODULES = {"conv1": "0", "bn1": "1", "conv2": "4", "fc3": "8", "fc4": "10"}
 
 
@@ -23,12 +21,11 @@ def make_model() -> nn.Sequential:
     return join_layers(nn.BatchNorm2d(8, eps=2e-5), pool, lambda: nn.Linear(16 * 4 * 4, 64))
 
 
-def train(num_steps: int) -> Losses:
+def train(num_steps: int, snapshot: str = "") -> Losses:
     """Return the losses of `num_steps` optimizer steps, and the share of other digits recognised afterwards."""
-    torch.manual_seed(0)
     loader, test_set = load_digits(num_steps)
     model, criterion = make_model(), nn.CrossEntropyLoss()
-    load_chainer_npz(snapshot_file(SNAPSHOT), model, names=MODULES)
+    load_chainer_npz(snapshot_file(snapshot), model, names=MODULES)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.005, momentum=0.9)
     losses = Losses()
     for images, labels in loader:
@@ -38,11 +35,8 @@ def train(num_steps: int) -> Losses:
         optimizer.step()
         losses.append(loss.item())
 
-    model.eval()
-    with torch.no_grad():
-        return Losses(losses, test_accuracy=measure_accuracy(model, test_set))
+    return Losses(losses, test_accuracy=measure_accuracy(model, test_set))
 
 
 if __name__ == "__main__":
-    SNAPSHOT = sys.argv[1] if len(sys.argv) > 1 else None
-    print(train(num_steps=60))
+    print(train(60, *sys.argv[1:]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Callable, Tuple
 
+import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -28,6 +29,10 @@ def join_layers(norm: nn.Module, pool: nn.Module, make_linear: Callable[[], nn.M
 
 
 def load_digits(num_steps: int) -> Tuple[DataLoader, TensorDataset]:
-    """Draw digits for `num_steps` steps, and others to test with; return the loader of the former, and the latter."""
+    """Draw digits for `num_steps` steps, and others to test with; return the loader of the former, and the latter.
+
+    What is drawn afterwards, such as weights, is always the same.
+    """
+    torch.manual_seed(0)
     train_set = TensorDataset(*make_digits(50 * num_steps, seed=0))
     return DataLoader(train_set, batch_size=50), TensorDataset(*make_digits(500, seed=1))

@@ -26,7 +26,7 @@ def _draw_answers(path: Path, losses: Losses) -> Path:
     """Draw the digits of which the network is the least sure, each above the probabilities of all classes."""
     figure = make_figure(height=3)
     probabilities, labels = losses.measured.probabilities, losses.measured.labels
-    images = workload.load_digits(None)[0].tensors[0]
+    images = workload.make_parts("")[0].tensors[0]
     rows = probabilities.max(dim=1).values.argsort()[:NUM_DIGITS]
     for column, row in enumerate(rows.tolist()):
         digit, bars = (figure.add_subplot(2, NUM_DIGITS, row * NUM_DIGITS + column + 1) for row in (0, 1))

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Optional
-
 import torch
-from torch import nn
 
 import porting
-from porting.models import lenet5
 from porting.recipe_chain import Losses
-from porting.recipes.lenet5.workload import load_digits, main
+from porting.recipes.lenet5.workload import main, make_parts
 
 
-def train(num_steps: int, folder: Optional[str] = None) -> Losses:
+def train(num_steps: int, folder: str = "") -> Losses:
     """Train for whole epochs; return the first `num_steps` losses, and the test images' probabilities and labels."""
-    torch.manual_seed(0)
-    test_set, loader = load_digits(folder)
-    model, criterion = lenet5.build(), nn.CrossEntropyLoss()
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.004)
+    test_set, loader, model, criterion, optimizer = make_parts(folder)
     ported = porting.to_ipu(model, criterion, optimizer=optimizer)
     loader = ported.dataloader(loader)
     losses = Losses()

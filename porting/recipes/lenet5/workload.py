@@ -5,17 +5,24 @@ from __future__ import annotations
 from typing import Callable, Optional, Tuple
 
 import torch
+from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from porting.data.idx import read_or_make_digits
+from porting.models import lenet5
 from porting.recipe_chain import Losses, read_command_line
 
 
-def load_digits(folder: Optional[str]) -> Tuple[TensorDataset, DataLoader]:
-    """Read MNIST from a folder, or draw digits; return those to test with, and shuffled batches of the others."""
+def make_parts(folder: str) -> Tuple[TensorDataset, DataLoader, lenet5.LeNet5, nn.Module, torch.optim.Adam]:
+    """Read MNIST from a folder, or draw digits; make LeNet-5, its loss and its optimizer, always from the same seed.
+
+    Returns the digits to test with first, and shuffled batches of the others.
+    """
     train_set, test_set = read_or_make_digits(folder, num_train=2000, num_test=500)
     loader = DataLoader(train_set, batch_size=40, shuffle=True, generator=torch.Generator().manual_seed(0))
-    return test_set, loader
+    torch.manual_seed(0)
+    model = lenet5.build()
+    return test_set, loader, model, nn.CrossEntropyLoss(), torch.optim.Adam(model.parameters(), lr=0.004)
 
 
 def accuracy(losses: Losses) -> float:
@@ -23,7 +30,7 @@ def accuracy(losses: Losses) -> float:
     return (losses.measured.probabilities.argmax(dim=1) == losses.measured.labels).float().mean().item()
 
 
-def main(train: Callable[[int, Optional[str]], Losses], description: Optional[str]) -> None:
+def main(train: Callable[[int, str], Losses], description: Optional[str]) -> None:
     """Train as the command line says, and print how well digits are recognised and what the first are taken for."""
     data = "a folder with MNIST's four files; without it digits are drawn"
     arguments = read_command_line(description, data=data, steps=300)

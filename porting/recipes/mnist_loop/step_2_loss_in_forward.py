@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Optional
-
-import torch
-from torch import nn
-from torch.utils.data import DataLoader, RandomSampler
+from torch.utils.data import DataLoader
 from tqdm import tqdm
 
 import porting
 from porting.recipe_chain import Losses, measure_accuracy
-from porting.recipes.mnist_loop.workload import BATCH_SIZE, PaddingLast, count_epochs, load_digits, main, make_model
+from porting.recipes.mnist_loop.workload import BATCH_SIZE, PaddingLast, count_epochs, load_digits, main, make_parts
 
 
-def train(num_steps: Optional[int] = None, data: Optional[str] = None) -> Losses:
-    """Train for ten epochs, or as many as `num_steps` needs; return the losses, and each test's accuracy."""
-    train_set, test_set = load_digits(data)
-    order = RandomSampler(train_set, generator=torch.Generator().manual_seed(0))
+def train(num_steps: int = 0, data: str = "") -> Losses:
+    """Train for as many epochs as `num_steps` needs, or for ten; return the losses, and each test's accuracy."""
+    train_set, order, test_set = load_digits(data)
     padded = porting.FixedBatchDataset(train_set, BATCH_SIZE)
     loader = DataLoader(padded, batch_size=BATCH_SIZE, sampler=PaddingLast(order, padded))
-    model, criterion = make_model(), nn.CrossEntropyLoss()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    model, criterion, optimizer = make_parts()
     ported = porting.to_ipu(model, criterion, optimizer=optimizer)
     losses = Losses()
     accuracies = []
@@ -31,9 +25,8 @@ def train(num_steps: Optional[int] = None, data: Optional[str] = None) -> Losses
             output, loss = ported(images, labels)
             losses.append(loss.item())
 
-        with torch.no_grad():
-            accuracies.append(measure_accuracy(model, test_set))
-    return Losses(losses[:num_steps], accuracies=accuracies)
+        accuracies.append(measure_accuracy(model, test_set))
+    return Losses(losses[: num_steps or None], accuracies=accuracies)
 
 
 if __name__ == "__main__":

@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Optional
-
 import torch
-from torch import nn
-from torch.utils.data import DataLoader, RandomSampler
+from torch.utils.data import DataLoader
 from tqdm import tqdm
 
 import porting
 from porting.adapters import masked_accuracy
 from porting.recipe_chain import Losses
-from porting.recipes.mnist_loop.workload import BATCH_SIZE, PaddingLast, count_epochs, load_digits, main, make_model
+from porting.recipes.mnist_loop.workload import BATCH_SIZE, PaddingLast, count_epochs, load_digits, main, make_parts
 
 
-def train(num_steps: Optional[int] = None, data: Optional[str] = None) -> Losses:
-    """Train for ten epochs, or as many as `num_steps` needs; return the losses, and each test's accuracy."""
-    train_set, test_set = load_digits(data)
-    order = RandomSampler(train_set, generator=torch.Generator().manual_seed(0))
+def train(num_steps: int = 0, data: str = "") -> Losses:
+    """Train for as many epochs as `num_steps` needs, or for ten; return the losses, and each test's accuracy."""
+    train_set, order, test_set = load_digits(data)
     # what divides the number of batches, 48 and MNIST's 469: a micro-batch of padding alone has no loss
     options = porting.PortOptions(micro_batch=BATCH_SIZE, device_iterations=7 if data else 4, output_mode="all")
     padded = porting.FixedBatchDataset(train_set, options.samples_per_call)
     loader = DataLoader(padded, batch_size=BATCH_SIZE, sampler=PaddingLast(order, padded))
-    model, criterion = make_model(), nn.CrossEntropyLoss()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    model, criterion, optimizer = make_parts()
     ported = porting.to_ipu(model, criterion, optimizer=optimizer, options=options)
     loader = ported.dataloader(loader)
     ported.compile(*train_set[: options.samples_per_call])
@@ -40,7 +35,7 @@ def train(num_steps: Optional[int] = None, data: Optional[str] = None) -> Losses
 
         outputs, labels_of_all = zip(*((infer(images), labels) for images, labels in test_loader))
         accuracies.append(masked_accuracy(torch.cat(outputs), torch.cat(labels_of_all)).item())
-    return Losses(losses[:num_steps], accuracies=accuracies)
+    return Losses(losses[: num_steps or None], accuracies=accuracies)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from typing import Any, Callable, Iterator, Optional, Tuple
 
 import torch
 from torch import nn
-from torch.utils.data import Sampler, TensorDataset
+from torch.utils.data import RandomSampler, Sampler, TensorDataset
 
 from porting.data.idx import read_or_make_digits
 from porting.models import mlp
@@ -15,20 +15,22 @@ from porting.recipe_chain import Losses, read_command_line
 BATCH_SIZE = 128
 
 
-def load_digits(folder: Optional[str]) -> Tuple[TensorDataset, TensorDataset]:
-    """Draw 6100 digits to train with and 1000 to test with; or read MNIST, if its folder is given."""
-    return read_or_make_digits(folder, num_train=6100, num_test=1000, is_flat=True)
+def load_digits(folder: str) -> Tuple[TensorDataset, Sampler[int], TensorDataset]:
+    """Draw 6100 digits to train with, in an order, and 1000 to test with; or read MNIST, if its folder is given."""
+    train_set, test_set = read_or_make_digits(folder, num_train=6100, num_test=1000, is_flat=True)
+    return train_set, RandomSampler(train_set, generator=torch.Generator().manual_seed(0)), test_set
 
 
-def count_epochs(num_steps: Optional[int], train_set: TensorDataset) -> int:
-    """Return how many epochs have `num_steps` steps, the last one perhaps more; ten if nobody asks for steps."""
-    return 10 if num_steps is None else -(-num_steps // -(-len(train_set) // BATCH_SIZE))
+def count_epochs(num_steps: int, train_set: TensorDataset) -> int:
+    """Return how many epochs have `num_steps` steps, the last one perhaps more; ten for 0."""
+    return -(-num_steps // -(-len(train_set) // BATCH_SIZE)) or 10
 
 
-def make_model() -> nn.Sequential:
-    """Make the perceptron 784-100-100-10 with the initial weights of Chainer, LeCun's, from the same seed."""
+def make_parts() -> Tuple[nn.Sequential, nn.Module, torch.optim.SGD]:
+    """Make the perceptron 784-100-100-10 with the weights of Chainer, LeCun's, its loss and its optimizer."""
     torch.manual_seed(0)
-    return mlp.build("mnist_small", lecun=True)
+    model = mlp.build("mnist_small", lecun=True)
+    return model, nn.CrossEntropyLoss(), torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
 
 
 class PaddingLast(Sampler[int]):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import torch
 from torch import nn
-from torch.utils.data import RandomSampler, Sampler, TensorDataset
+from torch.utils.data import DataLoader, RandomSampler, TensorDataset
 
 from porting.data import mushrooms
 from porting.models import mlp
@@ -30,18 +30,29 @@ class History:
     steps: List[Tuple[float, float]] = field(default_factory=list)
     tests: Dict[int, Tuple[float, float]] = field(default_factory=dict)
 
+    def test(self, predict: Callable[[torch.Tensor], Any], test_set: TensorDataset, *, multiple_of: int = 1) -> None:
+        """Add a test, of as many mushrooms at once as a multiple of `multiple_of`; what fills up does not count."""
+        features, poisonous = test_set.tensors
+        num_missing = -len(features) % multiple_of
+        with torch.no_grad():
+            logits = predict(torch.cat([features, features[:num_missing]]))[: len(features)]
+        loss = nn.functional.binary_cross_entropy_with_logits(logits, poisonous).item()
+        self.tests[len(self.steps)] = (loss, accuracy(logits, poisonous))
 
-def load_mushrooms(data: Optional[str]) -> Tuple[TensorDataset, Sampler[int], TensorDataset]:
-    """Read the file `data` or make mushrooms; return those to train with, an order of them, and those to test with."""
+
+def make_parts(data: str) -> Tuple[DataLoader, TensorDataset, nn.Module, nn.Module, torch.optim.SGD]:
+    """Read the file `data` or make mushrooms; return batches to train with, others to test with, and what trains.
+
+    That is the perceptron 22-44-44-1 with the initial weights of Chainer, LeCun's, from the same seed, its loss and its
+    optimizer.
+    """
     samples = mushrooms.read_mushrooms(data) if data else mushrooms.make_mushrooms(seed=0)
     train_set, test_set = mushrooms.split_at_random(samples, share=0.7, seed=0)
-    return train_set, RandomSampler(train_set, generator=torch.Generator().manual_seed(0)), test_set
-
-
-def make_model() -> nn.Sequential:
-    """Make the perceptron 22-44-44-1 with the initial weights of Chainer, LeCun's, always from the same seed."""
+    order = RandomSampler(train_set, generator=torch.Generator().manual_seed(0))
+    loader = DataLoader(train_set, batch_size=BATCH_SIZE, sampler=order, drop_last=True)
     torch.manual_seed(2)
-    return mlp.build("mushrooms", lecun=True)
+    model = mlp.build("mushrooms", lecun=True)
+    return loader, test_set, model, nn.BCEWithLogitsLoss(), torch.optim.SGD(model.parameters(), lr=0.01)
 
 
 def accuracy(logits: torch.Tensor, poisonous: torch.Tensor) -> float:

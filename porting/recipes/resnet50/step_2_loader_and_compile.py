@@ -28,9 +28,7 @@ def train(num_steps: int, setup: Setup = Setup()) -> Losses:
         rates.append(ported.optimizer.param_groups[0]["lr"])
         scheduler.step()
 
-    model.eval()
-    with torch.no_grad():
-        accuracy = measure_accuracy(model, workload.load_test_images(setup))
+    accuracy = measure_accuracy(model, workload.load_test_images(setup))
     return Losses(losses, rates=rates, accuracy=accuracy)
 
 

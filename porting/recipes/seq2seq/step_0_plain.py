@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import islice
-from typing import Optional
 
 import torch
 
@@ -12,9 +11,8 @@ from porting.recipe_chain import Losses
 from porting.recipes.seq2seq.workload import load_pairs, main, make_batches, make_model, test
 
 
-def train(num_steps: int, path: Optional[str] = None) -> Losses:
+def train(num_steps: int, path: str = "") -> Losses:
     """Return the losses of `num_steps` optimizer steps, and BLEU on the sentences to test with."""
-    torch.manual_seed(0)
     train_pairs, test_pairs, buckets = load_pairs(path)
     longest = buckets.lengths[-1]
     model = make_model(train_pairs, longest)
@@ -29,9 +27,7 @@ def train(num_steps: int, path: Optional[str] = None) -> Losses:
         optimizer.step()
         losses.append(loss.item())
 
-    model.eval()
-    with torch.no_grad():
-        return Losses(losses, BLEU=test(model, test_pairs, longest))
+    return Losses(losses, BLEU=test(model, test_pairs, longest))
 
 
 if __name__ == "__main__":

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Optional
-
-import torch
-
 import porting
 from porting.models import skip_gram
 from porting.recipe_chain import Losses
-from porting.recipes.skip_gram.workload import WINDOW, main, make_loader
+from porting.recipes.skip_gram.workload import main, make_parts
 
 
-def train(num_steps: int, path: Optional[str] = None) -> Losses:
+def train(num_steps: int, path: str = "") -> Losses:
     """Train for whole epochs; return the first `num_steps` losses, and the word vectors."""
-    torch.manual_seed(0)
-    loader, vocabulary = make_loader(path)
-    model = skip_gram.build("small", vocabulary=len(vocabulary), window=WINDOW)
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    loader, model, optimizer = make_parts(path)
     ported = porting.to_ipu(model, skip_gram.loss, optimizer=optimizer, returns=("loss",))
     loader = ported.dataloader(loader)
     losses = Losses()
