@@ -12,7 +12,8 @@ from typing import Any, Mapping, Optional, Tuple
 import torch
 from torch import nn
 
-from porting.models.family import check_positive, configure
+from porting.models.family import IGNORED, check_positive, configure, draw_weights
+from porting.models.family import token_loss as loss
 
 __all__ = [
     "DEFAULT",
@@ -80,6 +81,11 @@ def build(variant: str = DEFAULT, **changes: Any) -> nn.Module:
     return BertClassifier(config) if config.head == "classification" else BertMaskedLM(config)
 
 
+def _deviation(_layer: nn.Module) -> float:
+    """Return the standard deviation of all of BERT's weights at first."""
+    return 0.02
+
+
 class BertMaskedLM(nn.Module):
     """tokens_BT, types_BT, mask_BT -> logits_BTV; the scores are products with the word embedding, which it shares."""
 
@@ -90,7 +96,7 @@ class BertMaskedLM(nn.Module):
         self.transform = nn.Linear(config.width, config.width)
         self.norm = nn.LayerNorm(config.width, eps=config.norm_epsilon)
         self.bias = nn.Parameter(torch.zeros(config.vocabulary))
-        _initialise(self)
+        draw_weights(self, _deviation)
 
     def forward(
         self, tokens: torch.Tensor, types: Optional[torch.Tensor] = None, mask: Optional[torch.Tensor] = None
@@ -110,7 +116,7 @@ class BertClassifier(nn.Module):
         self.pooler = nn.Linear(config.width, config.width)
         self.dropout = nn.Dropout(config.dropout)
         self.classifier = nn.Linear(config.width, config.num_classes)
-        _initialise(self)
+        draw_weights(self, _deviation)
 
     def forward(
         self, tokens: torch.Tensor, types: Optional[torch.Tensor] = None, mask: Optional[torch.Tensor] = None
@@ -133,7 +139,7 @@ class Bert(nn.Module):
         super().__init__()
         self.embeddings = _Embeddings(config)
         self.blocks = nn.ModuleList(_Block(config) for _ in range(config.num_layers))
-        _initialise(self)
+        draw_weights(self, _deviation)
 
     def forward(
         self, tokens: torch.Tensor, types: Optional[torch.Tensor] = None, mask: Optional[torch.Tensor] = None
@@ -145,10 +151,6 @@ class Bert(nn.Module):
         for block in self.blocks:
             x = block(x, is_seen)
         return x
-
-
-_IGNORED = -100
-"""The label of tokens that were not masked out, and of padding: what torch's losses ignore by default."""
 
 
 def example_batch(config: BertConfig, *, batch_size: int, seed: int = 0) -> Tuple[torch.Tensor, ...]:
@@ -169,12 +171,7 @@ def example_batch(config: BertConfig, *, batch_size: int, seed: int = 0) -> Tupl
     if config.head == "classification":
         return tokens, types, mask, torch.randint(config.num_classes, (batch_size,), generator=generator)
     is_scored = (torch.rand(shape, generator=generator) < 1 / 7) & (mask == 1) | (places == 0)
-    return tokens, types, mask, tokens.where(is_scored, torch.tensor(_IGNORED))
-
-
-def loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Cross-entropy of logits_BTV with labels_BT, the mean over words that count; or of logits_BC with classes_B."""
-    return nn.functional.cross_entropy(logits.flatten(0, -2), labels.flatten(), ignore_index=_IGNORED)
+    return tokens, types, mask, tokens.where(is_scored, torch.tensor(IGNORED))
 
 
 class _Embeddings(nn.Module):
@@ -223,12 +220,3 @@ class _Block(nn.Module):
         dropout = self.dropout.p if self.training else 0.0
         heads = nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=is_seen, dropout_p=dropout)
         return heads.transpose(1, 2).flatten(2)
-
-
-def _initialise(model: nn.Module) -> None:
-    """Draw all weights from a normal distribution of deviation 0.02; biases are zero."""
-    for module in model.modules():
-        if isinstance(module, (nn.Linear, nn.Embedding)):
-            nn.init.normal_(module.weight, std=0.02)
-        if isinstance(module, nn.Linear):
-            nn.init.zeros_(module.bias)

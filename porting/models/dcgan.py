@@ -14,7 +14,7 @@ from torch import nn
 from torch.func import functional_call
 from torch.nn import functional as F
 
-from porting.models.family import check_positive, configure
+from porting.models.family import check_positive, configure, draw_weights
 
 __all__ = [
     "DCGAN",
@@ -121,7 +121,7 @@ class Generator(nn.Module):
         )
         self.norms = nn.ModuleList(nn.BatchNorm2d(width, eps=_EPS) for width in widths[1:])
         self.last = nn.ConvTranspose2d(widths[-1], 3, kernel_size=3, stride=1, padding=1)
-        _initialise(self, config.weight_scale)
+        draw_weights(self, lambda _layer: config.weight_scale)
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
         """Make images_B3HW from 0 to 1 of hidden_BZ."""
@@ -148,7 +148,7 @@ class Discriminator(nn.Module):
         )
         self.norms = nn.ModuleList(ShiftNorm(width) for width in widths[1:])
         self.last = nn.Linear(full * config.bottom**2, 1)
-        _initialise(self, config.weight_scale)
+        draw_weights(self, lambda _layer: config.weight_scale)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         """Return logits_B of images_B3HW, positive for real."""
@@ -243,11 +243,3 @@ def loss(logits: Logits, targets: torch.Tensor) -> torch.Tensor:
     """
     real, fake, held = logits
     return discriminator_loss(real, fake, targets) + generator_loss(held)
-
-
-def _initialise(module: nn.Module, scale: float) -> None:
-    for layer in module.modules():
-        if isinstance(layer, (nn.Conv2d, nn.ConvTranspose2d, nn.Linear)):
-            nn.init.normal_(layer.weight, std=scale)
-            if layer.bias is not None:
-                nn.init.zeros_(layer.bias)

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from porting.models.family import check_positive, configure, example_batch
+from porting.models.family import check_image_size, check_positive, configure, example_batch
 
 __all__ = ["DEFAULT", "VARIANTS", "FashionCNN", "FashionCNNConfig", "build", "example_batch", "loss"]
 
@@ -29,8 +29,7 @@ class FashionCNNConfig:
     def __post_init__(self) -> None:
         """Refuse sizes below 1, and images of which the convolutions leave nothing."""
         check_positive(self)
-        if self.image_size < 12:
-            raise ValueError(f"images of {self.image_size} x {self.image_size} pixels are too small: 12 are needed")
+        check_image_size(self, least=12)
 
     @property
     def features_size(self) -> int:

@@ -18,7 +18,7 @@ from typing import Any, Mapping
 import torch
 from torch import nn
 
-from porting.models.family import check_positive, configure, example_batch, loss
+from porting.models.family import check_image_size, check_positive, configure, example_batch, loss
 
 __all__ = ["DEFAULT", "MNISTCNN", "VARIANTS", "MNISTCNNConfig", "build", "example_batch", "loss"]
 
@@ -41,8 +41,7 @@ class MNISTCNNConfig:
     def __post_init__(self) -> None:
         """Refuse sizes below 1, and images of which two convolutions and poolings leave nothing."""
         check_positive(self)
-        if self.image_size < 10:
-            raise ValueError(f"images of {self.image_size} x {self.image_size} pixels are too small: 10 are needed")
+        check_image_size(self, least=10)
 
     @property
     def features_size(self) -> int:

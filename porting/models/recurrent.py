@@ -12,7 +12,7 @@ from typing import Any, Mapping, Tuple
 import torch
 from torch import nn
 
-from porting.models.family import check_positive, configure
+from porting.models.family import check_positive, configure, loss
 
 __all__ = [
     "DEFAULT",
@@ -118,8 +118,3 @@ def example_batch(config: RecurrentConfig, *, batch_size: int, seed: int = 0) ->
     generator = torch.Generator().manual_seed(seed)
     sequences = torch.randn((batch_size, config.length, config.num_features), generator=generator)
     return sequences, torch.randint(config.num_classes, (batch_size,), generator=generator)
-
-
-def loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Cross-entropy of logits_BC, the mean over the sequences."""
-    return nn.functional.cross_entropy(logits, labels)
