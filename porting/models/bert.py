@@ -81,11 +81,6 @@ def build(variant: str = DEFAULT, **changes: Any) -> nn.Module:
     return BertClassifier(config) if config.head == "classification" else BertMaskedLM(config)
 
 
-def _deviation(_layer: nn.Module) -> float:
-    """Return the standard deviation of all of BERT's weights at first."""
-    return 0.02
-
-
 class BertMaskedLM(nn.Module):
     """tokens_BT, types_BT, mask_BT -> logits_BTV; the scores are products with the word embedding, which it shares."""
 
@@ -96,7 +91,7 @@ class BertMaskedLM(nn.Module):
         self.transform = nn.Linear(config.width, config.width)
         self.norm = nn.LayerNorm(config.width, eps=config.norm_epsilon)
         self.bias = nn.Parameter(torch.zeros(config.vocabulary))
-        draw_weights(self, _deviation)
+        draw_weights(self, lambda _layer: 0.02)
 
     def forward(
         self, tokens: torch.Tensor, types: Optional[torch.Tensor] = None, mask: Optional[torch.Tensor] = None
@@ -116,7 +111,7 @@ class BertClassifier(nn.Module):
         self.pooler = nn.Linear(config.width, config.width)
         self.dropout = nn.Dropout(config.dropout)
         self.classifier = nn.Linear(config.width, config.num_classes)
-        draw_weights(self, _deviation)
+        draw_weights(self, lambda _layer: 0.02)
 
     def forward(
         self, tokens: torch.Tensor, types: Optional[torch.Tensor] = None, mask: Optional[torch.Tensor] = None
@@ -139,7 +134,7 @@ class Bert(nn.Module):
         super().__init__()
         self.embeddings = _Embeddings(config)
         self.blocks = nn.ModuleList(_Block(config) for _ in range(config.num_layers))
-        draw_weights(self, _deviation)
+        draw_weights(self, lambda _layer: 0.02)
 
     def forward(
         self, tokens: torch.Tensor, types: Optional[torch.Tensor] = None, mask: Optional[torch.Tensor] = None

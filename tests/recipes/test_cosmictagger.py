@@ -244,7 +244,7 @@ def test_d11_labels_go_to_the_device_and_do_not_come_back():
 
 @pytest.mark.parametrize("step", RECIPE.steps[7:], ids=lambda step: step.path.stem)
 def test_d12_programs_compile_before_their_loop(step):
-    run = next(node for node in tree_of(step).body if getattr(node, "name", "") == "run")
+    run = next(node for node in tree_of(step).body if getattr(node, "name", "") == "train")
     loop = next(number for number, node in enumerate(run.body) if isinstance(node, ast.For))
 
     assert any(".compile(" in ast.unparse(node) for node in run.body[:loop])

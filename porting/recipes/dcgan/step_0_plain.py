@@ -29,7 +29,6 @@ def train(num_steps: int = NUM_STEPS, *, noise: float = NOISE) -> Losses:
         generator_loss.backward()
         generator_optimizer.step()
         losses.append(discriminator_loss.item() + generator_loss.item())
-
     return Losses(losses[:num_steps], made=workload.make_images(gan.generator))
 
 

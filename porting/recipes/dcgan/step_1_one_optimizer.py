@@ -21,7 +21,6 @@ def train(num_steps: int = NUM_STEPS, *, noise: float = NOISE) -> Losses:
         loss.backward()
         optimizer.step()
         losses.append(loss.item())
-
     return Losses(losses[:num_steps], made=workload.make_images(gan.generator))
 
 

@@ -20,7 +20,6 @@ def train(num_steps: int = NUM_STEPS, *, noise: float = NOISE) -> Losses:
     for hidden, images, targets in loader:
         _logits, loss = ported(hidden, images, targets)
         losses.append(loss.item())
-
     return Losses(losses[:num_steps], made=workload.make_images(gan.generator))
 
 

@@ -22,7 +22,6 @@ def train(num_steps: int = NUM_STEPS, *, noise: float = NOISE) -> Losses:
     for hidden, images, targets in ported.dataloader(loader):
         _logits, loss = ported(hidden, images, targets)
         losses.append(loss.item())
-
     return Losses(losses[:num_steps], made=workload.make_images(generate))
 
 

@@ -23,7 +23,6 @@ def train(num_steps: int = NUM_STEPS, *, noise: float = NOISE) -> Losses:
     for hidden, images, targets in ported.dataloader(loader):
         _logits, loss = ported(hidden, images, targets)
         losses.extend(loss.tolist())
-
     return Losses(losses[:num_steps], made=workload.make_images(generate))
 
 

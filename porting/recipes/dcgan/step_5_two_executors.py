@@ -50,7 +50,6 @@ def train(num_steps: int = NUM_STEPS, *, noise: float = NOISE) -> Losses:
     for hidden, images, targets in discriminate.dataloader(loader):
         discriminator_loss = discriminate(hidden, images, targets)
         losses.append(discriminator_loss.item() + deceive(hidden).item())
-
     return Losses(losses[:num_steps], made=workload.make_images(generate))
 
 

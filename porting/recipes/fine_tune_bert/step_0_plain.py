@@ -18,7 +18,6 @@ def train(num_steps: int) -> Losses:
         optimizer.step()
         scheduler.step()
         losses.append(loss.item())
-
     return Losses(losses, test_accuracy=workload.measure_accuracy(model, test_set))
 
 

@@ -22,7 +22,6 @@ def train(num_steps: int) -> Losses:
         loss = ported(**batch).loss
         scheduler.step()
         losses.append(loss.item())
-
     return Losses(losses, test_accuracy=workload.measure_accuracy(model, test_set))
 
 

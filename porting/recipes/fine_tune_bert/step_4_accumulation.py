@@ -23,7 +23,6 @@ def train(num_steps: int) -> Losses:
         loss = ported(**batch).loss
         scheduler.step()
         losses.append(loss.mean().item())
-
     return Losses(losses, test_accuracy=workload.measure_accuracy(ported.inference(), test_set))
 
 

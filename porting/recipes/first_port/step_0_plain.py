@@ -23,7 +23,6 @@ def train(num_steps: int) -> Losses:
             loss.backward()
             optimizer.step()
             losses.append(loss.item())
-
     return Losses(losses[:num_steps], test_accuracy=measure_accuracy(model, test_set))
 
 

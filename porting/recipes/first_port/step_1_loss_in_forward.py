@@ -22,7 +22,6 @@ def train(num_steps: int) -> Losses:
         for images, labels in loader:
             _logits, loss = ported(images, labels)
             losses.append(loss.item())
-
     return Losses(losses[:num_steps], test_accuracy=measure_accuracy(model, test_set))
 
 

@@ -24,7 +24,6 @@ def train(num_steps: int) -> Losses:
         for images, labels in loader:
             _logits, loss = ported(images, labels)
             losses.append(loss.item())
-
     return Losses(losses[:num_steps], test_accuracy=measure_accuracy(ported.inference(), test_set))
 
 

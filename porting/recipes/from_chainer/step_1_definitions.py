@@ -27,7 +27,6 @@ def train(num_steps: int) -> Losses:
         loss.backward()
         optimizer.step()
         losses.append(loss.item())
-
     return Losses(losses, test_accuracy=measure_accuracy(model, test_set))
 
 

@@ -34,7 +34,6 @@ def train(num_steps: int, snapshot: str = "") -> Losses:
         loss.backward()
         optimizer.step()
         losses.append(loss.item())
-
     return Losses(losses, test_accuracy=measure_accuracy(model, test_set))
 
 

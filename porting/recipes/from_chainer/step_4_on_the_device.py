@@ -40,7 +40,6 @@ def train(num_steps: int, snapshot: str = "") -> Losses:
     for images, labels in loader:
         _logits, loss = ported(images, labels)
         losses.append(loss.item())
-
     return Losses(losses, test_accuracy=measure_accuracy(ported.inference(), test_set))
 
 

@@ -21,7 +21,6 @@ def train(num_steps: int) -> Losses:
         loss.backward()
         optimizer.step()
         losses.append(loss.item())
-
     return Losses(losses, test_loss=measure_loss(model, test_set))
 
 

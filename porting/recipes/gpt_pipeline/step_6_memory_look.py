@@ -25,7 +25,6 @@ def train(num_steps: int) -> Losses:
     for tokens, labels in batches_of(loader, num_steps):
         (loss,) = ported(tokens, labels)
         losses.append(loss.mean().item())
-
     return Losses(losses, test_loss=measure_loss(model, test_set))
 
 

@@ -40,7 +40,6 @@ def train_and_test(arguments: argparse.Namespace) -> Losses:
             loss.backward()
             optimizer.step()
             losses.append(loss.item())
-
     return Losses(losses[:num_steps], test_accuracy=measure_accuracy(model, test_set), model=model)
 
 

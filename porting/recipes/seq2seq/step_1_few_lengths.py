@@ -26,7 +26,6 @@ def train(num_steps: int, path: str = "") -> Losses:
         loss.backward()
         optimizer.step()
         losses.append(loss.item())
-
     return Losses(losses, BLEU=test(model, test_pairs, longest))
 
 

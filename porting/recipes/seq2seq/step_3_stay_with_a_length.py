@@ -31,7 +31,6 @@ def train(num_steps: int, path: str = "") -> Losses:
         _logits, loss = ports[length](sources, targets, labels)
         last = length
         losses.append(loss.item())
-
     return Losses(losses, BLEU=test(model, test_pairs, longest))
 
 
