@@ -46,11 +46,7 @@ VARIANTS: Mapping[str, FashionCNNConfig] = MappingProxyType(
 
 
 def build(variant: str = DEFAULT, **changes: Any) -> FashionCNN:
-    """Make the network; `changes` are fields of `FashionCNNConfig`.
-
-    >>> build("small", num_classes=3)(torch.zeros(2, 1, 12, 12)).shape
-    torch.Size([2, 3])
-    """
+    """Make the network; `changes` are fields of `FashionCNNConfig`."""
     return FashionCNN(configure(VARIANTS, variant, changes))
 
 

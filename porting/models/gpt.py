@@ -49,11 +49,7 @@ VARIANTS: Mapping[str, GPTConfig] = MappingProxyType(
 
 
 def build(variant: str = DEFAULT, **changes: Any) -> GPT:
-    """Make a transformer; `changes` are fields of `GPTConfig`.
-
-    >>> build("small", num_layers=1, width=8, num_heads=2)(torch.zeros(2, 5, dtype=torch.int64)).shape
-    torch.Size([2, 5, 256])
-    """
+    """Make a transformer; `changes` are fields of `GPTConfig`."""
     return GPT(configure(VARIANTS, variant, changes))
 
 

@@ -53,11 +53,7 @@ VARIANTS: Mapping[str, LeNet5Config] = MappingProxyType(
 
 
 def build(variant: str = DEFAULT, **changes: Any) -> LeNet5:
-    """Make the network; `changes` are fields of `LeNet5Config`.
-
-    >>> build(num_classes=3)(torch.zeros(2, 1, 28, 28)).shape
-    torch.Size([2, 3])
-    """
+    """Make the network; `changes` are fields of `LeNet5Config`."""
     return LeNet5(configure(VARIANTS, variant, changes))
 
 

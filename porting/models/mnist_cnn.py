@@ -58,11 +58,7 @@ VARIANTS: Mapping[str, MNISTCNNConfig] = MappingProxyType(
 
 
 def build(variant: str = DEFAULT, **changes: Any) -> MNISTCNN:
-    """Make the network; `changes` are fields of `MNISTCNNConfig`.
-
-    >>> build("mnist_logits", image_size=12)(torch.zeros(2, 1, 12, 12)).shape
-    torch.Size([2, 10])
-    """
+    """Make the network; `changes` are fields of `MNISTCNNConfig`."""
     return MNISTCNN(configure(VARIANTS, variant, changes))
 
 

@@ -58,11 +58,7 @@ VARIANTS: Mapping[str, RNNLanguageModelConfig] = MappingProxyType(
 
 
 def build(variant: str = DEFAULT, **changes: Any) -> RNNLanguageModel:
-    """Make a language model; `changes` are fields of `RNNLanguageModelConfig`.
-
-    >>> build("small", width=8).first_state(3)[0].shape
-    torch.Size([3, 2, 8])
-    """
+    """Make a language model; `changes` are fields of `RNNLanguageModelConfig`."""
     return RNNLanguageModel(configure(VARIANTS, variant, changes))
 
 

@@ -49,11 +49,7 @@ VARIANTS: Mapping[str, SkipGramConfig] = MappingProxyType(
 
 
 def build(variant: str = DEFAULT, **changes: Any) -> SkipGram:
-    """Make a skip-gram model; `changes` are fields of `SkipGramConfig`.
-
-    >>> build("small").embedding
-    Embedding(80, 16)
-    """
+    """Make a skip-gram model; `changes` are fields of `SkipGramConfig`."""
     return SkipGram(configure(VARIANTS, variant, changes))
 
 

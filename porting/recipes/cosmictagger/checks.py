@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 
-import porting
 from porting.models import uresnet2d
 from porting.recipe_chain import close_losses, demand, equal_losses, holds, reaches, run_program
 from porting.recipes.cosmictagger import workload
@@ -53,7 +52,7 @@ def validation_changes_nothing(step: Any) -> str:
 
 def memory(step: Any) -> str:
     """Look at the memory of the small network, and at that of a large one."""
-    small, large = (_memory_of(parts) for parts in (step.small(), _large(step)))
+    small, large = (workload.look_at_memory(parts) for parts in (step.small(), _large(step)))
     demand(small.fits and not large.fits, f"{small.verdict}, {large.verdict}")
     needed = [f"{report.bytes_per_ipu / 1e6:.0f} MB" for report in (small, large)]
     return f"{needed[0]}, which fits; 4 levels at 640 x 1024: {needed[1]}"
@@ -83,8 +82,8 @@ def half_activations(step: Any) -> str:
 def two_stages(step: Any) -> str:
     """Compare the memory of the fullest IPU with what one IPU would need."""
     model, loss, batch, optimizer, options = _large(step)
-    together = _memory_of((model, loss, batch, optimizer, options.replace(stages=None)))
-    piped = _memory_of((model, loss, batch, optimizer, options))
+    together = workload.look_at_memory((model, loss, batch, optimizer, options.replace(stages=None)))
+    piped = workload.look_at_memory((model, loss, batch, optimizer, options))
     demand(len(piped.ipus) == 2 and piped.bytes_per_ipu < 0.75 * together.bytes_per_ipu, str(piped))
     each = " and ".join(f"{ipu.total_bytes / 1e6:.0f}" for ipu in piped.ipus)
     return f"4 levels at 640 x 1024: {each} MB, {together.bytes_per_ipu / 1e6:.0f} MB on one IPU"
@@ -123,13 +122,6 @@ def _large(step: Any) -> Any:
     model = uresnet2d.UResNet2D(config)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.001)
     return model, uresnet2d.loss, uresnet2d.example_batch(config, batch_size=1), optimizer, step.OPTIONS
-
-
-def _memory_of(parts: Any) -> Any:
-    model, loss, batch, optimizer, options = parts
-    ported = porting.to_ipu(model, loss, optimizer=optimizer, options=options)
-    whole = tuple(tensor.repeat(options.samples_per_call, 1, 1, 1) for tensor in batch)
-    return porting.memory_report(ported, whole)
 
 
 CHECKS = (

@@ -48,7 +48,7 @@ def _draw_memory(path: Path) -> Path:
     axes = figure.subplots()
     bars: List[Any] = []
     for name, changes in CONFIGURATIONS.items():
-        memory = _memory_of_a21(porting.PortOptions(**changes))
+        memory = workload.look_at_memory((*step_6_memory_look.a21()[:-1], porting.PortOptions(**changes)))
         bars += [(name if len(memory.ipus) == 1 else f"{name}:\nIPU {ipu.ipu}", ipu) for ipu in memory.ipus]
     bottoms = [0.0] * len(bars)
     for (label, names), colour in zip(PARTS.items(), COLOURS):
@@ -60,9 +60,3 @@ def _draw_memory(path: Path) -> Path:
     axes.set_ylabel("MB, estimated")
     axes.legend(fontsize=8)
     return save_figure(figure, path)
-
-
-def _memory_of_a21(options: porting.PortOptions) -> Any:
-    model, loss, batch, optimizer, _options = step_6_memory_look.a21()
-    ported = porting.to_ipu(model, loss, optimizer=optimizer, options=options)
-    return porting.memory_report(ported, tuple(part.repeat(options.samples_per_call, 1, 1, 1) for part in batch))

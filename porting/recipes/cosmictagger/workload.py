@@ -94,6 +94,13 @@ def average(metrics: Sequence[Mapping[str, torch.Tensor]]) -> Dict[str, float]:
     return {name: torch.cat([values[name].flatten() for values in metrics]).mean().item() for name in names}
 
 
+def look_at_memory(parts: Any) -> Any:
+    """Estimate the memory of a step, whose model, loss, micro-batch, optimizer and options are given."""
+    model, loss, batch, optimizer, options = parts
+    ported = porting.to_ipu(model, loss, optimizer=optimizer, options=options)
+    return porting.memory_report(ported, tuple(part.repeat(options.samples_per_call, 1, 1, 1) for part in batch))
+
+
 def make_targets(options: Any) -> Tuple[Callable[[], Any], Callable[[], Any]]:
     """Make two functions for commands that look at a step: of the small network, and of the full one.
 

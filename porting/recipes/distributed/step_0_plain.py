@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
-from torch import nn
 from torch.utils.data import DataLoader, DistributedSampler
 
-from porting.models import mlp
 from porting.recipe_chain import Losses
-from porting.recipes.distributed.workload import batches_of, count_recognised, load_images, main
+from porting.recipes.distributed.workload import batches_of, count_recognised, load_images, main, make_parts
 
 BATCH_SIZE = 64
 LEARNING_RATE = 0.05
@@ -18,13 +15,11 @@ LEARNING_RATE = 0.05
 
 def train(num_steps: int) -> Losses:
     """Return the losses of `num_steps` optimizer steps, the weights, and how many test images are recognised."""
-    torch.manual_seed(0)
     train_set, test_set = load_images(2048, seed=0), load_images(500, seed=1)
     # the order of an epoch follows from its number: everybody who knows that can draw it
     order: Any = DistributedSampler(train_set, num_replicas=1, rank=0)
     loader = DataLoader(train_set, BATCH_SIZE, sampler=order)
-    model, criterion = mlp.build("mnist_small"), nn.CrossEntropyLoss()
-    optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE, momentum=0.9)
+    model, criterion, optimizer = make_parts(LEARNING_RATE)
     losses = Losses()
     for images, labels in batches_of(loader, order, num_steps):
         optimizer.zero_grad()
@@ -33,8 +28,7 @@ def train(num_steps: int) -> Losses:
         optimizer.step()
         losses.append(loss.item())
 
-    with torch.no_grad():
-        num_recognised = count_recognised(model, test_set)
+    num_recognised = count_recognised(model, test_set)
     return Losses(losses, weights=model.state_dict(), num_recognised=num_recognised, num_tested=len(test_set))
 
 

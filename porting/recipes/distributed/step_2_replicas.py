@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
-from torch import nn
 from torch.utils.data import DataLoader, DistributedSampler
 
 import porting
-from porting.models import mlp
 from porting.recipe_chain import Losses
-from porting.recipes.distributed.workload import batches_of, count_recognised, load_images, main
+from porting.recipes.distributed.workload import batches_of, count_recognised, load_images, main, make_parts
 
 BATCH_SIZE = 64
 NUM_REPLICAS = 2
@@ -20,13 +17,11 @@ LEARNING_RATE = 0.05
 
 def train(num_steps: int) -> Losses:
     """Return the losses of `num_steps` optimizer steps, the weights, and how many test images are recognised."""
-    torch.manual_seed(0)
     train_set, test_set = load_images(2048, seed=0), load_images(500, seed=1)
     # the order of an epoch follows from its number: everybody who knows that can draw it
     order: Any = DistributedSampler(train_set, num_replicas=1, rank=0)
     loader = DataLoader(train_set, BATCH_SIZE, sampler=order)
-    model, criterion = mlp.build("mnist_small"), nn.CrossEntropyLoss()
-    optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE, momentum=0.9)
+    model, criterion, optimizer = make_parts(LEARNING_RATE)
     options = porting.PortOptions(micro_batch=BATCH_SIZE // NUM_REPLICAS, replicas=NUM_REPLICAS, output_mode="all")
     ported = porting.to_ipu(model, criterion, optimizer=optimizer, options=options)
     loader = ported.dataloader(loader)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import torch
-from torch import nn
 
 import porting
 from porting.adapters import sum_over_instances
-from porting.models import mlp
 from porting.recipe_chain import Losses
-from porting.recipes.distributed.workload import batches_of, load_images, main
+from porting.recipes.distributed.workload import batches_of, load_images, main, make_parts
 
 BATCH_SIZE = 256
 NUM_REPLICAS = 8
@@ -18,15 +16,13 @@ LEARNING_RATE = 0.05  # for steps of 64 images
 
 def train(num_steps: int) -> Losses:
     """Return the losses of `num_steps` optimizer steps, the weights, and how many test images are recognised."""
-    torch.manual_seed(0)
     train_set, test_set = load_images(2048, seed=0), load_images(500, seed=1)
     instance = porting.this_instance()
     order = porting.partition(train_set, shuffle=True)
-    model, criterion = mlp.build("mnist_small"), nn.CrossEntropyLoss()
     replicas = NUM_REPLICAS // instance.size
     options = porting.PortOptions(micro_batch=BATCH_SIZE // NUM_REPLICAS, replicas=replicas, output_mode="all")
     rate = LEARNING_RATE * instance.size * options.samples_per_step / 64
-    optimizer = torch.optim.SGD(model.parameters(), lr=rate, momentum=0.9)
+    model, criterion, optimizer = make_parts(rate)
     ported = porting.to_ipu(model, criterion, optimizer=optimizer, options=options)
     loader = ported.dataloader(order)
     losses = Losses()

@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import argparse
 from itertools import count, islice
-from typing import Any, Callable, Iterator, Optional
+from typing import Any, Callable, Iterator, Optional, Tuple
 
 import torch
+from torch import nn
 from torch.utils.data import TensorDataset
 
 from porting.data.digits import make_digits
-from porting.recipe_chain import Losses
+from porting.models import mlp
+from porting.recipe_chain import Losses, predicting
 
 
 def load_images(num_images: int, *, seed: int) -> TensorDataset:
     """Draw digits, and lay the 28 x 28 pixels of each in a row."""
     images, labels = make_digits(num_images, seed=seed)
     return TensorDataset(images.flatten(start_dim=1), labels)
+
+
+def make_parts(learning_rate: float) -> Tuple[nn.Module, nn.Module, torch.optim.SGD]:
+    """Make the perceptron, always from the same seed, its loss and its optimizer."""
+    torch.manual_seed(0)
+    model = mlp.build("mnist_small")
+    return model, nn.CrossEntropyLoss(), torch.optim.SGD(model.parameters(), lr=learning_rate, momentum=0.9)
 
 
 def batches_of(loader: Any, order: Any, num_steps: int) -> Iterator[Any]:
@@ -33,7 +42,8 @@ def batches_of(loader: Any, order: Any, num_steps: int) -> Iterator[Any]:
 def count_recognised(predict: Callable[[torch.Tensor], Any], test_set: TensorDataset) -> int:
     """Count the test images that `predict` gives the largest logit for the right digit."""
     images, labels = test_set.tensors
-    return int((predict(images).argmax(dim=1) == labels).sum())
+    with predicting(predict):
+        return int((predict(images).argmax(dim=1) == labels).sum())
 
 
 def main(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from torch.utils.data import default_collate
-
 import porting
 from porting.recipe_chain import Losses
 from porting.recipes.fine_tune_bert import workload
@@ -16,7 +14,7 @@ def train(num_steps: int) -> Losses:
     ported = porting.to_ipu(model, optimizer=optimizer)
     scheduler = ported.scheduler(scheduler)
     loader = ported.dataloader(loader)
-    ported.compile(**default_collate([train_set[index] for index in range(16)]))
+    ported.compile(**next(iter(loader)))
     losses = Losses()
     for batch in loader:
         loss = ported(**batch).loss

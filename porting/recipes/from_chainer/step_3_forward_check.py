@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from porting.adapters import load_chainer_npz
-from porting.recipe_chain import Losses, measure_accuracy
+from porting.recipe_chain import Losses, measure_accuracy, predicting
 from porting.recipes.from_chainer.chainer_model import logits_of, snapshot_file
 from porting.recipes.from_chainer.workload import join_layers, load_digits
 
@@ -27,10 +27,9 @@ def train(num_steps: int, snapshot: str = "") -> Losses:
     model, criterion = make_model(), nn.CrossEntropyLoss()
     load_chainer_npz(snapshot_file(snapshot), model, names=MODULES)
     images = test_set.tensors[0]
-    with torch.no_grad():
+    with predicting(model):
         expected = logits_of(images, snapshot_file(snapshot))
-        torch.testing.assert_close(model.eval()(images), expected, rtol=1e-4, atol=1e-4)
-    model.train()
+        torch.testing.assert_close(model(images), expected, rtol=1e-4, atol=1e-4)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.005, momentum=0.9)
     losses = Losses()
     for images, labels in loader:

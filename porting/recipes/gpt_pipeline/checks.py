@@ -34,13 +34,9 @@ def runs_on(num_stages: int, num_ipus: int) -> Any:
 
 def memory_shrinks(_step: Any) -> str:
     """Check that the pipeline of GPT-2 needs less of each IPU than one IPU would, and with less kept less again."""
-    blocks = [f"blocks.{number}" for number in range(12)]
-    stages = {"blocks.0": 1, "blocks.4": 2, "blocks.8": 3, "head": 0}
-    reports = [
-        workload.look_at_gpt2(),
-        workload.look_at_gpt2(accumulation=16, stages=stages),
-        workload.look_at_gpt2(accumulation=16, stages=stages, recompute=blocks),
-    ]
+    options = [{}, {"accumulation": 16, "stages": workload.GPT2_STAGES}]
+    options.append({**options[1], "recompute": workload.GPT2_BLOCKS})
+    reports = [workload.look_at_gpt2(**changes) for changes in options]
     middles = [max(memory.total_bytes for memory in report.ipus[1:] or report.ipus) for report in reports]
     return demand(middles == sorted(middles, reverse=True), ", ".join(f"{size / 2**20:,.0f} MiB" for size in middles))
 

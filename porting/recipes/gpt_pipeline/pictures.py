@@ -10,8 +10,6 @@ from porting.recipes.gpt_pipeline import step_0_plain, step_4_four_ipus, step_8_
 
 NUM_STEPS = 120
 FORWARD, BACKWARD, BOTH = BLUE, "#c8553d", "#7a4f9e"
-_STAGES = {"blocks.0": 1, "blocks.4": 2, "blocks.8": 3, "head": 0}
-_BLOCKS = [f"blocks.{number}" for number in range(12)]
 _PARTS = (
     ("weights and buffers", ("weight_bytes", "buffer_bytes"), BLUE),
     ("accumulators, optimizer", ("accumulator_bytes", "optimizer_bytes"), "#6fa8dc"),
@@ -48,11 +46,11 @@ def _draw_losses(figure: Any) -> None:
 
 def _draw_memory(figure: Any) -> None:
     """Draw bars of each IPU for a GPT-2 on one IPU, in a pipeline, and in a pipeline that keeps outputs of blocks."""
-    pipeline = {"accumulation": 16, "stages": _STAGES}
+    pipeline = {"accumulation": 16, "stages": workload.GPT2_STAGES}
     reports = {
         "one IPU": workload.look_at_gpt2(),
         "4 IPUs": workload.look_at_gpt2(**pipeline),
-        "4 IPUs, blocks kept": workload.look_at_gpt2(**pipeline, recompute=_BLOCKS),
+        "4 IPUs, blocks kept": workload.look_at_gpt2(**pipeline, recompute=workload.GPT2_BLOCKS),
     }
     axes = figure.subplots()
     places, labels = _bars(axes, reports)

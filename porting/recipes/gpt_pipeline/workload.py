@@ -14,6 +14,9 @@ from porting.recipe_chain import Losses
 
 NUM_WORDS = 8
 LENGTH = 16
+# of a GPT-2 on four IPUs
+GPT2_STAGES = {"blocks.0": 1, "blocks.4": 2, "blocks.8": 3, "head": 0}
+GPT2_BLOCKS = [f"blocks.{number}" for number in range(12)]
 
 
 def load_text() -> Tuple[DataLoader, TensorDataset, float]:

@@ -26,7 +26,7 @@ MOST_DIFFERENT = 1e-4
 
 def accuracy(step: Any) -> float:
     """Train a small network for the twenty sweeps and return the share of test digits recognised."""
-    return float(step.train_and_test(step.parse_arguments(["--unit", "100"])).measured.test_accuracy)
+    return float(step.train().measured.test_accuracy)
 
 
 def run(step: Any, folder: Path, *flags: str) -> str:
@@ -70,7 +70,7 @@ def batch_is_recorded(step: Any) -> str:
     """Export a step and read the file."""
     with tempfile.TemporaryDirectory() as name:
         path = str(Path(name) / "mlp.step")
-        step.main([*QUICK, "--batchsize", "50", "--export", path])
+        step.train(words=[*QUICK, "--batchsize", "50", "--export", path])
         batch = porting.load_step(path).batch
     return demand(batch.micro == 50, str(batch))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Callable, Optional, Tuple
+from typing import Optional, Tuple
 
 import torch
 from torch import nn
@@ -14,6 +14,9 @@ from porting.data.digits import make_digits
 from porting.data.images import fake_data
 from porting.models import mlp
 from porting.recipe_chain import Losses
+
+SMALL = ("--unit", "100")
+"""The command line of a smaller network."""
 
 
 def make_parser(description: Optional[str]) -> argparse.ArgumentParser:
@@ -46,9 +49,9 @@ def make_model(arguments: argparse.Namespace) -> nn.Sequential:
     return model
 
 
-def run(train_and_test: Callable[[argparse.Namespace], Losses], arguments: argparse.Namespace) -> Losses:
-    """Do what the command line says: train, write weights, losses and a picture, and print how much has been learnt."""
-    losses = train_and_test(arguments)
+def save(losses: Losses) -> None:
+    """Write weights, losses and a picture, as the command line says, and print how much has been learnt."""
+    arguments = losses.measured.arguments
     arguments.out.mkdir(parents=True, exist_ok=True)
     torch.save(losses.measured.model.state_dict(), arguments.out / "model.pt")
     (arguments.out / "log.txt").write_text("\n".join(map(str, losses)) + "\n", encoding="utf-8")
@@ -59,4 +62,3 @@ def run(train_and_test: Callable[[argparse.Namespace], Losses], arguments: argpa
         figure.subplots().plot(losses)
         figure.savefig(arguments.out / "loss.png")
     print(losses)
-    return losses
