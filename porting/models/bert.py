@@ -118,8 +118,7 @@ class BertClassifier(nn.Module):
     ) -> torch.Tensor:
         """Score the classes."""
         first = self.bert(tokens, types, mask)[:, 0]
-        logits: torch.Tensor = self.classifier(self.dropout(torch.tanh(self.pooler(first))))
-        return logits
+        return self.classifier(self.dropout(torch.tanh(self.pooler(first))))
 
 
 class Bert(nn.Module):
@@ -183,8 +182,7 @@ class _Embeddings(nn.Module):
     def forward(self, tokens: torch.Tensor, types: Optional[torch.Tensor]) -> torch.Tensor:
         of_type = self.types.weight[0] if types is None else self.types(types)
         x = self.words(tokens) + of_type + self.positions.weight[: tokens.shape[1]]
-        embedded: torch.Tensor = self.dropout(self.norm(x))
-        return embedded
+        return self.dropout(self.norm(x))
 
 
 class _Block(nn.Module):
@@ -206,8 +204,7 @@ class _Block(nn.Module):
     def forward(self, x: torch.Tensor, is_seen: Optional[torch.Tensor]) -> torch.Tensor:
         x = self.attention_norm(x + self.dropout(self.project(self._attend(x, is_seen))))
         hidden = nn.functional.gelu(self.grow(x))
-        result: torch.Tensor = self.perceptron_norm(x + self.dropout(self.shrink(hidden)))
-        return result
+        return self.perceptron_norm(x + self.dropout(self.shrink(hidden)))
 
     def _attend(self, x: torch.Tensor, is_seen: Optional[torch.Tensor]) -> torch.Tensor:
         heads_of = (*x.shape[:2], self.num_heads, -1)

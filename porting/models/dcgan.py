@@ -101,8 +101,7 @@ class ShiftNorm(nn.Module):
 
     def forward(self, features: torch.Tensor) -> torch.Tensor:
         """Normalise features_BCHW and add the bias of each channel."""
-        shifted: torch.Tensor = self.norm(features) + self.bias[:, None, None]
-        return shifted
+        return self.norm(features) + self.bias[:, None, None]
 
 
 class Generator(nn.Module):
@@ -155,15 +154,13 @@ class Discriminator(nn.Module):
         features = F.leaky_relu(self._noisy(self.first(self._noisy(images))), _SLOPE)
         for conv, norm in zip(self.convs, self.norms):
             features = F.leaky_relu(self._noisy(norm(conv(features))), _SLOPE)
-        logits: torch.Tensor = self.last(features.flatten(1)).squeeze(1)
-        return logits
+        return self.last(features.flatten(1)).squeeze(1)
 
     def hold(self, images: torch.Tensor) -> torch.Tensor:
         """Return logits_B as `forward` does, as a constant function: neither gradients nor statistics of it remain."""
         state: Dict[str, torch.Tensor] = {name: value.detach() for name, value in self.named_parameters()}
         state.update((name, value.clone()) for name, value in self.named_buffers())
-        logits: torch.Tensor = functional_call(self, state, (images,))
-        return logits
+        return functional_call(self, state, (images,))
 
     def _noisy(self, features: torch.Tensor) -> torch.Tensor:
         if not self.training or self.noise == 0:

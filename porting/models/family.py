@@ -15,7 +15,7 @@ from torch.nn import functional as F
 __all__ = [
     "IGNORED",
     "Family",
-    "check_image_size",
+    "check_images",
     "check_positive",
     "configure",
     "draw_weights",
@@ -91,8 +91,9 @@ def check_positive(config: Any, *, zero_allowed: Sequence[str] = ()) -> None:
             raise ValueError(f"`{field.name}` is {value}; {subject} is at least {least}")
 
 
-def check_image_size(config: Images, *, least: int) -> None:
-    """Raise ValueError for images of which a network's convolutions leave nothing."""
+def check_images(config: Images, *, least: int) -> None:
+    """Refuse what `check_positive` does, and images of which a network's convolutions leave nothing: ValueError."""
+    check_positive(config)
     if config.image_size < least:
         size = config.image_size
         raise ValueError(f"images of {size} x {size} pixels are too small: {least} are needed")

@@ -78,8 +78,7 @@ class GPT(nn.Module):
         """Score each next token."""
         x = self.token_embedding(tokens) + self.position_embedding[: tokens.shape[1]]
         x = self.norm(self.blocks(self.dropout(x)))
-        logits: torch.Tensor = self.head(x, self.token_embedding.weight)
-        return logits
+        return self.head(x, self.token_embedding.weight)
 
 
 class _TiedHead(nn.Module):
@@ -106,8 +105,7 @@ class _Block(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = x + self.dropout(self._attend(self.attention_norm(x)))
         hidden = nn.functional.gelu(self.grow(self.perceptron_norm(x)), approximate="tanh")
-        result: torch.Tensor = x + self.dropout(self.shrink(hidden))
-        return result
+        return x + self.dropout(self.shrink(hidden))
 
     def _attend(self, x: torch.Tensor) -> torch.Tensor:
         num_sequences, length, width = x.shape
@@ -115,5 +113,4 @@ class _Block(nn.Module):
         query, key, value = parts.permute(2, 0, 3, 1, 4).unbind(0)
         dropout = self.dropout.p if self.training else 0.0
         heads = nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True, dropout_p=dropout)
-        attended: torch.Tensor = self.project(heads.transpose(1, 2).reshape(num_sequences, length, width))
-        return attended
+        return self.project(heads.transpose(1, 2).reshape(num_sequences, length, width))

@@ -12,15 +12,7 @@ from typing import Any, Mapping
 import torch
 from torch import nn
 
-from porting.models.family import (
-    check_image_size,
-    check_positive,
-    configure,
-    draw_weights,
-    example_batch,
-    lecun_deviation,
-    loss,
-)
+from porting.models.family import check_images, configure, draw_weights, example_batch, lecun_deviation, loss
 
 __all__ = ["DEFAULT", "VARIANTS", "LeNet5", "LeNet5Config", "build", "example_batch", "loss"]
 
@@ -35,8 +27,7 @@ class LeNet5Config:
 
     def __post_init__(self) -> None:
         """Refuse sizes below 1, and images of which the convolutions leave nothing."""
-        check_positive(self)
-        check_image_size(self, least=28)
+        check_images(self, least=28)
 
     @property
     def features_size(self) -> int:

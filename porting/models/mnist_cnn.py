@@ -18,7 +18,7 @@ from typing import Any, Mapping
 import torch
 from torch import nn
 
-from porting.models.family import check_image_size, check_positive, configure, example_batch, loss
+from porting.models.family import check_images, configure, example_batch, loss
 
 __all__ = ["DEFAULT", "MNISTCNN", "VARIANTS", "MNISTCNNConfig", "build", "example_batch", "loss"]
 
@@ -40,8 +40,7 @@ class MNISTCNNConfig:
 
     def __post_init__(self) -> None:
         """Refuse sizes below 1, and images of which two convolutions and poolings leave nothing."""
-        check_positive(self)
-        check_image_size(self, least=10)
+        check_images(self, least=10)
 
     @property
     def features_size(self) -> int:
@@ -83,8 +82,7 @@ class MNISTCNN(nn.Module):
         """Classify images."""
         features = self.block_2(self.block_1(images)).flatten(1)
         features = torch.relu(self.hidden(features))
-        scores: torch.Tensor = self.softmax(self.classifier(self.dropout(features)))
-        return scores
+        return self.softmax(self.classifier(self.dropout(features)))
 
 
 class _Block(nn.Module):

@@ -132,8 +132,7 @@ class ResNet(nn.Module):
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         """Classify images."""
         features: torch.Tensor = self.pool(self.stages(self.stem(images)))
-        logits: torch.Tensor = self.classifier(features.flatten(1))
-        return logits
+        return self.classifier(features.flatten(1))
 
 
 def example_batch(config: ResNetConfig, *, batch_size: int, seed: int = 0) -> Tuple[torch.Tensor, torch.Tensor]:

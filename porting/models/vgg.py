@@ -92,8 +92,7 @@ class VGG(nn.Module):
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         """Classify images."""
-        logits: torch.Tensor = self.classifier(self.blocks(images))
-        return logits
+        return self.classifier(self.blocks(images))
 
 
 def _block(before: int, after: int, *, num_convolutions: int) -> nn.Sequential:

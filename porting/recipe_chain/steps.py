@@ -7,8 +7,8 @@ import random
 import sys
 from contextlib import contextmanager
 from pathlib import Path
-from types import ModuleType, TracebackType
-from typing import Any, Callable, Dict, Iterator, List, Optional, Type
+from types import ModuleType
+from typing import Any, Callable, Dict, Iterator, List, Optional
 
 import numpy as np
 import torch
@@ -51,12 +51,7 @@ class Steps:
             self._is_on_path = True
         return self
 
-    def __exit__(
-        self,
-        _kind: Optional[Type[BaseException]] = None,
-        _error: Optional[BaseException] = None,
-        _traceback: Optional[TracebackType] = None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         if self._is_on_path:
             sys.path.remove(str(self.recipe.folder))
             for name in [name for name, loaded in sys.modules.items() if _lies_in(loaded, self.recipe.folder)]:

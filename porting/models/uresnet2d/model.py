@@ -93,8 +93,7 @@ class Block(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Convolve, normalise and activate."""
-        result: torch.Tensor = self.activation(self.norm(self.convolution(x)))
-        return result
+        return self.activation(self.norm(self.convolution(x)))
 
 
 def block_series(
@@ -143,8 +142,7 @@ def make_shrinking(
 def join_levels(level: Any, x: torch.Tensor, beside: torch.Tensor) -> torch.Tensor:
     """Join what comes up through a level with what the encoder had there, as the configuration's `connections` say."""
     if level.connections == "concat":
-        joined: torch.Tensor = level.join(torch.cat([x, beside], dim=1))
-        return joined
+        return level.join(torch.cat([x, beside], dim=1))
     return x + beside if level.connections == "sum" else x
 
 

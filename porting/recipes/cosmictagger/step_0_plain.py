@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import DataLoader
 
 from porting.models import uresnet2d as unet
 from porting.recipe_chain import Losses, batches_of
-from porting.recipes.cosmictagger.workload import BATCH_SIZE, Settings, main, make_parts, validate
+from porting.recipes.cosmictagger.workload import BATCH_SIZE, Settings, main, make_parts, make_schedule, validate
 
 
 def train(num_steps: int, settings: Settings = Settings()) -> Losses:
     """Train on what the settings say; return losses and learning rates, and what was trained."""
     train_set, model, optimizer = make_parts(settings)
     loader = DataLoader(train_set, batch_size=BATCH_SIZE)
-    scheduler = LambdaLR(optimizer, unet.Schedule(steps_per_epoch=len(loader), peak_rate=0.01))
+    scheduler = make_schedule(optimizer, loader)
     losses, rates = Losses(), []
     for images, labels in batches_of(loader, num_steps):
         rates.append(optimizer.param_groups[0]["lr"])

@@ -5,13 +5,11 @@ from __future__ import annotations
 import statistics
 import time
 
-from torch.optim.lr_scheduler import LambdaLR
-
 import porting
 from porting.models import uresnet2d as unet
 from porting.recipe_chain import Losses, batches_of
 from porting.recipes.cosmictagger import workload
-from porting.recipes.cosmictagger.workload import BATCH_SIZE, Settings, main, make_parts, validate
+from porting.recipes.cosmictagger.workload import BATCH_SIZE, Settings, main, make_parts, make_schedule, validate
 
 STAGES = {"core.grow": 1}
 OPTIONS = porting.PortOptions(
@@ -26,8 +24,7 @@ def train(num_steps: int, settings: Settings = Settings()) -> Losses:
         model, unet.loss, label_transform=unet.chunk_planes, metrics=unet.METRICS, optimizer=optimizer, options=OPTIONS
     )
     loader = ported.dataloader(train_set)
-    schedule = unet.Schedule(steps_per_epoch=len(loader), peak_rate=0.01)
-    scheduler = ported.scheduler(LambdaLR(optimizer, schedule))
+    scheduler = ported.scheduler(make_schedule(optimizer, loader))
     print(f"compiled in {ported.compile(*next(iter(loader))):.1f} s")
     losses, rates, seconds = Losses(), [], []
     for images, labels in batches_of(loader, num_steps):

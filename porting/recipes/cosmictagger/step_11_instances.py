@@ -7,14 +7,12 @@ import time
 from dataclasses import dataclass
 from typing import Any, Dict
 
-from torch.optim.lr_scheduler import LambdaLR
-
 import porting
 from porting.adapters import sum_over_instances
 from porting.models import uresnet2d as unet
 from porting.recipe_chain import Losses, batches_of
 from porting.recipes.cosmictagger import workload
-from porting.recipes.cosmictagger.workload import BATCH_SIZE, main, make_parts
+from porting.recipes.cosmictagger.workload import BATCH_SIZE, main, make_parts, make_schedule
 
 STAGES = {"core.grow": 1}
 OPTIONS = porting.PortOptions(
@@ -38,8 +36,7 @@ def train(num_steps: int, settings: Settings = Settings()) -> Losses:
         model, unet.loss, label_transform=unet.chunk_planes, metrics=unet.METRICS, optimizer=optimizer, options=options
     )
     loader = ported.dataloader(porting.partition(train_set))
-    schedule = unet.Schedule(steps_per_epoch=len(loader), peak_rate=0.01)
-    scheduler = ported.scheduler(LambdaLR(optimizer, schedule))
+    scheduler = ported.scheduler(make_schedule(optimizer, loader))
     ported.compile(*next(iter(loader)))
     losses, rates, seconds = Losses(), [], []
     for images, labels in batches_of(loader, num_steps):

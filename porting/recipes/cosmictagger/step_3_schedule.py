@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import DataLoader
 
 import porting
 from porting.models import uresnet2d as unet
 from porting.recipe_chain import Losses, batches_of
-from porting.recipes.cosmictagger.workload import BATCH_SIZE, Settings, main, make_parts, validate
+from porting.recipes.cosmictagger.workload import BATCH_SIZE, Settings, main, make_parts, make_schedule, validate
 
 
 def train(num_steps: int, settings: Settings = Settings()) -> Losses:
@@ -17,8 +16,7 @@ def train(num_steps: int, settings: Settings = Settings()) -> Losses:
     loader = DataLoader(train_set, batch_size=BATCH_SIZE)
     options = porting.PortOptions(micro_batch=1, accumulation=BATCH_SIZE, output_mode="all")
     ported = porting.to_ipu(model, unet.loss, label_transform=unet.chunk_planes, optimizer=optimizer, options=options)
-    schedule = unet.Schedule(steps_per_epoch=len(loader), peak_rate=0.01)
-    scheduler = ported.scheduler(LambdaLR(optimizer, schedule))
+    scheduler = ported.scheduler(make_schedule(optimizer, loader))
     losses, rates = Losses(), []
     for images, labels in batches_of(loader, num_steps):
         rates.append(ported.optimizer.param_groups[0]["lr"])

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from torch.optim.lr_scheduler import LambdaLR
-
 import porting
 from porting.models import uresnet2d as unet
 from porting.recipe_chain import Losses, batches_of
-from porting.recipes.cosmictagger.workload import BATCH_SIZE, Settings, main, make_parts, validate
+from porting.recipes.cosmictagger.workload import BATCH_SIZE, Settings, main, make_parts, make_schedule, validate
 
 
 def train(num_steps: int, settings: Settings = Settings()) -> Losses:
@@ -16,8 +14,7 @@ def train(num_steps: int, settings: Settings = Settings()) -> Losses:
     options = porting.PortOptions(micro_batch=1, accumulation=BATCH_SIZE, output_mode="all")
     ported = porting.to_ipu(model, unet.loss, label_transform=unet.chunk_planes, optimizer=optimizer, options=options)
     loader = ported.dataloader(train_set)
-    schedule = unet.Schedule(steps_per_epoch=len(loader), peak_rate=0.01)
-    scheduler = ported.scheduler(LambdaLR(optimizer, schedule))
+    scheduler = ported.scheduler(make_schedule(optimizer, loader))
     losses, rates = Losses(), []
     for images, labels in batches_of(loader, num_steps):
         rates.append(ported.optimizer.param_groups[0]["lr"])

@@ -8,6 +8,7 @@ from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Tuple, Type
 
 import torch
 from torch import nn
+from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import DataLoader, Subset
 
 import porting
@@ -71,6 +72,11 @@ def make_optimizer(settings: Settings, model: nn.Module) -> torch.optim.Optimize
     if settings.optimizer == "rmsprop":
         return torch.optim.RMSprop(model.parameters(), lr=1.0, eps=1e-4)
     return torch.optim.Adam(model.parameters(), lr=1.0)
+
+
+def make_schedule(optimizer: torch.optim.Optimizer, loader: Any) -> LambdaLR:
+    """Make the schedule of the learning rate, whose warm-up is an epoch; the full network has a lower peak."""
+    return LambdaLR(optimizer, uresnet2d.Schedule(steps_per_epoch=len(loader), peak_rate=0.01))
 
 
 def validate(model: Any, events: Any) -> Dict[str, float]:

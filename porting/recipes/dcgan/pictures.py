@@ -11,8 +11,6 @@ from porting.data import images as real_pictures
 from porting.recipe_chain.pictures import BLUE, draw_losses, make_figure, save_figure
 from porting.recipes.dcgan import step_0_plain, step_4_device_iterations
 
-__all__ = ["draw"]
-
 
 def draw(folder: Path) -> List[Path]:
     """Train steps 0 and 4, and draw losses and images into `folder`; return the files."""

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import torch
-
 import porting
 from porting.models import dcgan
 from porting.recipe_chain import Losses
 from porting.recipes.dcgan import workload
-from porting.recipes.dcgan.workload import BETAS, NOISE, NUM_STEPS
 
 
-def train(num_steps: int = NUM_STEPS, *, noise: float = NOISE) -> Losses:
+def train(num_steps: int = workload.NUM_STEPS, *, noise: float = workload.NOISE) -> Losses:
     """Return each step's sum of discriminator's and generator's loss, and 64 images that are made afterwards."""
     loader, gan = workload.make_loader(num_steps), workload.make_gan(noise)
-    optimizer = torch.optim.Adam(workload.make_groups(gan), betas=BETAS)
+    optimizer = workload.make_optimizer(gan)
     ported = porting.to_ipu(gan, dcgan.loss, optimizer=optimizer)
     losses = Losses()
     for hidden, images, targets in loader:

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import torch
-
 import porting
 from porting.models import dcgan
 from porting.recipe_chain import Losses
 from porting.recipes.dcgan import workload
-from porting.recipes.dcgan.workload import BATCH_SIZE, BETAS, NOISE, NUM_STEPS
 
 
-def train(num_steps: int = NUM_STEPS, *, noise: float = NOISE) -> Losses:
+def train(num_steps: int = workload.NUM_STEPS, *, noise: float = workload.NOISE) -> Losses:
     """Return each step's sum of discriminator's and generator's loss, and 64 images that are made afterwards."""
     loader, gan = workload.make_loader(-(-num_steps // 8) * 8), workload.make_gan(noise)
-    optimizer = torch.optim.Adam(workload.make_groups(gan), betas=BETAS)
-    options = porting.PortOptions(micro_batch=BATCH_SIZE, device_iterations=8, output_mode="all")
+    optimizer = workload.make_optimizer(gan)
+    options = porting.PortOptions(micro_batch=workload.BATCH_SIZE, device_iterations=8, output_mode="all")
     ported = porting.to_ipu(gan, dcgan.loss, optimizer=optimizer, options=options)
     ported.compile(*workload.make_samples(8).tensors)
     generate = porting.to_ipu(gan.generator).inference()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List
+from typing import Any, Callable
 
 import torch
 from torch.utils.data import DataLoader, TensorDataset
@@ -39,19 +39,17 @@ def make_gan(noise: float) -> dcgan.DCGAN:
     return dcgan.build("small", noise=noise, **SIZES)
 
 
-def make_groups(gan: dcgan.DCGAN) -> List[Dict[str, Any]]:
-    """Make a group of parameters of each network, with its learning rate."""
-    return [
-        {"params": gan.discriminator.parameters(), "lr": DISCRIMINATOR_RATE},
-        {"params": gan.generator.parameters(), "lr": GENERATOR_RATE},
-    ]
+def make_optimizer(gan: dcgan.DCGAN) -> torch.optim.Adam:
+    """Make one optimizer of both networks: a group of parameters for each, with its learning rate."""
+    rates = {gan.discriminator: DISCRIMINATOR_RATE, gan.generator: GENERATOR_RATE}
+    groups = [{"params": network.parameters(), "lr": rate} for network, rate in rates.items()]
+    return torch.optim.Adam(groups, betas=BETAS)
 
 
 def make_images(generate: Callable[[torch.Tensor], Any]) -> torch.Tensor:
     """Make 64 images of hidden numbers."""
     with predicting(generate):
-        images: torch.Tensor = generate(make_samples(4).tensors[0])
-    return images
+        return generate(make_samples(4).tensors[0])
 
 
 def looks(images: torch.Tensor) -> torch.Tensor:

@@ -11,7 +11,7 @@ import porting
 from porting.adapters import load_chainer_npz
 from porting.data.digits import make_digits
 from porting.recipe_chain import demand, equal_losses, holds, reaches
-from porting.recipes.from_chainer.chainer_model import PREFIX, logits_of, make_snapshot, snapshot_file
+from porting.recipes.from_chainer.chainer_model import PREFIX, compute_logits, make_snapshot, provide_snapshot
 
 NUM_STEPS = 20
 MAX_DIFFERENCE = 1e-4
@@ -32,7 +32,7 @@ def features_have_chainers_size(step: Any) -> str:
 
 def every_entry_arrives(step: Any) -> str:
     """Load the snapshot and count what came from where."""
-    sources = load_chainer_npz(snapshot_file(), step.make_model(), names=step.MODULES)
+    sources = load_chainer_npz(provide_snapshot(), step.make_model(), names=step.MODULES)
     entries = {name[len(PREFIX) :] for name in make_snapshot() if name.startswith(PREFIX)}
     demand(set(sources.values()) == entries, f"not used: {sorted(entries - set(sources.values()))}")
     return f"{len(sources)} tensors from {len(entries)} entries"
@@ -41,10 +41,10 @@ def every_entry_arrives(step: Any) -> str:
 def logits_are_equal(step: Any, *, on_device: bool = False) -> str:
     """Compare the logits of other digits with those of NumPy."""
     model, images = step.make_model().eval(), make_digits(100, seed=7)[0]
-    load_chainer_npz(snapshot_file(), model, names=step.MODULES)
+    load_chainer_npz(provide_snapshot(), model, names=step.MODULES)
     predict = porting.to_ipu(model, torch.nn.CrossEntropyLoss()).inference() if on_device else model
     with torch.no_grad():
-        difference = float((predict(images) - logits_of(images, snapshot_file())).abs().max())
+        difference = float((predict(images) - compute_logits(images, provide_snapshot())).abs().max())
     return demand(difference <= MAX_DIFFERENCE, f"largest difference {difference:.1e}")
 
 

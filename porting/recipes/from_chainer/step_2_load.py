@@ -9,7 +9,7 @@ from torch import nn
 
 from porting.adapters import load_chainer_npz
 from porting.recipe_chain import Losses, measure_accuracy
-from porting.recipes.from_chainer.chainer_model import snapshot_file
+from porting.recipes.from_chainer.chainer_model import provide_snapshot
 from porting.recipes.from_chainer.workload import join_layers, load_digits
 
 MODULES = {"conv1": "0", "bn1": "1", "conv2": "4", "fc3": "8", "fc4": "10"}
@@ -25,7 +25,7 @@ def train(num_steps: int, snapshot: str = "") -> Losses:
     """Return the losses of `num_steps` optimizer steps, and the share of other digits recognised afterwards."""
     loader, test_set = load_digits(num_steps)
     model, criterion = make_model(), nn.CrossEntropyLoss()
-    load_chainer_npz(snapshot_file(snapshot), model, names=MODULES)
+    load_chainer_npz(provide_snapshot(snapshot), model, names=MODULES)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.005, momentum=0.9)
     losses = Losses()
     for images, labels in loader:

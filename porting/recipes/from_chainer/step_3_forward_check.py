@@ -9,7 +9,7 @@ from torch import nn
 
 from porting.adapters import load_chainer_npz
 from porting.recipe_chain import Losses, measure_accuracy, predicting
-from porting.recipes.from_chainer.chainer_model import logits_of, snapshot_file
+from porting.recipes.from_chainer.chainer_model import compute_logits, provide_snapshot
 from porting.recipes.from_chainer.workload import join_layers, load_digits
 
 MODULES = {"conv1": "0", "bn1": "1", "conv2": "4", "fc3": "8", "fc4": "10"}
@@ -25,10 +25,10 @@ def train(num_steps: int, snapshot: str = "") -> Losses:
     """Return the losses of `num_steps` optimizer steps, and the share of other digits recognised afterwards."""
     loader, test_set = load_digits(num_steps)
     model, criterion = make_model(), nn.CrossEntropyLoss()
-    load_chainer_npz(snapshot_file(snapshot), model, names=MODULES)
+    load_chainer_npz(provide_snapshot(snapshot), model, names=MODULES)
     images = test_set.tensors[0]
     with predicting(model):
-        expected = logits_of(images, snapshot_file(snapshot))
+        expected = compute_logits(images, provide_snapshot(snapshot))
         torch.testing.assert_close(model(images), expected, rtol=1e-4, atol=1e-4)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.005, momentum=0.9)
     losses = Losses()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Dict, List, Sequence, Tuple
+from typing import Any, Dict, List, Tuple
 
 from porting.recipe_chain.pictures import BLUE, GREY, draw_lines, make_figure, save_figure
 from porting.recipes.gpt_pipeline import step_0_plain, step_4_four_ipus, step_8_half_precision, workload
@@ -91,10 +91,6 @@ def _draw_schedule(figure: Any) -> None:
         for micro_batch in range(10):
             axes.barh(row, 0.94, left=row + micro_batch, color=colour, height=0.86)
             axes.text(row + micro_batch + 0.47, row, str(micro_batch), color="white", ha="center", va="center")
-    _note_phases(axes, rows)
-
-
-def _note_phases(axes: Any, rows: Sequence[Tuple[str, str]]) -> None:
     fill, end = len(rows) - 1, len(rows) - 1 + 10
     for place in (fill, end - fill):
         axes.axvline(place, color="black", linestyle=":", linewidth=1)

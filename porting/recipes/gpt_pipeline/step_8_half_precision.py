@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import copy
 
-import torch
-
 import porting
 from porting.models import gpt
 from porting.recipe_chain import Losses, batches_of
 from porting.recipes.gpt_pipeline import workload
-from porting.recipes.gpt_pipeline.workload import load_text, make_model, measure_loss, print_result
+from porting.recipes.gpt_pipeline.workload import load_text, make_model, make_optimizer, measure_loss, print_result
 
 STAGES = {"blocks.1": 1, "blocks.2": 2, "blocks.3": 3, "head": 0}
 KEPT = [f"blocks.{number}" for number in range(4)]
@@ -23,7 +21,7 @@ def train(num_steps: int) -> Losses:
     """Return the losses of `num_steps` optimizer steps, and the mean loss on the text to test with."""
     loader, test_set, _entropy = load_text()
     model = make_model().half()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.003)
+    optimizer = make_optimizer(model)
     ported = porting.to_ipu(model, gpt.loss, optimizer=optimizer, options=OPTIONS, returns=["loss"])
     ported.compile(*test_set[: OPTIONS.samples_per_call])
     losses = Losses()

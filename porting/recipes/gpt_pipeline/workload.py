@@ -35,10 +35,14 @@ def make_model() -> gpt.GPT:
     return gpt.build("small", num_layers=4, width=32, num_heads=4, length=LENGTH, vocabulary=NUM_WORDS)
 
 
+def make_optimizer(model: gpt.GPT) -> torch.optim.AdamW:
+    """Make the optimizer of the weights."""
+    return torch.optim.AdamW(model.parameters(), lr=0.003)
+
+
 def look(model: gpt.GPT, options: porting.PortOptions) -> Any:
     """Estimate what each IPU needs for a training step of `model`; nothing is computed."""
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.003)
-    ported = porting.to_ipu(model, gpt.loss, optimizer=optimizer, options=options, returns=["loss"])
+    ported = porting.to_ipu(model, gpt.loss, optimizer=make_optimizer(model), options=options, returns=["loss"])
     tokens = torch.zeros(options.samples_per_call, model.position_embedding.shape[0], dtype=torch.int64)
     return porting.memory_report(ported, (tokens, tokens))
 

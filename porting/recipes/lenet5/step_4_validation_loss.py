@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import torch
 from torch import nn
 
 import porting
@@ -23,13 +22,10 @@ def train(num_steps: int, folder: str = "") -> Losses:
             losses.append(loss.item())
         images, labels = test_set.tensors
         probabilities = infer(images)
-        print(f"after {len(losses)} steps the validation loss is {validation_loss(probabilities, labels):.4f}")
+        # `nn.CrossEntropyLoss` would take probabilities for logits
+        validation_loss = nn.functional.nll_loss(probabilities.log(), labels).item()
+        print(f"after {len(losses)} steps the validation loss is {validation_loss:.4f}")
     return Losses(losses[:num_steps], probabilities=probabilities, labels=labels)
-
-
-def validation_loss(probabilities: torch.Tensor, labels: torch.Tensor) -> float:
-    """Return the cross-entropy of probabilities; `nn.CrossEntropyLoss` would take them for logits."""
-    return nn.functional.nll_loss(probabilities.log(), labels).item()
 
 
 if __name__ == "__main__":

@@ -9,8 +9,6 @@ from porting.data import digits
 from porting.recipe_chain.pictures import BLUE, draw_lines, make_figure, save_figure
 from porting.recipes.mnist_loop import step_0_plain, step_5_device_iterations
 
-__all__ = ["draw"]
-
 
 def draw(folder: Path) -> List[Path]:
     """Draw digits, and train steps 0 and 5 and draw how well they learn, into `folder`; return the files."""

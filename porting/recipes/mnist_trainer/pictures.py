@@ -8,8 +8,6 @@ from typing import List
 from porting.recipe_chain.pictures import BLUE, finish_axes, make_figure, save_figure
 from porting.recipes.mnist_trainer import step_0_plain, step_4_device_iterations
 
-__all__ = ["draw"]
-
 
 def draw(folder: Path) -> List[Path]:
     """Train steps 0 and 4 and draw their logs into `folder`; return the file."""

@@ -8,8 +8,6 @@ from typing import List, Sequence
 from porting.recipe_chain.pictures import BLUE, draw_lines, make_figure, save_figure
 from porting.recipes.mushrooms import step_0_plain, step_5_hundred_steps_a_call, workload
 
-__all__ = ["draw"]
-
 STEPS_PER_EPOCH = 56
 
 

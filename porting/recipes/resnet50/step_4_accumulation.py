@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import torch
-from torch import nn
-from torch.optim.lr_scheduler import LambdaLR
-
 import porting
 from porting.recipe_chain import Losses, batches_of, measure_accuracy
 from porting.recipes.resnet50 import workload
-from porting.recipes.resnet50.workload import Setup
 
 
-def train(num_steps: int, setup: Setup = Setup()) -> Losses:
+def train(num_steps: int, setup: workload.Setup = workload.Setup()) -> Losses:
     """Return losses and learning rates of `num_steps` steps, and the accuracy on images that were not trained on."""
-    train_set, loader, model = workload.make_parts(setup)
-    criterion = nn.CrossEntropyLoss(label_smoothing=0.1)
-    optimizer = torch.optim.SGD(workload.make_groups(model), lr=setup.base_rate * setup.batch_size / 256, momentum=0.9)
+    train_set, loader, model, criterion = workload.make_parts(setup)
+    optimizer = workload.make_optimizer(model, lr=setup.base_rate * setup.batch_size / 256)
     options = porting.PortOptions(micro_batch=setup.batch_size // 4, accumulation=4, output_mode="all")
     ported = porting.to_ipu(model, criterion, optimizer=optimizer, options=options)
-    scheduler = ported.scheduler(LambdaLR(optimizer, workload.plan_rate(setup, setup.batch_size)))
+    scheduler = ported.scheduler(workload.make_schedule(optimizer, setup, setup.batch_size))
     loader = ported.dataloader(loader)
     ported.compile(*train_set[: setup.batch_size])
     losses, rates = Losses(), []

@@ -8,6 +8,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import torch
 from torch import nn
+from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import DataLoader, TensorDataset
 
 from porting.data.images import make_labelled_images
@@ -31,14 +32,14 @@ class Setup:
 REAL = Setup(width=64, image_size=224, num_classes=1000, batch_size=256, num_epochs=90, base_rate=0.1)
 
 
-def make_parts(setup: Setup) -> Tuple[TensorDataset, DataLoader, nn.Module]:
-    """Make the images to train with, their loader and the network, always from the same seed."""
+def make_parts(setup: Setup) -> Tuple[TensorDataset, DataLoader, nn.Module, nn.Module]:
+    """Make the images to train with, their loader, the network, always from the same seed, and its loss."""
     torch.manual_seed(0)
     train_set = load_images(setup, num_images=setup.num_images, seed=0)
     order = torch.Generator().manual_seed(0)
     loader = DataLoader(train_set, setup.batch_size, shuffle=True, drop_last=True, generator=order)
     model = resnet.build("resnet50", width=setup.width, num_classes=setup.num_classes, zero_init_last=True)
-    return train_set, loader, model
+    return train_set, loader, model, nn.CrossEntropyLoss(label_smoothing=0.1)
 
 
 def load_images(setup: Setup, *, num_images: int, seed: int) -> TensorDataset:
@@ -56,10 +57,15 @@ def make_groups(model: nn.Module) -> List[Dict[str, Any]]:
     ]
 
 
-def plan_rate(setup: Setup, batch_size: int) -> Callable[[int], float]:
-    """Return the factor of the learning rate by the number of the optimizer step."""
+def make_optimizer(model: nn.Module, lr: float) -> torch.optim.SGD:
+    """Make the optimizer of both groups."""
+    return torch.optim.SGD(make_groups(model), lr=lr, momentum=0.9)
+
+
+def make_schedule(optimizer: torch.optim.Optimizer, setup: Setup, batch_size: int) -> LambdaLR:
+    """Make the schedule that multiplies the learning rate by `rate_factor` before each optimizer step."""
     epochs_per_step = 90 / setup.num_epochs / (setup.num_images // batch_size)
-    return lambda step: rate_factor(step * epochs_per_step)
+    return LambdaLR(optimizer, lambda step: rate_factor(step * epochs_per_step))
 
 
 def rate_factor(epoch: float) -> float:

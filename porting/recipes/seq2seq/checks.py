@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import islice
 from typing import Any
 
 from porting.data.buckets import choose_buckets
@@ -33,7 +32,7 @@ def half_is_padding_with_one_length(_step: Any) -> str:
 def few_changes_of_program(step: Any) -> str:
     """Count in 200 batches how often the length is another one than before."""
     pairs, _test_pairs, buckets = workload.load_pairs()
-    batches = islice(workload.make_batches(pairs, buckets, run=step.RUN), 200)
+    batches = workload.make_batches(pairs, buckets, 200, run=step.RUN)
     lengths = [buckets.bucket_of(max(workload.lengths_of(batch))) for batch in batches]
     num_changes = sum(one != another for one, another in zip(lengths, lengths[1:]))
     return demand(num_changes <= 30, f"{num_changes} changes in 200 steps")

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from itertools import islice
-
-import torch
-
 from porting.models import seq2seq
 from porting.recipe_chain import Losses
-from porting.recipes.seq2seq.workload import load_pairs, main, make_batches, make_model, test
+from porting.recipes.seq2seq import workload
 
 
 def train(num_steps: int, path: str = "") -> Losses:
     """Return the losses of `num_steps` optimizer steps, and BLEU on the sentences to test with."""
-    train_pairs, test_pairs, buckets = load_pairs(path)
-    longest = buckets.lengths[-1]
-    model = make_model(train_pairs, longest)
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.005)
+    train_pairs, test_pairs, buckets, model = workload.make_parts(path)
+    optimizer = workload.make_optimizer(model)
     losses = Losses()
-    for batch in islice(make_batches(train_pairs, buckets), num_steps):
+    for batch in workload.make_batches(train_pairs, buckets, num_steps):
         source_length, target_length = max(batch.source_lengths), max(batch.target_lengths)
         sources, targets, labels = batch.tensors(source_length=source_length, target_length=target_length)
         loss = seq2seq.loss(model(sources, targets), labels)
@@ -26,8 +20,8 @@ def train(num_steps: int, path: str = "") -> Losses:
         loss.backward()
         optimizer.step()
         losses.append(loss.item())
-    return Losses(losses, BLEU=test(model, test_pairs, longest))
+    return Losses(losses, BLEU=workload.test(model, test_pairs, buckets))
 
 
 if __name__ == "__main__":
-    main(train, __doc__)
+    workload.main(train, __doc__)

@@ -28,33 +28,40 @@ def lengths_of(pairs: Pairs) -> List[int]:
     return [max(lengths) for lengths in zip(pairs.source_lengths, pairs.target_lengths)]
 
 
-def make_batches(pairs: Pairs, buckets: Buckets, *, run: int = 1) -> Iterator[Pairs]:
-    """Draw full batches for ever, each from one bucket, so that its sentences are of similar lengths.
-
-    So are `run` of them in a row.
-    """
+def make_batches(pairs: Pairs, buckets: Buckets, num_batches: int, *, run: int = 1) -> Iterator[Pairs]:
+    """Draw full batches, each from one bucket, so that its sentences are of similar lengths; so are `run` in a row."""
     generator = torch.Generator().manual_seed(0)
-    while True:
+    num_drawn = 0
+    while num_drawn < num_batches:
         runs: List[List[List[int]]] = []
         for members in buckets.members(lengths_of(pairs)):
             order = [members[place] for place in torch.randperm(len(members), generator=generator)]
             batches = [order[i : i + BATCH_SIZE] for i in range(0, len(order) - BATCH_SIZE + 1, BATCH_SIZE)]
             runs += [batches[i : i + run] for i in range(0, len(batches), run)]
         for number in torch.randperm(len(runs), generator=generator):
-            yield from (pairs.select(batch) for batch in runs[number])
+            batches = runs[number][: num_batches - num_drawn]
+            num_drawn += len(batches)
+            yield from map(pairs.select, batches)
 
 
-def make_model(pairs: Pairs, longest: int) -> seq2seq.Seq2Seq:
-    """Make two stacks of LSTMs for the words of `pairs`, always from the same seed."""
+def make_parts(path: str) -> Tuple[Pairs, Pairs, Buckets, seq2seq.Seq2Seq]:
+    """Give what `load_pairs` does, and two stacks of LSTMs for the words, always from the same seed."""
+    pairs, test_pairs, buckets = load_pairs(path)
     torch.manual_seed(0)
     sizes = {"source_vocabulary": len(pairs.source_vocabulary), "target_vocabulary": len(pairs.target_vocabulary)}
     # without Dropout, which would draw numbers for padding, too
-    return seq2seq.build("small", dropout=0.0, max_length=longest, **sizes)
+    return pairs, test_pairs, buckets, seq2seq.build("small", dropout=0.0, max_length=buckets.lengths[-1], **sizes)
 
 
-def test(run: Any, pairs: Pairs, length: int) -> float:
-    """Return BLEU of what `run` makes of the sources."""
-    sources, _targets, _labels = pairs.tensors(source_length=length, target_length=length)
+def make_optimizer(model: seq2seq.Seq2Seq) -> torch.optim.Adam:
+    """Make an optimizer of all weights."""
+    return torch.optim.Adam(model.parameters(), lr=0.005)
+
+
+def test(run: Any, pairs: Pairs, buckets: Buckets) -> float:
+    """Return BLEU of what `run` makes of the sources, which are as long as the longest bucket."""
+    longest = buckets.lengths[-1]
+    sources, _targets, _labels = pairs.tensors(source_length=longest, target_length=longest)
     with predicting(run):
         return seq2seq.bleu(seq2seq.cut_at_end(run(sources), end=END), pairs.targets)
 
