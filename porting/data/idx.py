@@ -9,14 +9,16 @@ import gzip
 import math
 import zlib
 from pathlib import Path
-from typing import BinaryIO, Tuple, cast
+from typing import BinaryIO, Optional, Tuple, cast
 
 import numpy as np
 import torch
+from torch.utils.data import TensorDataset
 
+from .digits import make_digits
 from .files import AnyPath, make_file_error, require_file
 
-__all__ = ["read_idx", "read_mnist"]
+__all__ = ["read_idx", "read_mnist", "read_or_make_digits"]
 
 # the third byte of a file names the type of its numbers, which have the highest byte first
 _TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
@@ -38,6 +40,24 @@ def read_mnist(folder: AnyPath, part: str = "train") -> Tuple[torch.Tensor, torc
         what = f"{len(labels)} labels, but {len(images)} images in `{images_file.name}`"
         raise make_file_error(labels_file, what, location="byte 4", help="take both files from the same source")
     return images.unsqueeze(1).float() / 255, labels.long()
+
+
+def read_or_make_digits(
+    folder: Optional[AnyPath], *, num_train: int, num_test: int, is_flat: bool = False
+) -> Tuple[TensorDataset, TensorDataset]:
+    """Read MNIST from a folder, or draw as many digits if there is none; return those to train and those to test with.
+
+    `is_flat` lays the pixels of an image in a row.
+
+    >>> [len(digits) for digits in read_or_make_digits(None, num_train=3, num_test=2)]
+    [3, 2]
+    """
+    if folder:
+        parts = [read_mnist(folder, "train"), read_mnist(folder, "t10k")]
+    else:
+        parts = [make_digits(num_train, seed=0), make_digits(num_test, seed=1)]
+    train_set, test_set = (TensorDataset(images.flatten(1) if is_flat else images, labels) for images, labels in parts)
+    return train_set, test_set
 
 
 def read_idx(path: AnyPath) -> torch.Tensor:

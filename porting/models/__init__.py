@@ -29,7 +29,7 @@ __all__ = ["FAMILIES", "Family", "build", "load", "make_cnn", "make_mlp"]
 FAMILIES: Mapping[str, str]
 """What each family is, in one line, by its name; read from the modules without loading them."""
 
-_NO_FAMILIES = ("__init__", "family", "image_classes")
+_NO_FAMILIES = ("__init__", "family")
 
 _MODULES = {"Family": ".family", "make_cnn": ".cnn", "make_mlp": ".mlp"}
 

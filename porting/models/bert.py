@@ -12,7 +12,8 @@ from typing import Any, Mapping, Optional, Tuple
 import torch
 from torch import nn
 
-from porting.models.family import check_positive, configure
+from porting.models.family import IGNORED, check_positive, configure, draw_weights
+from porting.models.family import token_loss as loss
 
 __all__ = [
     "DEFAULT",
@@ -90,7 +91,7 @@ class BertMaskedLM(nn.Module):
         self.transform = nn.Linear(config.width, config.width)
         self.norm = nn.LayerNorm(config.width, eps=config.norm_epsilon)
         self.bias = nn.Parameter(torch.zeros(config.vocabulary))
-        _initialise(self)
+        draw_weights(self, lambda _layer: 0.02)
 
     def forward(
         self, tokens: torch.Tensor, types: Optional[torch.Tensor] = None, mask: Optional[torch.Tensor] = None
@@ -110,15 +111,14 @@ class BertClassifier(nn.Module):
         self.pooler = nn.Linear(config.width, config.width)
         self.dropout = nn.Dropout(config.dropout)
         self.classifier = nn.Linear(config.width, config.num_classes)
-        _initialise(self)
+        draw_weights(self, lambda _layer: 0.02)
 
     def forward(
         self, tokens: torch.Tensor, types: Optional[torch.Tensor] = None, mask: Optional[torch.Tensor] = None
     ) -> torch.Tensor:
         """Score the classes."""
         first = self.bert(tokens, types, mask)[:, 0]
-        logits: torch.Tensor = self.classifier(self.dropout(torch.tanh(self.pooler(first))))
-        return logits
+        return self.classifier(self.dropout(torch.tanh(self.pooler(first))))
 
 
 class Bert(nn.Module):
@@ -133,7 +133,7 @@ class Bert(nn.Module):
         super().__init__()
         self.embeddings = _Embeddings(config)
         self.blocks = nn.ModuleList(_Block(config) for _ in range(config.num_layers))
-        _initialise(self)
+        draw_weights(self, lambda _layer: 0.02)
 
     def forward(
         self, tokens: torch.Tensor, types: Optional[torch.Tensor] = None, mask: Optional[torch.Tensor] = None
@@ -145,10 +145,6 @@ class Bert(nn.Module):
         for block in self.blocks:
             x = block(x, is_seen)
         return x
-
-
-_IGNORED = -100
-"""The label of tokens that were not masked out, and of padding: what torch's losses ignore by default."""
 
 
 def example_batch(config: BertConfig, *, batch_size: int, seed: int = 0) -> Tuple[torch.Tensor, ...]:
@@ -169,12 +165,7 @@ def example_batch(config: BertConfig, *, batch_size: int, seed: int = 0) -> Tupl
     if config.head == "classification":
         return tokens, types, mask, torch.randint(config.num_classes, (batch_size,), generator=generator)
     is_scored = (torch.rand(shape, generator=generator) < 1 / 7) & (mask == 1) | (places == 0)
-    return tokens, types, mask, tokens.where(is_scored, torch.tensor(_IGNORED))
-
-
-def loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Cross-entropy of logits_BTV with labels_BT, the mean over words that count; or of logits_BC with classes_B."""
-    return nn.functional.cross_entropy(logits.flatten(0, -2), labels.flatten(), ignore_index=_IGNORED)
+    return tokens, types, mask, tokens.where(is_scored, torch.tensor(IGNORED))
 
 
 class _Embeddings(nn.Module):
@@ -191,8 +182,7 @@ class _Embeddings(nn.Module):
     def forward(self, tokens: torch.Tensor, types: Optional[torch.Tensor]) -> torch.Tensor:
         of_type = self.types.weight[0] if types is None else self.types(types)
         x = self.words(tokens) + of_type + self.positions.weight[: tokens.shape[1]]
-        embedded: torch.Tensor = self.dropout(self.norm(x))
-        return embedded
+        return self.dropout(self.norm(x))
 
 
 class _Block(nn.Module):
@@ -214,8 +204,7 @@ class _Block(nn.Module):
     def forward(self, x: torch.Tensor, is_seen: Optional[torch.Tensor]) -> torch.Tensor:
         x = self.attention_norm(x + self.dropout(self.project(self._attend(x, is_seen))))
         hidden = nn.functional.gelu(self.grow(x))
-        result: torch.Tensor = self.perceptron_norm(x + self.dropout(self.shrink(hidden)))
-        return result
+        return self.perceptron_norm(x + self.dropout(self.shrink(hidden)))
 
     def _attend(self, x: torch.Tensor, is_seen: Optional[torch.Tensor]) -> torch.Tensor:
         heads_of = (*x.shape[:2], self.num_heads, -1)
@@ -223,12 +212,3 @@ class _Block(nn.Module):
         dropout = self.dropout.p if self.training else 0.0
         heads = nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=is_seen, dropout_p=dropout)
         return heads.transpose(1, 2).flatten(2)
-
-
-def _initialise(model: nn.Module) -> None:
-    """Draw all weights from a normal distribution of deviation 0.02; biases are zero."""
-    for module in model.modules():
-        if isinstance(module, (nn.Linear, nn.Embedding)):
-            nn.init.normal_(module.weight, std=0.02)
-        if isinstance(module, nn.Linear):
-            nn.init.zeros_(module.bias)

@@ -14,7 +14,7 @@ from torch import nn
 from torch.func import functional_call
 from torch.nn import functional as F
 
-from porting.models.family import check_positive, configure
+from porting.models.family import check_positive, configure, draw_weights
 
 __all__ = [
     "DCGAN",
@@ -101,8 +101,7 @@ class ShiftNorm(nn.Module):
 
     def forward(self, features: torch.Tensor) -> torch.Tensor:
         """Normalise features_BCHW and add the bias of each channel."""
-        shifted: torch.Tensor = self.norm(features) + self.bias[:, None, None]
-        return shifted
+        return self.norm(features) + self.bias[:, None, None]
 
 
 class Generator(nn.Module):
@@ -121,7 +120,7 @@ class Generator(nn.Module):
         )
         self.norms = nn.ModuleList(nn.BatchNorm2d(width, eps=_EPS) for width in widths[1:])
         self.last = nn.ConvTranspose2d(widths[-1], 3, kernel_size=3, stride=1, padding=1)
-        _initialise(self, config.weight_scale)
+        draw_weights(self, lambda _layer: config.weight_scale)
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
         """Make images_B3HW from 0 to 1 of hidden_BZ."""
@@ -148,22 +147,20 @@ class Discriminator(nn.Module):
         )
         self.norms = nn.ModuleList(ShiftNorm(width) for width in widths[1:])
         self.last = nn.Linear(full * config.bottom**2, 1)
-        _initialise(self, config.weight_scale)
+        draw_weights(self, lambda _layer: config.weight_scale)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         """Return logits_B of images_B3HW, positive for real."""
         features = F.leaky_relu(self._noisy(self.first(self._noisy(images))), _SLOPE)
         for conv, norm in zip(self.convs, self.norms):
             features = F.leaky_relu(self._noisy(norm(conv(features))), _SLOPE)
-        logits: torch.Tensor = self.last(features.flatten(1)).squeeze(1)
-        return logits
+        return self.last(features.flatten(1)).squeeze(1)
 
     def hold(self, images: torch.Tensor) -> torch.Tensor:
         """Return logits_B as `forward` does, as a constant function: neither gradients nor statistics of it remain."""
         state: Dict[str, torch.Tensor] = {name: value.detach() for name, value in self.named_parameters()}
         state.update((name, value.clone()) for name, value in self.named_buffers())
-        logits: torch.Tensor = functional_call(self, state, (images,))
-        return logits
+        return functional_call(self, state, (images,))
 
     def _noisy(self, features: torch.Tensor) -> torch.Tensor:
         if not self.training or self.noise == 0:
@@ -243,11 +240,3 @@ def loss(logits: Logits, targets: torch.Tensor) -> torch.Tensor:
     """
     real, fake, held = logits
     return discriminator_loss(real, fake, targets) + generator_loss(held)
-
-
-def _initialise(module: nn.Module, scale: float) -> None:
-    for layer in module.modules():
-        if isinstance(layer, (nn.Conv2d, nn.ConvTranspose2d, nn.Linear)):
-            nn.init.normal_(layer.weight, std=scale)
-            if layer.bias is not None:
-                nn.init.zeros_(layer.bias)

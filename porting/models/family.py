@@ -1,18 +1,30 @@
-"""The contract that every family of models keeps, its configurations by name, and what classifiers of images share.
+"""The contract that every family of models keeps, its configurations by name, and what several families share.
 
-B = images, H and W = height and width in pixels, C = classes.
+B = samples, K = channels, H and W = height and width in pixels, T = tokens of a text, C = classes.
 """
 
 from __future__ import annotations
 
 from dataclasses import fields, replace
-from typing import Any, Mapping, Protocol, Sequence, Tuple, TypeVar
+from typing import Any, Callable, Mapping, Protocol, Sequence, Tuple, TypeVar
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 
-__all__ = ["Family", "GreyImages", "check_positive", "configure", "example_batch", "loss"]
+__all__ = [
+    "IGNORED",
+    "Family",
+    "check_images",
+    "check_positive",
+    "configure",
+    "draw_weights",
+    "example_batch",
+    "example_text",
+    "lecun_deviation",
+    "loss",
+    "token_loss",
+]
 
 Config = TypeVar("Config")
 
@@ -79,8 +91,19 @@ def check_positive(config: Any, *, zero_allowed: Sequence[str] = ()) -> None:
             raise ValueError(f"`{field.name}` is {value}; {subject} is at least {least}")
 
 
-class GreyImages(Protocol):
-    """A configuration for square grey images, `image_size` pixels wide, of `num_classes` classes."""
+def check_images(config: Images, *, least: int) -> None:
+    """Refuse what `check_positive` does, and images of which a network's convolutions leave nothing: ValueError."""
+    check_positive(config)
+    if config.image_size < least:
+        size = config.image_size
+        raise ValueError(f"images of {size} x {size} pixels are too small: {least} are needed")
+
+
+class Images(Protocol):
+    """A configuration for square images, `image_size` pixels wide, of `num_classes` classes.
+
+    They have one channel, if it does not say how many `in_channels`.
+    """
 
     @property
     def image_size(self) -> int:
@@ -91,22 +114,66 @@ class GreyImages(Protocol):
         """How many classes there are."""
 
 
-def example_batch(config: GreyImages, *, batch_size: int, seed: int = 0) -> Tuple[torch.Tensor, torch.Tensor]:
-    """Make random images_B1HW and labels_B.
+def example_batch(config: Images, *, batch_size: int, seed: int = 0) -> Tuple[torch.Tensor, torch.Tensor]:
+    """Make random images_BKHW and labels_B.
 
     >>> from porting.models.cnn import CNNConfig
     >>> [tuple(tensor.shape) for tensor in example_batch(CNNConfig(), batch_size=3)]
     [(3, 1, 28, 28), (3,)]
     """
     generator = torch.Generator().manual_seed(seed)
-    images = torch.randn((batch_size, 1, config.image_size, config.image_size), generator=generator)
-    return images, torch.randint(config.num_classes, (batch_size,), generator=generator)
+    shape = (batch_size, getattr(config, "in_channels", 1), config.image_size, config.image_size)
+    return torch.randn(shape, generator=generator), torch.randint(
+        config.num_classes, (batch_size,), generator=generator
+    )
+
+
+def example_text(config: Any, *, batch_size: int, seed: int = 0) -> Tuple[torch.Tensor, torch.Tensor]:
+    """Make random tokens_BT out of `vocabulary`, T = `length`, and as labels_BT the tokens that follow each.
+
+    >>> from porting.models.gpt import GPTConfig
+    >>> tokens, labels = example_text(GPTConfig(length=5), batch_size=2)
+    >>> bool((tokens[:, 1:] == labels[:, :-1]).all())
+    True
+    """
+    generator = torch.Generator().manual_seed(seed)
+    text = torch.randint(config.vocabulary, (batch_size, config.length + 1), generator=generator)
+    return text[:, :-1].contiguous(), text[:, 1:].contiguous()
 
 
 def loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Cross-entropy of logits_BC with labels_B, the mean over the images.
+    """Cross-entropy of logits_BC with labels_B, the mean over the samples.
 
     >>> round(loss(torch.zeros(2, 10), torch.tensor([3, 4])).item(), 4)
     2.3026
     """
     return F.cross_entropy(logits, labels)
+
+
+IGNORED = -100
+"""The label of tokens that do not count, such as padding: what torch's losses ignore by default."""
+
+
+def token_loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """Cross-entropy in nats of logits_BTC with labels_BT, the mean over the tokens whose label is not `IGNORED`.
+
+    Or of logits_BC with labels_B, if each text has one label.
+    """
+    return F.cross_entropy(logits.flatten(0, -2), labels.flatten(), ignore_index=IGNORED)
+
+
+def draw_weights(model: nn.Module, deviation: Callable[[Any], float]) -> None:
+    """Draw weights from normal distributions, whose standard deviation depends on the layer; biases become 0.
+
+    These are the weights of convolutions, linear layers and embeddings.
+    """
+    for layer in model.modules():
+        if isinstance(layer, (nn.Conv2d, nn.ConvTranspose2d, nn.Linear, nn.Embedding)):
+            nn.init.normal_(layer.weight, std=deviation(layer))
+            if not isinstance(layer, nn.Embedding) and layer.bias is not None:
+                nn.init.zeros_(layer.bias)
+
+
+def lecun_deviation(layer: Any) -> float:
+    """Return the deviation of LeCun's normal weights, whose variance is 1 / inputs; Chainer's default."""
+    return float(layer.weight[0].numel() ** -0.5)

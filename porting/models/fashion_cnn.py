@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from porting.models.family import check_positive, configure, example_batch
+from porting.models.family import check_images, configure, example_batch
 
 __all__ = ["DEFAULT", "VARIANTS", "FashionCNN", "FashionCNNConfig", "build", "example_batch", "loss"]
 
@@ -28,9 +28,7 @@ class FashionCNNConfig:
 
     def __post_init__(self) -> None:
         """Refuse sizes below 1, and images of which the convolutions leave nothing."""
-        check_positive(self)
-        if self.image_size < 12:
-            raise ValueError(f"images of {self.image_size} x {self.image_size} pixels are too small: 12 are needed")
+        check_images(self, least=12)
 
     @property
     def features_size(self) -> int:
@@ -47,11 +45,7 @@ VARIANTS: Mapping[str, FashionCNNConfig] = MappingProxyType(
 
 
 def build(variant: str = DEFAULT, **changes: Any) -> FashionCNN:
-    """Make the network; `changes` are fields of `FashionCNNConfig`.
-
-    >>> build("small", num_classes=3)(torch.zeros(2, 1, 12, 12)).shape
-    torch.Size([2, 3])
-    """
+    """Make the network; `changes` are fields of `FashionCNNConfig`."""
     return FashionCNN(configure(VARIANTS, variant, changes))
 
 
@@ -78,8 +72,7 @@ class FashionCNN(nn.Module):
         features = self.pool(torch.relu(self.convolution_1(images)))
         features = self.norm(torch.relu(self.convolution_2(features)))
         features = torch.relu(self.hidden(features.flatten(1)))
-        log_probabilities: torch.Tensor = self.log_softmax(self.classifier(features))
-        return log_probabilities
+        return self.log_softmax(self.classifier(features))
 
 
 def loss(log_probabilities: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:

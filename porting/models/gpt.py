@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Mapping, Tuple
+from typing import Any, Mapping
 
 import torch
 from torch import nn
 
-from porting.models.family import check_positive, configure
+from porting.models.family import check_positive, configure, draw_weights
+from porting.models.family import example_text as example_batch
+from porting.models.family import token_loss as loss
 
 __all__ = ["DEFAULT", "GPT", "VARIANTS", "GPTConfig", "build", "example_batch", "loss"]
 
@@ -47,11 +49,7 @@ VARIANTS: Mapping[str, GPTConfig] = MappingProxyType(
 
 
 def build(variant: str = DEFAULT, **changes: Any) -> GPT:
-    """Make a transformer; `changes` are fields of `GPTConfig`.
-
-    >>> build("small", num_layers=1, width=8, num_heads=2)(torch.zeros(2, 5, dtype=torch.int64)).shape
-    torch.Size([2, 5, 256])
-    """
+    """Make a transformer; `changes` are fields of `GPTConfig`."""
     return GPT(configure(VARIANTS, variant, changes))
 
 
@@ -71,41 +69,16 @@ class GPT(nn.Module):
         self.blocks = nn.Sequential(*(_Block(config) for _ in range(config.num_layers)))
         self.norm = nn.LayerNorm(config.width)
         self.head = _TiedHead()
-        self._initialise(config)
-
-    def _initialise(self, config: GPTConfig) -> None:
         nn.init.normal_(self.position_embedding, std=0.02)
-        for name, module in self.named_modules():
-            if isinstance(module, (nn.Linear, nn.Embedding)):
-                # what is added to the residual stream is smaller the more layers add to it
-                is_added = name.endswith(("project", "shrink"))
-                nn.init.normal_(module.weight, std=0.02 / (2 * config.num_layers) ** 0.5 if is_added else 0.02)
-            if isinstance(module, nn.Linear):
-                nn.init.zeros_(module.bias)
+        # what is added to the residual stream is smaller the more layers add to it
+        added = {layer for block in self.blocks.children() for layer in (block.project, block.shrink)}
+        draw_weights(self, lambda layer: 0.02 / (2 * config.num_layers) ** 0.5 if layer in added else 0.02)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         """Score each next token."""
         x = self.token_embedding(tokens) + self.position_embedding[: tokens.shape[1]]
         x = self.norm(self.blocks(self.dropout(x)))
-        logits: torch.Tensor = self.head(x, self.token_embedding.weight)
-        return logits
-
-
-def example_batch(config: GPTConfig, *, batch_size: int, seed: int = 0) -> Tuple[torch.Tensor, torch.Tensor]:
-    """Make random tokens_BT, and as labels_BT the tokens that follow each.
-
-    >>> tokens, labels = example_batch(GPTConfig(length=5), batch_size=2)
-    >>> bool((tokens[:, 1:] == labels[:, :-1]).all())
-    True
-    """
-    generator = torch.Generator().manual_seed(seed)
-    text = torch.randint(config.vocabulary, (batch_size, config.length + 1), generator=generator)
-    return text[:, :-1].contiguous(), text[:, 1:].contiguous()
-
-
-def loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Cross-entropy of logits_BTV with labels_BT, the mean over all tokens."""
-    return nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten())
+        return self.head(x, self.token_embedding.weight)
 
 
 class _TiedHead(nn.Module):
@@ -132,8 +105,7 @@ class _Block(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = x + self.dropout(self._attend(self.attention_norm(x)))
         hidden = nn.functional.gelu(self.grow(self.perceptron_norm(x)), approximate="tanh")
-        result: torch.Tensor = x + self.dropout(self.shrink(hidden))
-        return result
+        return x + self.dropout(self.shrink(hidden))
 
     def _attend(self, x: torch.Tensor) -> torch.Tensor:
         num_sequences, length, width = x.shape
@@ -141,5 +113,4 @@ class _Block(nn.Module):
         query, key, value = parts.permute(2, 0, 3, 1, 4).unbind(0)
         dropout = self.dropout.p if self.training else 0.0
         heads = nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True, dropout_p=dropout)
-        attended: torch.Tensor = self.project(heads.transpose(1, 2).reshape(num_sequences, length, width))
-        return attended
+        return self.project(heads.transpose(1, 2).reshape(num_sequences, length, width))

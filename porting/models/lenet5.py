@@ -12,7 +12,7 @@ from typing import Any, Mapping
 import torch
 from torch import nn
 
-from porting.models.family import check_positive, configure, example_batch, loss
+from porting.models.family import check_images, configure, draw_weights, example_batch, lecun_deviation, loss
 
 __all__ = ["DEFAULT", "VARIANTS", "LeNet5", "LeNet5Config", "build", "example_batch", "loss"]
 
@@ -27,9 +27,7 @@ class LeNet5Config:
 
     def __post_init__(self) -> None:
         """Refuse sizes below 1, and images of which the convolutions leave nothing."""
-        check_positive(self)
-        if self.image_size < 28:
-            raise ValueError(f"images of {self.image_size} x {self.image_size} pixels are too small: 28 are needed")
+        check_images(self, least=28)
 
     @property
     def features_size(self) -> int:
@@ -46,11 +44,7 @@ VARIANTS: Mapping[str, LeNet5Config] = MappingProxyType(
 
 
 def build(variant: str = DEFAULT, **changes: Any) -> LeNet5:
-    """Make the network; `changes` are fields of `LeNet5Config`.
-
-    >>> build(num_classes=3)(torch.zeros(2, 1, 28, 28)).shape
-    torch.Size([2, 3])
-    """
+    """Make the network; `changes` are fields of `LeNet5Config`."""
     return LeNet5(configure(VARIANTS, variant, changes))
 
 
@@ -73,10 +67,7 @@ class LeNet5(nn.Module):
         self.pool = nn.MaxPool2d(2)
         self.hidden = nn.Linear(120 * config.features_size**2, config.hidden)
         self.classifier = nn.Linear(config.hidden, config.num_classes)
-        for module in self.modules():
-            if isinstance(module, (nn.Conv2d, nn.Linear)):
-                nn.init.normal_(module.weight, std=module.weight[0].numel() ** -0.5)
-                nn.init.zeros_(module.bias)  # type: ignore[arg-type] # they all have one
+        draw_weights(self, lecun_deviation)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         """Classify images."""

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from porting.models.family import check_positive, configure
+from porting.models.family import check_positive, configure, draw_weights, lecun_deviation
 
 __all__ = ["DEFAULT", "VARIANTS", "MLPConfig", "build", "example_batch", "loss", "make_mlp"]
 
@@ -55,10 +55,7 @@ def build(variant: str = DEFAULT, *, lecun: bool = False, **changes: Any) -> nn.
     """
     model = make_mlp(configure(VARIANTS, variant, changes).sizes)
     if lecun:
-        for layer in model:
-            if isinstance(layer, nn.Linear):
-                nn.init.normal_(layer.weight, std=layer.in_features**-0.5)
-                nn.init.zeros_(layer.bias)
+        draw_weights(model, lecun_deviation)
     return model
 
 

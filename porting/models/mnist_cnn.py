@@ -18,7 +18,7 @@ from typing import Any, Mapping
 import torch
 from torch import nn
 
-from porting.models.family import check_positive, configure, example_batch, loss
+from porting.models.family import check_images, configure, example_batch, loss
 
 __all__ = ["DEFAULT", "MNISTCNN", "VARIANTS", "MNISTCNNConfig", "build", "example_batch", "loss"]
 
@@ -40,9 +40,7 @@ class MNISTCNNConfig:
 
     def __post_init__(self) -> None:
         """Refuse sizes below 1, and images of which two convolutions and poolings leave nothing."""
-        check_positive(self)
-        if self.image_size < 10:
-            raise ValueError(f"images of {self.image_size} x {self.image_size} pixels are too small: 10 are needed")
+        check_images(self, least=10)
 
     @property
     def features_size(self) -> int:
@@ -59,11 +57,7 @@ VARIANTS: Mapping[str, MNISTCNNConfig] = MappingProxyType(
 
 
 def build(variant: str = DEFAULT, **changes: Any) -> MNISTCNN:
-    """Make the network; `changes` are fields of `MNISTCNNConfig`.
-
-    >>> build("mnist_logits", image_size=12)(torch.zeros(2, 1, 12, 12)).shape
-    torch.Size([2, 10])
-    """
+    """Make the network; `changes` are fields of `MNISTCNNConfig`."""
     return MNISTCNN(configure(VARIANTS, variant, changes))
 
 
@@ -88,8 +82,7 @@ class MNISTCNN(nn.Module):
         """Classify images."""
         features = self.block_2(self.block_1(images)).flatten(1)
         features = torch.relu(self.hidden(features))
-        scores: torch.Tensor = self.softmax(self.classifier(self.dropout(features)))
-        return scores
+        return self.softmax(self.classifier(self.dropout(features)))
 
 
 class _Block(nn.Module):

@@ -12,7 +12,7 @@ from typing import Any, Mapping, Tuple
 import torch
 from torch import nn
 
-from porting.models.family import check_positive, configure
+from porting.models.family import check_positive, configure, loss
 
 __all__ = [
     "DEFAULT",
@@ -75,8 +75,7 @@ class LSTMClassifier(nn.Module):
     def forward(self, sequences: torch.Tensor) -> torch.Tensor:
         """Classify sequences."""
         outputs, _state = self.lstm(sequences)
-        logits: torch.Tensor = self.classifier(outputs[:, -1])
-        return logits
+        return self.classifier(outputs[:, -1])
 
 
 class UnrolledLSTMClassifier(nn.Module):
@@ -105,8 +104,7 @@ class UnrolledLSTMClassifier(nn.Module):
             entry, forget, candidate, exit_gate = gates.chunk(4, dim=1)
             cell = torch.sigmoid(forget) * cell + torch.sigmoid(entry) * torch.tanh(candidate)
             hidden = torch.sigmoid(exit_gate) * torch.tanh(cell)
-        logits: torch.Tensor = self.classifier(hidden)
-        return logits
+        return self.classifier(hidden)
 
 
 def example_batch(config: RecurrentConfig, *, batch_size: int, seed: int = 0) -> Tuple[torch.Tensor, torch.Tensor]:
@@ -118,8 +116,3 @@ def example_batch(config: RecurrentConfig, *, batch_size: int, seed: int = 0) ->
     generator = torch.Generator().manual_seed(seed)
     sequences = torch.randn((batch_size, config.length, config.num_features), generator=generator)
     return sequences, torch.randint(config.num_classes, (batch_size,), generator=generator)
-
-
-def loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Cross-entropy of logits_BC, the mean over the sequences."""
-    return nn.functional.cross_entropy(logits, labels)

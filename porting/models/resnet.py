@@ -108,19 +108,19 @@ class ResNet(nn.Module):
             nn.Conv2d(config.in_channels, width, kernel_size=7, stride=2, padding=3, bias=False),
             nn.BatchNorm2d(width, eps=config.norm_epsilon),
             nn.ReLU(inplace=True),
-            _stem_pool(config),
+            nn.MaxPool2d(3, stride=2, padding=1) if config.stem_pool == 3 else nn.MaxPool2d(2, ceil_mode=True),
         )
         stages, channels = [], width
         for index, num_blocks in enumerate(config.blocks):
-            stride = 1 if index == 0 else 2
-            stages.append(_stage(config, channels, width * 2**index, num_blocks=num_blocks, stride=stride))
-            channels = width * 2**index * (_WIDENING if config.bottleneck else 1)
+            blocks: List[nn.Module] = []
+            for number in range(num_blocks):
+                # the first block of a stage changes the number of channels and the size
+                blocks.append(_Block(config, channels, width * 2**index, stride=2 if index and not number else 1))
+                channels = width * 2**index * (_WIDENING if config.bottleneck else 1)
+            stages.append(nn.Sequential(*blocks))
         self.stages = nn.Sequential(*stages)
         self.pool = nn.AdaptiveAvgPool2d(1)
         self.classifier = nn.Linear(channels, config.num_classes)
-        self._initialise(config)
-
-    def _initialise(self, config: ResNetConfig) -> None:
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
@@ -132,8 +132,7 @@ class ResNet(nn.Module):
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         """Classify images."""
         features: torch.Tensor = self.pool(self.stages(self.stem(images)))
-        logits: torch.Tensor = self.classifier(features.flatten(1))
-        return logits
+        return self.classifier(features.flatten(1))
 
 
 def example_batch(config: ResNetConfig, *, batch_size: int, seed: int = 0) -> Tuple[torch.Tensor, torch.Tensor]:
@@ -159,54 +158,28 @@ def loss(logits: torch.Tensor, labels: torch.Tensor, *, label_smoothing: float =
     return F.cross_entropy(logits, labels, label_smoothing=label_smoothing)
 
 
-def _stem_pool(config: ResNetConfig) -> nn.Module:
-    if config.stem_pool == 3:
-        return nn.MaxPool2d(kernel_size=3, stride=2, padding=1)
-    return nn.MaxPool2d(kernel_size=2, stride=2, ceil_mode=True)
-
-
-def _stage(config: ResNetConfig, before: int, width: int, *, num_blocks: int, stride: int) -> nn.Sequential:
-    """Make the blocks of a stage, of which the first one changes the number of channels and the size."""
-    blocks: List[nn.Module] = []
-    for index in range(num_blocks):
-        blocks.append(_Block(config, before, width, stride=stride if index == 0 else 1))
-        before = width * (_WIDENING if config.bottleneck else 1)
-    return nn.Sequential(*blocks)
-
-
 class _Block(nn.Module):
     """Two or three convolutions beside a shortcut, which is a 1x1 convolution where the shape changes."""
 
     def __init__(self, config: ResNetConfig, before: int, width: int, *, stride: int) -> None:
         super().__init__()
-        layers = _bottleneck_layers if config.bottleneck else _basic_layers
-        after = width * (_WIDENING if config.bottleneck else 1)
-        self.body = nn.Sequential(*layers(config, before, width, stride=stride))
+        # channels, kernel and stride of each convolution
+        shapes = [(width, 3, stride), (width, 3, 1)]
+        if config.bottleneck:
+            first, middle = (stride, 1) if config.stride_in_1x1 else (1, stride)
+            shapes = [(width, 1, first), (width, 3, middle), (width * _WIDENING, 1, 1)]
+        layers: List[nn.Module] = []
+        channels = before
+        for after, kernel, step in shapes:
+            layers += [*_convolution(config, channels, after, kernel=kernel, stride=step), nn.ReLU(inplace=True)]
+            channels = after
+        self.body = nn.Sequential(*layers[:-1])
         self.shortcut: nn.Module = nn.Identity()
         if stride != 1 or before != after:
             self.shortcut = nn.Sequential(*_convolution(config, before, after, kernel=1, stride=stride))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return torch.relu(self.body(x) + self.shortcut(x))
-
-
-def _basic_layers(config: ResNetConfig, before: int, width: int, *, stride: int) -> List[nn.Module]:
-    return [
-        *_convolution(config, before, width, kernel=3, stride=stride),
-        nn.ReLU(inplace=True),
-        *_convolution(config, width, width, kernel=3),
-    ]
-
-
-def _bottleneck_layers(config: ResNetConfig, before: int, width: int, *, stride: int) -> List[nn.Module]:
-    first, middle = (stride, 1) if config.stride_in_1x1 else (1, stride)
-    return [
-        *_convolution(config, before, width, kernel=1, stride=first),
-        nn.ReLU(inplace=True),
-        *_convolution(config, width, width, kernel=3, stride=middle),
-        nn.ReLU(inplace=True),
-        *_convolution(config, width, width * _WIDENING, kernel=1),
-    ]
 
 
 def _convolution(config: ResNetConfig, before: int, after: int, *, kernel: int, stride: int = 1) -> List[nn.Module]:

@@ -17,7 +17,7 @@ from typing import Any, List, Mapping, Tuple
 import torch
 from torch import nn
 
-from porting.models.family import check_positive, configure
+from porting.models.family import check_positive, configure, example_text, token_loss
 
 __all__ = [
     "DEFAULT",
@@ -58,11 +58,7 @@ VARIANTS: Mapping[str, RNNLanguageModelConfig] = MappingProxyType(
 
 
 def build(variant: str = DEFAULT, **changes: Any) -> RNNLanguageModel:
-    """Make a language model; `changes` are fields of `RNNLanguageModelConfig`.
-
-    >>> build("small", width=8).first_state(3)[0].shape
-    torch.Size([3, 2, 8])
-    """
+    """Make a language model; `changes` are fields of `RNNLanguageModelConfig`."""
     return RNNLanguageModel(configure(VARIANTS, variant, changes))
 
 
@@ -114,16 +110,14 @@ def example_batch(config: RNNLanguageModelConfig, *, batch_size: int, seed: int 
     >>> [tuple(tensor.shape) for tensor in example_batch(VARIANTS["small"], batch_size=3)]
     [(3, 16), (3, 2, 48), (3, 2, 48), (3, 16)]
     """
-    generator = torch.Generator().manual_seed(seed)
-    text = torch.randint(config.vocabulary, (batch_size, config.length + 1), generator=generator)
+    tokens, labels = example_text(config, batch_size=batch_size, seed=seed)
     state = torch.zeros(batch_size, config.num_layers, config.width)
-    return text[:, :-1].contiguous(), state, state.clone(), text[:, 1:].contiguous()
+    return tokens, state, state.clone(), labels
 
 
 def loss(outputs: Any, labels: torch.Tensor) -> torch.Tensor:
     """Cross-entropy in nats per token of the first output, logits_BTV, with labels_BT; the state has no loss."""
-    logits = outputs[0]
-    return nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten())
+    return token_loss(outputs[0], labels)
 
 
 def perplexity(nats_per_token: float) -> float:

@@ -19,7 +19,8 @@ from typing import Any, List, Mapping, Optional, Sequence, Tuple
 import torch
 from torch import nn
 
-from porting.models.family import check_positive, configure
+from porting.models.family import IGNORED, check_positive, configure
+from porting.models.family import token_loss as loss
 
 __all__ = [
     "DEFAULT",
@@ -74,11 +75,7 @@ State = Tuple[torch.Tensor, torch.Tensor]
 
 
 def build(variant: str = DEFAULT, **changes: Any) -> Seq2Seq:
-    """Make a translator; `changes` are fields of `Seq2SeqConfig`.
-
-    >>> build("small")(torch.full((3, 8), 4)).shape
-    torch.Size([3, 9])
-    """
+    """Make a translator; `changes` are fields of `Seq2SeqConfig`."""
     return Seq2Seq(configure(VARIANTS, variant, changes))
 
 
@@ -137,10 +134,6 @@ class Seq2Seq(nn.Module):
         return torch.cat(written, dim=1)
 
 
-_IGNORED = -100
-"""The label of padding, which counts neither in the loss nor in its mean: what torch's losses ignore by default."""
-
-
 def example_batch(config: Seq2SeqConfig, *, batch_size: int, seed: int = 0) -> Tuple[torch.Tensor, ...]:
     """Make random sources_BS, targets_BT as the decoder sees them, and labels_BT: what it is to write next.
 
@@ -160,13 +153,8 @@ def example_batch(config: Seq2SeqConfig, *, batch_size: int, seed: int = 0) -> T
     written, is_word = words(config.target_vocabulary, config.max_length - 1)
     ends = torch.full((batch_size, 1), config.end)
     targets = torch.cat([ends, written.where(is_word, torch.tensor(config.padding))], dim=1)
-    labels = torch.cat([written.where(is_word, torch.tensor(_IGNORED)), torch.full_like(ends, _IGNORED)], dim=1)
+    labels = torch.cat([written.where(is_word, torch.tensor(IGNORED)), torch.full_like(ends, IGNORED)], dim=1)
     return sources, targets, labels.scatter(1, is_word.sum(dim=1, keepdim=True), config.end)
-
-
-def loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Cross-entropy of logits_BTV with labels_BT in nats per token, the mean over the tokens that are no padding."""
-    return nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=_IGNORED)
 
 
 def bleu(candidates: Sequence[Sequence[Any]], references: Sequence[Sequence[Any]], *, max_order: int = 4) -> float:

@@ -49,11 +49,7 @@ VARIANTS: Mapping[str, SkipGramConfig] = MappingProxyType(
 
 
 def build(variant: str = DEFAULT, **changes: Any) -> SkipGram:
-    """Make a skip-gram model; `changes` are fields of `SkipGramConfig`.
-
-    >>> build("small").embedding
-    Embedding(80, 16)
-    """
+    """Make a skip-gram model; `changes` are fields of `SkipGramConfig`."""
     return SkipGram(configure(VARIANTS, variant, changes))
 
 
@@ -75,8 +71,7 @@ class SkipGram(nn.Module):
 
     def forward(self, contexts: torch.Tensor) -> torch.Tensor:
         """Score the words in the middle."""
-        logits: torch.Tensor = self.output(self.embedding(contexts))
-        return logits
+        return self.output(self.embedding(contexts))
 
 
 def example_batch(config: SkipGramConfig, *, batch_size: int, seed: int = 0) -> Tuple[torch.Tensor, torch.Tensor]:

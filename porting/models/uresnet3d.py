@@ -16,7 +16,7 @@ from torch import nn
 from porting.models.family import configure
 from porting.models.uresnet2d import METRICS, SCHEMES, as_planes, chunk_planes, example_batch, loss, plane_metrics
 from porting.models.uresnet2d.config import FULL_SIZE, NUM_PLANES, UResNetConfig
-from porting.models.uresnet2d.model import SLOPE, block_series
+from porting.models.uresnet2d.model import Block, block_series, join_levels, make_shrinking
 
 __all__ = [
     "DEFAULT",
@@ -85,42 +85,8 @@ class UResNet3D(nn.Module):
         return logits.transpose(1, 2)
 
 
-class _Block(nn.Module):
-    """A convolution within the planes, BatchNorm, and a leaky ReLU unless it is not `activated`.
-
-    `planes` and `plane_padding` are for the deepest level, which joins and parts the planes.
-    """
-
-    def __init__(
-        self,
-        config: UResNet3DConfig,
-        before: int,
-        after: int,
-        *,
-        kernel: int,
-        stride: int = 1,
-        planes: int = 1,
-        plane_padding: int = 0,
-        activated: bool = True,
-    ) -> None:
-        super().__init__()
-        padding = kernel // 2 if stride == 1 else 0
-        self.convolution = nn.Conv3d(
-            before,
-            after,
-            kernel_size=(planes, kernel, kernel),
-            stride=(1, stride, stride),
-            padding=(plane_padding, padding, padding),
-            bias=config.bias,
-        )
-        self.norm = nn.BatchNorm3d(after) if config.batch_norm else nn.Identity()
-        self.activation = nn.LeakyReLU(SLOPE) if activated else nn.Identity()
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        result: torch.Tensor = self.activation(self.norm(self.convolution(x)))
-        return result
-
-
+# convolutions within the planes, unless `planes` says otherwise
+_Block = functools.partial(Block, planes=1)
 _series = functools.partial(block_series, block=_Block)
 
 
@@ -135,34 +101,19 @@ class _Level(nn.Module):
         below = channels + config.filters if config.growth == "additive" else 2 * channels
         self.connections = config.connections
         self.down = _series(config, channels, num_blocks=config.blocks_per_level, kernel=config.kernel)
-        self.shrink = _shrinking(config, channels, below)
+        self.shrink = make_shrinking(config, channels, below, block=_Block, pool=nn.MaxPool3d((1, 2, 2)))
         self.below = _Level(config, below, depth=depth - 1) if depth > 1 else _deepest(config, below)
-        self.grow = _growing(config, below, channels)
+        if config.upsampling == "transposed":
+            self.grow: nn.Module = nn.ConvTranspose3d(below, channels, (1, 2, 2), (1, 2, 2), bias=config.bias)
+        else:
+            self.grow = nn.Sequential(_UpsamplePlanes(), _Block(config, below, channels, kernel=1))
         self.up = _series(config, channels, num_blocks=config.blocks_per_level, kernel=config.kernel)
         is_concat = config.connections == "concat"
         self.join = _Block(config, 2 * channels, channels, kernel=1) if is_concat else nn.Identity()
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         beside = self.down(x)
-        return self._joined(self.up(self.grow(self.below(self.shrink(beside)))), beside)
-
-    def _joined(self, x: torch.Tensor, beside: torch.Tensor) -> torch.Tensor:
-        if self.connections == "concat":
-            joined: torch.Tensor = self.join(torch.cat([x, beside], dim=1))
-            return joined
-        return x + beside if self.connections == "sum" else x
-
-
-def _shrinking(config: UResNet3DConfig, before: int, after: int) -> nn.Module:
-    if config.downsampling == "strided":
-        return _Block(config, before, after, kernel=2, stride=2)
-    return nn.Sequential(nn.MaxPool3d((1, 2, 2)), _Block(config, before, after, kernel=1))
-
-
-def _growing(config: UResNet3DConfig, before: int, after: int) -> nn.Module:
-    if config.upsampling == "transposed":
-        return nn.ConvTranspose3d(before, after, kernel_size=(1, 2, 2), stride=(1, 2, 2), bias=config.bias)
-    return nn.Sequential(_UpsamplePlanes(), _Block(config, before, after, kernel=1))
+        return join_levels(self, self.up(self.grow(self.below(self.shrink(beside)))), beside)
 
 
 class _UpsamplePlanes(nn.Module):

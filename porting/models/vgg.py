@@ -12,7 +12,7 @@ from typing import Any, List, Mapping, Tuple
 import torch
 from torch import nn
 
-from porting.models.family import check_positive, configure, loss
+from porting.models.family import check_positive, configure, draw_weights, example_batch, loss
 
 __all__ = ["DEFAULT", "VARIANTS", "VGG", "VGGConfig", "build", "example_batch", "loss"]
 
@@ -87,27 +87,12 @@ class VGG(nn.Module):
             nn.Dropout(config.dropout),
             nn.Linear(config.hidden, config.num_classes),
         )
-        for module in self.modules():
-            if isinstance(module, (nn.Conv2d, nn.Linear)):
-                gain = 2.0 if isinstance(module, nn.Conv2d) else 1.0
-                nn.init.normal_(module.weight, std=(gain / module.weight[0].numel()) ** 0.5)
-                nn.init.zeros_(module.bias)  # type: ignore[arg-type] # they all have one
+        gains = {nn.Conv2d: 2.0, nn.Linear: 1.0}
+        draw_weights(self, lambda layer: (gains[type(layer)] / layer.weight[0].numel()) ** 0.5)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         """Classify images."""
-        logits: torch.Tensor = self.classifier(self.blocks(images))
-        return logits
-
-
-def example_batch(config: VGGConfig, *, batch_size: int, seed: int = 0) -> Tuple[torch.Tensor, torch.Tensor]:
-    """Make random images_BKHW and labels_B.
-
-    >>> [tuple(tensor.shape) for tensor in example_batch(VGGConfig(), batch_size=3)]
-    [(3, 3, 224, 224), (3,)]
-    """
-    generator = torch.Generator().manual_seed(seed)
-    images = torch.randn((batch_size, config.in_channels, config.image_size, config.image_size), generator=generator)
-    return images, torch.randint(config.num_classes, (batch_size,), generator=generator)
+        return self.classifier(self.blocks(images))
 
 
 def _block(before: int, after: int, *, num_convolutions: int) -> nn.Sequential:

@@ -1,4 +1,4 @@
-"""Recipes as data: their files, what each step is checked for, and how checks run.
+"""Recipes as data: their files, what each step is checked for, how checks run, and what their programs share.
 
 The names are loaded on first use (PEP 562): to list and show recipes needs no torch.
 """
@@ -14,10 +14,13 @@ if TYPE_CHECKING:
         CheckFailed,
         Outcome,
         close_losses,
+        demand,
         equal_losses,
         holds,
         reaches,
+        run_program,
     )
+    from porting.recipe_chain.programs import Losses, batches_of, measure_accuracy, predicting, read_command_line
     from porting.recipe_chain.recipe_files import Recipe, RecipeStep, find_recipe, read_recipes
     from porting.recipe_chain.running import read_checks, run_check
     from porting.recipe_chain.steps import Steps
@@ -25,42 +28,36 @@ if TYPE_CHECKING:
 __all__ = [
     "Check",
     "CheckFailed",
+    "Losses",
     "Outcome",
     "Recipe",
     "RecipeStep",
     "Steps",
+    "batches_of",
     "close_losses",
+    "demand",
     "equal_losses",
     "find_recipe",
     "holds",
+    "measure_accuracy",
+    "predicting",
     "reaches",
     "read_checks",
+    "read_command_line",
     "read_recipes",
     "run_check",
+    "run_program",
 ]
 
-_MODULES = {
-    "Check": "checks",
-    "CheckFailed": "checks",
-    "Outcome": "checks",
-    "Recipe": "recipe_files",
-    "RecipeStep": "recipe_files",
-    "Steps": "steps",
-    "close_losses": "checks",
-    "equal_losses": "checks",
-    "find_recipe": "recipe_files",
-    "holds": "checks",
-    "reaches": "checks",
-    "read_checks": "running",
-    "read_recipes": "recipe_files",
-    "run_check": "running",
-}
+# the first needs no torch
+_MODULES = ("recipe_files", "programs", "checks", "steps", "running")
 
 
 def __getattr__(name: str) -> Any:
     """Load a name's module on first use."""
-    if name not in _MODULES:
-        raise AttributeError(f"module 'porting.recipe_chain' has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"porting.recipe_chain.{_MODULES[name]}"), name)
-    globals()[name] = value
-    return value
+    for module in _MODULES if name in __all__ else ():
+        loaded = importlib.import_module(f"porting.recipe_chain.{module}")
+        if name in loaded.__all__:
+            value = globals()[name] = getattr(loaded, name)
+            return value
+    raise AttributeError(f"module 'porting.recipe_chain' has no attribute {name!r}")

@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+import os
+import subprocess
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Callable, List, Optional, Protocol
 
 from porting.comparison import largest_difference
 
-__all__ = ["Check", "CheckFailed", "Outcome", "close_losses", "equal_losses", "holds", "reaches"]
+__all__ = [
+    "Check",
+    "CheckFailed",
+    "Outcome",
+    "close_losses",
+    "demand",
+    "equal_losses",
+    "holds",
+    "reaches",
+    "run_program",
+]
 
 EQUAL = 1e-5
 """How far losses that are equal may be from each other, relative to the larger one: rounding in float32."""
@@ -66,7 +80,11 @@ def equal_losses(
     """
 
     def look(steps: Steps) -> str:
-        return _compare_losses(steps, step, like, num_steps, relative)
+        expected, found = steps.losses(like, num_steps), steps.losses(step, num_steps)
+        demand(len(found) == len(expected), f"{len(found)} losses, and {len(expected)} of step {like}")
+        worst, at = largest_difference(expected, found)
+        text = f"{len(found)} losses, largest relative difference {worst:.1e}"
+        return demand(worst <= relative, text if worst <= relative else f"{text} in optimizer step {at + 1}")
 
     return Check(step, f"losses equal step {like}'s", look, slow, like)
 
@@ -79,11 +97,8 @@ def close_losses(
     >>> close_losses(5, like=4, relative=0.05, because="BatchNorm sees 8 images").text
     "losses within 5% of step 4's (BatchNorm sees 8 images)"
     """
-
-    def look(steps: Steps) -> str:
-        return _compare_losses(steps, step, like, num_steps, relative)
-
-    return Check(step, f"losses within {relative * 100:g}% of step {like}'s ({because})", look, slow, like)
+    check = equal_losses(step, like=like, relative=relative, num_steps=num_steps, slow=slow)
+    return replace(check, text=f"losses within {relative * 100:g}% of step {like}'s ({because})")
 
 
 def reaches(
@@ -110,30 +125,27 @@ def reaches(
         low = -math.inf if at_least is None else at_least
         high = math.inf if at_most is None else at_most
         # a comparison with NaN is false, so NaN is never within bounds
-        return _met(low <= value <= high, f"{value:.4g}")
+        return demand(low <= value <= high, f"{value:.4g}")
 
     return Check(step, f"{what} {' and '.join(bounds)}", look, slow)
 
 
 def holds(step: int, text: str, look: Callable[[Any], str], *, slow: bool = False) -> Check:
     """Demand that `look` accepts the step's module: it returns what was found, or raises CheckFailed."""
-
-    def look_at(steps: Steps) -> str:
-        return str(steps.call(step, look))
-
-    return Check(step, text, look_at, slow)
+    return Check(step, text, lambda steps: str(steps.call(step, look)), slow)
 
 
-def _compare_losses(steps: Steps, step: int, like: int, num_steps: Optional[int], relative: float) -> str:
-    expected, found = steps.losses(like, num_steps), steps.losses(step, num_steps)
-    if len(found) != len(expected):
-        raise CheckFailed(f"{len(found)} losses, and {len(expected)} of step {like}")
-    worst, at = largest_difference(expected, found)
-    text = f"{len(found)} losses, largest relative difference {worst:.1e}"
-    return _met(worst <= relative, text if worst <= relative else f"{text} in optimizer step {at + 1}")
-
-
-def _met(is_met: bool, found: str) -> str:
+def demand(is_met: bool, found: str) -> str:
+    """Return `found` if a demand is met, and raise CheckFailed with it if not."""
     if not is_met:
         raise CheckFailed(found)
     return found
+
+
+def run_program(*words: str, folder: Optional[Path] = None) -> str:
+    """Run Python with these words in a process with one thread, and return what it prints; CheckFailed if it fails."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, *words]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=500)
+    demand(done.returncode == 0, done.stdout + done.stderr)
+    return done.stdout

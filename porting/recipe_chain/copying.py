@@ -23,11 +23,16 @@ def copy_recipe(recipe: Recipe, destination: Path) -> List[Path]:
     exists or cannot be written.
     """
     with create_folder(destination) as folder, _report_refused_writes(destination):
-        return [
-            _copy_file(recipe, path, folder)
-            for path in sorted(recipe.folder.rglob("*"))
-            if _is_for_readers(recipe, path)
-        ]
+        files = sorted(path.relative_to(recipe.folder) for path in recipe.folder.rglob("*") if path.is_file())
+        copied = [path for path in files if str(path) != "__init__.py" and not any(map(_is_hidden, path.parts))]
+        for path in copied:
+            (folder / path.parent).mkdir(parents=True, exist_ok=True)
+            if path.suffix == ".py" and recipe.package is not None:
+                source = (recipe.folder / path).read_text(encoding="utf-8")
+                (folder / path).write_text(_use_bare_names(source, recipe.package), encoding="utf-8")
+            else:
+                shutil.copyfile(recipe.folder / path, folder / path)
+        return copied
 
 
 @contextmanager
@@ -68,22 +73,8 @@ def _report_refused_writes(destination: Path) -> Iterator[None]:
         ) from error
 
 
-def _is_for_readers(recipe: Recipe, path: Path) -> bool:
-    """Tell whether a file is for readers; `__init__.py`, hidden files and Python's caches are not."""
-    parts = path.relative_to(recipe.folder).parts
-    is_hidden = any(part.startswith(".") or part == "__pycache__" for part in parts)
-    return path.is_file() and not is_hidden and parts != ("__init__.py",)
-
-
-def _copy_file(recipe: Recipe, path: Path, folder: Path) -> Path:
-    relative = path.relative_to(recipe.folder)
-    copied = folder / relative
-    copied.parent.mkdir(parents=True, exist_ok=True)
-    if path.suffix == ".py" and recipe.package is not None:
-        copied.write_text(_use_bare_names(path.read_text(encoding="utf-8"), recipe.package), encoding="utf-8")
-    else:
-        shutil.copyfile(path, copied)
-    return relative
+def _is_hidden(name: str) -> bool:
+    return name.startswith(".") or name == "__pycache__"
 
 
 def _use_bare_names(source: str, package: str) -> str:

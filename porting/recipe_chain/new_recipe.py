@@ -76,7 +76,7 @@ def _fill_in_model(user: UserModel) -> Dict[str, str]:
     rows = _count_rows(user)
     first = f"import sys\n{_IMPORTS}" if user.is_called else f"import copy\nimport sys\n{_IMPORTS}"
     folder = json.dumps(str(user.folder), ensure_ascii=False)
-    found = f"sys.path.insert(0, {folder})\nfrom {user.module} import {_name_to_import(user)}  # noqa: E402"
+    found = f"sys.path.insert(0, {folder})\nfrom {user.module} import {user.attribute.partition('.')[0]}  # noqa: E402"
     # an even number, because step 5 halves it
     return {
         "summary": f"Your model, as `{user.text}` gives it.",
@@ -86,7 +86,8 @@ def _fill_in_model(user: UserModel) -> Dict[str, str]:
         "parts": "\n".join(f"    {line}" for line in _write_parts(user)),
         "loss": "\n".join(f"    {line}" for line in _write_loss(user)),
         "inputs": "" if user.loss is None else "[:-1]",
-        **_fill_in_accumulation(is_exact=not _depends_on_micro_batch(user.model)),
+        # half a batch has other statistics, and draws other random numbers
+        **_fill_in_accumulation(is_exact=not any(isinstance(m, _NORMALISED_BY_BATCH) for m in user.model.modules())),
     }
 
 
@@ -105,10 +106,6 @@ _PLACEHOLDER = """\
     inputs = torch.rand(64, 8, generator=torch.Generator().manual_seed(0))
     batch = (inputs, inputs[:, :4].argmax(dim=1))
 """
-
-
-def _name_to_import(user: UserModel) -> str:
-    return user.attribute.partition(".")[0]
 
 
 def _count_rows(user: UserModel) -> int:
@@ -156,11 +153,6 @@ def _write_loss(user: UserModel) -> Any:
     else:
         yield "output = model(*inputs)"
         yield "return sum(part(output, labels) for part in criterion.values())"
-
-
-def _depends_on_micro_batch(model: nn.Module) -> bool:
-    """Tell whether half a batch computes something else: by its statistics, or with other random numbers."""
-    return any(isinstance(module, _NORMALISED_BY_BATCH) for module in model.modules())
 
 
 def _fill_in_accumulation(*, is_exact: bool) -> Dict[str, str]:

@@ -8,7 +8,10 @@ from typing import Any, Sequence, Tuple
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-__all__ = ["BLUE", "GREY", "draw_lines", "finish_axes", "make_figure", "save_figure"]
+__all__ = ["BLUE", "GREY", "draw_lines", "draw_losses", "finish_axes", "make_figure", "save_figure"]
+
+Line = Tuple[str, Sequence[float], str, float]
+"""The label, the values, the colour and the width."""
 
 # of what is ported, and of the plain training beside it
 BLUE, GREY = "#2463a8", "#8a8f98"
@@ -21,10 +24,17 @@ def make_figure(*, width: float = 8, height: float = 4, layout: Any = "constrain
     return figure
 
 
-def draw_lines(
-    axes: Any, *lines: Tuple[str, Sequence[float], str, float], xlabel: str = "optimizer step", **settings: Any
-) -> None:
-    """Draw lines over the numbers of their steps: of each the label, the values, the colour and the width."""
+def draw_losses(path: Path, *panels: Sequence[Line], height: float = 4, dpi: int = 80, **settings: Any) -> Path:
+    """Draw lines over the numbers of their steps, in panels side by side, into a PNG file; return its path."""
+    figure = make_figure(height=height)
+    for axes, lines in zip(figure.subplots(1, len(panels), sharey=True, squeeze=False)[0], panels):
+        draw_lines(axes, *lines, **settings)
+        axes.label_outer()
+    return save_figure(figure, path, dpi=dpi)
+
+
+def draw_lines(axes: Any, *lines: Line, xlabel: str = "optimizer step", **settings: Any) -> None:
+    """Draw lines over the numbers of their steps."""
     for label, values, colour, width in lines:
         axes.plot(range(1, len(values) + 1), values, color=colour, linewidth=width, label=label)
     finish_axes(axes, xlabel=xlabel, **settings)

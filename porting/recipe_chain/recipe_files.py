@@ -117,9 +117,8 @@ def find_recipe(name: str) -> Recipe:
     recipes = {recipe.name: recipe for recipe in read_recipes()}
     if name in recipes:
         return recipes[name]
-    folder = Path(name)
-    if folder.is_dir():
-        return _read_recipe(folder)
+    if Path(name).is_dir():
+        return _read_recipe(Path(name).resolve())
     close = difflib.get_close_matches(name, recipes)
     raise PortingError.of(
         "R001",
@@ -129,7 +128,6 @@ def find_recipe(name: str) -> Recipe:
 
 
 def _read_recipe(folder: Path) -> Recipe:
-    folder = folder.resolve()
     steps = _read_steps(folder)
     if not steps:
         raise PortingError.of(
@@ -147,11 +145,8 @@ def _read_recipe(folder: Path) -> Recipe:
             notes=", ".join(f"`{name}`" for name in twice),
             help="number each step, or name a file that is none without `step_` in front",
         )
-    return Recipe(folder, steps, package=_find_package(folder))
-
-
-def _find_package(folder: Path) -> Optional[str]:
-    return f"{_PACKAGE}.{folder.name}" if folder.parent == RECIPES_FOLDER.resolve() else None
+    is_ours = folder.parent == RECIPES_FOLDER.resolve()
+    return Recipe(folder, steps, package=f"{_PACKAGE}.{folder.name}" if is_ours else None)
 
 
 def _read_steps(folder: Path) -> Tuple[RecipeStep, ...]:

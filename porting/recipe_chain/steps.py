@@ -7,8 +7,8 @@ import random
 import sys
 from contextlib import contextmanager
 from pathlib import Path
-from types import ModuleType, TracebackType
-from typing import Any, Callable, Dict, Iterator, List, Optional, Type
+from types import ModuleType
+from typing import Any, Callable, Dict, Iterator, List, Optional
 
 import numpy as np
 import torch
@@ -41,21 +41,21 @@ class Steps:
 
     def __enter__(self) -> Steps:
         if self.recipe.package is None and not self._is_on_path:
-            _forget_modules_of_others(self.recipe.folder)
+            for path in self.recipe.folder.glob("*.py"):
+                loaded = sys.modules.get(path.stem)
+                is_ours = path.stem in ("checks", "pictures", "workload") or path.stem.startswith("step_")
+                if loaded is not None and is_ours and not _lies_in(loaded, self.recipe.folder):
+                    del sys.modules[path.stem]  # another folder's
             sys.path.insert(0, str(self.recipe.folder))
             importlib.invalidate_caches()
             self._is_on_path = True
         return self
 
-    def __exit__(
-        self,
-        _kind: Optional[Type[BaseException]] = None,
-        _error: Optional[BaseException] = None,
-        _traceback: Optional[TracebackType] = None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         if self._is_on_path:
             sys.path.remove(str(self.recipe.folder))
-            _forget_modules_in(self.recipe.folder)
+            for name in [name for name, loaded in sys.modules.items() if _lies_in(loaded, self.recipe.folder)]:
+                del sys.modules[name]
             self._is_on_path = False
 
     def load(self, stem: str) -> ModuleType:
@@ -99,24 +99,6 @@ def _preserve_threads_and_random_streams() -> Iterator[None]:
         torch.set_num_threads(num_threads)
         random.setstate(of_python)
         np.random.set_state(of_numpy)
-
-
-def _forget_modules_of_others(folder: Path) -> None:
-    """Remove modules from `sys.modules` that have a name of this folder's files, and come from another folder."""
-    for path in folder.glob("*.py"):
-        loaded = sys.modules.get(path.stem)
-        if loaded is not None and not _lies_in(loaded, folder) and _is_recipe_file(path.stem):
-            del sys.modules[path.stem]
-
-
-def _is_recipe_file(stem: str) -> bool:
-    return stem in ("checks", "pictures", "workload") or stem.startswith("step_")
-
-
-def _forget_modules_in(folder: Path) -> None:
-    for name, module in list(sys.modules.items()):
-        if _lies_in(module, folder):
-            del sys.modules[name]
 
 
 def _lies_in(module: ModuleType, folder: Path) -> bool:

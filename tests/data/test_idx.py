@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from porting.data.idx import read_idx, read_mnist
+from porting.data.idx import read_idx, read_mnist, read_or_make_digits
 from porting.diagnostics import PortingError
 
 TYPES = {"u1": 0x08, "i1": 0x09, "i2": 0x0B, "i4": 0x0C, "f4": 0x0D, "f8": 0x0E}
@@ -159,3 +159,21 @@ def test_missing_parts_of_mnist_are_named(tmp_path):
         read_mnist(tmp_path)
 
     assert caught.value.finding.code == "F002"
+
+
+def test_digits_are_drawn_where_no_folder_is_given_and_lie_in_rows_if_asked():
+    train_set, test_set = read_or_make_digits(None, num_train=4, num_test=2)
+    flat, _test_set = read_or_make_digits(None, num_train=4, num_test=2, is_flat=True)
+
+    assert [len(train_set), len(test_set)] == [4, 2]
+    assert torch.equal(train_set.tensors[0].flatten(1), flat.tensors[0])
+
+
+def test_digits_of_a_folder_are_those_of_its_files(tmp_path):
+    for part, num_samples in (("train", 3), ("t10k", 2)):
+        (tmp_path / f"{part}-images-idx3-ubyte").write_bytes(idx_bytes(np.zeros((num_samples, 28, 28), dtype="u1")))
+        (tmp_path / f"{part}-labels-idx1-ubyte").write_bytes(idx_bytes(np.arange(num_samples, dtype="u1")))
+
+    digits = read_or_make_digits(str(tmp_path), num_train=9, num_test=9)
+
+    assert [part.tensors[1].tolist() for part in digits] == [[0, 1, 2], [0, 1]]

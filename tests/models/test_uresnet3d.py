@@ -135,7 +135,7 @@ def test_every_block_gives_what_that_of_the_definition_gives():
     model, images = made(config), torch.randn(2, 3, 16, 24, dtype=torch.float64)
     definition, found = Definition(config, model), {}
     for name, module in model.named_modules():
-        if type(module).__name__ == "_Block":
+        if type(module).__name__ == "Block":
             module.register_forward_hook(lambda _module, _args, x, name=name: found.update({name: x}))
 
     definition(images)

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from porting.recipe_chain import CheckFailed, close_losses, equal_losses, holds, reaches
+from porting.recipe_chain import CheckFailed, close_losses, demand, equal_losses, holds, reaches, run_program
 
 
 class Steps:
@@ -85,3 +85,17 @@ def test_a_check_without_bounds_is_a_mistake():
 
 def test_what_holds_is_said_by_its_function():
     assert holds(4, "it is even", lambda step: f"{step} is").look(Steps()) == "4 is"
+
+
+def test_a_demand_returns_what_was_found_or_fails_with_it():
+    assert demand(True, "fine") == "fine"
+    with pytest.raises(CheckFailed, match="bad"):
+        demand(False, "bad")
+
+
+def test_a_program_runs_in_its_folder_with_one_thread_and_its_failure_fails_the_check(tmp_path):
+    told = run_program("-c", "import os; print(os.getcwd(), os.environ['OMP_NUM_THREADS'])", folder=tmp_path)
+
+    assert told.split() == [str(tmp_path.resolve()), "1"]
+    with pytest.raises(CheckFailed, match="no such thing"):
+        run_program("-c", "raise SystemExit('no such thing')")

@@ -4,7 +4,7 @@ import pytest
 
 pytest.importorskip("matplotlib")
 
-from porting.recipe_chain.pictures import BLUE, GREY, draw_lines, make_figure, save_figure
+from porting.recipe_chain.pictures import BLUE, GREY, draw_lines, draw_losses, make_figure, save_figure
 
 
 def test_lines_are_drawn_over_the_numbers_of_steps():
@@ -23,3 +23,12 @@ def test_a_figure_becomes_a_png_file_of_its_size(tmp_path):
     header = path.read_bytes()[:24]
     assert header[:8] == b"\x89PNG\r\n\x1a\n"
     assert [int.from_bytes(header[start : start + 4], "big") for start in (16, 20)] == [100, 50]
+
+
+def test_panels_of_losses_become_one_file(tmp_path):
+    line = ("plain", [3.0, 2.0], GREY, 3)
+
+    path = draw_losses(tmp_path / "losses.png", [line], [line], height=2, dpi=50, ylabel="loss")
+
+    header = path.read_bytes()[:24]
+    assert [int.from_bytes(header[start : start + 4], "big") for start in (16, 20)] == [400, 100]

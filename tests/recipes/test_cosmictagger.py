@@ -244,7 +244,7 @@ def test_d11_labels_go_to_the_device_and_do_not_come_back():
 
 @pytest.mark.parametrize("step", RECIPE.steps[7:], ids=lambda step: step.path.stem)
 def test_d12_programs_compile_before_their_loop(step):
-    run = next(node for node in tree_of(step).body if getattr(node, "name", "") == "run")
+    run = next(node for node in tree_of(step).body if getattr(node, "name", "") == "train")
     loop = next(number for number, node in enumerate(run.body) if isinstance(node, ast.For))
 
     assert any(".compile(" in ast.unparse(node) for node in run.body[:loop])
@@ -326,9 +326,9 @@ def test_events_of_the_detector_train_the_a21_network():
     pytest.importorskip("h5py")
     settings = workload.Settings(file=str(LIGHT_FILE), variant="a21", downsample=3)
 
-    training = step_7_warm_up.run(2, settings)
+    losses = step_7_warm_up.train(2, settings)
 
-    assert 2.5 < training.losses[0] < 5.0
-    assert step_7_warm_up.validate(training.model, workload.load_events(settings)[1]).keys() == (
+    assert 2.5 < losses[0] < 5.0
+    assert step_7_warm_up.validate(losses.measured.model, workload.load_events(settings)[1]).keys() == (
         uresnet2d.METRICS.keys()
     )

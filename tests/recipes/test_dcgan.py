@@ -37,14 +37,13 @@ def test_one_optimizer_is_two_that_step_after_both_backward_passes():
 
 
 def test_the_generator_of_the_port_makes_the_pictures_of_the_plain_one():
-    _losses, plain = step_1_one_optimizer.train_and_make(4)
-    _losses, ported = step_2_loss_in_forward.train_and_make(4)
+    plain, ported = (step.train(4).measured.made for step in (step_1_one_optimizer, step_2_loss_in_forward))
 
     torch.testing.assert_close(ported, plain)
 
 
 def test_two_executors_draw_noise_of_their_own():
-    with_noise, without = step_5_two_executors.train(4), step_5_two_executors.train_and_make(4, noise=0.0)[0]
+    with_noise, without = step_5_two_executors.train(4), step_5_two_executors.train(4, noise=0.0)
 
     assert with_noise != without
-    assert without == step_0_plain.train_and_make(4, noise=0.0)[0]
+    assert without == step_0_plain.train(4, noise=0.0)

@@ -21,9 +21,9 @@ def mnist_folder(tmp_path):
 
 
 def test_a_loop_on_files_has_the_losses_of_plain_pytorch(mnist_folder):
-    expected, plain = step_0_plain.train_and_test(num_epochs=2, data=mnist_folder)
+    expected = step_0_plain.train(2 * 14, mnist_folder)
 
-    losses, accuracies = step_5_device_iterations.train_and_test(num_epochs=2, data=mnist_folder)
+    losses = step_5_device_iterations.train(2 * 14, mnist_folder)
 
     assert losses == pytest.approx(expected, rel=1e-5)
-    assert accuracies == pytest.approx(plain)
+    assert losses.measured.accuracies == pytest.approx(expected.measured.accuracies)

@@ -18,7 +18,6 @@ def test_a_test_set_that_leaves_micro_batches_empty_has_the_plain_figures(tmp_pa
         header = struct.pack(">2I", 0x801, num_samples)
         (tmp_path / f"{part}-labels-idx1-ubyte").write_bytes(header + labels.byte().numpy().tobytes())
 
-    _losses, expected = step_0_plain.train_and_log(num_epochs=1, data=str(tmp_path))
-    _losses, log = step_4_device_iterations.train_and_log(num_epochs=1, data=str(tmp_path))
+    expected, log = (step.train(1, str(tmp_path)).measured.log for step in (step_0_plain, step_4_device_iterations))
 
     assert log[0] == pytest.approx(expected[0], rel=1e-5)

@@ -32,7 +32,6 @@ _CHOICES: Mapping[str, Tuple[str, ...]] = {
     "upsampling": ("interpolation", "transposed"),
     "connections": ("concat", "sum", "none"),
 }
-_KERNELS = ("kernel", "first_kernel", "deepest_kernel")
 
 Config = TypeVar("Config", bound="UResNetConfig")
 
@@ -76,9 +75,16 @@ class UResNetConfig:
 
     def __post_init__(self) -> None:
         """Refuse choices that do not exist, sizes below 1, even kernels, and images that cannot be halved."""
-        _check_choices(self)
+        for name, choices in _CHOICES.items():
+            if getattr(self, name) not in choices:
+                raise ValueError(f"`{name}` is {getattr(self, name)!r}; it can be {', '.join(map(repr, choices))}")
         check_positive(self, zero_allowed=("blocks_per_level", "blocks_deepest", "blocks_final"))
-        _check_sizes(self)
+        for name in ("kernel", "first_kernel", "deepest_kernel"):
+            if getattr(self, name) % 2 == 0:
+                raise ValueError(f"`{name}` is {getattr(self, name)}; only odd kernels keep an image's size")
+        height, width = self.spatial_size
+        if height % 2**self.depth or width % 2**self.depth:
+            raise ValueError(f"{height} x {width} pixels cannot be halved {self.depth} times")
 
     def at_downsample(self: Config, downsample: int) -> Config:
         """Make this configuration for images whose sides were halved `downsample` times; see `spatial_size_at`.
@@ -128,21 +134,6 @@ class Schedule:
             return self.start_rate + (self.peak_rate - self.start_rate) * epoch / self.warm_up_epochs
         decaying_epochs = max(0.0, epoch - self.warm_up_epochs - self.flat_epochs)
         return self.floor_rate + (self.peak_rate - self.floor_rate) * math.exp(-self.decay_per_epoch * decaying_epochs)
-
-
-def _check_choices(config: UResNetConfig) -> None:
-    for name, choices in _CHOICES.items():
-        if getattr(config, name) not in choices:
-            raise ValueError(f"`{name}` is {getattr(config, name)!r}; it can be {', '.join(map(repr, choices))}")
-
-
-def _check_sizes(config: UResNetConfig) -> None:
-    for name in _KERNELS:
-        if getattr(config, name) % 2 == 0:
-            raise ValueError(f"`{name}` is {getattr(config, name)}; only odd kernels keep an image's size")
-    height, width = config.spatial_size
-    if height % 2**config.depth or width % 2**config.depth:
-        raise ValueError(f"{height} x {width} pixels cannot be halved {config.depth} times")
 
 
 def spatial_size_at(downsample: int, *, depth: int) -> Tuple[int, int]:

@@ -39,15 +39,13 @@ def loss(logits: Planes, labels: Planes, *, scheme: str = "focal") -> torch.Tens
     """
     if scheme not in _WEIGHTS:
         raise ValueError(f"`scheme` is {scheme!r}; it can be {', '.join(map(repr, SCHEMES))}")
-    planes = [_plane_loss(*plane, scheme=scheme) for plane in zip(as_planes(logits), as_planes(labels))]
-    return torch.stack(planes).sum()
-
-
-def _plane_loss(logits: torch.Tensor, labels: torch.Tensor, *, scheme: str) -> torch.Tensor:
-    by_pixel = nn.functional.cross_entropy(logits.float(), labels.long(), reduction="none")
-    weights = _WEIGHTS[scheme](by_pixel.detach(), labels, logits.shape[1])
-    # weights of focal loss that all vanish mean that all is known: a loss of zero
-    return (weights * by_pixel).sum() / weights.sum().clamp_min(torch.finfo(torch.float32).tiny)
+    losses = []
+    for scores, classes in zip(as_planes(logits), as_planes(labels)):
+        by_pixel = nn.functional.cross_entropy(scores.float(), classes.long(), reduction="none")
+        weights = _WEIGHTS[scheme](by_pixel.detach(), classes, scores.shape[1])
+        # weights of focal loss that all vanish mean that all is known: a loss of zero
+        losses.append((weights * by_pixel).sum() / weights.sum().clamp_min(torch.finfo(torch.float32).tiny))
+    return torch.stack(losses).sum()
 
 
 def _no_weights(by_pixel: torch.Tensor, _labels: torch.Tensor, _num_classes: int) -> torch.Tensor:

@@ -15,7 +15,7 @@ from porting.models.family import configure
 
 from .config import DEFAULT, NUM_PLANES, VARIANTS, UResNet2DConfig, UResNetConfig
 
-__all__ = ["SLOPE", "UResNet2D", "block_series", "build"]
+__all__ = ["Block", "UResNet2D", "block_series", "build", "join_levels", "make_shrinking"]
 
 SLOPE = 0.01
 """Of the leaky ReLUs below zero."""
@@ -44,7 +44,7 @@ class UResNet2D(nn.Module):
         """Make the network; convolutions get Xavier's uniform weights and biases of zero to begin with."""
         super().__init__()
         filters = config.filters
-        self.first = _Block(config, 1, filters, kernel=config.first_kernel)
+        self.first = Block(config, 1, filters, kernel=config.first_kernel)
         self.core = _Level(config, filters, depth=config.depth)
         self.final = _series(config, filters, num_blocks=config.blocks_final, kernel=config.kernel)
         self.scores = nn.Conv2d(filters, config.num_classes, kernel_size=1, bias=config.bias)
@@ -61,23 +61,39 @@ class UResNet2D(nn.Module):
         return torch.stack([self.scores(self.final(plane)) for plane in planes], dim=1)
 
 
-class _Block(nn.Module):
-    """A convolution, BatchNorm, and a leaky ReLU unless it is not `activated`; `stride` shrinks the image."""
+class Block(nn.Module):
+    """A convolution, BatchNorm, and a leaky ReLU unless it is not `activated`; `stride` shrinks the image.
+
+    With `planes` it is one of three dimensions, whose kernel sees so many planes beside each other; there may be
+    `plane_padding` planes of zeros around them.
+    """
 
     def __init__(
-        self, config: UResNet2DConfig, before: int, after: int, *, kernel: int, stride: int = 1, activated: bool = True
+        self,
+        config: UResNetConfig,
+        before: int,
+        after: int,
+        *,
+        kernel: int,
+        stride: int = 1,
+        activated: bool = True,
+        planes: int = 0,
+        plane_padding: int = 0,
     ) -> None:
         super().__init__()
         padding = kernel // 2 if stride == 1 else 0
-        self.convolution = nn.Conv2d(
-            before, after, kernel_size=kernel, stride=stride, padding=padding, bias=config.bias
-        )
-        self.norm = nn.BatchNorm2d(after) if config.batch_norm else nn.Identity()
+        if planes:
+            sizes = (planes, kernel, kernel), (1, stride, stride), (plane_padding, padding, padding)
+            self.convolution: nn.Module = nn.Conv3d(before, after, *sizes, bias=config.bias)
+        else:
+            self.convolution = nn.Conv2d(before, after, kernel, stride, padding, bias=config.bias)
+        norm = nn.BatchNorm3d if planes else nn.BatchNorm2d
+        self.norm = norm(after) if config.batch_norm else nn.Identity()
         self.activation = nn.LeakyReLU(SLOPE) if activated else nn.Identity()
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        result: torch.Tensor = self.activation(self.norm(self.convolution(x)))
-        return result
+        """Convolve, normalise and activate."""
+        return self.activation(self.norm(self.convolution(x)))
 
 
 def block_series(
@@ -107,11 +123,27 @@ class _ResidualBlock(nn.Module):
         return nn.functional.leaky_relu(self.body(x) + x, SLOPE)
 
 
-_series = functools.partial(block_series, block=_Block)
+_series = functools.partial(block_series, block=Block)
 
 
 Planes = Tuple[torch.Tensor, ...]
 """x_BKHW of each plane."""
+
+
+def make_shrinking(
+    config: UResNetConfig, before: int, after: int, *, block: Callable[..., nn.Module], pool: nn.Module
+) -> nn.Module:
+    """Make what halves height and width on the way down."""
+    if config.downsampling == "strided":
+        return block(config, before, after, kernel=2, stride=2)
+    return nn.Sequential(pool, block(config, before, after, kernel=1))
+
+
+def join_levels(level: Any, x: torch.Tensor, beside: torch.Tensor) -> torch.Tensor:
+    """Join what comes up through a level with what the encoder had there, as the configuration's `connections` say."""
+    if level.connections == "concat":
+        return level.join(torch.cat([x, beside], dim=1))
+    return x + beside if level.connections == "sum" else x
 
 
 class _Level(nn.Module):
@@ -125,34 +157,20 @@ class _Level(nn.Module):
         below = channels + config.filters if config.growth == "additive" else 2 * channels
         self.connections = config.connections
         self.down = _series(config, channels, num_blocks=config.blocks_per_level, kernel=config.kernel)
-        self.shrink = _shrinking(config, channels, below)
+        self.shrink = make_shrinking(config, channels, below, block=Block, pool=nn.MaxPool2d(2))
         self.below = _Level(config, below, depth=depth - 1) if depth > 1 else _Deepest(config, below)
-        self.grow = _growing(config, below, channels)
+        if config.upsampling == "transposed":
+            self.grow: nn.Module = nn.ConvTranspose2d(below, channels, kernel_size=2, stride=2, bias=config.bias)
+        else:
+            doubled = nn.Upsample(scale_factor=2, mode="bilinear")
+            self.grow = nn.Sequential(doubled, Block(config, below, channels, kernel=1))
         is_concat = config.connections == "concat"
-        self.join = _Block(config, 2 * channels, channels, kernel=1) if is_concat else nn.Identity()
+        self.join = Block(config, 2 * channels, channels, kernel=1) if is_concat else nn.Identity()
         self.up = _series(config, channels, num_blocks=config.blocks_per_level, kernel=config.kernel)
 
     def forward(self, planes: Planes) -> Planes:
         deeper = self.below(tuple(self.shrink(self.down(plane)) for plane in planes))
-        return tuple(self.up(self._joined(self.grow(low), plane)) for low, plane in zip(deeper, planes))
-
-    def _joined(self, x: torch.Tensor, beside: torch.Tensor) -> torch.Tensor:
-        if self.connections == "concat":
-            joined: torch.Tensor = self.join(torch.cat([x, beside], dim=1))
-            return joined
-        return x + beside if self.connections == "sum" else x
-
-
-def _shrinking(config: UResNet2DConfig, before: int, after: int) -> nn.Module:
-    if config.downsampling == "strided":
-        return _Block(config, before, after, kernel=2, stride=2)
-    return nn.Sequential(nn.MaxPool2d(2), _Block(config, before, after, kernel=1))
-
-
-def _growing(config: UResNet2DConfig, before: int, after: int) -> nn.Module:
-    if config.upsampling == "transposed":
-        return nn.ConvTranspose2d(before, after, kernel_size=2, stride=2, bias=config.bias)
-    return nn.Sequential(nn.Upsample(scale_factor=2, mode="bilinear"), _Block(config, before, after, kernel=1))
+        return tuple(self.up(join_levels(self, self.grow(low), plane)) for low, plane in zip(deeper, planes))
 
 
 class _Deepest(nn.Module):
@@ -163,9 +181,9 @@ class _Deepest(nn.Module):
         outside = channels if config.block_concat else NUM_PLANES * channels
         self.is_joining = not config.block_concat
         self.body = nn.Sequential(
-            _Block(config, outside, config.bottleneck, kernel=1),
+            Block(config, outside, config.bottleneck, kernel=1),
             _series(config, config.bottleneck, num_blocks=config.blocks_deepest, kernel=config.deepest_kernel),
-            _Block(config, config.bottleneck, outside, kernel=1),
+            Block(config, config.bottleneck, outside, kernel=1),
         )
 
     def forward(self, planes: Planes) -> Planes:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, List, Mapping, Sequence
+from typing import Any, List, Mapping
 
 import porting
 from porting.data.display import draw_event
-from porting.recipe_chain.pictures import BLUE, GREY, draw_lines, make_figure, save_figure
+from porting.recipe_chain.pictures import BLUE, GREY, draw_losses, make_figure, save_figure
 from porting.recipes.cosmictagger import step_0_plain, step_6_memory_look, step_7_warm_up, workload
 
 NUM_STEPS = 160
@@ -29,25 +29,18 @@ CONFIGURATIONS: Mapping[str, Mapping[str, Any]] = {
 
 def draw(folder: Path) -> List[Path]:
     """Train steps 0 and 7 and look at the memory of the A21 network; draw into `folder` and return the files."""
-    plain, ported = step_0_plain.run(NUM_STEPS), step_7_warm_up.run(NUM_STEPS)
+    plain, ported = step_0_plain.train(NUM_STEPS), step_7_warm_up.train(NUM_STEPS)
+    lines = [
+        ("step 0: plain PyTorch, batches of 4", plain, GREY, 2),
+        ("step 7: ported, batch size 1, four to a step", ported, BLUE, 1),
+    ]
     images, labels = workload.load_events(workload.Settings())[1][0]
-    predicted = ported.model.inference()(images.unsqueeze(0)).argmax(2)[0]
+    predicted = ported.measured.model.inference()(images.unsqueeze(0)).argmax(2)[0]
     return [
-        _draw_losses(folder / "losses.png", plain.losses, ported.losses),
+        draw_losses(folder / "losses.png", lines, ylabel="focal loss, sum of three planes"),
         draw_event(folder / "event.png", images, labels, predicted, title="an event that was not trained with"),
         _draw_memory(folder / "memory.png"),
     ]
-
-
-def _draw_losses(path: Path, plain: Sequence[float], ported: Sequence[float]) -> Path:
-    figure = make_figure()
-    draw_lines(
-        figure.subplots(),
-        ("step 0: plain PyTorch, batches of 4", plain, GREY, 2),
-        ("step 7: ported, batch size 1, four to a step", ported, BLUE, 1),
-        ylabel="focal loss, sum of three planes",
-    )
-    return save_figure(figure, path)
 
 
 def _draw_memory(path: Path) -> Path:
@@ -55,7 +48,7 @@ def _draw_memory(path: Path) -> Path:
     axes = figure.subplots()
     bars: List[Any] = []
     for name, changes in CONFIGURATIONS.items():
-        memory = _memory_of_a21(porting.PortOptions(**changes))
+        memory = workload.look_at_memory((*step_6_memory_look.a21()[:-1], porting.PortOptions(**changes)))
         bars += [(name if len(memory.ipus) == 1 else f"{name}:\nIPU {ipu.ipu}", ipu) for ipu in memory.ipus]
     bottoms = [0.0] * len(bars)
     for (label, names), colour in zip(PARTS.items(), COLOURS):
@@ -67,9 +60,3 @@ def _draw_memory(path: Path) -> Path:
     axes.set_ylabel("MB, estimated")
     axes.legend(fontsize=8)
     return save_figure(figure, path)
-
-
-def _memory_of_a21(options: porting.PortOptions) -> Any:
-    model, loss, batch, optimizer, _options = step_6_memory_look.a21()
-    ported = porting.to_ipu(model, loss, optimizer=optimizer, options=options)
-    return porting.memory_report(ported, tuple(part.repeat(options.samples_per_call, 1, 1, 1) for part in batch))

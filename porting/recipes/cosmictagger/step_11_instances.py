@@ -5,16 +5,14 @@ from __future__ import annotations
 import statistics
 import time
 from dataclasses import dataclass
-from typing import Any, Dict, List
-
-import torch
-from torch.optim.lr_scheduler import LambdaLR
+from typing import Any, Dict
 
 import porting
 from porting.adapters import sum_over_instances
-from porting.models import uresnet2d
+from porting.models import uresnet2d as unet
+from porting.recipe_chain import Losses, batches_of
 from porting.recipes.cosmictagger import workload
-from porting.recipes.cosmictagger.workload import BATCH_SIZE, Training, batches_of, main, make_parts
+from porting.recipes.cosmictagger.workload import BATCH_SIZE, main, make_parts, make_schedule
 
 STAGES = {"core.grow": 1}
 OPTIONS = porting.PortOptions(
@@ -29,30 +27,18 @@ class Settings(workload.Settings):
     replicas: int = workload.option(1, type=int, help="of each instance (1)")
 
 
-def train(num_steps: int) -> List[float]:
-    """Train for `num_steps` optimizer steps and return their losses."""
-    return run(num_steps).losses
-
-
-def run(num_steps: int, settings: Settings = Settings()) -> Training:
-    """Train as `train` does, on what the settings say, and save the weights."""
+def train(num_steps: int, settings: Settings = Settings()) -> Losses:
+    """Train on what the settings say; return losses and learning rates, and what was trained."""
     instance = porting.this_instance()
     train_set, model, optimizer = make_parts(settings)
+    options = OPTIONS.replace(replicas=settings.replicas, broadcast_buffers=settings.replicas == 1)
     ported = porting.to_ipu(
-        model,
-        uresnet2d.loss,
-        label_transform=uresnet2d.chunk_planes,
-        metrics=uresnet2d.METRICS,
-        optimizer=optimizer,
-        options=OPTIONS.replace(replicas=settings.replicas, broadcast_buffers=settings.replicas == 1),
+        model, unet.loss, label_transform=unet.chunk_planes, metrics=unet.METRICS, optimizer=optimizer, options=options
     )
     loader = ported.dataloader(porting.partition(train_set))
-    schedule = uresnet2d.Schedule(steps_per_epoch=len(loader), peak_rate=0.01)
-    scheduler = ported.scheduler(LambdaLR(optimizer, schedule))
+    scheduler = ported.scheduler(make_schedule(optimizer, loader))
     ported.compile(*next(iter(loader)))
-    seconds: List[float] = []
-    losses: List[float] = []
-    rates: List[float] = []
+    losses, rates, seconds = Losses(), [], []
     for images, labels in batches_of(loader, num_steps):
         rates.append(ported.optimizer.param_groups[0]["lr"])
         start = time.perf_counter()
@@ -60,20 +46,15 @@ def run(num_steps: int, settings: Settings = Settings()) -> Training:
         seconds.append(time.perf_counter() - start)
         losses.append(sum_over_instances(loss.mean()).item() / instance.size)
         scheduler.step()
-    if settings.checkpoint is not None:
-        torch.save(model.state_dict(), f"{settings.checkpoint}-{instance.index}")
     speed = instance.size * settings.replicas * BATCH_SIZE / statistics.median(seconds[2:] or seconds)
-    return Training(losses, rates, ported, speed)
+    return Losses(losses, rates=rates, model=ported, events_per_second=speed)
 
 
 def validate(ported: porting.PortedModel, events: Any) -> Dict[str, float]:
     """Return the mean over `events` of each metric."""
-    ported.eval()
-    share = ported.dataloader(porting.partition(events), training=False)
-    metrics = [ported(images, labels)[-1] for images, labels in share]
-    ported.train()
-    means = sum_over_instances(list(workload.average(metrics).values())) / porting.this_instance().size
-    return dict(zip(uresnet2d.METRICS, means.tolist()))
+    share = workload.validate(ported, porting.partition(events))
+    means = sum_over_instances(list(share.values())) / porting.this_instance().size
+    return dict(zip(unet.METRICS, means.tolist()))
 
 
 # give model, loss, a micro-batch, optimizer and options, of this network and of the full one
@@ -81,4 +62,4 @@ small, a21 = workload.make_targets(OPTIONS)
 
 
 if __name__ == "__main__":
-    main(run, validate, __doc__, Settings, is_silent=porting.this_instance().index > 0)
+    main(train, validate, __doc__, Settings, instance=porting.this_instance().index)

@@ -2,42 +2,27 @@
 
 from __future__ import annotations
 
-from typing import List
-
-import torch
-from torch.optim.lr_scheduler import LambdaLR
-
 import porting
-from porting.models import uresnet2d
-from porting.recipes.cosmictagger.workload import BATCH_SIZE, Settings, Training, batches_of, main, make_parts, validate
+from porting.models import uresnet2d as unet
+from porting.recipe_chain import Losses, batches_of
+from porting.recipes.cosmictagger.workload import BATCH_SIZE, Settings, main, make_parts, make_schedule, validate
 
 
-def train(num_steps: int) -> List[float]:
-    """Train for `num_steps` optimizer steps and return their losses."""
-    return run(num_steps).losses
-
-
-def run(num_steps: int, settings: Settings = Settings()) -> Training:
-    """Train as `train` does, on what the settings say, and save the weights."""
+def train(num_steps: int, settings: Settings = Settings()) -> Losses:
+    """Train on what the settings say; return losses and learning rates, and what was trained."""
     train_set, model, optimizer = make_parts(settings)
     options = porting.PortOptions(micro_batch=1, accumulation=BATCH_SIZE, output_mode="all")
-    ported = porting.to_ipu(
-        model, uresnet2d.loss, label_transform=uresnet2d.chunk_planes, optimizer=optimizer, options=options
-    )
+    ported = porting.to_ipu(model, unet.loss, label_transform=unet.chunk_planes, optimizer=optimizer, options=options)
     loader = ported.dataloader(train_set)
-    schedule = uresnet2d.Schedule(steps_per_epoch=len(loader), peak_rate=0.01)
-    scheduler = ported.scheduler(LambdaLR(optimizer, schedule))
-    losses: List[float] = []
-    rates: List[float] = []
+    scheduler = ported.scheduler(make_schedule(optimizer, loader))
+    losses, rates = Losses(), []
     for images, labels in batches_of(loader, num_steps):
         rates.append(ported.optimizer.param_groups[0]["lr"])
         _logits, loss = ported(images, labels)
         losses.append(loss.mean().item())
         scheduler.step()
-    if settings.checkpoint is not None:
-        torch.save(model.state_dict(), settings.checkpoint)
-    return Training(losses, rates, model)
+    return Losses(losses, rates=rates, model=model)
 
 
 if __name__ == "__main__":
-    main(run, validate, __doc__)
+    main(train, validate, __doc__)

@@ -2,57 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List
-
-import torch
-from torch.optim.lr_scheduler import LambdaLR
-
 import porting
-from porting.models import uresnet2d
+from porting.models import uresnet2d as unet
+from porting.recipe_chain import Losses, batches_of
 from porting.recipes.cosmictagger import workload
-from porting.recipes.cosmictagger.workload import BATCH_SIZE, Settings, Training, batches_of, main, make_parts
+from porting.recipes.cosmictagger.workload import BATCH_SIZE, Settings, main, make_parts, make_schedule, validate
 
 OPTIONS = porting.PortOptions(micro_batch=1, accumulation=BATCH_SIZE, output_mode="all", precision="mixed")
 
 
-def train(num_steps: int) -> List[float]:
-    """Train for `num_steps` optimizer steps and return their losses."""
-    return run(num_steps).losses
-
-
-def run(num_steps: int, settings: Settings = Settings()) -> Training:
-    """Train as `train` does, on what the settings say, and save the weights."""
+def train(num_steps: int, settings: Settings = Settings()) -> Losses:
+    """Train on what the settings say; return losses and learning rates, and what was trained."""
     train_set, model, optimizer = make_parts(settings)
     ported = porting.to_ipu(
-        model,
-        uresnet2d.loss,
-        label_transform=uresnet2d.chunk_planes,
-        metrics=uresnet2d.METRICS,
-        optimizer=optimizer,
-        options=OPTIONS,
+        model, unet.loss, label_transform=unet.chunk_planes, metrics=unet.METRICS, optimizer=optimizer, options=OPTIONS
     )
     loader = ported.dataloader(train_set)
-    schedule = uresnet2d.Schedule(steps_per_epoch=len(loader), peak_rate=0.01)
-    scheduler = ported.scheduler(LambdaLR(optimizer, schedule))
+    scheduler = ported.scheduler(make_schedule(optimizer, loader))
     print(f"compiled in {ported.compile(*next(iter(loader))):.1f} s")
-    losses: List[float] = []
-    rates: List[float] = []
+    losses, rates = Losses(), []
     for images, labels in batches_of(loader, num_steps):
         rates.append(ported.optimizer.param_groups[0]["lr"])
         _logits, loss, _metrics = ported(images, labels)
         losses.append(loss.mean().item())
         scheduler.step()
-    if settings.checkpoint is not None:
-        torch.save(model.state_dict(), settings.checkpoint)
-    return Training(losses, rates, ported)
-
-
-def validate(ported: porting.PortedModel, events: Any) -> Dict[str, float]:
-    """Return the mean over `events` of each metric."""
-    ported.eval()
-    metrics = [ported(images, labels)[-1] for images, labels in ported.dataloader(events, training=False)]
-    ported.train()
-    return workload.average(metrics)
+    return Losses(losses, rates=rates, model=ported)
 
 
 # give model, loss, a micro-batch, optimizer and options, of this network and of the full one
@@ -60,4 +34,4 @@ small, a21 = workload.make_targets(OPTIONS)
 
 
 if __name__ == "__main__":
-    main(run, validate, __doc__)
+    main(train, validate, __doc__)

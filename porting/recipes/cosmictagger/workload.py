@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import dataclass, field, fields
-from itertools import chain, islice, repeat
-from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Type
+from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Tuple, Type
 
 import torch
 from torch import nn
+from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import DataLoader, Subset
 
+import porting
 from porting.data.events import NeutrinoEvents
 from porting.data.larcv import LarcvEvents
 from porting.models import uresnet2d
+from porting.recipe_chain import Losses
 
 BATCH_SIZE = 4
 SMALL = dict(filters=6, depth=3, blocks_per_level=1, blocks_deepest=2, blocks_final=1, bottleneck=16)
@@ -37,15 +39,6 @@ class Settings:
     checkpoint: Optional[str] = option(
         None, help="file to save the weights in; each of several instances adds its number"
     )
-
-
-class Training(NamedTuple):
-    """The loss and the learning rate of each optimizer step, what was trained, and how fast if that was measured."""
-
-    losses: List[float]
-    rates: List[float]
-    model: Any
-    events_per_second: Optional[float] = None
 
 
 def make_parts(settings: Settings) -> Tuple[Any, nn.Module, torch.optim.Optimizer]:
@@ -81,19 +74,22 @@ def make_optimizer(settings: Settings, model: nn.Module) -> torch.optim.Optimize
     return torch.optim.Adam(model.parameters(), lr=1.0)
 
 
-def batches_of(loader: Any, num_steps: int) -> Iterator[Any]:
-    """Give `num_steps` batches, of one epoch after the other."""
-    return islice(chain.from_iterable(repeat(loader)), num_steps)
+def make_schedule(optimizer: torch.optim.Optimizer, loader: Any) -> LambdaLR:
+    """Make the schedule of the learning rate, whose warm-up is an epoch; the full network has a lower peak."""
+    return LambdaLR(optimizer, uresnet2d.Schedule(steps_per_epoch=len(loader), peak_rate=0.01))
 
 
-def validate(model: nn.Module, events: Any) -> Dict[str, float]:
-    """Return the mean over `events` of each metric."""
+def validate(model: Any, events: Any) -> Dict[str, float]:
+    """Return the mean over `events` of each metric; a ported model computes them on its device, in an own executor."""
     model.eval()
-    metrics = []
-    with torch.no_grad():
+    if isinstance(model, porting.PortedModel):
+        metrics = [model(images, labels)[-1] for images, labels in model.dataloader(events, training=False)]
+    else:
+        metrics = []
         for images, labels in DataLoader(events, batch_size=1):
-            logits, planes = model(images), uresnet2d.chunk_planes(labels)
-            metrics.append({name: metric(logits, planes) for name, metric in uresnet2d.METRICS.items()})
+            with torch.no_grad():
+                logits, planes = model(images), uresnet2d.chunk_planes(labels)
+                metrics.append({name: metric(logits, planes) for name, metric in uresnet2d.METRICS.items()})
     model.train()
     return average(metrics)
 
@@ -102,6 +98,13 @@ def average(metrics: Sequence[Mapping[str, torch.Tensor]]) -> Dict[str, float]:
     """Return the mean of each metric over all values of all calls, whose metrics are given."""
     names = uresnet2d.METRICS
     return {name: torch.cat([values[name].flatten() for values in metrics]).mean().item() for name in names}
+
+
+def look_at_memory(parts: Any) -> Any:
+    """Estimate the memory of a step, whose model, loss, micro-batch, optimizer and options are given."""
+    model, loss, batch, optimizer, options = parts
+    ported = porting.to_ipu(model, loss, optimizer=optimizer, options=options)
+    return porting.memory_report(ported, tuple(part.repeat(options.samples_per_call, 1, 1, 1) for part in batch))
 
 
 def make_targets(options: Any) -> Tuple[Callable[[], Any], Callable[[], Any]]:
@@ -125,21 +128,27 @@ def make_targets(options: Any) -> Tuple[Callable[[], Any], Callable[[], Any]]:
 
 
 def main(
-    run: Callable[..., Training],
+    train: Callable[..., Losses],
     validate: Callable[..., Dict[str, float]],
     description: Optional[str],
     settings_type: Type[Settings] = Settings,
     *,
-    is_silent: bool = False,
+    instance: Optional[int] = None,
 ) -> None:
-    """Train with what the command line says, and print how well the network has learnt."""
+    """Train with what the command line says, save the weights, and print how well the network has learnt.
+
+    Of several instances each saves in a file that ends in its number, and the first one prints.
+    """
     arguments = vars(make_parser(description, settings_type).parse_args())
     num_steps, settings = arguments.pop("steps"), settings_type(**arguments)
-    training = run(num_steps, settings)
-    scores = validate(training.model, load_events(settings)[1])
-    if not is_silent:
-        speed = "" if training.events_per_second is None else f", {training.events_per_second:.0f} events/s"
-        print(f"loss {training.losses[0]:.3f} -> {training.losses[-1]:.3f}{speed}")
+    losses = train(num_steps, settings)
+    measured = losses.measured
+    scores = validate(measured.model, load_events(settings)[1])
+    if settings.checkpoint is not None:
+        torch.save(measured.model.state_dict(), settings.checkpoint + ("" if instance is None else f"-{instance}"))
+    if not instance:
+        speed = f", {measured.events_per_second:.0f} events/s" if hasattr(measured, "events_per_second") else ""
+        print(f"loss {losses[0]:.3f} -> {losses[-1]:.3f}{speed}")
         print(", ".join(f"{name} {score:.3f}" for name, score in scores.items()))
 
 

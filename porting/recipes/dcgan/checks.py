@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from porting.recipe_chain import CheckFailed, close_losses, equal_losses, holds, reaches
+from porting.recipe_chain import close_losses, demand, equal_losses, holds, reaches
 from porting.recipes.dcgan import step_0_plain, workload
 
 NUM_STEPS = 16
@@ -16,19 +16,15 @@ MAX_CHANGED_LINES = {1: 16, 5: 31}
 
 def distance(step: Any) -> float:
     """Train for 104 steps and return how far 64 images are from real ones; before training it is 0.45."""
-    _losses, made = step.train_and_make(104)
-    return float(workload.distance_from_real(made))
+    return workload.distance_from_real(step.train(104).measured.made)
 
 
 def equal_without_noise(step: Any) -> str:
     """Demand the losses of step 0 where no noise is drawn: each executor draws its own."""
-    expected, _made = step_0_plain.train_and_make(NUM_STEPS, noise=0.0)
-    losses, _made = step.train_and_make(NUM_STEPS, noise=0.0)
+    expected, losses = (module.train(NUM_STEPS, noise=0.0) for module in (step_0_plain, step))
     worst = max(abs(one - other) / other for one, other in zip(losses, expected))
-    found = f"{len(losses)} losses, largest relative difference {worst:.1e}"
-    if len(losses) != len(expected) or not worst <= 1e-5:
-        raise CheckFailed(found)
-    return found
+    is_met = len(losses) == len(expected) and worst <= 1e-5
+    return demand(is_met, f"{len(losses)} losses, largest relative difference {worst:.1e}")
 
 
 CHECKS = (

@@ -3,34 +3,27 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import List, Sequence
+from typing import List
 
 import torch
 
 from porting.data import images as real_pictures
-from porting.recipe_chain.pictures import BLUE, finish_axes, make_figure, save_figure
+from porting.recipe_chain.pictures import BLUE, draw_losses, make_figure, save_figure
 from porting.recipes.dcgan import step_0_plain, step_4_device_iterations
-
-__all__ = ["draw"]
 
 
 def draw(folder: Path) -> List[Path]:
     """Train steps 0 and 4, and draw losses and images into `folder`; return the files."""
-    turns, _made = step_0_plain.train_and_make()
-    at_once, made = step_4_device_iterations.train_and_make()
-    return [
-        _draw_losses(Path(folder) / "losses.png", turns, at_once),
-        _draw_images(Path(folder) / "images.png", made),
+    turns, at_once = step_0_plain.train(), step_4_device_iterations.train()
+    lines = [
+        ("step 0: taking turns", turns, "#d95f02", 0.8),
+        ("step 4: both at once, eight steps a call", at_once, BLUE, 0.8),
     ]
-
-
-def _draw_losses(path: Path, turns: Sequence[float], at_once: Sequence[float]) -> Path:
-    figure = make_figure()
-    axes = figure.subplots()
-    axes.plot(turns, color="#d95f02", linewidth=0.8, label="step 0: taking turns")
-    axes.plot(at_once, color=BLUE, linewidth=0.8, label="step 4: both at once, eight steps a call")
-    finish_axes(axes, xlabel="optimizer step", ylabel="discriminator's and generator's loss", ylim=(0, None))
-    return save_figure(figure, path, dpi=64)
+    ylabel = "discriminator's and generator's loss"
+    return [
+        draw_losses(folder / "losses.png", lines, dpi=64, ylabel=ylabel, ylim=(0, None)),
+        _draw_images(folder / "images.png", at_once.measured.made),
+    ]
 
 
 def _draw_images(path: Path, made: torch.Tensor, *, num_rows: int = 2, num_columns: int = 8) -> Path:

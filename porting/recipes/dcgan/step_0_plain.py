@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-from typing import List, Tuple
-
 import torch
 
 from porting.models import dcgan
+from porting.recipe_chain import Losses
 from porting.recipes.dcgan import workload
 from porting.recipes.dcgan.workload import BETAS, DISCRIMINATOR_RATE, GENERATOR_RATE, NOISE, NUM_STEPS
 
 
-def train(num_steps: int) -> List[float]:
-    """Return the losses of the first `num_steps` steps, each the sum of discriminator's and generator's."""
-    return train_and_make(num_steps)[0][:num_steps]
-
-
-def train_and_make(num_steps: int = NUM_STEPS, *, noise: float = NOISE) -> Tuple[List[float], torch.Tensor]:
-    """Train as `train` does; return its losses, and 64 images that are made afterwards."""
+def train(num_steps: int = NUM_STEPS, *, noise: float = NOISE) -> Losses:
+    """Return each step's sum of discriminator's and generator's loss, and 64 images that are made afterwards."""
     loader, gan = workload.make_loader(num_steps), workload.make_gan(noise)
     discriminator_optimizer = torch.optim.Adam(gan.discriminator.parameters(), DISCRIMINATOR_RATE, BETAS)
     generator_optimizer = torch.optim.Adam(gan.generator.parameters(), GENERATOR_RATE, BETAS)
-    losses: List[float] = []
+    losses = Losses()
     for hidden, images, targets in loader:
         made = gan.generator(hidden)
         real, fake = gan.discriminator(images), gan.discriminator(made.detach())
@@ -35,12 +29,8 @@ def train_and_make(num_steps: int = NUM_STEPS, *, noise: float = NOISE) -> Tuple
         generator_loss.backward()
         generator_optimizer.step()
         losses.append(discriminator_loss.item() + generator_loss.item())
-
-    hidden = workload.make_samples(4).tensors[0]
-    gan.eval()
-    with torch.no_grad():
-        return losses, gan.generator(hidden)
+    return Losses(losses[:num_steps], made=workload.make_images(gan.generator))
 
 
 if __name__ == "__main__":
-    workload.print_result(*train_and_make())
+    workload.print_result(train())

@@ -2,41 +2,26 @@
 
 from __future__ import annotations
 
-from typing import List, Tuple
-
-import torch
-
 import porting
 from porting.models import dcgan
+from porting.recipe_chain import Losses
 from porting.recipes.dcgan import workload
-from porting.recipes.dcgan.workload import BATCH_SIZE, BETAS, DISCRIMINATOR_RATE, GENERATOR_RATE, NOISE, NUM_STEPS
 
 
-def train(num_steps: int) -> List[float]:
-    """Return the losses of the first `num_steps` steps, each the sum of discriminator's and generator's."""
-    return train_and_make(num_steps)[0][:num_steps]
-
-
-def train_and_make(num_steps: int = NUM_STEPS, *, noise: float = NOISE) -> Tuple[List[float], torch.Tensor]:
-    """Train as `train` does; return its losses, and 64 images that are made afterwards."""
+def train(num_steps: int = workload.NUM_STEPS, *, noise: float = workload.NOISE) -> Losses:
+    """Return each step's sum of discriminator's and generator's loss, and 64 images that are made afterwards."""
     loader, gan = workload.make_loader(-(-num_steps // 8) * 8), workload.make_gan(noise)
-    groups = [
-        {"params": gan.discriminator.parameters(), "lr": DISCRIMINATOR_RATE},
-        {"params": gan.generator.parameters(), "lr": GENERATOR_RATE},
-    ]
-    optimizer = torch.optim.Adam(groups, betas=BETAS)
-    options = porting.PortOptions(micro_batch=BATCH_SIZE, device_iterations=8, output_mode="all")
+    optimizer = workload.make_optimizer(gan)
+    options = porting.PortOptions(micro_batch=workload.BATCH_SIZE, device_iterations=8, output_mode="all")
     ported = porting.to_ipu(gan, dcgan.loss, optimizer=optimizer, options=options)
     ported.compile(*workload.make_samples(8).tensors)
     generate = porting.to_ipu(gan.generator).inference()
-    losses: List[float] = []
+    losses = Losses()
     for hidden, images, targets in ported.dataloader(loader):
         _logits, loss = ported(hidden, images, targets)
         losses.extend(loss.tolist())
-
-    hidden = workload.make_samples(4).tensors[0]
-    return losses, generate(hidden)
+    return Losses(losses[:num_steps], made=workload.make_images(generate))
 
 
 if __name__ == "__main__":
-    workload.print_result(*train_and_make())
+    workload.print_result(train())

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import List, Tuple
-
 import torch
 from torch import nn
 
 import porting
 from porting.models import dcgan
+from porting.recipe_chain import Losses
 from porting.recipes.dcgan import workload
 from porting.recipes.dcgan.workload import BETAS, DISCRIMINATOR_RATE, GENERATOR_RATE, NOISE, NUM_STEPS
 
@@ -38,13 +37,8 @@ class GeneratorHalf(nn.Module):
         return dcgan.generator_loss(self.gan.discriminator.hold(self.gan.generator(hidden)))
 
 
-def train(num_steps: int) -> List[float]:
-    """Return the losses of the first `num_steps` steps, each the sum of discriminator's and generator's."""
-    return train_and_make(num_steps)[0][:num_steps]
-
-
-def train_and_make(num_steps: int = NUM_STEPS, *, noise: float = NOISE) -> Tuple[List[float], torch.Tensor]:
-    """Train as `train` does; return its losses, and 64 images that are made afterwards."""
+def train(num_steps: int = NUM_STEPS, *, noise: float = NOISE) -> Losses:
+    """Return each step's sum of discriminator's and generator's loss, and 64 images that are made afterwards."""
     loader, gan = workload.make_loader(num_steps), workload.make_gan(noise)
     discriminator_optimizer = torch.optim.Adam(gan.discriminator.parameters(), DISCRIMINATOR_RATE, BETAS)
     generator_optimizer = torch.optim.Adam(gan.generator.parameters(), GENERATOR_RATE, BETAS)
@@ -52,14 +46,12 @@ def train_and_make(num_steps: int = NUM_STEPS, *, noise: float = NOISE) -> Tuple
     discriminate = porting.to_ipu(DiscriminatorHalf(gan), optimizer=discriminator_optimizer, options=seeds[0])
     deceive = porting.to_ipu(GeneratorHalf(gan), optimizer=generator_optimizer, options=seeds[1])
     generate = porting.to_ipu(gan.generator).inference()
-    losses: List[float] = []
+    losses = Losses()
     for hidden, images, targets in discriminate.dataloader(loader):
         discriminator_loss = discriminate(hidden, images, targets)
         losses.append(discriminator_loss.item() + deceive(hidden).item())
-
-    hidden = workload.make_samples(4).tensors[0]
-    return losses, generate(hidden)
+    return Losses(losses[:num_steps], made=workload.make_images(generate))
 
 
 if __name__ == "__main__":
-    workload.print_result(*train_and_make())
+    workload.print_result(train())

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Sequence
+from typing import Any, Callable
 
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 from porting.data import images as pictures
 from porting.models import dcgan
+from porting.recipe_chain import Losses, predicting
 
 BATCH_SIZE = 16
 NUM_STEPS = 304
@@ -38,6 +39,19 @@ def make_gan(noise: float) -> dcgan.DCGAN:
     return dcgan.build("small", noise=noise, **SIZES)
 
 
+def make_optimizer(gan: dcgan.DCGAN) -> torch.optim.Adam:
+    """Make one optimizer of both networks: a group of parameters for each, with its learning rate."""
+    rates = {gan.discriminator: DISCRIMINATOR_RATE, gan.generator: GENERATOR_RATE}
+    groups = [{"params": network.parameters(), "lr": rate} for network, rate in rates.items()]
+    return torch.optim.Adam(groups, betas=BETAS)
+
+
+def make_images(generate: Callable[[torch.Tensor], Any]) -> torch.Tensor:
+    """Make 64 images of hidden numbers."""
+    with predicting(generate):
+        return generate(make_samples(4).tensors[0])
+
+
 def looks(images: torch.Tensor) -> torch.Tensor:
     """Return brightness, contrast and roughness of images: three columns, each sorted."""
     rough = (images[..., 1:] - images[..., :-1]).abs()
@@ -51,6 +65,6 @@ def distance_from_real(made: torch.Tensor) -> float:
     return (looks(made) - looks(real)).abs().mean(dim=0).sum().item()
 
 
-def print_result(losses: Sequence[float], made: torch.Tensor) -> None:
+def print_result(losses: Losses) -> None:
     """Print how far losses and made pictures have come."""
-    print(f"loss {losses[0]:.4f} -> {losses[-1]:.4f}, distance from real pictures {distance_from_real(made):.3f}")
+    print(f"{losses.fall}, distance from real pictures {distance_from_real(losses.measured.made):.3f}")

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Any, Dict
 
 import torch
 
 import porting
 from porting.models import mlp
-from porting.recipe_chain import CheckFailed, equal_losses, holds, reaches
+from porting.recipe_chain import demand, equal_losses, holds, reaches, run_program
 from porting.recipes.distributed import workload
 
 NUM_STEPS = 12
@@ -26,8 +23,8 @@ LAUNCHERS = {
 
 def accuracy(step: Any) -> float:
     """Train as the program does and return the share of test images recognised."""
-    training = step.train_and_test(160)
-    return float(training.num_recognised) / float(training.num_tested)
+    measured = step.train(160).measured
+    return float(measured.num_recognised / measured.num_tested)
 
 
 def shares_are_one_batch(step: Any) -> str:
@@ -39,7 +36,7 @@ def shares_are_one_batch(step: Any) -> str:
         for share in (*shares, one):
             share.set_epoch(epoch)
         together = [image for pair in zip(*shares) for image in pair]
-        _demand(together[:11] == list(one) and together[11:] == list(one)[:1], f"epoch {epoch}: {together}")
+        demand(together[:11] == list(one) and together[11:] == list(one)[:1], f"epoch {epoch}: {together}")
     return "11 images: 6 for each, one of them twice; each epoch has an order of its own"
 
 
@@ -47,55 +44,42 @@ def instances_train_as_one(step: Any) -> str:
     """Train in two processes of each launcher and compare losses and weights with those of a large batch."""
     with tempfile.TemporaryDirectory() as folder:
         plain = str(Path(step.__file__).with_name("step_0_plain.py"))
-        alone = _train([plain], f"{folder}/alone")
+        run_program(plain, "--steps", "8", "--checkpoint", f"{folder}/alone")
+        alone = torch.load(f"{folder}/alone")
         worst = 0.0
         for name, launcher in LAUNCHERS.items():
-            said = _run([*launcher, step.__file__, "--steps", "8", "--checkpoint", f"{folder}/{name}"])
-            _demand(said.count("loss ") == 1, f"{name}: {said}")
+            said = run_program(*launcher, step.__file__, "--steps", "8", "--checkpoint", f"{folder}/{name}")
+            demand(said.count("loss ") == 1, f"{name}: {said}")
             found = [torch.load(f"{folder}/{name}-{index}") for index in (0, 1)]
             distances = [_distance(one, alone) for one in found]
-            _demand(max(distances) < 1e-5, f"{name}: {max(distances):.1e} from plain PyTorch")
-            _demand(_distance(found[0], found[1]) == 0, f"{name}: the instances have different weights")
+            demand(max(distances) < 1e-5, f"{name}: {max(distances):.1e} from plain PyTorch")
+            demand(_distance(found[0], found[1]) == 0, f"{name}: the instances have different weights")
             worst = max(worst, *distances)
     return f"under {' and '.join(LAUNCHERS)} losses and weights are within {worst:.0e} of step 0's; one instance tells"
 
 
 def every_image_counts_once(step: Any) -> str:
     """Test with padding in one process, and in two, and without padding."""
-    alone = step.train_and_test(4)
-    _demand(alone.num_tested == 500, f"{alone.num_tested} images in one process")
+    alone = step.train(4).measured
+    demand(alone.num_tested == 500, f"{alone.num_tested} images in one process")
     with tempfile.TemporaryDirectory() as folder:
-        launcher = LAUNCHERS["porting run"]
-        _run([*launcher, step.__file__, "--steps", "4", "--checkpoint", f"{folder}/two"])
+        run_program(*LAUNCHERS["porting run"], step.__file__, "--steps", "4", "--checkpoint", f"{folder}/two")
         found = [torch.load(f"{folder}/two-{index}") for index in (0, 1)]
     counts = [(one["num_recognised"], one["num_tested"]) for one in found]
-    _demand(counts == 2 * [(alone.num_recognised, alone.num_tested)], f"{counts} in two processes")
+    demand(counts == 2 * [(alone.num_recognised, alone.num_tested)], f"{counts} in two processes")
     return f"{alone.num_recognised} of {alone.num_tested}, in one process and in both of two"
 
 
 def counts_are_those_without_padding(step: Any) -> str:
     """Compare the counts of the padded test with those of the whole test set at once."""
-    training = step.train_and_test(NUM_STEPS)
+    measured = step.train(NUM_STEPS).measured
     images, labels = workload.load_images(500, seed=1).tensors
     model = mlp.build("mnist_small")
-    model.load_state_dict(training.weights)
+    model.load_state_dict(measured.weights)
     num_recognised = int((model(images).argmax(dim=1) == labels).sum())
-    found = training.num_recognised, training.num_tested
-    _demand(found == (num_recognised, 500), f"{found} instead of {(num_recognised, 500)}")
+    found = measured.num_recognised, measured.num_tested
+    demand(found == (num_recognised, 500), f"{found} instead of {(num_recognised, 500)}")
     return f"{num_recognised} of 500, with and without padding"
-
-
-def _train(command: List[str], checkpoint: str) -> Dict[str, Any]:
-    _run([*command, "--steps", "8", "--checkpoint", checkpoint])
-    training: Dict[str, Any] = torch.load(checkpoint)
-    return training
-
-
-def _run(command: List[str]) -> str:
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    run = subprocess.run([sys.executable, *command], env=environment, capture_output=True, text=True, timeout=300)
-    _demand(run.returncode == 0, run.stdout + run.stderr)
-    return run.stdout
 
 
 def _distance(one: Dict[str, Any], other: Dict[str, Any]) -> float:
@@ -103,11 +87,6 @@ def _distance(one: Dict[str, Any], other: Dict[str, Any]) -> float:
     losses = torch.tensor(one["losses"]), torch.tensor(other["losses"])
     pairs = [losses, *((one["weights"][name], weight) for name, weight in other["weights"].items())]
     return max(float((mine - theirs).abs().max() / theirs.abs().max()) for mine, theirs in pairs)
-
-
-def _demand(is_met: bool, found: str) -> None:
-    if not is_met:
-        raise CheckFailed(found)
 
 
 CHECKS = (

@@ -2,44 +2,35 @@
 
 from __future__ import annotations
 
-from typing import Any, List
+from typing import Any
 
-import torch
-from torch import nn
 from torch.utils.data import DataLoader, DistributedSampler
 
 import porting
-from porting.models import mlp
-from porting.recipes.distributed.workload import Training, batches_of, count_recognised, load_images, main
+from porting.recipe_chain import Losses
+from porting.recipes.distributed.workload import batches_of, count_recognised, load_images, main, make_parts
 
 BATCH_SIZE = 64
 LEARNING_RATE = 0.05
 
 
-def train(num_steps: int) -> List[float]:
-    """Return the losses of the first `num_steps` optimizer steps."""
-    return train_and_test(num_steps).losses
-
-
-def train_and_test(num_steps: int) -> Training:
-    """Train as `train` does, and test with images that were not trained on."""
-    torch.manual_seed(0)
+def train(num_steps: int) -> Losses:
+    """Return the losses of `num_steps` optimizer steps, the weights, and how many test images are recognised."""
     train_set, test_set = load_images(2048, seed=0), load_images(500, seed=1)
     # the order of an epoch follows from its number: everybody who knows that can draw it
     order: Any = DistributedSampler(train_set, num_replicas=1, rank=0)
     loader = DataLoader(train_set, BATCH_SIZE, sampler=order)
-    model, criterion = mlp.build("mnist_small"), nn.CrossEntropyLoss()
-    optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE, momentum=0.9)
+    model, criterion, optimizer = make_parts(LEARNING_RATE)
     ported = porting.to_ipu(model, criterion, optimizer=optimizer)
     loader = ported.dataloader(loader)
-    losses: List[float] = []
+    losses = Losses()
     for images, labels in batches_of(loader, order, num_steps):
         _logits, loss = ported(images, labels)
         losses.append(loss.item())
 
     num_recognised = count_recognised(ported.inference(), test_set)
-    return Training(losses, ported.state_dict(), num_recognised, len(test_set))
+    return Losses(losses, weights=ported.state_dict(), num_recognised=num_recognised, num_tested=len(test_set))
 
 
 if __name__ == "__main__":
-    main(train_and_test, __doc__)
+    main(train, __doc__)

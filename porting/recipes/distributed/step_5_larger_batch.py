@@ -2,40 +2,30 @@
 
 from __future__ import annotations
 
-from typing import List
-
 import torch
-from torch import nn
 
 import porting
 from porting.adapters import sum_over_instances
-from porting.models import mlp
-from porting.recipes.distributed.workload import Training, batches_of, load_images, main
+from porting.recipe_chain import Losses
+from porting.recipes.distributed.workload import batches_of, load_images, main, make_parts
 
 BATCH_SIZE = 256
 NUM_REPLICAS = 8
 LEARNING_RATE = 0.05  # for steps of 64 images
 
 
-def train(num_steps: int) -> List[float]:
-    """Return the losses of the first `num_steps` optimizer steps."""
-    return train_and_test(num_steps).losses
-
-
-def train_and_test(num_steps: int) -> Training:
-    """Train as `train` does, and test with images that were not trained on."""
-    torch.manual_seed(0)
+def train(num_steps: int) -> Losses:
+    """Return the losses of `num_steps` optimizer steps, the weights, and how many test images are recognised."""
     train_set, test_set = load_images(2048, seed=0), load_images(500, seed=1)
     instance = porting.this_instance()
     order = porting.partition(train_set, shuffle=True)
-    model, criterion = mlp.build("mnist_small"), nn.CrossEntropyLoss()
     replicas = NUM_REPLICAS // instance.size
     options = porting.PortOptions(micro_batch=BATCH_SIZE // NUM_REPLICAS, replicas=replicas, output_mode="all")
     rate = LEARNING_RATE * instance.size * options.samples_per_step / 64
-    optimizer = torch.optim.SGD(model.parameters(), lr=rate, momentum=0.9)
+    model, criterion, optimizer = make_parts(rate)
     ported = porting.to_ipu(model, criterion, optimizer=optimizer, options=options)
     loader = ported.dataloader(order)
-    losses: List[float] = []
+    losses = Losses()
     for images, labels in batches_of(loader, order, num_steps):
         _logits, loss = ported(images, labels)
         losses.append(sum_over_instances(loss.mean()).item() / instance.size)
@@ -46,8 +36,8 @@ def train_and_test(num_steps: int) -> Training:
         recognised = ported.inference()(images).argmax(dim=1) == labels
         counts += torch.stack([recognised.sum(), (labels >= 0).sum()])
     num_recognised, num_tested = sum_over_instances(counts).int().tolist()
-    return Training(losses, ported.state_dict(), num_recognised, num_tested)
+    return Losses(losses, weights=ported.state_dict(), num_recognised=num_recognised, num_tested=num_tested)
 
 
 if __name__ == "__main__":
-    main(train_and_test, __doc__, num_steps=40, instance=porting.this_instance().index)
+    main(train, __doc__, num_steps=40, instance=porting.this_instance().index)

@@ -5,18 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import List
 
-from porting.recipe_chain.pictures import BLUE, GREY, draw_lines, make_figure, save_figure
+from porting.recipe_chain.pictures import BLUE, GREY, draw_losses
 from porting.recipes.fine_tune_bert import step_0_plain, step_3_inference, step_5_half_precision
-
-NUM_STEPS = 240
 
 
 def draw(folder: Path) -> List[Path]:
     """Train steps 0, 3 and 5 and draw their losses into `folder`; return the files."""
-    plain, ported, halves = (step.train(NUM_STEPS) for step in (step_0_plain, step_3_inference, step_5_half_precision))
-    figure = make_figure()
-    left, right = figure.subplots(1, 2, sharey=True)
-    line = ("step 0: plain PyTorch", plain, GREY, 3)
-    draw_lines(left, line, ("step 3: ported", ported, BLUE, 1), ylabel="loss")
-    draw_lines(right, line, ("step 5: accumulation, half precision", halves, BLUE, 1))
-    return [save_figure(figure, folder / "losses.png", dpi=64)]
+    plain = ("step 0: plain PyTorch", step_0_plain.train(240), GREY, 3)
+    ported = ("step 3: ported", step_3_inference.train(240), BLUE, 1)
+    halves = ("step 5: accumulation, half precision", step_5_half_precision.train(240), BLUE, 1)
+    return [draw_losses(folder / "losses.png", [plain, ported], [plain, halves], dpi=64, ylabel="loss")]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, Sequence
+from typing import Any, Callable, Dict, List, Tuple
 
 import torch
 from torch.utils.data import DataLoader, Dataset
-from transformers import BertConfig, BertForSequenceClassification
+from transformers import BertConfig, BertForSequenceClassification, get_linear_schedule_with_warmup
 
 from porting.data.sentences import VOCABULARY, make_sentences
+from porting.recipe_chain import predicting
 
 # with pretrained weights, lower layers as well: "bert.encoder.layer.0"
 FROZEN = ("bert.embeddings",)
@@ -26,6 +27,14 @@ class Sentences(Dataset):
     def __getitem__(self, index: int) -> Dict[str, torch.Tensor]:
         names = ("input_ids", "attention_mask", "labels")
         return dict(zip(names, (self.tokens[index], self.masks[index], self.labels[index])))
+
+
+def make_parts() -> Tuple[BertForSequenceClassification, torch.optim.AdamW, Any]:
+    """Make the model, which is in training mode, its optimizer and a schedule with warm-up, from the same seed."""
+    torch.manual_seed(0)
+    model = make_model().train()
+    optimizer = make_optimizer(model)
+    return model, optimizer, get_linear_schedule_with_warmup(optimizer, num_warmup_steps=20, num_training_steps=240)
 
 
 def make_model() -> BertForSequenceClassification:
@@ -56,18 +65,15 @@ def make_optimizer(model: torch.nn.Module) -> torch.optim.AdamW:
     return torch.optim.AdamW(groups, lr=0.002)
 
 
-def make_loader(train_set: Sentences) -> DataLoader:
-    """Make the loader of batches of 16 sentences, in their order."""
+def load_sentences(num_steps: int) -> Tuple[Sentences, Sentences, DataLoader]:
+    """Make sentences to train with and to test with, and the loader of the former: batches of 16, in their order."""
+    train_set, test_set = Sentences(16 * num_steps, seed=0), Sentences(400, seed=1)
     # a generator of its own, so that the loader takes no random numbers from Dropout
-    return DataLoader(train_set, batch_size=16, generator=torch.Generator().manual_seed(0))
+    return train_set, test_set, DataLoader(train_set, batch_size=16, generator=torch.Generator().manual_seed(0))
 
 
 def measure_accuracy(predict: Callable[..., Any], test_set: Sentences) -> float:
     """Return the share of sentences that `predict` understands."""
-    logits = predict(input_ids=test_set.tokens, attention_mask=test_set.masks).logits
+    with predicting(predict):
+        logits = predict(input_ids=test_set.tokens, attention_mask=test_set.masks).logits
     return (logits.argmax(dim=1) == test_set.labels).float().mean().item()
-
-
-def print_result(losses: Sequence[float], accuracy: float) -> None:
-    """Print how well a training went."""
-    print(f"loss {losses[0]:.4f} -> {losses[-1]:.4f}, test accuracy {accuracy:.3f}")

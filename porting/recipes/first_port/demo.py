@@ -19,6 +19,7 @@ from tqdm import tqdm
 
 import porting
 from porting import bench
+from porting.recipe_chain import measure_accuracy
 
 NUM_EPOCHS = 10
 BATCH_SIZE = 32
@@ -29,6 +30,8 @@ NUM_ROUNDS = 15
 ENGINE = "auto"
 
 Batch = Sequence[torch.Tensor]
+
+_LABELS = {True: "ok    ", False: "FAILED"}
 
 # at once, so that lines and progress bars keep their order wherever the output goes
 say = partial(print, flush=True)
@@ -58,7 +61,7 @@ def main() -> int:
             raise
         print(porting.render(porting.Finding("X001", help='pip install "ipu-porting[recipes]"')), file=sys.stderr)
         return 1
-    train_set, test_set = workload.load_images()
+    train_set, test_set, _loader_of_steps = workload.load_images()
     _say_what_is_done(workload.make_model())
 
     plain, plain_step = train_plain(workload.make_model, train_set, test_set)
@@ -71,17 +74,16 @@ def main() -> int:
     say(str(ported.report()).partition("\nnote")[0])
 
     _headline("compiled training against eager")
-    _compare_speed(plain_step, port(workload.make_model(), engine=ENGINE)[0], list(_loader(train_set)))
-    say(f"\nnext, see what a port changes: {_command()} recipe show first_port --diff")
+    _compare_speed(plain_step, port(workload.make_model(), engine=ENGINE), list(_make_loader(train_set)))
+    # the command as it can be typed here
+    command, folder = Path(sys.executable).with_name("porting"), Path.cwd()
+    typed = command.relative_to(folder) if folder in command.parents else "porting"
+    say(f"\nnext, see what a port changes: {typed} recipe show first_port --diff")
     return 0 if all(is_met for is_met, _text in verdicts) else 1
 
 
-def _loader(dataset: Any) -> Any:
+def _make_loader(dataset: Any) -> Any:
     return DataLoader(dataset, batch_size=BATCH_SIZE, shuffle=True, generator=torch.Generator().manual_seed(0))
-
-
-def _accuracy(logits: torch.Tensor, labels: torch.Tensor) -> float:
-    return (logits.argmax(dim=1) == labels).float().mean().item()
 
 
 # -- training --------------------------------------------------------------------------------------------------------
@@ -94,8 +96,7 @@ def train_plain(
     torch.manual_seed(0)
     model, criterion = make_model(), nn.CrossEntropyLoss()
     optimizer = torch.optim.Adam(model.parameters(), lr=0.001)
-    loader, history = _loader(train_set), History()
-    images, labels = test_set.tensors
+    loader, history = _make_loader(train_set), History()
 
     def step(batch: Batch) -> torch.Tensor:
         optimizer.zero_grad()
@@ -106,10 +107,7 @@ def train_plain(
 
     for _epoch in _epochs("plain PyTorch"):
         history.losses += [step(batch).item() for batch in loader]
-        model.eval()
-        with torch.no_grad():
-            history.accuracies.append(_accuracy(model(images), labels))
-        model.train()
+        history.accuracies.append(measure_accuracy(model, test_set))
     return history, step
 
 
@@ -118,22 +116,19 @@ def train_ported(
 ) -> Tuple[porting.PortedModel, History]:
     """Train the same model from the same seed on its device; return the ported model and the history."""
     torch.manual_seed(0)
-    ported, _model = port(make_model())
-    loader, history = ported.dataloader(_loader(train_set)), History()
-    images, labels = test_set.tensors
-
+    ported = port(make_model())
+    loader, history = ported.dataloader(_make_loader(train_set)), History()
     infer = ported.inference()
     for _epoch in _epochs("ported"):
         history.losses += [ported(*batch)[1].item() for batch in loader]
-        history.accuracies.append(_accuracy(infer(images), labels))
+        history.accuracies.append(measure_accuracy(infer, test_set))
     return ported, history
 
 
-def port(model: nn.Module, **options: Any) -> Tuple[porting.PortedModel, nn.Module]:
-    """Port `model` with the loss and the optimizer of the demo; return both."""
+def port(model: nn.Module, **options: Any) -> porting.PortedModel:
+    """Port `model` with the loss and the optimizer of the demo."""
     optimizer = torch.optim.Adam(model.parameters(), lr=0.001)
-    ported = porting.to_ipu(model, nn.CrossEntropyLoss(), optimizer=optimizer, options=porting.PortOptions(**options))
-    return ported, model
+    return porting.to_ipu(model, nn.CrossEntropyLoss(), optimizer=optimizer, options=porting.PortOptions(**options))
 
 
 def _epochs(text: str) -> Any:
@@ -180,30 +175,23 @@ def _verdicts(plain: History, ported: History, *, is_simulator: bool) -> Iterato
     # an IPU draws other random numbers for Dropout than a CPU, so the losses are equal on the simulator only
     is_met = difference <= MAX_DIFFERENCE or not is_simulator
     demand = f"at most {MAX_DIFFERENCE:.0e}" if is_simulator else "Dropout differs on hardware"
-    what = f"first {len(pairs)} losses, largest relative difference"
-    yield is_met, _verdict(what, f"{difference:.1e}", demand, is_met)
+    what = f"first {len(pairs)} losses, largest relative difference: {difference:.1e}"
+    yield is_met, f"{_LABELS[is_met]} {what} ({demand})"
     accuracy = ported.accuracies[-1]
     is_met = accuracy >= MIN_ACCURACY
-    yield is_met, _verdict("test accuracy of the port", f"{accuracy:.3f}", f"at least {MIN_ACCURACY}", is_met)
-
-
-def _verdict(what: str, value: str, demand: str, is_met: bool) -> str:
-    return f"{'ok    ' if is_met else 'FAILED'} {what}: {value} ({demand})"
+    yield is_met, f"{_LABELS[is_met]} test accuracy of the port: {accuracy:.3f} (at least {MIN_ACCURACY})"
 
 
 def _compare_speed(plain_step: Callable[[Batch], Any], ported: porting.PortedModel, batches: Sequence[Batch]) -> None:
     """Compile the step, and time epochs of both in turns, on batches that are loaded already."""
     compile_seconds = ported.compile(*batches[0])
 
-    def plain_epoch() -> None:
+    def train_epoch(step: Callable[[Batch], Any]) -> None:
         for batch in batches:
-            plain_step(batch)
+            step(batch)
 
-    def ported_epoch() -> None:
-        for batch in batches:
-            ported(*batch)
-
-    sides = {"eager": plain_epoch, "ported": ported_epoch}
+    steps = {"eager": plain_step, "ported": lambda batch: ported(*batch)}
+    sides = {name: partial(train_epoch, step) for name, step in steps.items()}
     bench.time_interleaved(sides, rounds=1)
     timings = bench.time_interleaved(sides, rounds=NUM_ROUNDS, progress="steady state")
     num_samples = sum(len(labels) for _images, labels in batches)
@@ -215,20 +203,8 @@ def _compare_speed(plain_step: Callable[[Batch], Any], ported: porting.PortedMod
     found = "found on disk in" if record.cache == "hit" else "measured and compiled in"
     say(f"eager time / ported time: {speed.median:.2f} (95 %: {speed.low:.2f} to {speed.high:.2f}), one thread")
     say(f"engine {record.engine}: {found} {compile_seconds:.1f} s")
-    say(_break_even(compile_seconds, timings, batches))
-
-
-def _break_even(compile_seconds: float, timings: Any, batches: Sequence[Batch]) -> str:
     saved = (timings["eager"].wall.median - timings["ported"].wall.median) / len(batches)
-    return (
-        f"break-even after {compile_seconds / saved:,.0f} steps" if saved > 0 else "break-even never: no time is saved"
-    )
-
-
-def _command() -> str:
-    """Name the `porting` command as it can be typed here."""
-    command, folder = Path(sys.executable).with_name("porting"), Path.cwd()
-    return str(command.relative_to(folder)) if folder in command.parents else "porting"
+    say(f"break-even after {compile_seconds / saved:,.0f} steps" if saved > 0 else "break-even never: no time is saved")
 
 
 if __name__ == "__main__":

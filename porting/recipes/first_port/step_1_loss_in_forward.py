@@ -2,38 +2,28 @@
 
 from __future__ import annotations
 
-from typing import List, Tuple
-
 import torch
 from torch import nn
 
 import porting
-from porting.recipes.first_port.workload import load_images, make_loader, make_model, measure_accuracy, print_result
+from porting.recipe_chain import Losses, measure_accuracy
+from porting.recipes.first_port.workload import load_images, make_model
 
 
-def train(num_steps: int) -> List[float]:
-    """Train for whole epochs and return the losses of the first `num_steps` optimizer steps."""
-    return train_and_test(num_steps)[0]
-
-
-def train_and_test(num_steps: int) -> Tuple[List[float], float]:
-    """Train as `train` does; return its losses and the share of test images recognised afterwards."""
+def train(num_steps: int) -> Losses:
+    """Train for whole epochs; return the first `num_steps` losses, and the share of test images recognised."""
     torch.manual_seed(0)
-    train_set, test_set = load_images()
-    loader = make_loader(train_set)
+    train_set, test_set, loader = load_images()
     model, criterion = make_model(), nn.CrossEntropyLoss()
     optimizer = torch.optim.Adam(model.parameters(), lr=0.001)
     ported = porting.to_ipu(model, criterion, optimizer=optimizer)
-    losses: List[float] = []
+    losses = Losses()
     while len(losses) < num_steps:
         for images, labels in loader:
             _logits, loss = ported(images, labels)
             losses.append(loss.item())
-
-    model.eval()
-    with torch.no_grad():
-        return losses[:num_steps], measure_accuracy(model, test_set)
+    return Losses(losses[:num_steps], test_accuracy=measure_accuracy(model, test_set))
 
 
 if __name__ == "__main__":
-    print_result(*train_and_test(num_steps=450))
+    print(train(num_steps=450))

@@ -1,8 +1,8 @@
-"""Shared by all steps: the digits, the network, and how well it recognises them."""
+"""Shared by all steps: the digits and the network."""
 
 from __future__ import annotations
 
-from typing import Any, Callable, Sequence, Tuple
+from typing import Tuple
 
 import torch
 from sklearn.datasets import load_digits
@@ -10,14 +10,16 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 
-def load_images() -> Tuple[TensorDataset, TensorDataset]:
-    """Load 1797 handwritten digits of 8x8 pixels: 1440 to train with, 357 to test with."""
+def load_images() -> Tuple[TensorDataset, TensorDataset, DataLoader]:
+    """Load handwritten digits of 8x8 pixels: 1440 to train with, 357 to test with, and the former's loader."""
     digits = load_digits()
     images = torch.tensor(digits.images, dtype=torch.float32).unsqueeze(1) / 16
     labels = torch.tensor(digits.target)
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))
-    train_rows, test_rows = order[:1440], order[1440:]
-    return TensorDataset(images[train_rows], labels[train_rows]), TensorDataset(images[test_rows], labels[test_rows])
+    train_set, test_set = (TensorDataset(images[rows], labels[rows]) for rows in (order[:1440], order[1440:]))
+    # a generator of its own, so that the order does not depend on how many random numbers Dropout has drawn
+    loader = DataLoader(train_set, batch_size=32, shuffle=True, generator=torch.Generator().manual_seed(0))
+    return train_set, test_set, loader
 
 
 def make_model() -> nn.Sequential:
@@ -35,20 +37,3 @@ def make_model() -> nn.Sequential:
         nn.Dropout(0.25),
         nn.Linear(32 * 4 * 4, 10),
     )
-
-
-def make_loader(train_set: TensorDataset) -> DataLoader:
-    """Make the loader of shuffled batches."""
-    # a generator of its own, so that the order does not depend on how many random numbers Dropout has drawn
-    return DataLoader(train_set, batch_size=32, shuffle=True, generator=torch.Generator().manual_seed(0))
-
-
-def measure_accuracy(predict: Callable[[torch.Tensor], Any], test_set: TensorDataset) -> float:
-    """Return the share of test images that `predict` gives the largest logit for the right digit."""
-    images, labels = test_set.tensors
-    return (predict(images).argmax(dim=1) == labels).float().mean().item()
-
-
-def print_result(losses: Sequence[float], accuracy: float) -> None:
-    """Print how well a training went."""
-    print(f"loss {losses[0]:.4f} -> {losses[-1]:.4f}, test accuracy {accuracy:.3f}")

@@ -17,23 +17,23 @@ import shutil
 import tempfile
 import zipfile
 from pathlib import Path
-from typing import Any, Dict, Optional
+from typing import Any, Dict
 
 import numpy as np
 import torch
 
 from porting.data.digits import make_digits
 
-__all__ = ["forward", "logits_of", "make_snapshot", "save_npz", "snapshot_file"]
+__all__ = ["compute_logits", "make_snapshot", "provide_snapshot", "save_npz"]
 
 Arrays = Dict[str, np.ndarray]
 PREFIX = "updater/model:main/predictor/"
 
 
 @functools.lru_cache(maxsize=None)
-def snapshot_file(path: Optional[str] = None) -> Path:
+def provide_snapshot(path: str = "") -> Path:
     """Give the snapshot at `path`, or write a stand-in into a folder for temporary files."""
-    if path is not None:
+    if path:
         return Path(path)
     file = Path(tempfile.mkdtemp(prefix="from_chainer-")) / "snapshot_iter_600.npz"
     atexit.register(shutil.rmtree, file.parent, ignore_errors=True)
@@ -41,10 +41,13 @@ def snapshot_file(path: Optional[str] = None) -> Path:
     return file
 
 
-def logits_of(images: torch.Tensor, path: Path) -> torch.Tensor:
+def compute_logits(images: torch.Tensor, path: Path) -> torch.Tensor:
     """Compute logits_BC of images_B1HW by Chainer's definitions, with the weights of a snapshot of this network."""
-    with np.load(path) as snapshot:
-        return torch.from_numpy(forward(images.numpy(), dict(snapshot))).float()
+    with np.load(path) as archive:
+        snapshot = dict(archive)
+    hidden = _compute_features(images.numpy(), snapshot)
+    logits: np.ndarray = hidden @ snapshot[f"{PREFIX}fc4/W"].T + snapshot[f"{PREFIX}fc4/b"]
+    return torch.from_numpy(logits).float()
 
 
 def make_snapshot(seed: int = 0) -> Arrays:
@@ -60,7 +63,7 @@ def make_snapshot(seed: int = 0) -> Arrays:
         arrays[f"{PREFIX}{link}/W"] = (draws.standard_normal(shape) * scale).astype(np.float32)
         arrays[f"{PREFIX}{link}/b"] = np.zeros(shape[0], np.float32)
     images, labels = make_digits(1500, seed=seed + 10)
-    maps = _convolution_2d(images.numpy()[:300], arrays[f"{PREFIX}conv1/W"], arrays[f"{PREFIX}conv1/b"])
+    maps = _convolve(images.numpy()[:300], arrays[f"{PREFIX}conv1/W"], arrays[f"{PREFIX}conv1/b"])
     arrays[f"{PREFIX}bn1/avg_mean"] = maps.mean(axis=(0, 2, 3)).astype(np.float32)
     arrays[f"{PREFIX}bn1/avg_var"] = maps.var(axis=(0, 2, 3)).astype(np.float32)
     arrays[f"{PREFIX}bn1/gamma"] = draws.uniform(0.5, 1.5, 8).astype(np.float32)
@@ -68,7 +71,7 @@ def make_snapshot(seed: int = 0) -> Arrays:
     arrays[f"{PREFIX}bn1/N"] = np.array(0)
     arrays["updater/iteration"] = np.array(600)
     arrays["updater/optimizer:main/predictor/fc4/W/m"] = np.zeros((10, 64), np.float32)
-    features = np.c_[_features(images.numpy(), arrays), np.ones(len(images))]
+    features = np.c_[_compute_features(images.numpy(), arrays), np.ones(len(images))]
     wanted = 6.0 * np.eye(10)[labels.numpy()]
     fitted = np.linalg.solve(features.T @ features + 30.0 * np.eye(features.shape[1]), features.T @ wanted)
     arrays[f"{PREFIX}fc4/W"] = fitted[:-1].T.astype(np.float32)
@@ -85,48 +88,38 @@ def save_npz(path: Path, arrays: Arrays) -> None:
             archive.writestr(f"{name}.npy", content.getvalue())
 
 
-def forward(images: np.ndarray, snapshot: Arrays) -> np.ndarray:
-    """Compute logits_BC of images_B1HW as the network does in test mode."""
-    hidden = _features(images, snapshot)
-    logits: np.ndarray = hidden @ snapshot[f"{PREFIX}fc4/W"].T + snapshot[f"{PREFIX}fc4/b"]
-    return logits
-
-
-def _features(images: np.ndarray, snapshot: Arrays) -> np.ndarray:
+def _compute_features(images: np.ndarray, snapshot: Arrays) -> np.ndarray:
     """Compute what the last layer sees."""
     arrays = {name[len(PREFIX) :]: array for name, array in snapshot.items() if name.startswith(PREFIX)}
-    hidden = _convolution_2d(images, arrays["conv1/W"], arrays["conv1/b"])
-    hidden = _max_pooling_2d(np.maximum(_normalized(hidden, arrays), 0))
-    hidden = _max_pooling_2d(np.maximum(_convolution_2d(hidden, arrays["conv2/W"], arrays["conv2/b"]), 0))
-    features: np.ndarray = np.maximum(hidden.reshape(len(images), -1) @ arrays["fc3/W"].T + arrays["fc3/b"], 0)
-    return features
+    hidden = _convolve(images, arrays["conv1/W"], arrays["conv1/b"])
+    hidden = _pool(np.maximum(_normalise(hidden, arrays), 0))
+    hidden = _pool(np.maximum(_convolve(hidden, arrays["conv2/W"], arrays["conv2/b"]), 0))
+    return np.maximum(hidden.reshape(len(images), -1) @ arrays["fc3/W"].T + arrays["fc3/b"], 0)
 
 
 # every window of an array, as a view; its type is known to few versions of NumPy
-_windows: Any = np.lib.stride_tricks.sliding_window_view
+_slide: Any = np.lib.stride_tricks.sliding_window_view
 
 
-def _convolution_2d(inputs: np.ndarray, weight: np.ndarray, bias: np.ndarray) -> np.ndarray:
-    windows = _windows(inputs, weight.shape[2:], axis=(2, 3))
+def _convolve(inputs: np.ndarray, weight: np.ndarray, bias: np.ndarray) -> np.ndarray:
+    windows = _slide(inputs, weight.shape[2:], axis=(2, 3))
     sums: np.ndarray = np.einsum("bchwij,ocij->bohw", windows, weight, optimize=True)
     return sums + bias[:, None, None]
 
 
-def _normalized(inputs: np.ndarray, arrays: Arrays) -> np.ndarray:
+def _normalise(inputs: np.ndarray, arrays: Arrays) -> np.ndarray:
     """Normalise by the running statistics; Chainer's eps is 2e-5, torch's 1e-5."""
     mean, variance, gamma, beta = (
         arrays[f"bn1/{name}"][:, None, None] for name in ("avg_mean", "avg_var", "gamma", "beta")
     )
-    result: np.ndarray = gamma * (inputs - mean) / np.sqrt(variance + 2e-5) + beta
-    return result
+    return gamma * (inputs - mean) / np.sqrt(variance + 2e-5) + beta
 
 
-def _max_pooling_2d(inputs: np.ndarray) -> np.ndarray:
+def _pool(inputs: np.ndarray) -> np.ndarray:
     """Pool 3 x 3 in steps of 2; by Chainer's default the last window may reach beyond the edge (`cover_all`)."""
     _num, _channels, height, width = inputs.shape
     rows, columns = ((size - 3 + 1) // 2 + 1 for size in (height, width))
     padding = ((0, 0), (0, 0), (0, 2 * rows + 1 - height), (0, 2 * columns + 1 - width))
     padded = np.pad(inputs, padding, constant_values=-np.inf)
-    windows = _windows(padded, (3, 3), axis=(2, 3))[:, :, ::2, ::2]
-    pooled: np.ndarray = windows.max(axis=(4, 5))
-    return pooled
+    windows = _slide(padded, (3, 3), axis=(2, 3))[:, :, ::2, ::2]
+    return windows.max(axis=(4, 5))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -9,8 +10,8 @@ import torch
 import porting
 from porting.adapters import load_chainer_npz
 from porting.data.digits import make_digits
-from porting.recipe_chain import CheckFailed, equal_losses, holds, reaches
-from porting.recipes.from_chainer.chainer_model import PREFIX, logits_of, make_snapshot, snapshot_file
+from porting.recipe_chain import demand, equal_losses, holds, reaches
+from porting.recipes.from_chainer.chainer_model import PREFIX, compute_logits, make_snapshot, provide_snapshot
 
 NUM_STEPS = 20
 MAX_DIFFERENCE = 1e-4
@@ -18,47 +19,33 @@ MAX_DIFFERENCE = 1e-4
 
 def accuracy(step: Any) -> float:
     """Train for 60 steps and return the share of other digits that are recognised."""
-    return float(step.train_and_test(60)[1])
+    return float(step.train(60).measured.test_accuracy)
 
 
 def features_have_chainers_size(step: Any) -> str:
     """Compare the size of the first linear layer with that of the snapshot."""
     expected = make_snapshot()[f"{PREFIX}fc3/W"].shape
     found = tuple(step.make_model()[8].weight.shape)
-    if found != expected:
-        raise CheckFailed(f"the layer has the shape {found}, Chainer's {expected}")
+    demand(found == expected, f"the layer has the shape {found}, Chainer's {expected}")
     return f"{found[1]} features, as in the snapshot"
 
 
 def every_entry_arrives(step: Any) -> str:
     """Load the snapshot and count what came from where."""
-    sources = load_chainer_npz(snapshot_file(), step.make_model(), names=step.MODULES)
+    sources = load_chainer_npz(provide_snapshot(), step.make_model(), names=step.MODULES)
     entries = {name[len(PREFIX) :] for name in make_snapshot() if name.startswith(PREFIX)}
-    if set(sources.values()) != entries:
-        raise CheckFailed(f"not used: {sorted(entries - set(sources.values()))}")
+    demand(set(sources.values()) == entries, f"not used: {sorted(entries - set(sources.values()))}")
     return f"{len(sources)} tensors from {len(entries)} entries"
 
 
-def logits_are_equal(step: Any) -> str:
+def logits_are_equal(step: Any, *, on_device: bool = False) -> str:
     """Compare the logits of other digits with those of NumPy."""
     model, images = step.make_model().eval(), make_digits(100, seed=7)[0]
-    load_chainer_npz(snapshot_file(), model, names=step.MODULES)
+    load_chainer_npz(provide_snapshot(), model, names=step.MODULES)
+    predict = porting.to_ipu(model, torch.nn.CrossEntropyLoss()).inference() if on_device else model
     with torch.no_grad():
-        difference = float((model(images) - logits_of(images, snapshot_file())).abs().max())
-    if not difference <= MAX_DIFFERENCE:
-        raise CheckFailed(f"largest difference {difference:.1e}")
-    return f"largest difference {difference:.1e}"
-
-
-def logits_are_equal_on_the_device(step: Any) -> str:
-    """Compare the logits of the device's inference with those of NumPy."""
-    model, images = step.make_model(), make_digits(100, seed=7)[0]
-    load_chainer_npz(snapshot_file(), model, names=step.MODULES)
-    logits = porting.to_ipu(model, torch.nn.CrossEntropyLoss()).inference()(images)
-    difference = float((logits - logits_of(images, snapshot_file())).abs().max())
-    if not difference <= MAX_DIFFERENCE:
-        raise CheckFailed(f"largest difference {difference:.1e}")
-    return f"largest difference {difference:.1e}"
+        difference = float((predict(images) - compute_logits(images, provide_snapshot())).abs().max())
+    return demand(difference <= MAX_DIFFERENCE, f"largest difference {difference:.1e}")
 
 
 CHECKS = (
@@ -69,6 +56,6 @@ CHECKS = (
     equal_losses(3, like=2),
     holds(3, "logits equal those of Chainer's definitions", logits_are_equal),
     equal_losses(4, like=3),
-    holds(4, "so do those of the device", logits_are_equal_on_the_device),
+    holds(4, "so do those of the device", partial(logits_are_equal, on_device=True)),
     reaches(4, "test accuracy after as many steps", at_least=0.9, measure=accuracy),
 )

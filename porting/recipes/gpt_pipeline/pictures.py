@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Dict, List, Sequence, Tuple
+from typing import Any, Dict, List, Tuple
 
-from porting.recipe_chain.pictures import BLUE, GREY, finish_axes, make_figure, save_figure
-from porting.recipes.gpt_pipeline import (
-    step_0_plain,
-    step_4_four_ipus,
-    step_6_memory_look,
-    step_8_half_precision,
-    workload,
-)
+from porting.recipe_chain.pictures import BLUE, GREY, draw_lines, make_figure, save_figure
+from porting.recipes.gpt_pipeline import step_0_plain, step_4_four_ipus, step_8_half_precision, workload
 
 NUM_STEPS = 120
 FORWARD, BACKWARD, BOTH = BLUE, "#c8553d", "#7a4f9e"
-_STAGES = {"blocks.0": 1, "blocks.4": 2, "blocks.8": 3, "head": 0}
-_BLOCKS = [f"blocks.{number}" for number in range(12)]
 _PARTS = (
     ("weights and buffers", ("weight_bytes", "buffer_bytes"), BLUE),
     ("accumulators, optimizer", ("accumulator_bytes", "optimizer_bytes"), "#6fa8dc"),
@@ -30,40 +22,35 @@ _PARTS = (
 
 def draw(folder: Path) -> List[Path]:
     """Train steps 0, 4 and 8, look at the memory of GPT-2, draw it all into `folder` and return the files."""
-    return [
-        _save(_draw_losses, folder / "losses.png"),
-        _save(_draw_memory, folder / "memory.png"),
-        _save(_draw_schedule, folder / "schedule.png"),
-    ]
-
-
-def _save(fill: Any, path: Path) -> Path:
-    figure = make_figure()
-    fill(figure)
-    return save_figure(figure, path)
+    files = []
+    for name, fill in (("losses", _draw_losses), ("memory", _draw_memory), ("schedule", _draw_schedule)):
+        figure = make_figure()
+        fill(figure)
+        files.append(save_figure(figure, folder / f"{name}.png"))
+    return files
 
 
 def _draw_losses(figure: Any) -> None:
     axes = figure.subplots()
-    lines: Dict[str, Tuple[Any, str, float]] = {
-        "step 0: plain PyTorch": (step_0_plain, GREY, 4),
-        "step 4: five stages on four IPUs": (step_4_four_ipus, BLUE, 1.5),
-        "step 8: float16": (step_8_half_precision, "#c8553d", 0.8),
-    }
-    for label, (step, colour, width) in lines.items():
-        axes.plot(range(1, NUM_STEPS + 1), step.train(NUM_STEPS), color=colour, linewidth=width, label=label)
     entropy = workload.load_text()[2]
     axes.axhline(entropy, color="black", linestyle=":", label="the least possible: the entropy of the text")
-    finish_axes(axes, xlabel="optimizer step", ylabel="loss (nats per word)", ylim=(0.5, None))
+    draw_lines(
+        axes,
+        ("step 0: plain PyTorch", step_0_plain.train(NUM_STEPS), GREY, 4),
+        ("step 4: five stages on four IPUs", step_4_four_ipus.train(NUM_STEPS), BLUE, 1.5),
+        ("step 8: float16", step_8_half_precision.train(NUM_STEPS), "#c8553d", 0.8),
+        ylabel="loss (nats per word)",
+        ylim=(0.5, None),
+    )
 
 
 def _draw_memory(figure: Any) -> None:
     """Draw bars of each IPU for a GPT-2 on one IPU, in a pipeline, and in a pipeline that keeps outputs of blocks."""
-    pipeline = {"accumulation": 16, "stages": _STAGES}
+    pipeline = {"accumulation": 16, "stages": workload.GPT2_STAGES}
     reports = {
-        "one IPU": step_6_memory_look.look_at_gpt2(),
-        "4 IPUs": step_6_memory_look.look_at_gpt2(**pipeline),
-        "4 IPUs, blocks kept": step_6_memory_look.look_at_gpt2(**pipeline, recompute=_BLOCKS),
+        "one IPU": workload.look_at_gpt2(),
+        "4 IPUs": workload.look_at_gpt2(**pipeline),
+        "4 IPUs, blocks kept": workload.look_at_gpt2(**pipeline, recompute=workload.GPT2_BLOCKS),
     }
     axes = figure.subplots()
     places, labels = _bars(axes, reports)
@@ -104,10 +91,6 @@ def _draw_schedule(figure: Any) -> None:
         for micro_batch in range(10):
             axes.barh(row, 0.94, left=row + micro_batch, color=colour, height=0.86)
             axes.text(row + micro_batch + 0.47, row, str(micro_batch), color="white", ha="center", va="center")
-    _note_phases(axes, rows)
-
-
-def _note_phases(axes: Any, rows: Sequence[Tuple[str, str]]) -> None:
     fill, end = len(rows) - 1, len(rows) - 1 + 10
     for place in (fill, end - fill):
         axes.axvline(place, color="black", linestyle=":", linewidth=1)

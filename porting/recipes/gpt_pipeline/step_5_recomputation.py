@@ -2,38 +2,28 @@
 
 from __future__ import annotations
 
-from typing import List, Tuple
-
-import torch
-
 import porting
 from porting.models import gpt
-from porting.recipes.gpt_pipeline.workload import draw_batches, load_text, make_model, measure_loss, print_result
+from porting.recipe_chain import Losses, batches_of
+from porting.recipes.gpt_pipeline.workload import load_text, make_model, make_optimizer, measure_loss, print_result
 
 STAGES = {"blocks.1": 1, "blocks.2": 2, "blocks.3": 3, "head": 0}
 KEPT = [f"blocks.{number}" for number in range(4)]
 OPTIONS = porting.PortOptions(micro_batch=4, accumulation=10, output_mode="all", stages=STAGES, recompute=KEPT)
 
 
-def train(num_steps: int) -> List[float]:
-    """Train and return the losses of the first `num_steps` optimizer steps."""
-    return train_and_test(num_steps)[0]
-
-
-def train_and_test(num_steps: int) -> Tuple[List[float], float]:
-    """Train as `train` does; return its losses and the mean loss on the text to test with."""
-    torch.manual_seed(0)
-    train_set, test_set, _entropy = load_text()
+def train(num_steps: int) -> Losses:
+    """Return the losses of `num_steps` optimizer steps, and the mean loss on the text to test with."""
+    loader, test_set, _entropy = load_text()
     model = make_model()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.003)
+    optimizer = make_optimizer(model)
     ported = porting.to_ipu(model, gpt.loss, optimizer=optimizer, options=OPTIONS, returns=["loss"])
-    losses: List[float] = []
-    for tokens, labels in draw_batches(train_set, num_steps):
+    losses = Losses()
+    for tokens, labels in batches_of(loader, num_steps):
         (loss,) = ported(tokens, labels)
         losses.append(loss.mean().item())
-
-    return losses, measure_loss(model, test_set)
+    return Losses(losses, test_loss=measure_loss(model, test_set))
 
 
 if __name__ == "__main__":
-    print_result(*train_and_test(num_steps=300))
+    print_result(train(num_steps=300))

@@ -2,36 +2,56 @@
 
 from __future__ import annotations
 
-import itertools
-from typing import Any, Iterator, Sequence, Tuple
+from typing import Any, Tuple
 
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
+import porting
 from porting.data.text import make_markov_source
 from porting.models import gpt
+from porting.recipe_chain import Losses
 
 NUM_WORDS = 8
 LENGTH = 16
+# of a GPT-2 on four IPUs
+GPT2_STAGES = {"blocks.0": 1, "blocks.4": 2, "blocks.8": 3, "head": 0}
+GPT2_BLOCKS = [f"blocks.{number}" for number in range(12)]
 
 
-def load_text() -> Tuple[TensorDataset, TensorDataset, float]:
-    """Cut a text into windows to train with and to test with; return the least possible mean loss, too."""
+def load_text() -> Tuple[DataLoader, TensorDataset, float]:
+    """Cut a text into windows; return batches of 40 to train with, those to test with, and the least possible loss."""
     source = make_markov_source(NUM_WORDS, order=2, num_likely=2, seed=0)
     text = source.sample(LENGTH * 4_400 + 1, seed=1)
     tokens, labels = text[:-1].view(-1, LENGTH), text[1:].view(-1, LENGTH)
-    return TensorDataset(tokens[400:], labels[400:]), TensorDataset(tokens[:400], labels[:400]), source.entropy
+    train_set, order = TensorDataset(tokens[400:], labels[400:]), torch.Generator().manual_seed(0)
+    loader = DataLoader(train_set, batch_size=40, shuffle=True, generator=order)
+    return loader, TensorDataset(tokens[:400], labels[:400]), source.entropy
 
 
 def make_model() -> gpt.GPT:
-    """Make a transformer of four blocks, whose head uses the weight of the embedding again."""
+    """Make a transformer of four blocks, always from the same seed; its head uses the embedding's weight again."""
+    torch.manual_seed(0)
     return gpt.build("small", num_layers=4, width=32, num_heads=4, length=LENGTH, vocabulary=NUM_WORDS)
 
 
-def draw_batches(train_set: TensorDataset, num_steps: int) -> Iterator[Any]:
-    """Draw `num_steps` batches of 40 windows, of one epoch after the other."""
-    loader = DataLoader(train_set, batch_size=40, shuffle=True, generator=torch.Generator().manual_seed(0))
-    return itertools.islice(itertools.chain.from_iterable(itertools.repeat(loader)), num_steps)
+def make_optimizer(model: gpt.GPT) -> torch.optim.AdamW:
+    """Make the optimizer of the weights."""
+    return torch.optim.AdamW(model.parameters(), lr=0.003)
+
+
+def look(model: gpt.GPT, options: porting.PortOptions) -> Any:
+    """Estimate what each IPU needs for a training step of `model`; nothing is computed."""
+    ported = porting.to_ipu(model, gpt.loss, optimizer=make_optimizer(model), options=options, returns=["loss"])
+    tokens = torch.zeros(options.samples_per_call, model.position_embedding.shape[0], dtype=torch.int64)
+    return porting.memory_report(ported, (tokens, tokens))
+
+
+def look_at_gpt2(**options: Any) -> Any:
+    """Estimate the same for the smallest published GPT-2; the device "meta" gives its weights no values."""
+    with torch.device("meta"):
+        model = gpt.build("gpt2_small")
+    return look(model, porting.PortOptions(**options))
 
 
 def measure_loss(model: gpt.GPT, test_set: TensorDataset) -> float:
@@ -42,7 +62,7 @@ def measure_loss(model: gpt.GPT, test_set: TensorDataset) -> float:
         return gpt.loss(model(tokens), labels).item()
 
 
-def print_result(losses: Sequence[float], test_loss: float) -> None:
+def print_result(losses: Losses) -> None:
     """Print how well the text has been learnt, and how well it can be."""
-    print(f"loss {losses[0]:.4f} -> {losses[-1]:.4f}")
-    print(f"test loss {test_loss:.4f}, the least possible {load_text()[2]:.4f}")
+    print(losses.fall)
+    print(f"test loss {losses.measured.test_loss:.4f}, the least possible {load_text()[2]:.4f}")

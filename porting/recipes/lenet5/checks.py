@@ -7,7 +7,7 @@ import io
 import re
 from typing import Any
 
-from porting.recipe_chain import CheckFailed, equal_losses, holds, reaches
+from porting.recipe_chain import demand, equal_losses, holds, reaches
 from porting.recipes.lenet5 import workload
 
 # two epochs, so that the second one's order is compared as well
@@ -16,16 +16,15 @@ NUM_STEPS = 100
 
 def accuracy(step: Any) -> float:
     """Train for six epochs and return the share of test images recognised."""
-    _losses, probabilities, labels = step.train_and_test(300)
-    return float(workload.accuracy(probabilities, labels))
+    return workload.accuracy(step.train(300))
 
 
 def gives_probabilities(step: Any) -> str:
     """Look whether the classes' numbers of each test image add up to 1."""
-    _losses, probabilities, _labels = step.train_and_test(1)
+    probabilities = step.train(1).measured.probabilities
     error = float((probabilities.sum(dim=1) - 1).abs().max())
-    if error > 1e-5 or float(probabilities.min()) < 0:
-        raise CheckFailed(f"the numbers of an image add up to 1 up to {error:.1e} only")
+    is_met = error <= 1e-5 and float(probabilities.min()) >= 0
+    demand(is_met, f"the numbers of an image add up to 1 up to {error:.1e} only")
     return f"{len(probabilities)} images, sums are 1 up to {error:.0e}"
 
 
@@ -35,8 +34,7 @@ def validation_loss_falls(step: Any) -> str:
     with contextlib.redirect_stdout(printed):
         step.train(300)
     losses = [float(number) for number in re.findall(r"validation loss is ([\d.]+)", printed.getvalue())]
-    if len(losses) != 6 or not losses[-1] < 0.25 < 2 < losses[0]:
-        raise CheckFailed(f"validation losses {losses}")
+    demand(len(losses) == 6 and losses[-1] < 0.25 < 2 < losses[0], f"validation losses {losses}")
     return f"{losses[0]:.2f} -> {losses[-1]:.2f}"
 
 

@@ -5,44 +5,31 @@ from __future__ import annotations
 from pathlib import Path
 from typing import List
 
-import torch
-
+from porting.recipe_chain import Losses
 from porting.recipe_chain.pictures import BLUE, GREY, draw_lines, make_figure, save_figure
 from porting.recipes.lenet5 import step_0_plain, step_3_probabilities, workload
 
-NUM_STEPS = 300
 NUM_DIGITS = 8
 
 
 def draw(folder: Path) -> List[Path]:
     """Train steps 0 and 3, and draw their losses and some answers into `folder`; return the files."""
-    plain, _probabilities, _labels = step_0_plain.train_and_test(NUM_STEPS)
-    ported, probabilities, labels = step_3_probabilities.train_and_test(NUM_STEPS)
-    _train_set, test_set = workload.load_digits(None)
-    return [
-        _draw_losses(folder / "losses.png", plain, ported),
-        _draw_answers(folder / "answers.png", test_set.tensors[0], probabilities, labels),
-    ]
-
-
-def _draw_losses(path: Path, plain: List[float], ported: List[float]) -> Path:
+    plain, ported = step_0_plain.train(300), step_3_probabilities.train(300)
     figure = make_figure(height=3.5)
     axes = figure.subplots()
     axes.annotate("sigmoids take their time", (75, 2.25), (30, 1.3), arrowprops={"arrowstyle": "->"}, fontsize=9)
-    lines = ("step 0: plain PyTorch", plain, GREY, 3), ("step 3: ported", ported, BLUE, 1)
-    draw_lines(axes, *lines, ylabel="loss")
-    return save_figure(figure, path)
+    draw_lines(axes, ("step 0: plain PyTorch", plain, GREY, 3), ("step 3: ported", ported, BLUE, 1), ylabel="loss")
+    return [save_figure(figure, folder / "losses.png"), _draw_answers(folder / "answers.png", ported)]
 
 
-def _draw_answers(path: Path, images: torch.Tensor, probabilities: torch.Tensor, labels: torch.Tensor) -> Path:
+def _draw_answers(path: Path, losses: Losses) -> Path:
     """Draw the digits of which the network is the least sure, each above the probabilities of all classes."""
     figure = make_figure(height=3)
+    probabilities, labels = losses.measured.probabilities, losses.measured.labels
+    images = workload.make_parts("")[0].tensors[0]
     rows = probabilities.max(dim=1).values.argsort()[:NUM_DIGITS]
     for column, row in enumerate(rows.tolist()):
-        digit, bars = (
-            figure.add_subplot(2, NUM_DIGITS, column + 1),
-            figure.add_subplot(2, NUM_DIGITS, NUM_DIGITS + column + 1),
-        )
+        digit, bars = (figure.add_subplot(2, NUM_DIGITS, row * NUM_DIGITS + column + 1) for row in (0, 1))
         digit.imshow(images[row, 0].numpy(), cmap="gray_r", vmin=0, vmax=1)
         digit.set_title(f"a {int(labels[row])}", fontsize=9)
         digit.axis("off")

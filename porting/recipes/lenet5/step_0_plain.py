@@ -2,28 +2,16 @@
 
 from __future__ import annotations
 
-from typing import List, Optional, Tuple
-
 import torch
-from torch import nn
 
-from porting.models import lenet5
-from porting.recipes.lenet5.workload import load_digits, main, make_loader
-
-
-def train(num_steps: int) -> List[float]:
-    """Train for whole epochs and return the losses of the first `num_steps` optimizer steps."""
-    return train_and_test(num_steps)[0]
+from porting.recipe_chain import Losses
+from porting.recipes.lenet5.workload import main, make_parts
 
 
-def train_and_test(num_steps: int, folder: Optional[str] = None) -> Tuple[List[float], torch.Tensor, torch.Tensor]:
-    """Train as `train` does; return its losses, and of the test images the classes' probabilities and the labels."""
-    torch.manual_seed(0)
-    train_set, test_set = load_digits(folder)
-    loader = make_loader(train_set)
-    model, criterion = lenet5.build(), nn.CrossEntropyLoss()
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.004)
-    losses: List[float] = []
+def train(num_steps: int, folder: str = "") -> Losses:
+    """Train for whole epochs; return the first `num_steps` losses, and the test images' probabilities and labels."""
+    test_set, loader, model, criterion, optimizer = make_parts(folder)
+    losses = Losses()
     while len(losses) < num_steps:
         for images, labels in loader:
             optimizer.zero_grad()
@@ -36,8 +24,8 @@ def train_and_test(num_steps: int, folder: Optional[str] = None) -> Tuple[List[f
     model.eval()
     with torch.no_grad():
         probabilities = model(images)
-    return losses[:num_steps], probabilities, labels
+    return Losses(losses[:num_steps], probabilities=probabilities, labels=labels)
 
 
 if __name__ == "__main__":
-    main(train_and_test, __doc__)
+    main(train, __doc__)

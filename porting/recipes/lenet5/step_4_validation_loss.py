@@ -2,46 +2,31 @@
 
 from __future__ import annotations
 
-from typing import List, Optional, Tuple
-
-import torch
 from torch import nn
 
 import porting
-from porting.models import lenet5
-from porting.recipes.lenet5.workload import load_digits, main, make_loader
+from porting.recipe_chain import Losses
+from porting.recipes.lenet5.workload import main, make_parts
 
 
-def train(num_steps: int) -> List[float]:
-    """Train for whole epochs and return the losses of the first `num_steps` optimizer steps."""
-    return train_and_test(num_steps)[0]
-
-
-def train_and_test(num_steps: int, folder: Optional[str] = None) -> Tuple[List[float], torch.Tensor, torch.Tensor]:
-    """Train as `train` does and say each epoch's validation loss; return what step 3's does."""
-    torch.manual_seed(0)
-    train_set, test_set = load_digits(folder)
-    loader = make_loader(train_set)
-    model, criterion = lenet5.build(), nn.CrossEntropyLoss()
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.004)
+def train(num_steps: int, folder: str = "") -> Losses:
+    """Train for whole epochs; return the first `num_steps` losses, and the test images' probabilities and labels."""
+    test_set, loader, model, criterion, optimizer = make_parts(folder)
     ported = porting.to_ipu(model, criterion, optimizer=optimizer)
     loader = ported.dataloader(loader)
     infer = ported.inference()
-    losses: List[float] = []
+    losses = Losses()
     while len(losses) < num_steps:
         for images, labels in loader:
             _logits, loss = ported(images, labels)
             losses.append(loss.item())
         images, labels = test_set.tensors
         probabilities = infer(images)
-        print(f"after {len(losses)} steps the validation loss is {validation_loss(probabilities, labels):.4f}")
-    return losses[:num_steps], probabilities, labels
-
-
-def validation_loss(probabilities: torch.Tensor, labels: torch.Tensor) -> float:
-    """Return the cross-entropy of probabilities; `nn.CrossEntropyLoss` would take them for logits."""
-    return nn.functional.nll_loss(probabilities.log(), labels).item()
+        # `nn.CrossEntropyLoss` would take probabilities for logits
+        validation_loss = nn.functional.nll_loss(probabilities.log(), labels).item()
+        print(f"after {len(losses)} steps the validation loss is {validation_loss:.4f}")
+    return Losses(losses[:num_steps], probabilities=probabilities, labels=labels)
 
 
 if __name__ == "__main__":
-    main(train_and_test, __doc__)
+    main(train, __doc__)

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any, List, Tuple
+from typing import Any, List
 
 import torch
 
 import porting
 from porting.models import mlp
-from porting.recipe_chain import CheckFailed, equal_losses, holds, reaches
+from porting.recipe_chain import demand, equal_losses, holds, reaches, run_program
 
 # two sweeps of 13 batches, so that the padded one at the end is in it
 NUM_STEPS = 26
@@ -27,17 +26,12 @@ MOST_DIFFERENT = 1e-4
 
 def accuracy(step: Any) -> float:
     """Train a small network for the twenty sweeps and return the share of test digits recognised."""
-    return float(step.train_and_test(step.parse_arguments(["--unit", "100"]))[1])
+    return float(step.train().measured.test_accuracy)
 
 
-def run(step: Any, folder: Path, *flags: str) -> Tuple[str, str]:
-    """Run the program as a process of its own; return what it printed and what it said."""
-    command = [sys.executable, step.__file__, *QUICK, *flags]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=500)
-    if done.returncode:
-        raise CheckFailed(f"{' '.join(flags)} ended with {done.returncode}: {done.stderr.strip().splitlines()[-1:]}")
-    return done.stdout, done.stderr
+def run(step: Any, folder: Path, *flags: str) -> str:
+    """Run the program as a process of its own; return what it printed."""
+    return run_program(step.__file__, *QUICK, *flags, folder=folder)
 
 
 def losses_in(folder: Path) -> List[float]:
@@ -52,8 +46,7 @@ def flags_work(step: Any) -> str:
         run(step, folder, "--use-fake-data")
         first = losses_in(folder)
         run(step, folder, "--use-fake-data", "--resume", "result/model.pt")
-        if not losses_in(folder)[0] < first[0]:
-            raise CheckFailed("training does not go on from the weights")
+        demand(losses_in(folder)[0] < first[0], "training does not go on from the weights")
     return f"loss {first[0]:.2f} -> {first[-1]:.2f}, then it goes on"
 
 
@@ -70,32 +63,28 @@ def padding_is_ignored(step: Any) -> str:
         torch.nn.CrossEntropyLoss(ignore_index=step.IGNORED)(model(inputs), targets).backward()
         gradients.append(torch.cat([weight.grad.flatten() for weight in model.parameters() if weight.grad is not None]))
     difference = float((gradients[0] - gradients[1]).abs().max())
-    if difference > MOST_DIFFERENT:
-        raise CheckFailed(f"gradients differ by {difference:.1e}")
-    return f"gradients differ by {difference:.1e}"
+    return demand(difference <= MOST_DIFFERENT, f"gradients differ by {difference:.1e}")
 
 
 def batch_is_recorded(step: Any) -> str:
     """Export a step and read the file."""
     with tempfile.TemporaryDirectory() as name:
         path = str(Path(name) / "mlp.step")
-        step.main([*QUICK, "--batchsize", "50", "--export", path])
+        step.train(words=[*QUICK, "--batchsize", "50", "--export", path])
         batch = porting.load_step(path).batch
-    if batch.micro != 50:
-        raise CheckFailed(f"the file says {batch}")
-    return str(batch)
+    return demand(batch.micro == 50, str(batch))
 
 
 def batch_is_checked(step: Any) -> str:
     """Export a step as a process of its own, and ask for another batch than it was exported for."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        printed, _said = run(step, folder, "--export", "mlp.step")
+        printed = run(step, folder, "--export", "mlp.step")
         command = [sys.executable, "-m", "porting", "compile", "mlp.step", "--batch", "64", "--engine", "replay"]
         refused = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=200)
         exported = porting.load_step(folder / "mlp.step")
-    if "E025" not in refused.stderr or refused.returncode == 0:
-        raise CheckFailed(f"another batch is not refused: {refused.stderr}")
+    is_refused = "E025" in refused.stderr and refused.returncode != 0
+    demand(is_refused, f"another batch is not refused: {refused.stderr}")
     return f"{printed.strip()}; another batch is E025; {len(exported.graph.graph.nodes)} operators"
 
 
@@ -105,16 +94,14 @@ def three_processes(step: Any) -> str:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         run(step, folder, "--export", "mlp.step")
-        printed, _said = run(step, folder, "--compile", "mlp.step")
-        reported, _said = run(step, folder)
+        printed = run(step, folder, "--compile", "mlp.step")
+        reported = run(step, folder)
         losses = losses_in(folder)
     training = next(line for line in reported.splitlines() if line.startswith("training"))
-    if " hit " not in training:
-        raise CheckFailed(f"the third process did not find the executable: {printed.strip()}; {training}")
+    demand(" hit " in training, f"the third process did not find the executable: {printed.strip()}; {training}")
     difference = max(abs(one - other) / abs(one) for one, other in zip(expected, losses))
-    if difference > MOST_DIFFERENT:
-        raise CheckFailed(f"losses differ by {difference:.1e}")
-    return f"{printed.strip()}; loaded from the cache; losses differ by {difference:.1e}"
+    found = f"{printed.strip()}; loaded from the cache; losses differ by {difference:.1e}"
+    return demand(difference <= MOST_DIFFERENT, found)
 
 
 CHECKS = (

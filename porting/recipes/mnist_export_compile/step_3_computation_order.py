@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import argparse
-from typing import Any, List, Optional, Sequence, Tuple
+from typing import Any, Optional, Sequence
 
 import torch
 from torch import nn
@@ -11,39 +10,31 @@ from torch.utils.data import DataLoader, default_collate
 
 import porting
 from porting.adapters import masked_accuracy
-from porting.recipes.mnist_export_compile.workload import load_data, make_model, make_parser, run
+from porting.recipe_chain import Losses
+from porting.recipes.mnist_export_compile.workload import SMALL, load_data, make_model, make_parser, save
 
 IGNORED = -1  # a label that is none; the data set and the loss have to agree
 
 
-def parse_arguments(words: Optional[Sequence[str]] = None) -> argparse.Namespace:
-    """Read the command line."""
+def train(num_steps: int = 0, words: Optional[Sequence[str]] = SMALL) -> Losses:
+    """Train as a command line says, or for `num_steps`; return the losses, and how many digits are recognised."""
     parser = make_parser(__doc__)
     parser.add_argument("--computation_order", default="none", help="what is computed twice: chen, gttime, gtmem")
     parser.add_argument("--no_use_fixed_batch_dataset", action="store_true", help="drop the rest instead of padding")
-    return parser.parse_args(words)
-
-
-def train(num_steps: int) -> List[float]:
-    """Return the losses of `num_steps` optimizer steps of a smaller network."""
-    return train_and_test(parse_arguments(["--unit", "100", "--iterations", str(num_steps)]))[0]
-
-
-def train_and_test(arguments: argparse.Namespace) -> Tuple[List[float], float, Any]:
-    """Train; return the losses, the share of test digits recognised, and the model."""
+    arguments = parser.parse_args(words)
     torch.manual_seed(0)
     train_set, test_set = load_data(arguments)
     padded = porting.FixedBatchDataset(train_set, arguments.batchsize, ignore_label=IGNORED)
     dataset: Any = train_set if arguments.no_use_fixed_batch_dataset else padded
     loader = DataLoader(dataset, batch_size=arguments.batchsize, drop_last=arguments.no_use_fixed_batch_dataset)
-    num_steps = arguments.iterations or arguments.epoch * len(loader)
+    num_steps = num_steps or arguments.iterations or arguments.epoch * len(loader)
     model = make_model(arguments)
     criterion = nn.CrossEntropyLoss(ignore_index=IGNORED)
     optimizer = torch.optim.Adam(model.parameters())
     options = porting.PortOptions(micro_batch=arguments.batchsize, computation_order=arguments.computation_order)
     ported = porting.to_ipu(model, criterion, optimizer=optimizer, options=options)
     loader = ported.dataloader(loader)
-    losses: List[float] = []
+    losses = Losses()
     while len(losses) < num_steps:
         for images, labels in loader:
             _logits, loss = ported(images, labels)
@@ -52,8 +43,8 @@ def train_and_test(arguments: argparse.Namespace) -> Tuple[List[float], float, A
     padded = porting.FixedBatchDataset(test_set, arguments.batchsize, ignore_label=IGNORED)
     images, labels = default_collate([padded[index] for index in range(len(padded))])
     accuracy = masked_accuracy(ported.inference()(images), labels, IGNORED)
-    return losses[:num_steps], accuracy.item(), model
+    return Losses(losses[:num_steps], test_accuracy=accuracy.item(), model=model, arguments=arguments)
 
 
 if __name__ == "__main__":
-    run(train_and_test, parse_arguments())
+    save(train(words=None))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any, List, Optional, Sequence, Tuple
+from typing import Any, Optional, Sequence
 
 import torch
 from torch import nn
@@ -12,21 +12,10 @@ from torch.utils.data import DataLoader, default_collate
 import porting
 from porting.adapters import masked_accuracy
 from porting.models import mlp
-from porting.recipes.mnist_export_compile.workload import load_data, make_model, make_parser, save
+from porting.recipe_chain import Losses
+from porting.recipes.mnist_export_compile.workload import SMALL, load_data, make_model, make_parser, save
 
 IGNORED = -1  # a label that is none; the data set and the loss have to agree
-
-
-def parse_arguments(words: Optional[Sequence[str]] = None) -> argparse.Namespace:
-    """Read the command line."""
-    parser = make_parser(__doc__)
-    parser.add_argument("--computation_order", default="none", help="what is computed twice: chen, gttime, gtmem")
-    parser.add_argument("--export", metavar="PATH", help="write the training step to a file, and end")
-    parser.add_argument("--compile", metavar="PATH", help="compile such a file into the folder of the results, and end")
-    parser.add_argument("--translator", default="capture", help="what --export writes: capture, onnx")
-    parser.add_argument("--dump-graph", action="store_true", help="print the graph of --export or --compile")
-    parser.add_argument("--no_use_fixed_batch_dataset", action="store_true", help="drop the rest instead of padding")
-    return parser.parse_args(words)
 
 
 def options_of(arguments: argparse.Namespace) -> porting.PortOptions:
@@ -39,19 +28,15 @@ def options_of(arguments: argparse.Namespace) -> porting.PortOptions:
     )
 
 
-def export_or_compile(arguments: argparse.Namespace) -> None:
-    """Do what `--export` and `--compile` say."""
+def export_or_compile(arguments: argparse.Namespace) -> Losses:
+    """Do what `--export` and `--compile` say; return no losses."""
     if arguments.export:
         model = mlp.build(sizes=(784, arguments.unit, arguments.unit, 10))
         batch = torch.zeros(arguments.batchsize, 784), torch.zeros(arguments.batchsize, dtype=torch.int64)
+        criterion, optimizer = nn.CrossEntropyLoss(ignore_index=IGNORED), torch.optim.Adam(model.parameters())
+        options, translator = options_of(arguments), arguments.translator
         step = porting.export(
-            model,
-            nn.CrossEntropyLoss(ignore_index=IGNORED),
-            batch,
-            arguments.export,
-            optimizer=torch.optim.Adam(model.parameters()),
-            options=options_of(arguments),
-            translator=arguments.translator,
+            model, criterion, batch, arguments.export, optimizer=optimizer, options=options, translator=translator
         )
         print(f"{arguments.export}: {step.batch}")
     else:
@@ -60,28 +45,34 @@ def export_or_compile(arguments: argparse.Namespace) -> None:
         print(f"{made.summary}: {made.origin}")
     if arguments.dump_graph:
         print(porting.dump_graph(step, "text").decode())
+    return Losses()
 
 
-def train(num_steps: int) -> List[float]:
-    """Return the losses of `num_steps` optimizer steps of a smaller network."""
-    return train_and_test(parse_arguments(["--unit", "100", "--iterations", str(num_steps)]))[0]
-
-
-def train_and_test(arguments: argparse.Namespace) -> Tuple[List[float], float, Any]:
-    """Train; return the losses, the share of test digits recognised, and the trained port."""
+def train(num_steps: int = 0, words: Optional[Sequence[str]] = SMALL) -> Losses:
+    """Train as a command line says, or for `num_steps`; return the losses, and how many digits are recognised."""
+    parser = make_parser(__doc__)
+    parser.add_argument("--computation_order", default="none", help="what is computed twice: chen, gttime, gtmem")
+    parser.add_argument("--export", metavar="PATH", help="write the training step to a file, and end")
+    parser.add_argument("--compile", metavar="PATH", help="compile such a file into the folder of the results, and end")
+    parser.add_argument("--translator", default="capture", help="what --export writes: capture, onnx")
+    parser.add_argument("--dump-graph", action="store_true", help="print the graph of --export or --compile")
+    parser.add_argument("--no_use_fixed_batch_dataset", action="store_true", help="drop the rest instead of padding")
+    arguments = parser.parse_args(words)
+    if arguments.export or arguments.compile:
+        return export_or_compile(arguments)
     torch.manual_seed(0)
     train_set, test_set = load_data(arguments)
     padded = porting.FixedBatchDataset(train_set, arguments.batchsize, ignore_label=IGNORED)
     dataset: Any = train_set if arguments.no_use_fixed_batch_dataset else padded
     loader = DataLoader(dataset, batch_size=arguments.batchsize, drop_last=arguments.no_use_fixed_batch_dataset)
-    num_steps = arguments.iterations or arguments.epoch * len(loader)
+    num_steps = num_steps or arguments.iterations or arguments.epoch * len(loader)
     model = make_model(arguments)
     criterion = nn.CrossEntropyLoss(ignore_index=IGNORED)
     optimizer = torch.optim.Adam(model.parameters())
     options = options_of(arguments)
     ported = porting.to_ipu(model, criterion, optimizer=optimizer, options=options)
     loader = ported.dataloader(loader)
-    losses: List[float] = []
+    losses = Losses()
     while len(losses) < num_steps:
         for images, labels in loader:
             _logits, loss = ported(images, labels)
@@ -90,19 +81,13 @@ def train_and_test(arguments: argparse.Namespace) -> Tuple[List[float], float, A
     padded = porting.FixedBatchDataset(test_set, arguments.batchsize, ignore_label=IGNORED)
     images, labels = default_collate([padded[index] for index in range(len(padded))])
     accuracy = masked_accuracy(ported.inference()(images), labels, IGNORED)
-    return losses[:num_steps], accuracy.item(), ported
-
-
-def main(words: Optional[Sequence[str]] = None) -> None:
-    """Do what the command line says."""
-    arguments = parse_arguments(words)
-    if arguments.export or arguments.compile:
-        return export_or_compile(arguments)
-    losses, accuracy, ported = train_and_test(arguments)
-    save(arguments, losses, ported.model)
-    print(f"loss {losses[0]:.4f} -> {losses[-1]:.4f}, test accuracy {accuracy:.3f}")
-    print(ported.report())
+    return Losses(
+        losses[:num_steps], test_accuracy=accuracy.item(), model=model, arguments=arguments, report=ported.report()
+    )
 
 
 if __name__ == "__main__":
-    main()
+    losses = train(words=None)
+    if losses:
+        save(losses)
+        print(losses.measured.report)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any, Callable, List, Optional, Tuple
+from typing import Optional, Tuple
 
 import torch
 from torch import nn
@@ -13,6 +13,10 @@ from torch.utils.data import TensorDataset
 from porting.data.digits import make_digits
 from porting.data.images import fake_data
 from porting.models import mlp
+from porting.recipe_chain import Losses
+
+SMALL = ("--unit", "100")
+"""The command line of a smaller network."""
 
 
 def make_parser(description: Optional[str]) -> argparse.ArgumentParser:
@@ -45,26 +49,11 @@ def make_model(arguments: argparse.Namespace) -> nn.Sequential:
     return model
 
 
-def measure_accuracy(model: nn.Module, test_set: TensorDataset) -> float:
-    """Return the share of test digits that are recognised on the host."""
-    images, labels = test_set.tensors
-    with torch.no_grad():
-        return (model(images).argmax(dim=1) == labels).float().mean().item()
-
-
-def run(
-    train_and_test: Callable[[argparse.Namespace], Tuple[List[float], float, Any]], arguments: argparse.Namespace
-) -> None:
-    """Do what the command line says: train, save, and print how well the digits have been learnt."""
-    losses, accuracy, model = train_and_test(arguments)
-    save(arguments, losses, model)
-    print(f"loss {losses[0]:.4f} -> {losses[-1]:.4f}, test accuracy {accuracy:.3f}")
-
-
-def save(arguments: argparse.Namespace, losses: List[float], model: Any) -> None:
-    """Write weights and losses into the folder of the results, and a picture of the losses."""
+def save(losses: Losses) -> None:
+    """Write weights, losses and a picture, as the command line says, and print how much has been learnt."""
+    arguments = losses.measured.arguments
     arguments.out.mkdir(parents=True, exist_ok=True)
-    torch.save(model.state_dict(), arguments.out / "model.pt")
+    torch.save(losses.measured.model.state_dict(), arguments.out / "model.pt")
     (arguments.out / "log.txt").write_text("\n".join(map(str, losses)) + "\n", encoding="utf-8")
     if not arguments.noplot:
         from matplotlib.figure import Figure
@@ -72,3 +61,4 @@ def save(arguments: argparse.Namespace, losses: List[float], model: Any) -> None
         figure = Figure()
         figure.subplots().plot(losses)
         figure.savefig(arguments.out / "loss.png")
+    print(losses)

@@ -6,10 +6,8 @@ from pathlib import Path
 from typing import List
 
 from porting.data import digits
-from porting.recipe_chain.pictures import BLUE, finish_axes, make_figure, save_figure
+from porting.recipe_chain.pictures import BLUE, draw_lines, make_figure, save_figure
 from porting.recipes.mnist_loop import step_0_plain, step_5_device_iterations
-
-__all__ = ["draw"]
 
 
 def draw(folder: Path) -> List[Path]:
@@ -32,9 +30,8 @@ def _draw_losses(path: Path) -> Path:
     left, right = figure.subplots(1, 2)
     looks = (("#9ecae1", 4.0, "step 0: plain PyTorch"), (BLUE, 1.2, "step 5: four steps a call"))
     for step, (color, width, label) in zip((step_0_plain, step_5_device_iterations), looks):
-        losses, accuracies = step.train_and_test()
-        left.plot(range(1, len(losses) + 1), losses, color=color, linewidth=width, label=label)
-        right.plot(range(1, len(accuracies) + 1), accuracies, color=color, linewidth=width, label=label)
-    finish_axes(left, xlabel="optimizer step", ylabel="loss")
-    finish_axes(right, xlabel="epoch", ylabel="accuracy of the test", ylim=(0, 1))
+        losses = step.train()
+        draw_lines(left, (label, losses, color, width), ylabel="loss")
+        line = (label, losses.measured.accuracies, color, width)
+        draw_lines(right, line, xlabel="epoch", ylabel="accuracy of the test", ylim=(0, 1))
     return save_figure(figure, path)

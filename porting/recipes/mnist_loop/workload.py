@@ -2,39 +2,35 @@
 
 from __future__ import annotations
 
-import argparse
-from typing import Any, Callable, Iterator, List, Optional, Tuple
+from typing import Any, Callable, Iterator, Optional, Tuple
 
 import torch
 from torch import nn
-from torch.utils.data import Sampler, TensorDataset
+from torch.utils.data import RandomSampler, Sampler, TensorDataset
 
-from porting.data import digits, idx
+from porting.data.idx import read_or_make_digits
 from porting.models import mlp
+from porting.recipe_chain import Losses, read_command_line
 
 BATCH_SIZE = 128
 
 
-def load_digits(folder: Optional[str]) -> Tuple[TensorDataset, TensorDataset]:
-    """Draw 6100 digits to train with and 1000 to test with; or read MNIST, if its folder is given."""
-    if folder:
-        parts = [idx.read_mnist(folder, "train"), idx.read_mnist(folder, "t10k")]
-    else:
-        parts = [digits.make_digits(6100, seed=0), digits.make_digits(1000, seed=1)]
-    train_set, test_set = (TensorDataset(images.flatten(1), labels) for images, labels in parts)
-    return train_set, test_set
+def load_digits(folder: str) -> Tuple[TensorDataset, Sampler[int], TensorDataset]:
+    """Draw 6100 digits to train with, in an order, and 1000 to test with; or read MNIST, if its folder is given."""
+    train_set, test_set = read_or_make_digits(folder, num_train=6100, num_test=1000, is_flat=True)
+    return train_set, RandomSampler(train_set, generator=torch.Generator().manual_seed(0)), test_set
 
 
-def make_model() -> nn.Sequential:
-    """Make the perceptron 784-100-100-10 with the initial weights of Chainer, LeCun's."""
-    return mlp.build("mnist_small", lecun=True)
+def count_epochs(num_steps: int, train_set: TensorDataset) -> int:
+    """Return how many epochs have `num_steps` steps, the last one perhaps more; ten for 0."""
+    return -(-num_steps // -(-len(train_set) // BATCH_SIZE)) or 10
 
 
-def measure_accuracy(model: nn.Module, test_set: TensorDataset) -> float:
-    """Return the share of test digits that are recognised on the host."""
-    images, labels = test_set.tensors
-    with torch.no_grad():
-        return (model(images).argmax(dim=1) == labels).float().mean().item()
+def make_parts() -> Tuple[nn.Sequential, nn.Module, torch.optim.SGD]:
+    """Make the perceptron 784-100-100-10 with the weights of Chainer, LeCun's, its loss and its optimizer."""
+    torch.manual_seed(0)
+    model = mlp.build("mnist_small", lecun=True)
+    return model, nn.CrossEntropyLoss(), torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
 
 
 class PaddingLast(Sampler[int]):
@@ -53,12 +49,10 @@ class PaddingLast(Sampler[int]):
         yield from range(self.padded.num_real, len(self.padded))
 
 
-def main(train_and_test: Callable[..., Tuple[List[float], List[float]]], description: Optional[str]) -> None:
+def main(train: Callable[..., Losses], description: Optional[str]) -> None:
     """Train on what the command line says, and print loss and accuracy of each epoch."""
-    parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--data", metavar="FOLDER", help="MNIST's four files; without it digits are drawn")
-    losses, accuracies = train_and_test(data=parser.parse_args().data)
-    num_steps = len(losses) // len(accuracies)
-    for epoch, accuracy in enumerate(accuracies):
+    losses = train(data=read_command_line(description, data="MNIST's folder; without it digits are drawn").data)
+    num_steps = len(losses) // len(losses.measured.accuracies)
+    for epoch, accuracy in enumerate(losses.measured.accuracies):
         loss = sum(losses[epoch * num_steps :][:num_steps]) / num_steps
         print(f"epoch {epoch + 1:>2}  loss {loss:.4f}  test accuracy {accuracy:.4f}")

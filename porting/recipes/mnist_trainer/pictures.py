@@ -8,8 +8,6 @@ from typing import List
 from porting.recipe_chain.pictures import BLUE, finish_axes, make_figure, save_figure
 from porting.recipes.mnist_trainer import step_0_plain, step_4_device_iterations
 
-__all__ = ["draw"]
-
 
 def draw(folder: Path) -> List[Path]:
     """Train steps 0 and 4 and draw their logs into `folder`; return the file."""
@@ -17,8 +15,7 @@ def draw(folder: Path) -> List[Path]:
     panels = figure.subplots(1, 2)
     looks = (("step 0", 4.0, 0.35), ("step 4", 1.2, 1.0))
     for step, (name, width, alpha) in zip((step_0_plain, step_4_device_iterations), looks):
-        _losses, log = step.train_and_log()
-        epochs, *columns = zip(*log)
+        epochs, *columns = zip(*step.train().measured.log)
         for index, (title, color) in enumerate((("main", BLUE), ("test", "#d95f02")) * 2):
             axes = panels[index // 2]
             axes.plot(epochs, columns[index], color=color, linewidth=width, alpha=alpha, label=f"{title}, {name}")

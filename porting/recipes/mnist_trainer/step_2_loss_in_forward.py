@@ -2,57 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any, List, Optional, Tuple
-
-import torch
-from torch import nn
 from torch.utils.data import DataLoader
 
 import porting
 from porting.adapters import masked_accuracy
-from porting.recipes.mnist_trainer.workload import BATCH_SIZE, load_digits, main, make_model, weighted_means
+from porting.recipe_chain import Losses
+from porting.recipes.mnist_trainer.workload import BATCH_SIZE, Log, count_epochs, evaluate, main, make_parts
 
 
-def evaluate(ported: porting.PortedModel, loader: Any) -> Tuple[float, ...]:
-    """Return mean loss and accuracy over all samples of `loader`."""
-    ported.eval()
-    rows = []
-    for images, labels in loader:
-        _logits, loss, metrics = ported(images, labels)
-        num_real = int((labels != -100).sum())
-        rows.append((num_real, loss.item(), metrics["accuracy"].item()))
-    ported.train()
-    return weighted_means(rows)
-
-
-def train(num_steps: int) -> List[float]:
-    """Train for whole epochs and return the losses of the first `num_steps` optimizer steps."""
-    return train_and_log(num_epochs=-(-num_steps // 48))[0][:num_steps]
-
-
-def train_and_log(num_epochs: int = 10, data: Optional[str] = None) -> Tuple[List[float], List[Tuple[float, ...]]]:
-    """Train; return the losses of all steps, and the log: a row of five numbers for each epoch."""
-    torch.manual_seed(0)
-    train_set, test_set = load_digits(data)
-    order = torch.Generator().manual_seed(0)
-    loader = DataLoader(train_set, batch_size=BATCH_SIZE, shuffle=True, drop_last=True, generator=order)
+def train(num_steps: int = 0, data: str = "") -> Losses:
+    """Train for as many epochs as `num_steps` needs, or for ten; return the losses, and the log of the epochs."""
+    loader, test_set, model, criterion, optimizer = make_parts(data)
     test_loader = DataLoader(porting.FixedBatchDataset(test_set, BATCH_SIZE), batch_size=BATCH_SIZE)
-    model, criterion = make_model(), nn.CrossEntropyLoss()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
     metrics = {"accuracy": masked_accuracy}
     ported = porting.to_ipu(model, criterion, optimizer=optimizer, metrics=metrics)
-    rows: List[Tuple[int, float, float]] = []
-    log: List[Tuple[float, ...]] = []
-
-    for epoch in range(1, num_epochs + 1):
-        first = len(rows)
+    log = Log()
+    for _epoch in range(count_epochs(num_steps, loader)):
         for images, labels in loader:
             _logits, loss, values = ported(images, labels)
-            rows.append((BATCH_SIZE, loss.item(), values["accuracy"].item()))
-        ours, of_test = weighted_means(rows[first:]), evaluate(ported, test_loader)
-        log.append((epoch, ours[0], of_test[0], ours[1], of_test[1]))
-    return [loss for _count, loss, _accuracy in rows], log
+            log.add(loss, values["accuracy"])
+        log.end_epoch(evaluate(ported, criterion, test_loader))
+    return log.losses(num_steps)
 
 
 if __name__ == "__main__":
-    main(train_and_log, __doc__)
+    main(train, __doc__)

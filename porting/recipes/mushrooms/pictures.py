@@ -5,10 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import List, Sequence
 
-from porting.recipe_chain.pictures import BLUE, make_figure, save_figure
+from porting.recipe_chain.pictures import BLUE, draw_lines, make_figure, save_figure
 from porting.recipes.mushrooms import step_0_plain, step_5_hundred_steps_a_call, workload
-
-__all__ = ["draw"]
 
 STEPS_PER_EPOCH = 56
 
@@ -18,17 +16,19 @@ def draw(folder: Path) -> List[Path]:
     plain, ported = (step.train(50 * STEPS_PER_EPOCH) for step in (step_0_plain, step_5_hundred_steps_a_call))
     figure = make_figure()
     axes = figure.subplots()
-    epochs = range(1, 51)
-    axes.plot(epochs, _epoch_means(plain), color="#9ecae1", linewidth=5, label="step 0: plain PyTorch")
-    axes.plot(epochs, _epoch_means(ported), color=BLUE, linewidth=1.5, label="step 5: a hundred steps a call")
     theirs = {epoch: row[0] for epoch, row in workload.CHAINER.items()}
     axes.plot(list(theirs), list(theirs.values()), "o", color="#d95f02", label="Chainer's manual, real mushrooms")
-    axes.set(xlabel="epoch", ylabel="mean loss of the epoch, in training", ylim=(0, None))
-    axes.grid(alpha=0.3)
-    axes.legend()
+    draw_lines(
+        axes,
+        ("step 0: plain PyTorch", _average_epochs(plain), "#9ecae1", 5),
+        ("step 5: a hundred steps a call", _average_epochs(ported), BLUE, 1.5),
+        xlabel="epoch",
+        ylabel="mean loss of the epoch, in training",
+        ylim=(0, None),
+    )
     return [save_figure(figure, folder / "losses.png")]
 
 
-def _epoch_means(losses: Sequence[float]) -> List[float]:
+def _average_epochs(losses: Sequence[float]) -> List[float]:
     starts = range(0, len(losses), STEPS_PER_EPOCH)
     return [sum(losses[start : start + STEPS_PER_EPOCH]) / STEPS_PER_EPOCH for start in starts]

@@ -2,29 +2,14 @@
 
 from __future__ import annotations
 
-from typing import List, Optional
-
-import torch
-from torch import nn
-from torch.utils.data import DataLoader, RandomSampler
-
 import porting
-from porting.recipes.mushrooms.workload import BATCH_SIZE, History, accuracy, load_mushrooms, main, make_model
+from porting.recipe_chain import Losses
+from porting.recipes.mushrooms.workload import History, accuracy, main, make_parts
 
 
-def train(num_steps: int) -> List[float]:
-    """Train for whole epochs and return the losses of the first `num_steps` optimizer steps."""
-    return [loss for loss, _accuracy in train_and_test(num_steps).steps[:num_steps]]
-
-
-def train_and_test(num_steps: int = 50 * 56, data: Optional[str] = None) -> History:
-    """Train as `train` does, on the file `data` or on mushrooms that are made, and test after each epoch."""
-    torch.manual_seed(2)
-    train_set, test_set = load_mushrooms(data)
-    order = RandomSampler(train_set, generator=torch.Generator().manual_seed(0))
-    loader = DataLoader(train_set, batch_size=BATCH_SIZE, sampler=order, drop_last=True)
-    model, criterion = make_model(), nn.BCEWithLogitsLoss()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+def train(num_steps: int = 50 * 56, data: str = "") -> Losses:
+    """Train for whole epochs; return the first `num_steps` losses, and with them all losses and accuracies."""
+    loader, test_set, model, criterion, optimizer = make_parts(data)
     ported = porting.to_ipu(model, criterion, optimizer=optimizer)
     loader = ported.dataloader(loader)
     history = History()
@@ -32,12 +17,9 @@ def train_and_test(num_steps: int = 50 * 56, data: Optional[str] = None) -> Hist
         for features, poisonous in loader:
             logits, loss = ported(features, poisonous)
             history.steps.append((loss.item(), accuracy(logits, poisonous)))
-        features, poisonous = test_set.tensors
-        with torch.no_grad():
-            logits = model(features)
-        history.tests[len(history.steps)] = (criterion(logits, poisonous).item(), accuracy(logits, poisonous))
-    return history
+        history.test(model, test_set)
+    return Losses([loss for loss, _accuracy in history.steps[:num_steps]], history=history)
 
 
 if __name__ == "__main__":
-    main(train_and_test, __doc__)
+    main(train, __doc__)

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Iterator, List, Optional
+from typing import Iterable, Iterator
 
 import torch
-from torch import nn
-from torch.utils.data import DataLoader, RandomSampler, Sampler
+from torch.utils.data import DataLoader, Sampler
 
 import porting
-from porting.recipes.mushrooms.workload import BATCH_SIZE, History, accuracy, load_mushrooms, main, make_model
+from porting.recipe_chain import Losses
+from porting.recipes.mushrooms.workload import BATCH_SIZE, History, accuracy, main, make_parts
 
 
 class EpochsInARow(Sampler[int]):
     """The order of several epochs, one after the other, of each as many samples as whole batches hold."""
 
-    def __init__(self, order: Sampler[int], *, num_epochs: int, samples_per_epoch: int) -> None:
+    def __init__(self, order: Iterable[int], *, num_epochs: int, samples_per_epoch: int) -> None:
         self.order, self.num_epochs, self.samples_per_epoch = order, num_epochs, samples_per_epoch
 
     def __len__(self) -> int:
@@ -28,20 +28,11 @@ class EpochsInARow(Sampler[int]):
             yield from list(self.order)[: self.samples_per_epoch]
 
 
-def train(num_steps: int) -> List[float]:
-    """Train for whole epochs and return the losses of the first `num_steps` optimizer steps."""
-    return [loss for loss, _accuracy in train_and_test(num_steps).steps[:num_steps]]
-
-
-def train_and_test(num_steps: int = 50 * 56, data: Optional[str] = None) -> History:
-    """Train as `train` does, on the file `data` or on mushrooms that are made, and test after each epoch."""
-    torch.manual_seed(2)
-    train_set, test_set = load_mushrooms(data)
-    order = RandomSampler(train_set, generator=torch.Generator().manual_seed(0))
-    epochs = EpochsInARow(order, num_epochs=25, samples_per_epoch=56 * BATCH_SIZE)
-    loader = DataLoader(train_set, batch_size=BATCH_SIZE, sampler=epochs, drop_last=True)
-    model, criterion = make_model(), nn.BCEWithLogitsLoss()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+def train(num_steps: int = 50 * 56, data: str = "") -> Losses:
+    """Train for whole epochs; return the first `num_steps` losses, and with them all losses and accuracies."""
+    loader, test_set, model, criterion, optimizer = make_parts(data)
+    epochs = EpochsInARow(loader.sampler, num_epochs=25, samples_per_epoch=56 * BATCH_SIZE)
+    loader = DataLoader(loader.dataset, batch_size=BATCH_SIZE, sampler=epochs, drop_last=True)
     options = porting.PortOptions(micro_batch=BATCH_SIZE, device_iterations=100, output_mode="all")
     ported = porting.to_ipu(model, criterion, optimizer=optimizer, options=options)
     loader = ported.dataloader(loader)
@@ -53,12 +44,9 @@ def train_and_test(num_steps: int = 50 * 56, data: Optional[str] = None) -> Hist
             logits, loss = ported(features, poisonous)
             micro_batches = zip(logits.split(BATCH_SIZE), poisonous.split(BATCH_SIZE))
             history.steps.extend(zip(loss.tolist(), (accuracy(*micro_batch) for micro_batch in micro_batches)))
-        features, poisonous = test_set.tensors
-        num_missing = -len(features) % options.device_iterations
-        logits = infer(torch.cat([features, features[:num_missing]]))[: len(features)]
-        history.tests[len(history.steps)] = (criterion(logits, poisonous).item(), accuracy(logits, poisonous))
-    return history
+        history.test(infer, test_set, multiple_of=options.device_iterations)
+    return Losses([loss for loss, _accuracy in history.steps[:num_steps]], history=history)
 
 
 if __name__ == "__main__":
-    main(train_and_test, __doc__)
+    main(train, __doc__)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import dataclass, field
-from typing import Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import torch
 from torch import nn
-from torch.utils.data import TensorDataset
+from torch.utils.data import DataLoader, RandomSampler, TensorDataset
 
 from porting.data import mushrooms
 from porting.models import mlp
+from porting.recipe_chain import Losses, read_command_line
 
 BATCH_SIZE = 100
 # what Chainer's manual prints after these epochs: loss and accuracy in training, loss and accuracy of the test
@@ -30,16 +30,29 @@ class History:
     steps: List[Tuple[float, float]] = field(default_factory=list)
     tests: Dict[int, Tuple[float, float]] = field(default_factory=dict)
 
+    def test(self, predict: Callable[[torch.Tensor], Any], test_set: TensorDataset, *, multiple_of: int = 1) -> None:
+        """Add a test, of as many mushrooms at once as a multiple of `multiple_of`; what fills up does not count."""
+        features, poisonous = test_set.tensors
+        num_missing = -len(features) % multiple_of
+        with torch.no_grad():
+            logits = predict(torch.cat([features, features[:num_missing]]))[: len(features)]
+        loss = nn.functional.binary_cross_entropy_with_logits(logits, poisonous).item()
+        self.tests[len(self.steps)] = (loss, accuracy(logits, poisonous))
 
-def load_mushrooms(data: Optional[str]) -> Tuple[TensorDataset, TensorDataset]:
-    """Read the file `data` or make mushrooms; return those to train with and those to test with."""
+
+def make_parts(data: str) -> Tuple[DataLoader, TensorDataset, nn.Module, nn.Module, torch.optim.SGD]:
+    """Read the file `data` or make mushrooms; return batches to train with, others to test with, and what trains.
+
+    That is the perceptron 22-44-44-1 with the initial weights of Chainer, LeCun's, from the same seed, its loss and its
+    optimizer.
+    """
     samples = mushrooms.read_mushrooms(data) if data else mushrooms.make_mushrooms(seed=0)
-    return mushrooms.split_at_random(samples, share=0.7, seed=0)
-
-
-def make_model() -> nn.Sequential:
-    """Make the perceptron 22-44-44-1 with the initial weights of Chainer, LeCun's."""
-    return mlp.build("mushrooms", lecun=True)
+    train_set, test_set = mushrooms.split_at_random(samples, share=0.7, seed=0)
+    order = RandomSampler(train_set, generator=torch.Generator().manual_seed(0))
+    loader = DataLoader(train_set, batch_size=BATCH_SIZE, sampler=order, drop_last=True)
+    torch.manual_seed(2)
+    model = mlp.build("mushrooms", lecun=True)
+    return loader, test_set, model, nn.BCEWithLogitsLoss(), torch.optim.SGD(model.parameters(), lr=0.01)
 
 
 def accuracy(logits: torch.Tensor, poisonous: torch.Tensor) -> float:
@@ -58,8 +71,7 @@ def print_table(history: History) -> None:
         print(f"{epoch:>5}" + "".join(f"{one:>8}{other:>9.4f} " for one, other in zip(ours, theirs)))
 
 
-def main(train_and_test: Callable[..., History], description: Optional[str]) -> None:
+def main(train: Callable[..., Losses], description: Optional[str]) -> None:
     """Train on what the command line says, and print the table."""
-    parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--data", metavar="mushrooms.csv", help="the file from UCI; without it mushrooms are made")
-    print_table(train_and_test(data=parser.parse_args().data))
+    data = "mushrooms.csv, the file from UCI; without it mushrooms are made"
+    print_table(train(data=read_command_line(description, data=data).data).measured.history)

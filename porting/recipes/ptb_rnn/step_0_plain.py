@@ -2,29 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, List, Optional, Tuple
-
-import torch
 from torch import nn
 
+from porting.recipe_chain import Losses
 from porting.recipes.ptb_rnn import workload
 from porting.recipes.ptb_rnn.workload import LENGTH, NUM_TEST_TEXTS, NUM_TEXTS, window_loss
 
 
-def train(num_steps: int) -> List[float]:
-    """Train for whole epochs and return the losses per token of the first `num_steps` optimizer steps."""
-    return train_and_test(num_steps)[0]
-
-
-def train_and_test(num_steps: int, path: Optional[str] = None) -> Tuple[List[float], float, float]:
-    """Train as `train` does; return its losses, the mean loss on the text to test with, and the least possible one."""
-    torch.manual_seed(0)
-    train_set, test_set, num_words, entropy = workload.make_windows(path)
-    loader, test_loader = workload.make_loaders(train_set, test_set)
-    model = workload.make_model(num_words)
-    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
-    scheduler: Any = torch.optim.lr_scheduler.ExponentialLR(optimizer, gamma=0.7)
-    losses: List[float] = []
+def train(num_steps: int, path: str = "") -> Losses:
+    """Train for whole epochs; return the first `num_steps` losses per token, and the mean loss of the test."""
+    loader, test_loader, model, optimizer, scheduler = workload.make_parts(path)
+    losses = Losses()
     while len(losses) < num_steps:
         hidden, cell = model.first_state(NUM_TEXTS)
         for tokens, labels in loader:
@@ -39,11 +27,9 @@ def train_and_test(num_steps: int, path: Optional[str] = None) -> Tuple[List[flo
             losses.append(loss.item() / LENGTH)
         scheduler.step()
 
-    model.eval()
-    with torch.no_grad():
-        test_loss = workload.test(model, test_loader, model.first_state(NUM_TEST_TEXTS))
-    return losses[:num_steps], test_loss, entropy
+    test_loss = workload.test(model, test_loader, model.first_state(NUM_TEST_TEXTS))
+    return Losses(losses[:num_steps], test_loss=test_loss)
 
 
 if __name__ == "__main__":
-    workload.main(train_and_test, __doc__)
+    workload.main(train, __doc__)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import argparse
 import math
-from typing import Any, Callable, List, Optional, Tuple
+from typing import Any, Callable, Optional, Tuple
 
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 from porting.data.text import Vocabulary, continued_windows, make_markov_source, read_words
 from porting.models import rnn_language_model
+from porting.recipe_chain import Losses, predicting, read_command_line
 
 NUM_TEXTS = 20
 NUM_TEST_TEXTS = 5
@@ -18,7 +18,7 @@ LENGTH = 35
 DROPOUT = 0.1
 
 
-def load_text(path: Optional[str] = None) -> Tuple[torch.Tensor, int, float]:
+def load_text(path: str = "") -> Tuple[torch.Tensor, int, float]:
     """Return a text as tokens, the size of its vocabulary, and the least possible mean loss as far as it is known."""
     if path:
         words = read_words(path)
@@ -28,25 +28,22 @@ def load_text(path: Optional[str] = None) -> Tuple[torch.Tensor, int, float]:
     return source.sample(40_000, seed=1), source.num_words, source.entropy
 
 
-def make_windows(path: Optional[str] = None) -> Tuple[TensorDataset, TensorDataset, int, float]:
-    """Cut nine tenths of a text into windows to train with, and the rest into windows to test with."""
-    text, num_words, entropy = load_text(path)
+def make_parts(path: str) -> Tuple[DataLoader, DataLoader, rnn_language_model.RNNLanguageModel, torch.optim.SGD, Any]:
+    """Cut a text into windows, nine tenths to train with and the rest to test with; make two layers of LSTMs for it.
+
+    Returns the loaders of both, in the order of the text, the model, its optimizer, and the schedule of its rate.
+    """
+    text, num_words, _entropy = load_text(path)
     cut = len(text) * 9 // 10
     train_set = TensorDataset(*continued_windows(text[:cut], batch_size=NUM_TEXTS, length=LENGTH))
     test_set = TensorDataset(*continued_windows(text[cut:], batch_size=NUM_TEST_TEXTS, length=LENGTH))
-    return train_set, test_set, num_words, entropy
-
-
-def make_loaders(train_set: TensorDataset, test_set: TensorDataset) -> Tuple[DataLoader, DataLoader]:
-    """Make the loaders of both, in the order of the text."""
     # a generator of its own: each epoch draws from it, and Dropout from the one that all share
     loader = DataLoader(train_set, batch_size=NUM_TEXTS, generator=torch.Generator().manual_seed(0))
-    return loader, DataLoader(test_set, batch_size=NUM_TEST_TEXTS)
-
-
-def make_model(num_words: int) -> rnn_language_model.RNNLanguageModel:
-    """Make two layers of LSTMs for a vocabulary of so many words."""
-    return rnn_language_model.build("small", vocabulary=num_words, width=64, dropout=DROPOUT)
+    torch.manual_seed(0)
+    model = rnn_language_model.build("small", vocabulary=num_words, width=64, dropout=DROPOUT)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, gamma=0.7)
+    return loader, DataLoader(test_set, batch_size=NUM_TEST_TEXTS), model, optimizer, scheduler
 
 
 def window_loss(outputs: Any, labels: torch.Tensor) -> torch.Tensor:
@@ -57,20 +54,20 @@ def window_loss(outputs: Any, labels: torch.Tensor) -> torch.Tensor:
 def test(run: Any, loader: Any, state: Tuple[torch.Tensor, torch.Tensor]) -> float:
     """Return the mean loss of `run`, which computes outputs, over a text that goes on from window to window."""
     total, (hidden, cell) = 0.0, state
-    for tokens, labels in loader:
-        outputs = run(tokens, hidden, cell)
-        _logits, hidden, cell = outputs
-        total += rnn_language_model.loss(outputs, labels).item()
+    with predicting(run):
+        for tokens, labels in loader:
+            outputs = run(tokens, hidden, cell)
+            _logits, hidden, cell = outputs
+            total += rnn_language_model.loss(outputs, labels).item()
     return total / len(loader)
 
 
-def main(train_and_test: Callable[..., Tuple[List[float], float, float]], description: Optional[str]) -> None:
+def main(train: Callable[..., Losses], description: Optional[str]) -> None:
     """Train on what the command line says, and print loss and perplexity."""
-    parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--data", help="a text with a sentence a line, as ptb.train.txt; without it one is made")
-    parser.add_argument("--steps", type=int, default=300)
-    arguments = parser.parse_args()
-    losses, test_loss, entropy = train_and_test(arguments.steps, arguments.data)
-    print(f"loss {losses[0]:.4f} -> {losses[-1]:.4f}")
+    data = "a text with a sentence a line, as ptb.train.txt; without it one is made"
+    arguments = read_command_line(description, data=data, steps=300)
+    losses = train(arguments.steps, arguments.data)
+    print(losses.fall)
+    entropy = load_text(arguments.data)[2]
     least = "" if math.isnan(entropy) else f", the least possible {rnn_language_model.perplexity(entropy):.3f}"
-    print(f"test perplexity {rnn_language_model.perplexity(test_loss):.3f}{least}")
+    print(f"test perplexity {rnn_language_model.perplexity(losses.measured.test_loss):.3f}{least}")

@@ -7,7 +7,7 @@ from typing import Any, List
 from torch import nn
 
 from porting.models import resnet
-from porting.recipe_chain import CheckFailed, close_losses, equal_losses, holds, reaches
+from porting.recipe_chain import close_losses, demand, equal_losses, holds, reaches
 from porting.recipes.resnet50 import workload
 
 # 50 layers take their time
@@ -24,7 +24,7 @@ def last_losses(step: Any) -> float:
 
 def accuracy(step: Any, num_steps: int) -> float:
     """Train and return the share of test images recognised."""
-    return float(step.train_and_test(num_steps).accuracy)
+    return float(step.train(num_steps).measured.accuracy)
 
 
 def groups_are_right(_step: Any) -> str:
@@ -33,10 +33,9 @@ def groups_are_right(_step: Any) -> str:
     layers = [module for module in model.modules() if isinstance(module, (nn.Conv2d, nn.Linear))]
     decayed, others = ({id(parameter) for parameter in group["params"]} for group in workload.make_groups(model))
     decays = [group["weight_decay"] for group in workload.make_groups(model)]
-    if decayed != {id(layer.weight) for layer in layers} or not decays[0] > decays[1] == 0.0:
-        raise CheckFailed(f"{len(decayed)} parameters decay, and {len(layers)} layers have weights; decays {decays}")
-    if decayed | others != {id(parameter) for parameter in model.parameters()}:
-        raise CheckFailed("a parameter is in no group")
+    is_met = decayed == {id(layer.weight) for layer in layers} and decays[0] > decays[1] == 0.0
+    demand(is_met, f"{len(decayed)} parameters decay, and {len(layers)} layers have weights; decays {decays}")
+    demand(decayed | others == {id(parameter) for parameter in model.parameters()}, "a parameter is in no group")
     return f"{len(decayed)} weights decay, {len(others)} biases and parameters of BatchNorm do not"
 
 
@@ -44,16 +43,15 @@ def rate_follows_the_plan(_step: Any) -> str:
     """Look at the factor at the ends of warm-up and of each part of the schedule."""
     epochs = (0, 2.5, 5, 29.9, 30, 60, 80)
     found = [round(workload.rate_factor(epoch), 6) for epoch in epochs]
-    if found != [0.1, 0.55, 1.0, 1.0, 0.1, 0.01, 0.001]:
-        raise CheckFailed(f"factors {found} at epochs {epochs}")
-    if workload.REAL.base_rate != 0.1 or workload.REAL.num_epochs != 90:
-        raise CheckFailed("the real network has a base rate of 0.1 and 90 epochs")
+    demand(found == [0.1, 0.55, 1.0, 1.0, 0.1, 0.01, 0.001], f"factors {found} at epochs {epochs}")
+    real = (workload.REAL.base_rate, workload.REAL.num_epochs)
+    demand(real == (0.1, 90), "the real network has a base rate of 0.1 and 90 epochs")
     return "0.1 -> 1 in 5 epochs, a tenth after 30, 60 and 80 of 90"
 
 
 def rates_of_a_training(step: Any, num_steps: int) -> List[float]:
     """Train with the small setup and return the learning rate of each step."""
-    rates: List[float] = step.train_and_test(num_steps, workload.Setup(**SMALL)).rates
+    rates: List[float] = step.train(num_steps, workload.Setup(**SMALL)).measured.rates
     return rates
 
 
@@ -62,16 +60,15 @@ def the_device_has_the_planned_rates(step: Any) -> str:
     found = rates_of_a_training(step, 36)
     planned = [0.4 * 16 / 256 * workload.rate_factor(number * 10 / 4) for number in range(36)]
     worst = max(abs(one - other) for one, other in zip(found, planned))
-    if len(found) != 36 or worst > 1e-9:
-        raise CheckFailed(f"{len(found)} rates, which differ by up to {worst:.1e} from the plan")
+    is_met = len(found) == 36 and worst <= 1e-9
+    demand(is_met, f"{len(found)} rates, which differ by up to {worst:.1e} from the plan")
     return f"36 steps, from {found[0]:g} over {max(found):g} to {found[-1]:g}"
 
 
 def the_rate_is_scaled(step: Any) -> str:
     """Look whether two replicas train with twice the learning rate."""
     found, planned = max(rates_of_a_training(step, 4)), 0.4 * 32 / 256
-    if abs(found - planned) > 1e-9:
-        raise CheckFailed(f"the highest learning rate is {found:g} instead of {planned:g}")
+    demand(abs(found - planned) <= 1e-9, f"the highest learning rate is {found:g} instead of {planned:g}")
     return f"{found:g} for steps of 32 images, 0.4 for 256"
 
 

@@ -22,10 +22,10 @@ def draw(folder: Path) -> List[Path]:
     figure = make_figure()
     losses, rates = figure.subplots(2, 1, sharex=True, gridspec_kw={"height_ratios": (3, 2)})
     for step, num_steps, num_images, label, colour, width in TRAININGS:
-        history = step.train_and_test(num_steps)
+        trained = step.train(num_steps)
         epochs = [number * num_images / 2048 for number in range(num_steps)]
-        losses.plot(epochs, _smooth(history.losses), color=colour, linewidth=width, label=label)
-        rates.plot(epochs, history.rates, color=colour, linewidth=width)
+        losses.plot(epochs, _smooth(trained), color=colour, linewidth=width, label=label)
+        rates.plot(epochs, trained.measured.rates, color=colour, linewidth=width)
     finish_axes(losses, ylabel="loss, mean of 8 steps")
     rates.set(yscale="log", ylabel="learning rate", xlabel="epoch")
     rates.grid(alpha=0.3)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass, field, replace
-from itertools import chain, islice, repeat
-from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
+from dataclasses import dataclass, replace
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import torch
 from torch import nn
+from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import DataLoader, TensorDataset
 
 from porting.data.images import make_labelled_images
 from porting.models import resnet
+from porting.recipe_chain import Losses
 
 
 @dataclass(frozen=True)
@@ -31,23 +32,14 @@ class Setup:
 REAL = Setup(width=64, image_size=224, num_classes=1000, batch_size=256, num_epochs=90, base_rate=0.1)
 
 
-@dataclass
-class History:
-    """Loss and learning rate of each optimizer step, and the share of test images recognised afterwards."""
-
-    losses: List[float] = field(default_factory=list)
-    rates: List[float] = field(default_factory=list)
-    accuracy: float = 0.0
-
-
-def make_parts(setup: Setup) -> Tuple[TensorDataset, DataLoader, nn.Module]:
-    """Make the images to train with, their loader and the network, always from the same seed."""
+def make_parts(setup: Setup) -> Tuple[TensorDataset, DataLoader, nn.Module, nn.Module]:
+    """Make the images to train with, their loader, the network, always from the same seed, and its loss."""
     torch.manual_seed(0)
     train_set = load_images(setup, num_images=setup.num_images, seed=0)
     order = torch.Generator().manual_seed(0)
     loader = DataLoader(train_set, setup.batch_size, shuffle=True, drop_last=True, generator=order)
     model = resnet.build("resnet50", width=setup.width, num_classes=setup.num_classes, zero_init_last=True)
-    return train_set, loader, model
+    return train_set, loader, model, nn.CrossEntropyLoss(label_smoothing=0.1)
 
 
 def load_images(setup: Setup, *, num_images: int, seed: int) -> TensorDataset:
@@ -65,10 +57,15 @@ def make_groups(model: nn.Module) -> List[Dict[str, Any]]:
     ]
 
 
-def plan_rate(setup: Setup, batch_size: int) -> Callable[[int], float]:
-    """Return the factor of the learning rate by the number of the optimizer step."""
+def make_optimizer(model: nn.Module, lr: float) -> torch.optim.SGD:
+    """Make the optimizer of both groups."""
+    return torch.optim.SGD(make_groups(model), lr=lr, momentum=0.9)
+
+
+def make_schedule(optimizer: torch.optim.Optimizer, setup: Setup, batch_size: int) -> LambdaLR:
+    """Make the schedule that multiplies the learning rate by `rate_factor` before each optimizer step."""
     epochs_per_step = 90 / setup.num_epochs / (setup.num_images // batch_size)
-    return lambda step: rate_factor(step * epochs_per_step)
+    return LambdaLR(optimizer, lambda step: rate_factor(step * epochs_per_step))
 
 
 def rate_factor(epoch: float) -> float:
@@ -76,18 +73,12 @@ def rate_factor(epoch: float) -> float:
     return min(1.0, 0.1 + 0.9 * epoch / 5) * 0.1 ** sum(epoch >= mark for mark in (30, 60, 80))
 
 
-def batches_of(loader: DataLoader, num_steps: int) -> Iterator[Any]:
-    """Give `num_steps` batches, of one epoch after the other."""
-    return islice(chain.from_iterable(repeat(loader)), num_steps)
+def load_test_images(setup: Setup) -> TensorDataset:
+    """Make images that were not trained on."""
+    return load_images(setup, num_images=min(256, setup.num_images), seed=1)
 
 
-def measure_accuracy(predict: Callable[[torch.Tensor], Any], setup: Setup) -> float:
-    """Return the share of images that were not trained on for which `predict` gives the right class."""
-    images, labels = load_images(setup, num_images=min(256, setup.num_images), seed=1).tensors
-    return (predict(images).argmax(dim=1) == labels).float().mean().item()
-
-
-def main(train_and_test: Callable[[int, Setup], History], description: Optional[str], *, num_steps: int) -> None:
+def main(train: Callable[[int, Setup], Losses], description: Optional[str], *, num_steps: int) -> None:
     """Train with what the command line says, for `num_steps` by default, and print how well the network has learnt."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument(
@@ -100,6 +91,6 @@ def main(train_and_test: Callable[[int, Setup], History], description: Optional[
     setup = REAL if arguments.real else Setup()
     setup = replace(setup, num_images=arguments.images or setup.num_images)
     setup = replace(setup, batch_size=arguments.batch or setup.batch_size)
-    history = train_and_test(arguments.steps, setup)
-    first, last, highest = history.losses[0], history.losses[-1], max(history.rates)
-    print(f"loss {first:.4f} -> {last:.4f}, learning rate up to {highest:.4f}, test accuracy {history.accuracy:.3f}")
+    losses = train(arguments.steps, setup)
+    highest, accuracy = max(losses.measured.rates), losses.measured.accuracy
+    print(f"{losses.fall}, learning rate up to {highest:.4f}, test accuracy {accuracy:.3f}")

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from itertools import islice
 from typing import Any
 
 from porting.data.buckets import choose_buckets
-from porting.recipe_chain import CheckFailed, equal_losses, holds, reaches
+from porting.recipe_chain import demand, equal_losses, holds, reaches
 from porting.recipes.seq2seq import workload
 
 NUM_STEPS = 24
@@ -14,12 +13,12 @@ NUM_STEPS = 24
 
 def score_at_once(step: Any) -> float:
     """Train for a moment and return BLEU."""
-    return float(step.train_and_test(120)[1])
+    return float(step.train(120).measured.BLEU)
 
 
 def score(step: Any) -> float:
     """Train as the script does and return BLEU."""
-    return float(step.train_and_test(400)[1])
+    return float(step.train(400).measured.BLEU)
 
 
 def half_is_padding_with_one_length(_step: Any) -> str:
@@ -27,21 +26,16 @@ def half_is_padding_with_one_length(_step: Any) -> str:
     pairs = workload.load_pairs()[0]
     lengths = workload.lengths_of(pairs)
     one, two = (choose_buckets(lengths, number).report(lengths).padding_share for number in (1, 2))
-    found = f"padding is {one:.0%} of all places with one length, {two:.0%} with two"
-    if not (two < 0.25 and one > 0.4):
-        raise CheckFailed(found)
-    return found
+    return demand(two < 0.25 and one > 0.4, f"padding is {one:.0%} of all places with one length, {two:.0%} with two")
 
 
 def few_changes_of_program(step: Any) -> str:
     """Count in 200 batches how often the length is another one than before."""
     pairs, _test_pairs, buckets = workload.load_pairs()
-    batches = islice(workload.make_batches(pairs, buckets, run=step.RUN), 200)
+    batches = workload.make_batches(pairs, buckets, 200, run=step.RUN)
     lengths = [buckets.bucket_of(max(workload.lengths_of(batch))) for batch in batches]
     num_changes = sum(one != another for one, another in zip(lengths, lengths[1:]))
-    if num_changes > 30:
-        raise CheckFailed(f"{num_changes} changes in 200 steps")
-    return f"{num_changes} changes in 200 steps"
+    return demand(num_changes <= 30, f"{num_changes} changes in 200 steps")
 
 
 CHECKS = (

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import List
 
 from porting.data.buckets import choose_buckets
-from porting.recipe_chain.pictures import BLUE, GREY, draw_lines, make_figure, save_figure
+from porting.recipe_chain.pictures import BLUE, GREY, draw_losses, make_figure, save_figure
 from porting.recipes.seq2seq import step_0_plain, step_2_a_port_for_each, step_4_translate_on_the_device, workload
 
 NUM_STEPS = 400
@@ -15,7 +15,13 @@ NUM_STEPS = 400
 
 def draw(folder: Path) -> List[Path]:
     """Draw lengths and losses into `folder`; return the files."""
-    return [_draw_lengths(folder / "lengths.png"), _draw_losses(folder / "losses.png")]
+    lines = [
+        ("step 0: plain PyTorch", step_0_plain.train(NUM_STEPS), GREY, 4),
+        ("step 2: a port for each length", step_2_a_port_for_each.train(NUM_STEPS), BLUE, 1),
+        ("step 4: four batches of a length in a row", step_4_translate_on_the_device.train(NUM_STEPS), "#c8702a", 1),
+    ]
+    losses = draw_losses(folder / "losses.png", lines, height=3.5, dpi=70, ylabel="loss, nats per token")
+    return [_draw_lengths(folder / "lengths.png"), losses]
 
 
 def _draw_lengths(path: Path) -> Path:
@@ -26,27 +32,11 @@ def _draw_lengths(path: Path) -> Path:
     left.bar(list(counts), list(counts.values()), color=BLUE)
     for length in choose_buckets(lengths, 2).lengths:
         left.axvline(length + 0.5, color="#c8702a", linestyle="--")
-    left.set_xlabel("places that a pair needs; dashed: the two buckets")
-    left.set_ylabel("pairs")
+    left.set(xlabel="places that a pair needs; dashed: the two buckets", ylabel="pairs")
     numbers = (1, 2, 3, 4)
     shares = [choose_buckets(lengths, number).report(lengths).padding_share for number in numbers]
     right.bar([str(number) for number in numbers], shares, color=GREY)
     for number, share in enumerate(shares):
         right.text(number, share, f"{share:.0%}", ha="center", va="bottom", fontsize=9)
-    right.set_xlabel("buckets")
-    right.set_ylabel("share of padding")
-    right.set_ylim(0, 0.6)
+    right.set(xlabel="buckets", ylabel="share of padding", ylim=(0, 0.6))
     return save_figure(figure, path)
-
-
-def _draw_losses(path: Path) -> Path:
-    figure = make_figure(height=3.5)
-    in_runs = step_4_translate_on_the_device.train(NUM_STEPS)
-    draw_lines(
-        figure.subplots(),
-        ("step 0: plain PyTorch", step_0_plain.train(NUM_STEPS), GREY, 4),
-        ("step 2: a port for each length", step_2_a_port_for_each.train(NUM_STEPS), BLUE, 1),
-        ("step 4: four batches of a length in a row", in_runs, "#c8702a", 1),
-        ylabel="loss, nats per token",
-    )
-    return save_figure(figure, path, dpi=70)

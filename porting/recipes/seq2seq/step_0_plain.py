@@ -2,29 +2,17 @@
 
 from __future__ import annotations
 
-from itertools import islice
-from typing import List, Optional, Tuple
-
-import torch
-
 from porting.models import seq2seq
-from porting.recipes.seq2seq.workload import load_pairs, main, make_batches, make_model, test
+from porting.recipe_chain import Losses
+from porting.recipes.seq2seq import workload
 
 
-def train(num_steps: int) -> List[float]:
-    """Train and return the losses of `num_steps` optimizer steps."""
-    return train_and_test(num_steps)[0]
-
-
-def train_and_test(num_steps: int, path: Optional[str] = None) -> Tuple[List[float], float]:
-    """Train as `train` does; return its losses, and BLEU on the sentences to test with."""
-    torch.manual_seed(0)
-    train_pairs, test_pairs, buckets = load_pairs(path)
-    longest = buckets.lengths[-1]
-    model = make_model(train_pairs, longest)
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.005)
-    losses: List[float] = []
-    for batch in islice(make_batches(train_pairs, buckets), num_steps):
+def train(num_steps: int, path: str = "") -> Losses:
+    """Return the losses of `num_steps` optimizer steps, and BLEU on the sentences to test with."""
+    train_pairs, test_pairs, buckets, model = workload.make_parts(path)
+    optimizer = workload.make_optimizer(model)
+    losses = Losses()
+    for batch in workload.make_batches(train_pairs, buckets, num_steps):
         source_length, target_length = max(batch.source_lengths), max(batch.target_lengths)
         sources, targets, labels = batch.tensors(source_length=source_length, target_length=target_length)
         loss = seq2seq.loss(model(sources, targets), labels)
@@ -32,11 +20,8 @@ def train_and_test(num_steps: int, path: Optional[str] = None) -> Tuple[List[flo
         loss.backward()
         optimizer.step()
         losses.append(loss.item())
-
-    model.eval()
-    with torch.no_grad():
-        return losses, test(model, test_pairs, longest)
+    return Losses(losses, BLEU=workload.test(model, test_pairs, buckets))
 
 
 if __name__ == "__main__":
-    main(train_and_test, __doc__)
+    workload.main(train, __doc__)

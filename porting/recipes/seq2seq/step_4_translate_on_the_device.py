@@ -2,47 +2,34 @@
 
 from __future__ import annotations
 
-from itertools import islice
-from typing import List, Optional, Tuple
-
-import torch
-
 import porting
 from porting.models import seq2seq
-from porting.recipes.seq2seq.workload import BATCH_SIZE, lengths_of, load_pairs, main, make_batches, make_model, test
+from porting.recipe_chain import Losses
+from porting.recipes.seq2seq import workload
 
 RUN = 4
 
 
-def train(num_steps: int) -> List[float]:
-    """Train and return the losses of `num_steps` optimizer steps."""
-    return train_and_test(num_steps)[0]
-
-
-def train_and_test(num_steps: int, path: Optional[str] = None) -> Tuple[List[float], float]:
-    """Train as `train` does; return its losses, and BLEU on the sentences to test with."""
-    torch.manual_seed(0)
-    train_pairs, test_pairs, buckets = load_pairs(path)
-    longest = buckets.lengths[-1]
-    model = make_model(train_pairs, longest)
-    optimizers = {length: torch.optim.Adam(model.parameters(), lr=0.005) for length in buckets.lengths}
+def train(num_steps: int, path: str = "") -> Losses:
+    """Return the losses of `num_steps` optimizer steps, and BLEU on the sentences to test with."""
+    train_pairs, test_pairs, buckets, model = workload.make_parts(path)
+    optimizers = {length: workload.make_optimizer(model) for length in buckets.lengths}
     ports = {length: porting.to_ipu(model, seq2seq.loss, optimizer=optimizers[length]) for length in optimizers}
-    for length, places in zip(buckets.lengths, buckets.members(lengths_of(train_pairs))):
-        example = train_pairs.select(places[:BATCH_SIZE])
+    for length, places in zip(buckets.lengths, buckets.members(workload.lengths_of(train_pairs))):
+        example = train_pairs.select(places[: workload.BATCH_SIZE])
         ports[length].compile(*example.tensors(source_length=length, target_length=length))
-    losses: List[float] = []
+    losses = Losses()
     last = buckets.lengths[0]
-    for batch in islice(make_batches(train_pairs, buckets, run=RUN), num_steps):
-        length = buckets.bucket_of(max(lengths_of(batch)))
+    for batch in workload.make_batches(train_pairs, buckets, num_steps, run=RUN):
+        length = buckets.bucket_of(max(workload.lengths_of(batch)))
         sources, targets, labels = batch.tensors(source_length=length, target_length=length)
         if length != last and losses:
             optimizers[length].load_state_dict(ports[last].optimizer_state_dict())
         _logits, loss = ports[length](sources, targets, labels)
         last = length
         losses.append(loss.item())
-
-    return losses, test(ports[longest].inference(), test_pairs, longest)
+    return Losses(losses, BLEU=workload.test(ports[buckets.lengths[-1]].inference(), test_pairs, buckets))
 
 
 if __name__ == "__main__":
-    main(train_and_test, __doc__)
+    workload.main(train, __doc__)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from typing import Any, Callable, Iterator, List, Optional, Tuple
 
 import torch
@@ -10,12 +9,13 @@ import torch
 from porting.data.buckets import Buckets, choose_buckets
 from porting.data.translation import END, Pairs, make_pairs, read_pairs
 from porting.models import seq2seq
+from porting.recipe_chain import Losses, predicting, read_command_line
 
 BATCH_SIZE = 32
 NUM_BUCKETS = 2
 
 
-def load_pairs(path: Optional[str] = None) -> Tuple[Pairs, Pairs, Buckets]:
+def load_pairs(path: str = "") -> Tuple[Pairs, Pairs, Buckets]:
     """Return sentences to train with, others to test with, and the lengths to sort the former by."""
     pairs = read_pairs(path) if path else make_pairs(3000, task="grammar", seed=0)
     cut = len(pairs) * 14 // 15
@@ -28,40 +28,46 @@ def lengths_of(pairs: Pairs) -> List[int]:
     return [max(lengths) for lengths in zip(pairs.source_lengths, pairs.target_lengths)]
 
 
-def make_batches(pairs: Pairs, buckets: Buckets, *, run: int = 1) -> Iterator[Pairs]:
-    """Draw full batches for ever, each from one bucket, so that its sentences are of similar lengths.
-
-    So are `run` of them in a row.
-    """
+def make_batches(pairs: Pairs, buckets: Buckets, num_batches: int, *, run: int = 1) -> Iterator[Pairs]:
+    """Draw full batches, each from one bucket, so that its sentences are of similar lengths; so are `run` in a row."""
     generator = torch.Generator().manual_seed(0)
-    while True:
+    num_drawn = 0
+    while num_drawn < num_batches:
         runs: List[List[List[int]]] = []
         for members in buckets.members(lengths_of(pairs)):
             order = [members[place] for place in torch.randperm(len(members), generator=generator)]
             batches = [order[i : i + BATCH_SIZE] for i in range(0, len(order) - BATCH_SIZE + 1, BATCH_SIZE)]
             runs += [batches[i : i + run] for i in range(0, len(batches), run)]
         for number in torch.randperm(len(runs), generator=generator):
-            yield from (pairs.select(batch) for batch in runs[number])
+            batches = runs[number][: num_batches - num_drawn]
+            num_drawn += len(batches)
+            yield from map(pairs.select, batches)
 
 
-def make_model(pairs: Pairs, longest: int) -> seq2seq.Seq2Seq:
-    """Make two stacks of LSTMs for the words of `pairs`."""
+def make_parts(path: str) -> Tuple[Pairs, Pairs, Buckets, seq2seq.Seq2Seq]:
+    """Give what `load_pairs` does, and two stacks of LSTMs for the words, always from the same seed."""
+    pairs, test_pairs, buckets = load_pairs(path)
+    torch.manual_seed(0)
     sizes = {"source_vocabulary": len(pairs.source_vocabulary), "target_vocabulary": len(pairs.target_vocabulary)}
     # without Dropout, which would draw numbers for padding, too
-    return seq2seq.build("small", dropout=0.0, max_length=longest, **sizes)
+    return pairs, test_pairs, buckets, seq2seq.build("small", dropout=0.0, max_length=buckets.lengths[-1], **sizes)
 
 
-def test(run: Any, pairs: Pairs, length: int) -> float:
-    """Return BLEU of what `run` makes of the sources."""
-    sources, _targets, _labels = pairs.tensors(source_length=length, target_length=length)
-    return seq2seq.bleu(seq2seq.cut_at_end(run(sources), end=END), pairs.targets)
+def make_optimizer(model: seq2seq.Seq2Seq) -> torch.optim.Adam:
+    """Make an optimizer of all weights."""
+    return torch.optim.Adam(model.parameters(), lr=0.005)
 
 
-def main(train_and_test: Callable[[int, Optional[str]], Tuple[List[float], float]], description: Optional[str]) -> None:
+def test(run: Any, pairs: Pairs, buckets: Buckets) -> float:
+    """Return BLEU of what `run` makes of the sources, which are as long as the longest bucket."""
+    longest = buckets.lengths[-1]
+    sources, _targets, _labels = pairs.tensors(source_length=longest, target_length=longest)
+    with predicting(run):
+        return seq2seq.bleu(seq2seq.cut_at_end(run(sources), end=END), pairs.targets)
+
+
+def main(train: Callable[[int, str], Losses], description: Optional[str]) -> None:
     """Train on what the command line says, and print loss and score."""
-    parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--data", help="a file with a pair of sentences a line, a tabulator between; else made")
-    parser.add_argument("--steps", type=int, default=400)
-    arguments = parser.parse_args()
-    losses, score = train_and_test(arguments.steps, arguments.data)
-    print(f"loss {losses[0]:.4f} -> {losses[-1]:.4f}, BLEU {score:.3f}")
+    data = "a file with a pair of sentences a line, a tabulator between; else made"
+    arguments = read_command_line(description, data=data, steps=400)
+    print(train(arguments.steps, arguments.data))

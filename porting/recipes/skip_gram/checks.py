@@ -14,8 +14,7 @@ NUM_STEPS = 200
 
 def recovery(step: Any) -> float:
     """Train an epoch and return how many of the nearest words have the same topic."""
-    _losses, vectors = step.train_and_look(1)
-    return skip_gram.topic_recovery(vectors, workload.load_text()[2])
+    return skip_gram.topic_recovery(step.train(1).measured.vectors, workload.load_text()[2])
 
 
 CHECKS = (

@@ -15,8 +15,8 @@ NUM_STEPS = 200
 
 def draw(folder: Path) -> List[Path]:
     """Train steps 0 and 3 and draw losses and vectors into `folder`; return the files."""
-    plain, _vectors = step_0_plain.train_and_look(NUM_STEPS)
-    ported, vectors = step_3_device_iterations.train_and_look(NUM_STEPS)
+    plain, ported = step_0_plain.train(NUM_STEPS), step_3_device_iterations.train(NUM_STEPS)
+    vectors = ported.measured.vectors
     topics = workload.load_text()[2]
     figure = make_figure()
     left, right = figure.subplots(1, 2)

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import argparse
-from typing import Callable, List, Optional, Tuple
+from typing import Callable, Optional, Tuple
 
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 from porting.data.text import Vocabulary, context_windows, make_topic_text, read_words
 from porting.models import skip_gram
+from porting.recipe_chain import Losses, read_command_line
 
-WINDOW = 3
 
-
-def load_text(path: Optional[str] = None) -> Tuple[torch.Tensor, Vocabulary, torch.Tensor]:
+def load_text(path: str = "") -> Tuple[torch.Tensor, Vocabulary, torch.Tensor]:
     """Return a text as tokens, the words that they mean, and the topic of each word where it is known."""
     if path:
         words = read_words(path)
@@ -25,11 +23,15 @@ def load_text(path: Optional[str] = None) -> Tuple[torch.Tensor, Vocabulary, tor
     return text.tokens, Vocabulary(tuple(words_of_topics)), text.topics
 
 
-def make_loader(tokens: torch.Tensor) -> DataLoader:
-    """Make the loader of contexts and the words in their middle, shuffled in an order of its own."""
-    dataset = TensorDataset(*context_windows(tokens, window=WINDOW))
-    generator = torch.Generator().manual_seed(0)
-    return DataLoader(dataset, batch_size=200, shuffle=True, drop_last=True, generator=generator)
+def make_parts(path: str) -> Tuple[DataLoader, skip_gram.SkipGram, torch.optim.Adam]:
+    """Make the loader of contexts and the words in their middle, in its own order, the model and its optimizer."""
+    tokens, vocabulary, _topics = load_text(path)
+    dataset = TensorDataset(*context_windows(tokens, window=3))
+    order = torch.Generator().manual_seed(0)
+    loader = DataLoader(dataset, batch_size=200, shuffle=True, drop_last=True, generator=order)
+    torch.manual_seed(0)
+    model = skip_gram.build("small", vocabulary=len(vocabulary), window=3)
+    return loader, model, torch.optim.Adam(model.parameters(), lr=0.01)
 
 
 def describe_neighbours(vectors: torch.Tensor, vocabulary: Vocabulary, topics: torch.Tensor) -> str:
@@ -40,13 +42,10 @@ def describe_neighbours(vectors: torch.Tensor, vocabulary: Vocabulary, topics: t
     return "\n".join(f"{vocabulary.words[word]}: {vocabulary.text(row)}" for word, row in enumerate(nearest.tolist()))
 
 
-def main(
-    train_and_look: Callable[[int, Optional[str]], Tuple[List[float], torch.Tensor]], description: Optional[str]
-) -> None:
+def main(train: Callable[[int, str], Losses], description: Optional[str]) -> None:
     """Train on what the command line says, and print losses and neighbours."""
-    parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--data", help="a text with a sentence a line, as ptb.train.txt; without it one is made")
-    path = parser.parse_args().data
-    losses, vectors = train_and_look(200, path)
-    print(f"loss {losses[0]:.4f} -> {losses[-1]:.4f}")
-    print(describe_neighbours(vectors, *load_text(path)[1:]))
+    data = "a text with a sentence a line, as ptb.train.txt; without it one is made"
+    path = read_command_line(description, data=data).data
+    losses = train(200, path)
+    print(losses)
+    print(describe_neighbours(losses.measured.vectors, *load_text(path)[1:]))
