@@ -23,6 +23,7 @@ __all__ = [
     "ICustomArgParser",
     "contains_dict",
     "registerCustomArgParser",
+    "without_memory",
 ]
 
 _MISMATCH_ADVICE = (
@@ -162,7 +163,7 @@ class CompiledSignature:
         """Remember the arguments of the first call."""
         tensors = bound.tensors()
         self._specs = [TensorSpec(type(tensor), tensor.dtype, tensor.shape) for tensor in tensors]
-        positional, named = outline((bound.positional, bound.named), _without_memory)
+        positional, named = outline((bound.positional, bound.named), without_memory)
         self.arguments = BoundArguments(list(bound.names), positional, named)
 
     def example(self) -> BoundArguments:
@@ -220,7 +221,8 @@ def _zeros(spec: TensorSpec) -> torch.Tensor:
     return zeros if spec.cls is torch.Tensor else zeros.as_subclass(spec.cls)
 
 
-def _without_memory(tensor: torch.Tensor) -> torch.Tensor:
+def without_memory(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor of the same shape and type that holds no values."""
     return torch.empty(tensor.shape, dtype=tensor.dtype, device="meta")
 
 

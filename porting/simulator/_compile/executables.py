@@ -19,7 +19,7 @@ from ...engines.tuning.parity import Trial, empty_state
 from ...engines.tuning.report import TuningLimits
 from ...executables.obtain import Obtained, obtain_executable
 from .._executables.executable_cache import cache_folder
-from .._logging import log_as_vendor
+from .._options.simulator_options import read_extras
 from ..options import Options
 
 __all__ = ["HostSide", "make_executable"]
@@ -70,15 +70,16 @@ def make_executable(
         samples = _samples(inputs)
         return Trial(host.weights(), samples, plan, request.groups, request.group_names, seed=seed)
 
+    extras = read_extras(options)
     obtained = obtain_executable(
         graph,
         request,
-        engine=options._engine,
+        engine=extras.engine,
         cache_dir=cache_folder(options),
         make_trial=make_trial,
-        limits=TuningLimits(seconds=options._tuning_seconds),
+        limits=TuningLimits(seconds=extras.tuning_seconds),
         model=model,
-        report=options._listener or log_as_vendor,
+        report=extras.report,
     )
     return obtained, state if obtained.graph is graph else empty_state(obtained.graph, request)
 

@@ -11,6 +11,7 @@ from typing import Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from ...capture import StepGraph
 from ...engines.calls.call_plan import CallPlan
+from .._options.simulator_options import read_extras
 from ..errors import createPoptorchError
 from ..options import Options
 from .device_target import CLOCK_HERTZ, simulated_version
@@ -87,7 +88,7 @@ def measure_compilation(options: Options) -> datetime.timedelta:
     """
     if not options._show_compilation_progress_bar:
         raise createPoptorchError("Please set showCompilationProgressBar option to obtain compilation time.")
-    measured = options._progress_bar.compilation_time or datetime.timedelta(0)
+    measured = read_extras(options).progress_bar.compilation_time or datetime.timedelta(0)
     return measured + _LEAST_COMPILATION_TIME
 
 

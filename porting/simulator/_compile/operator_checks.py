@@ -7,14 +7,14 @@ from typing import Any, Dict, FrozenSet, List, Mapping, NoReturn, Optional, Sequ
 import torch
 from torch import nn
 
-from ....capture import StepGraph
-from ....capture.graph_flow import ValueFlow, written_nodes
-from ....capture.operator_schema import operator_name
-from ....capture.subgraphs import bodies_of
-from ....diagnostics import Finding, Place
-from ..._logging import logger
-from ..._operators.operator_limits import LIMITS, WRITE_LIMIT, OperatorCall
-from ..capture_errors import CaptureRefusal
+from ...capture import StepGraph
+from ...capture.graph_flow import ValueFlow, written_nodes
+from ...capture.operator_schema import operator_name
+from ...capture.subgraphs import bodies_of
+from ...diagnostics import Finding, Place
+from .._logging import logger
+from .._operators.operator_limits import LIMITS, WRITE_LIMIT, OperatorCall
+from .capture_errors import CaptureRefusal
 
 __all__ = ["check_operators"]
 
@@ -74,7 +74,9 @@ def check_operators(graph: StepGraph, model: nn.Module) -> None:
 
     Label smoothing, which the device leaves out of the loss without a word, is left out with a warning.
     """
-    check = _Check(ValueFlow.of(graph), _modules_of_attention(model))
+    # torch's own attention unflattens a projection, which the device compiles as a view
+    attention = {name for name, module in model.named_modules() if isinstance(module, nn.MultiheadAttention)}
+    check = _Check(ValueFlow.of(graph), attention)
     check.visit_all(graph.graph)
     if check.missing:
         _refuse_missing(check.missing)
@@ -93,13 +95,14 @@ class _Check:
         for node in graph.nodes:
             self._flow.visit(node)
             if isinstance(node.target, torch._ops.OpOverload):
-                self._visit(node)
+                self._visit(node, node.target)
             for body in bodies_of(node):
                 self.visit_all(body.graph)
 
-    def _visit(self, node: torch.fx.Node) -> None:
-        arguments = _named_arguments(node)
-        name = operator_name(node.target)
+    def _visit(self, node: torch.fx.Node, operator: torch._ops.OpOverload) -> None:
+        arguments = {argument.name: argument.default_value for argument in operator._schema.arguments}
+        arguments.update({**dict(zip(list(arguments), node.args)), **node.kwargs})
+        name = operator_name(operator)
         call = OperatorCall(node, name, arguments, self._is_constant, self._flow.has_gradient(node))
         message = _refusal(call, written_nodes(node))
         if message is not None:
@@ -112,14 +115,6 @@ class _Check:
 
     def _is_constant(self, argument: Any) -> bool:
         return not isinstance(argument, torch.fx.Node) or self._flow.is_constant(argument)
-
-
-def _named_arguments(node: torch.fx.Node) -> Dict[str, Any]:
-    schema = node.target._schema  # type: ignore[union-attr]
-    named = {argument.name: argument.default_value for argument in schema.arguments}
-    named.update(zip(list(named), node.args))
-    named.update(node.kwargs)
-    return named
 
 
 def _refusal(call: OperatorCall, writes: Sequence[Any]) -> Optional[str]:
@@ -147,11 +142,6 @@ def _lacking_operator(call: OperatorCall) -> Optional[str]:
         return "reflection_pad3d"
     is_xor = name in ("bitwise_xor", "__xor__", "__ixor__")
     return "bitwise_xor" if is_xor and all(tensor.dtype == torch.bool for tensor in call.tensors()) else None
-
-
-def _modules_of_attention(model: nn.Module) -> Set[str]:
-    """Name the modules whose own code unflattens a projection, which the device compiles as a view."""
-    return {name for name, module in model.named_modules() if isinstance(module, nn.MultiheadAttention)}
 
 
 def _leave_out_label_smoothing(node: torch.fx.Node) -> None:
