@@ -37,16 +37,16 @@ class OptimizerAttrTracker:
         found = [("default group variable", set(optimizer.defaults))]
         found += [("optimizer attribute", set(optimizer.__dict__) - _NOT_ATTRIBUTES)]
         found += [(f"group {i} attribute", set(group) - {"params"}) for i, group in enumerate(optimizer.param_groups)]
-        if is_first:
-            for where, names in found:
-                self._known.setdefault(_kind_of_name(where), set()).update(names, _POPTORCH_NAMES)
-            return
         for where, names in found:
-            unexpected = sorted(names - self._known[_kind_of_name(where)])
+            # what one group had is known for all of them
+            kind = "group" if where.startswith("group") else where
+            if is_first:
+                self._known.setdefault(kind, set()).update(names, _POPTORCH_NAMES)
+                continue
+            unexpected = sorted(names - self._known[kind])
             if unexpected:
-                self.log_once(
-                    f"Ignoring unexpected {where} in {type_name} optimizer: {unexpected}", self._log_unexpected
-                )
+                message = f"Ignoring unexpected {where} in {type_name} optimizer: {unexpected}"
+                self.log_once(message, self._log_unexpected)
 
     def log_once(self, message: str, log: Any = logger.warning) -> None:
         """Log a message unless this tracker did so before."""
@@ -88,17 +88,26 @@ def convertOptimizerToDict(
     switches ``options`` to the running mean, which is a `ValueError` once the model is compiled. Names and settings
     that the device ignores are logged once per ``attr_tracker``.
     """
-    _warn_of_subclass(optimizer, attr_tracker)
+    cls = type(optimizer)
+    # By name rather than by base: torch's AdamW is derived from torch's Adam.
+    if not (cls in _PLAIN_CLASSES or torch.optim.Optimizer in cls.__bases__ or optim.Optimizer in cls.__bases__):
+        attr_tracker.log_once(
+            f"Optimizer `{cls.__name__}` subclassed from classes in poptorch.optim or torch.optim are unlikely to "
+            "behave as intended. Poptorch does not run Python optimizer code directly; it uses the settings of the "
+            "optimizer it is derived from and the device's own implementation."
+        )
     kind = optimizer_type(optimizer)
     attr_tracker.check(optimizer, kind.name)
-    _warn_of_ignored_settings(optimizer, kind, attr_tracker)
+    for name, consequence in _IGNORED_SETTINGS.items():
+        if any(group.get(name) for group in optimizer.param_groups):
+            attr_tracker.log_once(f"Ignoring {name}=True in {kind.name} optimizer: {consequence}")
     is_loss_scaling_automatic = bool(options._Popart.options.get("automaticLossScalingSettings.enabled"))
     if is_loss_scaling_automatic and isinstance(optimizer, optim.Optimizer):
         optimizer.variable_attrs.markAsVariable("loss_scaling")
 
     settings: Dict[str, Any] = {"optimizer_type": kind, **_optimizer_settings(optimizer, kind)}
     settings["defaults"] = _group_settings(optimizer, kind, optimizer.defaults)
-    loss_scaling = _number("loss_scaling", getattr(optimizer, "loss_scaling", 1.0))
+    loss_scaling = _check_number("loss_scaling", getattr(optimizer, "loss_scaling", 1.0))
     is_constant = not is_loss_scaling_automatic and _is_constant(optimizer, kind, "loss_scaling", loss_scaling)
     settings["defaults"]["lossScaling"] = (loss_scaling, is_constant)
     settings["groups"] = [_group_settings(optimizer, kind, group) for group in optimizer.param_groups]
@@ -111,38 +120,32 @@ def device_groups(optimizer: torch.optim.Optimizer) -> List[GroupSettings]:
     """Return what the device's arithmetic needs of each parameter group, read anew and not checked."""
     kind = optimizer_type(optimizer)
     own = optimizer.__dict__
-    first_order_type = own.get("velocity_accum_type") or own.get("first_order_momentum_accum_type") or torch.float32
-    common = {
-        "kind": kind,
-        "centered": kind == OptimizerKind.RMSPROP_CENTERED,
-        "use_tf_variant": own.get("use_tf_variant", False),
-        "loss_scaling": float(own.get("loss_scaling", 1.0)),
-        "max_grad_norm": float(own.get("max_grad_norm", math.inf)),
-        "bias_correction": own.get("bias_correction", True),
-        "accum_type": own.get("accum_type", torch.float32),
-        "first_order_type": first_order_type,
-        "second_order_type": own.get("second_order_momentum_accum_type", torch.float32),
-    }
-    return [_one_group(group, common) for group in optimizer.param_groups]
-
-
-def _one_group(group: Mapping[str, Any], common: Mapping[str, Any]) -> GroupSettings:
-    beta1, beta2 = group.get("betas", (0.0, 0.0))
-    return GroupSettings(
-        learning_rate=float(group["lr"]),
-        weight_decay=float(group.get("weight_decay", 0.0)),
-        momentum=float(group.get("momentum", 0.0)),
-        dampening=float(group.get("dampening", 0.0)),
-        nesterov=bool(group.get("nesterov", False)),
-        beta1=float(beta1),
-        beta2=float(beta2),
-        eps=float(group.get("eps", 0.0)),
-        alpha=float(group.get("alpha", 0.0)),
-        max_weight_norm=float(group.get("max_weight_norm", math.inf)),
-        velocity_scaling=float(group.get("velocity_scaling", 1.0)),
-        params=tuple(group["params"]),
-        **common,
-    )
+    return [
+        GroupSettings(
+            kind=kind,
+            learning_rate=float(group["lr"]),
+            weight_decay=float(group.get("weight_decay", 0.0)),
+            momentum=float(group.get("momentum", 0.0)),
+            dampening=float(group.get("dampening", 0.0)),
+            nesterov=bool(group.get("nesterov", False)),
+            beta1=float(group.get("betas", (0.0, 0.0))[0]),
+            beta2=float(group.get("betas", (0.0, 0.0))[1]),
+            eps=float(group.get("eps", 0.0)),
+            alpha=float(group.get("alpha", 0.0)),
+            max_weight_norm=float(group.get("max_weight_norm", math.inf)),
+            velocity_scaling=float(group.get("velocity_scaling", 1.0)),
+            params=tuple(group["params"]),
+            centered=kind == OptimizerKind.RMSPROP_CENTERED,
+            use_tf_variant=own.get("use_tf_variant", False),
+            loss_scaling=float(own.get("loss_scaling", 1.0)),
+            max_grad_norm=float(own.get("max_grad_norm", math.inf)),
+            bias_correction=own.get("bias_correction", True),
+            accum_type=own.get("accum_type", torch.float32),
+            first_order_type=own.get("velocity_accum_type", own.get("first_order_momentum_accum_type", torch.float32)),
+            second_order_type=own.get("second_order_momentum_accum_type", torch.float32),
+        )
+        for group in optimizer.param_groups
+    ]
 
 
 def _common_flag(optimizer: torch.optim.Optimizer, name: str) -> bool:
@@ -156,36 +159,16 @@ def _common_flag(optimizer: torch.optim.Optimizer, name: str) -> bool:
     return flags[0]
 
 
-def _warn_of_subclass(optimizer: torch.optim.Optimizer, attr_tracker: OptimizerAttrTracker) -> None:
-    cls = type(optimizer)
-    # By name rather than by base: torch's AdamW is derived from torch's Adam.
-    is_plain = cls in _PLAIN_CLASSES or torch.optim.Optimizer in cls.__bases__ or optim.Optimizer in cls.__bases__
-    if not is_plain:
-        attr_tracker.log_once(
-            f"Optimizer `{cls.__name__}` subclassed from classes in poptorch.optim or torch.optim are unlikely to "
-            "behave as intended. Poptorch does not run Python optimizer code directly; it uses the settings of the "
-            "optimizer it is derived from and the device's own implementation."
-        )
-
-
-def _warn_of_ignored_settings(
-    optimizer: torch.optim.Optimizer, kind: OptimizerKind, attr_tracker: OptimizerAttrTracker
-) -> None:
-    for name, consequence in _IGNORED_SETTINGS.items():
-        if any(group.get(name) for group in optimizer.param_groups):
-            attr_tracker.log_once(f"Ignoring {name}=True in {kind.name} optimizer: {consequence}")
-
-
 def _optimizer_settings(optimizer: torch.optim.Optimizer, kind: OptimizerKind) -> Dict[str, Any]:
     """Return what holds for all groups; the types as whether they are half."""
     settings: Dict[str, Any] = {}
     for name in _CLASSES[kind]._child_only:
         if name.endswith("accum_type"):
-            settings[_DEVICE_NAMES[name]] = getattr(optimizer, name, torch.float32) == torch.float16
+            settings[_device_name(name)] = getattr(optimizer, name, torch.float32) == torch.float16
         elif name == "use_tf_variant":
-            settings[_DEVICE_NAMES[name]] = bool(getattr(optimizer, name, False))
+            settings[_device_name(name)] = bool(getattr(optimizer, name, False))
         elif name == "max_grad_norm":
-            settings[_DEVICE_NAMES[name]] = _number(name, getattr(optimizer, name, math.inf))
+            settings[_device_name(name)] = _check_number(name, getattr(optimizer, name, math.inf))
     return settings
 
 
@@ -199,19 +182,23 @@ def _group_settings(
             if value:
                 raise ValueError("Only non-amsgrad Adam/AdamW optimizers are supported.")
         elif name == "betas":
-            require(
-                isinstance(value, tuple) and len(value) == 2, f"Expected a pair for betas but got {value!r} instead"
-            )
+            is_pair = isinstance(value, tuple) and len(value) == 2
+            require(is_pair, f"Expected a pair for betas but got {value!r} instead")
             is_constant = _is_constant(optimizer, kind, name, value)
-            settings["beta1"] = (_number("betas", value[0]), is_constant)
-            settings["beta2"] = (_number("betas", value[1]), is_constant)
-        elif name != "centered":
-            number = _number(name, value)
-            settings[_DEVICE_NAMES.get(name, name)] = (number, _is_constant(optimizer, kind, name, number))
+            settings.update({f"beta{i}": (_check_number(name, beta), is_constant) for i, beta in enumerate(value, 1)})
+        elif name != "centered":  # which is part of the kind
+            number = _check_number(name, value)
+            settings[_device_name(name)] = (number, _is_constant(optimizer, kind, name, number))
     return settings
 
 
-def _number(name: str, value: Any) -> float:
+def _device_name(name: str) -> str:
+    """Return PopART's spelling of a setting's name."""
+    first, *others = "learning_rate".split("_") if name == "lr" else name.split("_")
+    return first + "".join(map(str.capitalize, others))
+
+
+def _check_number(name: str, value: Any) -> float:
     # A tensor is none, not even one of a single element: the settings are compiled into the program.
     require(isinstance(value, numbers.Real), f"Expected a number for {name} but got {value!r} instead")
     return value if isinstance(value, (int, float)) else float(value)
@@ -244,35 +231,15 @@ def _switch_to_running_mean(options: Options, is_compiled: bool) -> None:
         training._freeze()
 
 
-def _kind_of_name(where: str) -> str:
-    return "group" if where.startswith("group") else where
-
-
 _CLASSES: Mapping[OptimizerKind, Type[optim.Optimizer]] = {
-    OptimizerKind.SGD1: optim.SGD,
-    OptimizerKind.SGD2: optim.SGD,
+    **dict.fromkeys([OptimizerKind.SGD1, OptimizerKind.SGD2], optim.SGD),
     OptimizerKind.ADAM: optim.Adam,
-    OptimizerKind.ADAMW: optim.AdamW,
-    OptimizerKind.ADAMW_NO_BIAS: optim.AdamW,
-    OptimizerKind.RMSPROP: optim.RMSprop,
-    OptimizerKind.RMSPROP_CENTERED: optim.RMSprop,
-    OptimizerKind.LAMB: optim.LAMB,
-    OptimizerKind.LAMB_NO_BIAS: optim.LAMB,
+    **dict.fromkeys([OptimizerKind.ADAMW, OptimizerKind.ADAMW_NO_BIAS], optim.AdamW),
+    **dict.fromkeys([OptimizerKind.RMSPROP, OptimizerKind.RMSPROP_CENTERED], optim.RMSprop),
+    **dict.fromkeys([OptimizerKind.LAMB, OptimizerKind.LAMB_NO_BIAS], optim.LAMB),
 }
 _PLAIN_CLASSES = (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW, torch.optim.RMSprop)
 
-_DEVICE_NAMES = {
-    "accum_type": "accumType",
-    "first_order_momentum_accum_type": "firstOrderMomentumAccumType",
-    "lr": "learningRate",
-    "max_grad_norm": "maxGradNorm",
-    "max_weight_norm": "maxWeightNorm",
-    "second_order_momentum_accum_type": "secondOrderMomentumAccumType",
-    "use_tf_variant": "useTfVariant",
-    "velocity_accum_type": "velocityAccumType",
-    "velocity_scaling": "velocityScaling",
-    "weight_decay": "weightDecay",
-}
 _MISSING_IN_TORCH = {"velocity_scaling": 1.0, "amsgrad": False}
 # The learning rate is never constant: no number equals NaN.
 _CONSTANT_IF_EQUAL = {

@@ -14,7 +14,7 @@ __all__ = ["read_entries", "write_entries"]
 
 def read_entries(device: DeviceState) -> Dict[str, torch.Tensor]:
     """Return copies of the state tensors of `device`."""
-    return {key: _joined(parts, key in _grouped(device)) for key, parts in _entries(device).items()}
+    return {key: _join_parts(device, key, parts) for key, parts in _list_entries(device).items()}
 
 
 def write_entries(device: DeviceState, values: Mapping[str, torch.Tensor]) -> None:
@@ -22,10 +22,10 @@ def write_entries(device: DeviceState, values: Mapping[str, torch.Tensor]) -> No
 
     Raises `poptorch.Error`, before anything changes, for an entry of another size.
     """
-    entries = _entries(device)
+    entries = _list_entries(device)
     loaded = {key: value for key, value in values.items() if key in entries}
     for key, value in loaded.items():
-        present = _joined(entries[key], key in _grouped(device))
+        present = _join_parts(device, key, entries[key])
         if value.numel() != present.numel():
             raise createPoptorchError(
                 f"The optimizer state {key} has shape {list(value.shape)}, the model needs {list(present.shape)}"
@@ -36,7 +36,7 @@ def write_entries(device: DeviceState, values: Mapping[str, torch.Tensor]) -> No
             part.copy_(row)
 
 
-def _entries(device: DeviceState) -> Dict[str, List[torch.Tensor]]:
+def _list_entries(device: DeviceState) -> Dict[str, List[torch.Tensor]]:
     """Return the device's own tensors: those of all parts of a parameter under one name."""
     entries: Dict[str, List[torch.Tensor]] = {}
     for name, parts in device.parts.items():
@@ -49,10 +49,10 @@ def _entries(device: DeviceState) -> Dict[str, List[torch.Tensor]]:
     return entries
 
 
-def _grouped(device: DeviceState) -> List[str]:
-    return [f"{slot}___{name}" for name in device.groups for slot in device.slots.get(device.parts[name][0], {})]
-
-
-def _joined(parts: List[torch.Tensor], is_grouped: bool) -> torch.Tensor:
+def _join_parts(device: DeviceState, key: str, parts: List[torch.Tensor]) -> torch.Tensor:
+    _slot, _, name = key.partition("___")
+    if name in device.groups:
+        # a row for each group of replicas, also where there is only one group
+        return torch.stack(parts)
     # in the ordinary order, whatever the device prefers
-    return torch.stack(parts) if is_grouped else parts[0].detach().clone(memory_format=torch.contiguous_format)
+    return parts[0].detach().clone(memory_format=torch.contiguous_format)

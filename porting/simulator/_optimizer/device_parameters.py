@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import AbstractSet, Any, Callable, Dict, Mapping, Tuple
+from typing import AbstractSet, Any, Dict, Mapping, Tuple
 
 import torch
 
@@ -30,7 +30,7 @@ def device_parameters(settings: GroupSettings, variable: AbstractSet[str]) -> Di
     `variable` are the settings that may change. SGD folds its settings into compound values, for other optimizers
     learning rate and weight decay are always there.
     """
-    if not _is_sgd(settings):
+    if not settings.kind.name.startswith("SGD"):
         names = [name for name in _FIELDS if name in _ALWAYS or name in variable]
         return {name: getattr(settings, _FIELDS[name]) for name in names}
     undamped, scaling = 1.0 - settings.dampening, settings.loss_scaling
@@ -40,7 +40,7 @@ def device_parameters(settings: GroupSettings, variable: AbstractSet[str]) -> Di
             "scaledLearningRate0": rate / scaling,
             "weightDecayScaleFactor0": 1.0 - rate * settings.weight_decay,
         }
-    form, velocity = _form_and_velocity_scaling(settings)
+    form, velocity = _find_form(settings)
     return {
         f"scaledLearningRate{form}": settings.learning_rate / velocity,
         f"scaledMomentum{form}": settings.momentum,
@@ -61,20 +61,17 @@ def with_loaded(
         value = values.get(f"{key}___specific___{name}")
         if value is not None and float(value) != float(torch.tensor(present, dtype=torch.float32)):
             loaded[key] = float(value)
-    if not _is_sgd(settings):
+    if not settings.kind.name.startswith("SGD"):
         return dataclasses.replace(settings, **{_FIELDS[key]: value for key, value in loaded.items()})
-    return _with_momentum(settings, loaded) if settings.momentum else _without_momentum(settings, loaded)
+    return _apply_with_momentum(settings, loaded) if settings.momentum else _apply_without_momentum(settings, loaded)
 
 
-def _is_sgd(settings: GroupSettings) -> bool:
-    return settings.kind.name.startswith("SGD")
-
-
-def _form_and_velocity_scaling(settings: GroupSettings) -> Tuple[int, float]:
+def _find_form(settings: GroupSettings) -> Tuple[int, float]:
+    """Return the number of SGD's form, which its compound values end in, and the scaling of its velocity."""
     return (1, settings.velocity_scaling) if settings.kind == OptimizerKind.SGD1 else (2, 1.0)
 
 
-def _without_momentum(settings: GroupSettings, loaded: Mapping[str, float]) -> GroupSettings:
+def _apply_without_momentum(settings: GroupSettings, loaded: Mapping[str, float]) -> GroupSettings:
     undamped = 1.0 - settings.dampening
     if "scaledLearningRate0" in loaded and undamped:
         rate = loaded["scaledLearningRate0"] * settings.loss_scaling
@@ -85,18 +82,17 @@ def _without_momentum(settings: GroupSettings, loaded: Mapping[str, float]) -> G
     return settings
 
 
-def _with_momentum(settings: GroupSettings, loaded: Mapping[str, float]) -> GroupSettings:
-    form, velocity = _form_and_velocity_scaling(settings)
-    factor = velocity / settings.loss_scaling
-    inverse: Mapping[str, Callable[[float], Any]] = {
-        "learning_rate": lambda value: value * velocity,
-        "momentum": lambda value: value,
-        "dampening": lambda value: 1.0 - value / factor,
-    }
-    stems = ("scaledLearningRate", "scaledMomentum", "dampeningScaleFactor")
-    for field, key in zip(inverse, (f"{stem}{form}" for stem in stems)):
-        if key in loaded:
-            settings = dataclasses.replace(settings, **{field: inverse[field](loaded[key])})
+def _apply_with_momentum(settings: GroupSettings, loaded: Mapping[str, float]) -> GroupSettings:
+    form, velocity = _find_form(settings)
+    changes: Dict[str, Any] = {}
+    if f"scaledLearningRate{form}" in loaded:
+        changes["learning_rate"] = loaded[f"scaledLearningRate{form}"] * velocity
+    if f"scaledMomentum{form}" in loaded:
+        changes["momentum"] = loaded[f"scaledMomentum{form}"]
+    if f"dampeningScaleFactor{form}" in loaded:
+        changes["dampening"] = 1.0 - loaded[f"dampeningScaleFactor{form}"] / (velocity / settings.loss_scaling)
+    # before the weight decay, which is loaded as a product with the new dampening
+    settings = dataclasses.replace(settings, **changes)
     undamped = 1.0 - settings.dampening
     if "scaledWeightDecay1" in loaded and undamped:
         return dataclasses.replace(settings, weight_decay=loaded["scaledWeightDecay1"] / (undamped * velocity))
