@@ -9,7 +9,6 @@ reductions over replicas, recomputation - are not in it.
 
 from __future__ import annotations
 
-import itertools
 import json
 from typing import Any, Dict, Iterator, List, Sequence, Set
 
@@ -28,7 +27,7 @@ from .._scopes.executed_operators import (
     result_nodes,
 )
 from .operator_types import gradient_types, operator_types
-from .tensor_names import forward_names
+from .tensor_names import name_tensors
 
 __all__ = ["graph_ir"]
 
@@ -37,7 +36,7 @@ _TYPES = {torch.float16: "FLOAT16", torch.float32: "FLOAT", torch.int32: "INT32"
 
 def graph_ir(graph: StepGraph, *, update_types: Sequence[str] = ()) -> str:
     """Return the JSON text of `graph`; `update_types` are the operators that update one parameter in training."""
-    names = {node: name for name, node in forward_names(graph).items()}
+    names = {node: name for name, node in name_tensors(graph).items()}
     operators = list(_forward_entries(graph.graph, names, nodes_with_gradient(graph)))
     backward = [entry for operator in reversed(operators) for entry in _backward_entries(operator)]
     graphs = {"maingraph": [*operators, *backward, *_update_entries(graph, update_types)]}
@@ -87,35 +86,33 @@ def _forward_entries(
         if node not in members:
             yield from _operator_entries(node, names, node in with_gradient)
         elif node is members[node][-1]:  # all that its convolutions work on is there by now
-            yield _multi_conv_entry(members[node], names, with_gradient)
+            has_gradient = any(member in with_gradient for member in members[node])
+            yield _multi_conv_entry(members[node], names, has_gradient)
+        # what follows reads the result of an in-place operator, although its node is the old one's
         for changed in written_nodes(node):
             names[changed] = names.get(node, node.name)
 
 
 def _operator_entries(node: torch.fx.Node, names: Dict[torch.fx.Node, str], has_gradient: bool) -> Iterator[Entry]:
-    inputs = [_tensor(item, names) for item in operand_nodes(node)]
-    outputs = [_tensor(result, names) for result in result_nodes(node)]
+    inputs = [_describe_tensor(item, names) for item in operand_nodes(node)]
+    outputs = [_describe_tensor(result, names) for result in result_nodes(node)]
     *first, last = operator_types(node)
     for kind in first:  # a product before a sum, which takes the last operand
         product = [{"name": f"{node.meta.get('name_scope', '')}{kind}:0/{node.name}"}]
-        yield _entry(kind, node, inputs[:-1], product, _attributes(node), has_gradient)
+        yield _make_entry(kind, node, inputs[:-1], product, _list_attributes(node), has_gradient)
         inputs = [*product, inputs[-1]]
-    yield _entry(last, node, inputs, outputs, _attributes(node), has_gradient)
+    yield _make_entry(last, node, inputs, outputs, _list_attributes(node), has_gradient)
 
 
-def _multi_conv_entry(
-    members: Sequence[torch.fx.Node], names: Dict[torch.fx.Node, str], with_gradient: Set[torch.fx.Node]
-) -> Entry:
+def _multi_conv_entry(members: Sequence[torch.fx.Node], names: Dict[torch.fx.Node, str], has_gradient: bool) -> Entry:
     first = members[0]
-    inputs = [_tensor(item, names) for node in members for item in operand_nodes(node)]
-    outputs = [_tensor(node, names) for node in members]
-    settings = {name: value for name, value in first.meta["multi_conv"].items() if name != "number"}
-    attributes = {**_attributes(first), **{name: _text(value) for name, value in settings.items()}}
-    has_gradient = any(node in with_gradient for node in members)
-    return _entry("MultiConv", first, inputs, outputs, attributes, has_gradient)
+    inputs = [_describe_tensor(item, names) for node in members for item in operand_nodes(node)]
+    outputs = [_describe_tensor(node, names) for node in members]
+    settings = {name: _to_text(value) for name, value in first.meta["multi_conv"].items() if name != "number"}
+    return _make_entry("MultiConv", first, inputs, outputs, {**_list_attributes(first), **settings}, has_gradient)
 
 
-def _entry(
+def _make_entry(
     kind: str,
     node: torch.fx.Node,
     inputs: List[Entry],
@@ -138,7 +135,7 @@ def _entry(
     }
 
 
-def _tensor(node: torch.fx.Node, names: Dict[torch.fx.Node, str]) -> Entry:
+def _describe_tensor(node: torch.fx.Node, names: Dict[torch.fx.Node, str]) -> Entry:
     value = node.meta.get("val")
     entry: Entry = {"name": names.get(node, node.name)}
     if isinstance(value, torch.Tensor):
@@ -147,49 +144,46 @@ def _tensor(node: torch.fx.Node, names: Dict[torch.fx.Node, str]) -> Entry:
     return entry
 
 
-def _attributes(node: torch.fx.Node) -> Dict[str, Any]:
+def _list_attributes(node: torch.fx.Node) -> Dict[str, Any]:
     """Return the settings of an operator as text: its arguments that are no tensors, and what the user noted."""
     attributes: Dict[str, Any] = {}
     if isinstance(node.target, torch._ops.OpOverload):
         for argument, value in zip(node.target._schema.arguments, node.args):
             if not _holds_tensors(value):
-                attributes[argument.name] = _text(value)
-        attributes.update({name: _text(value) for name, value in node.kwargs.items() if not _holds_tensors(value)})
+                attributes[argument.name] = _to_text(value)
+        attributes.update({name: _to_text(value) for name, value in node.kwargs.items() if not _holds_tensors(value)})
     if node.meta.get("ipu") is not None:
-        attributes["__ipu_number"] = _text(node.meta["ipu"])
-        attributes["__pipeline_stage"] = _text(node.meta["stage"])
-        attributes["__execution_phase"] = _text(node.meta["phase"])
+        attributes["__ipu_number"] = _to_text(node.meta["ipu"])
+        attributes["__pipeline_stage"] = _to_text(node.meta["stage"])
+        attributes["__execution_phase"] = _to_text(node.meta["phase"])
     for result in result_nodes(node):
-        attributes.update(_marked(result))
+        attributes.update(_read_marks(result))
     for name, entries in node.meta.get("attributes", {}).items():
-        attributes[name] = {key: _text(value) for key, value in entries.items()}
+        attributes[name] = {key: _to_text(value) for key, value in entries.items()}
     return attributes
 
 
-def _marked(tensor: torch.fx.Node) -> Dict[str, str]:
+def _read_marks(tensor: torch.fx.Node) -> Dict[str, str]:
     """Return what marks on a result say of its operator."""
     found: Dict[str, str] = {}
     for user in tensor.users:
         if is_mark(user):
             names = _MARKED.get(operator_label(user), ())
-            found.update(zip(names, map(_text, user.args[1:])))
-            found.update(_marked(user))
+            found.update(zip(names, map(_to_text, user.args[1:])))
+            found.update(_read_marks(user))
     return found
 
 
 def _holds_tensors(value: Any) -> bool:
-    items = itertools.chain(value) if isinstance(value, (tuple, list)) else [value]
-    return any(isinstance(item, torch.fx.Node) for item in items)
+    return any(isinstance(item, torch.fx.Node) for item in (value if isinstance(value, (tuple, list)) else [value]))
 
 
-def _text(value: Any) -> str:
+def _to_text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, default=str)
 
 
 def _backward_entries(operator: Entry) -> Iterator[Entry]:
-    if not operator["has_gradient"]:
-        return
-    for kind in gradient_types(operator["type"]):
+    for kind in gradient_types(operator["type"]) if operator["has_gradient"] else ():
         scope = operator["name"][: -len(operator["type"])]
         gradients = [{**tensor, "name": f"Gradient___{tensor['name']}"} for tensor in operator["outputs"]]
         results = [{**tensor, "name": f"Gradient___{tensor['name']}"} for tensor in operator["inputs"]]
@@ -201,11 +195,11 @@ def _update_entries(graph: StepGraph, update_types: Sequence[str]) -> Iterator[E
     for info, node in zip(graph.parameters, graph.placeholders):
         if info.name not in trained:
             continue
+        # where the parameter is used: the update runs on the same IPU
         place = next((user for user in node.users if user.meta.get("ipu") is not None), node)
-        tensor = _tensor(node, {node: info.name})
-        gradient, updated = f"Gradient___{info.name}", f"UpdatedVar___{info.name}"
+        tensor = _describe_tensor(node, {node: info.name})
+        inputs = [tensor, {**tensor, "name": f"Gradient___{info.name}"}]
+        outputs = [{**tensor, "name": f"UpdatedVar___{info.name}"}]
         for kind in update_types:
-            entry = _entry(
-                kind, place, [tensor, {**tensor, "name": gradient}], [{**tensor, "name": updated}], {}, False
-            )
+            entry = _make_entry(kind, place, inputs, outputs, {}, False)
             yield {**entry, "name": f"{kind}/{info.name}", "location": None}

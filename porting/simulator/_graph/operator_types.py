@@ -11,77 +11,50 @@ from .._scopes.executed_operators import is_convolution, operator_label
 __all__ = ["gradient_types", "operator_types", "update_types"]
 
 # Types that differ from the ATen name in camel case.
-_TYPES: Dict[str, str] = {
-    "_convolution": "Conv",
-    "_softmax": "Softmax",
-    "_to_copy": "Cast",
-    "adaptive_avg_pool1d": "AveragePool",
-    "adaptive_avg_pool2d": "AveragePool",
-    "adaptive_avg_pool3d": "AveragePool",
-    "addmm": "MatMul",
-    "amax": "ReduceMax",
-    "amin": "ReduceMin",
-    "argmax": "ArgMax",
-    "argmin": "ArgMin",
-    "avg_pool1d": "AveragePool",
-    "avg_pool2d": "AveragePool",
-    "avg_pool3d": "AveragePool",
-    "baddbmm": "MatMul",
-    "batch_norm": "BatchNormalization",
-    "bmm": "MatMul",
-    "cat": "Concat",
-    "clamp": "Clip",
-    "clone": "Identity",
-    "conv1d": "Conv",
-    "conv2d": "Conv",
-    "conv3d": "Conv",
-    "convolution": "Conv",
-    "copy": "Copy",
-    "cross_entropy_loss": "Nll",
-    "ctc_loss": "Ctc",
-    "embedding": "Gather",
-    "eq": "Equal",
-    "flatten": "Reshape",
-    "ge": "GreaterOrEqual",
-    "group_norm": "GroupNormalization",
-    "gru": "GRU",
-    "gt": "Greater",
-    "index_select": "Gather",
-    "instance_norm": "InstanceNormalization",
-    "ipu_print_tensor": "PrintTensor",
-    "l1_loss": "L1",
-    "layer_norm": "GroupNormalization",
-    "le": "LessOrEqual",
-    "log_softmax": "LogSoftmax",
-    "logical_not": "Not",
-    "lstm": "LSTM",
-    "lt": "Less",
-    "masked_fill": "Where",
-    "matmul": "MatMul",
-    "max_pool1d": "MaxPool",
-    "max_pool2d": "MaxPool",
-    "max_pool3d": "MaxPool",
-    "mean": "ReduceMean",
-    "mm": "MatMul",
-    "nll_loss": "Nll",
-    "nll_loss2d": "Nll",
-    "nll_loss_nd": "Nll",
-    "permute": "Transpose",
-    "prod": "ReduceProd",
-    "reshape": "Reshape",
-    "rnn_relu": "RNN",
-    "rnn_tanh": "RNN",
-    "rsqrt": "Reciprocal",
-    "run_cond": "If",
-    "run_for_loop": "Loop",
-    "select": "Slice",
-    "stack": "Concat",
-    "sum": "ReduceSum",
-    "t": "Transpose",
-    "to": "Cast",
-    "topk": "TopK",
-    "view": "Reshape",
+# Types that differ from the ATen name in camel case, with the names of the operators that become them.
+_NAMES_BY_TYPE: Dict[str, str] = {
+    "ArgMax": "argmax",
+    "ArgMin": "argmin",
+    "AveragePool": "adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d avg_pool1d avg_pool2d avg_pool3d",
+    "BatchNormalization": "batch_norm",
+    "Cast": "_to_copy to",
+    "Clip": "clamp",
+    "Concat": "cat stack",
+    "Conv": "_convolution conv1d conv2d conv3d convolution",
+    "Ctc": "ctc_loss",
+    "Equal": "eq",
+    "GRU": "gru",
+    "Gather": "embedding index_select",
+    "Greater": "gt",
+    "GreaterOrEqual": "ge",
+    "GroupNormalization": "group_norm layer_norm",
+    "Identity": "clone",
+    "If": "run_cond",
+    "InstanceNormalization": "instance_norm",
+    "L1": "l1_loss",
+    "LSTM": "lstm",
+    "Less": "lt",
+    "LessOrEqual": "le",
+    "Loop": "run_for_loop",
+    "MatMul": "addmm baddbmm bmm matmul mm",
+    "MaxPool": "max_pool1d max_pool2d max_pool3d",
+    "Nll": "cross_entropy_loss nll_loss nll_loss2d nll_loss_nd",
+    "Not": "logical_not",
+    "PrintTensor": "ipu_print_tensor",
+    "RNN": "rnn_relu rnn_tanh",
+    "Reciprocal": "rsqrt",
+    "ReduceMax": "amax",
+    "ReduceMean": "mean",
+    "ReduceMin": "amin",
+    "ReduceProd": "prod",
+    "ReduceSum": "sum",
+    "Reshape": "flatten view",
+    "Slice": "select",
+    "TopK": "topk",
+    "Transpose": "permute t",
+    "Where": "masked_fill",
 }
+_TYPES = {name: kind for kind, names in _NAMES_BY_TYPE.items() for name in names.split()}
 
 
 def operator_types(node: torch.fx.Node) -> Tuple[str, ...]:
@@ -94,9 +67,12 @@ def operator_types(node: torch.fx.Node) -> Tuple[str, ...]:
     if name == "linear":
         has_bias = len(node.args) > 2 and node.args[2] is not None
         return ("MatMul", "Add") if has_bias else ("MatMul",)
-    if _is_transposed(node, name):
-        return ("ConvTranspose",)
-    return (_TYPES.get(name) or _camel_case(name),)
+    if is_convolution(node):
+        # in the general form of a convolution it is an argument that says so
+        if name.startswith("conv_transpose") or (name.endswith("convolution") and node.args[6]):
+            return ("ConvTranspose",)
+    in_camel_case = "".join(part[:1].upper() + part[1:] for part in name.strip("_").split("_"))
+    return (_TYPES.get(name, in_camel_case),)
 
 
 def gradient_types(operator_type: str) -> Tuple[str, ...]:
@@ -118,18 +94,9 @@ def update_types(optimizer: str, *, has_momentum: bool) -> Tuple[str, ...]:
     >>> update_types("SGD1", has_momentum=False)
     ('SGD0VarUpdate',)
     """
+    # without momentum PopART has one form of SGD, whatever the optimizer was asked for
     if optimizer.startswith("SGD"):
         return (f"{optimizer}AcclUpdate", f"{optimizer}VarUpdate") if has_momentum else ("SGD0VarUpdate",)
     if optimizer.startswith("RMSPROP"):
         return ("Accumulate", "RMSPropUpdater", "ScaledVarUpdate")
     return ("Accumulate", "Accumulate", "AdamUpdater", "AdamVarUpdate")
-
-
-def _is_transposed(node: torch.fx.Node, name: str) -> bool:
-    if not is_convolution(node):
-        return False
-    return name.startswith("conv_transpose") or (name.endswith("convolution") and bool(node.args[6]))
-
-
-def _camel_case(name: str) -> str:
-    return "".join(part[:1].upper() + part[1:] for part in name.strip("_").split("_"))

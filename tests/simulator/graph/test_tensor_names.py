@@ -8,7 +8,7 @@ from torch import nn
 
 from porting.capture import capture_step
 from porting.engines.calls.step_anchors import StepValue
-from porting.simulator._graph.tensor_names import forward_names, step_names
+from porting.simulator._graph.tensor_names import name_step_values, name_tensors
 
 
 def capture_training():
@@ -16,7 +16,7 @@ def capture_training():
 
 
 def test_weights_inputs_and_results_are_named():
-    names = forward_names(capture_training())
+    names = name_tensors(capture_training())
 
     assert list(names) == ["weight", "bias", "input", "input/1", "loss", "Add:0"]
 
@@ -24,11 +24,13 @@ def test_weights_inputs_and_results_are_named():
 def test_the_second_result_of_a_type_has_a_number():
     graph = capture_step(nn.Sequential(nn.ReLU(), nn.ReLU()), [torch.ones(2)], mode="inference")
 
-    assert list(forward_names(graph)) == ["input", "Relu:0", "Relu:0/1"]
+    assert list(name_tensors(graph)) == ["input", "Relu:0", "Relu:0/1"]
 
 
 def test_a_trained_parameter_has_a_gradient_an_update_and_its_state():
-    names = step_names(capture_training(), slots={"weight": ("Accl1",), "other": ("Accl1",)}, adapts_loss_scaling=False)
+    names = name_step_values(
+        capture_training(), slots={"weight": ("Accl1",), "other": ("Accl1",)}, adapts_loss_scaling=False
+    )
 
     assert names == {
         "Gradient___weight": StepValue("gradient", "weight"),
@@ -40,6 +42,6 @@ def test_a_trained_parameter_has_a_gradient_an_update_and_its_state():
 
 
 def test_loss_scaling_that_adapts_itself_has_names():
-    names = step_names(capture_training(), slots={}, adapts_loss_scaling=True)
+    names = name_step_values(capture_training(), slots={}, adapts_loss_scaling=True)
 
     assert {"finalLossScale", "lossScaleUpdateFactor"} <= set(names)
