@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Any, Callable, Dict
+from typing import Any, Callable
 
 import torch
 from torch import nn
@@ -13,7 +13,7 @@ from torch import nn
 from ...capture import StepGraph
 from ...support.atomic_files import write_atomically
 from .._args_parser import BoundArguments, contains_dict
-from .._device.device_target import check_target, log_target
+from .._device.device_target import check_target
 from .._executables.executable_cache import compilation_lock, keep_executable
 from .._graph.graph_files import export_graph, trace_graph
 from .._logging import logger
@@ -21,7 +21,7 @@ from ..errors import native_error
 from ..options import Options
 from .program import CompiledModel, compile_model
 
-__all__ = ["announce_compilation", "compile_and_keep", "write_profile"]
+__all__ = ["announce_compilation", "compile_and_keep"]
 
 # What may differ between two compilations with the same result.
 _NO_PART_OF_EXECUTABLES = frozenset(
@@ -31,9 +31,8 @@ _NO_PART_OF_EXECUTABLES = frozenset(
 
 
 def announce_compilation(bound: BoundArguments, options: Options) -> None:
-    """Check and log the target, and warn of arguments that it supports in part; `poptorch.Error` for a bad target."""
+    """Check the target, and warn of arguments that it supports in part; `poptorch.Error` for a bad target."""
     check_target(options)
-    log_target(options)
     if contains_dict(bound):
         logger.warning(
             "Dicts as inputs only have partial support, they can be accessed using literal keys, but full Python "
@@ -60,42 +59,30 @@ def compile_and_keep(
         trace_graph(compiled.graph)
         check_graph(compiled.graph)
         export_graph(compiled.graph)
-        keep_executable(compiled.graph, options, settings=_settings(options, optimizer_type))
-    write_profile(options, training=training)
+        # what besides the graph makes an executable what it is
+        settings = {key: value for key, value in options.toDict().items() if key not in _NO_PART_OF_EXECUTABLES}
+        keep_executable(compiled.graph, options, settings={**settings, "optimizer": str(optimizer_type)})
+    _write_profile(options, training=training)
     return compiled
 
 
-_FILE_NAME = "profile.pop"
-
-
-def write_profile(options: Options, *, training: bool) -> None:
+def _write_profile(options: Options, *, training: bool) -> None:
     """Write ``<folder>/<model name, "training" or "inference">/profile.pop`` if profiling is on.
 
     The engine options of ``enableProfiling`` and ``POPLAR_ENGINE_OPTIONS`` say so, the latter have the last word.
     """
-    engine: Dict[str, str] = dict(options._Popart.options.get("engineOptions") or {})
-    engine.update(_options_of_environment())
+    text = os.environ.get("POPLAR_ENGINE_OPTIONS") or "{}"
+    try:
+        overriding = json.loads(text)
+    except ValueError as error:
+        raise native_error(f"POPLAR_ENGINE_OPTIONS is not JSON: {error}") from None
+    if not isinstance(overriding, dict):
+        raise native_error(f"POPLAR_ENGINE_OPTIONS must be a JSON object, got {text}")
+    engine = {**(options._Popart.options.get("engineOptions") or {}), **overriding}
     if str(engine.get("autoReport.all", "false")).lower() != "true":
         return
     name = options.model_name if options.exists("model_name") else ("training" if training else "inference")
     write_atomically(
-        Path(engine.get("autoReport.directory", ".")) / name / _FILE_NAME,
+        Path(engine.get("autoReport.directory", ".")) / name / "profile.pop",
         b"profile of porting.simulator: the model ran on the CPU, there are no measurements of an IPU\n",
     )
-
-
-def _options_of_environment() -> Dict[str, str]:
-    text = os.environ.get("POPLAR_ENGINE_OPTIONS") or "{}"
-    try:
-        options = json.loads(text)
-    except ValueError as error:
-        raise native_error(f"POPLAR_ENGINE_OPTIONS is not JSON: {error}") from None
-    if not isinstance(options, dict):
-        raise native_error(f"POPLAR_ENGINE_OPTIONS must be a JSON object, got {text}")
-    return options
-
-
-def _settings(options: Options, optimizer_type: Any) -> Dict[str, Any]:
-    """Return what besides the graph makes an executable what it is."""
-    settings = {key: value for key, value in options.toDict().items() if key not in _NO_PART_OF_EXECUTABLES}
-    return {**settings, "optimizer": str(optimizer_type)}

@@ -39,10 +39,18 @@ Latency = Tuple[float, float, float]
 
 def list_stamps(graph: StepGraph, plan: CallPlan, times: CallTimes, options: Options) -> Counters:
     """Return for each event of a call a list of stamps for each input or output of the graph."""
-    if options._Popart.options.get("syntheticDataMode"):
-        return _stamps(len(graph.inputs), len(graph.outputs), [], [])
-    entered, left = _input_steps(plan, times), _output_steps(plan, times)
-    return _stamps(len(graph.inputs), len(graph.outputs) + len(graph.mutated_inputs), entered, left)
+    num_outputs = len(graph.outputs)
+    entered: List[Tuple[float, float]] = []
+    left: List[Tuple[float, float]] = []
+    # synthetic data are made on the device: nothing moves
+    if not options._Popart.options.get("syntheticDataMode"):
+        num_outputs += len(graph.mutated_inputs)
+        entered, left = _time_inputs(plan, times), _time_outputs(plan, times)
+    counters: Counters = {}
+    for event, count, stamps in (("input", len(graph.inputs), entered), ("output", num_outputs, left)):
+        counters[event] = [[begin for begin, _end in stamps] for _ in range(count)] or [[]]
+        counters[f"{event}_complete"] = [[end for _begin, end in stamps] for _ in range(count)] or [[]]
+    return counters
 
 
 def measure_latency(
@@ -77,6 +85,7 @@ def count_cycles(times: Optional[CallTimes], options: Options) -> int:
     if times is None:
         raise createPoptorchError("Please run the model at least once before obtaining cycle count.")
     _entered, started, ended, _left = times
+    # without hardware there is no clock: that of a Bow
     return max(1, int((ended - started) * CLOCK_HERTZ[simulated_version() or 21]))
 
 
@@ -92,25 +101,7 @@ def measure_compilation(options: Options) -> datetime.timedelta:
     return measured + _LEAST_COMPILATION_TIME
 
 
-def _stamps(
-    num_inputs: int,
-    num_outputs: int,
-    entered: Sequence[Tuple[float, float]],
-    left: Sequence[Tuple[float, float]],
-) -> Counters:
-    return {
-        "input": _each(num_inputs, [first for first, _last in entered]),
-        "input_complete": _each(num_inputs, [last for _first, last in entered]),
-        "output": _each(num_outputs, [first for first, _last in left]),
-        "output_complete": _each(num_outputs, [last for _first, last in left]),
-    }
-
-
-def _each(count: int, stamps: List[float]) -> List[List[float]]:
-    return [list(stamps) for _ in range(count)] or [[]]
-
-
-def _input_steps(plan: CallPlan, times: CallTimes) -> List[Tuple[float, float]]:
+def _time_inputs(plan: CallPlan, times: CallTimes) -> List[Tuple[float, float]]:
     """Return (asked for, there) of each micro-batch: the first one's transfer is what the call began with."""
     entered, started, ended, _left = times
     num_micro_batches = plan.iterations * plan.accumulation * plan.replicas
@@ -120,14 +111,12 @@ def _input_steps(plan: CallPlan, times: CallTimes) -> List[Tuple[float, float]]:
     return [(begin - transfer, begin) for begin in begins]
 
 
-def _output_steps(plan: CallPlan, times: CallTimes) -> List[Tuple[float, float]]:
+def _time_outputs(plan: CallPlan, times: CallTimes) -> List[Tuple[float, float]]:
     """Return (ready, handed back) of each result that the output mode keeps."""
     _entered, started, ended, left = times
-    kept = plan.replicas
-    if plan.output_mode == "all":
-        kept = plan.iterations * plan.accumulation * plan.replicas
-    elif plan.output_mode == "every_n":
-        kept = plan.iterations // plan.output_period * plan.accumulation * plan.replicas
+    # a sum and the final result are one for each replica
+    iterations = {"all": plan.iterations, "every_n": plan.iterations // plan.output_period}.get(plan.output_mode)
+    kept = plan.replicas if iterations is None else iterations * plan.accumulation * plan.replicas
     if not kept:
         return []
     transfer = (left - ended) / kept
