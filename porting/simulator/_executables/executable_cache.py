@@ -44,7 +44,8 @@ def keep_executable(graph: StepGraph, options: Options, *, settings: Any) -> Non
     _require_writable(folder)
     name = fingerprint(graph_record(graph), settings=settings)[:32]
     path, content = folder / f"{name}.popef", CACHE_FORMAT + name.encode() + b"\n"
-    if _holds(path, content):
+    # a file of another version, or one that was cut off, is written again
+    if path.exists() and path.read_bytes() == content:
         cpp_log("debug", f"The executable is in the cache already: {path}")
         return
     write_atomically(path, content)
@@ -103,11 +104,3 @@ def _require_writable(folder: Path) -> None:
         pass
     if not (folder.is_dir() and os.access(folder, os.W_OK)):
         raise AssertionError(f"Cache folder {folder} is not writable")
-
-
-def _holds(path: Path, content: bytes) -> bool:
-    """Tell whether `path` is a whole file of this version; any other one is written again."""
-    try:
-        return path.read_bytes() == content
-    except FileNotFoundError:
-        return False
