@@ -33,7 +33,7 @@ _NO_PART_OF_EXECUTABLES = frozenset(
 def announce_compilation(bound: BoundArguments, options: Options) -> None:
     """Check the target, and warn of arguments that it supports in part; `poptorch.Error` for a bad target."""
     check_target(options)
-    if contains_dict(bound):
+    if contains_dict([bound.positional, *bound.named.values()]):
         logger.warning(
             "Dicts as inputs only have partial support, they can be accessed using literal keys, but full Python "
             "functionality is not enabled. Consider changing dict inputs to tuple."
