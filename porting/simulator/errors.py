@@ -68,6 +68,7 @@ class NotSimulatedError(Error, AttributeError):
         self.type = _PYTHON_ERROR
         self.message = finding.message or ""
 
+    # by its finding: the text alone could not be unpickled to an error with a code
     def __reduce__(self) -> Tuple[Type[NotSimulatedError], Tuple[Finding]]:
         return type(self), (self.finding,)
 
@@ -99,6 +100,7 @@ def native_error(
       [0] compiling
       [1] LowerToPopart
     """
+    # PopTorch names the file and line of its compiled part; here it is the line of the simulator that refuses.
     caller = sys._getframe(1)
     location = "\n".join(f"  [{depth}] {what}" for depth, what in enumerate(context))
     text = f"In {Path(caller.f_code.co_filename).name}:{caller.f_lineno}: '{kind}': {msg}"
@@ -107,7 +109,8 @@ def native_error(
     if location:
         text += f"\nError raised in:\n{location}"
 
-    error = _class_of(kind, recovery_action)(_shortened(text))
+    cls: Type[Error] = UnrecoverableError if kind == "poplar_unrecoverable_runtime_error" else Error
+    error = (RecoverableError if recovery_action else cls)(_shorten(text))
     error.type, error.message, error.location = kind, msg, location
     if isinstance(error, RecoverableError):
         error.recovery_action = recovery_action
@@ -137,13 +140,7 @@ def not_simulated(name: str, why: str = "") -> NoReturn:
     )
 
 
-def _class_of(kind: str, recovery_action: str) -> Type[Error]:
-    if recovery_action:
-        return RecoverableError
-    return UnrecoverableError if kind == "poplar_unrecoverable_runtime_error" else Error
-
-
-def _shortened(text: str) -> str:
+def _shorten(text: str) -> str:
     lines = text.splitlines()
     if len(lines) <= _MAX_LINES_ON_SCREEN:
         return text

@@ -95,29 +95,37 @@ class _Check:
         for node in graph.nodes:
             self._flow.visit(node)
             if isinstance(node.target, torch._ops.OpOverload):
-                self._visit(node, node.target)
+                self._check_operator(node, node.target)
             for body in bodies_of(node):
                 self.visit_all(body.graph)
 
-    def _visit(self, node: torch.fx.Node, operator: torch._ops.OpOverload) -> None:
+    def _check_operator(self, node: torch.fx.Node, operator: torch._ops.OpOverload) -> None:
         arguments = {argument.name: argument.default_value for argument in operator._schema.arguments}
         arguments.update({**dict(zip(list(arguments), node.args)), **node.kwargs})
         name = operator_name(operator)
         call = OperatorCall(node, name, arguments, self._is_constant, self._flow.has_gradient(node))
-        message = _refusal(call, written_nodes(node))
+        message = _find_refusal(call, written_nodes(node))
         if message is not None:
             _refuse(message, node)
-        lacking = _lacking_operator(call)
+        lacking = _find_lacking(call)
         if lacking is not None and not (name == "unflatten" and node.meta.get("module_path") in self._attention):
             self.missing.setdefault(lacking, node)
         if arguments.get("label_smoothing"):
-            _leave_out_label_smoothing(node)
+            # PopTorch compiles the loss without it and says nothing: do the same, and say it
+            position = list(arguments).index("label_smoothing")
+            if len(node.args) > position:
+                node.args = (*node.args[:position], 0.0, *node.args[position + 1 :])
+            else:
+                node.kwargs = {**node.kwargs, "label_smoothing": 0.0}
+            where = _find_place(node) or "forward"
+            logger.warning("The device ignores the label_smoothing of aten::cross_entropy_loss (%s)", where)
 
     def _is_constant(self, argument: Any) -> bool:
         return not isinstance(argument, torch.fx.Node) or self._flow.is_constant(argument)
 
 
-def _refusal(call: OperatorCall, writes: Sequence[Any]) -> Optional[str]:
+def _find_refusal(call: OperatorCall, writes: Sequence[Any]) -> Optional[str]:
+    """Return PopTorch's message if the device has the operator, but not in this form."""
     message = WRITE_LIMIT(call) if writes else None
     if message is None and call.name in LIMITS:
         message = LIMITS[call.name](call)
@@ -127,8 +135,9 @@ def _refusal(call: OperatorCall, writes: Sequence[Any]) -> Optional[str]:
     return message
 
 
-def _lacking_operator(call: OperatorCall) -> Optional[str]:
+def _find_lacking(call: OperatorCall) -> Optional[str]:
     """Return the name of the operator behind `call` that the device lacks; constants are folded on the host."""
+    # an in-place operator is lacking where its other form is; `__xor__` is no in-place operator
     name = call.name.rstrip("_") if not call.name.startswith("__") else call.name
     if call.is_constant(call.node):
         return None
@@ -144,23 +153,14 @@ def _lacking_operator(call: OperatorCall) -> Optional[str]:
     return "bitwise_xor" if is_xor and all(tensor.dtype == torch.bool for tensor in call.tensors()) else None
 
 
-def _leave_out_label_smoothing(node: torch.fx.Node) -> None:
-    position = [argument.name for argument in node.target._schema.arguments].index("label_smoothing")  # type: ignore[union-attr]
-    if len(node.args) > position:
-        node.args = (*node.args[:position], 0.0, *node.args[position + 1 :])
-    else:
-        node.kwargs = {**node.kwargs, "label_smoothing": 0.0}
-    logger.warning("The device ignores the label_smoothing of aten::cross_entropy_loss (%s)", _place(node) or "forward")
-
-
 def _refuse(message: str, node: torch.fx.Node) -> NoReturn:
     operator = operator_name(node.target)
     finding = Finding(
         "C017",
         message=f"the device does not have `aten::{operator}` in this form",
-        place=_place(node),
+        place=_find_place(node),
         label="the device refuses this call",
-        notes=_module_notes([node]),
+        notes=_note_modules([node]),
         help=next((help for words, help in _INSTEAD_OF_REFUSED.items() if words in message), "")
         or _INSTEAD.get(operator, _OTHERWISE),
     )
@@ -169,14 +169,14 @@ def _refuse(message: str, node: torch.fx.Node) -> NoReturn:
 
 def _refuse_missing(missing: Mapping[str, torch.fx.Node]) -> NoReturn:
     names = [f"aten::{name}" for name in missing]
-    places = [f"`aten::{name}` is called at {_place(node)}" for name, node in missing.items() if _place(node)]
+    places = [f"`aten::{name}` is called at {_find_place(node)}" for name, node in missing.items() if _find_place(node)]
     finding = Finding(
         "C017",
         message=f"the device has no {', '.join(f'`{name}`' for name in names)}",
-        place=_place(next(iter(missing.values()))),
+        place=_find_place(next(iter(missing.values()))),
         label="the device cannot compute this",
         notes=(
-            *_module_notes(list(missing.values())),
+            *_note_modules(list(missing.values())),
             *places[1:],
             "that a report is asked for above is PopTorch's text: there is nothing to report",
         ),
@@ -185,11 +185,11 @@ def _refuse_missing(missing: Mapping[str, torch.fx.Node]) -> NoReturn:
     raise CaptureRefusal(f"Unsupported ops found in compiled model: [{', '.join(names)}]. {_SUPPORT}", finding)
 
 
-def _module_notes(nodes: List[torch.fx.Node]) -> Sequence[str]:
+def _note_modules(nodes: List[torch.fx.Node]) -> Sequence[str]:
     paths = dict.fromkeys(node.meta.get("module_path", "") for node in nodes)
     return tuple(f"the module is `{path}`" for path in paths if path)
 
 
-def _place(node: torch.fx.Node) -> Optional[Place]:
+def _find_place(node: torch.fx.Node) -> Optional[Place]:
     place = node.meta.get("place")
     return place if isinstance(place, Place) else None
