@@ -109,9 +109,9 @@ def _describe_unsupported_type(finding: Finding) -> str:
 
 _MESSAGES: Dict[str, Callable[[Finding], str]] = {
     "C001": lambda finding: (
-        "aten::item is only supported in eager mode, but was intercepted in a static graph. This means an IPU to CPU copy "
-        "was triggered before the end of the graph, for example by calling tensor.item(). Please ensure that any such "
-        "copies are removed."
+        "aten::item is only supported in eager mode, but was intercepted in a static graph. This means an IPU to CPU "
+        "copy was triggered before the end of the graph, for example by calling tensor.item(). Please ensure that any "
+        "such copies are removed."
     ),
     "C002": _describe_dynamic_shape,
     "C003": _describe_cpu_tensor,
