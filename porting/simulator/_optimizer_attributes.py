@@ -224,11 +224,11 @@ def _switch_to_running_mean(options: Options, is_compiled: bool) -> None:
             "options.Training.meanAccumulationAndReplicationReductionStrategy to "
             "poptorch.MeanReductionStrategy.Running but the executable is already compiled."
         )
+    # the executor's own copy of the options is frozen by now
     was_frozen = training._is_frozen
     training._unfreeze()
     training.setMeanAccumulationAndReplicationReductionStrategy(running)
-    if was_frozen:
-        training._freeze()
+    training._freeze(was_frozen)
 
 
 _CLASSES: Mapping[OptimizerKind, Type[optim.Optimizer]] = {

@@ -29,7 +29,7 @@ from .._operators.type_coercion import log_coercions
 from .._options.simulator_options import read_extras
 from .._options.validation import validate_options
 from .._scopes.graph_scopes import GraphScopes, scoped_tracing
-from .._weights.replica_parameters import PerReplicaParams, one_group_in_place, replica_groups
+from .._weights.replica_parameters import PerReplicaParams, find_replica_groups, put_one_group_in_place
 from ..errors import createPoptorchError, native_error
 from ..options import Options
 from .call_plans import call_plan, gradient_exchange, with_mean_of
@@ -89,7 +89,7 @@ def compile_model(
     with _one_at_a_time, closing(bar):
         set_max_repeat_logs(options.max_repeat_logs)
         _check_settings(model, options)
-        groups = replica_groups(model, per_replica, options.replication_factor)
+        groups = find_replica_groups(model, per_replica, options.replication_factor)
         exchange = gradient_exchange(options, grouped=groups) if training else None
         plan = call_plan(options, training=training, exchange=exchange)
         report(0, 100)
@@ -190,7 +190,7 @@ def _capture(
     listener: Optional[Callable[[Finding], None]] = None,
 ) -> StepGraph:
     allowed = getattr(model, "_porting_allowed", None)
-    with one_group_in_place(model, groups):
+    with put_one_group_in_place(model, groups):
         return capture_step(
             model,
             micro.positional,

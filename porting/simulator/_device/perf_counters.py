@@ -45,7 +45,7 @@ def list_stamps(graph: StepGraph, plan: CallPlan, times: CallTimes, options: Opt
     # synthetic data are made on the device: nothing moves
     if not options._Popart.options.get("syntheticDataMode"):
         num_outputs += len(graph.mutated_inputs)
-        entered, left = _time_inputs(plan, times), _time_outputs(plan, times)
+        entered, left = _time_steps(plan, times)
     counters: Counters = {}
     for event, count, stamps in (("input", len(graph.inputs), entered), ("output", num_outputs, left)):
         counters[event] = [[begin for begin, _end in stamps] for _ in range(count)] or [[]]
@@ -101,24 +101,18 @@ def measure_compilation(options: Options) -> datetime.timedelta:
     return measured + _LEAST_COMPILATION_TIME
 
 
-def _time_inputs(plan: CallPlan, times: CallTimes) -> List[Tuple[float, float]]:
-    """Return (asked for, there) of each micro-batch: the first one's transfer is what the call began with."""
-    entered, started, ended, _left = times
-    num_micro_batches = plan.iterations * plan.accumulation * plan.replicas
-    each = (ended - started) / num_micro_batches
-    transfer = (started - entered) / num_micro_batches
-    begins = [started + number * each for number in range(num_micro_batches)]
-    return [(begin - transfer, begin) for begin in begins]
-
-
-def _time_outputs(plan: CallPlan, times: CallTimes) -> List[Tuple[float, float]]:
-    """Return (ready, handed back) of each result that the output mode keeps."""
-    _entered, started, ended, left = times
-    # a sum and the final result are one for each replica
-    iterations = {"all": plan.iterations, "every_n": plan.iterations // plan.output_period}.get(plan.output_mode)
-    kept = plan.replicas if iterations is None else iterations * plan.accumulation * plan.replicas
-    if not kept:
-        return []
-    transfer = (left - ended) / kept
-    ends = [started + (number + 1) * (ended - started) / kept for number in range(kept)]
-    return [(end, end + transfer) for end in ends]
+def _time_steps(plan: CallPlan, times: CallTimes) -> Tuple[List[Tuple[float, float]], List[Tuple[float, float]]]:
+    """Return (asked for, there) of each micro-batch, and (ready, handed back) of each result that is kept."""
+    entered, started, ended, left = times
+    num_runs = plan.iterations * plan.accumulation * plan.replicas
+    each, transfer = (ended - started) / num_runs, (started - entered) / num_runs
+    begins = [started + number * each for number in range(num_runs)]
+    # the final result and a sum are one for each replica
+    num_kept = plan.replicas
+    if plan.output_mode in ("all", "every_n"):
+        period = plan.output_period if plan.output_mode == "every_n" else 1
+        num_kept = plan.iterations // period * plan.accumulation * plan.replicas
+    # with a period above the iterations nothing is kept
+    interval, back = (ended - started) / max(num_kept, 1), (left - ended) / max(num_kept, 1)
+    ends = [started + (number + 1) * interval for number in range(num_kept)]
+    return [(begin - transfer, begin) for begin in begins], [(end, end + back) for end in ends]

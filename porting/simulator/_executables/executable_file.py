@@ -13,7 +13,7 @@ import os
 import struct
 import zlib
 from pathlib import Path
-from typing import Any, BinaryIO, Dict, List, NamedTuple, Union
+from typing import Any, BinaryIO, Dict, List, NamedTuple, Optional, Union
 
 from ...support.atomic_files import write_atomically
 from ..errors import Error, native_error
@@ -35,7 +35,7 @@ _GRAPH, _METADATA = b"EXEC", b"META"
 FileName = Union[str, Path]
 
 
-class _Place(NamedTuple):
+class _Section(NamedTuple):
     """Where a section's content is in its file."""
 
     tag: bytes
@@ -62,21 +62,19 @@ def importPoptorchMetadataFromFile(filename: FileName) -> bytes:
 
     Raises `poptorch.Error` with the file and the byte for one that is damaged, of another kind, or without metadata.
     """
-    return _read_section(filename, _METADATA, "metadata")
+    return _read_one(filename, _METADATA, "metadata")
 
 
 def read_graph_record(filename: FileName) -> Any:
     """Return the record of the graph in a saved executable; `poptorch.Error` as above."""
-    return json.loads(zlib.decompress(_read_section(filename, _GRAPH, "executable")))
+    return json.loads(zlib.decompress(_read_one(filename, _GRAPH, "executable")))
 
 
-def _read_section(filename: FileName, tag: bytes, what: str) -> bytes:
-    """Return the content of one section; the others are passed over."""
-    with open(filename, "rb") as file:
-        for place in _list_sections(filename, file):
-            if place.tag == tag:
-                return _read_content(filename, file, place)
-    raise native_error(f"Invalid file {filename}: it has no {what}")
+def _read_one(filename: FileName, tag: bytes, what: str) -> bytes:
+    sections = _read(filename, only=tag)
+    if tag not in sections:
+        raise native_error(f"Invalid file {filename}: it has no {what}")
+    return sections[tag]
 
 
 def _write(filename: FileName, sections: Dict[bytes, bytes]) -> None:
@@ -86,12 +84,22 @@ def _write(filename: FileName, sections: Dict[bytes, bytes]) -> None:
     write_atomically(Path(filename), b"".join(parts))
 
 
-def _read(filename: FileName) -> Dict[bytes, bytes]:
+def _read(filename: FileName, *, only: Optional[bytes] = None) -> Dict[bytes, bytes]:
+    """Return the contents of all sections, or of the one that is called `only`."""
+    contents: Dict[bytes, bytes] = {}
     with open(filename, "rb") as file:
-        return {place.tag: _read_content(filename, file, place) for place in _list_sections(filename, file)}
+        for section in _list_sections(filename, file):
+            # the model's weights may be in another one, which is not read
+            if only in (None, section.tag):
+                file.seek(section.start)
+                content = file.read(section.length)
+                if hashlib.sha256(content).digest() != section.checksum:
+                    raise _damaged_error(filename, section.start, "the content does not match its checksum")
+                contents[section.tag] = content
+    return contents
 
 
-def _list_sections(filename: FileName, file: BinaryIO) -> List[_Place]:
+def _list_sections(filename: FileName, file: BinaryIO) -> List[_Section]:
     """List where the sections of a file are; their contents are not read."""
     size = os.fstat(file.fileno()).st_size
     head = file.read(_HEAD.size)
@@ -102,7 +110,7 @@ def _list_sections(filename: FileName, file: BinaryIO) -> List[_Place]:
     version = _HEAD.unpack(head)[1]
     if version != VERSION:
         raise _damaged_error(filename, len(MAGIC), f"it has the format {version}, this version reads {VERSION}")
-    places: List[_Place] = []
+    sections: List[_Section] = []
     position = _HEAD.size
     while position < size:
         if position + _SECTION.size > size:
@@ -112,17 +120,9 @@ def _list_sections(filename: FileName, file: BinaryIO) -> List[_Place]:
         start = position + _SECTION.size
         if start + length > size:
             raise _damaged_error(filename, size, f"it ends after {size - start} of {length} bytes of a section")
-        places.append(_Place(tag, start, length, checksum))
+        sections.append(_Section(tag, start, length, checksum))
         position = start + length
-    return places
-
-
-def _read_content(filename: FileName, file: BinaryIO, place: _Place) -> bytes:
-    file.seek(place.start)
-    content = file.read(place.length)
-    if hashlib.sha256(content).digest() != place.checksum:
-        raise _damaged_error(filename, place.start, "the content does not match its checksum")
-    return content
+    return sections
 
 
 def _damaged_error(filename: FileName, position: int, what: str) -> Error:
