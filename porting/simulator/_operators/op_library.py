@@ -40,11 +40,13 @@ def _nothing(*_args: Any) -> None:
 
 
 def _identity_loss(x: torch.Tensor, reduction: int) -> torch.Tensor:
-    if reduction == REDUCTIONS["sum"]:
-        return x.sum()
-    if reduction == REDUCTIONS["mean"]:
-        return x.mean()
-    return x.clone()
+    return _choose_reduction(x, reduction)(x)
+
+
+def _choose_reduction(_x: Any, reduction: int) -> Callable[[torch.Tensor], torch.Tensor]:
+    named: Dict[int, Any] = {REDUCTIONS["sum"]: torch.sum, REDUCTIONS["mean"]: torch.mean}
+    found: Callable[[torch.Tensor], torch.Tensor] = named.get(reduction, torch.clone)
+    return found
 
 
 def _internal_cast(x: torch.Tensor, dtype: str) -> torch.Tensor:
@@ -180,7 +182,11 @@ def _define() -> None:
             LIBRARY.impl(name, kernel, "CompositeImplicitAutograd")
         if name in _PURE:
             define_device_operator(
-                getattr(torch.ops.poptorch, name).default, run=kernel, is_pure=True, rule=_rule(name, kernel)
+                getattr(torch.ops.poptorch, name).default,
+                run=kernel,
+                is_pure=True,
+                rule=_rule(name, kernel),
+                choose=_choose_reduction if name == "identity_loss" else None,
             )
 
 
