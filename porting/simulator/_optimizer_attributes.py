@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import numbers
-from typing import Any, Dict, List, Mapping, Set, Tuple, Type
+from typing import Any, Dict, List, Mapping, Sequence, Set, Tuple, Type
 
 import torch
 
@@ -15,7 +15,7 @@ from porting.simulator._options_impl import require
 from porting.simulator.enums import MeanReductionStrategy
 from porting.simulator.options import Options
 
-__all__ = ["OptimizerAttrTracker", "convertOptimizerToDict", "device_groups", "optimizer_type"]
+__all__ = ["OptimizerAttrTracker", "convertOptimizerToDict", "describe_settings", "make_groups", "optimizer_type"]
 
 
 # PopTorch's name, which its dictionaries and logs show; pickle goes by the qualified name, which stays
@@ -116,7 +116,7 @@ def convertOptimizerToDict(
     return settings
 
 
-def device_groups(optimizer: torch.optim.Optimizer) -> List[GroupSettings]:
+def make_groups(optimizer: torch.optim.Optimizer) -> List[GroupSettings]:
     """Return what the device's arithmetic needs of each parameter group, read anew and not checked."""
     kind = optimizer_type(optimizer)
     own = optimizer.__dict__
@@ -231,6 +231,38 @@ def _switch_to_running_mean(options: Options, is_compiled: bool) -> None:
     training._freeze(was_frozen)
 
 
+def describe_settings(settings: Mapping[str, Any], tensors: Sequence[Sequence[str]]) -> List[str]:
+    """Return one line for the graph and one for each group, for the log at debug level.
+
+    ``settings`` is what `convertOptimizerToDict` returned, ``tensors`` the names of each group's parameters.
+    """
+    kind = settings["optimizer_type"]
+    name = kind.name.replace("_NO_BIAS", "").replace("_CENTERED", "")
+    # SGD2 has no velocity scaling of its own: the back-end passes the loss scaling.
+    others = {"velocityScaling": settings["defaults"]["lossScaling"]} if kind == OptimizerKind.SGD2 else {}
+    graph = {
+        key if key in ("lossScaling", "nesterov") else f"default{key[0].upper()}{key[1:]}": pair
+        for key, pair in {**settings["defaults"], **others}.items()
+    }
+    # the log has one name for the first moment; SGD's settings call it velocity
+    first_moment = settings.get("velocityAccumType", settings.get("firstOrderMomentumAccumType", False))
+    is_half = {**settings, "firstOrderMomentumAccumType": first_moment}
+    types = ", ".join(f"{key}={'float16' if is_half.get(key, False) else 'float32'}" for key in _SETTING_TYPES)
+    use_tf_variant, max_norm = int(settings.get("useTfVariant", False)), settings.get("maxGradNorm", float("inf"))
+    for_all = f"{types}, useTfVariant={use_tf_variant}, maxGradNorm={max_norm:g}"
+    lines = [f"Updating graph optimizer with {name}, {_join_pairs(graph)}, {for_all}"]
+    for number, (group, names) in enumerate(zip(settings["groups"], tensors)):
+        pairs = _join_pairs({**group, **others})
+        lines.append(f"Updating group {number} optimizer with {name}, {pairs} for (tensors affected {list(names)})")
+    return lines
+
+
+def _join_pairs(pairs: Mapping[str, Tuple[float, bool]]) -> str:
+    return ", ".join(
+        f"{key}={value:g}{' (const)' if constant else ''}" for key, (value, constant) in sorted(pairs.items())
+    )
+
+
 _CLASSES: Mapping[OptimizerKind, Type[optim.Optimizer]] = {
     **dict.fromkeys([OptimizerKind.SGD1, OptimizerKind.SGD2], optim.SGD),
     OptimizerKind.ADAM: optim.Adam,
@@ -260,6 +292,7 @@ _POPTORCH_NAMES = frozenset(
         *(cls._child_only for cls in _CLASSES.values())
     )
 )
+_SETTING_TYPES = ("accumType", "firstOrderMomentumAccumType", "secondOrderMomentumAccumType")
 _IGNORED_SETTINGS = {
     "maximize": "the device minimises the loss",
     "differentiable": "the device's update is not part of any graph of gradients",

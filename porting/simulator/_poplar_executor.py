@@ -29,8 +29,8 @@ from ._device.perf_counters import (
 from ._device.session import DeviceSession
 from ._executables.saved_executables import FileName, load_executable, save_executable
 from ._graph.anchors import tensor_names
+from ._graph.compiler_names import update_types
 from ._graph.graph_ir import graph_ir
-from ._graph.operator_types import update_types
 from ._logging import logger
 from ._model_access import ParameterProxy, is_move, warn_of_move
 from ._options.executor_options import executor_options

@@ -18,7 +18,7 @@ from .._logging import cpp_log
 from ..enums import OutputMode
 from ..errors import native_error
 from ..options import Options
-from .tensor_names import name_step_values, name_tensors
+from .compiler_names import name_step_values, name_tensors
 
 __all__ = ["Anchors", "OptimizerNames", "find_anchors", "tensor_names"]
 

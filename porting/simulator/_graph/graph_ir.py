@@ -26,8 +26,7 @@ from .._scopes.executed_operators import (
     operator_label,
     result_nodes,
 )
-from .operator_types import gradient_types, operator_types
-from .tensor_names import name_tensors
+from .compiler_names import gradient_types, name_tensors, operator_types
 
 __all__ = ["graph_ir"]
 

@@ -1,15 +1,17 @@
-"""Hyper-parameters under the names that PopART gives them on a device, and back again."""
+"""The optimizer on a device by the names that PopART gives there: its state, and its hyper-parameters."""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import AbstractSet, Any, Dict, Mapping, Tuple
+from typing import AbstractSet, Any, Dict, List, Mapping, Optional, Tuple
 
 import torch
 
+from ...engines.calls.device_state import DeviceState
 from ...engines.update.updates import GroupSettings, OptimizerKind
+from ..errors import createPoptorchError
 
-__all__ = ["device_parameters", "with_loaded"]
+__all__ = ["apply_loaded", "list_parameters", "read_entries", "write_entries"]
 
 _ALWAYS = ("learningRate", "weightDecay")
 _FIELDS = {
@@ -24,7 +26,7 @@ _FIELDS = {
 }
 
 
-def device_parameters(settings: GroupSettings, variable: AbstractSet[str]) -> Dict[str, float]:
+def list_parameters(settings: GroupSettings, variable: AbstractSet[str]) -> Dict[str, float]:
     """Return the values of one group that are no constants of the executable, by the stem of their names.
 
     `variable` are the settings that may change. SGD folds its settings into compound values, for other optimizers
@@ -49,7 +51,7 @@ def device_parameters(settings: GroupSettings, variable: AbstractSet[str]) -> Di
     }
 
 
-def with_loaded(
+def apply_loaded(
     settings: GroupSettings, name: str, values: Mapping[str, torch.Tensor], variable: AbstractSet[str]
 ) -> GroupSettings:
     """Return `settings` with those of `values` for the parameter `name` that differ, in the device's precision."""
@@ -57,7 +59,7 @@ def with_loaded(
     if scaling != settings.loss_scaling:
         settings = dataclasses.replace(settings, loss_scaling=scaling)
     loaded: Dict[str, Any] = {}
-    for key, present in device_parameters(settings, variable).items():
+    for key, present in list_parameters(settings, variable).items():
         value = values.get(f"{key}___specific___{name}")
         if value is not None and float(value) != float(torch.tensor(present, dtype=torch.float32)):
             loaded[key] = float(value)
@@ -97,3 +99,49 @@ def _apply_with_momentum(settings: GroupSettings, loaded: Mapping[str, float]) -
     if "scaledWeightDecay1" in loaded and undamped:
         return dataclasses.replace(settings, weight_decay=loaded["scaledWeightDecay1"] / (undamped * velocity))
     return settings
+
+
+def read_entries(device: DeviceState) -> Dict[str, torch.Tensor]:
+    """Return copies of the state tensors of `device`."""
+    return {key: _join_parts(device, key, parts) for key, parts in _list_entries(device).items()}
+
+
+def write_entries(device: DeviceState, values: Mapping[str, torch.Tensor]) -> None:
+    """Write those of `values` that the device has; absent entries stay as they are.
+
+    Raises `poptorch.Error`, before anything changes, for an entry of another size.
+    """
+    entries = _list_entries(device)
+    loaded = {key: value for key, value in values.items() if key in entries}
+    for key, value in loaded.items():
+        present = _join_parts(device, key, entries[key])
+        if value.numel() != present.numel():
+            raise createPoptorchError(
+                f"The optimizer state {key} has shape {list(value.shape)}, the model needs {list(present.shape)}"
+            )
+    for key, value in loaded.items():
+        parts = entries[key]
+        for part, row in zip(parts, value.reshape(len(parts), *parts[0].shape).unbind()):
+            part.copy_(row)
+
+
+def _list_entries(device: DeviceState) -> Dict[str, List[torch.Tensor]]:
+    """Return the device's own tensors: those of all parts of a parameter under one name."""
+    entries: Dict[str, List[torch.Tensor]] = {}
+    for name, parts in device.parts.items():
+        for part in parts:
+            for slot, tensor in device.slots.get(part, {}).items():
+                entries.setdefault(f"{slot}___{name}", []).append(tensor)
+    factor: Optional[torch.Tensor] = device.loss_scale_factor
+    if factor is not None:
+        entries["lossScaleUpdateFactor"] = [factor]
+    return entries
+
+
+def _join_parts(device: DeviceState, key: str, parts: List[torch.Tensor]) -> torch.Tensor:
+    _slot, _, name = key.partition("___")
+    if name in device.groups:
+        # a row for each group of replicas, also where there is only one group
+        return torch.stack(parts)
+    # in the ordinary order, whatever the device prefers
+    return parts[0].detach().clone(memory_format=torch.contiguous_format)

@@ -1,14 +1,17 @@
-"""Names operators as the graph compiler does: types of PopART for ATen operators."""
+"""Names of operators and tensors as the graph compiler gives them, for `getTensorNames()`, anchors and listings."""
 
 from __future__ import annotations
 
-from typing import Dict, Tuple
+from typing import Counter, Dict, Mapping, Tuple
 
 import torch
 
-from .._scopes.executed_operators import is_convolution, operator_label
+from ...capture import StepGraph, find_losses
+from ...engines.calls.step_anchors import StepValue
+from ...engines.recompute.values_for_backward import trained_parameters
+from .._scopes.executed_operators import executed_operators, is_convolution, operator_label, result_nodes
 
-__all__ = ["gradient_types", "operator_types", "update_types"]
+__all__ = ["gradient_types", "name_step_values", "name_tensors", "operator_types", "update_types"]
 
 # Types that differ from the ATen name in camel case.
 # Types that differ from the ATen name in camel case, with the names of the operators that become them.
@@ -100,3 +103,49 @@ def update_types(optimizer: str, *, has_momentum: bool) -> Tuple[str, ...]:
     if optimizer.startswith("RMSPROP"):
         return ("Accumulate", "RMSPropUpdater", "ScaledVarUpdate")
     return ("Accumulate", "Accumulate", "AdamUpdater", "AdamVarUpdate")
+
+
+def name_tensors(graph: StepGraph) -> Dict[str, torch.fx.Node]:
+    """Name what enters the graph and the results of its operators.
+
+    Parameters and buffers are called by their module path, inputs `input`, `input/1`, ..., losses `loss`, `loss/1`, ...
+    with the final one first, and other results by name scope, type and number of the result, as `encoder/MatMul:0`.
+    """
+    final, demoted = find_losses(graph.graph)
+    losses = [*final, *demoted]
+    named = [
+        (info.kind if info.kind in ("input", "constant") else info.name, node)
+        for info, node in zip(graph.entering, graph.placeholders)
+    ]
+    named += [("loss", loss) for loss in losses]
+    for node in executed_operators(graph.graph):
+        if node not in losses:
+            kind = f"{node.meta.get('name_scope', '')}{operator_types(node)[-1]}"
+            named += [(f"{kind}:{number}", result) for number, result in enumerate(result_nodes(node))]
+    found: Dict[str, torch.fx.Node] = {}
+    counts: Counter[str] = Counter()
+    for name, node in named:
+        if isinstance(node.meta.get("val"), torch.Tensor):
+            # PopART numbers equal names from the second on
+            found[f"{name}/{counts[name]}" if counts[name] else name] = node
+            counts[name] += 1
+    return found
+
+
+def name_step_values(
+    graph: StepGraph, *, slots: Mapping[str, Tuple[str, ...]], adapts_loss_scaling: bool
+) -> Dict[str, StepValue]:
+    """Name what only the optimizer step has; `slots` lists the optimizer's state tensors of each parameter."""
+    found: Dict[str, StepValue] = {}
+    trained = trained_parameters(graph)
+    known = set(trained)
+    for name in trained:
+        found[f"Gradient___{name}"] = StepValue("gradient", name)
+        found[f"UpdatedVar___{name}"] = StepValue("weight", name)
+    for name, own in slots.items():
+        if name in known:
+            found.update({f"{slot}___{name}": StepValue("slot", name, slot) for slot in own})
+    if adapts_loss_scaling:
+        found["finalLossScale"] = StepValue("loss_scaling")
+        found["lossScaleUpdateFactor"] = StepValue("loss_scaling_factor")
+    return found
