@@ -1,12 +1,15 @@
-"""From a model and the arguments of its first call to an executable: split, trace, check, build."""
+"""From a model and the arguments of its first call to an executable: split, trace, check, build, write its files."""
 
 from __future__ import annotations
 
+import json
+import os
 import threading
 import warnings
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from time import perf_counter
 from typing import Any, Callable, Mapping, Optional
 
@@ -21,9 +24,13 @@ from ...engines.recompute.recomputation import ComputationOrder, order_computati
 from ...engines.recompute.values_for_backward import keep_values_for_backward
 from ...engines.replay.strided_group_norm import stride_group_norms
 from ...executables.obtain import Obtained
+from ...support.atomic_files import write_atomically
 from .. import trouble
-from .._args_parser import BoundArguments, without_memory
+from .._args_parser import BoundArguments, contains_dict, without_memory
+from .._device.device_target import check_target
+from .._executables.executable_cache import compilation_lock, keep_executable
 from .._graph.anchors import Anchors, OptimizerNames, find_anchors
+from .._graph.graph_files import export_graph, trace_graph
 from .._logging import cpp_log, logger, set_max_repeat_logs
 from .._operators.type_coercion import log_coercions
 from .._options.simulator_options import read_extras
@@ -38,9 +45,15 @@ from .executables import HostSide, make_executable
 from .graph_checks import check_overlap, check_pipeline, refuse_written_buffers
 from .operator_checks import check_operators
 
-__all__ = ["CompiledModel", "compile_model"]
+__all__ = ["CompiledModel", "announce_compilation", "compile_model"]
 
 _one_at_a_time = threading.RLock()
+
+# What may differ between two compilations with the same result.
+_NO_PART_OF_EXECUTABLES = frozenset(
+    "compilation_progress_bar_fn cachePath enableEngineCaching log_dir max_repeat_logs random_seed connection_type "
+    "engineOptions ipu_id model_name distributed_process_id globalReplicaOffset".split()
+)
 
 
 @dataclass
@@ -65,7 +78,44 @@ class CompiledModel:
         return self.plan.replicas * self.ipus_per_replica
 
 
+def announce_compilation(bound: BoundArguments, options: Options) -> None:
+    """Check the target, and warn of arguments that it supports in part; `poptorch.Error` for a bad target."""
+    check_target(options)
+    if contains_dict([bound.positional, *bound.named.values()]):
+        logger.warning(
+            "Dicts as inputs only have partial support, they can be accessed using literal keys, but full Python "
+            "functionality is not enabled. Consider changing dict inputs to tuple."
+        )
+
+
 def compile_model(
+    model: nn.Module,
+    bound: BoundArguments,
+    options: Options,
+    *,
+    training: bool,
+    optimizer_type: Any,
+    check_graph: Callable[[StepGraph], None],
+    **details: Any,
+) -> CompiledModel:
+    """Trace `model` and build its executable, one process after the other, and write the files that options ask for.
+
+    `check_graph` may refuse what was traced; `details` are further arguments of `_trace_and_build`. Raises
+    `poptorch.Error` for everything that a device would refuse; exceptions of `forward` come through as they are.
+    """
+    with torch.inference_mode(False), compilation_lock(model, options):
+        compiled = _trace_and_build(model, bound, options, training=training, **details)
+        trace_graph(compiled.graph)
+        check_graph(compiled.graph)
+        export_graph(compiled.graph)
+        # what besides the graph makes an executable what it is
+        settings = {key: value for key, value in options.toDict().items() if key not in _NO_PART_OF_EXECUTABLES}
+        keep_executable(compiled.graph, options, settings={**settings, "optimizer": str(optimizer_type)})
+    _write_profile(options, training=training)
+    return compiled
+
+
+def _trace_and_build(
     model: nn.Module,
     bound: BoundArguments,
     options: Options,
@@ -79,8 +129,6 @@ def compile_model(
 
     `per_replica` are the parameters that differ between groups of replicas; `optimizer_names` says what can be anchored
     of the optimizer, and `host` what the executable is built for and measured with.
-
-    Raises `poptorch.Error` for everything that a device would refuse; exceptions of `forward` come through as they are.
     """
     extras = read_extras(options)
     bar = extras.progress_bar
@@ -234,3 +282,25 @@ def _log_as_poptorch(graph: StepGraph, model: nn.Module, bound: BoundArguments) 
     if graph.has_loss and trainable and not graph.loss_has_gradient:
         logger.warning("The loss does not depend on any trainable parameter: no parameter will be updated")
     log_coercions(graph, model, bound.tensors())
+
+
+def _write_profile(options: Options, *, training: bool) -> None:
+    """Write ``<folder>/<model name, "training" or "inference">/profile.pop`` if profiling is on.
+
+    The engine options of ``enableProfiling`` and ``POPLAR_ENGINE_OPTIONS`` say so, the latter have the last word.
+    """
+    text = os.environ.get("POPLAR_ENGINE_OPTIONS") or "{}"
+    try:
+        overriding = json.loads(text)
+    except ValueError as error:
+        raise native_error(f"POPLAR_ENGINE_OPTIONS is not JSON: {error}") from None
+    if not isinstance(overriding, dict):
+        raise native_error(f"POPLAR_ENGINE_OPTIONS must be a JSON object, got {text}")
+    engine = {**(options._Popart.options.get("engineOptions") or {}), **overriding}
+    if str(engine.get("autoReport.all", "false")).lower() != "true":
+        return
+    name = options.model_name if options.exists("model_name") else ("training" if training else "inference")
+    write_atomically(
+        Path(engine.get("autoReport.directory", ".")) / name / "profile.pop",
+        b"profile of porting.simulator: the model ran on the CPU, there are no measurements of an IPU\n",
+    )
