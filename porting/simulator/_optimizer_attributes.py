@@ -15,7 +15,13 @@ from porting.simulator._options_impl import require
 from porting.simulator.enums import MeanReductionStrategy
 from porting.simulator.options import Options
 
-__all__ = ["OptimizerAttrTracker", "convertOptimizerToDict", "describe_settings", "make_groups", "optimizer_type"]
+__all__ = [
+    "OptimizerAttrTracker",
+    "convertOptimizerToDict",
+    "describe_settings",
+    "optimizer_type",
+    "read_settings",
+]
 
 
 # PopTorch's name, which its dictionaries and logs show; pickle goes by the qualified name, which stays
@@ -65,10 +71,10 @@ def optimizer_type(optimizer: torch.optim.Optimizer) -> OptimizerKind:
         is_corrected = getattr(optimizer, "bias_correction", True)
         return OptimizerKind.ADAMW if is_corrected else OptimizerKind.ADAMW_NO_BIAS
     if isinstance(optimizer, torch.optim.Adam):
-        is_decoupled = _common_flag(optimizer, "decoupled_weight_decay")
+        is_decoupled = _read_common_flag(optimizer, "decoupled_weight_decay")
         return OptimizerKind.ADAMW if is_decoupled else OptimizerKind.ADAM
     if isinstance(optimizer, torch.optim.RMSprop):
-        is_centered = _common_flag(optimizer, "centered")
+        is_centered = _read_common_flag(optimizer, "centered")
         return OptimizerKind.RMSPROP_CENTERED if is_centered else OptimizerKind.RMSPROP
     if isinstance(optimizer, optim.LAMB):
         return OptimizerKind.LAMB if optimizer.bias_correction else OptimizerKind.LAMB_NO_BIAS
@@ -116,47 +122,45 @@ def convertOptimizerToDict(
     return settings
 
 
-def make_groups(optimizer: torch.optim.Optimizer) -> List[GroupSettings]:
+def read_settings(optimizer: torch.optim.Optimizer) -> List[GroupSettings]:
     """Return what the device's arithmetic needs of each parameter group, read anew and not checked."""
     kind = optimizer_type(optimizer)
     own = optimizer.__dict__
-    return [
-        GroupSettings(
+    # What an optimizer does not have is neutral in `GroupSettings`.
+    common: Dict[str, Any] = {
+        name: own[name] for name in ("accum_type", "bias_correction", "use_tf_variant") if name in own
+    }
+    common.update({name: float(own[name]) for name in ("loss_scaling", "max_grad_norm") if name in own})
+    found = []
+    for group in optimizer.param_groups:
+        beta1, beta2 = group.get("betas", (0.0, 0.0))
+        values: Dict[str, Any] = {name: float(group[name]) for name in _GROUP_NUMBERS if name in group}
+        settings = GroupSettings(
             kind=kind,
             learning_rate=float(group["lr"]),
-            weight_decay=float(group.get("weight_decay", 0.0)),
-            momentum=float(group.get("momentum", 0.0)),
-            dampening=float(group.get("dampening", 0.0)),
             nesterov=bool(group.get("nesterov", False)),
-            beta1=float(group.get("betas", (0.0, 0.0))[0]),
-            beta2=float(group.get("betas", (0.0, 0.0))[1]),
-            eps=float(group.get("eps", 0.0)),
-            alpha=float(group.get("alpha", 0.0)),
-            max_weight_norm=float(group.get("max_weight_norm", math.inf)),
-            velocity_scaling=float(group.get("velocity_scaling", 1.0)),
-            params=tuple(group["params"]),
+            beta1=float(beta1),
+            beta2=float(beta2),
             centered=kind == OptimizerKind.RMSPROP_CENTERED,
-            use_tf_variant=own.get("use_tf_variant", False),
-            loss_scaling=float(own.get("loss_scaling", 1.0)),
-            max_grad_norm=float(own.get("max_grad_norm", math.inf)),
-            bias_correction=own.get("bias_correction", True),
-            accum_type=own.get("accum_type", torch.float32),
             first_order_type=own.get("velocity_accum_type", own.get("first_order_momentum_accum_type", torch.float32)),
             second_order_type=own.get("second_order_momentum_accum_type", torch.float32),
+            params=tuple(group["params"]),
+            **values,
+            **common,
         )
-        for group in optimizer.param_groups
-    ]
+        found.append(settings)
+    return found
 
 
-def _common_flag(optimizer: torch.optim.Optimizer, name: str) -> bool:
-    flags = [bool(group.get(name, False)) for group in optimizer.param_groups]
-    for i, flag in enumerate(flags):
-        if flag != flags[0]:
+def _read_common_flag(optimizer: torch.optim.Optimizer, name: str) -> bool:
+    first, *others = [bool(group.get(name, False)) for group in optimizer.param_groups]
+    for i, flag in enumerate(others, 1):
+        if flag != first:
             raise AssertionError(
-                f"All parameter groups must have the same value for the '{name}' attribute (Group 0: {flags[0]} / "
+                f"All parameter groups must have the same value for the '{name}' attribute (Group 0: {first} / "
                 f"Group {i}: {flag})"
             )
-    return flags[0]
+    return first
 
 
 def _optimizer_settings(optimizer: torch.optim.Optimizer, kind: OptimizerKind) -> Dict[str, Any]:
@@ -272,6 +276,7 @@ _CLASSES: Mapping[OptimizerKind, Type[optim.Optimizer]] = {
 }
 _PLAIN_CLASSES = (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW, torch.optim.RMSprop)
 
+_GROUP_NUMBERS = ("weight_decay", "momentum", "dampening", "eps", "alpha", "max_weight_norm", "velocity_scaling")
 _MISSING_IN_TORCH = {"velocity_scaling": 1.0, "amsgrad": False}
 # The learning rate is never constant: no number equals NaN.
 _CONSTANT_IF_EQUAL = {

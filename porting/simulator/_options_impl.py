@@ -7,8 +7,6 @@ from typing import Any, Dict, TypeVar
 
 _Self = TypeVar("_Self", bound="OptionsDict")
 
-_BASE_ATTRIBUTES = ("_warnings", "_warnings_disabled", "_is_frozen", "_values")
-
 
 def require(condition: bool, message: str) -> None:
     """Raise the `AssertionError` with which PopTorch refuses a setting, also under ``python -O``."""
@@ -49,8 +47,6 @@ class OptionsDict(Freezable):
     """
 
     def __init__(self, **default_values: Any) -> None:
-        self._warnings: Dict[str, str] = {}
-        self._warnings_disabled: set = set()
         self._is_frozen = False
         # Last, because from here on `__setattr__` guards the attributes.
         self._values = default_values
@@ -127,5 +123,7 @@ class OptionsDict(Freezable):
 
     def __repr__(self) -> str:
         values = [f"{name}={value!r}" for name, value in self._values.items()]
-        attributes = [f"{name}={value!r}" for name, value in self.__dict__.items() if name not in _BASE_ATTRIBUTES]
+        attributes = [
+            f"{name}={value!r}" for name, value in self.__dict__.items() if name not in ("_is_frozen", "_values")
+        ]
         return f"{type(self).__name__}({', '.join(values + attributes)})"

@@ -30,9 +30,8 @@ def isRunningOnIpu() -> bool:
     return _tracing_depth > 0
 
 
-def isDispatchTracing() -> bool:
-    """Tell whether operators are being recorded; the same as `isRunningOnIpu` in the simulator."""
-    return _tracing_depth > 0
+# PopTorch asks whether its dispatcher records: the simulator records whatever it traces.
+isDispatchTracing = isRunningOnIpu
 
 
 def registerPreCompileHook(hook: Callable[[], Any]) -> torch.utils.hooks.RemovableHandle:

@@ -16,14 +16,7 @@ from ..errors import native_error
 from ..options import Options
 from .device_target import counts_as_hardware, num_simulated_ipus
 
-__all__ = [
-    "Claim",
-    "claim_device",
-    "device_table",
-    "refusal",
-    "reserved_ipus",
-    "waits_for_ipus",
-]
+__all__ = ["Claim", "claim_device", "device_table", "refusal", "reserved_ipus", "waits_for_ipus"]
 
 # A waiting executor looks again this often: an executor that is garbage gives its IPUs back without a word.
 _SECONDS_BETWEEN_LOOKS = 1.0

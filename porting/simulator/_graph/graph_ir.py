@@ -50,11 +50,7 @@ def graph_ir(graph: StepGraph, *, update_types: Sequence[str] = ()) -> str:
 # The attributes that the arguments of marks become.
 _MARKED = {
     "set_available_memory": ("__available_memory",),
-    "set_matmul_serialization": (
-        "serialize_matmul_mode",
-        "serialize_matmul_factor",
-        "serialize_matmul_keep_precision",
-    ),
+    "set_matmul_serialization": ("serialize_matmul_mode", "serialize_matmul_factor", "serialize_matmul_keep_precision"),
 }
 
 Entry = Dict[str, Any]

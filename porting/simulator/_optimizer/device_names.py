@@ -38,10 +38,7 @@ def list_parameters(settings: GroupSettings, variable: AbstractSet[str]) -> Dict
     undamped, scaling = 1.0 - settings.dampening, settings.loss_scaling
     if not settings.momentum:
         rate = settings.learning_rate * undamped
-        return {
-            "scaledLearningRate0": rate / scaling,
-            "weightDecayScaleFactor0": 1.0 - rate * settings.weight_decay,
-        }
+        return {"scaledLearningRate0": rate / scaling, "weightDecayScaleFactor0": 1.0 - rate * settings.weight_decay}
     form, velocity = _find_form(settings)
     return {
         f"scaledLearningRate{form}": settings.learning_rate / velocity,

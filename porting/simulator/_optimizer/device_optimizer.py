@@ -14,7 +14,12 @@ from ...host_tensors import host_tensors
 from .. import optim
 from .._graph.anchors import OptimizerNames
 from .._logging import cpp_log, cpp_log_enabled, logger
-from .._optimizer_attributes import OptimizerAttrTracker, convertOptimizerToDict, describe_settings, make_groups
+from .._optimizer_attributes import (
+    OptimizerAttrTracker,
+    convertOptimizerToDict,
+    describe_settings,
+    read_settings,
+)
 from .._options_impl import require
 from ..errors import native_error
 from ..options import Options
@@ -59,7 +64,7 @@ class DeviceOptimizer:
         have, and then nothing changes.
         """
         settings = convertOptimizerToDict(optimizer, self._tracker, self._options, self._device is not None)
-        groups = make_groups(optimizer)
+        groups = read_settings(optimizer)
         self._refuse_other_type(settings)
         is_other = optimizer is not self.host
         if is_other:
