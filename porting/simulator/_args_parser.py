@@ -176,10 +176,10 @@ class CompiledSignature:
             )
         specs = iter(self._specs)
         for name, wanted, value in zip(expected.names, expected.positional, actual.positional):
-            _compare(name, wanted, value, specs)
+            _compare_values(name, wanted, value, specs)
         _compare_keys("named arguments", expected.named, actual.named)
         for name, wanted in expected.named.items():
-            _compare(name, wanted, actual.named[name], specs)
+            _compare_values(name, wanted, actual.named[name], specs)
 
 
 class ICustomArgParser(StructureAdapter, abc.ABC):
@@ -211,7 +211,7 @@ def without_memory(tensor: torch.Tensor) -> torch.Tensor:
     return torch.empty(tensor.shape, dtype=tensor.dtype, device="meta")
 
 
-def _compare(name: str, expected: Any, actual: Any, specs: Iterator[TensorSpec]) -> None:
+def _compare_values(name: str, expected: Any, actual: Any, specs: Iterator[TensorSpec]) -> None:
     if isinstance(expected, torch.Tensor):
         _compare_tensor(name, next(specs), actual)
         return
@@ -221,11 +221,11 @@ def _compare(name: str, expected: Any, actual: Any, specs: Iterator[TensorSpec])
         if len(expected) != len(actual):
             raise _make_error(f"Length mismatch for {name}: expected {len(expected)} elements but got {len(actual)}.")
         for index, (wanted, value) in enumerate(zip(expected, actual)):
-            _compare(f"{name}[{index}]", wanted, value, specs)
+            _compare_values(f"{name}[{index}]", wanted, value, specs)
     elif isinstance(expected, Mapping):
         _compare_keys(name, expected, actual)
         for key, wanted in expected.items():
-            _compare(f"{name}[{key}]", wanted, actual[key], specs)
+            _compare_values(f"{name}[{key}]", wanted, actual[key], specs)
     else:
         _compare_other(name, expected, actual, specs)
 

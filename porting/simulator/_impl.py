@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
-from ._executables.executable_cache import compilation_lock as distributedCacheLock
+from ._executables.executable_cache import lock_compilation as distributedCacheLock
 from ._weights.host_weights import restore_wrapper_if_necessary, unwrap_model, wrap_model
 from ._weights.weight_owners import Owner
 from .tracing_state import isDispatchTracing, isRunningOnIpu

@@ -106,16 +106,16 @@ class _NativeChannel:
         else:
             self.flush()
             self._last, self._num_equal = (level, message), 1
-        self._emit(level, message)
+        self._emit_line(level, message)
 
     def flush(self) -> None:
         num_left_out = self._num_equal - self.max_repeats
         self._num_equal = 0
         if num_left_out > 0:
-            self._emit(self._last[0], f"last line repeated {num_left_out} more times")
+            self._emit_line(self._last[0], f"last line repeated {num_left_out} more times")
 
     @staticmethod
-    def _emit(level: str, message: str) -> None:
+    def _emit_line(level: str, message: str) -> None:
         line = f"[{_format_clock(time.time())}] [poptorch:cpp] [{level}] {message}\n"
         # looked up for each line, as the streams are: programs and tests replace them
         destination = os.environ.get("POPTORCH_LOG_DEST", "stderr")

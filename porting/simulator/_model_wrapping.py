@@ -31,7 +31,7 @@ def trainingModel(
     SGD with a learning rate of 0.01 is used. Raises RuntimeError when the model is wrapped for training already and
     `poptorch.Error` for anything but a module, for options of another type, and for buffers of a class of their own.
     """
-    user_model = _user_model_of(model)
+    user_model = _find_user_model(model)
     if not isinstance(user_model, nn.Module):
         raise createPoptorchError(f"trainingModel needs a torch.nn.Module, got {type(user_model)}")
     refuse_wrapped(user_model)
@@ -46,7 +46,7 @@ def inferenceModel(model: Union[nn.Module, PoplarExecutor], options: Optional[Op
     Compiling needs a module, which is checked then. Raises `poptorch.Error` for options of another type and for
     gradient accumulation.
     """
-    user_model = _user_model_of(model)
+    user_model = _find_user_model(model)
     traced = copy.copy(user_model)
     return PoplarExecutor(traced, options, False, VERSION, user_model=traced)
 
@@ -86,5 +86,5 @@ def load(filename: FileName, edit_opts_fn: Optional[Callable[[Options], None]] =
     return executor
 
 
-def _user_model_of(model: Any) -> Any:
+def _find_user_model(model: Any) -> Any:
     return model.model if getattr(type(model), "_is_poptorch_executor", False) else model

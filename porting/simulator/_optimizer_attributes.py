@@ -19,7 +19,7 @@ __all__ = [
     "OptimizerAttrTracker",
     "convertOptimizerToDict",
     "describe_settings",
-    "optimizer_type",
+    "find_kind",
     "read_settings",
 ]
 
@@ -61,7 +61,7 @@ class OptimizerAttrTracker:
             log(message)
 
 
-def optimizer_type(optimizer: torch.optim.Optimizer) -> OptimizerKind:
+def find_kind(optimizer: torch.optim.Optimizer) -> OptimizerKind:
     """Return the device's optimizer for a torch or PopTorch one; `AssertionError` if there is none."""
     if isinstance(optimizer, torch.optim.SGD):
         is_combined = getattr(optimizer, "use_combined_accum", False)
@@ -102,7 +102,7 @@ def convertOptimizerToDict(
             "behave as intended. Poptorch does not run Python optimizer code directly; it uses the settings of the "
             "optimizer it is derived from and the device's own implementation."
         )
-    kind = optimizer_type(optimizer)
+    kind = find_kind(optimizer)
     attr_tracker.check(optimizer, kind.name)
     for name, consequence in _IGNORED_SETTINGS.items():
         if any(group.get(name) for group in optimizer.param_groups):
@@ -111,12 +111,12 @@ def convertOptimizerToDict(
     if is_loss_scaling_automatic and isinstance(optimizer, optim.Optimizer):
         optimizer.variable_attrs.markAsVariable("loss_scaling")
 
-    settings: Dict[str, Any] = {"optimizer_type": kind, **_optimizer_settings(optimizer, kind)}
-    settings["defaults"] = _group_settings(optimizer, kind, optimizer.defaults)
+    settings: Dict[str, Any] = {"optimizer_type": kind, **_read_optimizer_settings(optimizer, kind)}
+    settings["defaults"] = _read_group_settings(optimizer, kind, optimizer.defaults)
     loss_scaling = _check_number("loss_scaling", getattr(optimizer, "loss_scaling", 1.0))
     is_constant = not is_loss_scaling_automatic and _is_constant(optimizer, kind, "loss_scaling", loss_scaling)
     settings["defaults"]["lossScaling"] = (loss_scaling, is_constant)
-    settings["groups"] = [_group_settings(optimizer, kind, group) for group in optimizer.param_groups]
+    settings["groups"] = [_read_group_settings(optimizer, kind, group) for group in optimizer.param_groups]
     if settings.get("accumType") and kind != OptimizerKind.SGD1:
         _switch_to_running_mean(options, is_compiled)
     return settings
@@ -124,7 +124,7 @@ def convertOptimizerToDict(
 
 def read_settings(optimizer: torch.optim.Optimizer) -> List[GroupSettings]:
     """Return what the device's arithmetic needs of each parameter group, read anew and not checked."""
-    kind = optimizer_type(optimizer)
+    kind = find_kind(optimizer)
     own = optimizer.__dict__
     # What an optimizer does not have is neutral in `GroupSettings`.
     common: Dict[str, Any] = {
@@ -163,20 +163,20 @@ def _read_common_flag(optimizer: torch.optim.Optimizer, name: str) -> bool:
     return first
 
 
-def _optimizer_settings(optimizer: torch.optim.Optimizer, kind: OptimizerKind) -> Dict[str, Any]:
+def _read_optimizer_settings(optimizer: torch.optim.Optimizer, kind: OptimizerKind) -> Dict[str, Any]:
     """Return what holds for all groups; the types as whether they are half."""
     settings: Dict[str, Any] = {}
     for name in _CLASSES[kind]._child_only:
         if name.endswith("accum_type"):
-            settings[_device_name(name)] = getattr(optimizer, name, torch.float32) == torch.float16
+            settings[_make_device_name(name)] = getattr(optimizer, name, torch.float32) == torch.float16
         elif name == "use_tf_variant":
-            settings[_device_name(name)] = bool(getattr(optimizer, name, False))
+            settings[_make_device_name(name)] = bool(getattr(optimizer, name, False))
         elif name == "max_grad_norm":
-            settings[_device_name(name)] = _check_number(name, getattr(optimizer, name, math.inf))
+            settings[_make_device_name(name)] = _check_number(name, getattr(optimizer, name, math.inf))
     return settings
 
 
-def _group_settings(
+def _read_group_settings(
     optimizer: torch.optim.Optimizer, kind: OptimizerKind, group: Mapping[str, Any]
 ) -> Dict[str, Tuple[float, bool]]:
     settings: Dict[str, Tuple[float, bool]] = {}
@@ -192,11 +192,11 @@ def _group_settings(
             settings.update({f"beta{i}": (_check_number(name, beta), is_constant) for i, beta in enumerate(value, 1)})
         elif name != "centered":  # which is part of the kind
             number = _check_number(name, value)
-            settings[_device_name(name)] = (number, _is_constant(optimizer, kind, name, number))
+            settings[_make_device_name(name)] = (number, _is_constant(optimizer, kind, name, number))
     return settings
 
 
-def _device_name(name: str) -> str:
+def _make_device_name(name: str) -> str:
     """Return PopART's spelling of a setting's name."""
     first, *others = "learning_rate".split("_") if name == "lr" else name.split("_")
     return first + "".join(map(str.capitalize, others))

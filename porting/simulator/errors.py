@@ -110,7 +110,7 @@ def native_error(
         text += f"\nError raised in:\n{location}"
 
     cls: Type[Error] = UnrecoverableError if kind == "poplar_unrecoverable_runtime_error" else Error
-    error = (RecoverableError if recovery_action else cls)(_shorten(text))
+    error = (RecoverableError if recovery_action else cls)(_shorten_text(text))
     error.type, error.message, error.location = kind, msg, location
     if isinstance(error, RecoverableError):
         error.recovery_action = recovery_action
@@ -140,7 +140,7 @@ def not_simulated(name: str, why: str = "") -> NoReturn:
     )
 
 
-def _shorten(text: str) -> str:
+def _shorten_text(text: str) -> str:
     lines = text.splitlines()
     if len(lines) <= _MAX_LINES_ON_SCREEN:
         return text

@@ -333,10 +333,10 @@ class LAMB(Optimizer, torch.optim.Optimizer):
         for group in self.param_groups:
             for weight in group["params"]:
                 if weight.grad is not None:
-                    self._update(weight, group)
+                    self._update_weight(weight, group)
         return loss
 
-    def _update(self, weight: torch.Tensor, group: Mapping[str, Any]) -> None:
+    def _update_weight(self, weight: torch.Tensor, group: Mapping[str, Any]) -> None:
         gradient, state = weight.grad, self.state[weight]
         if gradient is None or gradient.is_sparse:
             raise RuntimeError("LAMB does not support sparse gradients.")

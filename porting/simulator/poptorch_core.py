@@ -8,7 +8,7 @@ from typing import Any, Dict, NoReturn, Tuple
 import torch
 
 from . import _logging
-from ._device.device_target import hardware_version as ipuHardwareVersion
+from ._device.device_target import find_hardware_version as ipuHardwareVersion
 from ._executables.executable_file import appendPoptorchMetadataToFile, importPoptorchMetadataFromFile
 from ._import_effects import poptorchAtExit
 from ._logging import setLogLevel

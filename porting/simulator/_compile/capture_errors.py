@@ -10,7 +10,7 @@ from torch._subclasses.fake_tensor import DynamicOutputShapeException
 from ...diagnostics import CaptureError, Finding, render
 from ..errors import Error
 
-__all__ = ["TYPE_NAMES", "CaptureRefusal", "DynamicShapeRefusal", "vendor_error"]
+__all__ = ["TYPE_NAMES", "CaptureRefusal", "DynamicShapeRefusal", "make_vendor_error"]
 
 
 class CaptureRefusal(Error):
@@ -125,7 +125,7 @@ _MESSAGES: Dict[str, Callable[[Finding], str]] = {
 }
 
 
-def vendor_error(error: CaptureError) -> CaptureRefusal:
+def make_vendor_error(error: CaptureError) -> CaptureRefusal:
     """Return the `poptorch.Error` for `error`: PopTorch's message first, then the finding with its place and help."""
     finding = error.finding
     message = _MESSAGES.get(finding.code, lambda found: found.message or "")(finding)

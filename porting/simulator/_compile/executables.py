@@ -18,7 +18,7 @@ from ...engines.tuning.parity import Trial, empty_state
 from ...engines.tuning.report import TuningLimits
 from ...engines.update.updates import GroupSettings
 from ...executables.obtain import Obtained, obtain_executable
-from .._executables.executable_cache import cache_folder
+from .._executables.executable_cache import find_cache_folder
 from .._options.simulator_options import read_extras
 from ..options import Options
 
@@ -70,7 +70,7 @@ def make_executable(
         graph,
         request,
         engine=extras.engine,
-        cache_dir=cache_folder(options),
+        cache_dir=find_cache_folder(options),
         make_trial=make_trial,
         limits=TuningLimits(seconds=extras.tuning_seconds),
         model=model,

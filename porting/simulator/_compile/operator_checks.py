@@ -106,7 +106,7 @@ class _Check:
         call = OperatorCall(node, name, arguments, self._is_constant, self._flow.has_gradient(node))
         message = _find_refusal(call, written_nodes(node))
         if message is not None:
-            _refuse(message, node)
+            _refuse_call(message, node)
         lacking = _find_lacking(call)
         if lacking is not None and not (name == "unflatten" and node.meta.get("module_path") in self._attention):
             self.missing.setdefault(lacking, node)
@@ -153,7 +153,7 @@ def _find_lacking(call: OperatorCall) -> Optional[str]:
     return "bitwise_xor" if is_xor and all(tensor.dtype == torch.bool for tensor in call.tensors()) else None
 
 
-def _refuse(message: str, node: torch.fx.Node) -> NoReturn:
+def _refuse_call(message: str, node: torch.fx.Node) -> NoReturn:
     operator = operator_name(node.target)
     finding = Finding(
         "C017",

@@ -28,7 +28,7 @@ from ...support.atomic_files import write_atomically
 from .. import trouble
 from .._args_parser import BoundArguments, contains_dict, without_memory
 from .._device.device_target import check_target
-from .._executables.executable_cache import compilation_lock, keep_executable
+from .._executables.executable_cache import keep_executable, lock_compilation
 from .._graph.anchors import Anchors, OptimizerNames, find_anchors
 from .._graph.graph_files import export_graph, trace_graph
 from .._logging import cpp_log, logger, set_max_repeat_logs
@@ -40,7 +40,7 @@ from .._weights.replica_parameters import PerReplicaParams, find_replica_groups,
 from ..errors import createPoptorchError, native_error
 from ..options import Options
 from .call_plans import call_plan, gradient_exchange, with_mean_of
-from .capture_errors import vendor_error
+from .capture_errors import make_vendor_error
 from .executables import HostSide, make_executable
 from .graph_checks import check_overlap, check_pipeline, refuse_written_buffers
 from .operator_checks import check_operators
@@ -103,7 +103,7 @@ def compile_model(
     `check_graph` may refuse what was traced; `details` are further arguments of `_trace_and_build`. Raises
     `poptorch.Error` for everything that a device would refuse; exceptions of `forward` come through as they are.
     """
-    with torch.inference_mode(False), compilation_lock(model, options):
+    with torch.inference_mode(False), lock_compilation(model, options):
         compiled = _trace_and_build(model, bound, options, training=training, **details)
         trace_graph(compiled.graph)
         check_graph(compiled.graph)
@@ -142,14 +142,14 @@ def _trace_and_build(
         plan = call_plan(options, training=training, exchange=exchange)
         report(0, 100)
         # A step is traced on one micro-batch: the plan of a call repeats it for the others.
-        micro = bound.with_tensors([_first_rows(tensor, plan.num_slices, options) for tensor in bound.tensors()])
-        capture = partial(_capture, model, options, training=training, groups=groups)
+        micro = bound.with_tensors([_take_first_rows(tensor, plan.num_slices, options) for tensor in bound.tensors()])
+        capture = partial(_capture_step, model, options, training=training, groups=groups)
         scopes = GraphScopes(source_excludes=options._source_location_excludes)
         started = perf_counter()
         try:
             graph = capture(micro, scopes, listener=extras.report)
         except CaptureError as error:
-            raise vendor_error(error) from None
+            raise make_vendor_error(error) from None
         capture_seconds = perf_counter() - started
         report(60, 100)
         ipus_per_replica = _check_graph(graph, model, scopes, options)
@@ -199,7 +199,7 @@ def _check_settings(model: Any, options: Options) -> None:
         raise native_error(f"The model has no buffers called {', '.join(unknown)} (updatableNamedBuffers)")
 
 
-def _first_rows(tensor: torch.Tensor, num_slices: int, options: Options) -> torch.Tensor:
+def _take_first_rows(tensor: torch.Tensor, num_slices: int, options: Options) -> torch.Tensor:
     """Return the first micro-batch of an input in the form in which the device gets it."""
     if tensor.device.type != "cpu":
         raise createPoptorchError(f"Inputs must be on the CPU, got a tensor on {tensor.device}")
@@ -227,7 +227,7 @@ def _first_rows(tensor: torch.Tensor, num_slices: int, options: Options) -> torc
     return tensor.contiguous() if tensor.layout == torch.strided else tensor
 
 
-def _capture(
+def _capture_step(
     model: nn.Module,
     options: Options,
     micro: BoundArguments,

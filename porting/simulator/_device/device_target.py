@@ -21,11 +21,11 @@ __all__ = [
     "CLOCK_HERTZ",
     "check_target",
     "counts_as_hardware",
-    "hardware_version",
+    "find_hardware_version",
     "is_offline",
     "num_simulated_ipus",
+    "read_simulated_version",
     "refuse_to_run",
-    "simulated_version",
     "uses_ipu_model",
 ]
 
@@ -54,7 +54,7 @@ def uses_ipu_model(options: Options) -> bool:
 
 def counts_as_hardware(options: Options) -> bool:
     """Tell whether the device of a model with these options is one of the simulated IPUs that count as hardware."""
-    return simulated_version() != 0 and not uses_ipu_model(options) and not is_offline(options)
+    return read_simulated_version() != 0 and not uses_ipu_model(options) and not is_offline(options)
 
 
 def refuse_to_run(options: Options) -> None:
@@ -68,14 +68,14 @@ def refuse_to_run(options: Options) -> None:
         raise native_error("Cycle count logging is only supported on actual IPU hardware.")
 
 
-def hardware_version(num_ipus: int = 1) -> int:
+def find_hardware_version(num_ipus: int = 1) -> int:
     """Return the architecture of the hardware, 21 for Bow and 2 for GC200; 0 without so many IPUs or with a model."""
     if _find_model_variable() or num_ipus > num_simulated_ipus():
         return 0
-    return simulated_version()
+    return read_simulated_version()
 
 
-def simulated_version() -> int:
+def read_simulated_version() -> int:
     """Return the architecture of the simulated IPUs if they count as hardware, otherwise 0."""
     name = os.environ.get("PORTING_SIM_HARDWARE", "").strip().lower()
     if name not in _VERSIONS:

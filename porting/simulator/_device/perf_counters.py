@@ -14,7 +14,7 @@ from ...engines.calls.call_plan import CallPlan
 from .._options.simulator_options import read_extras
 from ..errors import createPoptorchError
 from ..options import Options
-from .device_target import CLOCK_HERTZ, simulated_version
+from .device_target import CLOCK_HERTZ, read_simulated_version
 
 __all__ = [
     "EVENTS",
@@ -86,7 +86,7 @@ def count_cycles(times: Optional[CallTimes], options: Options) -> int:
         raise createPoptorchError("Please run the model at least once before obtaining cycle count.")
     _entered, started, ended, _left = times
     # without hardware there is no clock: that of a Bow
-    return max(1, int((ended - started) * CLOCK_HERTZ[simulated_version() or 21]))
+    return max(1, int((ended - started) * CLOCK_HERTZ[read_simulated_version() or 21]))
 
 
 def measure_compilation(options: Options) -> datetime.timedelta:

@@ -46,7 +46,7 @@ class _Section(NamedTuple):
 
 def write_executable_file(filename: FileName, record: Any, metadata: bytes) -> None:
     """Write the record of a graph and serialized metadata as one file."""
-    _write(filename, {_GRAPH: zlib.compress(json.dumps(record).encode()), _METADATA: metadata})
+    _write_sections(filename, {_GRAPH: zlib.compress(json.dumps(record).encode()), _METADATA: metadata})
 
 
 def appendPoptorchMetadataToFile(serialized_poptorch_metadata: bytes, filename: FileName) -> None:
@@ -54,7 +54,7 @@ def appendPoptorchMetadataToFile(serialized_poptorch_metadata: bytes, filename: 
 
     Raises `poptorch.Error` for a file that is no executable of the simulator.
     """
-    _write(filename, {**_read(filename), _METADATA: bytes(serialized_poptorch_metadata)})
+    _write_sections(filename, {**_read_sections(filename), _METADATA: bytes(serialized_poptorch_metadata)})
 
 
 def importPoptorchMetadataFromFile(filename: FileName) -> bytes:
@@ -62,29 +62,29 @@ def importPoptorchMetadataFromFile(filename: FileName) -> bytes:
 
     Raises `poptorch.Error` with the file and the byte for one that is damaged, of another kind, or without metadata.
     """
-    return _read_one(filename, _METADATA, "metadata")
+    return _read_section(filename, _METADATA, "metadata")
 
 
 def read_graph_record(filename: FileName) -> Any:
     """Return the record of the graph in a saved executable; `poptorch.Error` as above."""
-    return json.loads(zlib.decompress(_read_one(filename, _GRAPH, "executable")))
+    return json.loads(zlib.decompress(_read_section(filename, _GRAPH, "executable")))
 
 
-def _read_one(filename: FileName, tag: bytes, what: str) -> bytes:
-    sections = _read(filename, only=tag)
+def _read_section(filename: FileName, tag: bytes, what: str) -> bytes:
+    sections = _read_sections(filename, only=tag)
     if tag not in sections:
         raise native_error(f"Invalid file {filename}: it has no {what}")
     return sections[tag]
 
 
-def _write(filename: FileName, sections: Dict[bytes, bytes]) -> None:
+def _write_sections(filename: FileName, sections: Dict[bytes, bytes]) -> None:
     parts = [_HEAD.pack(MAGIC, VERSION)]
     for tag, content in sections.items():
         parts += [_SECTION.pack(tag, len(content), hashlib.sha256(content).digest()), content]
     write_atomically(Path(filename), b"".join(parts))
 
 
-def _read(filename: FileName, *, only: Optional[bytes] = None) -> Dict[bytes, bytes]:
+def _read_sections(filename: FileName, *, only: Optional[bytes] = None) -> Dict[bytes, bytes]:
     """Return the contents of all sections, or of the one that is called `only`."""
     contents: Dict[bytes, bytes] = {}
     with open(filename, "rb") as file:
@@ -94,7 +94,7 @@ def _read(filename: FileName, *, only: Optional[bytes] = None) -> Dict[bytes, by
                 file.seek(section.start)
                 content = file.read(section.length)
                 if hashlib.sha256(content).digest() != section.checksum:
-                    raise _damaged_error(filename, section.start, "the content does not match its checksum")
+                    raise _make_damage_error(filename, section.start, "the content does not match its checksum")
                 contents[section.tag] = content
     return contents
 
@@ -104,26 +104,26 @@ def _list_sections(filename: FileName, file: BinaryIO) -> List[_Section]:
     size = os.fstat(file.fileno()).st_size
     head = file.read(_HEAD.size)
     if head[: len(MAGIC)] != MAGIC:
-        raise _damaged_error(filename, 0, "it is not an executable that the simulator saved")
+        raise _make_damage_error(filename, 0, "it is not an executable that the simulator saved")
     if len(head) < _HEAD.size:
-        raise _damaged_error(filename, size, "it ends within its head")
+        raise _make_damage_error(filename, size, "it ends within its head")
     version = _HEAD.unpack(head)[1]
     if version != VERSION:
-        raise _damaged_error(filename, len(MAGIC), f"it has the format {version}, this version reads {VERSION}")
+        raise _make_damage_error(filename, len(MAGIC), f"it has the format {version}, this version reads {VERSION}")
     sections: List[_Section] = []
     position = _HEAD.size
     while position < size:
         if position + _SECTION.size > size:
-            raise _damaged_error(filename, position, "it ends within the head of a section")
+            raise _make_damage_error(filename, position, "it ends within the head of a section")
         file.seek(position)
         tag, length, checksum = _SECTION.unpack(file.read(_SECTION.size))
         start = position + _SECTION.size
         if start + length > size:
-            raise _damaged_error(filename, size, f"it ends after {size - start} of {length} bytes of a section")
+            raise _make_damage_error(filename, size, f"it ends after {size - start} of {length} bytes of a section")
         sections.append(_Section(tag, start, length, checksum))
         position = start + length
     return sections
 
 
-def _damaged_error(filename: FileName, position: int, what: str) -> Error:
+def _make_damage_error(filename: FileName, position: int, what: str) -> Error:
     return native_error(f"Invalid file {filename}: {what} (byte {position})")

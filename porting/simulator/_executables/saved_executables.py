@@ -12,7 +12,7 @@ from ...capture import StepGraph
 from .. import optim
 from .._args_parser import CompiledSignature
 from .._device.session import DeviceSession
-from .._graph.graph_files import graph_record
+from .._graph.graph_files import make_graph_record
 from .._logging import logger
 from .._poptorch_data import PoptorchData, parse
 from .._version import VERSION
@@ -50,7 +50,7 @@ def save_executable(session: DeviceSession, filename: FileName, *, export_model:
             state = data.optimizer.state_dict()
             data.optimizer_state = state if data.optimizer.has_state() else None
         data.per_replica_params = session.per_replica
-    write_executable_file(path, graph_record(compiled.graph), data.serialize())
+    write_executable_file(path, make_graph_record(compiled.graph), data.serialize())
 
 
 def load_executable(session: DeviceSession, filename: FileName, data: Optional[PoptorchData] = None) -> None:
@@ -70,7 +70,7 @@ def load_executable(session: DeviceSession, filename: FileName, data: Optional[P
 
     # before the executor gives up what it has: a file of another model must leave it usable
     def check(graph: StepGraph) -> None:
-        traced = graph_record(graph)
+        traced = make_graph_record(graph)
         differences = [key for key in record if record[key] != traced.get(key)]
         if differences:
             raise createPoptorchError(

@@ -20,7 +20,7 @@ from ..errors import native_error
 from ..options import Options
 from .compiler_names import name_step_values, name_tensors
 
-__all__ = ["Anchors", "OptimizerNames", "find_anchors", "tensor_names"]
+__all__ = ["Anchors", "OptimizerNames", "find_anchors", "list_tensor_names"]
 
 _MODE_NAMES = {OutputMode.All: "ALL", OutputMode.EveryN: "EVERYN", OutputMode.Final: "FINAL", OutputMode.Sum: "Sum"}
 
@@ -75,7 +75,7 @@ class Anchors:
         return found
 
 
-def tensor_names(graph: StepGraph, plan: CallPlan, optimizer: OptimizerNames) -> List[str]:
+def list_tensor_names(graph: StepGraph, plan: CallPlan, optimizer: OptimizerNames) -> List[str]:
     """Return the names of all tensors of a compiled model that can be anchored."""
     of_step = name_step_values(graph, slots=optimizer.slots, adapts_loss_scaling=plan.adapts_loss_scaling)
     return [*name_tensors(graph), *of_step, *optimizer.hyper_parameters]

@@ -11,7 +11,7 @@ from ...engines.calls.step_anchors import StepValue
 from ...engines.recompute.values_for_backward import trained_parameters
 from .._scopes.executed_operators import executed_operators, is_convolution, operator_label, result_nodes
 
-__all__ = ["gradient_types", "name_step_values", "name_tensors", "operator_types", "update_types"]
+__all__ = ["find_gradient_types", "find_operator_types", "name_step_values", "name_tensors", "update_types"]
 
 # Types that differ from the ATen name in camel case.
 # Types that differ from the ATen name in camel case, with the names of the operators that become them.
@@ -60,7 +60,7 @@ _NAMES_BY_TYPE: Dict[str, str] = {
 _TYPES = {name: kind for kind, names in _NAMES_BY_TYPE.items() for name in names.split()}
 
 
-def operator_types(node: torch.fx.Node) -> Tuple[str, ...]:
+def find_operator_types(node: torch.fx.Node) -> Tuple[str, ...]:
     """Return the types of the compiler's operators that `node` becomes, in order; the last one has its result.
 
     A linear layer is a product and, with a bias, a sum; in-place operators have the type of the others.
@@ -78,10 +78,10 @@ def operator_types(node: torch.fx.Node) -> Tuple[str, ...]:
     return (_TYPES.get(name, in_camel_case),)
 
 
-def gradient_types(operator_type: str) -> Tuple[str, ...]:
+def find_gradient_types(operator_type: str) -> Tuple[str, ...]:
     """Return the types of the operators that differentiate one of `operator_type`.
 
-    >>> gradient_types("MultiConv")
+    >>> find_gradient_types("MultiConv")
     ('MultiConvDataGrad', 'MultiConvWeightsGrad')
     """
     if operator_type in ("Conv", "MultiConv"):
@@ -120,7 +120,7 @@ def name_tensors(graph: StepGraph) -> Dict[str, torch.fx.Node]:
     named += [("loss", loss) for loss in losses]
     for node in executed_operators(graph.graph):
         if node not in losses:
-            kind = f"{node.meta.get('name_scope', '')}{operator_types(node)[-1]}"
+            kind = f"{node.meta.get('name_scope', '')}{find_operator_types(node)[-1]}"
             named += [(f"{kind}:{number}", result) for number, result in enumerate(result_nodes(node))]
     found: Dict[str, torch.fx.Node] = {}
     counts: Counter[str] = Counter()

@@ -26,7 +26,7 @@ from .._scopes.executed_operators import (
     operator_label,
     result_nodes,
 )
-from .compiler_names import gradient_types, name_tensors, operator_types
+from .compiler_names import find_gradient_types, find_operator_types, name_tensors
 
 __all__ = ["graph_ir"]
 
@@ -36,10 +36,10 @@ _TYPES = {torch.float16: "FLOAT16", torch.float32: "FLOAT", torch.int32: "INT32"
 def graph_ir(graph: StepGraph, *, update_types: Sequence[str] = ()) -> str:
     """Return the JSON text of `graph`; `update_types` are the operators that update one parameter in training."""
     names = {node: name for name, node in name_tensors(graph).items()}
-    operators = list(_forward_entries(graph.graph, names, nodes_with_gradient(graph)))
-    backward = [entry for operator in reversed(operators) for entry in _backward_entries(operator)]
-    graphs = {"maingraph": [*operators, *backward, *_update_entries(graph, update_types)]}
-    graphs.update(_body_graphs(graph.graph, names))
+    operators = list(_make_forward_entries(graph.graph, names, nodes_with_gradient(graph)))
+    backward = [entry for operator in reversed(operators) for entry in _make_backward_entries(operator)]
+    graphs = {"maingraph": [*operators, *backward, *_make_update_entries(graph, update_types)]}
+    graphs.update(_list_body_graphs(graph.graph, names))
     for entries in graphs.values():
         for number, entry in enumerate(entries):
             entry["id"] = number
@@ -56,18 +56,18 @@ _MARKED = {
 Entry = Dict[str, Any]
 
 
-def _body_graphs(graph: torch.fx.Graph, names: Dict[torch.fx.Node, str]) -> Dict[str, List[Entry]]:
+def _list_body_graphs(graph: torch.fx.Graph, names: Dict[torch.fx.Node, str]) -> Dict[str, List[Entry]]:
     """Return the operators of each body of a loop or branch, by the name of its operator's result and a number."""
     found: Dict[str, List[Entry]] = {}
     for node in graph.nodes:
         for number, body in enumerate(bodies_of(node)):
             key = f"{names.get(result_nodes(node)[0], node.name)}_body_{number}"
-            found[key] = list(_forward_entries(body.graph, {}, set()))
-            found.update({f"{key}/{inner}": entries for inner, entries in _body_graphs(body.graph, {}).items()})
+            found[key] = list(_make_forward_entries(body.graph, {}, set()))
+            found.update({f"{key}/{inner}": entries for inner, entries in _list_body_graphs(body.graph, {}).items()})
     return found
 
 
-def _forward_entries(
+def _make_forward_entries(
     graph: torch.fx.Graph, names: Dict[torch.fx.Node, str], with_gradient: Set[torch.fx.Node]
 ) -> Iterator[Entry]:
     names = dict(names)
@@ -79,19 +79,19 @@ def _forward_entries(
     members = {node: group for group in multi_convs.values() for node in group}
     for node in operators:
         if node not in members:
-            yield from _operator_entries(node, names, node in with_gradient)
+            yield from _make_operator_entries(node, names, node in with_gradient)
         elif node is members[node][-1]:  # all that its convolutions work on is there by now
             has_gradient = any(member in with_gradient for member in members[node])
-            yield _multi_conv_entry(members[node], names, has_gradient)
+            yield _make_multi_entry(members[node], names, has_gradient)
         # what follows reads the result of an in-place operator, although its node is the old one's
         for changed in written_nodes(node):
             names[changed] = names.get(node, node.name)
 
 
-def _operator_entries(node: torch.fx.Node, names: Dict[torch.fx.Node, str], has_gradient: bool) -> Iterator[Entry]:
+def _make_operator_entries(node: torch.fx.Node, names: Dict[torch.fx.Node, str], has_gradient: bool) -> Iterator[Entry]:
     inputs = [_describe_tensor(item, names) for item in operand_nodes(node)]
     outputs = [_describe_tensor(result, names) for result in result_nodes(node)]
-    *first, last = operator_types(node)
+    *first, last = find_operator_types(node)
     for kind in first:  # a product before a sum, which takes the last operand
         product = [{"name": f"{node.meta.get('name_scope', '')}{kind}:0/{node.name}"}]
         yield _make_entry(kind, node, inputs[:-1], product, _list_attributes(node), has_gradient)
@@ -99,7 +99,7 @@ def _operator_entries(node: torch.fx.Node, names: Dict[torch.fx.Node, str], has_
     yield _make_entry(last, node, inputs, outputs, _list_attributes(node), has_gradient)
 
 
-def _multi_conv_entry(members: Sequence[torch.fx.Node], names: Dict[torch.fx.Node, str], has_gradient: bool) -> Entry:
+def _make_multi_entry(members: Sequence[torch.fx.Node], names: Dict[torch.fx.Node, str], has_gradient: bool) -> Entry:
     first = members[0]
     inputs = [_describe_tensor(item, names) for node in members for item in operand_nodes(node)]
     outputs = [_describe_tensor(node, names) for node in members]
@@ -177,15 +177,15 @@ def _to_text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, default=str)
 
 
-def _backward_entries(operator: Entry) -> Iterator[Entry]:
-    for kind in gradient_types(operator["type"]) if operator["has_gradient"] else ():
+def _make_backward_entries(operator: Entry) -> Iterator[Entry]:
+    for kind in find_gradient_types(operator["type"]) if operator["has_gradient"] else ():
         scope = operator["name"][: -len(operator["type"])]
         gradients = [{**tensor, "name": f"Gradient___{tensor['name']}"} for tensor in operator["outputs"]]
         results = [{**tensor, "name": f"Gradient___{tensor['name']}"} for tensor in operator["inputs"]]
         yield {**operator, "type": kind, "name": f"{scope}{kind}", "inputs": gradients, "outputs": results}
 
 
-def _update_entries(graph: StepGraph, update_types: Sequence[str]) -> Iterator[Entry]:
+def _make_update_entries(graph: StepGraph, update_types: Sequence[str]) -> Iterator[Entry]:
     trained = set(trained_parameters(graph))
     for info, node in zip(graph.parameters, graph.placeholders):
         if info.name not in trained:

@@ -9,10 +9,10 @@ from ..enums import OutputMode
 from ..errors import createPoptorchError
 from ..options import Options
 
-__all__ = ["executor_options", "uses_pipeline"]
+__all__ = ["make_executor_options", "uses_pipeline"]
 
 
-def executor_options(options: Optional[Options], *, training: bool) -> Options:
+def make_executor_options(options: Optional[Options], *, training: bool) -> Options:
     """Freeze the user's `options` and return the copy for an executor, which is not frozen yet.
 
     Only the copy gets the mode's default output mode; anchors without a mode of their own get it too. Raises

@@ -102,7 +102,7 @@ def owned_class(plain: Type[torch.Tensor], owners: Tuple[Owner, ...]) -> Type[to
         return plain
     classes = owners[-1].classes
     if (plain, owners) not in classes:
-        classes[plain, owners] = _owned_class(plain, owners)
+        classes[plain, owners] = _make_owned_class(plain, owners)
     return classes[plain, owners]
 
 
@@ -116,7 +116,7 @@ def _deep_copy(tensor: torch.Tensor, memo: Dict[int, Any]) -> Any:
     return memo[id(tensor)]
 
 
-def _related_by(plain: Type[torch.Tensor]) -> Any:
+def _make_metaclass(plain: Type[torch.Tensor]) -> Any:
     """Make a metaclass: tensors of any owners are as related as their plain classes, as `assert_close` needs them."""
 
     class Kind(type(plain)):  # type: ignore[misc]
@@ -127,8 +127,8 @@ def _related_by(plain: Type[torch.Tensor]) -> Any:
     return Kind
 
 
-def _owned_class(plain: Type[torch.Tensor], owners: Tuple[Owner, ...]) -> Any:
-    class Owned(plain, metaclass=_related_by(plain)):  # type: ignore[metaclass, misc, valid-type]
+def _make_owned_class(plain: Type[torch.Tensor], owners: Tuple[Owner, ...]) -> Any:
+    class Owned(plain, metaclass=_make_metaclass(plain)):  # type: ignore[metaclass, misc, valid-type]
         _poptorch_executor = owners[-1]
         _poptorch_executors = owners
         _poptorch_original_class = plain

@@ -10,10 +10,10 @@ from torch import nn
 from porting.capture import capture_step
 from porting.engines.calls.step_anchors import StepValue
 from porting.simulator._graph.compiler_names import (
-    gradient_types,
+    find_gradient_types,
+    find_operator_types,
     name_step_values,
     name_tensors,
-    operator_types,
     update_types,
 )
 
@@ -29,7 +29,7 @@ class Function(nn.Module):
 
 def types_of(function, *inputs):
     graph = capture_step(Function(function), list(inputs), mode="inference")
-    return [operator_types(operator.node) for operator in graph.operators]
+    return [find_operator_types(operator.node) for operator in graph.operators]
 
 
 @pytest.mark.parametrize(
@@ -57,9 +57,9 @@ def test_a_transposed_convolution_is_told_from_another():
 
 
 def test_products_and_convolutions_have_a_gradient_for_each_operand():
-    assert gradient_types("MatMul") == ("MatMulLhsGrad", "MatMulRhsGrad")
-    assert gradient_types("Conv") == ("ConvDataGrad", "ConvWeightsGrad")
-    assert gradient_types("Relu") == ("ReluGrad",)
+    assert find_gradient_types("MatMul") == ("MatMulLhsGrad", "MatMulRhsGrad")
+    assert find_gradient_types("Conv") == ("ConvDataGrad", "ConvWeightsGrad")
+    assert find_gradient_types("Relu") == ("ReluGrad",)
 
 
 @pytest.mark.parametrize("optimizer", ["SGD1", "SGD2"])
