@@ -92,6 +92,7 @@ class ArgsParser:
         if not kwargs and len(args) == len(self._positions) == len(self._parameters):
             # the ordinary call: one argument for each parameter, in their order
             return BoundArguments(self._names, list(args))
+        # PopTorch looks at the names before it binds: several faults of a call have one first message.
         self._check_names(args, kwargs)
         bound = BoundArguments([], [])
         remaining, left = list(args), dict(kwargs)
@@ -136,6 +137,7 @@ class ArgsParser:
                 f"Too many arguments provided: expected {self._positions} ({len(self._positions)}) but got {len(args)}"
             )
         for name in kwargs:
+            # the missing space is PopTorch's
             if not self._has_kwargs and name not in self._names:
                 raise AssertionError(f"{name} is not a valid parameter.Allowed values are {self._names}")
 
@@ -151,6 +153,7 @@ class CompiledSignature:
         """Remember the arguments of the first call."""
         tensors = bound.tensors()
         self._specs = [TensorSpec(type(tensor), tensor.dtype, tensor.shape) for tensor in tensors]
+        # On the meta device: an executor that kept a batch alive would double the memory of a program.
         positional, named = outline((bound.positional, bound.named), without_memory)
         self.arguments = BoundArguments(list(bound.names), positional, named)
 
@@ -174,6 +177,7 @@ class CompiledSignature:
                 f"Number of positional arguments mismatch: expected {len(expected.positional)} arguments but got "
                 f"{len(actual.positional)}."
             )
+        # One specification for each tensor, in the order in which a walk through the arguments meets them.
         specs = iter(self._specs)
         for name, wanted, value in zip(expected.names, expected.positional, actual.positional):
             _compare_values(name, wanted, value, specs)
@@ -215,6 +219,7 @@ def _compare_values(name: str, expected: Any, actual: Any, specs: Iterator[Tenso
     if isinstance(expected, torch.Tensor):
         _compare_tensor(name, next(specs), actual)
         return
+    # A subclass may unpack or compare in another way, and PopTorch refuses it, too.
     if type(expected) is not type(actual):
         raise _make_error(f"Type mismatch for {name}: expected {type(expected)} but got {type(actual)}.")
     if isinstance(expected, tuple):

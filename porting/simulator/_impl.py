@@ -20,6 +20,7 @@ __all__ = [
 
 _restoreWrapperIfNecessary = restore_wrapper_if_necessary
 
+# Weak: a model that is never wrapped again must not live on here.
 _unwrapped: weakref.WeakKeyDictionary[Any, Owner] = weakref.WeakKeyDictionary()
 
 

@@ -26,6 +26,7 @@ LOG_LEVELS = {"TRACE": 0, "TRACE_ALL": 0, "DEBUG": 1, "DEBUG_IR": 1, "INFO": 2, 
 DEFAULT_MAX_REPEAT_LOGS = 4
 
 _PYTHON_LEVELS = {0: "DEBUG", 1: "DEBUG", 2: "INFO", 3: "WARNING", 4: "ERROR", 6: "CRITICAL"}
+# those that the compiled part writes at; it has no level for a critical error
 _NATIVE_LEVELS = {"trace": 0, "debug": 1, "info": 2, "warning": 3, "error": 4}
 _COLOURS = {"debug": "36", "info": "32", "warning": "33", "error": "31", "critical": "31;1"}
 
@@ -99,6 +100,7 @@ class _NativeChannel:
         self._num_equal = 0
 
     def write(self, level: str, message: str) -> None:
+        # A device that reports a fault in each micro-batch would fill the log.
         if (level, message) == self._last:
             self._num_equal += 1
             if self._num_equal > self.max_repeats:

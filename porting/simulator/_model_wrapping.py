@@ -35,6 +35,7 @@ def trainingModel(
     if not isinstance(user_model, nn.Module):
         raise createPoptorchError(f"trainingModel needs a torch.nn.Module, got {type(user_model)}")
     refuse_wrapped(user_model)
+    # What is traced keeps the plain class: its `forward` must not fetch weights that are on no device yet.
     traced = copy.copy(user_model)
     used: Any = optimizer if optimizer is not None else optim.SGD(user_model.parameters(), lr=0.01)
     return PoplarExecutor(traced, options, True, VERSION, optimizer=used, user_model=user_model)
@@ -67,12 +68,14 @@ def load(filename: FileName, edit_opts_fn: Optional[Callable[[Options], None]] =
             f'poptorch_model.loadExecutable("{filename}").'
         )
     options = data.options
+    # An executable for an absent device is run where it is loaded.
     options._unfreeze()
     options.deleteIfExists("ipu_version")
     if options.connection_type == ConnectionType.Never:
         options.connectionType(ConnectionType.Always)
     if edit_opts_fn is not None:
         edit_opts_fn(options)
+    # before the executor is made, which hands the state to its device
     if isinstance(data.optimizer, optim.Optimizer) and data.optimizer_state is not None:
         data.optimizer.load_state_dict(data.optimizer_state)
     if data.training:

@@ -109,6 +109,7 @@ def convertOptimizerToDict(
             attr_tracker.log_once(f"Ignoring {name}=True in {kind.name} optimizer: {consequence}")
     is_loss_scaling_automatic = bool(options._Popart.options.get("automaticLossScalingSettings.enabled"))
     if is_loss_scaling_automatic and isinstance(optimizer, optim.Optimizer):
+        # the device adapts it, so it can be no constant of the executable
         optimizer.variable_attrs.markAsVariable("loss_scaling")
 
     settings: Dict[str, Any] = {"optimizer_type": kind, **_read_optimizer_settings(optimizer, kind)}
@@ -277,6 +278,7 @@ _CLASSES: Mapping[OptimizerKind, Type[optim.Optimizer]] = {
 _PLAIN_CLASSES = (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW, torch.optim.RMSprop)
 
 _GROUP_NUMBERS = ("weight_decay", "momentum", "dampening", "eps", "alpha", "max_weight_norm", "velocity_scaling")
+# Arguments of PopTorch's classes that plain torch groups lack, with the value that changes nothing.
 _MISSING_IN_TORCH = {"velocity_scaling": 1.0, "amsgrad": False}
 # The learning rate is never constant: no number equals NaN.
 _CONSTANT_IF_EQUAL = {

@@ -56,6 +56,7 @@ class OptionsDict(Freezable):
         for option, value in kwargs.items():
             self.checkIsFrozen(option)
             require(self.exists(option), f"Invalid option {option}, valid options are {list(self._values)}")
+            # True passes for an int here, as it does in PopTorch.
             expected = type(self._values[option])
             message = f"Unexpected type {type(value)} for option {option}. Expected {expected}"
             require(isinstance(value, expected), message)
@@ -94,6 +95,7 @@ class OptionsDict(Freezable):
     def _freeze(self, is_frozen: bool = True) -> None:
         # under both states: `__setattr__` lets this one attribute through
         self._is_frozen = is_frozen
+        # the groups that hang off `Options`; a user may keep one of them and set it there
         for attribute in self.__dict__.values():
             if hasattr(attribute, "_is_frozen"):
                 attribute._is_frozen = is_frozen

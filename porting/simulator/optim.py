@@ -83,6 +83,7 @@ class Optimizer:
     param_groups: List[Dict[str, Any]]
 
     def __init__(self) -> None:
+        # The host's copy of the device's state; the flags say which of the two is out of date.
         self._state_dict: Dict[str, Any] = {"ipu_state": None, "ipu_param": None}
         self.ipu_state_is_dirty = False
         self.host_state_is_dirty = False
@@ -101,6 +102,7 @@ class Optimizer:
         Raises torch's errors for a state without parameter groups (`KeyError`) or with other ones, and `RuntimeError`
         for one that is not a device's: torch's part has been taken over then.
         """
+        # in this order, as in PopTorch: torch's errors come first
         torch.optim.Optimizer.load_state_dict(self, state)  # type: ignore[arg-type]
         self.set_state_dict(state)
 

@@ -51,8 +51,10 @@ __all__ = [
     "TensorLocationSettings",
 ]
 
+# the largest number that the compiled part can be given
 _UNLIMITED_REPEATS = 2**64 - 1
 _SOURCE_LOCATION_EXCLUDES = ("install/poptorch", "site-packages/torch", "site-packages/poptorch")
+# PopART's numbers of them; 1 is for zeros, which PopTorch offers nowhere
 _SYNTHETIC_DATA_OFF, _SYNTHETIC_DATA_RANDOM_NORMAL = 0, 2
 
 
@@ -73,6 +75,7 @@ class Options(SimulatorOptions):
         self._training = _TrainingOptions(self._popart)
         self._distributed = _DistributedOptions()
         self._tensor_locations = _TensorLocationOptions()
+        # These have PopTorch's names, by which libraries read and set them.
         self._execution_strategy: _IExecutionStrategy = PipelinedExecution()
         self._source_location_excludes: List[str] = list(_SOURCE_LOCATION_EXCLUDES)
         self._relax_optimizer_checks = False
@@ -88,6 +91,7 @@ class Options(SimulatorOptions):
             max_repeat_logs=4,
             auto_round_num_ipus=False,
             anchored_tensors={},
+            # Numbers from here on: an option keeps the type of its first value, and the compiler knows no members.
             output_mode=OutputMode.Default.value,
             output_return_period=1,
             connection_type=ConnectionType.Always.value,
@@ -160,6 +164,7 @@ class Options(SimulatorOptions):
         """
         if input_group_type == CommGroupType.All:
             raise ValueError("input_group_type cannot be All")
+        # Groups of one say the same, and then a plan has two kinds of groups to know and not three.
         if input_group_type == CommGroupType.NoGrouping:
             input_group_size, input_group_type = 1, CommGroupType.Consecutive
         if input_group_size > self.replication_factor:
@@ -195,6 +200,7 @@ class Options(SimulatorOptions):
             _check_output_mode(output_mode, output_return_period)
         if output_mode != OutputMode.EveryN:
             output_return_period = 1
+        # A list, as in PopTorch: what it inherits from the model is filled in when an executor gets its options.
         self.anchored_tensors[short_name] = [long_name, output_mode is None, output_mode, output_return_period]
 
     def randomSeed(self, random_seed: int) -> Options:
@@ -322,6 +328,7 @@ class Options(SimulatorOptions):
     def toDict(self) -> Dict[str, Any]:
         """Return all settings as the compiler gets them; `AssertionError` before an output mode was chosen."""
         require(not self.defaultOutputMode(), "An output mode must be picked before serialisation")
+        # The groups refuse to replace what is there already: two settings of one name would be a mistake here.
         settings = {**self._execution_strategy.backendOptions(), **self._popart.options}
         for group in (self, self._training, self._distributed, self._tensor_locations):
             settings = group.update(settings)

@@ -87,6 +87,7 @@ def _register_hook(hooks: Dict[int, Callable[[], Any]], hook: Callable[[], Any],
 @contextmanager
 def tracing() -> Iterator[None]:
     """Mark the run of `forward` under capture, with the hooks before and after it; they see replaced functions, too."""
+    # Hooks run inside the replacements: they belong to the libraries that made them.
     global _tracing_depth
     with _OverwriteContextManager():
         _tracing_depth += 1

@@ -60,6 +60,7 @@ def make_executable(
     settings, names = host.optimizer_groups(state)
     request = replace(request, groups=tuple(settings), group_names=tuple(map(tuple, names)))
 
+    # called only if engines are measured: fetching the weights and a batch of samples takes time and memory
     def make_trial() -> Trial:
         seed = options.random_seed if options.exists("random_seed") else 0
         samples = _make_samples(inputs)

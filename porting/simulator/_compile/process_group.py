@@ -87,6 +87,7 @@ class ProcessExchange:
 
         Raises `poptorch.Error` when one of them has ended or does not answer in time: none of them waits for ever.
         """
+        # As late as this: while one process compiles, the others may have to wait for it.
         try:
             if not self._is_connected:
                 connect(self._index, self._size)
@@ -97,9 +98,11 @@ class ProcessExchange:
             self._fail(error)
 
     def _compare_weights(self) -> None:
+        # The least and the largest of all processes' numbers are equal only where all of them are.
         weights = self._weights
         if not weights:
             return
+        # NaN is unequal to itself, and would make all processes differ from all others
         lowest = torch.stack([_compute_fingerprint(weight) for weight in weights.values()]).nan_to_num(0.0)
         highest = lowest.clone()
         distributed.all_reduce(lowest, op=distributed.ReduceOp.MIN)
@@ -132,5 +135,6 @@ class ProcessExchange:
 
 def _compute_fingerprint(weight: torch.Tensor) -> torch.Tensor:
     """Return two numbers that differ, in all likelihood, where tensors differ."""
+    # The second is weighted by place: weights in another order have the same sum.
     values = weight.detach().double().flatten()
     return torch.stack([values.sum(), torch.linspace(1.0, 2.0, values.numel(), dtype=values.dtype).dot(values)])

@@ -103,9 +103,11 @@ def compile_model(
     `check_graph` may refuse what was traced; `details` are further arguments of `_trace_and_build`. Raises
     `poptorch.Error` for everything that a device would refuse; exceptions of `forward` come through as they are.
     """
+    # A tensor made in inference mode could not be written to by a later call outside of it.
     with torch.inference_mode(False), lock_compilation(model, options):
         compiled = _trace_and_build(model, bound, options, training=training, **details)
         trace_graph(compiled.graph)
+        # before anything is written about a graph that is refused
         check_graph(compiled.graph)
         export_graph(compiled.graph)
         # what besides the graph makes an executable what it is
@@ -205,6 +207,7 @@ def _take_first_rows(tensor: torch.Tensor, num_slices: int, options: Options) ->
         raise createPoptorchError(f"Inputs must be on the CPU, got a tensor on {tensor.device}")
     if tensor.numel() == 0:
         raise native_error(f"Zero-sized tensors are unsupported (Got shape {list(tensor.shape)})")
+    # a scalar counts as one row: it cannot be cut
     rows = tensor.shape[0] if tensor.dim() else 1
     if rows % num_slices:
         raise AssertionError(
@@ -224,6 +227,7 @@ def _take_first_rows(tensor: torch.Tensor, num_slices: int, options: Options) ->
         tensor = tensor.detach()
     if num_slices > 1:
         tensor = tensor.narrow(0, 0, rows // num_slices)
+    # sparse tensors have no memory layout to change; the capture refuses them in words of its own
     return tensor.contiguous() if tensor.layout == torch.strided else tensor
 
 

@@ -107,6 +107,7 @@ def reserved_ipus(num_ipus: int, *, may_round: bool) -> int:
     >>> reserved_ipus(3, may_round=True)
     4
     """
+    # The vendor's machines hand out IPUs in powers of two.
     reserved = 1
     while reserved < num_ipus:
         reserved *= 2

@@ -39,6 +39,7 @@ _VERSIONS = {
     **dict.fromkeys(["1", "bow", "21", "ipu21"], _BOW),
     **dict.fromkeys(["2", "gc200", "ipu2", "mk2"], _GC200),
 }
+# The generations that the IPU model can be asked to imitate.
 _MODEL_VERSIONS = ("ipu1", "ipu2", "ipu21")
 
 
@@ -64,6 +65,7 @@ def refuse_to_run(options: Options) -> None:
             "Trying to run a model on an offline device (ConnectionType.Never): use model.compile(inputs) instead of "
             "model(inputs)"
         )
+    # only where it is run: a model that counts cycles can be compiled anywhere
     if options._Popart.options.get("instrumentWithHardwareCycleCounter") and not counts_as_hardware(options):
         raise native_error("Cycle count logging is only supported on actual IPU hardware.")
 

@@ -29,6 +29,7 @@ def make_generator_state(words: Sequence[int]) -> torch.Tensor:
     generator = torch.Generator()
     if len(words) == 1:
         return generator.manual_seed(words[0]).get_state()
+    # torch's state is bytes, PopTorch's a list of integers: eight bytes make one
     try:
         state = torch.tensor(list(words[1:]), dtype=torch.int64).view(torch.uint8).clone()
         return generator.set_state(state).get_state()
@@ -69,6 +70,7 @@ class RandomStream:
 
     def keep(self, words: Sequence[int]) -> None:
         """Let a copy of `words` replace what the device has; they reach it with the next `send`."""
+        # raises for words that are none, before anything changes
         make_generator_state(words)
         self._words = list(words)
         self.is_behind = False

@@ -39,6 +39,7 @@ def keep_executable(graph: StepGraph, options: Options, *, settings: Any) -> Non
     Raises AssertionError for a folder that cannot be written to.
     """
     folder = find_cache_folder(options)
+    # PopTorch warns of caching with the IPU model, and does without it
     if folder is None or uses_ipu_model(options):
         return
     _require_writable(folder)
@@ -69,6 +70,7 @@ def lock_compilation(model: nn.Module, options: Options) -> Iterator[bool]:
         return
     _require_writable(folder)
     path = folder / f"{hashlib.md5(repr(model).encode()).hexdigest()}.lock"
+    # The position in the file counts the processes that have been here: it survives the one that made the file.
     with _open_locked(path) as file:
         file.write("0")
         file.flush()
@@ -88,6 +90,7 @@ def _open_locked(path: Path) -> Iterator[Any]:
     """Open the file for appending, alone; a file that the last process of an earlier round removed is not used."""
     import fcntl  # not on Windows, where nothing is distributed
 
+    # The last process removes the file while others may wait for its lock: what they get then is no longer there.
     while True:
         with open(path, "a", encoding="ascii") as file:
             fcntl.flock(file, fcntl.LOCK_EX)

@@ -110,6 +110,7 @@ def _list_sections(filename: FileName, file: BinaryIO) -> List[_Section]:
     version = _HEAD.unpack(head)[1]
     if version != VERSION:
         raise _make_damage_error(filename, len(MAGIC), f"it has the format {version}, this version reads {VERSION}")
+    # Heads alone tell whether the file is whole: a cut-off file is refused before anything of it is used.
     sections: List[_Section] = []
     position = _HEAD.size
     while position < size:

@@ -31,6 +31,7 @@ def save_executable(session: DeviceSession, filename: FileName, *, export_model:
     What was trained is fetched first, unless the device is offline. Raises `poptorch.Error` without an executable and
     AssertionError if the folder's name belongs to a file.
     """
+    # what cannot be saved is said before a folder is made
     compiled = session.require_compiled()
     path = _make_path(filename)
     options = session.options

@@ -114,6 +114,7 @@ def _append_outputs(graph: StepGraph, anchored: Sequence[torch.fx.Node]) -> Step
     """Return `graph` with copies of the values of `anchored` nodes as further outputs, before the loss."""
     if not anchored:
         return graph
+    # a copy: the graph without anchors is what is saved, listed and compared
     extended = torch.fx.Graph()
     images: Dict[torch.fx.Node, torch.fx.Node] = {}
     result: Any = extended.graph_copy(graph.graph, images)

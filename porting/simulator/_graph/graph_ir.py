@@ -37,6 +37,7 @@ def graph_ir(graph: StepGraph, *, update_types: Sequence[str] = ()) -> str:
     """Return the JSON text of `graph`; `update_types` are the operators that update one parameter in training."""
     names = {node: name for name, node in name_tensors(graph).items()}
     operators = list(_make_forward_entries(graph.graph, names, nodes_with_gradient(graph)))
+    # The simulator differentiates with torch; this is what the compiler would make of each operator.
     backward = [entry for operator in reversed(operators) for entry in _make_backward_entries(operator)]
     graphs = {"maingraph": [*operators, *backward, *_make_update_entries(graph, update_types)]}
     graphs.update(_list_body_graphs(graph.graph, names))

@@ -20,6 +20,7 @@ def make_executor_options(options: Optional[Options], *, training: bool) -> Opti
     """
     if options and not isinstance(options, Options):
         raise createPoptorchError(f"Invalid type: 'options' is of type {type(options)} (Expected poptorch.Options)")
+    # PopTorch freezes the user's object: a later change, which could have no effect, is an error.
     if options:
         options._freeze()
     own = options.clone() if options else Options()

@@ -254,6 +254,7 @@ class _TensorLocationOptions(OptionsDict):
     def numIOTiles(self, num_tiles: int) -> _TensorLocationOptions:
         """Reserve tiles for input and output."""
         require_type(num_tiles, int, "an int for numIOTiles")
+        # of the 1472 of a Mk2 IPU; the others compute
         require(32 <= num_tiles <= 192 and num_tiles % 2 == 0, "numIOTiles must be an even number between 32 and 192.")
         return self.createOrSet(numIOTiles=num_tiles)
 

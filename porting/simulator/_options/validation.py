@@ -24,6 +24,7 @@ def validate_options(options: Dict[str, Any]) -> None:
         if isinstance(value, Enum) and not isinstance(value, int):
             value = value.value
         kind = next((name for name, types in _TYPES.items() if isinstance(value, types)), None)
+        # where tensors are kept has a key for each kind of tensor
         own_kind = "map" if key.startswith("location_") else _KIND_OF_KEY.get(key)
         if kind is None or not (kind == own_kind if own_kind else kind in _KNOWN_KEYS):
             raise native_error(f"Unknown value type {type(value)} for option {key}")

@@ -64,9 +64,11 @@ def put_one_group_in_place(model: nn.Module, names: Collection[str]) -> Iterator
     for host in host_tensors(model):
         if host.name in names:
             whole = plain_tensor(host.tensor, copy_data=False)
+            # by identity: a parameter that is shared has several places, and one slice for all of them
             slices[id(host.tensor)] = nn.Parameter(whole.detach()[0].clone(), requires_grad=whole.requires_grad)
     try:
         for module in model.modules() if slices else ():
+            # past `__getattribute__`, which fetches the weights of a wrapped model
             registry = module.__dict__["_parameters"]
             for key, parameter in list(registry.items()):
                 if id(parameter) in slices:

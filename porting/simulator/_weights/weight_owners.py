@@ -51,6 +51,7 @@ class Owner(weakref.ref):
         """Copy the weights that the executor left behind into the host's tensors; tell whether there were any."""
         if self._left_behind is None:
             return False
+        # taken away first: copying looks at the tensors, which would come here again
         (device, tensors), self._left_behind = self._left_behind, None
         with torch._C.DisableTorchFunctionSubclass():
             views = {name: torch.Tensor.detach(tensor) for name, tensor in tensors.items()}
@@ -88,6 +89,7 @@ def plain_tensor(tensor: torch.Tensor, *, copy_data: bool) -> torch.Tensor:
         if not issubclass(original, nn.Parameter):
             plain = data.as_subclass(original)
         else:
+            # made as a plain parameter first: the constructor of a derived class may want more arguments
             plain = nn.Parameter(data.as_subclass(torch.Tensor), requires_grad=tensor.requires_grad)
             if original is not nn.Parameter:
                 plain.__class__ = original
@@ -100,6 +102,7 @@ def owned_class(plain: Type[torch.Tensor], owners: Tuple[Owner, ...]) -> Type[to
     """Return the class for tensors of the class `plain` that `owners` own; `plain` itself if there are none."""
     if not owners:
         return plain
+    # One class for all tensors of the same owners: `type(a) is type(b)` must hold for tensors of one model.
     classes = owners[-1].classes
     if (plain, owners) not in classes:
         classes[plain, owners] = _make_owned_class(plain, owners)
