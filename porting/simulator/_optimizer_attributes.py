@@ -20,6 +20,7 @@ __all__ = [
     "convertOptimizerToDict",
     "describe_settings",
     "find_kind",
+    "make_device_name",
     "read_settings",
 ]
 
@@ -169,11 +170,11 @@ def _read_optimizer_settings(optimizer: torch.optim.Optimizer, kind: OptimizerKi
     settings: Dict[str, Any] = {}
     for name in _CLASSES[kind]._child_only:
         if name.endswith("accum_type"):
-            settings[_make_device_name(name)] = getattr(optimizer, name, torch.float32) == torch.float16
+            settings[make_device_name(name)] = getattr(optimizer, name, torch.float32) == torch.float16
         elif name == "use_tf_variant":
-            settings[_make_device_name(name)] = bool(getattr(optimizer, name, False))
+            settings[make_device_name(name)] = bool(getattr(optimizer, name, False))
         elif name == "max_grad_norm":
-            settings[_make_device_name(name)] = _check_number(name, getattr(optimizer, name, math.inf))
+            settings[make_device_name(name)] = _check_number(name, getattr(optimizer, name, math.inf))
     return settings
 
 
@@ -193,11 +194,11 @@ def _read_group_settings(
             settings.update({f"beta{i}": (_check_number(name, beta), is_constant) for i, beta in enumerate(value, 1)})
         elif name != "centered":  # which is part of the kind
             number = _check_number(name, value)
-            settings[_make_device_name(name)] = (number, _is_constant(optimizer, kind, name, number))
+            settings[make_device_name(name)] = (number, _is_constant(optimizer, kind, name, number))
     return settings
 
 
-def _make_device_name(name: str) -> str:
+def make_device_name(name: str) -> str:
     """Return PopART's spelling of a setting's name."""
     first, *others = "learning_rate".split("_") if name == "lr" else name.split("_")
     return first + "".join(map(str.capitalize, others))

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import os
 from typing import Any, Dict, List, Optional
 
@@ -21,7 +22,6 @@ from porting.simulator._options.groups import (
     _PrecisionOptions,
     _TensorLocationOptions,
     _TrainingOptions,
-    profiling_engine_options,
 )
 from porting.simulator._options.simulator_options import SimulatorOptions, read_extras
 from porting.simulator._options_config import ConfigFileError
@@ -282,10 +282,23 @@ class Options(SimulatorOptions):
         return self
 
     def enableProfiling(self, profile_dir: Optional[str] = None) -> Options:
-        """Write a profile of the compiled program to a directory, the working directory by default."""
-        self._popart.set(
-            "engineOptions", {**self._popart.options.get("engineOptions", {}), **profiling_engine_options(profile_dir)}
-        )
+        """Write a profile of the compiled program to a directory, the working directory by default.
+
+        Warns of settings that the environment overrides.
+        """
+        settings = {
+            "debug.allowOutOfMemory": "true",
+            "autoReport.directory": profile_dir or ".",
+            "autoReport.all": "true",
+        }
+        overriding = json.loads(os.environ.get("POPLAR_ENGINE_OPTIONS") or "{}")
+        for key in filter(overriding.__contains__, settings):
+            logger.warning(
+                "Profiling setting overridden by environment variable POPLAR_ENGINE_OPTIONS: %s=%s",
+                key,
+                overriding[key],
+            )
+        self._popart.set("engineOptions", {**self._popart.options.get("engineOptions", {}), **settings})
         return self
 
     def logDir(self, log_dir: str) -> Options:

@@ -174,9 +174,13 @@ def _trace_and_build(
         if exchange is not None:
             exchange.watch(state.parameters)
         report(100, 100)
-        _log_losses(graph)
+        if graph.host_outputs:
+            warnings.warn("Output expected to be on the IPU but is on cpu", stacklevel=2)
+        if graph.mode == "training":
+            cpp_log("debug", f"Found {graph.num_losses} losses and removed {graph.num_losses - 1}")
         if extras.listener is None:
-            _log_as_poptorch(graph, model, bound)
+            # a listener hears of these as findings
+            _warn_as_poptorch(graph, model, bound)
         # without its memory: a later capture needs only shapes, and the batch may be large
         outline = micro.with_tensors([without_memory(tensor) for tensor in micro.tensors()])
         return CompiledModel(
@@ -273,15 +277,7 @@ def _check_graph(graph: StepGraph, model: nn.Module, scopes: GraphScopes, option
     return ipus_per_replica
 
 
-def _log_losses(graph: StepGraph) -> None:
-    if graph.host_outputs:
-        warnings.warn("Output expected to be on the IPU but is on cpu", stacklevel=2)
-    if graph.mode == "training":
-        cpp_log("debug", f"Found {graph.num_losses} losses and removed {graph.num_losses - 1}")
-
-
-def _log_as_poptorch(graph: StepGraph, model: nn.Module, bound: BoundArguments) -> None:
-    """Log what a listener hears of as findings."""
+def _warn_as_poptorch(graph: StepGraph, model: nn.Module, bound: BoundArguments) -> None:
     trainable = any(info.requires_grad for info in graph.parameters)
     if graph.has_loss and trainable and not graph.loss_has_gradient:
         logger.warning("The loss does not depend on any trainable parameter: no parameter will be updated")

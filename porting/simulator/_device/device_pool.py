@@ -64,21 +64,19 @@ def claim_device(options: Options, num_ipus: int) -> Optional[Claim]:
     with _changed:
         while True:
             ipus = _find_free(candidates)
+            # Executors that nobody can reach any more may still hold theirs.
+            if ipus is None and gc.collect():
+                ipus = _find_free(candidates)
             if ipus is not None:
                 _taken.update(ipus)
                 return Claim(ipus)
-            # Executors that nobody can reach any more may still hold theirs.
-            if gc.collect() and _find_free(candidates) is not None:
-                continue
             if not candidates or not waits_for_ipus():
-                situation = (
-                    f"the simulated machine has {num_simulated_ipus()} (PORTING_SIM_IPUS), {len(_taken)} of them "
-                    "attached"
-                )
+                total = num_simulated_ipus()
+                reason = f"the simulated machine has {total} (PORTING_SIM_IPUS), {len(_taken)} of them attached"
                 if device_id is None:
-                    raise native_error(refusal(f"{wanted} IPU(s)", situation))
+                    raise native_error(refusal(f"{wanted} IPU(s)", reason))
                 what = f"device Id {device_id} with {wanted} IPU(s)"
-                raise native_error(refusal(what, f"maybe the device is already attached? {situation}"))
+                raise native_error(refusal(what, f"maybe the device is already attached? {reason}"))
             if not has_warned:
                 cpp_log("warning", "No IPU available, sleeping until one is free (POPTORCH_WAIT_FOR_IPU is set)")
                 has_warned = True

@@ -9,21 +9,14 @@ import torch
 
 from ...engines.calls.device_state import DeviceState
 from ...engines.update.updates import GroupSettings, OptimizerKind
+from .._optimizer_attributes import make_device_name
 from ..errors import createPoptorchError
 
 __all__ = ["apply_loaded", "list_parameters", "read_entries", "write_entries"]
 
 _ALWAYS = ("learningRate", "weightDecay")
-_FIELDS = {
-    "learningRate": "learning_rate",
-    "weightDecay": "weight_decay",
-    "beta1": "beta1",
-    "beta2": "beta2",
-    "eps": "eps",
-    "alpha": "alpha",
-    "momentum": "momentum",
-    "maxWeightNorm": "max_weight_norm",
-}
+_NUMBERS = ("learning_rate", "weight_decay", "beta1", "beta2", "eps", "alpha", "momentum", "max_weight_norm")
+_FIELDS = {make_device_name(name): name for name in _NUMBERS}
 
 
 def list_parameters(settings: GroupSettings, variable: AbstractSet[str]) -> Dict[str, float]:

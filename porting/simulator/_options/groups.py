@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from typing import Any, Dict, Optional
 
@@ -43,21 +42,6 @@ class _PopartOptions(Freezable):
 
     def __repr__(self) -> str:
         return f"_PopartOptions({', '.join(f'{key}={value!r}' for key, value in self.options.items())})"
-
-
-def profiling_engine_options(profile_dir: Optional[str]) -> Dict[str, str]:
-    """Return the engine options that switch profiling on, and warn of those that the environment overrides."""
-    engine_options = {
-        "debug.allowOutOfMemory": "true",
-        "autoReport.directory": profile_dir or ".",
-        "autoReport.all": "true",
-    }
-    overridden = json.loads(os.environ.get("POPLAR_ENGINE_OPTIONS") or "{}")
-    for key in engine_options:
-        if key in overridden:
-            setting = f"{key}={overridden[key]}"
-            logger.warning("Profiling setting overridden by environment variable POPLAR_ENGINE_OPTIONS: %s", setting)
-    return engine_options
 
 
 class _GraphProcessingOptions(OptionsDict):
