@@ -286,18 +286,13 @@ class Options(SimulatorOptions):
 
         Warns of settings that the environment overrides.
         """
-        settings = {
-            "debug.allowOutOfMemory": "true",
-            "autoReport.directory": profile_dir or ".",
-            "autoReport.all": "true",
-        }
+        folder = profile_dir or "."
+        settings = {"debug.allowOutOfMemory": "true", "autoReport.directory": folder, "autoReport.all": "true"}
         overriding = json.loads(os.environ.get("POPLAR_ENGINE_OPTIONS") or "{}")
-        for key in filter(overriding.__contains__, settings):
-            logger.warning(
-                "Profiling setting overridden by environment variable POPLAR_ENGINE_OPTIONS: %s=%s",
-                key,
-                overriding[key],
-            )
+        for key in settings:
+            if key in overriding:
+                text = f"POPLAR_ENGINE_OPTIONS: {key}={overriding[key]}"
+                logger.warning("Profiling setting overridden by environment variable %s", text)
         self._popart.set("engineOptions", {**self._popart.options.get("engineOptions", {}), **settings})
         return self
 
