@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, FrozenSet, List, Mapping, NoReturn, Optional, Sequence, Set
+from typing import Any, Dict, FrozenSet, Iterator, List, Mapping, NoReturn, Optional, Sequence
 
 import torch
 from torch import nn
@@ -76,52 +76,48 @@ def check_operators(graph: StepGraph, model: nn.Module) -> None:
     """
     # torch's own attention unflattens a projection, which the device compiles as a view
     attention = {name for name, module in model.named_modules() if isinstance(module, nn.MultiheadAttention)}
-    check = _Check(ValueFlow.of(graph), attention)
-    check.visit_all(graph.graph)
-    if check.missing:
-        _refuse_missing(check.missing)
-
-
-class _Check:
-    """The check of one graph, with those of its loops and branches: what it lacks is collected in `missing`."""
-
-    def __init__(self, flow: ValueFlow, attention: Set[str]) -> None:
-        self.missing: Dict[str, torch.fx.Node] = {}
-        self._flow = flow
-        self._attention = attention
-
-    def visit_all(self, graph: torch.fx.Graph) -> None:
-        """Check the operators of `graph` in their order."""
-        for node in graph.nodes:
-            self._flow.visit(node)
-            if isinstance(node.target, torch._ops.OpOverload):
-                self._check_operator(node, node.target)
-            for body in bodies_of(node):
-                self.visit_all(body.graph)
-
-    def _check_operator(self, node: torch.fx.Node, operator: torch._ops.OpOverload) -> None:
-        arguments = {argument.name: argument.default_value for argument in operator._schema.arguments}
-        arguments.update({**dict(zip(list(arguments), node.args)), **node.kwargs})
-        name = operator_name(operator)
-        call = OperatorCall(node, name, arguments, self._is_constant, self._flow.has_gradient(node))
+    flow = ValueFlow.of(graph)
+    missing: Dict[str, torch.fx.Node] = {}
+    for node in _list_nodes(graph.graph):
+        flow.visit(node)
+        if not isinstance(node.target, torch._ops.OpOverload):
+            continue
+        call = _make_call(node, node.target, flow)
         message = _find_refusal(call, written_nodes(node))
         if message is not None:
             _refuse_call(message, node)
         lacking = _find_lacking(call)
-        if lacking is not None and not (name == "unflatten" and node.meta.get("module_path") in self._attention):
-            self.missing.setdefault(lacking, node)
-        if arguments.get("label_smoothing"):
+        if lacking is not None and not (call.name == "unflatten" and node.meta.get("module_path") in attention):
+            missing.setdefault(lacking, node)
+        if call.arguments.get("label_smoothing"):
             # PopTorch compiles the loss without it and says nothing: do the same, and say it
-            position = list(arguments).index("label_smoothing")
+            position = list(call.arguments).index("label_smoothing")
             if len(node.args) > position:
                 node.args = (*node.args[:position], 0.0, *node.args[position + 1 :])
             else:
                 node.kwargs = {**node.kwargs, "label_smoothing": 0.0}
             where = _find_place(node) or "forward"
             logger.warning("The device ignores the label_smoothing of aten::cross_entropy_loss (%s)", where)
+    if missing:
+        _refuse_missing(missing)
 
-    def _is_constant(self, argument: Any) -> bool:
-        return not isinstance(argument, torch.fx.Node) or self._flow.is_constant(argument)
+
+def _list_nodes(graph: torch.fx.Graph) -> Iterator[torch.fx.Node]:
+    """Yield the nodes of `graph` in their order, those in the bodies of a loop or branch after it."""
+    for node in graph.nodes:
+        yield node
+        for body in bodies_of(node):
+            yield from _list_nodes(body.graph)
+
+
+def _make_call(node: torch.fx.Node, operator: torch._ops.OpOverload, flow: ValueFlow) -> OperatorCall:
+    arguments = {argument.name: argument.default_value for argument in operator._schema.arguments}
+    arguments.update({**dict(zip(list(arguments), node.args)), **node.kwargs})
+
+    def is_constant(argument: Any) -> bool:
+        return not isinstance(argument, torch.fx.Node) or flow.is_constant(argument)
+
+    return OperatorCall(node, operator_name(operator), arguments, is_constant, flow.has_gradient(node))
 
 
 def _find_refusal(call: OperatorCall, writes: Sequence[Any]) -> Optional[str]:
