@@ -7,6 +7,8 @@ from typing import Any, Dict, TypeVar
 
 _Self = TypeVar("_Self", bound="OptionsDict")
 
+_BASE_ATTRIBUTES = ("_warnings", "_warnings_disabled", "_is_frozen", "_values")
+
 
 def require(condition: bool, message: str) -> None:
     """Raise the `AssertionError` with which PopTorch refuses a setting, also under ``python -O``."""
@@ -47,6 +49,9 @@ class OptionsDict(Freezable):
     """
 
     def __init__(self, **default_values: Any) -> None:
+        # PopTorch's attributes, which programs read
+        self._warnings: Dict[str, str] = {}
+        self._warnings_disabled: set = set()
         self._is_frozen = False
         # Last, because from here on `__setattr__` guards the attributes.
         self._values = default_values
