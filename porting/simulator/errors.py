@@ -22,6 +22,7 @@ __all__ = [
 _PYTHON_ERROR = "poptorch_py_error"
 _NATIVE_ERROR = "poptorch_cpp_error"
 
+# as in PopTorch: the stack of a compiler may have thousands of lines
 _MAX_LINES_ON_SCREEN = 80
 _FULL_TEXT_FILE = "poptorch_error.log"
 
@@ -36,6 +37,7 @@ class Error(Exception):
     'out of memory'
     """
 
+    # on the class, because programs make errors of their own, without an origin
     type: str = _NATIVE_ERROR
     message: str = ""
     location: str = ""
@@ -119,6 +121,7 @@ def native_error(
 
 def compile_error(msg: str) -> Error:
     """Build (not raise) an error of PopTorch's compiler about the line of `forward` that is being traced."""
+    # PopTorch's context is a stack of its own functions: the line of the user says more
     place = caller_place()
     return native_error(msg, context=(f"forward, at {place}",) if place is not None else ())
 
@@ -144,6 +147,7 @@ def _shorten_text(text: str) -> str:
     lines = text.splitlines()
     if len(lines) <= _MAX_LINES_ON_SCREEN:
         return text
+    # an error in a folder that is read-only must not hide the error that is told
     try:
         Path(_FULL_TEXT_FILE).write_text(text + "\n", encoding="utf-8")
         where = f"see {_FULL_TEXT_FILE} for the full text"

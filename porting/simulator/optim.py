@@ -150,6 +150,7 @@ class Optimizer:
         # torch's own part leaves out every attribute but three
         of_torch: Dict[str, Any] = torch.optim.Optimizer.__getstate__(self)  # type: ignore[arg-type]
         own = {name: self.__dict__[name] for name in (*self._child_only, "variable_attrs") if name in self.__dict__}
+        # A copy has no device: its state, if there is one, has to go to the next.
         return {
             **of_torch,
             **own,
@@ -342,6 +343,7 @@ class LAMB(Optimizer, torch.optim.Optimizer):
         gradient, state = weight.grad, self.state[weight]
         if gradient is None or gradient.is_sparse:
             raise RuntimeError("LAMB does not support sparse gradients.")
+        # made with the first gradient, as torch's optimizers do: parameters without one have no state
         if not state:
             state.update(step=0, exp_avg=torch.zeros_like(weight), exp_avg_sq=torch.zeros_like(weight))
         beta1, beta2 = group["betas"]
@@ -355,5 +357,6 @@ class LAMB(Optimizer, torch.optim.Optimizer):
         direction = (state["exp_avg"] / correction1 / denominator).add_(weight, alpha=group["weight_decay"])
         weight_norm = weight.norm().clamp(max=self.max_weight_norm)
         direction_norm = direction.norm()
+        # a weight of zeros, and one that does not move, is scaled by 1
         trust = float(weight_norm / direction_norm) if weight_norm > 0 and direction_norm > 0 else 1.0
         weight.add_(direction, alpha=-float(group["lr"]) * trust)

@@ -180,6 +180,7 @@ class Options(SimulatorOptions):
     def outputMode(self, output_mode: OutputMode, output_return_period: Optional[int] = None) -> Options:
         """Choose which micro-batches' outputs a call returns; ``EveryN`` needs a period."""
         _check_output_mode(output_mode, output_return_period)
+        # not an error: PopTorch says so and goes on
         if output_mode != OutputMode.EveryN and output_return_period:
             logger.info("Anchor return period argument ignored with output_mode set to %s", str(output_mode))
         return self.set(output_mode=output_mode.value, output_return_period=output_return_period or 1)
@@ -198,6 +199,7 @@ class Options(SimulatorOptions):
         """Ask for a tensor of the graph by name; without a mode, as the outputs are returned."""
         if output_mode is not None:
             _check_output_mode(output_mode, output_return_period)
+        # a period without meaning would be a value out of range for the compiler
         if output_mode != OutputMode.EveryN:
             output_return_period = 1
         # A list, as in PopTorch: what it inherits from the model is filled in when an executor gets its options.
@@ -206,6 +208,7 @@ class Options(SimulatorOptions):
     def randomSeed(self, random_seed: int) -> Options:
         """Set the device's seed, and PyTorch's with `torch.manual_seed`, which happens at once."""
         require_type(random_seed, int, "an int for randomSeed")
+        # PopTorch does so too: weights that are made after this line depend on it
         torch.manual_seed(random_seed)
         return self.createOrSet(random_seed=random_seed)
 
@@ -248,6 +251,7 @@ class Options(SimulatorOptions):
 
     def useOfflineIpuTarget(self, ipu_version: int = 2) -> Options:
         """Compile for a device that is not there; running is then an error."""
+        # no attribute of its own: a device that is never attached is an offline one
         return self.connectionType(ConnectionType.Never).createOrSet(ipu_version=ipu_version)
 
     def autoRoundNumIPUs(self, auto_round_num_ipus: bool = True) -> Options:
@@ -340,6 +344,7 @@ class Options(SimulatorOptions):
         settings = {**self._execution_strategy.backendOptions(), **self._popart.options}
         for group in (self, self._training, self._distributed, self._tensor_locations):
             settings = group.update(settings)
+        # a function, and no setting: the compiler calls it with its progress
         progress = (
             {"compilation_progress_bar_fn": read_extras(self).progress_bar}
             if self._show_compilation_progress_bar

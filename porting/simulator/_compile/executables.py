@@ -87,4 +87,5 @@ def _make_samples(inputs: Sequence[torch.Tensor]) -> List[torch.Tensor]:
     samples = [tensor.to(NARROWED[tensor.dtype]) if tensor.dtype in NARROWED else tensor for tensor in detached]
     if any(sample.is_floating_point() and bool(sample.any()) for sample in samples):
         return samples
+    # not negative: a model may take roots or logarithms of its inputs
     return [made.abs() if made.is_floating_point() else made for made in make_synthetic_inputs(samples, "uniform")]

@@ -245,6 +245,7 @@ def _capture_step(
     groups: Mapping[str, ReplicaGroups],
     listener: Optional[Callable[[Finding], None]] = None,
 ) -> StepGraph:
+    # the mark of models that `to_ipu` wraps: they get what plain PopTorch leaves out without a word
     allowed = getattr(model, "_porting_allowed", None)
     with put_one_group_in_place(model, groups):
         return capture_step(

@@ -79,6 +79,7 @@ def find_hardware_version(num_ipus: int = 1) -> int:
 
 def read_simulated_version() -> int:
     """Return the architecture of the simulated IPUs if they count as hardware, otherwise 0."""
+    # read each time: tests and programs set it while they run
     name = os.environ.get("PORTING_SIM_HARDWARE", "").strip().lower()
     if name not in _VERSIONS:
         raise native_error(

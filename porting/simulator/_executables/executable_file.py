@@ -25,6 +25,7 @@ __all__ = [
     "write_executable_file",
 ]
 
+# A line end in it: a file that was copied as text is no longer one of these.
 MAGIC = b"PORTING-SIM\n"
 VERSION = 2
 
@@ -54,6 +55,7 @@ def appendPoptorchMetadataToFile(serialized_poptorch_metadata: bytes, filename: 
 
     Raises `poptorch.Error` for a file that is no executable of the simulator.
     """
+    # in one piece: a program that ends half way leaves the old file
     _write_sections(filename, {**_read_sections(filename), _METADATA: bytes(serialized_poptorch_metadata)})
 
 

@@ -22,6 +22,7 @@ from .executable_file import FileName, importPoptorchMetadataFromFile, read_grap
 __all__ = ["FileName", "load_executable", "read_metadata", "save_executable"]
 
 _DEFAULT_FILE_NAME = "model.poptorch"
+# options that decide the shapes of a traced graph
 _COUNTS = ("device_iterations", "replication_factor", "gradient_accumulation", "input_group_size")
 
 
@@ -43,6 +44,7 @@ def save_executable(session: DeviceSession, filename: FileName, *, export_model:
         rng_state=session.read_random_state() if save_rng_state else None,
     )
     if export_model:
+        # without these the file serves only an executor of the same model
         data.training = session.is_training
         data.model = session.user_model
         data.optimizer = session.optimizer.host
@@ -61,6 +63,7 @@ def load_executable(session: DeviceSession, filename: FileName, data: Optional[P
     `data` are the metadata of the file if they were read already.
     Raises `poptorch.Error` for a file that cannot be used and for a model that is another than the saved one.
     """
+    # PopTorch's `load` says AssertionError here, and `loadExecutable` its own error
     if data is None:
         try:
             data = read_metadata(filename)

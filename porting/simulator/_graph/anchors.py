@@ -60,6 +60,7 @@ class Anchors:
 
         `values` are the optimizer's hyper-parameters by their long names.
         """
+        # In place: what is left is handed back to the user as the outputs.
         last = self.num_outputs + len(self.forward)
         found = dict(zip(self.forward, results[self.num_outputs : last]))
         del results[self.num_outputs : last]
@@ -101,6 +102,7 @@ def find_anchors(
     of_step = {short: steps[long] for short, long in wanted.items() if long in steps and long not in nodes}
     others = {short: long for short, long in wanted.items() if long not in nodes and long not in steps}
     return Anchors(
+        # a name that both have is that of the forward graph
         graph=_append_outputs(graph, list(forward.values())),
         num_outputs=len(graph.outputs),
         forward=tuple(forward),
@@ -134,6 +136,7 @@ def _insert_copy(graph: torch.fx.Graph, node: torch.fx.Node, first: Optional[tor
     # all placeholders come before `first`, and none may follow an operator
     is_input = node.op == "placeholder" and first is not None
     with graph.inserting_before(first) if is_input else graph.inserting_after(node):
+        # detached first, or the copy would be part of the backward pass
         detached = graph.call_function(torch.ops.aten.detach.default, (node,))
     with graph.inserting_after(detached):
         copy = graph.call_function(torch.ops.aten.clone.default, (detached,))

@@ -19,6 +19,7 @@ from .._logging import cpp_log, cpp_log_enabled
 
 __all__ = ["GRAPH_FORMAT", "export_graph", "hash_record", "make_graph_record", "trace_graph"]
 
+# raised with each change of what the record holds: executables of another format are refused, not misread
 GRAPH_FORMAT = 3
 
 _PROTO_FILE = "POPTORCH_EXPORT_PROTO_FILE"
@@ -62,6 +63,7 @@ def export_graph(graph: StepGraph) -> None:
 
 def trace_graph(graph: StepGraph) -> None:
     """Log the last lines of `graph` at trace level: ``POPTORCH_MAX_GRAPH_LEN`` says how many, all if not positive."""
+    # asked first: the text of a large graph is costly
     if not cpp_log_enabled("trace"):
         return
     text = os.environ.get(_MAX_LINES, "")

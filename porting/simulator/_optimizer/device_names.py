@@ -14,6 +14,7 @@ from ..errors import createPoptorchError
 
 __all__ = ["apply_loaded", "list_parameters", "read_entries", "write_entries"]
 
+# PopART has a tensor for these even where they are constants.
 _ALWAYS = ("learningRate", "weightDecay")
 _NUMBERS = ("learning_rate", "weight_decay", "beta1", "beta2", "eps", "alpha", "momentum", "max_weight_norm")
 _FIELDS = {make_device_name(name): name for name in _NUMBERS}
@@ -51,6 +52,7 @@ def apply_loaded(
     loaded: Dict[str, Any] = {}
     for key, present in list_parameters(settings, variable).items():
         value = values.get(f"{key}___specific___{name}")
+        # Compared as the device has them: a value that was only rounded on its way must not replace the exact one.
         if value is not None and float(value) != float(torch.tensor(present, dtype=torch.float32)):
             loaded[key] = float(value)
     if not settings.kind.name.startswith("SGD"):
@@ -111,6 +113,7 @@ def write_entries(device: DeviceState, values: Mapping[str, torch.Tensor]) -> No
             )
     for key, value in loaded.items():
         parts = entries[key]
+        # in place: the executable was built for these tensors
         for part, row in zip(parts, value.reshape(len(parts), *parts[0].shape).unbind()):
             part.copy_(row)
 

@@ -44,6 +44,7 @@ class _PopartOptions(Freezable):
         return f"_PopartOptions({', '.join(f'{key}={value!r}' for key, value in self.options.items())})"
 
 
+# empty, and still an attribute of PopTorch's options
 class _GraphProcessingOptions(OptionsDict):
     """Options of the graph before it is compiled; PopTorch 3.4 has none left."""
 
@@ -79,6 +80,7 @@ class _PrecisionOptions(OptionsDict):
 
     def runningStatisticsAlwaysFloat(self, value: bool) -> _PrecisionOptions:
         """Do nothing but warn: deprecated; `ValueError` unless a bool is passed."""
+        # checked although it is ignored, as in PopTorch
         if not isinstance(value, bool):
             raise ValueError("runningStatisticsAlwaysFloat needs to be set to a bool")
         logger.warning(
@@ -102,6 +104,7 @@ class _PrecisionOptions(OptionsDict):
         if dtype not in _PARTIALS_TYPES:
             # The missing space is PopTorch's.
             raise ValueError("parameter to setPartialsType should be eithertorch.float or torch.half")
+        # one option for products and another for convolutions, which takes the place of what was set for them before
         name = _PARTIALS_TYPES[dtype]
         self._popart_options.set("partialsTypeMatMuls", name).set("convolutionOptions", {"partialsType": name})
         return self
@@ -206,6 +209,7 @@ class TensorLocationSettings(OptionsDict):
 
     def useOnChipStorage(self, use: Optional[bool] = True) -> TensorLocationSettings:
         """Keep tensors on the chip or off it; None leaves it to the compiler."""
+        # absent, and not None: the compiler gets only what was chosen
         if use is None:
             self.deleteIfExists("onChip")
             return self
@@ -229,6 +233,7 @@ class TensorLocationSettings(OptionsDict):
 
     def _set_flag(self, name: str, value: bool) -> TensorLocationSettings:
         require_type(value, bool, f"a bool for {name}")
+        # the compiler knows these as numbers
         return self.createOrSet(**{name: int(value)})
 
 

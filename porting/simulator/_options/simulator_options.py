@@ -49,6 +49,7 @@ class CompilationProgressBar:
         now_seconds = time.perf_counter()
         if self._start_seconds is None:
             self._start_seconds, self._duration_seconds = now_seconds, None
+        # only on a screen can a bar move
         if sys.stderr.isatty():
             if self._bar is None:
                 self._bar = tqdm(total=total, desc=_TITLE, bar_format=_FORMAT, delay=self._delay_seconds)
