@@ -25,7 +25,7 @@ GRAPH_FORMAT = 3
 _PROTO_FILE = "POPTORCH_EXPORT_PROTO_FILE"
 _MAX_LINES = "POPTORCH_MAX_GRAPH_LEN"
 _DEFAULT_MAX_LINES = 10
-_AS_BINARY = "POPTORCH_EXPORT_PROTO_AS_BINARY"
+_AS_COMPRESSED = "POPTORCH_EXPORT_PROTO_AS_BINARY"
 
 
 def make_graph_record(graph: StepGraph) -> Dict[str, Any]:
@@ -54,7 +54,7 @@ def export_graph(graph: StepGraph) -> None:
     name = os.environ.get(_PROTO_FILE)
     if not name:
         return
-    if _AS_BINARY in os.environ:
+    if _AS_COMPRESSED in os.environ:
         content = zlib.compress(json.dumps(make_graph_record(graph)).encode())
     else:
         content = f"# {graph.mode} graph of the simulator, format {GRAPH_FORMAT}\n{graph}\n".encode()

@@ -97,9 +97,8 @@ def test_the_binary_export_is_the_compressed_record(monkeypatch, tmp_path):
 
     export_graph(graph)
 
-    assert json.loads(zlib.decompress((tmp_path / "graph").read_bytes())) == json.loads(
-        json.dumps(make_graph_record(graph))
-    )
+    exported = json.loads(zlib.decompress((tmp_path / "graph").read_bytes()))
+    assert exported == json.loads(json.dumps(make_graph_record(graph)))
 
 
 @pytest.mark.parametrize(("variable", "num_lines"), [("", 10), ("3", 3), ("0", 25), ("-1", 25)])
