@@ -26,62 +26,12 @@ from ._logging import logger, setLogLevel
 from ._model_wrapping import inferenceModel, load, trainingModel
 from ._poplar_executor import PoplarExecutor
 from ._printing import module_repr, print  # shadows the built-in function, as in PopTorch
-from ._scopes.blocks import BeginBlock, Block, BlockFunction, BlockId, LegacyBeginBlockFn, removeBlocks
-from ._scopes.multi_conv import MultiConv
-from ._scopes.name_scopes import Attribute, NameScope
 from ._utils import flattenTensorStructure, getIpuTensorId, reconstructTensorStructure
 from ._version import VERSION as __version__  # noqa: F401
-from .enums import (
-    AutoStage,
-    CommGroupType,
-    ConnectionType,
-    DataLoaderMode,
-    HalfFloatCastingBehavior,
-    Liveness,
-    MatMulSerializationMode,
-    MeanReductionStrategy,
-    MultiConvPlanType,
-    OutputMode,
-    OverlapMode,
-    ReductionType,
-    SharingStrategy,
-    SyncPattern,
-    VariableRetrievalMode,
-)
+from .enums import *  # noqa: F403 - as PopTorch does: each module lists its own names
 from .errors import Error, RecoverableError, UnrecoverableError, createPoptorchError
-from .ops import (
-    ATTR_PREFIX,
-    CPU,
-    accessAttributes,
-    attributes_lists,
-    cond,
-    ctc_beam_search_decoder,
-    custom_op,
-    dynamic_slice,
-    dynamic_update,
-    for_loop,
-    fps,
-    identity_loss,
-    ipu_print_tensor,
-    nearest,
-    nop,
-    recomputationCheckpoint,
-    serializedMatMul,
-    set_available_memory,
-    set_overlap_for_input,
-    set_overlap_for_output,
-)
-from .options import (
-    ConfigFileError,
-    Options,
-    ParallelPhasedExecution,
-    Phase,
-    PipelinedExecution,
-    SerialPhasedExecution,
-    ShardedExecution,
-    Stage,
-    TensorLocationSettings,
-)
+from .ops import *  # noqa: F403
+from .options import *  # noqa: F403
 from .tracing_state import (
     _OverwriteContextManager,  # noqa: F401 - libraries register replacements of functions
     isRunningOnIpu,
@@ -90,95 +40,46 @@ from .tracing_state import (
 )
 
 __all__ = [
-    "ATTR_PREFIX",
-    "CPU",
     "AsynchronousDataAccessor",
-    "Attribute",
-    "AutoStage",
-    "BeginBlock",
-    "Block",
-    "BlockFunction",
-    "BlockId",
-    "CommGroupType",
-    "ConfigFileError",
-    "ConnectionType",
     "DataLoader",
-    "DataLoaderMode",
     "Error",
-    "HalfFloatCastingBehavior",
     "ICustomArgParser",
-    "LegacyBeginBlockFn",
-    "Liveness",
-    "MatMulSerializationMode",
-    "MeanReductionStrategy",
-    "MultiConv",
-    "MultiConvPlanType",
-    "NameScope",
-    "Options",
-    "OutputMode",
-    "OverlapMode",
-    "ParallelPhasedExecution",
-    "Phase",
-    "PipelinedExecution",
     "PoplarExecutor",
     "RecoverableError",
-    "ReductionType",
-    "SerialPhasedExecution",
-    "ShardedExecution",
-    "SharingStrategy",
-    "Stage",
-    "SyncPattern",
-    "TensorLocationSettings",
     "UnrecoverableError",
-    "VariableRetrievalMode",
-    "accessAttributes",
-    "attributes_lists",
-    "cond",
     "createPoptorchError",
-    "ctc_beam_search_decoder",
-    "custom_op",
     "custom_ops",
-    "dynamic_slice",
-    "dynamic_update",
     "enums",
     "errors",
     "flattenTensorStructure",
-    "for_loop",
-    "fps",
     "getIpuTensorId",
-    "identity_loss",
     "importPoptorchMetadataFromFile",
     "inferenceModel",
     "ipuHardwareIsAvailable",
     "ipuHardwareVersion",
-    "ipu_print_tensor",
     "isRunningOnIpu",
     "load",
     "logger",
     "module_repr",
-    "nearest",
-    "nop",
     "ops",
     "optim",
     "options",
     "poptorch_core",
     "print",
     "profiling",
-    "recomputationCheckpoint",
     "reconstructTensorStructure",
     "registerCustomArgParser",
     "registerGeometricCustomArgParsers",
     "registerPostCompileHook",
     "registerPreCompileHook",
-    "removeBlocks",
-    "serializedMatMul",
     "setLogLevel",
-    "set_available_memory",
-    "set_overlap_for_input",
-    "set_overlap_for_output",
     "testing",
     "trainingModel",
 ]
+__all__ += enums.__all__
+__all__ += ops.__all__
+__all__ += options.__all__
+__all__.remove("Attribute")  # which ops and options both list
 
 
 def ipuHardwareIsAvailable(num_ipus: int = 1) -> bool:

@@ -9,7 +9,7 @@ import abc
 import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Type
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Type
 
 import torch
 
@@ -23,6 +23,7 @@ __all__ = [
     "ICustomArgParser",
     "contains_dict",
     "registerCustomArgParser",
+    "without_memory",
 ]
 
 _MISMATCH_ADVICE = (
@@ -58,10 +59,6 @@ class BoundArguments:
         positional, named = rebuild((self.positional, self.named), tensors)
         return BoundArguments(list(self.names), positional, named)
 
-    def items(self) -> List[Tuple[str, Any]]:
-        """List (name, value) of all arguments."""
-        return [*zip(self.names, self.positional), *self.named.items()]
-
 
 class ArgsParser:
     """Binds arguments to the parameters of a `forward`, with PopTorch's messages for what does not fit."""
@@ -82,10 +79,6 @@ class ArgsParser:
                 inspect.Parameter("kwargs", inspect.Parameter.VAR_KEYWORD),
             ]
         kinds = [parameter.kind for parameter in self._parameters]
-        self._takes_only_positions = set(kinds) <= {
-            inspect.Parameter.POSITIONAL_ONLY,
-            inspect.Parameter.POSITIONAL_OR_KEYWORD,
-        }
         self._has_args = inspect.Parameter.VAR_POSITIONAL in kinds
         self._has_kwargs = inspect.Parameter.VAR_KEYWORD in kinds
         self._names = [p.name for p in self._parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
@@ -96,44 +89,41 @@ class ArgsParser:
 
         Raises AssertionError for too many, unknown or doubled arguments and `poptorch.Error` for a missing one.
         """
-        if self._takes_only_positions and not kwargs and len(args) == len(self._names):
+        if not kwargs and len(args) == len(self._positions) == len(self._parameters):
+            # the ordinary call: one argument for each parameter, in their order
             return BoundArguments(self._names, list(args))
+        # PopTorch looks at the names before it binds: several faults of a call have one first message.
         self._check_names(args, kwargs)
         bound = BoundArguments([], [])
         remaining, left = list(args), dict(kwargs)
         for parameter in self._parameters:
             if parameter.kind == parameter.VAR_POSITIONAL:
-                for index, value in enumerate(remaining):
-                    bound.names.append(f"*{parameter.name}[{index}]")
-                    bound.positional.append(value)
+                bound.names += [f"*{parameter.name}[{index}]" for index in range(len(remaining))]
+                bound.positional += remaining
                 remaining = []
             elif parameter.kind == parameter.VAR_KEYWORD:
                 bound.named.update(left)
             else:
-                self._bind_one(parameter, remaining, left, bound)
+                value = self._find_value(parameter, remaining, left)
+                # PopTorch passes by name only what follows `*args`: a `forward` with a bare `*` gets more than it takes
+                if parameter.kind == parameter.KEYWORD_ONLY and self._has_args:
+                    bound.named[parameter.name] = value
+                else:
+                    bound.names.append(parameter.name)
+                    bound.positional.append(value)
         return bound
 
-    def _bind_one(
-        self, parameter: inspect.Parameter, remaining: List[Any], left: Dict[str, Any], bound: BoundArguments
-    ) -> None:
-        is_keyword_only = parameter.kind == parameter.KEYWORD_ONLY
-        # PopTorch passes by name only what follows `*args`: a `forward` with a bare `*` gets more than it takes.
-        by_keyword = is_keyword_only and self._has_args
-        if remaining and not is_keyword_only:
-            value = remaining.pop(0)
+    def _find_value(self, parameter: inspect.Parameter, remaining: List[Any], left: Dict[str, Any]) -> Any:
+        """Return what is passed for `parameter`, taken away from the `remaining` or from the named, `left`."""
+        if remaining and parameter.kind != parameter.KEYWORD_ONLY:
             if parameter.name in left:
                 raise AssertionError(f"Parameter {parameter.name} was passed more than once")
-        elif parameter.name in left:
-            value = left.pop(parameter.name)
-        elif parameter.default is not parameter.empty:
-            value = parameter.default
-        else:
+            return remaining.pop(0)
+        if parameter.name in left:
+            return left.pop(parameter.name)
+        if parameter.default is parameter.empty:
             raise createPoptorchError(f"Mandatory parameter {parameter.name} missing")
-        if by_keyword:
-            bound.named[parameter.name] = value
-        else:
-            bound.names.append(parameter.name)
-            bound.positional.append(value)
+        return parameter.default
 
     def _check_names(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         count = len(args) + len(kwargs)
@@ -147,6 +137,7 @@ class ArgsParser:
                 f"Too many arguments provided: expected {self._positions} ({len(self._positions)}) but got {len(args)}"
             )
         for name in kwargs:
+            # the missing space is PopTorch's
             if not self._has_kwargs and name not in self._names:
                 raise AssertionError(f"{name} is not a valid parameter.Allowed values are {self._names}")
 
@@ -162,27 +153,37 @@ class CompiledSignature:
         """Remember the arguments of the first call."""
         tensors = bound.tensors()
         self._specs = [TensorSpec(type(tensor), tensor.dtype, tensor.shape) for tensor in tensors]
-        positional, named = outline((bound.positional, bound.named), _without_memory)
+        # On the meta device: an executor that kept a batch alive would double the memory of a program.
+        positional, named = outline((bound.positional, bound.named), without_memory)
         self.arguments = BoundArguments(list(bound.names), positional, named)
 
     def example(self) -> BoundArguments:
         """Return arguments that fit: zeros in the place of the tensors."""
-        return self.arguments.with_tensors([_zeros(spec) for spec in self._specs])
+        tensors = []
+        for spec in self._specs:
+            zeros = torch.zeros(spec.shape, dtype=spec.dtype)
+            is_parameter = issubclass(spec.cls, torch.nn.Parameter)
+            # `as_subclass` would share the memory and lose that a parameter asks for a gradient
+            tensors.append(
+                torch.nn.Parameter(zeros, requires_grad=False) if is_parameter else zeros.as_subclass(spec.cls)
+            )
+        return self.arguments.with_tensors(tensors)
 
     def check(self, actual: BoundArguments) -> None:
         """Raise `poptorch.Error` for the first difference of `actual`, with its name and what was expected."""
         expected = self.arguments
         if len(expected.positional) != len(actual.positional):
-            raise _mismatch(
+            raise _make_error(
                 f"Number of positional arguments mismatch: expected {len(expected.positional)} arguments but got "
                 f"{len(actual.positional)}."
             )
+        # One specification for each tensor, in the order in which a walk through the arguments meets them.
         specs = iter(self._specs)
         for name, wanted, value in zip(expected.names, expected.positional, actual.positional):
-            _compare(name, wanted, value, specs)
+            _compare_values(name, wanted, value, specs)
         _compare_keys("named arguments", expected.named, actual.named)
         for name, wanted in expected.named.items():
-            _compare(name, wanted, actual.named[name], specs)
+            _compare_values(name, wanted, actual.named[name], specs)
 
 
 class ICustomArgParser(StructureAdapter, abc.ABC):
@@ -204,52 +205,43 @@ def registerCustomArgParser(arg_data_type: type, arg_parser: Optional[Any]) -> N
     register_structure_adapter(arg_data_type, arg_parser)
 
 
-def contains_dict(bound: BoundArguments) -> bool:
-    """Tell whether a dictionary is among the arguments."""
-    return any(_holds_dict(value) for _name, value in bound.items())
+def contains_dict(value: Any) -> bool:
+    """Tell whether there is a dictionary in nested tuples and lists."""
+    return isinstance(value, dict) or (isinstance(value, (list, tuple)) and any(map(contains_dict, value)))
 
 
-def _holds_dict(value: Any) -> bool:
-    return isinstance(value, dict) or (isinstance(value, (list, tuple)) and any(_holds_dict(item) for item in value))
-
-
-def _zeros(spec: TensorSpec) -> torch.Tensor:
-    zeros = torch.zeros(spec.shape, dtype=spec.dtype)
-    if issubclass(spec.cls, torch.nn.Parameter):
-        return torch.nn.Parameter(zeros, requires_grad=False)
-    return zeros if spec.cls is torch.Tensor else zeros.as_subclass(spec.cls)
-
-
-def _without_memory(tensor: torch.Tensor) -> torch.Tensor:
+def without_memory(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor of the same shape and type that holds no values."""
     return torch.empty(tensor.shape, dtype=tensor.dtype, device="meta")
 
 
-def _compare(name: str, expected: Any, actual: Any, specs: Iterator[TensorSpec]) -> None:
+def _compare_values(name: str, expected: Any, actual: Any, specs: Iterator[TensorSpec]) -> None:
     if isinstance(expected, torch.Tensor):
         _compare_tensor(name, next(specs), actual)
         return
+    # A subclass may unpack or compare in another way, and PopTorch refuses it, too.
     if type(expected) is not type(actual):
-        raise _mismatch(f"Type mismatch for {name}: expected {type(expected)} but got {type(actual)}.")
+        raise _make_error(f"Type mismatch for {name}: expected {type(expected)} but got {type(actual)}.")
     if isinstance(expected, tuple):
         if len(expected) != len(actual):
-            raise _mismatch(f"Length mismatch for {name}: expected {len(expected)} elements but got {len(actual)}.")
+            raise _make_error(f"Length mismatch for {name}: expected {len(expected)} elements but got {len(actual)}.")
         for index, (wanted, value) in enumerate(zip(expected, actual)):
-            _compare(f"{name}[{index}]", wanted, value, specs)
+            _compare_values(f"{name}[{index}]", wanted, value, specs)
     elif isinstance(expected, Mapping):
         _compare_keys(name, expected, actual)
         for key, wanted in expected.items():
-            _compare(f"{name}[{key}]", wanted, actual[key], specs)
+            _compare_values(f"{name}[{key}]", wanted, actual[key], specs)
     else:
         _compare_other(name, expected, actual, specs)
 
 
 def _compare_tensor(name: str, expected: TensorSpec, actual: Any) -> None:
     if type(actual) is not expected.cls:
-        raise _mismatch(f"Type mismatch for {name}: expected {expected.cls} but got {type(actual)}.")
+        raise _make_error(f"Type mismatch for {name}: expected {expected.cls} but got {type(actual)}.")
     if actual.dtype != expected.dtype:
-        raise _mismatch(f"Data type mismatch for {name}: expected {expected.dtype} but got {actual.dtype}.")
+        raise _make_error(f"Data type mismatch for {name}: expected {expected.dtype} but got {actual.dtype}.")
     if actual.shape != expected.shape:
-        raise _mismatch(f"Shape mismatch for {name}: expected {expected.shape} but got {actual.shape}.")
+        raise _make_error(f"Shape mismatch for {name}: expected {expected.shape} but got {actual.shape}.")
 
 
 def _compare_keys(name: str, expected: Mapping[str, Any], actual: Mapping[str, Any]) -> None:
@@ -259,7 +251,7 @@ def _compare_keys(name: str, expected: Mapping[str, Any], actual: Mapping[str, A
         return
     parts = [f"Unexpected arguments: {', '.join(extra)}."] if extra else []
     parts += [f"Missing arguments: {', '.join(missing)}."] if missing else []
-    raise _mismatch(f"Keys mismatch for {name}: {' '.join(parts)}")
+    raise _make_error(f"Keys mismatch for {name}: {' '.join(parts)}")
 
 
 def _compare_other(name: str, expected: Any, actual: Any, specs: Iterator[TensorSpec]) -> None:
@@ -268,23 +260,18 @@ def _compare_other(name: str, expected: Any, actual: Any, specs: Iterator[Tensor
     try:
         tensors = flatten_tensors(actual, like=expected)
     except KeyError as error:
-        raise _mismatch(f"Keys mismatch for {name}: Missing arguments: {error.args[0]}.") from None
+        raise _make_error(f"Keys mismatch for {name}: Missing arguments: {error.args[0]}.") from None
     if num_expected or tensors:
         if num_expected != len(tensors):
-            raise _mismatch(f"Length mismatch for {name}: expected {num_expected} elements but got {len(tensors)}.")
+            raise _make_error(f"Length mismatch for {name}: expected {num_expected} elements but got {len(tensors)}.")
         for index, tensor in enumerate(tensors):
             _compare_tensor(f"{name}[{index}]", next(specs), tensor)
-    elif not _are_equal(expected, actual):
-        raise _mismatch(f"Value mismatch for {name}: expected {expected} but got {actual}.")
+    elif expected is not actual:
+        differs = expected != actual
+        # Arrays compare element by element.
+        if differs.any() if hasattr(differs, "any") else differs:
+            raise _make_error(f"Value mismatch for {name}: expected {expected} but got {actual}.")
 
 
-def _are_equal(expected: Any, actual: Any) -> bool:
-    if expected is actual:
-        return True
-    differs = expected != actual
-    # Arrays compare element by element.
-    return not (differs.any() if hasattr(differs, "any") else differs)
-
-
-def _mismatch(message: str) -> Exception:
+def _make_error(message: str) -> Exception:
     return createPoptorchError(message + _MISMATCH_ADVICE)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
-from ._executables.executable_cache import compilation_lock as distributedCacheLock
+from ._executables.executable_cache import lock_compilation as distributedCacheLock
 from ._weights.host_weights import restore_wrapper_if_necessary, unwrap_model, wrap_model
 from ._weights.weight_owners import Owner
 from .tracing_state import isDispatchTracing, isRunningOnIpu
@@ -20,6 +20,7 @@ __all__ = [
 
 _restoreWrapperIfNecessary = restore_wrapper_if_necessary
 
+# Weak: a model that is never wrapped again must not live on here.
 _unwrapped: weakref.WeakKeyDictionary[Any, Owner] = weakref.WeakKeyDictionary()
 
 

@@ -21,26 +21,12 @@ __all__ = [
     "set_max_repeat_logs",
 ]
 
-LOG_LEVELS = {
-    "TRACE": 0,
-    "TRACE_ALL": 0,
-    "DEBUG": 1,
-    "DEBUG_IR": 1,
-    "INFO": 2,
-    "WARN": 3,
-    "ERR": 4,
-    "OFF": 6,
-}
+# The vendor's names and numbers; there is no 5.
+LOG_LEVELS = {"TRACE": 0, "TRACE_ALL": 0, "DEBUG": 1, "DEBUG_IR": 1, "INFO": 2, "WARN": 3, "ERR": 4, "OFF": 6}
 DEFAULT_MAX_REPEAT_LOGS = 4
 
-_PYTHON_LEVELS = {
-    0: logging.DEBUG,
-    1: logging.DEBUG,
-    2: logging.INFO,
-    3: logging.WARNING,
-    4: logging.ERROR,
-    6: logging.CRITICAL,
-}
+_PYTHON_LEVELS = {0: "DEBUG", 1: "DEBUG", 2: "INFO", 3: "WARNING", 4: "ERROR", 6: "CRITICAL"}
+# those that the compiled part writes at; it has no level for a critical error
 _NATIVE_LEVELS = {"trace": 0, "debug": 1, "info": 2, "warning": 3, "error": 4}
 _COLOURS = {"debug": "36", "info": "32", "warning": "33", "error": "31", "critical": "31;1"}
 
@@ -55,13 +41,10 @@ def setLogLevel(level: Union[str, int]) -> None:
     if isinstance(level, int):
         if level not in LOG_LEVELS.values():
             raise ValueError("Invalid log level integer")
-        number = level
-    else:
-        if level not in LOG_LEVELS:
-            raise ValueError(f"Unknown log level: {level}. Valid values are DEBUG, ERR, INFO, OFF, TRACE and WARN")
-        number = LOG_LEVELS[level]
-    _channel.level = number
-    logger.setLevel(_PYTHON_LEVELS[number])
+    elif level not in LOG_LEVELS:
+        raise ValueError(f"Unknown log level: {level}. Valid values are DEBUG, ERR, INFO, OFF, TRACE and WARN")
+    _channel.level = level if isinstance(level, int) else LOG_LEVELS[level]
+    logger.setLevel(_PYTHON_LEVELS[_channel.level])
 
 
 def setPopartLogLevel(level: str) -> None:
@@ -80,7 +63,7 @@ def cpp_log(level: str, message: str) -> None:
     says: ``stdout``, ``stderr`` (default) or the name of a file, to which it is appended. A line equal to the
     previous one is left out after it was repeated often enough, and the next other line says how often.
     """
-    if _NATIVE_LEVELS[level] >= _channel.level:
+    if cpp_log_enabled(level):
         _channel.write(level, message)
 
 
@@ -117,6 +100,7 @@ class _NativeChannel:
         self._num_equal = 0
 
     def write(self, level: str, message: str) -> None:
+        # A device that reports a fault in each micro-batch would fill the log.
         if (level, message) == self._last:
             self._num_equal += 1
             if self._num_equal > self.max_repeats:
@@ -124,17 +108,18 @@ class _NativeChannel:
         else:
             self.flush()
             self._last, self._num_equal = (level, message), 1
-        self._emit(level, message)
+        self._emit_line(level, message)
 
     def flush(self) -> None:
         num_left_out = self._num_equal - self.max_repeats
         self._num_equal = 0
         if num_left_out > 0:
-            self._emit(self._last[0], f"last line repeated {num_left_out} more times")
+            self._emit_line(self._last[0], f"last line repeated {num_left_out} more times")
 
     @staticmethod
-    def _emit(level: str, message: str) -> None:
-        line = f"[{_clock(time.time())}] [poptorch:cpp] [{level}] {message}\n"
+    def _emit_line(level: str, message: str) -> None:
+        line = f"[{_format_clock(time.time())}] [poptorch:cpp] [{level}] {message}\n"
+        # looked up for each line, as the streams are: programs and tests replace them
         destination = os.environ.get("POPTORCH_LOG_DEST", "stderr")
         if destination in ("stdout", "stderr"):
             getattr(sys, destination).write(line)
@@ -161,13 +146,13 @@ class _Formatter(logging.Formatter):
         level = record.levelname.lower()
         if level in _COLOURS and sys.stdout.isatty() and sys.stderr.isatty():
             level = f"\x1b[{_COLOURS[level]}m{level}\x1b[0m"
-        text = f"[{_clock(record.created)}] [{record.name}] [{level}] {record.getMessage()}"
+        text = f"[{_format_clock(record.created)}] [{record.name}] [{level}] {record.getMessage()}"
         if record.exc_info:
             text += "\n" + self.formatException(record.exc_info)
         return text
 
 
-def _clock(seconds: float) -> str:
+def _format_clock(seconds: float) -> str:
     milliseconds = int(seconds % 1 * 1000)
     return f"{time.strftime('%H:%M:%S', time.localtime(seconds))}.{milliseconds:03d}"
 

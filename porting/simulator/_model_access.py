@@ -14,6 +14,7 @@ from .enums import CommGroupType, VariableRetrievalMode
 
 __all__ = ["ParameterProxy", "is_move", "warn_of_move"]
 
+# methods of `nn.Module` that return the module: what is chained to them runs on the host
 _MOVES = frozenset(["to", "cpu", "cuda", "half", "float", "double", "bfloat16", "type", "xpu", "to_empty"])
 
 
@@ -43,6 +44,7 @@ class ParameterProxy:
         self._grouped[self._name] = (comm_group_type, shards, variable_retrieval_mode)
 
     def __getattr__(self, name: str) -> Any:
+        # copying and pickling look these up on the proxy itself
         if name.startswith("__"):
             raise AttributeError(name)
         return getattr(self._parameter, name)

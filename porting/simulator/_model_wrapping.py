@@ -31,10 +31,11 @@ def trainingModel(
     SGD with a learning rate of 0.01 is used. Raises RuntimeError when the model is wrapped for training already and
     `poptorch.Error` for anything but a module, for options of another type, and for buffers of a class of their own.
     """
-    user_model = _user_model_of(model)
+    user_model = _find_user_model(model)
     if not isinstance(user_model, nn.Module):
         raise createPoptorchError(f"trainingModel needs a torch.nn.Module, got {type(user_model)}")
     refuse_wrapped(user_model)
+    # What is traced keeps the plain class: its `forward` must not fetch weights that are on no device yet.
     traced = copy.copy(user_model)
     used: Any = optimizer if optimizer is not None else optim.SGD(user_model.parameters(), lr=0.01)
     return PoplarExecutor(traced, options, True, VERSION, optimizer=used, user_model=user_model)
@@ -46,7 +47,7 @@ def inferenceModel(model: Union[nn.Module, PoplarExecutor], options: Optional[Op
     Compiling needs a module, which is checked then. Raises `poptorch.Error` for options of another type and for
     gradient accumulation.
     """
-    user_model = _user_model_of(model)
+    user_model = _find_user_model(model)
     traced = copy.copy(user_model)
     return PoplarExecutor(traced, options, False, VERSION, user_model=traced)
 
@@ -67,12 +68,14 @@ def load(filename: FileName, edit_opts_fn: Optional[Callable[[Options], None]] =
             f'poptorch_model.loadExecutable("{filename}").'
         )
     options = data.options
+    # An executable for an absent device is run where it is loaded.
     options._unfreeze()
     options.deleteIfExists("ipu_version")
     if options.connection_type == ConnectionType.Never:
         options.connectionType(ConnectionType.Always)
     if edit_opts_fn is not None:
         edit_opts_fn(options)
+    # before the executor is made, which hands the state to its device
     if isinstance(data.optimizer, optim.Optimizer) and data.optimizer_state is not None:
         data.optimizer.load_state_dict(data.optimizer_state)
     if data.training:
@@ -86,5 +89,5 @@ def load(filename: FileName, edit_opts_fn: Optional[Callable[[Options], None]] =
     return executor
 
 
-def _user_model_of(model: Any) -> Any:
+def _find_user_model(model: Any) -> Any:
     return model.model if getattr(type(model), "_is_poptorch_executor", False) else model

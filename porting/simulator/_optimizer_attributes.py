@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import numbers
-from typing import Any, Dict, List, Mapping, Set, Tuple, Type
+from typing import Any, Dict, List, Mapping, Sequence, Set, Tuple, Type
 
 import torch
 
@@ -15,7 +15,14 @@ from porting.simulator._options_impl import require
 from porting.simulator.enums import MeanReductionStrategy
 from porting.simulator.options import Options
 
-__all__ = ["OptimizerAttrTracker", "convertOptimizerToDict", "device_groups", "optimizer_type"]
+__all__ = [
+    "OptimizerAttrTracker",
+    "convertOptimizerToDict",
+    "describe_settings",
+    "find_kind",
+    "make_device_name",
+    "read_settings",
+]
 
 
 # PopTorch's name, which its dictionaries and logs show; pickle goes by the qualified name, which stays
@@ -37,16 +44,16 @@ class OptimizerAttrTracker:
         found = [("default group variable", set(optimizer.defaults))]
         found += [("optimizer attribute", set(optimizer.__dict__) - _NOT_ATTRIBUTES)]
         found += [(f"group {i} attribute", set(group) - {"params"}) for i, group in enumerate(optimizer.param_groups)]
-        if is_first:
-            for where, names in found:
-                self._known.setdefault(_kind_of_name(where), set()).update(names, _POPTORCH_NAMES)
-            return
         for where, names in found:
-            unexpected = sorted(names - self._known[_kind_of_name(where)])
+            # what one group had is known for all of them
+            kind = "group" if where.startswith("group") else where
+            if is_first:
+                self._known.setdefault(kind, set()).update(names, _POPTORCH_NAMES)
+                continue
+            unexpected = sorted(names - self._known[kind])
             if unexpected:
-                self.log_once(
-                    f"Ignoring unexpected {where} in {type_name} optimizer: {unexpected}", self._log_unexpected
-                )
+                message = f"Ignoring unexpected {where} in {type_name} optimizer: {unexpected}"
+                self.log_once(message, self._log_unexpected)
 
     def log_once(self, message: str, log: Any = logger.warning) -> None:
         """Log a message unless this tracker did so before."""
@@ -55,7 +62,7 @@ class OptimizerAttrTracker:
             log(message)
 
 
-def optimizer_type(optimizer: torch.optim.Optimizer) -> OptimizerKind:
+def find_kind(optimizer: torch.optim.Optimizer) -> OptimizerKind:
     """Return the device's optimizer for a torch or PopTorch one; `AssertionError` if there is none."""
     if isinstance(optimizer, torch.optim.SGD):
         is_combined = getattr(optimizer, "use_combined_accum", False)
@@ -65,10 +72,10 @@ def optimizer_type(optimizer: torch.optim.Optimizer) -> OptimizerKind:
         is_corrected = getattr(optimizer, "bias_correction", True)
         return OptimizerKind.ADAMW if is_corrected else OptimizerKind.ADAMW_NO_BIAS
     if isinstance(optimizer, torch.optim.Adam):
-        is_decoupled = _common_flag(optimizer, "decoupled_weight_decay")
+        is_decoupled = _read_common_flag(optimizer, "decoupled_weight_decay")
         return OptimizerKind.ADAMW if is_decoupled else OptimizerKind.ADAM
     if isinstance(optimizer, torch.optim.RMSprop):
-        is_centered = _common_flag(optimizer, "centered")
+        is_centered = _read_common_flag(optimizer, "centered")
         return OptimizerKind.RMSPROP_CENTERED if is_centered else OptimizerKind.RMSPROP
     if isinstance(optimizer, optim.LAMB):
         return OptimizerKind.LAMB if optimizer.bias_correction else OptimizerKind.LAMB_NO_BIAS
@@ -88,108 +95,90 @@ def convertOptimizerToDict(
     switches ``options`` to the running mean, which is a `ValueError` once the model is compiled. Names and settings
     that the device ignores are logged once per ``attr_tracker``.
     """
-    _warn_of_subclass(optimizer, attr_tracker)
-    kind = optimizer_type(optimizer)
-    attr_tracker.check(optimizer, kind.name)
-    _warn_of_ignored_settings(optimizer, kind, attr_tracker)
-    is_loss_scaling_automatic = bool(options._Popart.options.get("automaticLossScalingSettings.enabled"))
-    if is_loss_scaling_automatic and isinstance(optimizer, optim.Optimizer):
-        optimizer.variable_attrs.markAsVariable("loss_scaling")
-
-    settings: Dict[str, Any] = {"optimizer_type": kind, **_optimizer_settings(optimizer, kind)}
-    settings["defaults"] = _group_settings(optimizer, kind, optimizer.defaults)
-    loss_scaling = _number("loss_scaling", getattr(optimizer, "loss_scaling", 1.0))
-    is_constant = not is_loss_scaling_automatic and _is_constant(optimizer, kind, "loss_scaling", loss_scaling)
-    settings["defaults"]["lossScaling"] = (loss_scaling, is_constant)
-    settings["groups"] = [_group_settings(optimizer, kind, group) for group in optimizer.param_groups]
-    if settings.get("accumType") and kind != OptimizerKind.SGD1:
-        _switch_to_running_mean(options, is_compiled)
-    return settings
-
-
-def device_groups(optimizer: torch.optim.Optimizer) -> List[GroupSettings]:
-    """Return what the device's arithmetic needs of each parameter group, read anew and not checked."""
-    kind = optimizer_type(optimizer)
-    own = optimizer.__dict__
-    first_order_type = own.get("velocity_accum_type") or own.get("first_order_momentum_accum_type") or torch.float32
-    common = {
-        "kind": kind,
-        "centered": kind == OptimizerKind.RMSPROP_CENTERED,
-        "use_tf_variant": own.get("use_tf_variant", False),
-        "loss_scaling": float(own.get("loss_scaling", 1.0)),
-        "max_grad_norm": float(own.get("max_grad_norm", math.inf)),
-        "bias_correction": own.get("bias_correction", True),
-        "accum_type": own.get("accum_type", torch.float32),
-        "first_order_type": first_order_type,
-        "second_order_type": own.get("second_order_momentum_accum_type", torch.float32),
-    }
-    return [_one_group(group, common) for group in optimizer.param_groups]
-
-
-def _one_group(group: Mapping[str, Any], common: Mapping[str, Any]) -> GroupSettings:
-    beta1, beta2 = group.get("betas", (0.0, 0.0))
-    return GroupSettings(
-        learning_rate=float(group["lr"]),
-        weight_decay=float(group.get("weight_decay", 0.0)),
-        momentum=float(group.get("momentum", 0.0)),
-        dampening=float(group.get("dampening", 0.0)),
-        nesterov=bool(group.get("nesterov", False)),
-        beta1=float(beta1),
-        beta2=float(beta2),
-        eps=float(group.get("eps", 0.0)),
-        alpha=float(group.get("alpha", 0.0)),
-        max_weight_norm=float(group.get("max_weight_norm", math.inf)),
-        velocity_scaling=float(group.get("velocity_scaling", 1.0)),
-        params=tuple(group["params"]),
-        **common,
-    )
-
-
-def _common_flag(optimizer: torch.optim.Optimizer, name: str) -> bool:
-    flags = [bool(group.get(name, False)) for group in optimizer.param_groups]
-    for i, flag in enumerate(flags):
-        if flag != flags[0]:
-            raise AssertionError(
-                f"All parameter groups must have the same value for the '{name}' attribute (Group 0: {flags[0]} / "
-                f"Group {i}: {flag})"
-            )
-    return flags[0]
-
-
-def _warn_of_subclass(optimizer: torch.optim.Optimizer, attr_tracker: OptimizerAttrTracker) -> None:
     cls = type(optimizer)
     # By name rather than by base: torch's AdamW is derived from torch's Adam.
-    is_plain = cls in _PLAIN_CLASSES or torch.optim.Optimizer in cls.__bases__ or optim.Optimizer in cls.__bases__
-    if not is_plain:
+    if not (cls in _PLAIN_CLASSES or torch.optim.Optimizer in cls.__bases__ or optim.Optimizer in cls.__bases__):
         attr_tracker.log_once(
             f"Optimizer `{cls.__name__}` subclassed from classes in poptorch.optim or torch.optim are unlikely to "
             "behave as intended. Poptorch does not run Python optimizer code directly; it uses the settings of the "
             "optimizer it is derived from and the device's own implementation."
         )
-
-
-def _warn_of_ignored_settings(
-    optimizer: torch.optim.Optimizer, kind: OptimizerKind, attr_tracker: OptimizerAttrTracker
-) -> None:
+    kind = find_kind(optimizer)
+    attr_tracker.check(optimizer, kind.name)
     for name, consequence in _IGNORED_SETTINGS.items():
         if any(group.get(name) for group in optimizer.param_groups):
             attr_tracker.log_once(f"Ignoring {name}=True in {kind.name} optimizer: {consequence}")
+    is_loss_scaling_automatic = bool(options._Popart.options.get("automaticLossScalingSettings.enabled"))
+    if is_loss_scaling_automatic and isinstance(optimizer, optim.Optimizer):
+        # the device adapts it, so it can be no constant of the executable
+        optimizer.variable_attrs.markAsVariable("loss_scaling")
+
+    settings: Dict[str, Any] = {"optimizer_type": kind, **_read_optimizer_settings(optimizer, kind)}
+    settings["defaults"] = _read_group_settings(optimizer, kind, optimizer.defaults)
+    loss_scaling = _check_number("loss_scaling", getattr(optimizer, "loss_scaling", 1.0))
+    is_constant = not is_loss_scaling_automatic and _is_constant(optimizer, kind, "loss_scaling", loss_scaling)
+    settings["defaults"]["lossScaling"] = (loss_scaling, is_constant)
+    settings["groups"] = [_read_group_settings(optimizer, kind, group) for group in optimizer.param_groups]
+    if settings.get("accumType") and kind != OptimizerKind.SGD1:
+        _switch_to_running_mean(options, is_compiled)
+    return settings
 
 
-def _optimizer_settings(optimizer: torch.optim.Optimizer, kind: OptimizerKind) -> Dict[str, Any]:
+def read_settings(optimizer: torch.optim.Optimizer) -> List[GroupSettings]:
+    """Return what the device's arithmetic needs of each parameter group, read anew and not checked."""
+    kind = find_kind(optimizer)
+    own = optimizer.__dict__
+    # What an optimizer does not have is neutral in `GroupSettings`.
+    common: Dict[str, Any] = {
+        name: own[name] for name in ("accum_type", "bias_correction", "use_tf_variant") if name in own
+    }
+    common.update({name: float(own[name]) for name in ("loss_scaling", "max_grad_norm") if name in own})
+    found = []
+    for group in optimizer.param_groups:
+        beta1, beta2 = group.get("betas", (0.0, 0.0))
+        values: Dict[str, Any] = {name: float(group[name]) for name in _GROUP_NUMBERS if name in group}
+        settings = GroupSettings(
+            kind=kind,
+            learning_rate=float(group["lr"]),
+            nesterov=bool(group.get("nesterov", False)),
+            beta1=float(beta1),
+            beta2=float(beta2),
+            centered=kind == OptimizerKind.RMSPROP_CENTERED,
+            first_order_type=own.get("velocity_accum_type", own.get("first_order_momentum_accum_type", torch.float32)),
+            second_order_type=own.get("second_order_momentum_accum_type", torch.float32),
+            params=tuple(group["params"]),
+            **values,
+            **common,
+        )
+        found.append(settings)
+    return found
+
+
+def _read_common_flag(optimizer: torch.optim.Optimizer, name: str) -> bool:
+    first, *others = [bool(group.get(name, False)) for group in optimizer.param_groups]
+    for i, flag in enumerate(others, 1):
+        if flag != first:
+            raise AssertionError(
+                f"All parameter groups must have the same value for the '{name}' attribute (Group 0: {first} / "
+                f"Group {i}: {flag})"
+            )
+    return first
+
+
+def _read_optimizer_settings(optimizer: torch.optim.Optimizer, kind: OptimizerKind) -> Dict[str, Any]:
     """Return what holds for all groups; the types as whether they are half."""
     settings: Dict[str, Any] = {}
     for name in _CLASSES[kind]._child_only:
         if name.endswith("accum_type"):
-            settings[_DEVICE_NAMES[name]] = getattr(optimizer, name, torch.float32) == torch.float16
+            settings[make_device_name(name)] = getattr(optimizer, name, torch.float32) == torch.float16
         elif name == "use_tf_variant":
-            settings[_DEVICE_NAMES[name]] = bool(getattr(optimizer, name, False))
+            settings[make_device_name(name)] = bool(getattr(optimizer, name, False))
         elif name == "max_grad_norm":
-            settings[_DEVICE_NAMES[name]] = _number(name, getattr(optimizer, name, math.inf))
+            settings[make_device_name(name)] = _check_number(name, getattr(optimizer, name, math.inf))
     return settings
 
 
-def _group_settings(
+def _read_group_settings(
     optimizer: torch.optim.Optimizer, kind: OptimizerKind, group: Mapping[str, Any]
 ) -> Dict[str, Tuple[float, bool]]:
     settings: Dict[str, Tuple[float, bool]] = {}
@@ -199,19 +188,23 @@ def _group_settings(
             if value:
                 raise ValueError("Only non-amsgrad Adam/AdamW optimizers are supported.")
         elif name == "betas":
-            require(
-                isinstance(value, tuple) and len(value) == 2, f"Expected a pair for betas but got {value!r} instead"
-            )
+            is_pair = isinstance(value, tuple) and len(value) == 2
+            require(is_pair, f"Expected a pair for betas but got {value!r} instead")
             is_constant = _is_constant(optimizer, kind, name, value)
-            settings["beta1"] = (_number("betas", value[0]), is_constant)
-            settings["beta2"] = (_number("betas", value[1]), is_constant)
-        elif name != "centered":
-            number = _number(name, value)
-            settings[_DEVICE_NAMES.get(name, name)] = (number, _is_constant(optimizer, kind, name, number))
+            settings.update({f"beta{i}": (_check_number(name, beta), is_constant) for i, beta in enumerate(value, 1)})
+        elif name != "centered":  # which is part of the kind
+            number = _check_number(name, value)
+            settings[make_device_name(name)] = (number, _is_constant(optimizer, kind, name, number))
     return settings
 
 
-def _number(name: str, value: Any) -> float:
+def make_device_name(name: str) -> str:
+    """Return PopART's spelling of a setting's name."""
+    first, *others = "learning_rate".split("_") if name == "lr" else name.split("_")
+    return first + "".join(map(str.capitalize, others))
+
+
+def _check_number(name: str, value: Any) -> float:
     # A tensor is none, not even one of a single element: the settings are compiled into the program.
     require(isinstance(value, numbers.Real), f"Expected a number for {name} but got {value!r} instead")
     return value if isinstance(value, (int, float)) else float(value)
@@ -237,42 +230,56 @@ def _switch_to_running_mean(options: Options, is_compiled: bool) -> None:
             "options.Training.meanAccumulationAndReplicationReductionStrategy to "
             "poptorch.MeanReductionStrategy.Running but the executable is already compiled."
         )
+    # the executor's own copy of the options is frozen by now
     was_frozen = training._is_frozen
     training._unfreeze()
     training.setMeanAccumulationAndReplicationReductionStrategy(running)
-    if was_frozen:
-        training._freeze()
+    training._freeze(was_frozen)
 
 
-def _kind_of_name(where: str) -> str:
-    return "group" if where.startswith("group") else where
+def describe_settings(settings: Mapping[str, Any], tensors: Sequence[Sequence[str]]) -> List[str]:
+    """Return one line for the graph and one for each group, for the log at debug level.
+
+    ``settings`` is what `convertOptimizerToDict` returned, ``tensors`` the names of each group's parameters.
+    """
+    kind = settings["optimizer_type"]
+    name = kind.name.replace("_NO_BIAS", "").replace("_CENTERED", "")
+    # SGD2 has no velocity scaling of its own: the back-end passes the loss scaling.
+    others = {"velocityScaling": settings["defaults"]["lossScaling"]} if kind == OptimizerKind.SGD2 else {}
+    graph = {
+        key if key in ("lossScaling", "nesterov") else f"default{key[0].upper()}{key[1:]}": pair
+        for key, pair in {**settings["defaults"], **others}.items()
+    }
+    # the log has one name for the first moment; SGD's settings call it velocity
+    first_moment = settings.get("velocityAccumType", settings.get("firstOrderMomentumAccumType", False))
+    is_half = {**settings, "firstOrderMomentumAccumType": first_moment}
+    types = ", ".join(f"{key}={'float16' if is_half.get(key, False) else 'float32'}" for key in _SETTING_TYPES)
+    use_tf_variant, max_norm = int(settings.get("useTfVariant", False)), settings.get("maxGradNorm", float("inf"))
+    for_all = f"{types}, useTfVariant={use_tf_variant}, maxGradNorm={max_norm:g}"
+    lines = [f"Updating graph optimizer with {name}, {_join_pairs(graph)}, {for_all}"]
+    for number, (group, names) in enumerate(zip(settings["groups"], tensors)):
+        pairs = _join_pairs({**group, **others})
+        lines.append(f"Updating group {number} optimizer with {name}, {pairs} for (tensors affected {list(names)})")
+    return lines
+
+
+def _join_pairs(pairs: Mapping[str, Tuple[float, bool]]) -> str:
+    return ", ".join(
+        f"{key}={value:g}{' (const)' if constant else ''}" for key, (value, constant) in sorted(pairs.items())
+    )
 
 
 _CLASSES: Mapping[OptimizerKind, Type[optim.Optimizer]] = {
-    OptimizerKind.SGD1: optim.SGD,
-    OptimizerKind.SGD2: optim.SGD,
+    **dict.fromkeys([OptimizerKind.SGD1, OptimizerKind.SGD2], optim.SGD),
     OptimizerKind.ADAM: optim.Adam,
-    OptimizerKind.ADAMW: optim.AdamW,
-    OptimizerKind.ADAMW_NO_BIAS: optim.AdamW,
-    OptimizerKind.RMSPROP: optim.RMSprop,
-    OptimizerKind.RMSPROP_CENTERED: optim.RMSprop,
-    OptimizerKind.LAMB: optim.LAMB,
-    OptimizerKind.LAMB_NO_BIAS: optim.LAMB,
+    **dict.fromkeys([OptimizerKind.ADAMW, OptimizerKind.ADAMW_NO_BIAS], optim.AdamW),
+    **dict.fromkeys([OptimizerKind.RMSPROP, OptimizerKind.RMSPROP_CENTERED], optim.RMSprop),
+    **dict.fromkeys([OptimizerKind.LAMB, OptimizerKind.LAMB_NO_BIAS], optim.LAMB),
 }
 _PLAIN_CLASSES = (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW, torch.optim.RMSprop)
 
-_DEVICE_NAMES = {
-    "accum_type": "accumType",
-    "first_order_momentum_accum_type": "firstOrderMomentumAccumType",
-    "lr": "learningRate",
-    "max_grad_norm": "maxGradNorm",
-    "max_weight_norm": "maxWeightNorm",
-    "second_order_momentum_accum_type": "secondOrderMomentumAccumType",
-    "use_tf_variant": "useTfVariant",
-    "velocity_accum_type": "velocityAccumType",
-    "velocity_scaling": "velocityScaling",
-    "weight_decay": "weightDecay",
-}
+_GROUP_NUMBERS = ("weight_decay", "momentum", "dampening", "eps", "alpha", "max_weight_norm", "velocity_scaling")
+# Arguments of PopTorch's classes that plain torch groups lack, with the value that changes nothing.
 _MISSING_IN_TORCH = {"velocity_scaling": 1.0, "amsgrad": False}
 # The learning rate is never constant: no number equals NaN.
 _CONSTANT_IF_EQUAL = {
@@ -293,6 +300,7 @@ _POPTORCH_NAMES = frozenset(
         *(cls._child_only for cls in _CLASSES.values())
     )
 )
+_SETTING_TYPES = ("accumType", "firstOrderMomentumAccumType", "secondOrderMomentumAccumType")
 _IGNORED_SETTINGS = {
     "maximize": "the device minimises the loss",
     "differentiable": "the device's update is not part of any graph of gradients",

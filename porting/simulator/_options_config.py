@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import os
 import sys
-from enum import Enum
-from typing import Any, List, Mapping
+from operator import attrgetter
+from typing import Any, List
 
 from porting.simulator import enums
 
@@ -42,27 +42,18 @@ def apply_json(options: Any, text: str) -> None:
     arguments. A string ``OutputMode.All`` that is no item and names a member of an enumeration becomes that member.
     """
     for path, value in json.loads(text).items():
-        setter = options
-        for name in path.split("."):
-            setter = getattr(setter, name)
+        if isinstance(value, str) and value.count(".") == 1:
+            class_name, member_name = value.split(".")
+            if class_name in enums.__all__:
+                value = getattr(enums, class_name).__members__.get(member_name, value)
         # PopTorch takes the items of a list as they are: a member's name among them stays a string.
-        setter(*(value if isinstance(value, list) else [_enum_member_or_same(value)]))
+        attrgetter(path)(options)(*(value if isinstance(value, list) else [value]))
 
 
 def _describe_syntax_error(error: SyntaxError, lines: List[str], filename: str) -> str:
     number = min(error.lineno or 1, len(lines))
     detail = error.msg
     if detail.endswith("was never closed") and number == len(lines):
-        # The wording of the Python that PopTorch runs on.
+        # the wording of the Python that PopTorch runs on, which newer ones have changed
         detail = "unexpected EOF while parsing"
     return f"SyntaxError at line {number} of {filename}: {detail}\n> {lines[number - 1]}"
-
-
-def _enum_member_or_same(value: Any) -> Any:
-    if not isinstance(value, str) or value.count(".") != 1:
-        return value
-    class_name, member_name = value.split(".")
-    if class_name not in enums.__all__:
-        return value
-    members: Mapping[str, Enum] = getattr(enums, class_name).__members__
-    return members.get(member_name, value)

@@ -1,9 +1,11 @@
-"""`OptionsDict`: named values with fixed names and types that can be frozen, the base of all option groups."""
+"""`OptionsDict`: named values with fixed names and types that can be frozen, the base of all options."""
 
 from __future__ import annotations
 
 import copy
-from typing import Any, Dict
+from typing import Any, Dict, TypeVar
+
+_Self = TypeVar("_Self", bound="OptionsDict")
 
 _BASE_ATTRIBUTES = ("_warnings", "_warnings_disabled", "_is_frozen", "_values")
 
@@ -14,7 +16,30 @@ def require(condition: bool, message: str) -> None:
         raise AssertionError(message)
 
 
-class OptionsDict:
+def require_type(value: Any, kind: Any, what: str) -> None:
+    """Refuse a value of another type than `kind`; `what` is the type and the setting, as in "an int for ipu_id"."""
+    require(isinstance(value, kind), f"Expected {what} but got {type(value)}")
+
+
+class Freezable:
+    """Settings that nobody may change any more once a model or a loader uses them; a deep copy can be changed again."""
+
+    _is_frozen = False
+
+    def checkIsFrozen(self, option: Any = None) -> None:
+        """Raise `AttributeError` if the options can't be changed any more."""
+        if self._is_frozen and option != "_is_frozen":
+            raise AttributeError("Can't modify frozen Options")
+
+    def __deepcopy__(self, memo: Dict[int, Any]) -> Any:
+        duplicate = type(self).__new__(type(self))
+        # before its contents: the groups of `Options` refer to one another
+        memo[id(self)] = duplicate
+        duplicate.__dict__.update(copy.deepcopy(self.__dict__, memo), _is_frozen=False)
+        return duplicate
+
+
+class OptionsDict(Freezable):
     """Values that are read as attributes and changed only to a value of the same type.
 
     >>> options = OptionsDict(device_iterations=1)
@@ -24,26 +49,26 @@ class OptionsDict:
     """
 
     def __init__(self, **default_values: Any) -> None:
+        # PopTorch's attributes, which programs read
         self._warnings: Dict[str, str] = {}
         self._warnings_disabled: set = set()
         self._is_frozen = False
         # Last, because from here on `__setattr__` guards the attributes.
         self._values = default_values
 
-    def set(self, **kwargs: Any) -> OptionsDict:
+    def set(self: _Self, **kwargs: Any) -> _Self:
         """Change existing options; `AssertionError` for an unknown name or another type."""
         for option, value in kwargs.items():
             self.checkIsFrozen(option)
             require(self.exists(option), f"Invalid option {option}, valid options are {list(self._values)}")
+            # True passes for an int here, as it does in PopTorch.
             expected = type(self._values[option])
-            require(
-                isinstance(value, expected),
-                f"Unexpected type {type(value)} for option {option}. Expected {expected}",
-            )
+            message = f"Unexpected type {type(value)} for option {option}. Expected {expected}"
+            require(isinstance(value, expected), message)
             self._values[option] = value
         return self
 
-    def createOrSet(self, **kwargs: Any) -> OptionsDict:
+    def createOrSet(self: _Self, **kwargs: Any) -> _Self:
         """Change options, creating those that do not exist."""
         for option, value in kwargs.items():
             if self.exists(option):
@@ -62,11 +87,6 @@ class OptionsDict:
         self.checkIsFrozen(option)
         self._values.pop(option, None)
 
-    def checkIsFrozen(self, option: Any = None) -> None:
-        """Raise `AttributeError` if the options can't be changed any more."""
-        if self._is_frozen and option != "_is_frozen":
-            raise AttributeError("Can't modify frozen Options")
-
     def update(self, other: Dict[str, Any]) -> Dict[str, Any]:
         """Add the values to ``other`` and return it; `AssertionError` if they have a key in common."""
         require(not (self._values.keys() & other.keys()), "Can't merge dictionaries, they have some keys in common")
@@ -77,17 +97,16 @@ class OptionsDict:
         """Return the values as a new dictionary."""
         return self.update({})
 
-    def _freeze(self) -> None:
-        self._set_frozen(True)
-
-    def _unfreeze(self) -> None:
-        self._set_frozen(False)
-
-    def _set_frozen(self, is_frozen: bool) -> None:
+    def _freeze(self, is_frozen: bool = True) -> None:
+        # under both states: `__setattr__` lets this one attribute through
         self._is_frozen = is_frozen
+        # the groups that hang off `Options`; a user may keep one of them and set it there
         for attribute in self.__dict__.values():
             if hasattr(attribute, "_is_frozen"):
                 attribute._is_frozen = is_frozen
+
+    def _unfreeze(self) -> None:
+        self._freeze(is_frozen=False)
 
     def __setattr__(self, name: str, value: Any) -> None:
         if not name.startswith("_"):
@@ -109,21 +128,9 @@ class OptionsDict:
     def __call__(self, option: str) -> Any:
         return getattr(self, option)
 
-    def __deepcopy__(self, memo: Dict[int, Any]) -> OptionsDict:
-        duplicate = type(self).__new__(type(self))
-        memo[id(self)] = duplicate
-        for name, value in self.__dict__.items():
-            duplicate.__dict__[name] = copy.deepcopy(value, memo)
-        duplicate.__dict__["_is_frozen"] = False
-        return duplicate
-
-    def __getstate__(self) -> Dict[str, Any]:
-        return self.__dict__
-
-    def __setstate__(self, state: Dict[str, Any]) -> None:
-        self.__dict__.update(state)
-
     def __repr__(self) -> str:
         values = [f"{name}={value!r}" for name, value in self._values.items()]
-        attributes = [f"{name}={value!r}" for name, value in self.__dict__.items() if name not in _BASE_ATTRIBUTES]
+        attributes = [
+            f"{name}={value!r}" for name, value in self.__dict__.items() if name not in ("_is_frozen", "_values")
+        ]
         return f"{type(self).__name__}({', '.join(values + attributes)})"

@@ -28,12 +28,12 @@ from ._device.perf_counters import (
 )
 from ._device.session import DeviceSession
 from ._executables.saved_executables import FileName, load_executable, save_executable
-from ._graph.anchors import tensor_names
+from ._graph.anchors import list_tensor_names
+from ._graph.compiler_names import update_types
 from ._graph.graph_ir import graph_ir
-from ._graph.operator_types import update_types
 from ._logging import logger
 from ._model_access import ParameterProxy, is_move, warn_of_move
-from ._options.executor_options import executor_options
+from ._options.executor_options import make_executor_options
 from ._options_impl import require
 from ._printing import module_repr
 from ._weights.replica_parameters import PerReplicaParams
@@ -83,7 +83,7 @@ class PoplarExecutor:
         self._session = DeviceSession(
             model,
             user_model if user_model is not None else model,
-            executor_options(options, training=training),
+            make_executor_options(options, training=training),
             owner=Owner(self) if training else None,
         )
         if not training and optimizer is not None:
@@ -125,7 +125,7 @@ class PoplarExecutor:
         session = self._session
         require(session.compiled is not None, "Model must be compiled before calling getTensorNames")
         compiled = session.require_compiled()
-        return tensor_names(compiled.graph, compiled.plan, session.optimizer.list_names(session.user_model))
+        return list_tensor_names(compiled.graph, compiled.plan, session.optimizer.list_names(session.user_model))
 
     def getAnchoredTensor(self, short_name: str) -> torch.Tensor:
         """Return an anchored tensor of the last call; AssertionError if `Options.anchorTensor` never got the name."""

@@ -52,4 +52,5 @@ def getIpuTensorId(x: torch.Tensor) -> int:
     """Return a number that no other tensor of a trace has; `poptorch.Error` for a tensor of the host."""
     if not isinstance(x, DeviceTensor):
         raise createPoptorchError(f"getIpuTensorId needs a tensor on the IPU, got one on {x.device}")
+    # kept with the tensor: an address would be used again for another one
     return int(x.__dict__.setdefault("_ipu_tensor_id", next(_next_id)))

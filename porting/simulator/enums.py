@@ -64,6 +64,7 @@ class OutputMode(_IntEnum):
     EveryN = 1
     All = 2
     Sum = 3
+    # unknown to the compiler: an executor replaces it in its own copy of the options
     Default = 4
 
 
@@ -75,6 +76,7 @@ class ConnectionType(_IntEnum):
     Never = 2
 
 
+# The dispatcher promotes as torch does; programs of PopTorch 2 still pass these.
 class HalfFloatCastingBehavior(_IntEnum):
     """Deprecated, ignored: how mixed half and float operands were promoted."""
 
@@ -102,6 +104,7 @@ class SyncPattern(_IntEnum):
 class MatMulSerializationMode(enum.Enum):
     """The dimension along which a matrix product is split to save memory."""
 
+    # Texts, which PopTorch hands to the compiler as they are; `OverlapMode` too.
     InputChannels = "input_channels"
     ReducingDim = "reducing_dim"
     OutputChannels = "output_channels"
@@ -149,6 +152,7 @@ class CommGroupType(_IntEnum):
     All = 0
     Consecutive = 1
     Orthogonal = 2
+    # not for inputs, where groups of one say the same
     NoGrouping = 3
 
 

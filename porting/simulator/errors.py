@@ -22,6 +22,7 @@ __all__ = [
 _PYTHON_ERROR = "poptorch_py_error"
 _NATIVE_ERROR = "poptorch_cpp_error"
 
+# as in PopTorch: the stack of a compiler may have thousands of lines
 _MAX_LINES_ON_SCREEN = 80
 _FULL_TEXT_FILE = "poptorch_error.log"
 
@@ -36,6 +37,7 @@ class Error(Exception):
     'out of memory'
     """
 
+    # on the class, because programs make errors of their own, without an origin
     type: str = _NATIVE_ERROR
     message: str = ""
     location: str = ""
@@ -68,6 +70,7 @@ class NotSimulatedError(Error, AttributeError):
         self.type = _PYTHON_ERROR
         self.message = finding.message or ""
 
+    # by its finding: the text alone could not be unpickled to an error with a code
     def __reduce__(self) -> Tuple[Type[NotSimulatedError], Tuple[Finding]]:
         return type(self), (self.finding,)
 
@@ -99,6 +102,7 @@ def native_error(
       [0] compiling
       [1] LowerToPopart
     """
+    # PopTorch names the file and line of its compiled part; here it is the line of the simulator that refuses.
     caller = sys._getframe(1)
     location = "\n".join(f"  [{depth}] {what}" for depth, what in enumerate(context))
     text = f"In {Path(caller.f_code.co_filename).name}:{caller.f_lineno}: '{kind}': {msg}"
@@ -107,7 +111,8 @@ def native_error(
     if location:
         text += f"\nError raised in:\n{location}"
 
-    error = _class_of(kind, recovery_action)(_shortened(text))
+    cls: Type[Error] = UnrecoverableError if kind == "poplar_unrecoverable_runtime_error" else Error
+    error = (RecoverableError if recovery_action else cls)(_shorten_text(text))
     error.type, error.message, error.location = kind, msg, location
     if isinstance(error, RecoverableError):
         error.recovery_action = recovery_action
@@ -116,6 +121,7 @@ def native_error(
 
 def compile_error(msg: str) -> Error:
     """Build (not raise) an error of PopTorch's compiler about the line of `forward` that is being traced."""
+    # PopTorch's context is a stack of its own functions: the line of the user says more
     place = caller_place()
     return native_error(msg, context=(f"forward, at {place}",) if place is not None else ())
 
@@ -137,16 +143,11 @@ def not_simulated(name: str, why: str = "") -> NoReturn:
     )
 
 
-def _class_of(kind: str, recovery_action: str) -> Type[Error]:
-    if recovery_action:
-        return RecoverableError
-    return UnrecoverableError if kind == "poplar_unrecoverable_runtime_error" else Error
-
-
-def _shortened(text: str) -> str:
+def _shorten_text(text: str) -> str:
     lines = text.splitlines()
     if len(lines) <= _MAX_LINES_ON_SCREEN:
         return text
+    # an error in a folder that is read-only must not hide the error that is told
     try:
         Path(_FULL_TEXT_FILE).write_text(text + "\n", encoding="utf-8")
         where = f"see {_FULL_TEXT_FILE} for the full text"

@@ -6,7 +6,7 @@ The device reads their settings and does the arithmetic itself; `step` is for tr
 from __future__ import annotations
 
 import math
-from typing import Any, Callable, ClassVar, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, ClassVar, Dict, Iterable, List, Mapping, Optional, Tuple, Union
 
 import torch
 
@@ -17,7 +17,6 @@ __all__ = ["LAMB", "SGD", "Adam", "AdamW", "Optimizer", "RMSprop", "VariableAttr
 
 Parameters = Union[Iterable[torch.Tensor], Iterable[Dict[str, Any]]]
 
-_ACCUMULATION_TYPES = (torch.float16, torch.float32)
 _MOMENT_TYPES = ["accum_type", "first_order_momentum_accum_type", "second_order_momentum_accum_type"]
 # Of the arguments that torch's classes lack; the accumulation types are float32.
 _DEVICE_DEFAULTS = {
@@ -28,6 +27,9 @@ _DEVICE_DEFAULTS = {
     "use_combined_accum": False,
     "use_tf_variant": False,
 }
+# Only this variant has it in its groups: PopTorch refuses to mark it as variable otherwise.
+_COMBINED_DEFAULTS = {"velocity_scaling": 1.0}
+_LAMB_DEFAULTS = {"lr": 1e-3, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 1e-2, "max_weight_norm": 65500.0}
 
 
 class VariableAttributes:
@@ -49,20 +51,19 @@ class VariableAttributes:
 
     def markAsConstant(self, attr: str) -> None:
         """Make the setting a constant; `AssertionError` for an unknown name."""
-        self._require_allowed(attr)
+        self._refuse_unknown(attr)
         if attr in self._variable_attributes:
             self._variable_attributes.remove(attr)
 
     def markAsVariable(self, attr: str) -> None:
         """Make the setting changeable; `AssertionError` for an unknown name."""
-        self._require_allowed(attr)
+        self._refuse_unknown(attr)
         if attr not in self._variable_attributes:
             self._variable_attributes.append(attr)
 
-    def _require_allowed(self, attr: str) -> None:
-        require(
-            attr in self._allowed_attributes, f"Unknown attribute {attr}, allowed values: {self._allowed_attributes}"
-        )
+    def _refuse_unknown(self, attr: str) -> None:
+        message = f"Unknown attribute {attr}, allowed values: {self._allowed_attributes}"
+        require(attr in self._allowed_attributes, message)
 
 
 class Optimizer:
@@ -82,6 +83,7 @@ class Optimizer:
     param_groups: List[Dict[str, Any]]
 
     def __init__(self) -> None:
+        # The host's copy of the device's state; the flags say which of the two is out of date.
         self._state_dict: Dict[str, Any] = {"ipu_state": None, "ipu_param": None}
         self.ipu_state_is_dirty = False
         self.host_state_is_dirty = False
@@ -100,12 +102,16 @@ class Optimizer:
         Raises torch's errors for a state without parameter groups (`KeyError`) or with other ones, and `RuntimeError`
         for one that is not a device's: torch's part has been taken over then.
         """
+        # in this order, as in PopTorch: torch's errors come first
         torch.optim.Optimizer.load_state_dict(self, state)  # type: ignore[arg-type]
         self.set_state_dict(state)
 
     def set_state_dict(self, state: Dict[str, Any]) -> None:
         """Take over the device's part of a state; `RuntimeError` if it is empty or not one of a device."""
-        _require_device_state(state)
+        if not state:
+            raise RuntimeError("Cannot load optimizer state dictionary because it is empty.")
+        if "ipu_state" not in state or "ipu_param" not in state:
+            raise RuntimeError("Only IPU optimizer states can be loaded onto the IPU.")
         self._state_dict = {"ipu_state": state["ipu_state"], "ipu_param": state["ipu_param"]}
         self.ipu_state_is_dirty = True
         self.host_state_is_dirty = False
@@ -114,18 +120,37 @@ class Optimizer:
         """Tell whether there is a state for the device."""
         return self._state_dict["ipu_state"] is not None and self._state_dict["ipu_param"] is not None
 
-    def _take_device_arguments(self, passed: Mapping[str, Any]) -> None:
-        """Set the attributes that torch's class lacks; what the user left out may be compiled in as a constant."""
+    def _start(self, base: Any, arguments: Mapping[str, Any], **defaults: Any) -> None:
+        """Initialise `base`, torch's class, with those of `arguments` that it knows; `defaults` are of others."""
+        passed = {name: value for name, value in arguments.items() if name != "self" and value is not None}
+        of_torch = {name: value for name, value in passed.items() if name not in ("params", *self._child_only)}
+        Optimizer.__init__(self)
+        if base is torch.optim.Optimizer:
+            of_torch = {"defaults": {**defaults, **of_torch}}
+        base.__init__(self, arguments["params"], **of_torch)
+        betas = self.defaults.get("betas")
+        for group in (self.defaults, *self.param_groups):
+            for name, value in defaults.items():
+                group.setdefault(name, passed.get(name, value))
+            # Newer versions of torch make a tuple of a list, which the device refuses: keep what was passed.
+            if "betas" in passed and group["betas"] is betas:
+                group["betas"] = passed["betas"]
         for name in self._child_only:
             if name.endswith("accum_type"):
-                setattr(self, name, _accumulation_type(passed.get(name)))
+                dtype = passed.get(name, torch.float32)
+                is_known = dtype in (torch.float16, torch.float32)
+                require(is_known, "Accumulation types must be either torch.float32 or torch.float16")
+                setattr(self, name, dtype)
             else:
                 setattr(self, name, passed.get(name, _DEVICE_DEFAULTS[name]))
+        # What the user left out may be compiled in as a constant.
         self.variable_attrs = VariableAttributes(list(passed), [*self.defaults, *self._child_vars])
 
     def __getstate__(self) -> Dict[str, Any]:
-        own = {name: self.__dict__[name] for name in (*self._child_only, "variable_attrs") if name in self.__dict__}
+        # torch's own part leaves out every attribute but three
         of_torch: Dict[str, Any] = torch.optim.Optimizer.__getstate__(self)  # type: ignore[arg-type]
+        own = {name: self.__dict__[name] for name in (*self._child_only, "variable_attrs") if name in self.__dict__}
+        # A copy has no device: its state, if there is one, has to go to the next.
         return {
             **of_torch,
             **own,
@@ -166,18 +191,12 @@ class SGD(Optimizer, torch.optim.SGD):
         velocity_accum_type: Optional[torch.dtype] = None,
         max_grad_norm: Optional[float] = None,
     ) -> None:
-        passed = _passed_arguments(locals())
-        Optimizer.__init__(self)
-        torch.optim.SGD.__init__(self, params, **_torch_arguments(passed, self._child_only))
-        if use_combined_accum:
-            for group in (self.defaults, *self.param_groups):
-                group.setdefault("velocity_scaling", _or_default(velocity_scaling, 1.0))
-        elif velocity_scaling is not None:
+        self._start(torch.optim.SGD, locals(), **(_COMBINED_DEFAULTS if use_combined_accum else {}))
+        if velocity_scaling is not None and not use_combined_accum:
             logger.warning(
                 "velocity_scaling value ignored when using the separate variant (use_combined_accum=False) of the SGD "
                 "optimizer"
             )
-        self._take_device_arguments(passed)
 
 
 class Adam(Optimizer, torch.optim.Adam):
@@ -209,11 +228,7 @@ class Adam(Optimizer, torch.optim.Adam):
         second_order_momentum_accum_type: Optional[torch.dtype] = None,
         max_grad_norm: Optional[float] = None,
     ) -> None:
-        passed = _passed_arguments(locals())
-        Optimizer.__init__(self)
-        torch.optim.Adam.__init__(self, params, **_torch_arguments(passed, self._child_only))
-        _keep_betas(self, betas)
-        self._take_device_arguments(passed)
+        self._start(torch.optim.Adam, locals())
 
 
 class AdamW(Optimizer, torch.optim.AdamW):
@@ -242,11 +257,7 @@ class AdamW(Optimizer, torch.optim.AdamW):
         second_order_momentum_accum_type: Optional[torch.dtype] = None,
         max_grad_norm: Optional[float] = None,
     ) -> None:
-        passed = _passed_arguments(locals())
-        Optimizer.__init__(self)
-        torch.optim.AdamW.__init__(self, params, **_torch_arguments(passed, self._child_only))
-        _keep_betas(self, betas)
-        self._take_device_arguments(passed)
+        self._start(torch.optim.AdamW, locals())
 
 
 class RMSprop(Optimizer, torch.optim.RMSprop):
@@ -276,10 +287,7 @@ class RMSprop(Optimizer, torch.optim.RMSprop):
         second_order_momentum_accum_type: Optional[torch.dtype] = None,
         use_tf_variant: Optional[bool] = None,
     ) -> None:
-        passed = _passed_arguments(locals())
-        Optimizer.__init__(self)
-        torch.optim.RMSprop.__init__(self, params, **_torch_arguments(passed, self._child_only))
-        self._take_device_arguments(passed)
+        self._start(torch.optim.RMSprop, locals())
 
 
 class LAMB(Optimizer, torch.optim.Optimizer):
@@ -312,18 +320,8 @@ class LAMB(Optimizer, torch.optim.Optimizer):
         first_order_momentum_accum_type: Optional[torch.dtype] = None,
         second_order_momentum_accum_type: Optional[torch.dtype] = None,
     ) -> None:
-        passed = _passed_arguments(locals())
-        Optimizer.__init__(self)
-        self.max_weight_norm = _or_default(max_weight_norm, 65500.0)
-        defaults = {
-            "lr": _or_default(lr, 1e-3),
-            "betas": _or_default(betas, (0.9, 0.999)),
-            "eps": _or_default(eps, 1e-8),
-            "weight_decay": _or_default(weight_decay, 1e-2),
-            "max_weight_norm": self.max_weight_norm,
-        }
-        torch.optim.Optimizer.__init__(self, params, defaults)
-        self._take_device_arguments(passed)
+        self._start(torch.optim.Optimizer, locals(), **_LAMB_DEFAULTS)
+        self.max_weight_norm = self.defaults["max_weight_norm"]
 
     def __getstate__(self) -> Dict[str, Any]:
         return {**super().__getstate__(), "max_weight_norm": self.max_weight_norm}
@@ -338,13 +336,14 @@ class LAMB(Optimizer, torch.optim.Optimizer):
         for group in self.param_groups:
             for weight in group["params"]:
                 if weight.grad is not None:
-                    self._update(weight, group)
+                    self._update_weight(weight, group)
         return loss
 
-    def _update(self, weight: torch.Tensor, group: Mapping[str, Any]) -> None:
+    def _update_weight(self, weight: torch.Tensor, group: Mapping[str, Any]) -> None:
         gradient, state = weight.grad, self.state[weight]
         if gradient is None or gradient.is_sparse:
             raise RuntimeError("LAMB does not support sparse gradients.")
+        # made with the first gradient, as torch's optimizers do: parameters without one have no state
         if not state:
             state.update(step=0, exp_avg=torch.zeros_like(weight), exp_avg_sq=torch.zeros_like(weight))
         beta1, beta2 = group["betas"]
@@ -358,41 +357,6 @@ class LAMB(Optimizer, torch.optim.Optimizer):
         direction = (state["exp_avg"] / correction1 / denominator).add_(weight, alpha=group["weight_decay"])
         weight_norm = weight.norm().clamp(max=self.max_weight_norm)
         direction_norm = direction.norm()
+        # a weight of zeros, and one that does not move, is scaled by 1
         trust = float(weight_norm / direction_norm) if weight_norm > 0 and direction_norm > 0 else 1.0
         weight.add_(direction, alpha=-float(group["lr"]) * trust)
-
-
-def _passed_arguments(arguments: Mapping[str, Any]) -> Dict[str, Any]:
-    return {name: value for name, value in arguments.items() if name != "self" and value is not None}
-
-
-def _torch_arguments(passed: Mapping[str, Any], child_only: Sequence[str]) -> Dict[str, Any]:
-    return {name: value for name, value in passed.items() if name != "params" and name not in child_only}
-
-
-def _keep_betas(optimizer: Optimizer, betas: Any) -> None:
-    """Keep the pair as it was passed: newer versions of torch make a tuple of a list, which the device refuses."""
-    of_torch = optimizer.defaults["betas"]
-    if betas is None or betas is of_torch:
-        return
-    for group in (optimizer.defaults, *optimizer.param_groups):
-        if group["betas"] is of_torch:
-            group["betas"] = betas
-
-
-def _or_default(value: Any, default: Any) -> Any:
-    return default if value is None else value
-
-
-def _accumulation_type(dtype: Optional[torch.dtype]) -> torch.dtype:
-    if dtype is None:
-        return torch.float32
-    require(dtype in _ACCUMULATION_TYPES, "Accumulation types must be either torch.float32 or torch.float16")
-    return dtype
-
-
-def _require_device_state(state: Mapping[str, Any]) -> None:
-    if not state:
-        raise RuntimeError("Cannot load optimizer state dictionary because it is empty.")
-    if "ipu_state" not in state or "ipu_param" not in state:
-        raise RuntimeError("Only IPU optimizer states can be loaded onto the IPU.")

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import os
 from typing import Any, Dict, List, Optional
 
@@ -21,11 +22,10 @@ from porting.simulator._options.groups import (
     _PrecisionOptions,
     _TensorLocationOptions,
     _TrainingOptions,
-    profiling_engine_options,
 )
-from porting.simulator._options.simulator_options import SimulatorOptions
+from porting.simulator._options.simulator_options import SimulatorOptions, read_extras
 from porting.simulator._options_config import ConfigFileError
-from porting.simulator._options_impl import require
+from porting.simulator._options_impl import require, require_type
 from porting.simulator._scopes.execution_strategies import (
     ParallelPhasedExecution,
     Phase,
@@ -51,8 +51,10 @@ __all__ = [
     "TensorLocationSettings",
 ]
 
+# the largest number that the compiled part can be given
 _UNLIMITED_REPEATS = 2**64 - 1
 _SOURCE_LOCATION_EXCLUDES = ("install/poptorch", "site-packages/torch", "site-packages/poptorch")
+# PopART's numbers of them; 1 is for zeros, which PopTorch offers nowhere
 _SYNTHETIC_DATA_OFF, _SYNTHETIC_DATA_RANDOM_NORMAL = 0, 2
 
 
@@ -73,6 +75,7 @@ class Options(SimulatorOptions):
         self._training = _TrainingOptions(self._popart)
         self._distributed = _DistributedOptions()
         self._tensor_locations = _TensorLocationOptions()
+        # These have PopTorch's names, by which libraries read and set them.
         self._execution_strategy: _IExecutionStrategy = PipelinedExecution()
         self._source_location_excludes: List[str] = list(_SOURCE_LOCATION_EXCLUDES)
         self._relax_optimizer_checks = False
@@ -88,13 +91,19 @@ class Options(SimulatorOptions):
             max_repeat_logs=4,
             auto_round_num_ipus=False,
             anchored_tensors={},
+            # Numbers from here on: an option keeps the type of its first value, and the compiler knows no members.
             output_mode=OutputMode.Default.value,
             output_return_period=1,
             connection_type=ConnectionType.Always.value,
             sync_pattern=SyncPattern.Full.value,
             available_memory_proportion={},
         )
-        self._apply_environment()
+        cache_dir = os.environ.get("POPTORCH_CACHE_DIR")
+        if cache_dir:
+            logger.info("POPTORCH_CACHE_DIR is set: setting cache path to %s", cache_dir)
+            self.enableExecutableCaching(cache_dir)
+        # after the variable for the cache alone, which it may replace; a program's own setters come later still
+        self.from_json(os.environ.get("POPTORCH_DEFAULT_OPTIONS") or "{}")
 
     @property
     def TensorLocations(self) -> _TensorLocationOptions:
@@ -142,13 +151,11 @@ class Options(SimulatorOptions):
 
     def deviceIterations(self, device_iterations: int) -> Options:
         """Set how many times the device repeats a step before a call returns."""
-        self.set(device_iterations=device_iterations)
-        return self
+        return self.set(device_iterations=device_iterations)
 
     def replicationFactor(self, replication_factor: int) -> Options:
         """Set how many copies of the model work on different samples."""
-        self.set(replication_factor=replication_factor)
-        return self
+        return self.set(replication_factor=replication_factor)
 
     def inputReplicaGrouping(self, input_group_size: int, input_group_type: CommGroupType) -> Options:
         """Give replicas of one group the same input; set ``replicationFactor`` first.
@@ -157,27 +164,26 @@ class Options(SimulatorOptions):
         """
         if input_group_type == CommGroupType.All:
             raise ValueError("input_group_type cannot be All")
+        # Groups of one say the same, and then a plan has two kinds of groups to know and not three.
         if input_group_type == CommGroupType.NoGrouping:
             input_group_size, input_group_type = 1, CommGroupType.Consecutive
         if input_group_size > self.replication_factor:
             raise ValueError("input_group_size cannot be larger than replication_factor")
         if self.replication_factor % input_group_size:
             raise ValueError("input_group_size must be a factor of replication_factor")
-        self.set(input_group_size=input_group_size, input_cgt=input_group_type)
-        return self
+        return self.set(input_group_size=input_group_size, input_cgt=input_group_type)
 
     def broadcastBuffers(self, broadcast_buffers: bool = True) -> Options:
         """Choose whether all replicas start from the same buffers."""
-        self.set(broadcast_buffers=broadcast_buffers)
-        return self
+        return self.set(broadcast_buffers=broadcast_buffers)
 
     def outputMode(self, output_mode: OutputMode, output_return_period: Optional[int] = None) -> Options:
         """Choose which micro-batches' outputs a call returns; ``EveryN`` needs a period."""
         _check_output_mode(output_mode, output_return_period)
+        # not an error: PopTorch says so and goes on
         if output_mode != OutputMode.EveryN and output_return_period:
             logger.info("Anchor return period argument ignored with output_mode set to %s", str(output_mode))
-        self.set(output_mode=output_mode.value, output_return_period=output_return_period or 1)
-        return self
+        return self.set(output_mode=output_mode.value, output_return_period=output_return_period or 1)
 
     def defaultOutputMode(self) -> bool:
         """Tell whether no output mode was chosen."""
@@ -193,20 +199,22 @@ class Options(SimulatorOptions):
         """Ask for a tensor of the graph by name; without a mode, as the outputs are returned."""
         if output_mode is not None:
             _check_output_mode(output_mode, output_return_period)
+        # a period without meaning would be a value out of range for the compiler
         if output_mode != OutputMode.EveryN:
             output_return_period = 1
+        # A list, as in PopTorch: what it inherits from the model is filled in when an executor gets its options.
         self.anchored_tensors[short_name] = [long_name, output_mode is None, output_mode, output_return_period]
 
     def randomSeed(self, random_seed: int) -> Options:
         """Set the device's seed, and PyTorch's with `torch.manual_seed`, which happens at once."""
-        require(isinstance(random_seed, int), f"Expected an int for randomSeed but got {type(random_seed)}")
+        require_type(random_seed, int, "an int for randomSeed")
+        # PopTorch does so too: weights that are made after this line depend on it
         torch.manual_seed(random_seed)
-        self.createOrSet(random_seed=random_seed)
-        return self
+        return self.createOrSet(random_seed=random_seed)
 
     def setExecutionStrategy(self, strategy: _IExecutionStrategy) -> Options:
         """Choose how stages run: pipelined, sharded or in phases."""
-        require(isinstance(strategy, _IExecutionStrategy), f"Expected an execution strategy but got {type(strategy)}")
+        require_type(strategy, _IExecutionStrategy, "an execution strategy")
         self._execution_strategy = strategy
         return self
 
@@ -220,52 +228,41 @@ class Options(SimulatorOptions):
                 f"is the index of the IPU. Invalid key: {key}",
             )
             proportions[int(key[3:])] = proportion
-        self.set(available_memory_proportion=proportions)
-        return self
+        return self.set(available_memory_proportion=proportions)
 
     def connectionType(self, connection_type: ConnectionType) -> Options:
         """Choose when to attach to a device."""
-        require(
-            isinstance(connection_type, ConnectionType),
-            f"Expected poptorch.ConnectionType but got {type(connection_type)}",
-        )
-        self.set(connection_type=connection_type.value)
-        return self
+        require_type(connection_type, ConnectionType, "poptorch.ConnectionType")
+        return self.set(connection_type=connection_type.value)
 
     def syncPattern(self, sync_pattern: SyncPattern) -> Options:
         """Choose which IPUs wait for which."""
-        require(isinstance(sync_pattern, SyncPattern), f"Expected poptorch.SyncPattern but got {type(sync_pattern)}")
-        self.set(sync_pattern=sync_pattern.value)
-        return self
+        require_type(sync_pattern, SyncPattern, "poptorch.SyncPattern")
+        return self.set(sync_pattern=sync_pattern.value)
 
     def useIpuModel(self, use_model: bool) -> Options:
         """Choose the vendor's IPU model instead of hardware, whatever the environment says."""
-        self.createOrSet(use_model=use_model)
-        return self
+        return self.createOrSet(use_model=use_model)
 
     def useIpuId(self, ipu_id: int) -> Options:
         """Choose one device by its number."""
-        require(isinstance(ipu_id, int), f"Expected an int for useIpuId but got {type(ipu_id)}")
-        self.createOrSet(ipu_id=ipu_id)
-        return self
+        require_type(ipu_id, int, "an int for useIpuId")
+        return self.createOrSet(ipu_id=ipu_id)
 
     def useOfflineIpuTarget(self, ipu_version: int = 2) -> Options:
         """Compile for a device that is not there; running is then an error."""
-        self.connectionType(ConnectionType.Never)
-        self.createOrSet(ipu_version=ipu_version)
-        return self
+        # no attribute of its own: a device that is never attached is an offline one
+        return self.connectionType(ConnectionType.Never).createOrSet(ipu_version=ipu_version)
 
     def autoRoundNumIPUs(self, auto_round_num_ipus: bool = True) -> Options:
         """Reserve the next power of two of IPUs."""
-        self.set(auto_round_num_ipus=auto_round_num_ipus)
-        return self
+        return self.set(auto_round_num_ipus=auto_round_num_ipus)
 
     def enableExecutableCaching(self, path: Optional[str]) -> Options:
         """Keep executables in this directory; None switches caching off."""
-        if path is None:
-            self._popart.set("enableEngineCaching", False)
-        else:
-            self._popart.set("cachePath", path).set("enableEngineCaching", True)
+        if path is not None:
+            self._popart.set("cachePath", path)
+        self._popart.set("enableEngineCaching", path is not None)
         return self
 
     def enableStableNorm(self, enabled: bool) -> Options:
@@ -289,26 +286,31 @@ class Options(SimulatorOptions):
         return self
 
     def enableProfiling(self, profile_dir: Optional[str] = None) -> Options:
-        """Write a profile of the compiled program to a directory, the working directory by default."""
-        self._popart.set(
-            "engineOptions", {**self._popart.options.get("engineOptions", {}), **profiling_engine_options(profile_dir)}
-        )
+        """Write a profile of the compiled program to a directory, the working directory by default.
+
+        Warns of settings that the environment overrides.
+        """
+        folder = profile_dir or "."
+        settings = {"debug.allowOutOfMemory": "true", "autoReport.directory": folder, "autoReport.all": "true"}
+        overriding = json.loads(os.environ.get("POPLAR_ENGINE_OPTIONS") or "{}")
+        for key in settings:
+            if key in overriding:
+                text = f"POPLAR_ENGINE_OPTIONS: {key}={overriding[key]}"
+                logger.warning("Profiling setting overridden by environment variable %s", text)
+        self._popart.set("engineOptions", {**self._popart.options.get("engineOptions", {}), **settings})
         return self
 
     def logDir(self, log_dir: str) -> Options:
         """Set where log files go."""
-        self.set(log_dir=log_dir)
-        return self
+        return self.set(log_dir=log_dir)
 
     def maxRepeatLogs(self, max_lines: Optional[int]) -> Options:
         """Set how often an equal line is logged in a row; None for no limit."""
-        self.set(max_repeat_logs=_UNLIMITED_REPEATS if max_lines is None else max_lines)
-        return self
+        return self.set(max_repeat_logs=_UNLIMITED_REPEATS if max_lines is None else max_lines)
 
     def modelName(self, name: str) -> Options:
         """Name the model, for profiles."""
-        self.createOrSet(model_name=name)
-        return self
+        return self.createOrSet(model_name=name)
 
     def showCompilationProgressBar(self, show: bool = True) -> Options:
         """Show a progress bar while compiling; ``compilationTime()`` needs it."""
@@ -338,22 +340,21 @@ class Options(SimulatorOptions):
     def toDict(self) -> Dict[str, Any]:
         """Return all settings as the compiler gets them; `AssertionError` before an output mode was chosen."""
         require(not self.defaultOutputMode(), "An output mode must be picked before serialisation")
+        # The groups refuse to replace what is there already: two settings of one name would be a mistake here.
         settings = {**self._execution_strategy.backendOptions(), **self._popart.options}
         for group in (self, self._training, self._distributed, self._tensor_locations):
             settings = group.update(settings)
-        progress = {"compilation_progress_bar_fn": self._progress_bar} if self._show_compilation_progress_bar else {}
+        # a function, and no setting: the compiler calls it with its progress
+        progress = (
+            {"compilation_progress_bar_fn": read_extras(self).progress_bar}
+            if self._show_compilation_progress_bar
+            else {}
+        )
         return {**settings, **progress}
 
     def clone(self) -> Options:
         """Return a copy that can be changed."""
         return copy.deepcopy(self)
-
-    def _apply_environment(self) -> None:
-        cache_dir = os.environ.get("POPTORCH_CACHE_DIR")
-        if cache_dir:
-            logger.info("POPTORCH_CACHE_DIR is set: setting cache path to %s", cache_dir)
-            self.enableExecutableCaching(cache_dir)
-        self.from_json(os.environ.get("POPTORCH_DEFAULT_OPTIONS") or "{}")
 
     def __repr__(self) -> str:
         values = [f"{name}={value!r}" for name, value in self._values.items()]
@@ -366,7 +367,7 @@ class Options(SimulatorOptions):
 
 
 def _check_output_mode(output_mode: OutputMode, output_return_period: Optional[int]) -> None:
-    require(isinstance(output_mode, OutputMode), f"Expected poptorch.OutputMode but got {type(output_mode)}")
+    require_type(output_mode, OutputMode, "poptorch.OutputMode")
     if output_mode == OutputMode.EveryN:
         require(
             output_return_period is not None and output_return_period > 0,

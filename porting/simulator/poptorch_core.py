@@ -8,13 +8,13 @@ from typing import Any, Dict, NoReturn, Tuple
 import torch
 
 from . import _logging
-from ._device.device_target import hardware_version
+from ._device.device_target import find_hardware_version as ipuHardwareVersion
 from ._executables.executable_file import appendPoptorchMetadataToFile, importPoptorchMetadataFromFile
 from ._import_effects import poptorchAtExit
 from ._logging import setLogLevel
 from ._options.validation import validate_options as _validateOptions  # noqa: F401
 from .errors import Error, RecoverableError, UnrecoverableError, native_error
-from .tracing_state import isDispatchTracing
+from .tracing_state import isDispatchTracing as isCompilingWithDispatcher
 
 __all__ = [
     "Error",
@@ -62,16 +62,6 @@ _TEST_ERRORS: Dict[TestErrorType, Tuple[str, str, str]] = {
     TestErrorType.PoplarRecoverableFullReset: ("poplar_recoverable_runtime_error", "recoverable error", "FULL_RESET"),
     TestErrorType.PoplarLinkError: ("poplar_link_error", "link error. Output: -lfoo not found", ""),
 }
-
-
-def ipuHardwareVersion(num_ipus: int = 1) -> int:
-    """Return the architecture of the hardware: 0, unless the simulated IPUs count as hardware (``porting run``)."""
-    return hardware_version(num_ipus)
-
-
-def isCompilingWithDispatcher() -> bool:
-    """Tell whether a model is being traced."""
-    return isDispatchTracing()
 
 
 def setPopartLogLevel(level: int) -> None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from contextlib import ExitStack, contextmanager
-from types import TracebackType
-from typing import Any, Callable, ClassVar, Dict, Iterator, List, Optional, Type
+from typing import Any, Callable, ClassVar, Dict, Iterator, List, Type
 
 import torch
 
@@ -20,6 +19,7 @@ __all__ = [
     "tracing",
 ]
 
+# counted: the end of an inner trace must not end the outer one
 _tracing_depth = 0
 pre_compile_hooks: Dict[int, Callable[[], Any]] = OrderedDict()
 post_compile_hooks: Dict[int, Callable[[], Any]] = OrderedDict()
@@ -30,23 +30,18 @@ def isRunningOnIpu() -> bool:
     return _tracing_depth > 0
 
 
-def isDispatchTracing() -> bool:
-    """Tell whether operators are being recorded; the same as `isRunningOnIpu` in the simulator."""
-    return _tracing_depth > 0
+# PopTorch asks whether its dispatcher records: the simulator records whatever it traces.
+isDispatchTracing = isRunningOnIpu
 
 
 def registerPreCompileHook(hook: Callable[[], Any]) -> torch.utils.hooks.RemovableHandle:
     """Call `hook()` before each model is traced; the handle's `remove()` takes it back."""
-    if not callable(hook):
-        raise RuntimeError("Pre-compile hook must be callable")
-    return _register(pre_compile_hooks, hook)
+    return _register_hook(pre_compile_hooks, hook, "Pre")
 
 
 def registerPostCompileHook(hook: Callable[[], Any]) -> torch.utils.hooks.RemovableHandle:
     """Call `hook()` after each model was traced, also when tracing failed."""
-    if not callable(hook):
-        raise RuntimeError("Post-compile hook must be callable")
-    return _register(post_compile_hooks, hook)
+    return _register_hook(post_compile_hooks, hook, "Post")
 
 
 class _OverwriteContextManager:
@@ -69,6 +64,7 @@ class _OverwriteContextManager:
             cls._subsitution_manager_types.append(type)
 
     def __enter__(self) -> _OverwriteContextManager:
+        # a replacement that fails takes back those that went before it
         with ExitStack() as restores:
             for manager in self.substitution_managers:
                 manager.replace()
@@ -76,13 +72,13 @@ class _OverwriteContextManager:
             self._restores = restores.pop_all()
         return self
 
-    def __exit__(
-        self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
-    ) -> None:
+    def __exit__(self, *_error: Any) -> None:
         self._restores.close()
 
 
-def _register(hooks: Dict[int, Callable[[], Any]], hook: Callable[[], Any]) -> Any:
+def _register_hook(hooks: Dict[int, Callable[[], Any]], hook: Callable[[], Any], when: str) -> Any:
+    if not callable(hook):
+        raise RuntimeError(f"{when}-compile hook must be callable")
     handle = torch.utils.hooks.RemovableHandle(hooks)
     hooks[handle.id] = hook
     return handle
@@ -91,6 +87,7 @@ def _register(hooks: Dict[int, Callable[[], Any]], hook: Callable[[], Any]) -> A
 @contextmanager
 def tracing() -> Iterator[None]:
     """Mark the run of `forward` under capture, with the hooks before and after it; they see replaced functions, too."""
+    # Hooks run inside the replacements: they belong to the libraries that made them.
     global _tracing_depth
     with _OverwriteContextManager():
         _tracing_depth += 1
@@ -100,6 +97,7 @@ def tracing() -> Iterator[None]:
             yield
         finally:
             try:
+                # a copy: a hook may take itself away
                 for hook in list(post_compile_hooks.values()):
                     hook()
             finally:

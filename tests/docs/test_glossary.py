@@ -33,6 +33,11 @@ CLEANED = (
     "options",
     "planning",
     "run",
+    "simulator/_compile",
+    "simulator/_executables",
+    "simulator/_graph",
+    "simulator/_options",
+    "simulator/_weights",
     "support",
     "targets",
 )

@@ -17,7 +17,7 @@ from porting.capture import capture_step
 from porting.engines.calls.call_plan import CallPlan
 from porting.engines.calls.executable import BuildRequest, Variant
 from porting.executables.key import executable_key
-from porting.simulator._optimizer_attributes import device_groups
+from porting.simulator._optimizer_attributes import read_settings
 
 
 class Net(nn.Module):
@@ -43,7 +43,7 @@ def key_of(
     graph = capture_step(model, inputs, mode="training")
     optimizer = optimizer or torch.optim.SGD(model.parameters(), lr=0.1)
     names = [name for name, _parameter in model.named_parameters()]
-    request = BuildRequest(plan or CallPlan(), tuple(device_groups(optimizer)), (tuple(names),), variant or Variant())
+    request = BuildRequest(plan or CallPlan(), tuple(read_settings(optimizer)), (tuple(names),), variant or Variant())
     return executable_key(graph, request, engine=engine, **settings)
 
 

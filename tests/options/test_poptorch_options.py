@@ -10,6 +10,7 @@ import torch
 
 from porting.diagnostics import OptionError
 from porting.options import PortOptions, require_precision, to_poptorch
+from porting.simulator._options.simulator_options import read_extras
 
 
 def test_training_options_become_the_vendors(poptorch):
@@ -102,7 +103,7 @@ def test_bfloat16_is_an_error_and_not_read_as_float32():
 def test_a_backend_that_has_bfloat16_is_asked_for_it(poptorch):
     vendor = to_poptorch(PortOptions(precision="bfloat16"), poptorch, training=True)
 
-    assert vendor._autocast == torch.bfloat16
+    assert read_extras(vendor).autocast == torch.bfloat16
 
 
 @pytest.mark.parametrize("precision", ["float32", "float16", "bfloat16", "mixed"])

@@ -16,7 +16,7 @@ from porting.simulator._optimizer_attributes import (
     OptimizerAttrTracker,
     _OptimizerType,
     convertOptimizerToDict,
-    device_groups,
+    read_settings,
 )
 from porting.simulator.options import Options
 
@@ -57,7 +57,7 @@ def convert(optimizer, tracker=None, options=None, *, is_compiled=False):
 )
 def test_each_optimizer_has_its_type(optimizer, kind):
     assert convert(optimizer)["optimizer_type"].name == kind
-    assert [settings.kind.name for settings in device_groups(optimizer)] == [kind]
+    assert [settings.kind.name for settings in read_settings(optimizer)] == [kind]
 
 
 def test_types_are_numbered_as_in_poptorch():
@@ -433,7 +433,7 @@ def test_group_settings_are_those_of_the_optimizer():
         max_grad_norm=3.0,
     )
 
-    (settings,) = device_groups(optimizer)
+    (settings,) = read_settings(optimizer)
 
     expected = {
         "kind": _OptimizerType.SGD1,
@@ -462,7 +462,7 @@ def test_group_settings_of_adamw_carry_betas_types_and_bias_correction():
         second_order_momentum_accum_type=torch.float16,
     )
 
-    (settings,) = device_groups(optimizer)
+    (settings,) = read_settings(optimizer)
 
     assert (settings.beta1, settings.beta2, settings.eps, settings.bias_correction) == (0.5, 0.6, 1e-3, False)
     assert (settings.accum_type, settings.first_order_type, settings.second_order_type) == (
@@ -473,8 +473,8 @@ def test_group_settings_of_adamw_carry_betas_types_and_bias_correction():
 
 
 def test_group_settings_of_rmsprop_and_lamb_carry_their_own():
-    (rmsprop,) = device_groups(build(optim.RMSprop, alpha=0.5, centered=True, use_tf_variant=True))
-    (lamb,) = device_groups(optim.LAMB([{"params": weights(), "max_weight_norm": 2.0}], lr=0.1))
+    (rmsprop,) = read_settings(build(optim.RMSprop, alpha=0.5, centered=True, use_tf_variant=True))
+    (lamb,) = read_settings(optim.LAMB([{"params": weights(), "max_weight_norm": 2.0}], lr=0.1))
 
     assert (rmsprop.alpha, rmsprop.centered, rmsprop.use_tf_variant) == (0.5, True, True)
     assert lamb.max_weight_norm == 2.0
@@ -482,17 +482,17 @@ def test_group_settings_of_rmsprop_and_lamb_carry_their_own():
 
 def test_group_settings_follow_a_scheduler():
     optimizer = build(torch.optim.SGD)
-    before = device_groups(optimizer)
+    before = read_settings(optimizer)
 
     optimizer.param_groups[0]["lr"] = 0.01
 
-    assert device_groups(optimizer) == [dataclasses.replace(before[0], learning_rate=0.01)]
+    assert read_settings(optimizer) == [dataclasses.replace(before[0], learning_rate=0.01)]
 
 
 def test_group_settings_compare_by_value_whatever_the_parameters():
-    assert device_groups(build(optim.Adam)) == device_groups(build(optim.Adam))
+    assert read_settings(build(optim.Adam)) == read_settings(build(optim.Adam))
 
 
 def test_group_settings_cannot_be_changed():
     with pytest.raises(dataclasses.FrozenInstanceError):
-        device_groups(build(optim.Adam))[0].learning_rate = 1.0
+        read_settings(build(optim.Adam))[0].learning_rate = 1.0

@@ -11,6 +11,7 @@ import torch
 
 from porting.diagnostics import OptionError
 from porting.simulator import enums
+from porting.simulator._options.simulator_options import read_extras
 from porting.simulator._options_impl import OptionsDict
 from porting.simulator.options import Options, TensorLocationSettings, _DistributedOptions
 
@@ -368,15 +369,15 @@ def test_location_excludes_are_replaced_and_extended_for_one_object_only():
 
 
 def test_engine_of_the_simulator_is_chosen_by_name():
-    assert Options()._engine == "ready"
-    assert Options().useEngine("replay")._engine == "replay"
+    assert read_extras(Options()).engine == "ready"
+    assert read_extras(Options().useEngine("replay")).engine == "replay"
 
 
 def test_the_environment_names_the_engine_that_nobody_chose(monkeypatch):
     monkeypatch.setenv("PORTING_ENGINE", "aot")
 
-    assert Options()._engine == "aot"
-    assert Options().useEngine("ready")._engine == "ready"
+    assert read_extras(Options()).engine == "aot"
+    assert read_extras(Options().useEngine("ready")).engine == "ready"
 
 
 def test_an_engine_that_nobody_has_is_refused_at_once():
@@ -385,8 +386,8 @@ def test_an_engine_that_nobody_has_is_refused_at_once():
 
 
 def test_the_time_for_tuning_is_chosen_with_the_engine():
-    assert Options()._tuning_seconds == 180.0
-    assert Options().useEngine("auto", tuning_seconds=5)._tuning_seconds == 5.0
+    assert read_extras(Options()).tuning_seconds == 180.0
+    assert read_extras(Options().useEngine("auto", tuning_seconds=5)).tuning_seconds == 5.0
 
 
 @pytest.mark.parametrize(
@@ -778,7 +779,7 @@ def test_options_survive_pickling_with_everything():
     again = pickle.loads(pickle.dumps(options))
 
     assert repr(again) == repr(options)
-    assert (again._engine, again._is_frozen, again.Training._is_frozen) == ("replay", True, True)
+    assert (read_extras(again).engine, again._is_frozen, again.Training._is_frozen) == ("replay", True, True)
 
 
 def test_unpickled_groups_still_write_to_the_compiler_options():

@@ -10,7 +10,7 @@ from torch._subclasses.fake_tensor import DynamicOutputShapeException
 from ...diagnostics import CaptureError, Finding, render
 from ..errors import Error
 
-__all__ = ["TYPE_NAMES", "CaptureRefusal", "DynamicShapeRefusal", "vendor_error"]
+__all__ = ["TYPE_NAMES", "CaptureRefusal", "DynamicShapeRefusal", "make_vendor_error"]
 
 
 class CaptureRefusal(Error):
@@ -24,6 +24,7 @@ class CaptureRefusal(Error):
         self.finding = finding
         self.type = "poptorch_py_error" if is_python else Error.type
 
+    # processes hand errors to one another: what is pickled by its text has no finding
     def __reduce__(self) -> Any:
         return type(self), (self.message, self.finding)
 
@@ -44,14 +45,6 @@ class DynamicShapeRefusal(CaptureRefusal, DynamicOutputShapeException):
 # PopTorch finds these in its Python part, the others in its compiled part.
 _RAISED_BY_PYTHON = frozenset(["C006"])
 
-_HOST_READ = (
-    "aten::item is only supported in eager mode, but was intercepted in a static graph. This means an IPU to CPU copy "
-    "was triggered before the end of the graph, for example by calling tensor.item(). Please ensure that any such "
-    "copies are removed."
-)
-_ILLEGAL_MOVE = (
-    'Illegal move to {} (via `.to("{}")`) when using the dispatcher. Instead, return this output as an IPU tensor.'
-)
 # Operators that have a static form, which PopTorch asks for.
 _VALUE_SIZED = {
     "one_hot": "OneHot num classes must be specified and must be constant.",
@@ -75,7 +68,7 @@ TYPE_NAMES: Dict[str, str] = {
 }
 
 
-def _dynamic_shape(finding: Finding) -> str:
+def _describe_dynamic_shape(finding: Finding) -> str:
     quoted = re.search(r"`aten::([^`]+)`", finding.message or "")
     operator = quoted.group(1) if quoted else ""
     # PopTorch finds all of these by the operator that they come down to.
@@ -85,7 +78,7 @@ def _dynamic_shape(finding: Finding) -> str:
     )
 
 
-def _cpu_tensor(finding: Finding) -> str:
+def _describe_cpu_tensor(finding: Finding) -> str:
     facts = dict(note.split("=", 1) for note in finding.notes if "=" in note)
     if not facts:
         return "An input tensor to an IPU model can not have requires_grad set to True."
@@ -96,13 +89,16 @@ def _cpu_tensor(finding: Finding) -> str:
     )
 
 
-def _illegal_move(finding: Finding) -> str:
+def _describe_illegal_move(finding: Finding) -> str:
     moved = re.search(r"to `([^`]+)`", finding.message or "")
     device = moved.group(1) if moved else "cpu"
-    return _ILLEGAL_MOVE.format("CPU" if device == "cpu" else device, device)
+    return (
+        f'Illegal move to {"CPU" if device == "cpu" else device} (via `.to("{device}")`) when using the dispatcher. '
+        "Instead, return this output as an IPU tensor."
+    )
 
 
-def _unsupported_type(finding: Finding) -> str:
+def _describe_unsupported_type(finding: Finding) -> str:
     message = finding.message or ""
     named = re.findall(r"torch\.\w+", message)
     kind = named[-1] if named else ""
@@ -112,11 +108,15 @@ def _unsupported_type(finding: Finding) -> str:
 
 
 _MESSAGES: Dict[str, Callable[[Finding], str]] = {
-    "C001": lambda finding: _HOST_READ,
-    "C002": _dynamic_shape,
-    "C003": _cpu_tensor,
-    "C004": _illegal_move,
-    "C012": _unsupported_type,
+    "C001": lambda finding: (
+        "aten::item is only supported in eager mode, but was intercepted in a static graph. This means an IPU to CPU "
+        "copy was triggered before the end of the graph, for example by calling tensor.item(). Please ensure that any "
+        "such copies are removed."
+    ),
+    "C002": _describe_dynamic_shape,
+    "C003": _describe_cpu_tensor,
+    "C004": _describe_illegal_move,
+    "C012": _describe_unsupported_type,
     "L004": lambda finding: "Couldn't find a loss in graph!",
     "L005": lambda finding: (
         "Multiple independent losses found in graph. Graph must have one final loss. Wrap final graph loss in "
@@ -125,7 +125,7 @@ _MESSAGES: Dict[str, Callable[[Finding], str]] = {
 }
 
 
-def vendor_error(error: CaptureError) -> CaptureRefusal:
+def make_vendor_error(error: CaptureError) -> CaptureRefusal:
     """Return the `poptorch.Error` for `error`: PopTorch's message first, then the finding with its place and help."""
     finding = error.finding
     message = _MESSAGES.get(finding.code, lambda found: found.message or "")(finding)

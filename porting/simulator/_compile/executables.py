@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Callable, List, Mapping, Optional, Sequence, Tuple
+from dataclasses import dataclass, replace
+from typing import Callable, List, Mapping, Optional, Sequence, Tuple
 
 import torch
 
@@ -16,14 +16,15 @@ from ...engines.calls.guards import make_recordable
 from ...engines.calls.step_anchors import StepObserver
 from ...engines.tuning.parity import Trial, empty_state
 from ...engines.tuning.report import TuningLimits
+from ...engines.update.updates import GroupSettings
 from ...executables.obtain import Obtained, obtain_executable
-from .._executables.executable_cache import cache_folder
-from .._logging import log_as_vendor
+from .._executables.executable_cache import find_cache_folder
+from .._options.simulator_options import read_extras
 from ..options import Options
 
 __all__ = ["HostSide", "make_executable"]
 
-OptimizerGroups = Tuple[Sequence[Any], Sequence[Sequence[str]]]
+OptimizerGroups = Tuple[Sequence[GroupSettings], Sequence[Sequence[str]]]
 
 
 @dataclass(frozen=True)
@@ -54,38 +55,37 @@ def make_executable(
     `inputs` are those of a whole call; they and the host's weights are what candidates are measured with.
     """
     request = BuildRequest(plan, replica_groups=groups, observer=observer)
+    # The settings of the optimizer are told by the parts of parameters, which only a state has.
     state = empty_state(graph, request)
     settings, names = host.optimizer_groups(state)
-    request = BuildRequest(
-        plan,
-        groups=tuple(settings),
-        group_names=tuple(map(tuple, names)),
-        replica_groups=groups,
-        observer=observer,
-    )
+    request = replace(request, groups=tuple(settings), group_names=tuple(map(tuple, names)))
 
+    # called only if engines are measured: fetching the weights and a batch of samples takes time and memory
     def make_trial() -> Trial:
         seed = options.random_seed if options.exists("random_seed") else 0
-        samples = _samples(inputs)
+        samples = _make_samples(inputs)
         return Trial(host.weights(), samples, plan, request.groups, request.group_names, seed=seed)
 
+    extras = read_extras(options)
     obtained = obtain_executable(
         graph,
         request,
-        engine=options._engine,
-        cache_dir=cache_folder(options),
+        engine=extras.engine,
+        cache_dir=find_cache_folder(options),
         make_trial=make_trial,
-        limits=TuningLimits(seconds=options._tuning_seconds),
+        limits=TuningLimits(seconds=extras.tuning_seconds),
         model=model,
-        report=options._listener or log_as_vendor,
+        report=extras.report,
     )
+    # an engine may run another graph, whose state has other tensors
     return obtained, state if obtained.graph is graph else empty_state(obtained.graph, request)
 
 
-def _samples(inputs: Sequence[torch.Tensor]) -> List[torch.Tensor]:
+def _make_samples(inputs: Sequence[torch.Tensor]) -> List[torch.Tensor]:
     """Return the inputs of a call as the device gets them; numbers in the place of zeros, which say nothing."""
     detached = [make_recordable(tensor.detach()).contiguous() for tensor in inputs]
     samples = [tensor.to(NARROWED[tensor.dtype]) if tensor.dtype in NARROWED else tensor for tensor in detached]
     if any(sample.is_floating_point() and bool(sample.any()) for sample in samples):
         return samples
+    # not negative: a model may take roots or logarithms of its inputs
     return [made.abs() if made.is_floating_point() else made for made in make_synthetic_inputs(samples, "uniform")]

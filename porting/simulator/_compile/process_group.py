@@ -33,7 +33,7 @@ def connect(index: int, size: int) -> None:
     address = require_reachable(index, size)
     if address is None:
         return
-    timeout = datetime.timedelta(seconds=_timeout_seconds())
+    timeout = datetime.timedelta(seconds=_read_timeout_seconds())
     try:
         distributed.init_process_group("gloo", init_method=address, rank=index, world_size=size, timeout=timeout)
         leave_group_at_exit()
@@ -64,7 +64,7 @@ def require_reachable(index: int, size: int) -> Optional[str]:
     )
 
 
-def _timeout_seconds() -> float:
+def _read_timeout_seconds() -> float:
     return float(os.environ.get(_TIMEOUT, _DEFAULT_TIMEOUT_SECONDS))
 
 
@@ -87,20 +87,23 @@ class ProcessExchange:
 
         Raises `poptorch.Error` when one of them has ended or does not answer in time: none of them waits for ever.
         """
+        # As late as this: while one process compiles, the others may have to wait for it.
         try:
             if not self._is_connected:
                 connect(self._index, self._size)
-                self._compare()
+                self._compare_weights()
                 self._is_connected = True
             sum_over_processes(gradients)
         except RuntimeError as error:
             self._fail(error)
 
-    def _compare(self) -> None:
+    def _compare_weights(self) -> None:
+        # The least and the largest of all processes' numbers are equal only where all of them are.
         weights = self._weights
         if not weights:
             return
-        lowest = torch.stack([_fingerprint(weight) for weight in weights.values()]).nan_to_num(0.0)
+        # NaN is unequal to itself, and would make all processes differ from all others
+        lowest = torch.stack([_compute_fingerprint(weight) for weight in weights.values()]).nan_to_num(0.0)
         highest = lowest.clone()
         distributed.all_reduce(lowest, op=distributed.ReduceOp.MIN)
         distributed.all_reduce(highest, op=distributed.ReduceOp.MAX)
@@ -122,7 +125,7 @@ class ProcessExchange:
         if any(words in text for words in _CLOSED):
             reason, cause = "one of them has ended; what it said itself tells why", None
         elif "timed out" in text.lower():
-            reason, cause = f"one of them did not answer within {_timeout_seconds():g} seconds", None
+            reason, cause = f"one of them did not answer within {_read_timeout_seconds():g} seconds", None
         else:
             reason, cause = text, error
         raise native_error(
@@ -130,7 +133,8 @@ class ProcessExchange:
         ) from cause
 
 
-def _fingerprint(weight: torch.Tensor) -> torch.Tensor:
+def _compute_fingerprint(weight: torch.Tensor) -> torch.Tensor:
     """Return two numbers that differ, in all likelihood, where tensors differ."""
+    # The second is weighted by place: weights in another order have the same sum.
     values = weight.detach().double().flatten()
     return torch.stack([values.sum(), torch.linspace(1.0, 2.0, values.numel(), dtype=values.dtype).dot(values)])

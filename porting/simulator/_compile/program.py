@@ -1,13 +1,17 @@
-"""From a model and the arguments of its first call to an executable: split, trace, check, build."""
+"""From a model and the arguments of its first call to an executable: split, trace, check, build, write its files."""
 
 from __future__ import annotations
 
+import json
+import os
 import threading
 import warnings
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from time import perf_counter
-from typing import Callable, Mapping, Optional
+from typing import Any, Callable, Mapping, Optional
 
 import torch
 from torch import nn
@@ -20,27 +24,36 @@ from ...engines.recompute.recomputation import ComputationOrder, order_computati
 from ...engines.recompute.values_for_backward import keep_values_for_backward
 from ...engines.replay.strided_group_norm import stride_group_norms
 from ...executables.obtain import Obtained
+from ...support.atomic_files import write_atomically
 from .. import trouble
-from .._args_parser import BoundArguments
+from .._args_parser import BoundArguments, contains_dict, without_memory
+from .._device.device_target import check_target
+from .._executables.executable_cache import keep_executable, lock_compilation
 from .._graph.anchors import Anchors, OptimizerNames, find_anchors
-from .._logging import cpp_log, log_as_vendor, logger, set_max_repeat_logs
+from .._graph.graph_files import export_graph, trace_graph
+from .._logging import cpp_log, logger, set_max_repeat_logs
 from .._operators.type_coercion import log_coercions
+from .._options.simulator_options import read_extras
 from .._options.validation import validate_options
 from .._scopes.graph_scopes import GraphScopes, scoped_tracing
-from .._weights.replica_parameters import PerReplicaParams, one_group_in_place, replica_groups
+from .._weights.replica_parameters import PerReplicaParams, find_replica_groups, put_one_group_in_place
 from ..errors import createPoptorchError, native_error
 from ..options import Options
 from .call_plans import call_plan, gradient_exchange, with_mean_of
-from .capture_errors import vendor_error
-from .checks.operators import check_operators
-from .checks.overlap import check_overlap
-from .checks.pipeline import check_pipeline
-from .checks.replicated_buffers import refuse_written_buffers
+from .capture_errors import make_vendor_error
 from .executables import HostSide, make_executable
+from .graph_checks import check_overlap, check_pipeline, refuse_written_buffers
+from .operator_checks import check_operators
 
-__all__ = ["CompiledModel", "compile_model"]
+__all__ = ["CompiledModel", "announce_compilation", "compile_model"]
 
 _one_at_a_time = threading.RLock()
+
+# What may differ between two compilations with the same result.
+_NO_PART_OF_EXECUTABLES = frozenset(
+    "compilation_progress_bar_fn cachePath enableEngineCaching log_dir max_repeat_logs random_seed connection_type "
+    "engineOptions ipu_id model_name distributed_process_id globalReplicaOffset".split()
+)
 
 
 @dataclass
@@ -65,46 +78,46 @@ class CompiledModel:
         return self.plan.replicas * self.ipus_per_replica
 
 
+def announce_compilation(bound: BoundArguments, options: Options) -> None:
+    """Check the target, and warn of arguments that it supports in part; `poptorch.Error` for a bad target."""
+    check_target(options)
+    if contains_dict([bound.positional, *bound.named.values()]):
+        logger.warning(
+            "Dicts as inputs only have partial support, they can be accessed using literal keys, but full Python "
+            "functionality is not enabled. Consider changing dict inputs to tuple."
+        )
+
+
 def compile_model(
     model: nn.Module,
     bound: BoundArguments,
     options: Options,
     *,
     training: bool,
-    per_replica: Optional[PerReplicaParams] = None,
-    optimizer_names: Callable[[], OptimizerNames] = OptimizerNames,
-    host: Optional[HostSide] = None,
+    optimizer_type: Any,
+    check_graph: Callable[[StepGraph], None],
+    **details: Any,
 ) -> CompiledModel:
-    """Trace `model` on its first micro-batch and build the executable; one model at a time, whatever the thread.
+    """Trace `model` and build its executable, one process after the other, and write the files that options ask for.
 
-    `per_replica` are the parameters that differ between groups of replicas; `optimizer_names` says what can be anchored
-    of the optimizer, and `host` what the executable is built for and measured with.
-
-    Raises `poptorch.Error` for everything that a device would refuse; exceptions of `forward` come through as they are.
+    `check_graph` may refuse what was traced; `details` are further arguments of `_trace_and_build`. Raises
+    `poptorch.Error` for everything that a device would refuse; exceptions of `forward` come through as they are.
     """
-    bar = options._progress_bar
-    report = bar if options._show_compilation_progress_bar else _report_nothing
-    with _one_at_a_time:
-        try:
-            return _compile(
-                model,
-                bound,
-                options,
-                training=training,
-                per_replica=per_replica or {},
-                optimizer_names=optimizer_names,
-                host=host or HostSide(),
-                report=report,
-            )
-        finally:
-            bar.close()
+    # A tensor made in inference mode could not be written to by a later call outside of it.
+    with torch.inference_mode(False), lock_compilation(model, options):
+        compiled = _trace_and_build(model, bound, options, training=training, **details)
+        trace_graph(compiled.graph)
+        # before anything is written about a graph that is refused
+        check_graph(compiled.graph)
+        export_graph(compiled.graph)
+        # what besides the graph makes an executable what it is
+        settings = {key: value for key, value in options.toDict().items() if key not in _NO_PART_OF_EXECUTABLES}
+        keep_executable(compiled.graph, options, settings={**settings, "optimizer": str(optimizer_type)})
+    _write_profile(options, training=training)
+    return compiled
 
 
-def _report_nothing(_progress: int, _total: int) -> None:
-    pass
-
-
-def _compile(
+def _trace_and_build(
     model: nn.Module,
     bound: BoundArguments,
     options: Options,
@@ -113,74 +126,116 @@ def _compile(
     per_replica: PerReplicaParams,
     optimizer_names: Callable[[], OptimizerNames],
     host: HostSide,
-    report: Callable[[int, int], None],
 ) -> CompiledModel:
+    """Trace `model` on its first micro-batch and build the executable; one model at a time, whatever the thread.
+
+    `per_replica` are the parameters that differ between groups of replicas; `optimizer_names` says what can be anchored
+    of the optimizer, and `host` what the executable is built for and measured with.
+    """
+    extras = read_extras(options)
+    bar = extras.progress_bar
+    report = bar if options._show_compilation_progress_bar else (lambda _progress, _total: None)
+    # Tracing replaces functions of torch for the whole process: two threads would see each other's.
+    with _one_at_a_time, closing(bar):
+        set_max_repeat_logs(options.max_repeat_logs)
+        _check_settings(model, options)
+        groups = find_replica_groups(model, per_replica, options.replication_factor)
+        exchange = gradient_exchange(options, grouped=groups) if training else None
+        plan = call_plan(options, training=training, exchange=exchange)
+        report(0, 100)
+        # A step is traced on one micro-batch: the plan of a call repeats it for the others.
+        micro = bound.with_tensors([_take_first_rows(tensor, plan.num_slices, options) for tensor in bound.tensors()])
+        capture = partial(_capture_step, model, options, training=training, groups=groups)
+        scopes = GraphScopes(source_excludes=options._source_location_excludes)
+        started = perf_counter()
+        try:
+            graph = capture(micro, scopes, listener=extras.report)
+        except CaptureError as error:
+            raise make_vendor_error(error) from None
+        capture_seconds = perf_counter() - started
+        report(60, 100)
+        ipus_per_replica = _check_graph(graph, model, scopes, options)
+        plan = with_mean_of(graph, plan, options)
+        anchors = find_anchors(graph, options, plan, optimizer_names) if options.anchored_tensors else None
+        # The graph that runs may differ from the one that is shown and saved: anchors are further outputs of it, and
+        # the computation order may repeat operators.
+        replayed = keep_values_for_backward(graph if anchors is None else anchors.graph)
+        replayed = order_computation(replayed, ComputationOrder.of(extras.computation_order))
+        obtained, state = make_executable(
+            replayed,
+            plan,
+            options,
+            host,
+            inputs=bound.tensors(),
+            groups=groups,
+            observer=None if anchors is None else anchors.observer,
+            model=getattr(model, "_porting_model_name", type(model).__name__),
+        )
+        if exchange is not None:
+            exchange.watch(state.parameters)
+        report(100, 100)
+        if graph.host_outputs:
+            warnings.warn("Output expected to be on the IPU but is on cpu", stacklevel=2)
+        if graph.mode == "training":
+            cpp_log("debug", f"Found {graph.num_losses} losses and removed {graph.num_losses - 1}")
+        if extras.listener is None:
+            # a listener hears of these as findings
+            _warn_as_poptorch(graph, model, bound)
+        # without its memory: a later capture needs only shapes, and the batch may be large
+        outline = micro.with_tensors([without_memory(tensor) for tensor in micro.tensors()])
+        return CompiledModel(
+            graph,
+            obtained,
+            state,
+            plan,
+            ipus_per_replica,
+            anchors,
+            capture_again=lambda: capture(outline, GraphScopes(source_excludes=options._source_location_excludes)),
+            capture_seconds=capture_seconds,
+        )
+
+
+def _check_settings(model: Any, options: Options) -> None:
     if not isinstance(model, nn.Module):
         raise createPoptorchError(f"Only a torch.nn.Module can be compiled, got {type(model)}")
-    set_max_repeat_logs(options.max_repeat_logs)
     validate_options(options.toDict())
-    _check_named_buffers(model, options)
-    groups = replica_groups(model, per_replica, options.replication_factor)
-    exchange = gradient_exchange(options, grouped=groups) if training else None
-    plan = call_plan(options, training=training, exchange=exchange)
-    report(0, 100)
-    micro = _micro_batch(bound, plan.num_slices, options)
-    capture = partial(_capture, model, options, training=training, groups=groups)
-    scopes = GraphScopes(source_excludes=options._source_location_excludes)
-    started = perf_counter()
-    try:
-        graph = capture(micro, scopes, listener=options._listener or log_as_vendor)
-    except CaptureError as error:
-        raise vendor_error(error) from None
-    capture_seconds = perf_counter() - started
-    report(60, 100)
-    check_operators(graph, model)
-    check_overlap(graph, options)
-    ipus_per_replica = check_pipeline(graph, scopes, options)
-    refuse_written_buffers(graph, options)
-    if trouble.injections:
-        trouble.strike(trouble.Moment.COMPILE, training=training)
-    if options._Popart.options.get("groupNormStridedChannelGrouping"):
-        stride_group_norms(graph)
-    plan = with_mean_of(graph, plan, options)
-    anchors = find_anchors(graph, options, plan, optimizer_names) if options.anchored_tensors else None
-    replayed = keep_values_for_backward(graph if anchors is None else anchors.graph)
-    replayed = order_computation(replayed, ComputationOrder.of(options._computation_order))
-    obtained, state = make_executable(
-        replayed,
-        plan,
-        options,
-        host,
-        inputs=bound.tensors(),
-        groups=groups,
-        observer=None if anchors is None else anchors.observer,
-        model=getattr(model, "_porting_model_name", type(model).__name__),
-    )
-    if exchange is not None:
-        exchange.watch(state.parameters)
-    report(100, 100)
-    _log_outputs_and_losses(graph)
-    if options._listener is None:
-        _warn_of_loss_without_gradient(graph)
-        log_coercions(graph, model, bound.tensors())
-    outline = micro.with_tensors([_without_memory(tensor) for tensor in micro.tensors()])
-    return CompiledModel(
-        graph,
-        obtained,
-        state,
-        plan,
-        ipus_per_replica,
-        anchors,
-        capture_again=lambda: capture(outline, GraphScopes(source_excludes=options._source_location_excludes)),
-        capture_seconds=capture_seconds,
-    )
+    known = {name for name, _buffer in model.named_buffers()}
+    unknown = [name for name in options._Popart.options.get("updatableNamedBuffers") or () if name not in known]
+    if unknown:
+        raise native_error(f"The model has no buffers called {', '.join(unknown)} (updatableNamedBuffers)")
 
 
-def _without_memory(tensor: torch.Tensor) -> torch.Tensor:
-    return torch.empty(tensor.shape, dtype=tensor.dtype, device="meta")
+def _take_first_rows(tensor: torch.Tensor, num_slices: int, options: Options) -> torch.Tensor:
+    """Return the first micro-batch of an input in the form in which the device gets it."""
+    if tensor.device.type != "cpu":
+        raise createPoptorchError(f"Inputs must be on the CPU, got a tensor on {tensor.device}")
+    if tensor.numel() == 0:
+        raise native_error(f"Zero-sized tensors are unsupported (Got shape {list(tensor.shape)})")
+    # a scalar counts as one row: it cannot be cut
+    rows = tensor.shape[0] if tensor.dim() else 1
+    if rows % num_slices:
+        raise AssertionError(
+            f"Invalid batch dimension: In the input {tensor.shape}, the batch dimension ({rows}) must be a multiple of "
+            f"Options.deviceIterations({options.device_iterations}) * "
+            f"(Options.replicationFactor({options.replication_factor}) / "
+            f"Options.inputReplicaGrouping.input_group_size({options.input_group_size})) * "
+            f"Options.Training.gradientAccumulation({options.Training.gradient_accumulation}) = {num_slices} because "
+            "it is used to calculate the batch size which will be executed on the device in any given iteration. For "
+            "a full explanation see the batching semantics page of the documentation."
+        )
+    if tensor.requires_grad:
+        logger.warning(
+            "Input tensor has requires_grad=True set. This tensor will be detached because backward pass via inputs is "
+            "not supported."
+        )
+        tensor = tensor.detach()
+    if num_slices > 1:
+        tensor = tensor.narrow(0, 0, rows // num_slices)
+    # sparse tensors have no memory layout to change; the capture refuses them in words of its own
+    return tensor.contiguous() if tensor.layout == torch.strided else tensor
 
 
-def _capture(
+def _capture_step(
     model: nn.Module,
     options: Options,
     micro: BoundArguments,
@@ -190,8 +245,9 @@ def _capture(
     groups: Mapping[str, ReplicaGroups],
     listener: Optional[Callable[[Finding], None]] = None,
 ) -> StepGraph:
+    # the mark of models that `to_ipu` wraps: they get what plain PopTorch leaves out without a word
     allowed = getattr(model, "_porting_allowed", None)
-    with one_group_in_place(model, groups):
+    with put_one_group_in_place(model, groups):
         return capture_step(
             model,
             micro.positional,
@@ -205,62 +261,47 @@ def _capture(
             ),
             node_facts=scopes.node_facts,
             listener=listener,
-            autocast=options._autocast,
+            autocast=read_extras(options).autocast,
         )
 
 
-def _check_named_buffers(model: nn.Module, options: Options) -> None:
-    known = {name for name, _buffer in model.named_buffers()}
-    unknown = [name for name in options._Popart.options.get("updatableNamedBuffers") or () if name not in known]
-    if unknown:
-        raise native_error(f"The model has no buffers called {', '.join(unknown)} (updatableNamedBuffers)")
+def _check_graph(graph: StepGraph, model: nn.Module, scopes: GraphScopes, options: Options) -> int:
+    """Refuse what the device cannot do, in PopTorch's order; return how many IPUs a replica needs."""
+    check_operators(graph, model)
+    check_overlap(graph, options)
+    ipus_per_replica = check_pipeline(graph, scopes, options)
+    refuse_written_buffers(graph, options)
+    if trouble.injections:
+        trouble.strike(trouble.Moment.COMPILE, training=graph.mode == "training")
+    if options._Popart.options.get("groupNormStridedChannelGrouping"):
+        stride_group_norms(graph)
+    return ipus_per_replica
 
 
-def _micro_batch(bound: BoundArguments, parts: int, options: Options) -> BoundArguments:
-    return bound.with_tensors([_first_rows(tensor, parts, options) for tensor in bound.tensors()])
-
-
-def _first_rows(tensor: torch.Tensor, parts: int, options: Options) -> torch.Tensor:
-    """Return the first micro-batch of an input in the form in which the device gets it."""
-    if tensor.device.type != "cpu":
-        raise createPoptorchError(f"Inputs must be on the CPU, got a tensor on {tensor.device}")
-    if tensor.numel() == 0:
-        raise native_error(f"Zero-sized tensors are unsupported (Got shape {list(tensor.shape)})")
-    rows = tensor.shape[0] if tensor.dim() else 1
-    if rows % parts:
-        raise AssertionError(_batch_message(tensor, parts, options))
-    if tensor.requires_grad:
-        logger.warning(
-            "Input tensor has requires_grad=True set. This tensor will be detached because backward pass via inputs is "
-            "not supported."
-        )
-        tensor = tensor.detach()
-    if parts > 1:
-        tensor = tensor.narrow(0, 0, rows // parts)
-    return tensor.contiguous() if tensor.layout == torch.strided else tensor
-
-
-def _batch_message(tensor: torch.Tensor, parts: int, options: Options) -> str:
-    return (
-        f"Invalid batch dimension: In the input {tensor.shape}, the batch dimension "
-        f"({tensor.shape[0] if tensor.dim() else 1}) must be a multiple of "
-        f"Options.deviceIterations({options.device_iterations}) * "
-        f"(Options.replicationFactor({options.replication_factor}) / "
-        f"Options.inputReplicaGrouping.input_group_size({options.input_group_size})) * "
-        f"Options.Training.gradientAccumulation({options.Training.gradient_accumulation}) = {parts} because it is used "
-        "to calculate the batch size which will be executed on the device in any given iteration. For a full "
-        "explanation see the batching semantics page of the documentation."
-    )
-
-
-def _warn_of_loss_without_gradient(graph: StepGraph) -> None:
+def _warn_as_poptorch(graph: StepGraph, model: nn.Module, bound: BoundArguments) -> None:
     trainable = any(info.requires_grad for info in graph.parameters)
     if graph.has_loss and trainable and not graph.loss_has_gradient:
         logger.warning("The loss does not depend on any trainable parameter: no parameter will be updated")
+    log_coercions(graph, model, bound.tensors())
 
 
-def _log_outputs_and_losses(graph: StepGraph) -> None:
-    if graph.host_outputs:
-        warnings.warn("Output expected to be on the IPU but is on cpu", stacklevel=2)
-    if graph.mode == "training":
-        cpp_log("debug", f"Found {graph.num_losses} losses and removed {graph.num_losses - 1}")
+def _write_profile(options: Options, *, training: bool) -> None:
+    """Write ``<folder>/<model name, "training" or "inference">/profile.pop`` if profiling is on.
+
+    The engine options of ``enableProfiling`` and ``POPLAR_ENGINE_OPTIONS`` say so, the latter have the last word.
+    """
+    text = os.environ.get("POPLAR_ENGINE_OPTIONS") or "{}"
+    try:
+        overriding = json.loads(text)
+    except ValueError as error:
+        raise native_error(f"POPLAR_ENGINE_OPTIONS is not JSON: {error}") from None
+    if not isinstance(overriding, dict):
+        raise native_error(f"POPLAR_ENGINE_OPTIONS must be a JSON object, got {text}")
+    engine = {**(options._Popart.options.get("engineOptions") or {}), **overriding}
+    if str(engine.get("autoReport.all", "false")).lower() != "true":
+        return
+    name = options.model_name if options.exists("model_name") else ("training" if training else "inference")
+    write_atomically(
+        Path(engine.get("autoReport.directory", ".")) / name / "profile.pop",
+        b"profile of porting.simulator: the model ran on the CPU, there are no measurements of an IPU\n",
+    )

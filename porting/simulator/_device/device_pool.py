@@ -9,28 +9,21 @@ from __future__ import annotations
 import gc
 import os
 import threading
-from typing import List, Optional, Sequence, Tuple
+from typing import List, Optional, Sequence, Set, Tuple
 
 from .._logging import cpp_log
 from ..errors import native_error
 from ..options import Options
 from .device_target import counts_as_hardware, num_simulated_ipus
 
-__all__ = [
-    "Claim",
-    "claim_device",
-    "device_table",
-    "refusal",
-    "reserved_ipus",
-    "waits_for_ipus",
-]
+__all__ = ["Claim", "claim_device", "device_table", "refusal", "reserved_ipus", "waits_for_ipus"]
 
 # A waiting executor looks again this often: an executor that is garbage gives its IPUs back without a word.
 _SECONDS_BETWEEN_LOOKS = 1.0
 
 # Re-entrant, because a claim may be collected, and so released, while this thread holds it.
 _changed = threading.Condition(threading.RLock())
-_taken: List[bool] = []
+_taken: Set[int] = set()
 
 
 class Claim:
@@ -46,8 +39,7 @@ class Claim:
         with _changed:
             if self._is_held:
                 self._is_held = False
-                for number in self.ipus:
-                    _taken[number] = False
+                _taken.difference_update(self.ipus)
                 _changed.notify_all()
 
     def __del__(self) -> None:
@@ -64,22 +56,35 @@ def claim_device(options: Options, num_ipus: int) -> Optional[Claim]:
         return None
     wanted = reserved_ipus(num_ipus, may_round=options.auto_round_num_ipus)
     device_id = options.ipu_id if options.exists("ipu_id") else None
-    candidates = _candidates(wanted, device_id)
+    table = device_table(num_simulated_ipus())
+    # a device of the table that has another size than the model needs cannot be had by its number either
+    chosen = table if device_id is None else table[device_id : device_id + 1] if device_id >= 0 else []
+    candidates = [ipus for ipus in chosen if len(ipus) == wanted]
     has_warned = False
     with _changed:
         while True:
-            ipus = _first_free(candidates)
-            if ipus is not None:
-                return _take(ipus)
+            ipus = _find_free(candidates)
             # Executors that nobody can reach any more may still hold theirs.
-            if gc.collect() and _first_free(candidates) is not None:
-                continue
+            if ipus is None and gc.collect():
+                ipus = _find_free(candidates)
+            if ipus is not None:
+                _taken.update(ipus)
+                return Claim(ipus)
             if not candidates or not waits_for_ipus():
-                raise native_error(_refusal_now(wanted, device_id))
+                total = num_simulated_ipus()
+                reason = f"the simulated machine has {total} (PORTING_SIM_IPUS), {len(_taken)} of them attached"
+                if device_id is None:
+                    raise native_error(refusal(f"{wanted} IPU(s)", reason))
+                what = f"device Id {device_id} with {wanted} IPU(s)"
+                raise native_error(refusal(what, f"maybe the device is already attached? {reason}"))
             if not has_warned:
                 cpp_log("warning", "No IPU available, sleeping until one is free (POPTORCH_WAIT_FOR_IPU is set)")
                 has_warned = True
             _changed.wait(_SECONDS_BETWEEN_LOOKS)
+
+
+def _find_free(candidates: Sequence[Tuple[int, ...]]) -> Optional[Tuple[int, ...]]:
+    return next((ipus for ipus in candidates if _taken.isdisjoint(ipus)), None)
 
 
 def waits_for_ipus() -> bool:
@@ -100,6 +105,7 @@ def reserved_ipus(num_ipus: int, *, may_round: bool) -> int:
     >>> reserved_ipus(3, may_round=True)
     4
     """
+    # The vendor's machines hand out IPUs in powers of two.
     reserved = 1
     while reserved < num_ipus:
         reserved *= 2
@@ -125,34 +131,3 @@ def device_table(num_ipus: int) -> List[Tuple[int, ...]]:
         table.extend(tuple(range(first, first + size)) for first in range(0, num_ipus - size + 1, size))
         size *= 2
     return table
-
-
-def _candidates(wanted: int, device_id: Optional[int]) -> List[Tuple[int, ...]]:
-    table = device_table(num_simulated_ipus())
-    if device_id is None:
-        return [ipus for ipus in table if len(ipus) == wanted]
-    return [ipus for ipus in table[device_id : device_id + 1] if device_id >= 0 and len(ipus) == wanted]
-
-
-def _first_free(candidates: Sequence[Tuple[int, ...]]) -> Optional[Tuple[int, ...]]:
-    return next((ipus for ipus in candidates if not any(map(_is_taken, ipus))), None)
-
-
-def _is_taken(number: int) -> bool:
-    return number < len(_taken) and _taken[number]
-
-
-def _take(ipus: Tuple[int, ...]) -> Claim:
-    _taken.extend([False] * (ipus[-1] + 1 - len(_taken)))
-    for number in ipus:
-        _taken[number] = True
-    return Claim(ipus)
-
-
-def _refusal_now(wanted: int, device_id: Optional[int]) -> str:
-    total, num_taken = num_simulated_ipus(), sum(_taken)
-    situation = f"the simulated machine has {total} (PORTING_SIM_IPUS), {num_taken} of them attached"
-    if device_id is None:
-        return refusal(f"{wanted} IPU(s)", situation)
-    what = f"device Id {device_id} with {wanted} IPU(s)"
-    return refusal(what, f"maybe the device is already attached? {situation}")

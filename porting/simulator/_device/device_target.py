@@ -21,18 +21,16 @@ __all__ = [
     "CLOCK_HERTZ",
     "check_target",
     "counts_as_hardware",
-    "hardware_version",
+    "find_hardware_version",
     "is_offline",
-    "log_target",
     "num_simulated_ipus",
+    "read_simulated_version",
     "refuse_to_run",
-    "simulated_version",
     "uses_ipu_model",
 ]
 
 # The clock of the IPUs by architecture, from the vendor's data sheets: GC200 and Bow.
 CLOCK_HERTZ = {2: 1.33e9, 21: 1.85e9}
-
 # A Pod64: as many as one process can use.
 _DEFAULT_NUM_IPUS = 64
 _GC200, _BOW = 2, 21
@@ -41,6 +39,7 @@ _VERSIONS = {
     **dict.fromkeys(["1", "bow", "21", "ipu21"], _BOW),
     **dict.fromkeys(["2", "gc200", "ipu2", "mk2"], _GC200),
 }
+# The generations that the IPU model can be asked to imitate.
 _MODEL_VERSIONS = ("ipu1", "ipu2", "ipu21")
 
 
@@ -51,14 +50,12 @@ def is_offline(options: Options) -> bool:
 
 def uses_ipu_model(options: Options) -> bool:
     """Tell whether the IPU model is asked for: the option decides, and the environment where it is not set."""
-    if options.exists("use_model"):
-        return bool(options.use_model)
-    return _model_is_in_environment()
+    return bool(options.use_model if options.exists("use_model") else _find_model_variable())
 
 
 def counts_as_hardware(options: Options) -> bool:
     """Tell whether the device of a model with these options is one of the simulated IPUs that count as hardware."""
-    return simulated_version() != 0 and not uses_ipu_model(options) and not is_offline(options)
+    return read_simulated_version() != 0 and not uses_ipu_model(options) and not is_offline(options)
 
 
 def refuse_to_run(options: Options) -> None:
@@ -68,19 +65,21 @@ def refuse_to_run(options: Options) -> None:
             "Trying to run a model on an offline device (ConnectionType.Never): use model.compile(inputs) instead of "
             "model(inputs)"
         )
+    # only where it is run: a model that counts cycles can be compiled anywhere
     if options._Popart.options.get("instrumentWithHardwareCycleCounter") and not counts_as_hardware(options):
         raise native_error("Cycle count logging is only supported on actual IPU hardware.")
 
 
-def hardware_version(num_ipus: int = 1) -> int:
+def find_hardware_version(num_ipus: int = 1) -> int:
     """Return the architecture of the hardware, 21 for Bow and 2 for GC200; 0 without so many IPUs or with a model."""
-    if _model_is_in_environment() or num_ipus > num_simulated_ipus():
+    if _find_model_variable() or num_ipus > num_simulated_ipus():
         return 0
-    return simulated_version()
+    return read_simulated_version()
 
 
-def simulated_version() -> int:
+def read_simulated_version() -> int:
     """Return the architecture of the simulated IPUs if they count as hardware, otherwise 0."""
+    # read each time: tests and programs set it while they run
     name = os.environ.get("PORTING_SIM_HARDWARE", "").strip().lower()
     if name not in _VERSIONS:
         raise native_error(
@@ -101,7 +100,10 @@ def num_simulated_ipus() -> int:
 
 
 def check_target(options: Options) -> None:
-    """Raise `poptorch.Error` for settings of the device that contradict each other."""
+    """Raise `poptorch.Error` for settings of the device that contradict each other; log what decided about the model.
+
+    Caching, which the IPU model does not have, is a warning.
+    """
     if uses_ipu_model(options):
         version = os.environ.get("POPTORCH_IPU_MODEL_VERSION") or "ipu2"
         if version not in _MODEL_VERSIONS:
@@ -114,25 +116,15 @@ def check_target(options: Options) -> None:
             )
     if is_offline(options) and options.exists("ipu_id"):
         raise native_error("Offline compilation targeting a specific id not supported")
-
-
-def log_target(options: Options) -> None:
-    """Say in the log what decided about the IPU model, and warn of caching, which the model does not have."""
     if options.exists("use_model"):
         cpp_log("info", f"From the user configuration: Ipu model: {'Enabled' if options.use_model else 'Disabled'}")
-    elif _model_is_in_environment():
-        cpp_log("info", f"From {_model_variable()} environment variable: Ipu model: Enabled")
+    elif _find_model_variable():
+        cpp_log("info", f"From {_find_model_variable()} environment variable: Ipu model: Enabled")
     if uses_ipu_model(options) and options._Popart.options.get("enableEngineCaching"):
         cpp_log("warning", "enableExecutableCaching doesn't work with the IPU model")
 
 
-def _model_is_in_environment() -> bool:
-    return _model_variable() != ""
-
-
-def _model_variable() -> str:
+def _find_model_variable() -> str:
     """Return the variable that asks for the IPU model; the full model goes before the small one."""
-    for name in ("POPTORCH_IPU_MODEL", "POPTORCH_SMALL_IPU_MODEL"):
-        if os.environ.get(name, "0").strip() not in ("", "0"):
-            return name
-    return ""
+    names = ("POPTORCH_IPU_MODEL", "POPTORCH_SMALL_IPU_MODEL")
+    return next((name for name in names if os.environ.get(name, "0").strip() not in ("", "0")), "")

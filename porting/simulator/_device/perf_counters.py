@@ -11,9 +11,10 @@ from typing import Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from ...capture import StepGraph
 from ...engines.calls.call_plan import CallPlan
+from .._options.simulator_options import read_extras
 from ..errors import createPoptorchError
 from ..options import Options
-from .device_target import CLOCK_HERTZ, simulated_version
+from .device_target import CLOCK_HERTZ, read_simulated_version
 
 __all__ = [
     "EVENTS",
@@ -38,10 +39,18 @@ Latency = Tuple[float, float, float]
 
 def list_stamps(graph: StepGraph, plan: CallPlan, times: CallTimes, options: Options) -> Counters:
     """Return for each event of a call a list of stamps for each input or output of the graph."""
-    if options._Popart.options.get("syntheticDataMode"):
-        return _stamps(len(graph.inputs), len(graph.outputs), [], [])
-    entered, left = _input_steps(plan, times), _output_steps(plan, times)
-    return _stamps(len(graph.inputs), len(graph.outputs) + len(graph.mutated_inputs), entered, left)
+    num_outputs = len(graph.outputs)
+    entered: List[Tuple[float, float]] = []
+    left: List[Tuple[float, float]] = []
+    # synthetic data are made on the device: nothing moves
+    if not options._Popart.options.get("syntheticDataMode"):
+        num_outputs += len(graph.mutated_inputs)
+        entered, left = _time_steps(plan, times)
+    counters: Counters = {}
+    for event, count, stamps in (("input", len(graph.inputs), entered), ("output", num_outputs, left)):
+        counters[event] = [[begin for begin, _end in stamps] for _ in range(count)] or [[]]
+        counters[f"{event}_complete"] = [[end for _begin, end in stamps] for _ in range(count)] or [[]]
+    return counters
 
 
 def measure_latency(
@@ -76,7 +85,8 @@ def count_cycles(times: Optional[CallTimes], options: Options) -> int:
     if times is None:
         raise createPoptorchError("Please run the model at least once before obtaining cycle count.")
     _entered, started, ended, _left = times
-    return max(1, int((ended - started) * CLOCK_HERTZ[simulated_version() or 21]))
+    # without hardware there is no clock: that of a Bow
+    return max(1, int((ended - started) * CLOCK_HERTZ[read_simulated_version() or 21]))
 
 
 def measure_compilation(options: Options) -> datetime.timedelta:
@@ -87,48 +97,22 @@ def measure_compilation(options: Options) -> datetime.timedelta:
     """
     if not options._show_compilation_progress_bar:
         raise createPoptorchError("Please set showCompilationProgressBar option to obtain compilation time.")
-    measured = options._progress_bar.compilation_time or datetime.timedelta(0)
+    measured = read_extras(options).progress_bar.compilation_time or datetime.timedelta(0)
     return measured + _LEAST_COMPILATION_TIME
 
 
-def _stamps(
-    num_inputs: int,
-    num_outputs: int,
-    entered: Sequence[Tuple[float, float]],
-    left: Sequence[Tuple[float, float]],
-) -> Counters:
-    return {
-        "input": _each(num_inputs, [first for first, _last in entered]),
-        "input_complete": _each(num_inputs, [last for _first, last in entered]),
-        "output": _each(num_outputs, [first for first, _last in left]),
-        "output_complete": _each(num_outputs, [last for _first, last in left]),
-    }
-
-
-def _each(count: int, stamps: List[float]) -> List[List[float]]:
-    return [list(stamps) for _ in range(count)] or [[]]
-
-
-def _input_steps(plan: CallPlan, times: CallTimes) -> List[Tuple[float, float]]:
-    """Return (asked for, there) of each micro-batch: the first one's transfer is what the call began with."""
-    entered, started, ended, _left = times
-    num_micro_batches = plan.iterations * plan.accumulation * plan.replicas
-    each = (ended - started) / num_micro_batches
-    transfer = (started - entered) / num_micro_batches
-    begins = [started + number * each for number in range(num_micro_batches)]
-    return [(begin - transfer, begin) for begin in begins]
-
-
-def _output_steps(plan: CallPlan, times: CallTimes) -> List[Tuple[float, float]]:
-    """Return (ready, handed back) of each result that the output mode keeps."""
-    _entered, started, ended, left = times
-    kept = plan.replicas
-    if plan.output_mode == "all":
-        kept = plan.iterations * plan.accumulation * plan.replicas
-    elif plan.output_mode == "every_n":
-        kept = plan.iterations // plan.output_period * plan.accumulation * plan.replicas
-    if not kept:
-        return []
-    transfer = (left - ended) / kept
-    ends = [started + (number + 1) * (ended - started) / kept for number in range(kept)]
-    return [(end, end + transfer) for end in ends]
+def _time_steps(plan: CallPlan, times: CallTimes) -> Tuple[List[Tuple[float, float]], List[Tuple[float, float]]]:
+    """Return (asked for, there) of each micro-batch, and (ready, handed back) of each result that is kept."""
+    entered, started, ended, left = times
+    num_runs = plan.iterations * plan.accumulation * plan.replicas
+    each, transfer = (ended - started) / num_runs, (started - entered) / num_runs
+    begins = [started + number * each for number in range(num_runs)]
+    # the final result and a sum are one for each replica
+    num_kept = plan.replicas
+    if plan.output_mode in ("all", "every_n"):
+        period = plan.output_period if plan.output_mode == "every_n" else 1
+        num_kept = plan.iterations // period * plan.accumulation * plan.replicas
+    # with a period above the iterations nothing is kept
+    interval, back = (ended - started) / max(num_kept, 1), (left - ended) / max(num_kept, 1)
+    ends = [started + (number + 1) * interval for number in range(num_kept)]
+    return [(begin - transfer, begin) for begin in begins], [(end, end + back) for end in ends]

@@ -18,9 +18,8 @@ from ...host_tensors import host_tensors
 from ...structure import rebuild
 from .. import trouble
 from .._args_parser import ArgsParser, BoundArguments, CompiledSignature
-from .._compile.compilation import announce_compilation, compile_and_keep
 from .._compile.executables import HostSide
-from .._compile.program import CompiledModel
+from .._compile.program import CompiledModel, announce_compilation, compile_model
 from .._logging import cpp_log, logger
 from .._optimizer.device_optimizer import DeviceOptimizer, parameter_names
 from .._weights.host_weights import (
@@ -105,7 +104,7 @@ class DeviceSession:
         self.wrap_user_model()
         if self.is_training:
             self.optimizer.require_own(parameter_names(self.user_model))
-        compiled = compile_and_keep(
+        compiled = compile_model(
             self.model,
             bound,
             options,

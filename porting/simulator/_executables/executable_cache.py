@@ -17,16 +17,16 @@ from torch import nn
 from ...capture import StepGraph
 from ...support.atomic_files import write_atomically
 from .._device.device_target import uses_ipu_model
-from .._graph.graph_files import fingerprint, graph_record
+from .._graph.graph_files import hash_record, make_graph_record
 from .._logging import cpp_log, logger
 from ..options import Options
 
-__all__ = ["cache_folder", "compilation_lock", "keep_executable"]
+__all__ = ["find_cache_folder", "keep_executable", "lock_compilation"]
 
 CACHE_FORMAT = b"porting simulator executable 2\n"
 
 
-def cache_folder(options: Options) -> Optional[Path]:
+def find_cache_folder(options: Options) -> Optional[Path]:
     """Return the folder of executables; None if caching is off."""
     settings = options._Popart.options
     path = settings.get("cachePath")
@@ -38,13 +38,15 @@ def keep_executable(graph: StepGraph, options: Options, *, settings: Any) -> Non
 
     Raises AssertionError for a folder that cannot be written to.
     """
-    folder = cache_folder(options)
+    folder = find_cache_folder(options)
+    # PopTorch warns of caching with the IPU model, and does without it
     if folder is None or uses_ipu_model(options):
         return
     _require_writable(folder)
-    name = fingerprint(graph_record(graph), settings=settings)[:32]
+    name = hash_record(make_graph_record(graph), settings=settings)[:32]
     path, content = folder / f"{name}.popef", CACHE_FORMAT + name.encode() + b"\n"
-    if _holds(path, content):
+    # a file of another version, or one that was cut off, is written again
+    if path.exists() and path.read_bytes() == content:
         cpp_log("debug", f"The executable is in the cache already: {path}")
         return
     write_atomically(path, content)
@@ -52,7 +54,7 @@ def keep_executable(graph: StepGraph, options: Options, *, settings: Any) -> Non
 
 
 @contextmanager
-def compilation_lock(model: nn.Module, options: Options) -> Iterator[bool]:
+def lock_compilation(model: nn.Module, options: Options) -> Iterator[bool]:
     """Let one process of a distributed run after the other compile `model`; yields whether this one is the first.
 
     The compiler does not ask that: programs do that take the lock themselves, as `distributedCacheLock`.
@@ -60,7 +62,7 @@ def compilation_lock(model: nn.Module, options: Options) -> Iterator[bool]:
     removes the file. A single process needs no lock, nor do processes without a cache: they get a warning instead.
     """
     num_processes = options.Distributed.numProcesses
-    folder = cache_folder(options)
+    folder = find_cache_folder(options)
     if num_processes > 1 and folder is None:
         logger.warning("Use poptorch.Options.enableExecutableCaching() to avoid compiling the model once per process")
     if num_processes <= 1 or folder is None:
@@ -68,7 +70,8 @@ def compilation_lock(model: nn.Module, options: Options) -> Iterator[bool]:
         return
     _require_writable(folder)
     path = folder / f"{hashlib.md5(repr(model).encode()).hexdigest()}.lock"
-    with _lock_file(path) as file:
+    # The position in the file counts the processes that have been here: it survives the one that made the file.
+    with _open_locked(path) as file:
         file.write("0")
         file.flush()
         position = file.tell()
@@ -83,10 +86,11 @@ def compilation_lock(model: nn.Module, options: Options) -> Iterator[bool]:
 
 
 @contextmanager
-def _lock_file(path: Path) -> Iterator[Any]:
+def _open_locked(path: Path) -> Iterator[Any]:
     """Open the file for appending, alone; a file that the last process of an earlier round removed is not used."""
     import fcntl  # not on Windows, where nothing is distributed
 
+    # The last process removes the file while others may wait for its lock: what they get then is no longer there.
     while True:
         with open(path, "a", encoding="ascii") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
@@ -103,11 +107,3 @@ def _require_writable(folder: Path) -> None:
         pass
     if not (folder.is_dir() and os.access(folder, os.W_OK)):
         raise AssertionError(f"Cache folder {folder} is not writable")
-
-
-def _holds(path: Path, content: bytes) -> bool:
-    """Tell whether `path` is a whole file of this version; any other one is written again."""
-    try:
-        return path.read_bytes() == content
-    except FileNotFoundError:
-        return False

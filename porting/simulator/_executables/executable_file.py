@@ -13,7 +13,7 @@ import os
 import struct
 import zlib
 from pathlib import Path
-from typing import Any, BinaryIO, Dict, List, NamedTuple, Union
+from typing import Any, BinaryIO, Dict, List, NamedTuple, Optional, Union
 
 from ...support.atomic_files import write_atomically
 from ..errors import Error, native_error
@@ -25,6 +25,7 @@ __all__ = [
     "write_executable_file",
 ]
 
+# A line end in it: a file that was copied as text is no longer one of these.
 MAGIC = b"PORTING-SIM\n"
 VERSION = 2
 
@@ -35,7 +36,7 @@ _GRAPH, _METADATA = b"EXEC", b"META"
 FileName = Union[str, Path]
 
 
-class _Place(NamedTuple):
+class _Section(NamedTuple):
     """Where a section's content is in its file."""
 
     tag: bytes
@@ -46,7 +47,7 @@ class _Place(NamedTuple):
 
 def write_executable_file(filename: FileName, record: Any, metadata: bytes) -> None:
     """Write the record of a graph and serialized metadata as one file."""
-    _write(filename, {_GRAPH: zlib.compress(json.dumps(record).encode()), _METADATA: metadata})
+    _write_sections(filename, {_GRAPH: zlib.compress(json.dumps(record).encode()), _METADATA: metadata})
 
 
 def appendPoptorchMetadataToFile(serialized_poptorch_metadata: bytes, filename: FileName) -> None:
@@ -54,7 +55,8 @@ def appendPoptorchMetadataToFile(serialized_poptorch_metadata: bytes, filename: 
 
     Raises `poptorch.Error` for a file that is no executable of the simulator.
     """
-    _write(filename, {**_read(filename), _METADATA: bytes(serialized_poptorch_metadata)})
+    # in one piece: a program that ends half way leaves the old file
+    _write_sections(filename, {**_read_sections(filename), _METADATA: bytes(serialized_poptorch_metadata)})
 
 
 def importPoptorchMetadataFromFile(filename: FileName) -> bytes:
@@ -71,59 +73,60 @@ def read_graph_record(filename: FileName) -> Any:
 
 
 def _read_section(filename: FileName, tag: bytes, what: str) -> bytes:
-    """Return the content of one section; the others are passed over."""
-    with open(filename, "rb") as file:
-        for place in _list_sections(filename, file):
-            if place.tag == tag:
-                return _read_content(filename, file, place)
-    raise native_error(f"Invalid file {filename}: it has no {what}")
+    sections = _read_sections(filename, only=tag)
+    if tag not in sections:
+        raise native_error(f"Invalid file {filename}: it has no {what}")
+    return sections[tag]
 
 
-def _write(filename: FileName, sections: Dict[bytes, bytes]) -> None:
+def _write_sections(filename: FileName, sections: Dict[bytes, bytes]) -> None:
     parts = [_HEAD.pack(MAGIC, VERSION)]
     for tag, content in sections.items():
         parts += [_SECTION.pack(tag, len(content), hashlib.sha256(content).digest()), content]
     write_atomically(Path(filename), b"".join(parts))
 
 
-def _read(filename: FileName) -> Dict[bytes, bytes]:
+def _read_sections(filename: FileName, *, only: Optional[bytes] = None) -> Dict[bytes, bytes]:
+    """Return the contents of all sections, or of the one that is called `only`."""
+    contents: Dict[bytes, bytes] = {}
     with open(filename, "rb") as file:
-        return {place.tag: _read_content(filename, file, place) for place in _list_sections(filename, file)}
+        for section in _list_sections(filename, file):
+            # the model's weights may be in another one, which is not read
+            if only in (None, section.tag):
+                file.seek(section.start)
+                content = file.read(section.length)
+                if hashlib.sha256(content).digest() != section.checksum:
+                    raise _make_damage_error(filename, section.start, "the content does not match its checksum")
+                contents[section.tag] = content
+    return contents
 
 
-def _list_sections(filename: FileName, file: BinaryIO) -> List[_Place]:
+def _list_sections(filename: FileName, file: BinaryIO) -> List[_Section]:
     """List where the sections of a file are; their contents are not read."""
     size = os.fstat(file.fileno()).st_size
     head = file.read(_HEAD.size)
     if head[: len(MAGIC)] != MAGIC:
-        raise _damaged_error(filename, 0, "it is not an executable that the simulator saved")
+        raise _make_damage_error(filename, 0, "it is not an executable that the simulator saved")
     if len(head) < _HEAD.size:
-        raise _damaged_error(filename, size, "it ends within its head")
+        raise _make_damage_error(filename, size, "it ends within its head")
     version = _HEAD.unpack(head)[1]
     if version != VERSION:
-        raise _damaged_error(filename, len(MAGIC), f"it has the format {version}, this version reads {VERSION}")
-    places: List[_Place] = []
+        raise _make_damage_error(filename, len(MAGIC), f"it has the format {version}, this version reads {VERSION}")
+    # Heads alone tell whether the file is whole: a cut-off file is refused before anything of it is used.
+    sections: List[_Section] = []
     position = _HEAD.size
     while position < size:
         if position + _SECTION.size > size:
-            raise _damaged_error(filename, position, "it ends within the head of a section")
+            raise _make_damage_error(filename, position, "it ends within the head of a section")
         file.seek(position)
         tag, length, checksum = _SECTION.unpack(file.read(_SECTION.size))
         start = position + _SECTION.size
         if start + length > size:
-            raise _damaged_error(filename, size, f"it ends after {size - start} of {length} bytes of a section")
-        places.append(_Place(tag, start, length, checksum))
+            raise _make_damage_error(filename, size, f"it ends after {size - start} of {length} bytes of a section")
+        sections.append(_Section(tag, start, length, checksum))
         position = start + length
-    return places
+    return sections
 
 
-def _read_content(filename: FileName, file: BinaryIO, place: _Place) -> bytes:
-    file.seek(place.start)
-    content = file.read(place.length)
-    if hashlib.sha256(content).digest() != place.checksum:
-        raise _damaged_error(filename, place.start, "the content does not match its checksum")
-    return content
-
-
-def _damaged_error(filename: FileName, position: int, what: str) -> Error:
+def _make_damage_error(filename: FileName, position: int, what: str) -> Error:
     return native_error(f"Invalid file {filename}: {what} (byte {position})")

@@ -6,25 +6,24 @@ The executable is the graph of the captured step. Loading traces the model again
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Dict, Optional, Union
+from typing import Any, Mapping, Optional
 
+from ...capture import StepGraph
 from .. import optim
 from .._args_parser import CompiledSignature
 from .._device.session import DeviceSession
-from .._graph.graph_files import graph_record
+from .._graph.graph_files import make_graph_record
 from .._logging import logger
 from .._poptorch_data import PoptorchData, parse
 from .._version import VERSION
 from ..errors import Error, createPoptorchError
-from ..options import Options
-from .executable_file import importPoptorchMetadataFromFile, read_graph_record, write_executable_file
+from .executable_file import FileName, importPoptorchMetadataFromFile, read_graph_record, write_executable_file
 
-__all__ = ["load_executable", "read_metadata", "save_executable"]
+__all__ = ["FileName", "load_executable", "read_metadata", "save_executable"]
 
 _DEFAULT_FILE_NAME = "model.poptorch"
+# options that decide the shapes of a traced graph
 _COUNTS = ("device_iterations", "replication_factor", "gradient_accumulation", "input_group_size")
-
-FileName = Union[str, Path]
 
 
 def save_executable(session: DeviceSession, filename: FileName, *, export_model: bool, save_rng_state: bool) -> None:
@@ -33,8 +32,9 @@ def save_executable(session: DeviceSession, filename: FileName, *, export_model:
     What was trained is fetched first, unless the device is offline. Raises `poptorch.Error` without an executable and
     AssertionError if the folder's name belongs to a file.
     """
+    # what cannot be saved is said before a folder is made
     compiled = session.require_compiled()
-    path = _path_for(filename)
+    path = _make_path(filename)
     options = session.options
     data = PoptorchData(
         VERSION,
@@ -44,12 +44,16 @@ def save_executable(session: DeviceSession, filename: FileName, *, export_model:
         rng_state=session.read_random_state() if save_rng_state else None,
     )
     if export_model:
+        # without these the file serves only an executor of the same model
         data.training = session.is_training
         data.model = session.user_model
         data.optimizer = session.optimizer.host
-        data.optimizer_state = _optimizer_state(session)
+        if isinstance(data.optimizer, optim.Optimizer):
+            # this one fetches the device's state: ask only then whether there is one
+            state = data.optimizer.state_dict()
+            data.optimizer_state = state if data.optimizer.has_state() else None
         data.per_replica_params = session.per_replica
-    write_executable_file(path, graph_record(compiled.graph), data.serialize())
+    write_executable_file(path, make_graph_record(compiled.graph), data.serialize())
 
 
 def load_executable(session: DeviceSession, filename: FileName, data: Optional[PoptorchData] = None) -> None:
@@ -59,6 +63,7 @@ def load_executable(session: DeviceSession, filename: FileName, data: Optional[P
     `data` are the metadata of the file if they were read already.
     Raises `poptorch.Error` for a file that cannot be used and for a model that is another than the saved one.
     """
+    # PopTorch's `load` says AssertionError here, and `loadExecutable` its own error
     if data is None:
         try:
             data = read_metadata(filename)
@@ -68,14 +73,31 @@ def load_executable(session: DeviceSession, filename: FileName, data: Optional[P
     record = read_graph_record(filename)
 
     # before the executor gives up what it has: a file of another model must leave it usable
-    def check(graph: Any) -> None:
-        _refuse_other_graph(filename, record, graph_record(graph))
+    def check(graph: StepGraph) -> None:
+        traced = make_graph_record(graph)
+        differences = [key for key in record if record[key] != traced.get(key)]
+        if differences:
+            raise createPoptorchError(
+                f"Invalid file {filename}: it holds the executable of another model than this one (different: "
+                f"{', '.join(differences)})"
+            )
 
     try:
         session.compile(signature.example(), check_graph=check)
     except Error as error:
-        _name_other_options(error, data.options, session.options)
+        if data.options is not None:
+            _name_other_options(error, data.options.toDict(), session.options.toDict())
         raise
+
+
+def _name_other_options(error: Error, saved: Mapping[str, Any], present: Mapping[str, Any]) -> None:
+    """Add to `error` which counts of micro-batches differ: they decide the shapes of a graph."""
+    differ = [key for key in _COUNTS if saved.get(key) != present.get(key)]
+    if differ:
+        others = ", ".join(f"{key} was {saved.get(key)} and is {present.get(key)}" for key in differ)
+        addition = f"\nThe options are not those that the file was saved with: {others}"
+        error.message += addition
+        error.args = (f"{error}{addition}",)
 
 
 def read_metadata(filename: FileName) -> PoptorchData:
@@ -88,49 +110,14 @@ def read_metadata(filename: FileName) -> PoptorchData:
         raise AssertionError(f"Invalid file {filename}: {error}") from None
 
 
-def _path_for(filename: FileName) -> Path:
+def _make_path(filename: FileName) -> Path:
     path = Path(filename)
     if path.is_dir():
         folder, path = path, path / _DEFAULT_FILE_NAME
         logger.warning("save(): %s is a directory, saving model to %s", folder, path)
     folder = path.parent
-    if not folder.exists():
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except (FileExistsError, NotADirectoryError):
-            pass
-    if not folder.is_dir():
-        raise AssertionError(f"Destination folder {folder} is not a directory")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise AssertionError(f"Destination folder {folder} is not a directory") from None
     return path
-
-
-def _optimizer_state(session: DeviceSession) -> Optional[Dict[str, Any]]:
-    """Return the state of a PopTorch optimizer, up to date with the device; None if there is none yet."""
-    optimizer = session.optimizer.host
-    if not isinstance(optimizer, optim.Optimizer):
-        return None
-    state = optimizer.state_dict()
-    return state if optimizer.has_state() else None
-
-
-def _name_other_options(error: Error, saved: Optional[Options], present: Options) -> None:
-    """Add to what went wrong which counts of micro-batches differ from those of the file: they decide its shapes."""
-    if saved is None:
-        return
-    before, now = saved.toDict(), present.toDict()
-    others = [
-        f"{key} was {before.get(key)} and is {now.get(key)}" for key in _COUNTS if before.get(key) != now.get(key)
-    ]
-    if others:
-        addition = f"\nThe options are not those that the file was saved with: {', '.join(others)}"
-        error.message += addition
-        error.args = (f"{error}{addition}",)
-
-
-def _refuse_other_graph(filename: FileName, saved: Dict[str, Any], traced: Dict[str, Any]) -> None:
-    differences = [key for key in saved if saved[key] != traced.get(key)]
-    if differences:
-        raise createPoptorchError(
-            f"Invalid file {filename}: it holds the executable of another model than this one (different: "
-            f"{', '.join(differences)})"
-        )

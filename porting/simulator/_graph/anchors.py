@@ -18,9 +18,9 @@ from .._logging import cpp_log
 from ..enums import OutputMode
 from ..errors import native_error
 from ..options import Options
-from .tensor_names import forward_names, step_names
+from .compiler_names import name_step_values, name_tensors
 
-__all__ = ["Anchors", "OptimizerNames", "find_anchors", "tensor_names"]
+__all__ = ["Anchors", "OptimizerNames", "find_anchors", "list_tensor_names"]
 
 _MODE_NAMES = {OutputMode.All: "ALL", OutputMode.EveryN: "EVERYN", OutputMode.Final: "FINAL", OutputMode.Sum: "Sum"}
 
@@ -60,6 +60,7 @@ class Anchors:
 
         `values` are the optimizer's hyper-parameters by their long names.
         """
+        # In place: what is left is handed back to the user as the outputs.
         last = self.num_outputs + len(self.forward)
         found = dict(zip(self.forward, results[self.num_outputs : last]))
         del results[self.num_outputs : last]
@@ -67,21 +68,18 @@ class Anchors:
             found.update(zip(self.of_step, self.observer.results()))
         for short_name, long_name in self.hyper_parameters.items():
             if long_name in values:  # other settings may have made it a constant of the executable
-                found[short_name] = _for_each_micro_batch(values[long_name], plan)
+                # It is the same for all micro-batches: one value for each that the output mode keeps, or their sum.
+                value = values[long_name]
+                if plan.output_mode == "sum":
+                    value = value * (plan.iterations * plan.accumulation)
+                found[short_name] = value if plan.num_kept <= 1 else value.repeat(plan.num_kept)
         return found
 
 
-def _for_each_micro_batch(value: torch.Tensor, plan: CallPlan) -> torch.Tensor:
-    """Return what a value that is the same for all micro-batches becomes in the output mode of `plan`."""
-    if plan.output_mode == "sum":
-        value = value * (plan.iterations * plan.accumulation)
-    return value if plan.num_kept <= 1 else value.repeat(plan.num_kept)
-
-
-def tensor_names(graph: StepGraph, plan: CallPlan, optimizer: OptimizerNames) -> List[str]:
+def list_tensor_names(graph: StepGraph, plan: CallPlan, optimizer: OptimizerNames) -> List[str]:
     """Return the names of all tensors of a compiled model that can be anchored."""
-    of_step = step_names(graph, slots=dict(optimizer.slots), adapts_loss_scaling=plan.adapts_loss_scaling)
-    return [*forward_names(graph), *of_step, *optimizer.hyper_parameters]
+    of_step = name_step_values(graph, slots=optimizer.slots, adapts_loss_scaling=plan.adapts_loss_scaling)
+    return [*name_tensors(graph), *of_step, *optimizer.hyper_parameters]
 
 
 def find_anchors(
@@ -92,10 +90,11 @@ def find_anchors(
     Raises `poptorch.Error` for a name that no tensor has.
     """
     optimizer = optimizer_names()
-    nodes = forward_names(graph)
-    steps = step_names(graph, slots=dict(optimizer.slots), adapts_loss_scaling=plan.adapts_loss_scaling)
+    nodes = name_tensors(graph)
+    steps = name_step_values(graph, slots=optimizer.slots, adapts_loss_scaling=plan.adapts_loss_scaling)
     wanted = {short_name: anchor[0] for short_name, anchor in options.anchored_tensors.items()}
-    _log(options)
+    for long_name, _inherits, mode, period in options.anchored_tensors.values():
+        cpp_log("debug", f"  anchor ( {long_name} {_MODE_NAMES[OutputMode(mode)]}/{period} )")
     for long_name in wanted.values():
         if long_name not in nodes and long_name not in steps and long_name not in optimizer.hyper_parameters:
             raise native_error(f"Anchor tensor `{long_name}' not in Ir Tensors", kind="popart_exception")
@@ -103,7 +102,8 @@ def find_anchors(
     of_step = {short: steps[long] for short, long in wanted.items() if long in steps and long not in nodes}
     others = {short: long for short, long in wanted.items() if long not in nodes and long not in steps}
     return Anchors(
-        graph=_with_outputs(graph, list(forward.values())),
+        # a name that both have is that of the forward graph
+        graph=_append_outputs(graph, list(forward.values())),
         num_outputs=len(graph.outputs),
         forward=tuple(forward),
         of_step=tuple(of_step),
@@ -112,44 +112,34 @@ def find_anchors(
     )
 
 
-def _log(options: Options) -> None:
-    for long_name, _inherits, mode, period in options.anchored_tensors.values():
-        cpp_log("debug", f"  anchor ( {long_name} {_MODE_NAMES[OutputMode(mode)]}/{period} )")
-
-
-def _with_outputs(graph: StepGraph, anchored: Sequence[torch.fx.Node]) -> StepGraph:
+def _append_outputs(graph: StepGraph, anchored: Sequence[torch.fx.Node]) -> StepGraph:
     """Return `graph` with copies of the values of `anchored` nodes as further outputs, before the loss."""
     if not anchored:
         return graph
+    # a copy: the graph without anchors is what is saved, listed and compared
     extended = torch.fx.Graph()
     images: Dict[torch.fx.Node, torch.fx.Node] = {}
     result: Any = extended.graph_copy(graph.graph, images)
-    returned: List[Any] = list(result)
     first = next((node for node in extended.nodes if node.op == "call_function"), None)
-    copies = [_copy_of(extended, images[node], first) for node in anchored]
-    returned[len(graph.outputs) : len(graph.outputs)] = copies
-    extended.output(tuple(returned))
-    infos = tuple(_info(node) for node in anchored)
+    copies = [_insert_copy(extended, images[node], first) for node in anchored]
+    num_outputs = len(graph.outputs)
+    extended.output((*result[:num_outputs], *copies, *result[num_outputs:]))
+    infos = []
+    for node in anchored:
+        dtype, shape = node.meta["val"].dtype, tuple(node.meta["val"].shape)
+        infos.append(TensorInfo(name=node.name, kind="output", shape=shape, dtype=dtype, host_dtype=dtype))
     return dataclasses.replace(graph, graph=extended, outputs=(*graph.outputs, *infos))
 
 
-def _copy_of(graph: torch.fx.Graph, node: torch.fx.Node, first: Optional[torch.fx.Node]) -> torch.fx.Node:
+def _insert_copy(graph: torch.fx.Graph, node: torch.fx.Node, first: Optional[torch.fx.Node]) -> torch.fx.Node:
     """Insert a copy of the value that `node` has before anything else can change it."""
-    if node.op == "placeholder":
-        context = graph.inserting_before(first) if first is not None else graph.inserting_after(node)
-    else:
-        context = graph.inserting_after(node)
-    with context:
+    # all placeholders come before `first`, and none may follow an operator
+    is_input = node.op == "placeholder" and first is not None
+    with graph.inserting_before(first) if is_input else graph.inserting_after(node):
+        # detached first, or the copy would be part of the backward pass
         detached = graph.call_function(torch.ops.aten.detach.default, (node,))
     with graph.inserting_after(detached):
         copy = graph.call_function(torch.ops.aten.clone.default, (detached,))
     for added in (detached, copy):
         added.meta.update(val=node.meta["val"], module_path=node.meta.get("module_path", ""), place=None)
     return copy
-
-
-def _info(node: torch.fx.Node) -> TensorInfo:
-    value = node.meta["val"]
-    return TensorInfo(
-        name=node.name, kind="output", shape=tuple(value.shape), dtype=value.dtype, host_dtype=value.dtype
-    )

@@ -17,17 +17,18 @@ from ...capture.graph_identity import identify_graph
 from ...support.atomic_files import write_atomically
 from .._logging import cpp_log, cpp_log_enabled
 
-__all__ = ["GRAPH_FORMAT", "export_graph", "fingerprint", "graph_record", "trace_graph"]
+__all__ = ["GRAPH_FORMAT", "export_graph", "hash_record", "make_graph_record", "trace_graph"]
 
+# raised with each change of what the record holds: executables of another format are refused, not misread
 GRAPH_FORMAT = 3
 
 _PROTO_FILE = "POPTORCH_EXPORT_PROTO_FILE"
 _MAX_LINES = "POPTORCH_MAX_GRAPH_LEN"
 _DEFAULT_MAX_LINES = 10
-_AS_BINARY = "POPTORCH_EXPORT_PROTO_AS_BINARY"
+_AS_COMPRESSED = "POPTORCH_EXPORT_PROTO_AS_BINARY"
 
 
-def graph_record(graph: StepGraph) -> Dict[str, Any]:
+def make_graph_record(graph: StepGraph) -> Dict[str, Any]:
     """Return `graph` as JSON: what enters it, its operators with their arguments, what leaves it.
 
     Of values there are only the hashes of the constants, which belong to the program.
@@ -36,10 +37,10 @@ def graph_record(graph: StepGraph) -> Dict[str, Any]:
     return {"format": GRAPH_FORMAT, **identity.tensors, **identity.graph, "constants": identity.constants}
 
 
-def fingerprint(record: Mapping[str, Any], *, settings: Any = None) -> str:
+def hash_record(record: Mapping[str, Any], *, settings: Any = None) -> str:
     """Return the hash of a graph's record and of the settings that it runs with.
 
-    >>> fingerprint({"a": 1}) == fingerprint({"a": 1}), fingerprint({"a": 1}) == fingerprint({"a": 2})
+    >>> hash_record({"a": 1}) == hash_record({"a": 1}), hash_record({"a": 1}) == hash_record({"a": 2})
     (True, False)
     """
     return hashlib.sha256(json.dumps([record, settings], sort_keys=True, default=str).encode()).hexdigest()
@@ -53,8 +54,8 @@ def export_graph(graph: StepGraph) -> None:
     name = os.environ.get(_PROTO_FILE)
     if not name:
         return
-    if _AS_BINARY in os.environ:
-        content = zlib.compress(json.dumps(graph_record(graph)).encode())
+    if _AS_COMPRESSED in os.environ:
+        content = zlib.compress(json.dumps(make_graph_record(graph)).encode())
     else:
         content = f"# {graph.mode} graph of the simulator, format {GRAPH_FORMAT}\n{graph}\n".encode()
     write_atomically(name, content)
@@ -62,6 +63,7 @@ def export_graph(graph: StepGraph) -> None:
 
 def trace_graph(graph: StepGraph) -> None:
     """Log the last lines of `graph` at trace level: ``POPTORCH_MAX_GRAPH_LEN`` says how many, all if not positive."""
+    # asked first: the text of a large graph is costly
     if not cpp_log_enabled("trace"):
         return
     text = os.environ.get(_MAX_LINES, "")

@@ -9,7 +9,6 @@ reductions over replicas, recomputation - are not in it.
 
 from __future__ import annotations
 
-import itertools
 import json
 from typing import Any, Dict, Iterator, List, Sequence, Set
 
@@ -27,8 +26,7 @@ from .._scopes.executed_operators import (
     operator_label,
     result_nodes,
 )
-from .operator_types import gradient_types, operator_types
-from .tensor_names import forward_names
+from .compiler_names import find_gradient_types, find_operator_types, name_tensors
 
 __all__ = ["graph_ir"]
 
@@ -37,11 +35,12 @@ _TYPES = {torch.float16: "FLOAT16", torch.float32: "FLOAT", torch.int32: "INT32"
 
 def graph_ir(graph: StepGraph, *, update_types: Sequence[str] = ()) -> str:
     """Return the JSON text of `graph`; `update_types` are the operators that update one parameter in training."""
-    names = {node: name for name, node in forward_names(graph).items()}
-    operators = list(_forward_entries(graph.graph, names, nodes_with_gradient(graph)))
-    backward = [entry for operator in reversed(operators) for entry in _backward_entries(operator)]
-    graphs = {"maingraph": [*operators, *backward, *_update_entries(graph, update_types)]}
-    graphs.update(_body_graphs(graph.graph, names))
+    names = {node: name for name, node in name_tensors(graph).items()}
+    operators = list(_make_forward_entries(graph.graph, names, nodes_with_gradient(graph)))
+    # The simulator differentiates with torch; this is what the compiler would make of each operator.
+    backward = [entry for operator in reversed(operators) for entry in _make_backward_entries(operator)]
+    graphs = {"maingraph": [*operators, *backward, *_make_update_entries(graph, update_types)]}
+    graphs.update(_list_body_graphs(graph.graph, names))
     for entries in graphs.values():
         for number, entry in enumerate(entries):
             entry["id"] = number
@@ -52,28 +51,24 @@ def graph_ir(graph: StepGraph, *, update_types: Sequence[str] = ()) -> str:
 # The attributes that the arguments of marks become.
 _MARKED = {
     "set_available_memory": ("__available_memory",),
-    "set_matmul_serialization": (
-        "serialize_matmul_mode",
-        "serialize_matmul_factor",
-        "serialize_matmul_keep_precision",
-    ),
+    "set_matmul_serialization": ("serialize_matmul_mode", "serialize_matmul_factor", "serialize_matmul_keep_precision"),
 }
 
 Entry = Dict[str, Any]
 
 
-def _body_graphs(graph: torch.fx.Graph, names: Dict[torch.fx.Node, str]) -> Dict[str, List[Entry]]:
+def _list_body_graphs(graph: torch.fx.Graph, names: Dict[torch.fx.Node, str]) -> Dict[str, List[Entry]]:
     """Return the operators of each body of a loop or branch, by the name of its operator's result and a number."""
     found: Dict[str, List[Entry]] = {}
     for node in graph.nodes:
         for number, body in enumerate(bodies_of(node)):
             key = f"{names.get(result_nodes(node)[0], node.name)}_body_{number}"
-            found[key] = list(_forward_entries(body.graph, {}, set()))
-            found.update({f"{key}/{inner}": entries for inner, entries in _body_graphs(body.graph, {}).items()})
+            found[key] = list(_make_forward_entries(body.graph, {}, set()))
+            found.update({f"{key}/{inner}": entries for inner, entries in _list_body_graphs(body.graph, {}).items()})
     return found
 
 
-def _forward_entries(
+def _make_forward_entries(
     graph: torch.fx.Graph, names: Dict[torch.fx.Node, str], with_gradient: Set[torch.fx.Node]
 ) -> Iterator[Entry]:
     names = dict(names)
@@ -85,37 +80,35 @@ def _forward_entries(
     members = {node: group for group in multi_convs.values() for node in group}
     for node in operators:
         if node not in members:
-            yield from _operator_entries(node, names, node in with_gradient)
+            yield from _make_operator_entries(node, names, node in with_gradient)
         elif node is members[node][-1]:  # all that its convolutions work on is there by now
-            yield _multi_conv_entry(members[node], names, with_gradient)
+            has_gradient = any(member in with_gradient for member in members[node])
+            yield _make_multi_entry(members[node], names, has_gradient)
+        # what follows reads the result of an in-place operator, although its node is the old one's
         for changed in written_nodes(node):
             names[changed] = names.get(node, node.name)
 
 
-def _operator_entries(node: torch.fx.Node, names: Dict[torch.fx.Node, str], has_gradient: bool) -> Iterator[Entry]:
-    inputs = [_tensor(item, names) for item in operand_nodes(node)]
-    outputs = [_tensor(result, names) for result in result_nodes(node)]
-    *first, last = operator_types(node)
+def _make_operator_entries(node: torch.fx.Node, names: Dict[torch.fx.Node, str], has_gradient: bool) -> Iterator[Entry]:
+    inputs = [_describe_tensor(item, names) for item in operand_nodes(node)]
+    outputs = [_describe_tensor(result, names) for result in result_nodes(node)]
+    *first, last = find_operator_types(node)
     for kind in first:  # a product before a sum, which takes the last operand
         product = [{"name": f"{node.meta.get('name_scope', '')}{kind}:0/{node.name}"}]
-        yield _entry(kind, node, inputs[:-1], product, _attributes(node), has_gradient)
+        yield _make_entry(kind, node, inputs[:-1], product, _list_attributes(node), has_gradient)
         inputs = [*product, inputs[-1]]
-    yield _entry(last, node, inputs, outputs, _attributes(node), has_gradient)
+    yield _make_entry(last, node, inputs, outputs, _list_attributes(node), has_gradient)
 
 
-def _multi_conv_entry(
-    members: Sequence[torch.fx.Node], names: Dict[torch.fx.Node, str], with_gradient: Set[torch.fx.Node]
-) -> Entry:
+def _make_multi_entry(members: Sequence[torch.fx.Node], names: Dict[torch.fx.Node, str], has_gradient: bool) -> Entry:
     first = members[0]
-    inputs = [_tensor(item, names) for node in members for item in operand_nodes(node)]
-    outputs = [_tensor(node, names) for node in members]
-    settings = {name: value for name, value in first.meta["multi_conv"].items() if name != "number"}
-    attributes = {**_attributes(first), **{name: _text(value) for name, value in settings.items()}}
-    has_gradient = any(node in with_gradient for node in members)
-    return _entry("MultiConv", first, inputs, outputs, attributes, has_gradient)
+    inputs = [_describe_tensor(item, names) for node in members for item in operand_nodes(node)]
+    outputs = [_describe_tensor(node, names) for node in members]
+    settings = {name: _to_text(value) for name, value in first.meta["multi_conv"].items() if name != "number"}
+    return _make_entry("MultiConv", first, inputs, outputs, {**_list_attributes(first), **settings}, has_gradient)
 
 
-def _entry(
+def _make_entry(
     kind: str,
     node: torch.fx.Node,
     inputs: List[Entry],
@@ -138,7 +131,7 @@ def _entry(
     }
 
 
-def _tensor(node: torch.fx.Node, names: Dict[torch.fx.Node, str]) -> Entry:
+def _describe_tensor(node: torch.fx.Node, names: Dict[torch.fx.Node, str]) -> Entry:
     value = node.meta.get("val")
     entry: Entry = {"name": names.get(node, node.name)}
     if isinstance(value, torch.Tensor):
@@ -147,65 +140,62 @@ def _tensor(node: torch.fx.Node, names: Dict[torch.fx.Node, str]) -> Entry:
     return entry
 
 
-def _attributes(node: torch.fx.Node) -> Dict[str, Any]:
+def _list_attributes(node: torch.fx.Node) -> Dict[str, Any]:
     """Return the settings of an operator as text: its arguments that are no tensors, and what the user noted."""
     attributes: Dict[str, Any] = {}
     if isinstance(node.target, torch._ops.OpOverload):
         for argument, value in zip(node.target._schema.arguments, node.args):
             if not _holds_tensors(value):
-                attributes[argument.name] = _text(value)
-        attributes.update({name: _text(value) for name, value in node.kwargs.items() if not _holds_tensors(value)})
+                attributes[argument.name] = _to_text(value)
+        attributes.update({name: _to_text(value) for name, value in node.kwargs.items() if not _holds_tensors(value)})
     if node.meta.get("ipu") is not None:
-        attributes["__ipu_number"] = _text(node.meta["ipu"])
-        attributes["__pipeline_stage"] = _text(node.meta["stage"])
-        attributes["__execution_phase"] = _text(node.meta["phase"])
+        attributes["__ipu_number"] = _to_text(node.meta["ipu"])
+        attributes["__pipeline_stage"] = _to_text(node.meta["stage"])
+        attributes["__execution_phase"] = _to_text(node.meta["phase"])
     for result in result_nodes(node):
-        attributes.update(_marked(result))
+        attributes.update(_read_marks(result))
     for name, entries in node.meta.get("attributes", {}).items():
-        attributes[name] = {key: _text(value) for key, value in entries.items()}
+        attributes[name] = {key: _to_text(value) for key, value in entries.items()}
     return attributes
 
 
-def _marked(tensor: torch.fx.Node) -> Dict[str, str]:
+def _read_marks(tensor: torch.fx.Node) -> Dict[str, str]:
     """Return what marks on a result say of its operator."""
     found: Dict[str, str] = {}
     for user in tensor.users:
         if is_mark(user):
             names = _MARKED.get(operator_label(user), ())
-            found.update(zip(names, map(_text, user.args[1:])))
-            found.update(_marked(user))
+            found.update(zip(names, map(_to_text, user.args[1:])))
+            found.update(_read_marks(user))
     return found
 
 
 def _holds_tensors(value: Any) -> bool:
-    items = itertools.chain(value) if isinstance(value, (tuple, list)) else [value]
-    return any(isinstance(item, torch.fx.Node) for item in items)
+    return any(isinstance(item, torch.fx.Node) for item in (value if isinstance(value, (tuple, list)) else [value]))
 
 
-def _text(value: Any) -> str:
+def _to_text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, default=str)
 
 
-def _backward_entries(operator: Entry) -> Iterator[Entry]:
-    if not operator["has_gradient"]:
-        return
-    for kind in gradient_types(operator["type"]):
+def _make_backward_entries(operator: Entry) -> Iterator[Entry]:
+    for kind in find_gradient_types(operator["type"]) if operator["has_gradient"] else ():
         scope = operator["name"][: -len(operator["type"])]
         gradients = [{**tensor, "name": f"Gradient___{tensor['name']}"} for tensor in operator["outputs"]]
         results = [{**tensor, "name": f"Gradient___{tensor['name']}"} for tensor in operator["inputs"]]
         yield {**operator, "type": kind, "name": f"{scope}{kind}", "inputs": gradients, "outputs": results}
 
 
-def _update_entries(graph: StepGraph, update_types: Sequence[str]) -> Iterator[Entry]:
+def _make_update_entries(graph: StepGraph, update_types: Sequence[str]) -> Iterator[Entry]:
     trained = set(trained_parameters(graph))
     for info, node in zip(graph.parameters, graph.placeholders):
         if info.name not in trained:
             continue
+        # where the parameter is used: the update runs on the same IPU
         place = next((user for user in node.users if user.meta.get("ipu") is not None), node)
-        tensor = _tensor(node, {node: info.name})
-        gradient, updated = f"Gradient___{info.name}", f"UpdatedVar___{info.name}"
+        tensor = _describe_tensor(node, {node: info.name})
+        inputs = [tensor, {**tensor, "name": f"Gradient___{info.name}"}]
+        outputs = [{**tensor, "name": f"UpdatedVar___{info.name}"}]
         for kind in update_types:
-            entry = _entry(
-                kind, place, [tensor, {**tensor, "name": gradient}], [{**tensor, "name": updated}], {}, False
-            )
+            entry = _make_entry(kind, place, inputs, outputs, {}, False)
             yield {**entry, "name": f"{kind}/{info.name}", "location": None}

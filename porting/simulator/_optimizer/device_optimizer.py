@@ -14,13 +14,16 @@ from ...host_tensors import host_tensors
 from .. import optim
 from .._graph.anchors import OptimizerNames
 from .._logging import cpp_log, cpp_log_enabled, logger
-from .._optimizer_attributes import OptimizerAttrTracker, convertOptimizerToDict, device_groups
+from .._optimizer_attributes import (
+    OptimizerAttrTracker,
+    convertOptimizerToDict,
+    describe_settings,
+    read_settings,
+)
 from .._options_impl import require
 from ..errors import native_error
 from ..options import Options
-from .device_optimizer_state import read_entries, write_entries
-from .device_parameters import device_parameters, with_loaded
-from .optimizer_log import optimizer_log_lines
+from .device_names import apply_loaded, list_parameters, read_entries, write_entries
 
 __all__ = ["DeviceOptimizer", "parameter_names"]
 
@@ -61,7 +64,7 @@ class DeviceOptimizer:
         have, and then nothing changes.
         """
         settings = convertOptimizerToDict(optimizer, self._tracker, self._options, self._device is not None)
-        groups = device_groups(optimizer)
+        groups = read_settings(optimizer)
         self._refuse_other_type(settings)
         is_other = optimizer is not self.host
         if is_other:
@@ -143,7 +146,7 @@ class DeviceOptimizer:
         for settings, part_names in zip(self.groups, self.group_names):
             ensure_slots(settings, part_names, parameters, self._device.slots)
         if self._is_new and cpp_log_enabled("debug"):
-            for line in optimizer_log_lines(self.settings, self._members):
+            for line in describe_settings(self.settings, self._members):
                 cpp_log("debug", line)
         self._is_new = False
         self._renew_cached_parameters()
@@ -201,7 +204,7 @@ class DeviceOptimizer:
         self._holds_loaded = True
         for index, (settings, members) in enumerate(zip(self.groups, self._members)):
             for name in members[:1]:
-                self.groups[index] = with_loaded(settings, name, values, self._variable(index))
+                self.groups[index] = apply_loaded(settings, name, values, self._variable(index))
 
     def _variable(self, group: int) -> Set[str]:
         """Name the settings of a group that are not constants of the executable."""
@@ -217,7 +220,7 @@ class DeviceOptimizer:
         slots: Dict[str, Tuple[str, ...]] = {}
         hyper_parameters: List[str] = []
         for index, group in enumerate(self._taken_groups):
-            stems = list(device_parameters(group, self._variable(index)))
+            stems = list(list_parameters(group, self._variable(index)))
             for name in _names_of([parameter for parameter in group.params if _is_trained(parameter)], names):
                 slots[name] = slot_names(group)
                 hyper_parameters.extend(f"{stem}___specific___{name}" for stem in stems)
@@ -281,7 +284,7 @@ class DeviceOptimizer:
     def _parameters(self) -> Dict[str, torch.Tensor]:
         found: Dict[str, float] = {}
         for index, (settings, members) in enumerate(zip(self.groups, self._members)):
-            for key, value in device_parameters(settings, self._variable(index)).items():
+            for key, value in list_parameters(settings, self._variable(index)).items():
                 found.update({f"{key}___specific___{name}": value for name in members})
             found["lossScaling_FLOAT"] = settings.loss_scaling
         return {key: torch.tensor(value, dtype=torch.float32) for key, value in found.items()}

@@ -9,10 +9,10 @@ from ..enums import OutputMode
 from ..errors import createPoptorchError
 from ..options import Options
 
-__all__ = ["executor_options"]
+__all__ = ["make_executor_options", "uses_pipeline"]
 
 
-def executor_options(options: Optional[Options], *, training: bool) -> Options:
+def make_executor_options(options: Optional[Options], *, training: bool) -> Options:
     """Freeze the user's `options` and return the copy for an executor, which is not frozen yet.
 
     Only the copy gets the mode's default output mode; anchors without a mode of their own get it too. Raises
@@ -20,37 +20,33 @@ def executor_options(options: Optional[Options], *, training: bool) -> Options:
     """
     if options and not isinstance(options, Options):
         raise createPoptorchError(f"Invalid type: 'options' is of type {type(options)} (Expected poptorch.Options)")
+    # PopTorch freezes the user's object: a later change, which could have no effect, is an error.
     if options:
         options._freeze()
-        own = options.clone()
-    else:
-        own = Options()
+    own = options.clone() if options else Options()
     if own.defaultOutputMode():
         own.outputMode(OutputMode.Final if training else OutputMode.All)
-    _complete_anchors(own)
+    for anchor in own.anchored_tensors.values():
+        _long_name, inherits, _mode, _period = anchor
+        if inherits:
+            anchor[2] = OutputMode(own.output_mode)
+            anchor[3] = own.output_return_period if anchor[2] == OutputMode.EveryN else 1
     if not training and own.Training.gradient_accumulation != 1:
-        raise createPoptorchError(_accumulation_message(own))
+        message = (
+            "You must set poptorch.Options().Training.gradientAccumulation to 1 or leave it as its default value (1) "
+            "when running a poptorch.inferenceModel()."
+        )
+        if uses_pipeline(own):
+            message += (
+                " Use poptorch.Options().deviceIterations to process a sufficient number of batches each run for "
+                "pipelined execution instead."
+            )
+        raise createPoptorchError(message)
     return own
 
 
-def _complete_anchors(options: Options) -> None:
-    """Give anchors without an output mode of their own that of the model."""
-    for anchor in options.anchored_tensors.values():
-        inherits = anchor[1]
-        if inherits:
-            anchor[2] = OutputMode(options.output_mode)
-            anchor[3] = options.output_return_period if anchor[2] == OutputMode.EveryN else 1
-
-
-def _accumulation_message(options: Options) -> str:
-    message = (
-        "You must set poptorch.Options().Training.gradientAccumulation to 1 or leave it as its default value (1) when "
-        "running a poptorch.inferenceModel()."
-    )
+def uses_pipeline(options: Options) -> bool:
+    """Tell whether the stages of a model run at the same time."""
     strategy = options._execution_strategy
-    if isinstance(strategy, PipelinedExecution) and not isinstance(strategy, ShardedExecution):
-        message += (
-            " Use poptorch.Options().deviceIterations to process a sufficient number of batches each run for pipelined "
-            "execution instead."
-        )
-    return message
+    # sharded execution is derived from it in PopTorch, but runs one stage after the other
+    return isinstance(strategy, PipelinedExecution) and not isinstance(strategy, ShardedExecution)

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import copy
-import json
 import os
 from typing import Any, Dict, Optional
 
 import torch
 
 from porting.simulator._logging import logger
-from porting.simulator._options_impl import OptionsDict, require
+from porting.simulator._options_impl import Freezable, OptionsDict, require, require_type
 from porting.simulator.enums import HalfFloatCastingBehavior, MeanReductionStrategy, ReductionType
 
 _PARTIALS_TYPES = {torch.float32: "float", torch.float16: "half"}
 
 
-class _PopartOptions:
+class _PopartOptions(Freezable):
     """Options of the graph compiler, by name and unchecked: `_validateOptions` and compiling look at them.
 
     >>> _PopartOptions().set("autoRecomputation", 3).options["autoRecomputation"]
@@ -24,16 +22,7 @@ class _PopartOptions:
     """
 
     def __init__(self) -> None:
-        self._is_frozen = False
-        self.options: Dict[str, Any] = {
-            "instrumentWithHardwareCycleCounter": False,
-            "rearrangeAnchorsOnHost": False,
-        }
-
-    def checkIsFrozen(self, option: Any = None) -> None:
-        """Raise `AttributeError` if the options can't be changed any more."""
-        if self._is_frozen and option != "_is_frozen":
-            raise AttributeError("Can't modify frozen Options")
+        self.options: Dict[str, Any] = {"instrumentWithHardwareCycleCounter": False, "rearrangeAnchorsOnHost": False}
 
     def set(self, key: str, value: Any) -> _PopartOptions:
         """Set any option to any value."""
@@ -47,39 +36,15 @@ class _PopartOptions:
 
     def setPatterns(self, patterns: Dict[str, bool], level: int = 2) -> _PopartOptions:
         """Switch the graph compiler's patterns on or off, starting from those of ``level``."""
-        require(isinstance(level, int), f"Expected an int for the patterns level but got {type(level)}")
-        require(isinstance(patterns, dict), f"Expected a dict of patterns but got {type(patterns)}")
+        require_type(level, int, "an int for the patterns level")
+        require_type(patterns, dict, "a dict of patterns")
         return self.set("patterns_level", level).set("patterns", patterns)
-
-    def __deepcopy__(self, memo: Dict[int, Any]) -> _PopartOptions:
-        duplicate = type(self).__new__(type(self))
-        memo[id(self)] = duplicate
-        duplicate.__dict__.update(copy.deepcopy(self.__dict__, memo))
-        duplicate._is_frozen = False
-        return duplicate
 
     def __repr__(self) -> str:
         return f"_PopartOptions({', '.join(f'{key}={value!r}' for key, value in self.options.items())})"
 
 
-def profiling_engine_options(profile_dir: Optional[str]) -> Dict[str, str]:
-    """Return the engine options that switch profiling on, and warn of those that the environment overrides."""
-    engine_options = {
-        "debug.allowOutOfMemory": "true",
-        "autoReport.directory": profile_dir or ".",
-        "autoReport.all": "true",
-    }
-    overridden = json.loads(os.environ.get("POPLAR_ENGINE_OPTIONS") or "{}")
-    for key in engine_options:
-        if key in overridden:
-            logger.warning(
-                "Profiling setting overridden by environment variable POPLAR_ENGINE_OPTIONS: %s=%s",
-                key,
-                overridden[key],
-            )
-    return engine_options
-
-
+# empty, and still an attribute of PopTorch's options
 class _GraphProcessingOptions(OptionsDict):
     """Options of the graph before it is compiled; PopTorch 3.4 has none left."""
 
@@ -115,6 +80,7 @@ class _PrecisionOptions(OptionsDict):
 
     def runningStatisticsAlwaysFloat(self, value: bool) -> _PrecisionOptions:
         """Do nothing but warn: deprecated; `ValueError` unless a bool is passed."""
+        # checked although it is ignored, as in PopTorch
         if not isinstance(value, bool):
             raise ValueError("runningStatisticsAlwaysFloat needs to be set to a bool")
         logger.warning(
@@ -138,9 +104,9 @@ class _PrecisionOptions(OptionsDict):
         if dtype not in _PARTIALS_TYPES:
             # The missing space is PopTorch's.
             raise ValueError("parameter to setPartialsType should be eithertorch.float or torch.half")
+        # one option for products and another for convolutions, which takes the place of what was set for them before
         name = _PARTIALS_TYPES[dtype]
-        self._popart_options.set("partialsTypeMatMuls", name)
-        self._popart_options.set("convolutionOptions", {"partialsType": name})
+        self._popart_options.set("partialsTypeMatMuls", name).set("convolutionOptions", {"partialsType": name})
         return self
 
 
@@ -157,8 +123,7 @@ class _TrainingOptions(OptionsDict):
 
     def gradientAccumulation(self, gradient_accumulation: int) -> _TrainingOptions:
         """Set how many micro-batches per replica contribute to one update."""
-        self.set(gradient_accumulation=gradient_accumulation)
-        return self
+        return self.set(gradient_accumulation=gradient_accumulation)
 
     def accumulationAndReplicationReductionType(self, reduction_type: ReductionType) -> _TrainingOptions:
         """Choose whether gradients are averaged or summed; `ValueError` for anything but Mean and Sum."""
@@ -167,15 +132,13 @@ class _TrainingOptions(OptionsDict):
                 "accumulationAndReplicationReductionType must be set to poptorch.ReductionType.Mean or "
                 "poptorch.ReductionType.Sum"
             )
-        self.set(accumulation_and_replication_reduction_type=reduction_type)
-        return self
+        return self.set(accumulation_and_replication_reduction_type=reduction_type)
 
     def setMeanAccumulationAndReplicationReductionStrategy(
         self, mean_reduction_strategy: MeanReductionStrategy
     ) -> _TrainingOptions:
         """Choose when a mean is divided, which matters for the range of half precision only."""
-        self.set(meanAccumulationAndReplicationReductionStrategy=mean_reduction_strategy)
-        return self
+        return self.set(meanAccumulationAndReplicationReductionStrategy=mean_reduction_strategy)
 
     def setAutomaticLossScaling(self, enabled: bool) -> _TrainingOptions:
         """Let the device adapt the loss scaling to the range of the gradients."""
@@ -199,8 +162,7 @@ class _DistributedOptions(OptionsDict):
 
     def disable(self) -> _DistributedOptions:
         """Run as a single process whatever the environment says."""
-        self.set(distributed_process_id=0, num_distributed_processes=1)
-        return self
+        return self.set(distributed_process_id=0, num_distributed_processes=1)
 
     def setEnvVarNames(self, var_num_processes: str, var_process_id: str) -> _DistributedOptions:
         """Read the number of processes and this one's number from environment variables, 1 and 0 if absent."""
@@ -209,8 +171,7 @@ class _DistributedOptions(OptionsDict):
 
     def configureProcessId(self, process_id: int, num_processes: int) -> _DistributedOptions:
         """Set this process's number, counted from 0, and how many there are."""
-        self.set(distributed_process_id=process_id, num_distributed_processes=num_processes)
-        return self
+        return self.set(distributed_process_id=process_id, num_distributed_processes=num_processes)
 
     @property
     def processId(self) -> int:
@@ -248,6 +209,7 @@ class TensorLocationSettings(OptionsDict):
 
     def useOnChipStorage(self, use: Optional[bool] = True) -> TensorLocationSettings:
         """Keep tensors on the chip or off it; None leaves it to the compiler."""
+        # absent, and not None: the compiler gets only what was chosen
         if use is None:
             self.deleteIfExists("onChip")
             return self
@@ -266,14 +228,13 @@ class TensorLocationSettings(OptionsDict):
         return self._set_flag("useIOTilesToStore", use)
 
     def _set_int(self, name: str, value: int) -> TensorLocationSettings:
-        require(isinstance(value, int), f"Expected an int for {name} but got {type(value)}")
-        self.createOrSet(**{name: value})
-        return self
+        require_type(value, int, f"an int for {name}")
+        return self.createOrSet(**{name: value})
 
     def _set_flag(self, name: str, value: bool) -> TensorLocationSettings:
-        require(isinstance(value, bool), f"Expected a bool for {name} but got {type(value)}")
-        self.createOrSet(**{name: int(value)})
-        return self
+        require_type(value, bool, f"a bool for {name}")
+        # the compiler knows these as numbers
+        return self.createOrSet(**{name: int(value)})
 
 
 class _TensorLocationOptions(OptionsDict):
@@ -281,10 +242,10 @@ class _TensorLocationOptions(OptionsDict):
 
     def numIOTiles(self, num_tiles: int) -> _TensorLocationOptions:
         """Reserve tiles for input and output."""
-        require(isinstance(num_tiles, int), f"Expected an int for numIOTiles but got {type(num_tiles)}")
+        require_type(num_tiles, int, "an int for numIOTiles")
+        # of the 1472 of a Mk2 IPU; the others compute
         require(32 <= num_tiles <= 192 and num_tiles % 2 == 0, "numIOTiles must be an even number between 32 and 192.")
-        self.createOrSet(numIOTiles=num_tiles)
-        return self
+        return self.createOrSet(numIOTiles=num_tiles)
 
     def setActivationLocation(self, location: TensorLocationSettings) -> _TensorLocationOptions:
         """Set where activations are kept."""
@@ -303,9 +264,5 @@ class _TensorLocationOptions(OptionsDict):
         return self._set_location("location_accumulator", location)
 
     def _set_location(self, name: str, location: TensorLocationSettings) -> _TensorLocationOptions:
-        require(
-            isinstance(location, TensorLocationSettings),
-            f"Expected poptorch.TensorLocationSettings but got {type(location)}",
-        )
-        self.createOrSet(**{name: location.toDict()})
-        return self
+        require_type(location, TensorLocationSettings, "poptorch.TensorLocationSettings")
+        return self.createOrSet(**{name: location.toDict()})

@@ -1,33 +1,107 @@
-"""The options that PopTorch does not have: how the simulator runs a compiled step, and who hears of its findings."""
+"""The options that PopTorch does not have: how the simulator runs a compiled step, and who hears of a compilation."""
 
 from __future__ import annotations
 
+import datetime
 import os
-from typing import Any, Callable, Optional, TypeVar
+import sys
+import time
+from dataclasses import dataclass, field, replace
+from typing import Any, Callable, Dict, Optional, TypeVar
 
 import torch
+from tqdm import tqdm
 
 from porting.diagnostics import Finding
 from porting.engines import require_engine
 from porting.engines.recompute.recomputation import ComputationOrder
-from porting.simulator._compile.progress_bar import CompilationProgressBar
-from porting.simulator._options_impl import OptionsDict, require
+from porting.simulator._logging import log_as_vendor
+from porting.simulator._options_impl import OptionsDict, require, require_type
 
-__all__ = ["SimulatorOptions"]
+__all__ = ["CompilationProgressBar", "Extras", "SimulatorOptions", "read_extras"]
 
 _Self = TypeVar("_Self", bound="SimulatorOptions")
+
+_TITLE = "Graph compilation"
+_FORMAT = "{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}]"
+
+
+class CompilationProgressBar:
+    """A callable ``(progress, total)`` that shows a bar and remembers the time from its first call to its last.
+
+    What ends within ``delay_seconds`` is not shown.
+
+    >>> CompilationProgressBar().compilation_time is None
+    True
+    """
+
+    def __init__(self, delay_seconds: float = 0.0) -> None:
+        self._delay_seconds = delay_seconds
+        self._bar: Optional[tqdm] = None
+        self._start_seconds: Optional[float] = None
+        self._duration_seconds: Optional[float] = None
+
+    def __call__(self, progress: int, total: int) -> None:
+        """Show that ``progress`` of ``total`` is done; the bar ends when they are equal.
+
+        A log file or a pipe gets one line at the end instead of a bar that moves.
+        """
+        now_seconds = time.perf_counter()
+        if self._start_seconds is None:
+            self._start_seconds, self._duration_seconds = now_seconds, None
+        # only on a screen can a bar move
+        if sys.stderr.isatty():
+            if self._bar is None:
+                self._bar = tqdm(total=total, desc=_TITLE, bar_format=_FORMAT, delay=self._delay_seconds)
+            self._bar.update(progress - self._bar.n)
+        if progress >= total:
+            self._duration_seconds = now_seconds - self._start_seconds
+            if self._bar is None and self._duration_seconds >= self._delay_seconds:
+                line = tqdm.format_meter(total, total, self._duration_seconds, prefix=_TITLE, bar_format=_FORMAT)
+                # unlike `sys.stderr.write`, this leaves the bar of a program's own loop whole
+                tqdm.write(line, file=sys.stderr)
+            self.close()
+
+    def close(self) -> None:
+        """End an unfinished bar, for a compilation that failed."""
+        self._start_seconds = None
+        if self._bar is not None:
+            self._bar.close()
+            self._bar = None
+
+    @property
+    def compilation_time(self) -> Optional[datetime.timedelta]:
+        """The time that the last finished compilation took, None before."""
+        return None if self._duration_seconds is None else datetime.timedelta(seconds=self._duration_seconds)
+
+    def __getstate__(self) -> Dict[str, Any]:
+        # A bar on the screen belongs to the process and the object that started it.
+        return {**self.__dict__, "_bar": None}
+
+
+@dataclass(frozen=True)
+class Extras:
+    """What the setters of `SimulatorOptions` were told, for the compiler."""
+
+    engine: str
+    tuning_seconds: float = 180.0
+    autocast: Optional[torch.dtype] = None
+    computation_order: str = "none"
+    listener: Optional[Callable[[Finding], None]] = None
+    progress_bar: CompilationProgressBar = field(default_factory=CompilationProgressBar)
+
+    @property
+    def report(self) -> Callable[[Finding], None]:
+        """What gets the findings of a compilation: the listener, or PopTorch's log."""
+        return self.listener or log_as_vendor
 
 
 class SimulatorOptions(OptionsDict):
     """The base of `Options`. None of its settings is part of `toDict`, so a vendor's compiler never sees them."""
 
     def __init__(self, **default_values: Any) -> None:
-        self._engine = os.environ.get("PORTING_ENGINE") or "ready"
-        self._tuning_seconds = 180.0
-        self._autocast: Optional[torch.dtype] = None
-        self._computation_order = "none"
-        self._listener: Optional[Callable[[Finding], None]] = None
-        self._progress_bar = CompilationProgressBar()
+        # one private attribute: programs look through the names of the vendor's class, and must find no further ones
+        self._extras = Extras(engine=os.environ.get("PORTING_ENGINE") or "ready")
         super().__init__(**default_values)
 
     def useEngine(self: _Self, name: str, tuning_seconds: Optional[float] = None) -> _Self:
@@ -38,13 +112,13 @@ class SimulatorOptions(OptionsDict):
         engine is the fastest, for at most ``tuning_seconds``. PopTorch has no such option; it is not part of `toDict`.
         Raises OptionError P004 for a name that no engine has.
         """
-        require(isinstance(name, str), f"Expected a str for useEngine but got {type(name)}")
+        require_type(name, str, "a str for useEngine")
         require_engine(name)
         if tuning_seconds is not None:
             is_number = isinstance(tuning_seconds, (int, float)) and not isinstance(tuning_seconds, bool)
             require(is_number and tuning_seconds > 0, "tuning_seconds must be a number above 0")
-            self._tuning_seconds = float(tuning_seconds)
-        self._engine = name
+            self._extras = replace(self._extras, tuning_seconds=float(tuning_seconds))
+        self._extras = replace(self._extras, engine=name)
         return self
 
     def useAutocast(self: _Self, dtype: Optional[torch.dtype] = torch.bfloat16) -> _Self:
@@ -53,7 +127,7 @@ class SimulatorOptions(OptionsDict):
         PopTorch has no such option, and no IPU has bfloat16; it is not part of `toDict`.
         """
         require(dtype in (None, torch.bfloat16), f"Expected torch.bfloat16 or None for useAutocast but got {dtype}")
-        self._autocast = dtype
+        self._extras = replace(self._extras, autocast=dtype)
         return self
 
     def useComputationOrder(self: _Self, order: str) -> _Self:
@@ -62,9 +136,9 @@ class SimulatorOptions(OptionsDict):
         PopTorch has no such option; its `recomputationCheckpoint` does the same by hand. Not part of `toDict`. Raises
         ExecutableError E026 for an order that there is not.
         """
-        require(isinstance(order, str), f"Expected a str for useComputationOrder but got {type(order)}")
+        require_type(order, str, "a str for useComputationOrder")
         ComputationOrder.of(order)
-        self._computation_order = order
+        self._extras = replace(self._extras, computation_order=order)
         return self
 
     def reportTo(self: _Self, listener: Callable[[Finding], None]) -> _Self:
@@ -72,6 +146,11 @@ class SimulatorOptions(OptionsDict):
 
         The progress bar then appears for what takes long only. PopTorch has no such option; not part of `toDict`.
         """
-        self._listener = listener
-        self._progress_bar = CompilationProgressBar(delay_seconds=2.0)
+        bar = CompilationProgressBar(delay_seconds=2.0)
+        self._extras = replace(self._extras, listener=listener, progress_bar=bar)
         return self
+
+
+def read_extras(options: SimulatorOptions) -> Extras:
+    """Return the settings that PopTorch's options do not have."""
+    return options._extras

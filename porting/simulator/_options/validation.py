@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import abc
 from enum import Enum
-from typing import Any, Callable, Dict, FrozenSet
+from typing import Any, Dict, FrozenSet
 
 from porting.simulator._logging import cpp_log, logger
 from porting.simulator.errors import native_error
@@ -19,38 +20,19 @@ def validate_options(options: Dict[str, Any]) -> None:
     if "patterns" in options and "patterns_level" not in options:
         raise native_error("Patterns were given without a level: set patterns_level too")
     for key, value in options.items():
-        by_key = _check_dict if key.startswith("location_") else _SPECIAL_KEYS.get(key, _check_by_type)
-        by_key(key, value)
-
-
-def _check_by_type(key: str, value: Any) -> None:
-    if isinstance(value, Enum) and not isinstance(value, int):
-        value = value.value
-    if isinstance(value, bool):
-        _require_known(key, "bool", _BOOL_KEYS)
-        _log_set(key, "true" if value else "false")
-    elif isinstance(value, int):
-        _require_known(key, "uint64", _UINT64_KEYS)
-        _check_range(key, value)
-    elif isinstance(value, str):
-        _check_string(key, value)
-    elif isinstance(value, float):
-        _require_known(key, "floating point", _DOUBLE_KEYS)
-        _log_set(key, value)
-    elif isinstance(value, (list, tuple, set, frozenset)):
-        _require_known(key, "set / vector", _CONTAINER_KEYS)
-        for element in value:
-            cpp_log("debug", f"poptorch.Options added {element} to {key}")
-    elif isinstance(value, dict):
-        _require_known(key, "map", _MAP_KEYS)
-        _check_map(key, value)
-    else:
-        raise native_error(f"Unknown value type {type(value)} for option {key}")
-
-
-def _require_known(key: str, kind: str, known: FrozenSet[str]) -> None:
-    if key not in known:
-        raise native_error(f"Unknown {kind} option {key} for option of the compiler")
+        # the enumerations of numbers are integers already
+        if isinstance(value, Enum) and not isinstance(value, int):
+            value = value.value
+        kind = next((name for name, types in _TYPES.items() if isinstance(value, types)), None)
+        # where tensors are kept has a key for each kind of tensor
+        own_kind = "map" if key.startswith("location_") else _KIND_OF_KEY.get(key)
+        if kind is None or not (kind == own_kind if own_kind else kind in _KNOWN_KEYS):
+            raise native_error(f"Unknown value type {type(value)} for option {key}")
+        if own_kind is None and key not in _KNOWN_KEYS[kind]:
+            raise native_error(f"Unknown {kind} option {key} for option of the compiler")
+        if kind == "uint64":
+            _check_range(key, value)
+        _log_setting(key, kind, value)
 
 
 def _check_range(key: str, value: int) -> None:
@@ -58,111 +40,108 @@ def _check_range(key: str, value: int) -> None:
         raise native_error(f"Value for {key} out of range: {value}")
     if value == 0 and key in _COUNTS:
         raise native_error(f"Value for {key} out of range: 0. A call runs at least one: set it to 1 or more")
-    _log_set(key, value)
 
 
-def _check_string(key: str, value: str) -> None:
-    _require_known(key, "string", _STRING_KEYS)
+def _log_setting(key: str, kind: str, value: Any) -> None:
     if key == "logDir":
         logger.warning("Ignoring the option logDir: use poptorch.Options().logDir()")
-        return
-    _log_set(key, value)
+    elif kind == "set / vector":
+        for element in value:
+            cpp_log("debug", f"poptorch.Options added {element} to {key}")
+    elif kind == "map":
+        for name, entry in value.items():
+            cpp_log("debug", f"poptorch.Options set {key}[{name}] to {_write_value(entry)}")
+    elif kind != "function":
+        cpp_log("debug", f"poptorch.Options set {key} to value {_write_value(value)}")
 
 
-def _check_map(key: str, value: Dict[Any, Any]) -> None:
-    for name, entry in value.items():
-        text = str(entry).lower() if isinstance(entry, bool) else entry
-        cpp_log("debug", f"poptorch.Options set {key}[{name}] to {text}")
+def _write_value(value: Any) -> Any:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return value.value if isinstance(value, Enum) else value
 
 
-def _check_dict(key: str, value: Any) -> None:
-    if not isinstance(value, dict):
-        raise native_error(f"Unknown value type {type(value)} for option {key}")
-    _check_map(key, value)
-
-
-def _check_uint64(key: str, value: Any) -> None:
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise native_error(f"Unknown value type {type(value)} for option {key}")
-    _check_range(key, value)
-
-
-def _check_callable(key: str, value: Any) -> None:
-    if not callable(value):
-        raise native_error(f"Unknown value type {type(value)} for option {key}")
-
-
-def _log_set(key: str, value: Any) -> None:
-    if isinstance(value, Enum):
-        value = value.value
-    cpp_log("debug", f"poptorch.Options set {key} to value {value}")
-
-
-_SPECIAL_KEYS: Dict[str, Callable[[str, Any], None]] = {
-    "anchored_tensors": _check_dict,
-    "available_memory_proportion": _check_dict,
-    "compilation_progress_bar_fn": _check_callable,
-    "numIOTiles": _check_uint64,
-    "patterns": _check_dict,
-    "patterns_level": _check_uint64,
+# What PopTorch's messages call the types of values. The order decides: a bool is an int, too.
+_TYPES: Dict[str, Any] = {
+    "bool": bool,
+    "uint64": int,
+    "string": str,
+    "floating point": float,
+    "set / vector": (list, tuple, set, frozenset),
+    "map": dict,
+    "function": abc.Callable,
 }
-
-_BOOL_KEYS = frozenset(
-    """
-    auto_round_num_ipus use_model serial_phases_execution separate_backward_phase broadcast_buffers enableExplicitIR
-    enableInplaceAmbiguityChecking enableLoadAndOffloadRNGState batchSerializationSettings.concatOnVirtualGraphChange
-    batchSerializationSettings.concatOnExecutionPhaseChange batchSerializationSettings.concatOnPipelineStageChange
-    strictOpVersions opxAliasChecking opxModifyChecking dotOpNames exportPoplarComputationGraph
-    exportPoplarVertexGraph separateCallOpPdfs enableOutlining enableOutliningCopyCostPruning rearrangeAnchorsOnHost
-    rearrangeStreamsOnHost enablePrefetchDatastreams enableNonStableSoftmax enableReplicatedGraphs
-    enableGradientAccumulation instrumentWithHardwareCycleCounter enablePipelining disableGradAccumulationTensorStreams
-    disableOptimizerStateTensorStreams compileEngine constantWeights enableEngineCaching enableMergeExchange
-    enableFloatingPointChecks enableStochasticRounding ensureFp32LossScaleTensor explicitRecomputation
-    enableExplicitMainLoops useHostCopyOps aliasZeroCopy delayVarUpdates enableFullyConnectedPass
-    enableSerializedMatmuls enableStableNorm decomposeGradSum enableDistributedReplicatedGraphs groupHostSync
-    automaticLossScalingSettings.enabled enableSupportedDataTypeCasting groupNormStridedChannelGrouping
-    scheduleNonWeightUpdateGradientConsumersEarly
-    replicatedCollectivesSettings.prepareScheduleForMergingCollectives
-    replicatedCollectivesSettings.mergeAllReduceCollectives
-    """.split()
-)
-_UINT64_KEYS = frozenset(
-    """
-    device_iterations num_distributed_processes distributed_process_id ipu_version ipu_id gradient_accumulation
-    output_return_period replication_factor input_group_size input_cgt execution_mode tensors_liveness output_mode
-    connection_type sync_pattern random_seed max_repeat_logs accumulation_and_replication_reduction_type
-    accumulateOuterFragmentSettings.schedule autodiffSettings.stitchStrategy
-    batchSerializationSettings.transformContext batchSerializationSettings.method
-    batchSerializationSettings.batchSchedule batchSerializationSettings.factor autoRecomputation mergeVarUpdate
-    virtualGraphMode syntheticDataMode subgraphCopyingStrategy accumulationAndReplicationReductionType
-    meanAccumulationAndReplicationReductionStrategy automaticLossScalingSettings.gradientTensorTrackingMethod
-    executionPhaseSettings.phases executionPhaseSettings.stages firstDotOp finalDotOp numIOTiles
-    mergeVarUpdateMemThreshold looseThresholdAtPeak accumulationFactor swapLimitScheduler globalReplicationFactor
-    globalReplicaOffset defaultBufferingDepth defaultPrefetchBufferingDepth compilationProgressTotal
-    transitiveClosureOptimizationThreshold automaticLossScalingSettings.updatePeriod
-    """.split()
-)
-_DOUBLE_KEYS = frozenset(
-    """
-    outlineSequenceBreakCost outlineThreshold timeLimitScheduler
-    automaticLossScalingSettings.thresholdUpperCountProportion automaticLossScalingSettings.binEdgeLocation
-    """.split()
-)
-_STRING_KEYS = frozenset(
-    """
-    log_dir logDir saveInitializersToFile model_name cachePath partialsTypeMatMuls customCodeletCompileFlags
-    serializedPoprithmsShiftGraphsDir kahnTieBreaker
-    """.split()
-)
-_CONTAINER_KEYS = frozenset(
-    """
-    accumulateOuterFragmentSettings.excludedVirtualGraphs dotChecks hardwareInstrumentations customCodelets
-    updatableNamedBuffers
-    """.split()
-)
-_MAP_KEYS = frozenset(
-    "engineOptions reportOptions convolutionOptions matmulOptions lstmOptions gclOptions ipuof_configs".split()
-)
+# Keys that the compiler reads by themselves: a value of another type is a wrong type there, and not an unknown key.
+_KIND_OF_KEY = {
+    "anchored_tensors": "map",
+    "available_memory_proportion": "map",
+    "compilation_progress_bar_fn": "function",
+    "numIOTiles": "uint64",
+    "patterns": "map",
+    "patterns_level": "uint64",
+}
+_KNOWN_KEYS: Dict[str, FrozenSet[str]] = {
+    "bool": frozenset(
+        """
+        auto_round_num_ipus use_model serial_phases_execution separate_backward_phase broadcast_buffers
+        enableExplicitIR enableInplaceAmbiguityChecking enableLoadAndOffloadRNGState
+        batchSerializationSettings.concatOnVirtualGraphChange
+        batchSerializationSettings.concatOnExecutionPhaseChange
+        batchSerializationSettings.concatOnPipelineStageChange strictOpVersions opxAliasChecking opxModifyChecking
+        dotOpNames exportPoplarComputationGraph exportPoplarVertexGraph separateCallOpPdfs enableOutlining
+        enableOutliningCopyCostPruning rearrangeAnchorsOnHost rearrangeStreamsOnHost enablePrefetchDatastreams
+        enableNonStableSoftmax enableReplicatedGraphs enableGradientAccumulation instrumentWithHardwareCycleCounter
+        enablePipelining disableGradAccumulationTensorStreams disableOptimizerStateTensorStreams compileEngine
+        constantWeights enableEngineCaching enableMergeExchange enableFloatingPointChecks enableStochasticRounding
+        ensureFp32LossScaleTensor explicitRecomputation enableExplicitMainLoops useHostCopyOps aliasZeroCopy
+        delayVarUpdates enableFullyConnectedPass enableSerializedMatmuls enableStableNorm decomposeGradSum
+        enableDistributedReplicatedGraphs groupHostSync automaticLossScalingSettings.enabled
+        enableSupportedDataTypeCasting groupNormStridedChannelGrouping scheduleNonWeightUpdateGradientConsumersEarly
+        replicatedCollectivesSettings.prepareScheduleForMergingCollectives
+        replicatedCollectivesSettings.mergeAllReduceCollectives
+        """.split()
+    ),
+    "uint64": frozenset(
+        """
+        device_iterations num_distributed_processes distributed_process_id ipu_version ipu_id gradient_accumulation
+        output_return_period replication_factor input_group_size input_cgt execution_mode tensors_liveness
+        output_mode connection_type sync_pattern random_seed max_repeat_logs
+        accumulation_and_replication_reduction_type accumulateOuterFragmentSettings.schedule
+        autodiffSettings.stitchStrategy batchSerializationSettings.transformContext
+        batchSerializationSettings.method batchSerializationSettings.batchSchedule batchSerializationSettings.factor
+        autoRecomputation mergeVarUpdate virtualGraphMode syntheticDataMode subgraphCopyingStrategy
+        accumulationAndReplicationReductionType meanAccumulationAndReplicationReductionStrategy
+        automaticLossScalingSettings.gradientTensorTrackingMethod executionPhaseSettings.phases
+        executionPhaseSettings.stages firstDotOp finalDotOp mergeVarUpdateMemThreshold looseThresholdAtPeak
+        accumulationFactor swapLimitScheduler globalReplicationFactor globalReplicaOffset defaultBufferingDepth
+        defaultPrefetchBufferingDepth compilationProgressTotal transitiveClosureOptimizationThreshold
+        automaticLossScalingSettings.updatePeriod
+        """.split()
+    ),
+    "floating point": frozenset(
+        """
+        outlineSequenceBreakCost outlineThreshold timeLimitScheduler
+        automaticLossScalingSettings.thresholdUpperCountProportion automaticLossScalingSettings.binEdgeLocation
+        """.split()
+    ),
+    "string": frozenset(
+        """
+        log_dir logDir saveInitializersToFile model_name cachePath partialsTypeMatMuls customCodeletCompileFlags
+        serializedPoprithmsShiftGraphsDir kahnTieBreaker
+        """.split()
+    ),
+    "set / vector": frozenset(
+        """
+        accumulateOuterFragmentSettings.excludedVirtualGraphs dotChecks hardwareInstrumentations customCodelets
+        updatableNamedBuffers
+        """.split()
+    ),
+    "map": frozenset(
+        """
+        engineOptions reportOptions convolutionOptions matmulOptions lstmOptions gclOptions ipuof_configs
+        """.split()
+    ),
+}
 _COUNTS = frozenset("device_iterations gradient_accumulation replication_factor input_group_size".split())
 # Highest value of each option that stands for an enumeration of the device API or of PopART.
 _HIGHEST_VALUES = {

@@ -16,13 +16,13 @@ from ..enums import CommGroupType, VariableRetrievalMode
 from ..errors import createPoptorchError, native_error
 from .weight_owners import plain_tensor
 
-__all__ = ["PerReplicaParams", "one_group_in_place", "replica_groups"]
+__all__ = ["PerReplicaParams", "find_replica_groups", "put_one_group_in_place"]
 
 # What `PoplarExecutor.per_replica_params` holds: the three arguments of `replicaGrouping` by the parameter's name.
 PerReplicaParams = Dict[str, Tuple[CommGroupType, int, VariableRetrievalMode]]
 
 
-def replica_groups(model: nn.Module, asked: PerReplicaParams, replicas: int) -> Dict[str, ReplicaGroups]:
+def find_replica_groups(model: nn.Module, asked: PerReplicaParams, replicas: int) -> Dict[str, ReplicaGroups]:
     """Return the groups of each parameter of `model` that has some, by the first of its names.
 
     Raises `poptorch.Error` for a parameter without dimensions, for groups that do not divide the replicas, and for a
@@ -34,45 +34,41 @@ def replica_groups(model: nn.Module, asked: PerReplicaParams, replicas: int) -> 
         if name is not None and host.kind == "parameter":
             if host.tensor.dim() == 0:
                 raise createPoptorchError("Scalars cannot be passed as per-replica weight tensor values")
-            found[host.name] = _groups(name, asked[name], replicas)
-            _check_leading_dimension(name, host.tensor.shape[0], found[host.name])
+            groups = _make_groups(name, asked[name], replicas)
+            rows = host.tensor.shape[0]
+            if rows != groups.num_groups and not (groups.returns_all and rows == replicas):
+                raise native_error(
+                    f"The parameter {name} has {rows} values along its first dimension and {groups.num_groups} groups "
+                    "of replicas to give them to"
+                )
+            found[host.name] = groups
     return found
 
 
-def _groups(name: str, asked: Tuple[CommGroupType, int, VariableRetrievalMode], replicas: int) -> ReplicaGroups:
+def _make_groups(name: str, asked: Tuple[CommGroupType, int, VariableRetrievalMode], replicas: int) -> ReplicaGroups:
     kind, shards, retrieval = asked
     size = {CommGroupType.All: replicas, CommGroupType.NoGrouping: 1}.get(kind, shards)
     if size < 1 or replicas % size:
         raise native_error(
             f"The {replicas} replicas cannot be put into groups of {size} (replicaGrouping of the parameter {name})"
         )
-    return ReplicaGroups(
-        replicas=replicas,
-        size=size,
-        strided=kind == CommGroupType.Orthogonal,
-        returns_all=retrieval == VariableRetrievalMode.AllReplicas,
-    )
-
-
-def _check_leading_dimension(name: str, rows: int, groups: ReplicaGroups) -> None:
-    if rows != groups.num_groups and not (groups.returns_all and rows == groups.replicas):
-        raise native_error(
-            f"The parameter {name} has {rows} values along its first dimension and {groups.num_groups} groups of "
-            "replicas to give them to"
-        )
+    returns_all = retrieval == VariableRetrievalMode.AllReplicas
+    return ReplicaGroups(replicas, size, strided=kind == CommGroupType.Orthogonal, returns_all=returns_all)
 
 
 @contextmanager
-def one_group_in_place(model: nn.Module, names: Collection[str]) -> Iterator[None]:
+def put_one_group_in_place(model: nn.Module, names: Collection[str]) -> Iterator[None]:
     """Let the parameters called `names` be the first group's value alone while the context lasts."""
     replaced: List[Tuple[MutableMapping[str, Any], str, Any]] = []
     slices: Dict[int, nn.Parameter] = {}
     for host in host_tensors(model):
         if host.name in names:
             whole = plain_tensor(host.tensor, copy_data=False)
+            # by identity: a parameter that is shared has several places, and one slice for all of them
             slices[id(host.tensor)] = nn.Parameter(whole.detach()[0].clone(), requires_grad=whole.requires_grad)
     try:
         for module in model.modules() if slices else ():
+            # past `__getattribute__`, which fetches the weights of a wrapped model
             registry = module.__dict__["_parameters"]
             for key, parameter in list(registry.items()):
                 if id(parameter) in slices:

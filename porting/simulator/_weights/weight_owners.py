@@ -51,6 +51,7 @@ class Owner(weakref.ref):
         """Copy the weights that the executor left behind into the host's tensors; tell whether there were any."""
         if self._left_behind is None:
             return False
+        # taken away first: copying looks at the tensors, which would come here again
         (device, tensors), self._left_behind = self._left_behind, None
         with torch._C.DisableTorchFunctionSubclass():
             views = {name: torch.Tensor.detach(tensor) for name, tensor in tensors.items()}
@@ -88,6 +89,7 @@ def plain_tensor(tensor: torch.Tensor, *, copy_data: bool) -> torch.Tensor:
         if not issubclass(original, nn.Parameter):
             plain = data.as_subclass(original)
         else:
+            # made as a plain parameter first: the constructor of a derived class may want more arguments
             plain = nn.Parameter(data.as_subclass(torch.Tensor), requires_grad=tensor.requires_grad)
             if original is not nn.Parameter:
                 plain.__class__ = original
@@ -100,9 +102,10 @@ def owned_class(plain: Type[torch.Tensor], owners: Tuple[Owner, ...]) -> Type[to
     """Return the class for tensors of the class `plain` that `owners` own; `plain` itself if there are none."""
     if not owners:
         return plain
+    # One class for all tensors of the same owners: `type(a) is type(b)` must hold for tensors of one model.
     classes = owners[-1].classes
     if (plain, owners) not in classes:
-        classes[plain, owners] = _owned_class(plain, owners)
+        classes[plain, owners] = _make_owned_class(plain, owners)
     return classes[plain, owners]
 
 
@@ -116,7 +119,7 @@ def _deep_copy(tensor: torch.Tensor, memo: Dict[int, Any]) -> Any:
     return memo[id(tensor)]
 
 
-def _related_by(plain: Type[torch.Tensor]) -> Any:
+def _make_metaclass(plain: Type[torch.Tensor]) -> Any:
     """Make a metaclass: tensors of any owners are as related as their plain classes, as `assert_close` needs them."""
 
     class Kind(type(plain)):  # type: ignore[misc]
@@ -127,8 +130,8 @@ def _related_by(plain: Type[torch.Tensor]) -> Any:
     return Kind
 
 
-def _owned_class(plain: Type[torch.Tensor], owners: Tuple[Owner, ...]) -> Any:
-    class Owned(plain, metaclass=_related_by(plain)):  # type: ignore[metaclass, misc, valid-type]
+def _make_owned_class(plain: Type[torch.Tensor], owners: Tuple[Owner, ...]) -> Any:
+    class Owned(plain, metaclass=_make_metaclass(plain)):  # type: ignore[metaclass, misc, valid-type]
         _poptorch_executor = owners[-1]
         _poptorch_executors = owners
         _poptorch_original_class = plain

@@ -9,7 +9,7 @@ from torch._subclasses.fake_tensor import DynamicOutputShapeException
 
 from porting.diagnostics import CaptureError
 from porting.simulator import Error
-from porting.simulator._compile.capture_errors import DynamicShapeRefusal, vendor_error
+from porting.simulator._compile.capture_errors import DynamicShapeRefusal, make_vendor_error
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ from porting.simulator._compile.capture_errors import DynamicShapeRefusal, vendo
     ],
 )
 def test_the_vendors_words_come_first_and_the_finding_follows(code, message, words):
-    refusal = vendor_error(CaptureError.of(code, message=message))
+    refusal = make_vendor_error(CaptureError.of(code, message=message))
 
     assert isinstance(refusal, Error)
     assert str(refusal).startswith(words)
@@ -38,17 +38,17 @@ def test_the_vendors_words_come_first_and_the_finding_follows(code, message, wor
 def test_a_tensor_of_the_host_is_described_as_the_vendor_does():
     error = CaptureError.of("C003", message="a CPU tensor", notes=("shape=[2, 3]", "dtype=float32"))
 
-    assert "tensor(device=cpu, shape=[2, 3], dtype=Float)" in vendor_error(error).message
+    assert "tensor(device=cpu, shape=[2, 3], dtype=Float)" in make_vendor_error(error).message
 
 
 def test_what_the_vendors_python_part_finds_says_so():
-    refusal = vendor_error(CaptureError.of("C006", message="a buffer is assigned"))
+    refusal = make_vendor_error(CaptureError.of("C006", message="a buffer is assigned"))
 
     assert (refusal.type, str(refusal).startswith("'poptorch_py_error': ")) == ("poptorch_py_error", True)
 
 
 def test_reading_with_a_mask_is_torchs_own_exception_too():
-    refusal = vendor_error(CaptureError.of("C002", message="`aten::index` has a shape that depends on values"))
+    refusal = make_vendor_error(CaptureError.of("C002", message="`aten::index` has a shape that depends on values"))
 
     assert isinstance(refusal, DynamicShapeRefusal)
     assert isinstance(refusal, DynamicOutputShapeException)
@@ -56,7 +56,7 @@ def test_reading_with_a_mask_is_torchs_own_exception_too():
 
 
 def test_a_refusal_travels_between_processes():
-    refusal = vendor_error(CaptureError.of("C001", message="a value is read"))
+    refusal = make_vendor_error(CaptureError.of("C001", message="a value is read"))
 
     again = pickle.loads(pickle.dumps(refusal))
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from porting.simulator._executables.executable_cache import cache_folder, compilation_lock
+from porting.simulator._executables.executable_cache import find_cache_folder, lock_compilation
 
 
 class Scale(nn.Module):
@@ -103,7 +103,7 @@ def test_caching_can_be_switched_off_again(poptorch, tmp_path):
 
     poptorch.inferenceModel(Scale(), options).compile(torch.ones(2))
 
-    assert cache_folder(options) is None
+    assert find_cache_folder(options) is None
     assert list(tmp_path.iterdir()) == []
 
 
@@ -137,7 +137,7 @@ def distributed(poptorch, folder, process, num_processes=2):
 
 
 def test_a_single_process_takes_no_lock(poptorch, tmp_path):
-    with compilation_lock(Scale(), caching(poptorch, tmp_path)) as is_first:
+    with lock_compilation(Scale(), caching(poptorch, tmp_path)) as is_first:
         assert not is_first
         assert list(tmp_path.iterdir()) == []
 
@@ -146,7 +146,7 @@ def test_the_lock_is_named_after_the_model(poptorch, tmp_path):
     model = nn.Linear(2, 2)
     name = hashlib.md5(repr(model).encode()).hexdigest() + ".lock"
 
-    with compilation_lock(model, distributed(poptorch, tmp_path, 0)):
+    with lock_compilation(model, distributed(poptorch, tmp_path, 0)):
         assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
@@ -155,7 +155,7 @@ def test_the_first_process_compiles_and_the_last_one_removes_the_lock(poptorch, 
     firsts = []
 
     for process in (1, 0):
-        with compilation_lock(Scale(), distributed(poptorch, tmp_path, process)) as is_first:
+        with lock_compilation(Scale(), distributed(poptorch, tmp_path, process)) as is_first:
             firsts.append(is_first)
 
     assert firsts == [True, False]
@@ -171,7 +171,7 @@ def test_the_first_process_compiles_and_the_last_one_removes_the_lock(poptorch, 
 def test_the_next_round_starts_anew(poptorch, tmp_path):
     firsts = []
     for process in (0, 1, 0, 1):
-        with compilation_lock(Scale(), distributed(poptorch, tmp_path, process)) as is_first:
+        with lock_compilation(Scale(), distributed(poptorch, tmp_path, process)) as is_first:
             firsts.append(is_first)
 
     assert firsts == [True, False, True, False]
@@ -181,7 +181,7 @@ def test_only_one_is_inside_at_a_time(poptorch, tmp_path):
     inside, most = [], []
 
     def enter(process):
-        with compilation_lock(Scale(), distributed(poptorch, tmp_path, process, 4)):
+        with lock_compilation(Scale(), distributed(poptorch, tmp_path, process, 4)):
             inside.append(process)
             most.append(len(inside))
             threading.Event().wait(0.01)
@@ -199,15 +199,15 @@ def test_only_one_is_inside_at_a_time(poptorch, tmp_path):
 
 def test_a_failed_compilation_gives_the_lock_back(poptorch, tmp_path):
     with pytest.raises(ZeroDivisionError):
-        with compilation_lock(Scale(), distributed(poptorch, tmp_path, 0)):
+        with lock_compilation(Scale(), distributed(poptorch, tmp_path, 0)):
             raise ZeroDivisionError
 
-    with compilation_lock(Scale(), distributed(poptorch, tmp_path, 1)) as is_first:
+    with lock_compilation(Scale(), distributed(poptorch, tmp_path, 1)) as is_first:
         assert not is_first
 
 
 def test_several_processes_without_a_cache_are_told(poptorch, caplog):
-    with compilation_lock(Scale(), distributed(poptorch, None, 0)):
+    with lock_compilation(Scale(), distributed(poptorch, None, 0)):
         pass
 
     assert caplog.messages == [

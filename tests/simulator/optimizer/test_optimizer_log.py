@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from porting.simulator import optim
-from porting.simulator._optimizer.optimizer_log import optimizer_log_lines
-from porting.simulator._optimizer_attributes import OptimizerAttrTracker, convertOptimizerToDict
+from porting.simulator._optimizer_attributes import OptimizerAttrTracker, convertOptimizerToDict, describe_settings
 from porting.simulator.options import Options
 
 
@@ -22,7 +21,7 @@ def convert(optimizer):
 def test_lines_for_sgd_name_settings_in_alphabetical_order():
     settings = convert(build(optim.SGD, momentum=0.5, loss_scaling=8.0, velocity_accum_type=torch.float16))
 
-    assert optimizer_log_lines(settings, [["a", "b"]]) == [
+    assert describe_settings(settings, [["a", "b"]]) == [
         "Updating graph optimizer with SGD2, defaultDampening=0 (const), defaultLearningRate=0.1, "
         "defaultMomentum=0.5, defaultVelocityScaling=8, defaultWeightDecay=0 (const), lossScaling=8, "
         "nesterov=0 (const), accumType=float32, firstOrderMomentumAccumType=float16, "
@@ -35,7 +34,7 @@ def test_lines_for_sgd_name_settings_in_alphabetical_order():
 def test_lines_for_the_combined_accumulator_have_its_velocity_scaling():
     settings = convert(build(optim.SGD, use_combined_accum=True, velocity_scaling=2.0, loss_scaling=8.0))
 
-    assert "defaultVelocityScaling=2, " in optimizer_log_lines(settings, [[]])[0]
+    assert "defaultVelocityScaling=2, " in describe_settings(settings, [[]])[0]
 
 
 @pytest.mark.parametrize(
@@ -60,7 +59,7 @@ def test_lines_for_the_combined_accumulator_have_its_velocity_scaling():
     ],
 )
 def test_lines_name_the_family_and_its_settings(optimizer, name, keys):
-    graph_line = optimizer_log_lines(convert(optimizer), [[]])[0]
+    graph_line = describe_settings(convert(optimizer), [[]])[0]
 
     family, *pairs = graph_line.split(" with ")[1].split(", ")
     assert family == name

@@ -5,21 +5,21 @@ from __future__ import annotations
 import pytest
 
 from porting.simulator import Error, Options, OutputMode
-from porting.simulator._options.executor_options import executor_options
+from porting.simulator._options.executor_options import make_executor_options
 
 
 @pytest.mark.parametrize(("training", "mode"), [(True, OutputMode.Final), (False, OutputMode.All)])
 def test_the_mode_decides_what_a_call_returns(training, mode):
     options = Options()
 
-    own = executor_options(options, training=training)
+    own = make_executor_options(options, training=training)
 
     assert own.output_mode == mode
     assert options.defaultOutputMode()
 
 
 def test_an_output_mode_of_the_users_is_kept():
-    own = executor_options(Options().outputMode(OutputMode.Sum), training=True)
+    own = make_executor_options(Options().outputMode(OutputMode.Sum), training=True)
 
     assert own.output_mode == OutputMode.Sum
 
@@ -27,7 +27,7 @@ def test_an_output_mode_of_the_users_is_kept():
 def test_the_users_options_are_frozen_and_the_copy_is_not():
     options = Options()
 
-    own = executor_options(options, training=True)
+    own = make_executor_options(options, training=True)
 
     own.deviceIterations(2)
     with pytest.raises(AttributeError, match="frozen"):
@@ -39,7 +39,7 @@ def test_an_anchor_without_a_mode_has_that_of_the_model():
     options.anchorTensor("own", "a", OutputMode.All)
     options.anchorTensor("inherits", "b")
 
-    own = executor_options(options, training=True)
+    own = make_executor_options(options, training=True)
 
     assert [tuple(own.anchored_tensors[name][2:]) for name in ("own", "inherits")] == [
         (OutputMode.All, 1),
@@ -52,9 +52,9 @@ def test_inference_accumulates_nothing():
     options.Training.gradientAccumulation(2)
 
     with pytest.raises(Error, match="gradientAccumulation to 1"):
-        executor_options(options, training=False)
+        make_executor_options(options, training=False)
 
 
 def test_other_types_are_no_options():
     with pytest.raises(Error, match="Expected poptorch.Options"):
-        executor_options({"replicas": 2}, training=True)
+        make_executor_options({"replicas": 2}, training=True)

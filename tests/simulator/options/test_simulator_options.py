@@ -8,7 +8,7 @@ import pickle
 import pytest
 from tqdm import tqdm
 
-from porting.simulator._compile.progress_bar import CompilationProgressBar
+from porting.simulator._options.simulator_options import CompilationProgressBar
 
 
 def test_bar_ends_at_its_total(capsys):
@@ -29,7 +29,7 @@ def test_the_bar_of_a_programs_own_loop_stays_whole(capsys):
 
 def test_time_is_that_of_the_last_finished_compilation(monkeypatch):
     clock = iter([10.0, 13.5, 20.0])
-    monkeypatch.setattr("porting.simulator._compile.progress_bar.time.perf_counter", lambda: next(clock))
+    monkeypatch.setattr("porting.simulator._options.simulator_options.time.perf_counter", lambda: next(clock))
     report = CompilationProgressBar()
 
     report(0, 2)

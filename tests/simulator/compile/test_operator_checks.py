@@ -11,9 +11,9 @@ import torch.nn.functional as F
 from torch import nn
 from torch._subclasses.fake_tensor import DynamicOutputShapeException
 
-from ...operator_cases.refused import LACKING, REFUSED
+from ..operator_cases.refused import LACKING, REFUSED
 
-COVERAGE = Path(__file__).parents[4] / "shared" / "spec" / "op-coverage.json"
+COVERAGE = Path(__file__).parents[3] / "shared" / "spec" / "op-coverage.json"
 
 # Listed as unsupported, and yet compositions of what the device has, or told apart by how they are called.
 COMPOSED = set(
@@ -81,7 +81,7 @@ def test_a_refusal_is_a_finding_with_a_place_and_a_remedy():
 
     finding = caught.value.finding
     assert finding.code == "C017"
-    assert finding.place.file.endswith("test_operators.py")
+    assert finding.place.file.endswith("test_operator_checks.py")
     assert "smooth_l1_loss" in finding.help[0]
 
 

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, FrozenSet, List, Mapping, NoReturn, Optional, Sequence, Set
+from typing import Any, Dict, FrozenSet, Iterator, List, Mapping, NoReturn, Optional, Sequence
 
 import torch
 from torch import nn
 
-from ....capture import StepGraph
-from ....capture.graph_flow import ValueFlow, written_nodes
-from ....capture.operator_schema import operator_name
-from ....capture.subgraphs import bodies_of
-from ....diagnostics import Finding, Place
-from ..._logging import logger
-from ..._operators.operator_limits import LIMITS, WRITE_LIMIT, OperatorCall
-from ..capture_errors import CaptureRefusal
+from ...capture import StepGraph
+from ...capture.graph_flow import ValueFlow, written_nodes
+from ...capture.operator_schema import operator_name
+from ...capture.subgraphs import bodies_of
+from ...diagnostics import Finding, Place
+from .._logging import logger
+from .._operators.operator_limits import LIMITS, WRITE_LIMIT, OperatorCall
+from .capture_errors import CaptureRefusal
 
 __all__ = ["check_operators"]
 
@@ -74,55 +74,54 @@ def check_operators(graph: StepGraph, model: nn.Module) -> None:
 
     Label smoothing, which the device leaves out of the loss without a word, is left out with a warning.
     """
-    check = _Check(ValueFlow.of(graph), _modules_of_attention(model))
-    check.visit_all(graph.graph)
-    if check.missing:
-        _refuse_missing(check.missing)
-
-
-class _Check:
-    """The check of one graph, with those of its loops and branches: what it lacks is collected in `missing`."""
-
-    def __init__(self, flow: ValueFlow, attention: Set[str]) -> None:
-        self.missing: Dict[str, torch.fx.Node] = {}
-        self._flow = flow
-        self._attention = attention
-
-    def visit_all(self, graph: torch.fx.Graph) -> None:
-        """Check the operators of `graph` in their order."""
-        for node in graph.nodes:
-            self._flow.visit(node)
-            if isinstance(node.target, torch._ops.OpOverload):
-                self._visit(node)
-            for body in bodies_of(node):
-                self.visit_all(body.graph)
-
-    def _visit(self, node: torch.fx.Node) -> None:
-        arguments = _named_arguments(node)
-        name = operator_name(node.target)
-        call = OperatorCall(node, name, arguments, self._is_constant, self._flow.has_gradient(node))
-        message = _refusal(call, written_nodes(node))
+    # torch's own attention unflattens a projection, which the device compiles as a view
+    attention = {name for name, module in model.named_modules() if isinstance(module, nn.MultiheadAttention)}
+    flow = ValueFlow.of(graph)
+    missing: Dict[str, torch.fx.Node] = {}
+    for node in _list_nodes(graph.graph):
+        flow.visit(node)
+        if not isinstance(node.target, torch._ops.OpOverload):
+            continue
+        call = _make_call(node, node.target, flow)
+        message = _find_refusal(call, written_nodes(node))
         if message is not None:
-            _refuse(message, node)
-        lacking = _lacking_operator(call)
-        if lacking is not None and not (name == "unflatten" and node.meta.get("module_path") in self._attention):
-            self.missing.setdefault(lacking, node)
-        if arguments.get("label_smoothing"):
-            _leave_out_label_smoothing(node)
-
-    def _is_constant(self, argument: Any) -> bool:
-        return not isinstance(argument, torch.fx.Node) or self._flow.is_constant(argument)
-
-
-def _named_arguments(node: torch.fx.Node) -> Dict[str, Any]:
-    schema = node.target._schema  # type: ignore[union-attr]
-    named = {argument.name: argument.default_value for argument in schema.arguments}
-    named.update(zip(list(named), node.args))
-    named.update(node.kwargs)
-    return named
+            _refuse_call(message, node)
+        lacking = _find_lacking(call)
+        if lacking is not None and not (call.name == "unflatten" and node.meta.get("module_path") in attention):
+            missing.setdefault(lacking, node)
+        if call.arguments.get("label_smoothing"):
+            # PopTorch compiles the loss without it and says nothing: do the same, and say it
+            position = list(call.arguments).index("label_smoothing")
+            if len(node.args) > position:
+                node.args = (*node.args[:position], 0.0, *node.args[position + 1 :])
+            else:
+                node.kwargs = {**node.kwargs, "label_smoothing": 0.0}
+            where = _find_place(node) or "forward"
+            logger.warning("The device ignores the label_smoothing of aten::cross_entropy_loss (%s)", where)
+    if missing:
+        _refuse_missing(missing)
 
 
-def _refusal(call: OperatorCall, writes: Sequence[Any]) -> Optional[str]:
+def _list_nodes(graph: torch.fx.Graph) -> Iterator[torch.fx.Node]:
+    """Yield the nodes of `graph` in their order, those in the bodies of a loop or branch after it."""
+    for node in graph.nodes:
+        yield node
+        for body in bodies_of(node):
+            yield from _list_nodes(body.graph)
+
+
+def _make_call(node: torch.fx.Node, operator: torch._ops.OpOverload, flow: ValueFlow) -> OperatorCall:
+    arguments = {argument.name: argument.default_value for argument in operator._schema.arguments}
+    arguments.update({**dict(zip(list(arguments), node.args)), **node.kwargs})
+
+    def is_constant(argument: Any) -> bool:
+        return not isinstance(argument, torch.fx.Node) or flow.is_constant(argument)
+
+    return OperatorCall(node, operator_name(operator), arguments, is_constant, flow.has_gradient(node))
+
+
+def _find_refusal(call: OperatorCall, writes: Sequence[Any]) -> Optional[str]:
+    """Return PopTorch's message if the device has the operator, but not in this form."""
     message = WRITE_LIMIT(call) if writes else None
     if message is None and call.name in LIMITS:
         message = LIMITS[call.name](call)
@@ -132,8 +131,9 @@ def _refusal(call: OperatorCall, writes: Sequence[Any]) -> Optional[str]:
     return message
 
 
-def _lacking_operator(call: OperatorCall) -> Optional[str]:
+def _find_lacking(call: OperatorCall) -> Optional[str]:
     """Return the name of the operator behind `call` that the device lacks; constants are folded on the host."""
+    # an in-place operator is lacking where its other form is; `__xor__` is no in-place operator
     name = call.name.rstrip("_") if not call.name.startswith("__") else call.name
     if call.is_constant(call.node):
         return None
@@ -149,28 +149,14 @@ def _lacking_operator(call: OperatorCall) -> Optional[str]:
     return "bitwise_xor" if is_xor and all(tensor.dtype == torch.bool for tensor in call.tensors()) else None
 
 
-def _modules_of_attention(model: nn.Module) -> Set[str]:
-    """Name the modules whose own code unflattens a projection, which the device compiles as a view."""
-    return {name for name, module in model.named_modules() if isinstance(module, nn.MultiheadAttention)}
-
-
-def _leave_out_label_smoothing(node: torch.fx.Node) -> None:
-    position = [argument.name for argument in node.target._schema.arguments].index("label_smoothing")  # type: ignore[union-attr]
-    if len(node.args) > position:
-        node.args = (*node.args[:position], 0.0, *node.args[position + 1 :])
-    else:
-        node.kwargs = {**node.kwargs, "label_smoothing": 0.0}
-    logger.warning("The device ignores the label_smoothing of aten::cross_entropy_loss (%s)", _place(node) or "forward")
-
-
-def _refuse(message: str, node: torch.fx.Node) -> NoReturn:
+def _refuse_call(message: str, node: torch.fx.Node) -> NoReturn:
     operator = operator_name(node.target)
     finding = Finding(
         "C017",
         message=f"the device does not have `aten::{operator}` in this form",
-        place=_place(node),
+        place=_find_place(node),
         label="the device refuses this call",
-        notes=_module_notes([node]),
+        notes=_note_modules([node]),
         help=next((help for words, help in _INSTEAD_OF_REFUSED.items() if words in message), "")
         or _INSTEAD.get(operator, _OTHERWISE),
     )
@@ -179,14 +165,14 @@ def _refuse(message: str, node: torch.fx.Node) -> NoReturn:
 
 def _refuse_missing(missing: Mapping[str, torch.fx.Node]) -> NoReturn:
     names = [f"aten::{name}" for name in missing]
-    places = [f"`aten::{name}` is called at {_place(node)}" for name, node in missing.items() if _place(node)]
+    places = [f"`aten::{name}` is called at {_find_place(node)}" for name, node in missing.items() if _find_place(node)]
     finding = Finding(
         "C017",
         message=f"the device has no {', '.join(f'`{name}`' for name in names)}",
-        place=_place(next(iter(missing.values()))),
+        place=_find_place(next(iter(missing.values()))),
         label="the device cannot compute this",
         notes=(
-            *_module_notes(list(missing.values())),
+            *_note_modules(list(missing.values())),
             *places[1:],
             "that a report is asked for above is PopTorch's text: there is nothing to report",
         ),
@@ -195,11 +181,11 @@ def _refuse_missing(missing: Mapping[str, torch.fx.Node]) -> NoReturn:
     raise CaptureRefusal(f"Unsupported ops found in compiled model: [{', '.join(names)}]. {_SUPPORT}", finding)
 
 
-def _module_notes(nodes: List[torch.fx.Node]) -> Sequence[str]:
+def _note_modules(nodes: List[torch.fx.Node]) -> Sequence[str]:
     paths = dict.fromkeys(node.meta.get("module_path", "") for node in nodes)
     return tuple(f"the module is `{path}`" for path in paths if path)
 
 
-def _place(node: torch.fx.Node) -> Optional[Place]:
+def _find_place(node: torch.fx.Node) -> Optional[Place]:
     place = node.meta.get("place")
     return place if isinstance(place, Place) else None

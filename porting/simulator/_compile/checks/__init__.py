@@ -1,1 +1,0 @@
-"""Checks of a captured graph: they refuse what a device would refuse."""

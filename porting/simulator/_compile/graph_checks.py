@@ -1,0 +1,190 @@
+"""Checks of a captured graph as a whole: pipeline and IPUs, overlapped I/O, and buffers that replicas share."""
+
+from __future__ import annotations
+
+from typing import List, Sequence
+
+import torch
+
+from ...capture import StepGraph
+from ...capture.graph_flow import output_nodes, tensor_memories
+from ...capture.operator_schema import declared_written_arguments
+from .._device.device_pool import reserved_ipus
+from .._device.device_target import counts_as_hardware
+from .._options.executor_options import uses_pipeline
+from .._scopes.executed_operators import executed_operators, is_convolution, operator_label
+from .._scopes.execution_strategies import ParallelPhasedExecution
+from .._scopes.graph_scopes import GraphScopes
+from ..enums import OutputMode, OverlapMode
+from ..errors import native_error
+from ..options import Options
+
+__all__ = ["check_overlap", "check_pipeline", "refuse_written_buffers"]
+
+_MAX_IPUS = 64
+_MIN_IO_TILES = 32
+
+
+def check_overlap(graph: StepGraph, options: Options) -> None:
+    """Raise `poptorch.Error` where `set_overlap_for_input` or `set_overlap_for_output` is used as it must not be.
+
+    What is marked with `OverlapMode.NoOverlap` is not looked at.
+    """
+    marks = [node for node in graph.graph.nodes if _requests_overlap(node)]
+    # PopTorch looks at the graph before the options, so a program with several faults gets the same message first
+    for mark in marks:
+        if operator_label(mark) == "set_overlap_for_input":
+            _check_overlapped_input(mark)
+    for mark in marks:
+        if operator_label(mark) == "set_overlap_for_output":
+            _check_overlapped_output(mark)
+    if not marks:
+        return
+    if uses_pipeline(options):
+        raise native_error(
+            "Overlapped IO is not supported with poptorch.PipelinedExecution. If you are using only one IPU, please "
+            "switch to poptorch.ShardedExecution."
+        )
+    if options.TensorLocations.toDict().get("numIOTiles", 0) < _MIN_IO_TILES:
+        raise native_error(
+            f"No IO tiles allocated. You must allocate at least {_MIN_IO_TILES} IO tiles using "
+            "poptorch.Options().TensorLocations.numIOTiles."
+        )
+    if options.output_mode not in (OutputMode.All, OutputMode.Sum):
+        raise native_error(
+            "Unsupported output mode for overlapped IO. Please switch output mode to poptorch.OutputMode.All or "
+            "poptorch.OutputMode.Sum."
+        )
+
+
+def _requests_overlap(node: torch.fx.Node) -> bool:
+    if node.op != "call_function" or not operator_label(node).startswith("set_overlap_for_"):
+        return False
+    mode = node.args[1] if len(node.args) > 1 else node.kwargs.get("mode")
+    return mode != OverlapMode.NoOverlap.value
+
+
+def _check_overlapped_input(mark: torch.fx.Node) -> None:
+    source = mark.all_input_nodes[0]
+    inputs = [node for node in mark.graph.nodes if node.op == "placeholder" and node.meta.get("kind") == "input"]
+    if source not in inputs:
+        raise native_error("poptorch.set_overlap_for_input applied on a node which is not a tensor input to the model.")
+    if len(source.users) > 1:
+        # by its number: PopTorch's compiled part knows no names of inputs
+        raise native_error(
+            "poptorch.set_overlap_for_input must be the only op applied to an input. This is not the case for input "
+            f"{inputs.index(source)} to the model."
+        )
+
+
+def _check_overlapped_output(mark: torch.fx.Node) -> None:
+    num_times = output_nodes(mark.graph).count(mark)
+    if num_times > 1:
+        raise native_error(
+            "poptorch.set_overlap_for_output cannot be used with a tensor that is returned twice. Please check all "
+            "returned tensors including those nested in tuples/lists."
+        )
+    if num_times == 0:
+        raise native_error(
+            "poptorch.set_overlap_for_output applied on a node which is not a tensor output to the model."
+        )
+
+
+def check_pipeline(graph: StepGraph, scopes: GraphScopes, options: Options) -> int:
+    """Return how many IPUs one replica needs: all up to the one with the largest number.
+
+    Raises `poptorch.Error` for the first thing about blocks, `MultiConv`s and IPUs that a device would refuse. Whether
+    so many IPUs are free is found out when a device is taken.
+    """
+    operators = executed_operators(graph.graph, with_bodies=True)
+    _check_multi_convs(operators, scopes)
+    for node in operators:
+        # None means that blocks are in use and this operator is outside; a model without blocks has no entry
+        if node.meta.get("block", "") is None:
+            place = node.meta.get("place")
+            where = f" ({node.target} at {place})" if place else ""
+            raise native_error(f"No active Block, all the ops must belong to a Block{where}")
+    # The compiler's own operators have no IPU: they follow those around them.
+    placed = [node for node in operators if node.meta.get("ipu") is not None]
+    if isinstance(options._execution_strategy, ParallelPhasedExecution):
+        if any(node.meta["phase"] % 2 != node.meta["ipu"] % 2 for node in placed):
+            raise native_error(
+                "When phases are executed in parallel: even phases must run on even IPUs and odd phases on odd IPUs"
+            )
+    ipus = [node.meta["ipu"] for node in placed]
+    ipus_per_replica: int = 1 + max(ipus, default=0)
+    _check_num_ipus(ipus_per_replica * options.replication_factor, options)
+    if uses_pipeline(options):
+        _check_pipeline_size(ipus, options, is_training=graph.mode == "training")
+    return ipus_per_replica
+
+
+def _check_multi_convs(operators: Sequence[torch.fx.Node], scopes: GraphScopes) -> None:
+    if scopes.has_nested_multi_conv:
+        raise native_error("Nested poptorch.MultiConv is not supported.")
+    convolutions = [node for node in operators if "multi_conv" in node.meta and is_convolution(node)]
+    filled = {node.meta["multi_conv"]["number"] for node in convolutions}
+    if any(multi_conv["number"] not in filled for multi_conv in scopes.multi_convs):
+        raise native_error("Unexpected end_multi_conv, is the IR malformed?")
+
+
+def _check_num_ipus(num_ipus: int, options: Options) -> None:
+    if num_ipus > _MAX_IPUS:
+        raise native_error(
+            f"Too many IPUs requested ({num_ipus}). Experiments that need more than {_MAX_IPUS} IPUs require "
+            "distributed execution."
+        )
+    if counts_as_hardware(options):
+        reserved_ipus(num_ipus, may_round=options.auto_round_num_ipus)
+
+
+def _check_pipeline_size(ipus: List[int], options: Options, *, is_training: bool) -> None:
+    """Refuse a pipeline that a call cannot fill; `ipus` are those of the operators of the forward pass in order."""
+    # A pipeline begins on IPU 0, where the inputs arrive, also if the first block is on another one. Operators that
+    # follow each other on one IPU are one stage.
+    num_stages = 1 + sum(before != after for before, after in zip([0, *ipus], ipus))
+    if num_stages == 1:
+        return
+    if not is_training and options.device_iterations < num_stages:
+        raise native_error(
+            "poptorch.Options().deviceIterations must be greater than or equal to the number of pipeline stages "
+            f"({num_stages}) when using poptorch.PipelinedExecution."
+        )
+    # the way back passes all stages but the last once more
+    num_training_stages = 2 * num_stages - 1
+    if is_training and options.Training.gradient_accumulation < num_training_stages:
+        raise native_error(
+            "poptorch.Options().Training.gradientAccumulation must be greater than or equal to the number of pipeline "
+            f"stages ({num_training_stages}) when using poptorch.PipelinedExecution. Please note that a model with "
+            f"{num_stages} pipeline stages in PopTorch will have an additional {num_stages - 1} stages when training."
+        )
+
+
+def refuse_written_buffers(graph: StepGraph, options: Options) -> None:
+    """Raise `poptorch.Error` if `forward` itself writes into a buffer that replicas are to share.
+
+    Like PopTorch this goes by what the operators say of themselves. The schema of batch norm does not say that it
+    writes: each replica updates running statistics of its own, and the host gets the first one's.
+    """
+    replicated = options.replication_factor > options.input_group_size
+    if not replicated or not options.broadcast_buffers or not graph.mutated_buffers:
+        return
+    changed: List[torch.fx.Node] = []
+    for node in graph.graph.nodes:
+        if isinstance(node.target, torch._ops.OpOverload):
+            arguments = declared_written_arguments(node.target, node.args, node.kwargs)
+            changed += [argument for argument in arguments if isinstance(argument, torch.fx.Node)]
+    # by memory: `forward` may write through a view of the buffer
+    memory = tensor_memories(changed)
+    named = zip(graph.buffers, graph.placeholders[len(graph.parameters) :])
+    written = sorted(
+        info.name for info, node in named if info.name in graph.mutated_buffers and tensor_memories([node]) & memory
+    )
+    if written:
+        # each of a deep network's layers may have some
+        rest = f" and {len(written) - 3} more" if len(written) > 3 else ""
+        raise native_error(
+            "PopTorch does not support broadcasting buffers. If your model is able to tolerate buffers becoming out of "
+            "sync between replicas, you can disable buffer broadcasting using poptorch.Options.broadcastBuffers(False)."
+            f" (modified: {', '.join(written[:3])}{rest})"
+        )
