@@ -13,14 +13,14 @@ from ..support.process import usable_cores
 from . import trouble
 from ._loading.async_accessor import AsynchronousDataAccessor
 from ._loading.batch_memory import BatchMemory
-from ._loading.batch_reading import batch_reader, combine_batches
+from ._loading.batch_reading import combine_batches, make_batch_reader
 from ._loading.sub_dataset import _SubDataset
 from ._logging import logger
 from .enums import DataLoaderMode
 from .errors import createPoptorchError
 from .options import Options
 
-__all__ = ["AsynchronousDataAccessor", "DataLoader", "TimedBatches", "WaitingTime", "_SubDataset"]
+__all__ = ["AsynchronousDataAccessor", "BatchIterator", "DataLoader", "WaitingTime", "_SubDataset"]
 
 
 class DataLoader(torch.utils.data.DataLoader):
@@ -70,8 +70,11 @@ class DataLoader(torch.utils.data.DataLoader):
         self._num_batches_to_combine: Optional[int] = None
         if batch_size is not None:
             self._options = options
-            self._num_batches_to_combine = _num_micro_batches(options)
-            self._combined_batch_size = batch_size * self._num_batches_to_combine
+            # the different micro-batches of one call: replicas of one input group share theirs
+            num_groups = options.replication_factor // options.input_group_size
+            num_batches = int(options.device_iterations * num_groups * options.Training.gradient_accumulation)
+            self._num_batches_to_combine = num_batches
+            self._combined_batch_size = batch_size * num_batches
 
         partitioned = auto_distributed_partitioning and options.Distributed.numProcesses > 1
         if isinstance(dataset, torch.utils.data.IterableDataset):
@@ -79,14 +82,14 @@ class DataLoader(torch.utils.data.DataLoader):
         else:
             self._warn_about_short_last_batch(dataset, batch_sampler, kwargs.get("sampler"), drop_last=drop_last)
             if partitioned:
-                dataset = self._share_of(dataset, options, shuffle=bool(shuffle), drop_last=drop_last)
-            num_workers = _cap_num_workers(num_workers)
+                dataset = self._take_share(dataset, options, shuffle=bool(shuffle), drop_last=drop_last)
+            num_workers = _cap_num_workers(num_workers, usable_cores())
 
         size = 1 if self._is_user_batch_sampler_set else self._combined_batch_size
-        rebatched_size = self._rebatched_size(mode, drop_last=drop_last)
+        rebatched_size = self._find_rebatched_size(mode, drop_last=drop_last)
         if rebatched_size is not None:
             self._is_rebatched, self.rebatched_drop_last = True, drop_last
-            size = _worker_batch_size(size, rebatched_size, rebatched_worker_size)
+            size = _choose_worker_batch_size(size, rebatched_size, rebatched_worker_size)
         # Without batching torch refuses `drop_last`, the default here; a loader that is to be rebatched drops nothing.
         is_rebatching = rebatched_size is not None or mode == DataLoaderMode.AsyncRebatched
         keeps_short_batches = self._is_user_batch_sampler_set or is_rebatching
@@ -144,22 +147,23 @@ class DataLoader(torch.utils.data.DataLoader):
     def __iter__(self) -> Any:
         """Start an epoch: yield combined batches."""
         if self._accessor is not None:
-            # an iterator may be all that is left of the loader
-            self._accessor._epoch_owner = self
-            return TimedBatches(iter(self._accessor), self._waiting)
+            self._accessor.keep_during_epoch(self)
+            return BatchIterator(iter(self._accessor), self._waiting.next_of)
         if self._shuffles_globally:
             share: Any = self.dataset
             share.shuffle_global_indices()
             share.swap_range()
-        batches = trouble.watched(super().__iter__())
+        batches: Iterator[Any] = super().__iter__()
+        if trouble.injections:
+            batches = BatchIterator(batches, trouble.fetch_batch)
         count = self._num_batches_to_combine
         if self._is_user_batch_sampler_set and not self._is_rebatched and count is not None and count != 1:
             batches = combine_batches(batches, count, drop_last=bool(self.batch_sampler_drop_last))
-        return TimedBatches(batches, self._waiting)
+        return BatchIterator(batches, self._waiting.next_of)
 
     def _get_iterator(self) -> Any:
         iterator: Any = super()._get_iterator()
-        reader = batch_reader(self, iterator._dataset_fetcher, self._memory) if self.num_workers == 0 else None
+        reader = make_batch_reader(self, iterator._dataset_fetcher, self._memory) if self.num_workers == 0 else None
         if reader is not None:
             iterator._dataset_fetcher = reader
             iterator._sampler_iter = reader.list_rows(self.batch_sampler) or iterator._sampler_iter
@@ -180,7 +184,7 @@ class DataLoader(torch.utils.data.DataLoader):
             size *= self._options.Distributed.numProcesses
             _warn_about_short_last_batch(dataset, batch_sampler, num_batches=num_batches, batch_size=size)
 
-    def _share_of(self, dataset: Any, options: Options, *, shuffle: bool, drop_last: bool) -> _SubDataset:
+    def _take_share(self, dataset: Any, options: Options, *, shuffle: bool, drop_last: bool) -> _SubDataset:
         """Give this process its part of the dataset, in an order that all processes agree on."""
         if shuffle and not options.exists("random_seed"):
             raise AssertionError(
@@ -192,7 +196,7 @@ class DataLoader(torch.utils.data.DataLoader):
         self._shuffles_globally = shuffle
         return _SubDataset(dataset, options, self._combined_batch_size, drop_last)
 
-    def _rebatched_size(self, mode: DataLoaderMode, *, drop_last: bool) -> Optional[int]:
+    def _find_rebatched_size(self, mode: DataLoaderMode, *, drop_last: bool) -> Optional[int]:
         """Return the size of the batches that are put together anew from those of the workers, None without that."""
         if mode == DataLoaderMode.AsyncRebatched:
             return self._combined_batch_size
@@ -207,7 +211,7 @@ class DataLoader(torch.utils.data.DataLoader):
                 "You cannot use DataLoaderMode.AsyncRebatched and manually specify the rebatched_size in async_options"
             )
         accessor = AsynchronousDataAccessor(self, **async_options, rebatched_size=rebatched_size)
-        accessor._keep(self, weakly=True)
+        accessor.hold_weakly()
         self._accessor = accessor
 
 
@@ -226,23 +230,26 @@ class WaitingTime:
             self.seconds += time.perf_counter() - start
 
 
-class TimedBatches:
-    """Iterates over `batches` and counts in `waiting` what each takes; else it is the same iterator."""
+class BatchIterator:
+    """Iterates over `batches` and gets each with `fetch`; else it is the same iterator.
 
-    def __init__(self, batches: Iterator[Any], waiting: WaitingTime) -> None:
-        self._batches, self._waiting = batches, waiting
+    It is no generator, because torch's iterators can be asked for the next batch after one that failed.
+    """
+
+    def __init__(self, batches: Iterator[Any], fetch: Callable[[Iterator[Any]], Any]) -> None:
+        self._batches, self._fetch = batches, fetch
 
     def __iter__(self) -> Iterator[Any]:
         return self
 
     def __next__(self) -> Any:
-        return self._waiting.next_of(self._batches)
+        return self._fetch(self._batches)
 
     def __len__(self) -> int:
         return len(self._batches)  # type: ignore[arg-type]
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("_batches", "_waiting"):  # of an object that is being copied
+        if name == "_batches":  # of an object that is being copied
             raise AttributeError(name)
         return getattr(self._batches, name)
 
@@ -256,12 +263,6 @@ def _check_alone(
         raise createPoptorchError(
             "`batch_sampler` option is mutually exclusive with auto_distributed_partitioning=True."
         )
-
-
-def _num_micro_batches(options: Options) -> int:
-    """Count the different micro-batches of one device call; replicas of one input group share theirs."""
-    num_groups = options.replication_factor // options.input_group_size
-    return int(options.device_iterations * num_groups * options.Training.gradient_accumulation)
 
 
 def _check_iterable(num_workers: int, worker_init_fn: Optional[Callable[[int], None]], *, partitioned: bool) -> None:
@@ -278,30 +279,25 @@ def _check_iterable(num_workers: int, worker_init_fn: Optional[Callable[[int], N
 def _warn_about_short_last_batch(dataset: Any, batch_sampler: Any, *, num_batches: int, batch_size: int) -> None:
     """Warn as PopTorch does when `drop_last=False` leaves a last batch that no static graph takes."""
     advice = "To avoid having to handle this special case switch to drop_last=True"
-    if batch_sampler is None:
-        rest = len(dataset) % batch_size
-        if rest:
-            logger.warning(
-                f"The number of elements in the dataset ({len(dataset)}) is not divisible by the number of elements"
-                f" processed per step ({batch_size}) and drop_last=False. The last tensor will have"
-                f" a batch size of {rest}. {advice}"
-            )
-    elif not hasattr(batch_sampler, "__len__"):
+    if batch_sampler is not None and not hasattr(batch_sampler, "__len__"):
         logger.warning(
             "The `batch_sampler` __len__ method is not implemented and drop_last=False. The last tensor might have a"
             f" smaller batch size than the others. {advice}"
         )
-    else:
-        rest = len(batch_sampler) % num_batches
-        if rest:
-            logger.warning(
-                f"The number of batches generated by the batch sampler ({len(batch_sampler)}) is not divisible by the"
-                f" number of batches processed per step ({num_batches}) and drop_last=False. The"
-                f" last tensor will combine {rest} batches. {advice}"
-            )
+        return
+    count, per_step = (len(dataset), batch_size) if batch_sampler is None else (len(batch_sampler), num_batches)
+    rest = count % per_step
+    items, whose, fate = ("elements", "in the dataset", f"have a batch size of {rest}")
+    if batch_sampler is not None:
+        items, whose, fate = ("batches", "generated by the batch sampler", f"combine {rest} batches")
+    if rest:
+        logger.warning(
+            f"The number of {items} {whose} ({count}) is not divisible by the number of {items} processed per step"
+            f" ({per_step}) and drop_last=False. The last tensor will {fate}. {advice}"
+        )
 
 
-def _worker_batch_size(size: Optional[int], rebatched_size: int, wanted: Optional[int]) -> Optional[int]:
+def _choose_worker_batch_size(size: Optional[int], rebatched_size: int, wanted: Optional[int]) -> Optional[int]:
     if wanted is None:
         return size
     if wanted > rebatched_size:
@@ -311,16 +307,12 @@ def _worker_batch_size(size: Optional[int], rebatched_size: int, wanted: Optiona
     return wanted
 
 
-def _cap_num_workers(num_workers: int) -> int:
-    num_cores = usable_cores()
-    if num_workers > num_cores:
-        _say_workers_are_capped(num_workers, num_cores)
-    return min(num_workers, num_cores)
-
-
 @lru_cache(maxsize=None)
-def _say_workers_are_capped(num_workers: int, num_cores: int) -> None:
-    logger.warning(
-        f"num_workers={num_workers} is more than the {num_cores} cores of this machine: the DataLoader uses"
-        f" {num_cores} worker processes. The batches are the same."
-    )
+def _cap_num_workers(num_workers: int, num_cores: int) -> int:
+    """Return a number of processes that all have a core; a program that makes many loaders is told once."""
+    if num_workers > num_cores:
+        logger.warning(
+            f"num_workers={num_workers} is more than the {num_cores} cores of this machine: the DataLoader uses"
+            f" {num_cores} worker processes. The batches are the same."
+        )
+    return min(num_workers, num_cores)

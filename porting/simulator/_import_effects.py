@@ -25,7 +25,7 @@ from tqdm.std import TqdmDefaultWriteLock, tqdm
 from ..support.compiler_loading import optimizers_load_compiler_late
 from ._logging import flush_repeated_lines, logger
 
-__all__ = ["apply_import_effects", "poptorchAtExit", "registerGeometricCustomArgParsers"]
+__all__ = ["apply_import_effects", "has_descriptor", "poptorchAtExit", "registerGeometricCustomArgParsers"]
 
 _DEVICE = "ipu"
 _Hook = Callable[[Type[BaseException], BaseException, Optional[TracebackType]], Any]
@@ -75,7 +75,7 @@ def registerGeometricCustomArgParsers() -> None:
 
 def _enable_crash_reports() -> None:
     # the descriptor is kept until the process ends, so the stream must not be one that a test or a notebook closes
-    stream = next((stream for stream in (sys.__stderr__, sys.stderr) if _has_descriptor(stream)), None)
+    stream = next((stream for stream in (sys.__stderr__, sys.stderr) if has_descriptor(stream)), None)
     if stream is None:
         return
     if not faulthandler.is_enabled():
@@ -86,7 +86,7 @@ def _enable_crash_reports() -> None:
         faulthandler.register(signal.SIGTERM, file=stream, chain=True)
 
 
-def _has_descriptor(stream: Any) -> bool:
+def has_descriptor(stream: Any) -> bool:
     """Tell whether the operating system can write to the stream: a notebook's or a test's often is an object only."""
     try:
         return stream is not None and stream.fileno() >= 0

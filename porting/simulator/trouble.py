@@ -21,11 +21,11 @@ __all__ = [
     "Injection",
     "Moment",
     "describe_kinds",
+    "fetch_batch",
     "inject",
     "injections",
     "parse",
     "strike",
-    "watched",
 ]
 
 ENVIRONMENT_VARIABLE = "PORTING_INJECT"
@@ -182,31 +182,10 @@ def strike(moment: Moment, *, training: Optional[bool] = None, subject: Any = No
                 break
 
 
-def watched(batches: Iterator[Any]) -> Iterator[Any]:
-    """Let the trouble of a DataLoader strike while its `batches` are fetched; without any they stay as they are."""
-    return _WatchedBatches(batches) if injections else batches
-
-
-class _WatchedBatches:
-    """An iterator that can be asked for the next batch after one that failed, as torch's own can; else it is that."""
-
-    def __init__(self, batches: Iterator[Any]) -> None:
-        self._batches = iter(batches)
-
-    def __iter__(self) -> Iterator[Any]:
-        return self
-
-    def __next__(self) -> Any:
-        strike(Moment.BATCH)
-        return next(self._batches)
-
-    def __len__(self) -> int:
-        return len(self._batches)  # type: ignore[arg-type]
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "_batches":  # of an object that is being copied
-            raise AttributeError(name)
-        return getattr(self._batches, name)
+def fetch_batch(batches: Iterator[Any]) -> Any:
+    """Return the next of a DataLoader's `batches`, unless trouble is due; the one after that can be asked for."""
+    strike(Moment.BATCH)
+    return next(batches)
 
 
 _COMMON_SETTINGS: Dict[str, Any] = {

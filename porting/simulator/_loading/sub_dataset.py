@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, List, NamedTuple, Optional, Sequence, Union
+from typing import Any, List, Optional, Sequence, Tuple, Union
 
 import torch
 import torch.utils.data
 
 from ..options import Options
 
-__all__ = ["OrderState", "_SubDataset"]
-
-
-class OrderState(NamedTuple):
-    """What decides the next order of a `_SubDataset`: its generator's state, and where its range begins."""
-
-    generator_state: Optional[torch.Tensor]
-    offset: int
+__all__ = ["_SubDataset"]
 
 
 class _SubDataset(torch.utils.data.Dataset):
@@ -71,14 +64,14 @@ class _SubDataset(torch.utils.data.Dataset):
         is_at_base = int(self._shared_offset) == self._base_offset
         self._shared_offset.fill_(self._base_offset + (self._leftovers if is_at_base else 0))
 
-    def order_state(self) -> OrderState:
-        """Return what decides the next order."""
-        return OrderState(self._generator_state, int(self._shared_offset))
+    def order_state(self) -> Tuple[Optional[torch.Tensor], int]:
+        """Return what decides the next order: the generator's state, and where the range begins."""
+        return self._generator_state, int(self._shared_offset)
 
-    def restore_order_state(self, state: OrderState) -> None:
+    def restore_order_state(self, state: Tuple[Optional[torch.Tensor], int]) -> None:
         """Go back to an earlier `order_state`: the next order is the one that followed it."""
-        self._generator_state = state.generator_state
-        self._shared_offset.fill_(state.offset)
+        self._generator_state, offset = state
+        self._shared_offset.fill_(offset)
 
     def global_rows_of(self, rows: Union[range, torch.Tensor]) -> Union[range, torch.Tensor]:
         """Translate positions in this share, all of them inside it, to positions in the dataset."""
