@@ -6,10 +6,11 @@ from typing import Any
 
 import torch
 
+from ...capture.plain_shapes import UNKNOWN, are_plain, new_tensor
 from ...structure import map_tensors, rebuild
 from ..enums import MatMulSerializationMode, OverlapMode
 from ..errors import createPoptorchError
-from .op_library import REDUCTIONS
+from .op_library import define_operator, return_first
 
 __all__ = [
     "identity_loss",
@@ -22,6 +23,7 @@ __all__ = [
 ]
 
 _library = torch.ops.poptorch
+_REDUCTIONS = {"sum": 0, "mean": 1, "none": 2}
 
 
 def identity_loss(x: torch.Tensor, reduction: str) -> torch.Tensor:
@@ -32,9 +34,9 @@ def identity_loss(x: torch.Tensor, reduction: str) -> torch.Tensor:
     >>> identity_loss(torch.tensor([1.0, 3.0]), reduction="mean")
     tensor(2.)
     """
-    if reduction not in REDUCTIONS:
+    if reduction not in _REDUCTIONS:
         raise AssertionError("Unsupported reduction type!")
-    return _library.identity_loss(x, REDUCTIONS[reduction])
+    return _library.identity_loss(x, _REDUCTIONS[reduction])
 
 
 def nop(tensor: torch.Tensor) -> torch.Tensor:
@@ -50,16 +52,11 @@ def recomputationCheckpoint(*tensors: Any) -> Any:
     One tensor comes back as itself, several as a tuple, a single list or tuple as such. Raises ValueError for anything
     else than tensors.
     """
-    if len(tensors) == 1 and isinstance(tensors[0], (list, tuple)):
-        return rebuild(tensors[0], [_checkpoint(tensor) for tensor in tensors[0]])
-    kept = tuple(_checkpoint(tensor) for tensor in tensors)
-    return kept[0] if len(kept) == 1 else kept
-
-
-def _checkpoint(tensor: Any) -> torch.Tensor:
-    if not isinstance(tensor, torch.Tensor):
+    given = tensors[0] if len(tensors) == 1 and isinstance(tensors[0], (list, tuple)) else tensors
+    if not all(isinstance(tensor, torch.Tensor) for tensor in given):
         raise ValueError("All inputs must be tensors")
-    return _library.recomputation_checkpoint(tensor)
+    kept = rebuild(given, [_library.recomputation_checkpoint(tensor) for tensor in given])
+    return kept[0] if given is tensors and len(kept) == 1 else kept
 
 
 def serializedMatMul(
@@ -91,7 +88,7 @@ def set_overlap_for_input(input_tensors: Any, mode: OverlapMode) -> Any:
 
     The tensors may be nested in tuples, lists, dictionaries and types with a parser of their own.
     """
-    return map_tensors(lambda tensor: _library.set_overlap_for_input(tensor, _mode(mode)), input_tensors)
+    return map_tensors(lambda tensor: _library.set_overlap_for_input(tensor, _read_mode(mode)), input_tensors)
 
 
 def set_overlap_for_output(output_tensors: Any, mode: OverlapMode) -> Any:
@@ -99,9 +96,45 @@ def set_overlap_for_output(output_tensors: Any, mode: OverlapMode) -> Any:
 
     The tensors may be nested in tuples, lists, dictionaries and types with a parser of their own.
     """
-    return map_tensors(lambda tensor: _library.set_overlap_for_output(tensor, _mode(mode)), output_tensors)
+    return map_tensors(lambda tensor: _library.set_overlap_for_output(tensor, _read_mode(mode)), output_tensors)
 
 
-def _mode(mode: OverlapMode) -> str:
+def _read_mode(mode: OverlapMode) -> str:
     assert isinstance(mode, OverlapMode), f"mode must be an OverlapMode, got {type(mode)}"
     return str(mode.value)
+
+
+def _reduce(x: torch.Tensor, reduction: int) -> torch.Tensor:
+    if reduction == _REDUCTIONS["none"]:
+        return x.clone()
+    return x.sum() if reduction == _REDUCTIONS["sum"] else x.mean()
+
+
+def _reduced_form(x: torch.Tensor, reduction: int) -> Any:
+    if not are_plain(x):
+        return UNKNOWN
+    return new_tensor(x.shape if reduction == _REDUCTIONS["none"] else (), x)
+
+
+def _cast(x: torch.Tensor, dtype: str) -> torch.Tensor:
+    types = {"FLOAT": torch.float32, "FLOAT16": torch.float16}
+    if dtype not in types:
+        raise RuntimeError(f"internal_cast knows the types {', '.join(types)}, not {dtype}")
+    return x.to(types[dtype])
+
+
+# They only compute, so that a graph calls their kernels itself. Those that hand on their argument are their own rule
+# for shapes as well.
+define_operator(
+    "identity_loss(Tensor x, int reduction) -> Tensor", _reduce, run=_reduce, is_pure=True, rule=_reduced_form
+)
+define_operator("internal_cast(Tensor x, str dtype) -> Tensor", _cast, run=_cast, is_pure=True)
+for _schema in (
+    "nop(Tensor x) -> Tensor",
+    "set_matmul_serialization(Tensor x, str mode, int factor, bool keep_precision) -> Tensor",
+    "set_overlap_for_input(Tensor x, str mode) -> Tensor",
+    "set_overlap_for_output(Tensor x, str mode) -> Tensor",
+    "recomputation_checkpoint(Tensor x) -> Tensor",
+    "set_available_memory(Tensor x, float proportion) -> Tensor",
+):
+    define_operator(_schema, return_first, run=return_first, is_pure=True, rule=return_first)

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import threading
 from contextlib import ExitStack, contextmanager
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import torch
 from torch import nn
 from torch.utils._python_dispatch import _disable_current_modes
 
-from ...capture.device_operators import define_device_operator
 from ...capture.device_tensor import DeviceTensor
 from ...structure import flatten_tensors, rebuild
 from .._logging import logger
 from ..custom_ops import listed
 from ..errors import createPoptorchError, native_error
-from . import op_library  # noqa: F401 - defines the operators
+from .op_library import copy_list, define_operator, do_nothing
 
 __all__ = ["CPU"]
 
@@ -86,31 +85,26 @@ class CPU:
             self.in_shapes = [tuple(tensor.shape) for tensor in tensors]
             self.out_shapes = [tuple(value.shape) for value in values]
             self.registerPersistentData()
+            # float32 until here: the layer gets, and writes, tensors of the types that there are on the device
             self.inputs = [buffer.to(zero.dtype) for buffer, zero in zip(self.inputs, zeros)]
-            self.outputs = [
-                buffer.to(recorder.make_fake((), value.dtype).dtype) for buffer, value in zip(self.outputs, values)
-            ]
+            types = [recorder.make_fake((), value.dtype).dtype for value in values]
+            self.outputs = [buffer.to(dtype) for buffer, dtype in zip(self.outputs, types)]
         return result
 
 
 @contextmanager
 def _on_host(recorder: Any, layer: Any) -> Iterator[None]:
     """Let Python code run as if no model were traced: modules have their own weights, factories make CPU tensors."""
-    models = [module for _path, module in recorder.module_stack[:1]]
-    models += [layer] if isinstance(layer, nn.Module) else []
+    roots = [module for _path, module in recorder.module_stack[:1]]
+    roots += [layer] if isinstance(layer, nn.Module) else []
+    modules = {id(module): module for root in roots for module in root.modules()}.values()
     with ExitStack() as restored:
-        for registry in {id(found): found for model in models for found in _registries(model)}.values():
+        for registry in (tensors for module in modules for tensors in (module._parameters, module._buffers)):
             device_values = {name: value for name, value in registry.items() if isinstance(value, DeviceTensor)}
             restored.callback(registry.update, device_values)
             registry.update({name: recorder.host_of(value) for name, value in device_values.items()})
         with _disable_current_modes(), torch._C.DisableTorchFunction(), torch.no_grad():
             yield
-
-
-def _registries(model: nn.Module) -> Iterator[Dict[str, Any]]:
-    for module in model.modules():
-        yield module._parameters
-        yield module._buffers
 
 
 def _overlap_error() -> Exception:
@@ -135,15 +129,14 @@ class _HostCall:
 
     def __init__(self, cpu: CPU, arguments: _Arguments) -> None:
         self._cpu = cpu
-        self._in_shapes, self._out_shapes = cpu.in_shapes, cpu.out_shapes
-        self._inputs, self._outputs = cpu.inputs, cpu.outputs
-        self._arguments = rebuild(arguments, cpu.inputs)
+        self._data = {name: getattr(cpu, name) for name in ("in_shapes", "out_shapes", "inputs", "outputs")}
+        self._data["_arguments"] = rebuild(arguments, cpu.inputs)
 
     def run(self, values: Sequence[torch.Tensor]) -> List[torch.Tensor]:
         """Call the layer on `values`, in the tensors that were made for it, and return copies of what it wrote."""
         cpu = self._cpu
-        cpu.in_shapes, cpu.out_shapes = self._in_shapes, self._out_shapes
-        cpu.inputs, cpu.outputs, cpu._arguments = self._inputs, self._outputs, self._arguments
+        # one `CPU` may be called at several places of a graph: it shows the data of the latest call
+        vars(cpu).update(self._data)
         for buffer, value in zip(cpu.inputs, values):
             buffer.copy_(value)
         with torch._C._EnableTorchFunction(), torch.no_grad():
@@ -174,5 +167,5 @@ def _end_call(recorder: Any, outputs: Sequence[torch.Tensor]) -> List[torch.Tens
     return list(recorder.call_function(call_cpu_op, (_open_call.call, inputs), fakes))
 
 
-define_device_operator(torch.ops.poptorch.call_cpu_op.default, record=_begin_call)
-define_device_operator(torch.ops.poptorch.end_cpu_op.default, record=_end_call)
+define_operator("call_cpu_op(Tensor[] inputs, str id) -> ()", do_nothing, record=_begin_call)
+define_operator("end_cpu_op(Tensor[] outputs) -> Tensor[]", copy_list, record=_end_call)

@@ -8,7 +8,7 @@ from torch import nn
 
 from .._options_impl import require
 from ..errors import createPoptorchError
-from .graph_scopes import open_scopes
+from .graph_scopes import GraphScopes, change_scopes
 from .stage_managers import StageManager
 
 __all__ = ["BeginBlock", "Block", "BlockFunction", "BlockId", "LegacyBeginBlockFn", "removeBlocks"]
@@ -54,9 +54,7 @@ class Block(nn.Module):
         Block.start(self._user_id, self._ipu_id)
 
     def __exit__(self, *_exception: Any) -> None:
-        scopes = open_scopes()
-        if scopes is not None:
-            scopes.end_block()
+        change_scopes(GraphScopes.end_block)
 
 
 def BlockFunction(user_id: Optional[str] = None, ipu_id: Optional[int] = None) -> Callable[[Any], Any]:

@@ -10,15 +10,17 @@ from __future__ import annotations
 
 import sys
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Protocol, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Protocol, Sequence, Tuple
 
 from torch import nn
 from torch.nn.modules import module as module_hooks
 
+from .._operators.op_library import define_operator, do_nothing
 from ..tracing_state import tracing
 
-__all__ = ["GraphScopes", "open_scopes", "scoped_tracing", "source_location"]
+__all__ = ["GraphScopes", "change_scopes", "open_scopes", "scoped_tracing", "source_location"]
 
 
 class _BlockPlace(NamedTuple):
@@ -71,23 +73,12 @@ class GraphScopes:
             self._open_multi_conv.update(settings)
         self._open_multi_conv = None
 
-    def push_name_scope(self, name: str) -> None:
-        """Open a name scope."""
-        self._names.append((None, name))
+    def push_name_scope(self, name: str, owner: Optional[nn.Module] = None) -> None:
+        """Open a name scope, that of the call of a module if it has an owner."""
+        self._names.append((owner, name))
 
-    def pop_name_scope(self) -> None:
-        """Close the name scope that was opened last."""
-        self._pop_to(None)
-
-    def enter_module(self, module: nn.Module, name: str) -> None:
-        """Open the name scope of a module's call."""
-        self._names.append((module, name))
-
-    def leave_module(self, module: nn.Module) -> None:
-        """Close the name scope of a module's call."""
-        self._pop_to(module)
-
-    def _pop_to(self, owner: Optional[nn.Module]) -> None:
+    def pop_name_scope(self, owner: Optional[nn.Module] = None) -> None:
+        """Close the name scope of this owner that was opened last."""
         # calls that were left by an exception which `forward` caught are still on top
         while self._names and self._names.pop()[0] is not owner:
             pass
@@ -121,6 +112,12 @@ _open: Optional[GraphScopes] = None
 def open_scopes() -> Optional[GraphScopes]:
     """Return the scopes of the trace that is going on, None in any ordinary run on the CPU."""
     return _open
+
+
+def change_scopes(change: Callable[..., None], *values: Any, **settings: Any) -> None:
+    """Apply a method of `GraphScopes` to those of the trace that is going on; without a trace nothing happens."""
+    if _open is not None:
+        change(_open, *values, **settings)
 
 
 class TracedStrategy(Protocol):
@@ -158,16 +155,18 @@ def scoped_tracing(
 
 
 def _follow_modules(scopes: GraphScopes, model: nn.Module) -> List[Any]:
+    """Make calls of sub-modules name scopes; return the handles that end it."""
     names = {id(module): path.rsplit(".", 1)[-1] for path, module in model.named_modules() if path}
 
     def enter(module: nn.Module, _args: Any) -> None:
         if id(module) in names:
-            scopes.enter_module(module, names[id(module)])
+            scopes.push_name_scope(names[id(module)], module)
 
     def leave(module: nn.Module, _args: Any, _output: Any) -> None:
         if id(module) in names:
-            scopes.leave_module(module)
+            scopes.pop_name_scope(module)
 
+    # hooks of all modules, because hooks of its own would show in the text of a user's module
     return [
         module_hooks.register_module_forward_pre_hook(enter),
         module_hooks.register_module_forward_hook(leave),
@@ -191,14 +190,53 @@ def source_location(excludes: Sequence[str]) -> Optional[str]:
     is_machinery = True
     while frame is not None:
         path = frame.f_code.co_filename
+        # below it is the program that called the model, no line of which is one of `forward`
         if path == _TRACER and not is_machinery:
             return None
-        is_machinery = is_machinery and (_is_ours(path) or any(file in path for file in _DISPATCH))
-        if not is_machinery and not _is_ours(path) and not any(fragment in path for fragment in excludes):
+        is_ours = path.startswith(_PACKAGE)
+        is_machinery = is_machinery and (is_ours or any(file in path for file in _DISPATCH))
+        if not is_machinery and not is_ours and not any(fragment in path for fragment in excludes):
             return f"{path}:{frame.f_lineno}"
         frame = frame.f_back  # type: ignore[assignment]
     return None
 
 
-def _is_ours(path: str) -> bool:
-    return path.startswith(_PACKAGE)
+_MULTI_CONV_SETTINGS = {
+    "available_memory_proportions": "availableMemoryProportions",
+    "partials_types": "partialsTypes",
+    "plan_type": "planType",
+    "per_conv_reserved_tiles": "perConvReservedTiles",
+    "cycle_back_off": "cycleBackOff",
+    "enable_conv_dithering": "enableConvDithering",
+}
+
+
+def _end_multi_conv(scopes: GraphScopes, *args: Any, **kwargs: Any) -> None:
+    given = {**dict(zip(_MULTI_CONV_SETTINGS, args)), **kwargs}
+    scopes.end_multi_conv({_MULTI_CONV_SETTINGS[name]: value for name, value in given.items() if value is not None})
+
+
+# What the operators that begin and end scopes change while a model is traced; on the CPU they do nothing.
+_CHANGES: Dict[str, Callable[..., None]] = {
+    "begin_ipu_block(int stage, int phase, int ipu) -> ()": GraphScopes.begin_block,
+    "end_ipu_block() -> ()": GraphScopes.end_block,
+    "begin_multi_conv() -> ()": GraphScopes.begin_multi_conv,
+    "end_multi_conv(float[]? available_memory_proportions=None, int[]? partials_types=None, int? plan_type=None, "
+    "int? per_conv_reserved_tiles=None, float? cycle_back_off=None, int[]? enable_conv_dithering=None) -> ()": (
+        _end_multi_conv
+    ),
+    "push_name_scope(str name) -> ()": GraphScopes.push_name_scope,
+    "pop_name_scope() -> ()": GraphScopes.pop_name_scope,
+    "set_attribute(str attribute, str key, str value) -> ()": GraphScopes.set_attribute,
+    "clear_attribute(str attribute, str key) -> ()": GraphScopes.clear_attribute,
+    # parameters belong to the groups of the optimizer, whatever a graph says of them
+    "optimizer_group(int group, Tensor[] inputs) -> ()": lambda *_arguments: None,
+}
+
+
+def _record_change(change: Callable[..., None], _recorder: Any, *args: Any, **kwargs: Any) -> None:
+    change_scopes(change, *args, **kwargs)
+
+
+for _schema, _change in _CHANGES.items():
+    define_operator(_schema, do_nothing, record=partial(_record_change, _change))

@@ -8,7 +8,7 @@ import torch
 
 from .._options_impl import require
 from ..enums import MultiConvPlanType
-from .graph_scopes import open_scopes
+from .graph_scopes import GraphScopes, change_scopes
 
 __all__ = ["MultiConv"]
 
@@ -85,14 +85,10 @@ class MultiConv:
         return {name: value for name, value in settings.items() if value is not None}
 
     def __enter__(self) -> None:
-        scopes = open_scopes()
-        if scopes is not None:
-            scopes.begin_multi_conv()
+        change_scopes(GraphScopes.begin_multi_conv)
 
     def __exit__(self, *_exception: Any) -> None:
-        scopes = open_scopes()
-        if scopes is not None:
-            scopes.end_multi_conv(self._settings())
+        change_scopes(GraphScopes.end_multi_conv, self._settings())
 
 
 def _one_for_each(value: Any, kind: Type[Any]) -> Optional[List[Any]]:

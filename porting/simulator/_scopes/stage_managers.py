@@ -7,7 +7,7 @@ from typing import Any, Dict, List, Optional
 from .._logging import logger
 from .._options_impl import require
 from ..enums import AutoStage
-from .graph_scopes import open_scopes
+from .graph_scopes import GraphScopes, change_scopes
 
 __all__ = ["AutoStageManager", "ExplicitStageManager", "StageManager"]
 
@@ -55,11 +55,8 @@ class StageManager:
         if ipu is None:
             self._messages.append(f"No IPU specified for block {block_id}: default to stage_id {stage._stage_id}")
             ipu = stage._stage_id
-        phase = max(stage._phase_id, 0)
         self._messages.append(f"Starting block id={block_id} stage={stage._stage_id} phase={stage._phase_id} ipu={ipu}")
-        scopes = open_scopes()
-        if scopes is not None:
-            scopes.begin_block(stage._stage_id, phase, ipu, block_id)
+        change_scopes(GraphScopes.begin_block, stage._stage_id, max(stage._phase_id, 0), ipu, block_id)
 
     def getStage(self, block_id: str, ipu_id: Optional[int] = None) -> Any:
         """Return the stage of a block."""
