@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Dict, Iterable, List, Tuple, Union
 
-from porting.simulator._logging import logger
-from porting.simulator._options_impl import require
-from porting.simulator._scopes.blocks import Block
-from porting.simulator._scopes.stage_managers import AutoStageManager, ExplicitStageManager, StageManager
-from porting.simulator.enums import AutoStage, Liveness
+from .._logging import logger
+from .._options_impl import require
+from ..enums import AutoStage, Liveness
+from .blocks import Block, StageManager
 
 __all__ = [
     "ParallelPhasedExecution",
@@ -19,6 +18,7 @@ __all__ = [
     "Stage",
 ]
 
+# PopART's numbers
 _PIPELINED, _SHARDED, _PHASED = 0, 1, 2
 
 
@@ -129,28 +129,28 @@ class PipelinedExecution(_IExecutionStrategy):
     ('decoder', 'loss')
     """
 
+    _execution_mode = _PIPELINED
+
     def __init__(self, *args: Union[AutoStage, Stage, str, List[str]]) -> None:
         self._auto_stage: Any = None
         if not args:
             args = (AutoStage.SameAsIpu,)
         if len(args) == 1 and isinstance(args[0], AutoStage):
             self._auto_stage = args[0]
-            super().__init__(AutoStageManager(args[0], _numbered_stage), {})
+            super().__init__(StageManager({}, args[0], _make_numbered_stage), {})
             return
-        block_map = _map_blocks(_as_stage(arg)._setStage(number) for number, arg in enumerate(args))
-        super().__init__(ExplicitStageManager(block_map), block_map)
+        block_map = _map_blocks(_read_stage(arg)._setStage(number) for number, arg in enumerate(args))
+        super().__init__(StageManager(block_map), block_map)
 
     def backendOptions(self) -> Dict[str, Any]:
         """Return the settings for the compiler."""
-        return {"execution_mode": _PIPELINED}
+        return {"execution_mode": self._execution_mode}
 
 
 class ShardedExecution(PipelinedExecution):
     """Stages run one after the other; the arguments are those of `PipelinedExecution`."""
 
-    def backendOptions(self) -> Dict[str, Any]:
-        """Return the settings for the compiler."""
-        return {"execution_mode": _SHARDED}
+    _execution_mode = _SHARDED
 
 
 class _PhasedExecution(_IExecutionStrategy):
@@ -165,13 +165,13 @@ class _PhasedExecution(_IExecutionStrategy):
         )
         self._tensors_liveness = Liveness.AlwaysLive
         self._separate_backward_phase = False
-        self._phases = [_as_phase(phase) for phase in phases]
+        self._phases = [_read_phase(phase) for phase in phases]
         block_map = _map_blocks(
             stage._setStage(stage_id)._setPhase(phase_id)
             for phase_id, phase in enumerate(self._phases)
             for stage_id, stage in enumerate(phase.stages)
         )
-        super().__init__(ExplicitStageManager(block_map), block_map)
+        super().__init__(StageManager(block_map), block_map)
 
     def phase(self, phase: int) -> Phase:
         """Return the phase with this number, counted from 0."""
@@ -218,18 +218,18 @@ class SerialPhasedExecution(_PhasedExecution):
         return self
 
 
-def _numbered_stage(block_id: str, stage_id: int) -> Stage:
+def _make_numbered_stage(block_id: str, stage_id: int) -> Stage:
     return Stage(block_id)._setStage(stage_id)
 
 
-def _as_stage(arg: Any) -> Stage:
+def _read_stage(arg: Any) -> Stage:
     if isinstance(arg, Stage):
         return arg
     # Anything else is taken apart; what cannot be is a TypeError.
     return Stage(arg) if isinstance(arg, str) else Stage(*arg)
 
 
-def _as_phase(arg: Any) -> Phase:
+def _read_phase(arg: Any) -> Phase:
     if isinstance(arg, Phase):
         return arg
     return Phase(*arg) if isinstance(arg, (list, tuple)) else Phase(arg)

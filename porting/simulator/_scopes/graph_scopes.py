@@ -12,7 +12,7 @@ import sys
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Protocol, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Protocol, Sequence, Tuple
 
 from torch import nn
 from torch.nn.modules import module as module_hooks
@@ -20,20 +20,25 @@ from torch.nn.modules import module as module_hooks
 from .._operators.op_library import define_operator, do_nothing
 from ..tracing_state import tracing
 
-__all__ = ["GraphScopes", "change_scopes", "open_scopes", "scoped_tracing", "source_location"]
+__all__ = [
+    "MULTI_CONV_SETTINGS",
+    "GraphScopes",
+    "change_scopes",
+    "find_source_location",
+    "open_scopes",
+    "scoped_tracing",
+]
 
 
-class _BlockPlace(NamedTuple):
-    """A block and where it runs."""
-
-    block: Optional[str]
-    stage: Optional[int]
-    phase: Optional[int]
-    ipu: Optional[int]
-
-
-_INITIAL_BLOCK = _BlockPlace("", 0, 0, 0)
-_NO_BLOCK = _BlockPlace(None, None, None, None)
+MULTI_CONV_SETTINGS = {
+    "available_memory_proportions": "availableMemoryProportions",
+    "partials_types": "partialsTypes",
+    "plan_type": "planType",
+    "per_conv_reserved_tiles": "perConvReservedTiles",
+    "cycle_back_off": "cycleBackOff",
+    "enable_conv_dithering": "enableConvDithering",
+}
+"""The settings of a `MultiConv`: arguments of its operator, and their names in the compiled graph."""
 
 
 class GraphScopes:
@@ -48,18 +53,19 @@ class GraphScopes:
         self.multi_convs: List[Dict[str, Any]] = []
         self.has_nested_multi_conv = False
         self._source_excludes = tuple(source_excludes)
-        self._place = _INITIAL_BLOCK
+        # the first block begins before any is named, on the first IPU
+        self._place: Dict[str, Any] = {"block": "", "stage": 0, "phase": 0, "ipu": 0}
         self._names: List[Tuple[Optional[nn.Module], str]] = []
         self._attributes: Dict[str, Dict[str, Any]] = {}
         self._open_multi_conv: Optional[Dict[str, Any]] = None
 
     def begin_block(self, stage: int, phase: int, ipu: int, block_id: str = "") -> None:
         """Put the operators that follow into a block."""
-        self._place = _BlockPlace(block_id, stage, phase, ipu)
+        self._place = {"block": block_id, "stage": stage, "phase": phase, "ipu": ipu}
 
     def end_block(self) -> None:
         """Leave the active block."""
-        self._place = _NO_BLOCK
+        self._place = dict.fromkeys(self._place)
 
     def begin_multi_conv(self) -> None:
         """Open a `MultiConv`."""
@@ -70,7 +76,8 @@ class GraphScopes:
     def end_multi_conv(self, settings: Mapping[str, Any]) -> None:
         """Close the `MultiConv` that was opened last."""
         if self._open_multi_conv is not None:
-            self._open_multi_conv.update(settings)
+            given = {name: value for name, value in settings.items() if value is not None}
+            self._open_multi_conv.update(given)
         self._open_multi_conv = None
 
     def push_name_scope(self, name: str, owner: Optional[nn.Module] = None) -> None:
@@ -85,6 +92,7 @@ class GraphScopes:
 
     def set_attribute(self, attribute: str, key: str, value: Any) -> None:
         """Give the operators that follow an entry of an attribute."""
+        # new dictionaries: nodes that were recorded before refer to the old ones
         self._attributes = {**self._attributes, attribute: {**self._attributes.get(attribute, {}), key: value}}
 
     def clear_attribute(self, attribute: str, key: str) -> None:
@@ -96,9 +104,11 @@ class GraphScopes:
 
     def node_facts(self) -> Dict[str, Any]:
         """Return what to write to the node of the operator that is being recorded."""
-        facts: Dict[str, Any] = dict(self._place._asdict())
-        facts["name_scope"] = "".join(f"{name}/" for _owner, name in self._names)
-        facts["source_location"] = source_location(self._source_excludes)
+        facts = {
+            **self._place,
+            "name_scope": "".join(f"{name}/" for _owner, name in self._names),
+            "source_location": find_source_location(self._source_excludes),
+        }
         if self._attributes:
             facts["attributes"] = self._attributes
         if self._open_multi_conv is not None:
@@ -181,7 +191,7 @@ _DISPATCH = tuple(
 )
 
 
-def source_location(excludes: Sequence[str]) -> Optional[str]:
+def find_source_location(excludes: Sequence[str]) -> Optional[str]:
     """Return `file:line` of the innermost frame that calls an operator and whose path contains none of `excludes`.
 
     Frames of the recording machinery never count; None when all frames of `forward` are excluded.
@@ -201,19 +211,9 @@ def source_location(excludes: Sequence[str]) -> Optional[str]:
     return None
 
 
-_MULTI_CONV_SETTINGS = {
-    "available_memory_proportions": "availableMemoryProportions",
-    "partials_types": "partialsTypes",
-    "plan_type": "planType",
-    "per_conv_reserved_tiles": "perConvReservedTiles",
-    "cycle_back_off": "cycleBackOff",
-    "enable_conv_dithering": "enableConvDithering",
-}
-
-
 def _end_multi_conv(scopes: GraphScopes, *args: Any, **kwargs: Any) -> None:
-    given = {**dict(zip(_MULTI_CONV_SETTINGS, args)), **kwargs}
-    scopes.end_multi_conv({_MULTI_CONV_SETTINGS[name]: value for name, value in given.items() if value is not None})
+    given = {**dict(zip(MULTI_CONV_SETTINGS, args)), **kwargs}
+    scopes.end_multi_conv({MULTI_CONV_SETTINGS[name]: value for name, value in given.items()})
 
 
 # What the operators that begin and end scopes change while a model is traced; on the CPU they do nothing.
