@@ -78,11 +78,9 @@ class _WithOwnBackward(torch.autograd.Function):
 
     @staticmethod
     def backward(context: Any, *gradients: torch.Tensor) -> Tuple[Any, ...]:
-        inputs, outputs = (
-            list(context.saved_tensors[: context.num_inputs]),
-            list(context.saved_tensors[context.num_inputs :]),
-        )
-        result = context.operator.backward(inputs, outputs, list(gradients), context.attributes)
+        saved, num_inputs = list(context.saved_tensors), context.num_inputs
+        backward = context.operator.backward
+        result = backward(saved[:num_inputs], saved[num_inputs:], list(gradients), context.attributes)
         by_input = [result] if result is None or isinstance(result, torch.Tensor) else list(result)
         return (None, None, *by_input)
 

@@ -48,15 +48,13 @@ class _SubDataset(torch.utils.data.Dataset):
             raise AssertionError(
                 "Seed must be set when shuffling so that all instances end up with the same shuffled global indices."
             )
-        generator = torch.Generator()
-        if self._generator_state is None:
-            generator.manual_seed(self._seed)
-        else:
+        # from its state, because a generator itself cannot be pickled
+        generator = torch.Generator().manual_seed(self._seed)
+        if self._generator_state is not None:
             generator.set_state(self._generator_state)
-        num_samples = len(self._dataset)
         if self._global_indices is None:
-            self._global_indices = torch.empty(num_samples, dtype=torch.int64).share_memory_()
-        torch.randperm(num_samples, generator=generator, out=self._global_indices)
+            self._global_indices = torch.empty(len(self._dataset), dtype=torch.int64).share_memory_()
+        torch.randperm(len(self._dataset), generator=generator, out=self._global_indices)
         self._generator_state = generator.get_state()
 
     def swap_range(self) -> None:
