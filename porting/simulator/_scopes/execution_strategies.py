@@ -30,12 +30,12 @@ class Stage:
     """
 
     def __init__(self, *block_ids: str) -> None:
-        require(
-            all(isinstance(block, str) for block in block_ids),
-            f"Block IDs are supposed to be strings but got {[type(block) for block in block_ids]}",
-        )
+        kinds = [type(block) for block in block_ids]
+        is_text = all(isinstance(block, str) for block in block_ids)
+        require(is_text, f"Block IDs are supposed to be strings but got {kinds}")
         self._blocks = block_ids
         self._ipu: Any = None
+        # -1 until a strategy gives it a number
         self._stage_id = -1
         self._phase_id = -1
 
@@ -67,10 +67,9 @@ class Phase:
         if all(isinstance(arg, Stage) for arg in args):
             self._stages = args  # type: ignore[assignment]
             return
-        require(
-            all(isinstance(arg, str) for arg in args),
-            f"All arguments must either be block IDs (strings) or Stages: {', '.join(str(type(arg)) for arg in args)}",
-        )
+        kinds = ", ".join(str(type(arg)) for arg in args)
+        is_text = all(isinstance(arg, str) for arg in args)
+        require(is_text, f"All arguments must either be block IDs (strings) or Stages: {kinds}")
         self._stages = (Stage(*args),)  # type: ignore[arg-type]
 
     @property
@@ -84,10 +83,8 @@ class Phase:
 
     def ipus(self, *ipus: int) -> None:
         """Set the IPU of each stage, in order."""
-        require(
-            len(ipus) == len(self._stages),
-            f"Phase contains {len(self._stages)} stages but you provided {len(ipus)} ipus",
-        )
+        num_stages = len(self._stages)
+        require(len(ipus) == num_stages, f"Phase contains {num_stages} stages but you provided {len(ipus)} ipus")
         for stage, ipu in zip(self._stages, ipus):
             stage.ipu(ipu)
 
@@ -107,6 +104,7 @@ class _IExecutionStrategy:
     def onStartTracing(self) -> None:
         """Let blocks begin stages of this strategy, until `onEndTracing`."""
         self._stages_manager.start_tracing()
+        # on the class, because blocks are written in `forward`, which knows nothing of strategies
         Block._stages_manager = self._stages_manager
 
     def onEndTracing(self) -> None:
@@ -159,10 +157,8 @@ class _PhasedExecution(_IExecutionStrategy):
     _is_serial: bool
 
     def __init__(self, *phases: Union[Phase, Stage, str, List[str], List[Stage]]) -> None:
-        require(
-            len(phases) > 0,
-            "There is currently no AutoStage for PhasedExecution, please explicitly specify the phases",
-        )
+        advice = "There is currently no AutoStage for PhasedExecution, please explicitly specify the phases"
+        require(len(phases) > 0, advice)
         self._tensors_liveness = Liveness.AlwaysLive
         self._separate_backward_phase = False
         self._phases = [_read_phase(phase) for phase in phases]

@@ -20,25 +20,7 @@ from torch.nn.modules import module as module_hooks
 from .._operators.op_library import define_operator, do_nothing
 from ..tracing_state import tracing
 
-__all__ = [
-    "MULTI_CONV_SETTINGS",
-    "GraphScopes",
-    "change_scopes",
-    "find_source_location",
-    "open_scopes",
-    "scoped_tracing",
-]
-
-
-MULTI_CONV_SETTINGS = {
-    "available_memory_proportions": "availableMemoryProportions",
-    "partials_types": "partialsTypes",
-    "plan_type": "planType",
-    "per_conv_reserved_tiles": "perConvReservedTiles",
-    "cycle_back_off": "cycleBackOff",
-    "enable_conv_dithering": "enableConvDithering",
-}
-"""The settings of a `MultiConv`: arguments of its operator, and their names in the compiled graph."""
+__all__ = ["GraphScopes", "change_scopes", "find_source_location", "scoped_tracing"]
 
 
 class GraphScopes:
@@ -65,10 +47,12 @@ class GraphScopes:
 
     def end_block(self) -> None:
         """Leave the active block."""
+        # also that around it: blocks do not nest, an inner one ends the outer one too
         self._place = dict.fromkeys(self._place)
 
     def begin_multi_conv(self) -> None:
         """Open a `MultiConv`."""
+        # refused when the graph is checked, because PopTorch says so at compilation
         self.has_nested_multi_conv = self.has_nested_multi_conv or self._open_multi_conv is not None
         self._open_multi_conv = {"number": len(self.multi_convs)}
         self.multi_convs.append(self._open_multi_conv)
@@ -76,6 +60,7 @@ class GraphScopes:
     def end_multi_conv(self, settings: Mapping[str, Any]) -> None:
         """Close the `MultiConv` that was opened last."""
         if self._open_multi_conv is not None:
+            # into the dictionary that the nodes recorded inside refer to
             given = {name: value for name, value in settings.items() if value is not None}
             self._open_multi_conv.update(given)
         self._open_multi_conv = None
@@ -119,11 +104,6 @@ class GraphScopes:
 _open: Optional[GraphScopes] = None
 
 
-def open_scopes() -> Optional[GraphScopes]:
-    """Return the scopes of the trace that is going on, None in any ordinary run on the CPU."""
-    return _open
-
-
 def change_scopes(change: Callable[..., None], *values: Any, **settings: Any) -> None:
     """Apply a method of `GraphScopes` to those of the trace that is going on; without a trace nothing happens."""
     if _open is not None:
@@ -151,6 +131,7 @@ def scoped_tracing(
     global _open
     handles: List[Any] = []
     before, _open = _open, scopes
+    # everything that may fail is inside, also the strategy's own start
     try:
         strategy.onStartTracing()
         if names_modules:
@@ -184,6 +165,7 @@ def _follow_modules(scopes: GraphScopes, model: nn.Module) -> List[Any]:
 
 
 _PACKAGE = str(Path(__file__).parents[2])
+# calls `forward`, so that nothing above it in the stack belongs to the model
 _TRACER = str(Path(_PACKAGE, "capture", "tracing.py"))
 # What runs between the call of an operator and its recording, besides this package.
 _DISPATCH = tuple(
@@ -200,7 +182,6 @@ def find_source_location(excludes: Sequence[str]) -> Optional[str]:
     is_machinery = True
     while frame is not None:
         path = frame.f_code.co_filename
-        # below it is the program that called the model, no line of which is one of `forward`
         if path == _TRACER and not is_machinery:
             return None
         is_ours = path.startswith(_PACKAGE)
@@ -211,9 +192,20 @@ def find_source_location(excludes: Sequence[str]) -> Optional[str]:
     return None
 
 
+# the operator's arguments, and their names in the compiled graph
+_MULTI_CONV_SETTINGS = {
+    "available_memory_proportions": "availableMemoryProportions",
+    "partials_types": "partialsTypes",
+    "plan_type": "planType",
+    "per_conv_reserved_tiles": "perConvReservedTiles",
+    "cycle_back_off": "cycleBackOff",
+    "enable_conv_dithering": "enableConvDithering",
+}
+
+
 def _end_multi_conv(scopes: GraphScopes, *args: Any, **kwargs: Any) -> None:
-    given = {**dict(zip(MULTI_CONV_SETTINGS, args)), **kwargs}
-    scopes.end_multi_conv({MULTI_CONV_SETTINGS[name]: value for name, value in given.items()})
+    given = {**dict(zip(_MULTI_CONV_SETTINGS, args)), **kwargs}
+    scopes.end_multi_conv({_MULTI_CONV_SETTINGS[name]: value for name, value in given.items()})
 
 
 # What the operators that begin and end scopes change while a model is traced; on the CPU they do nothing.

@@ -8,7 +8,7 @@ import torch
 
 from .._options_impl import require
 from ..enums import MultiConvPlanType
-from .graph_scopes import MULTI_CONV_SETTINGS, GraphScopes, change_scopes
+from .graph_scopes import GraphScopes, change_scopes
 
 __all__ = ["MultiConv"]
 
@@ -25,7 +25,6 @@ class MultiConv:
     """
 
     def __init__(self) -> None:
-        # the names of the operator's arguments, as in PopTorch
         self._available_memory_proportions: Optional[List[float]] = None
         self._partials_types: Optional[List[int]] = None
         self._enable_conv_dithering: Optional[List[bool]] = None
@@ -78,9 +77,15 @@ class MultiConv:
         change_scopes(GraphScopes.begin_multi_conv)
 
     def __exit__(self, *_exception: Any) -> None:
-        settings = {name: getattr(self, f"_{argument}") for argument, name in MULTI_CONV_SETTINGS.items()}
-        # a plain number, because what is noted with operators goes into files
-        settings["planType"] = None if self._plan_type is None else int(self._plan_type)
+        settings = {
+            "availableMemoryProportions": self._available_memory_proportions,
+            "partialsTypes": self._partials_types,
+            # a plain number, because what is noted with operators goes into files
+            "planType": None if self._plan_type is None else int(self._plan_type),
+            "perConvReservedTiles": self._per_conv_reserved_tiles,
+            "cycleBackOff": self._cycle_back_off,
+            "enableConvDithering": self._enable_conv_dithering,
+        }
         change_scopes(GraphScopes.end_multi_conv, settings)
 
 

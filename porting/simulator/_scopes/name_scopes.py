@@ -43,6 +43,7 @@ class Attribute:
 
     def __init__(self, **attributes: Dict[str, Any]) -> None:
         self._attributes = attributes
+        # a list, because one object may be entered again inside itself
         self._before: List[Dict[str, Dict[str, Any]]] = []
 
     def __enter__(self) -> None:
@@ -58,7 +59,7 @@ class Attribute:
 
 
 def _exchange(before: Dict[str, Dict[str, Any]], after: Dict[str, Dict[str, Any]]) -> None:
-    """Make `after` the attributes that hold, and tell the trace that is going on."""
+    """Make `after` the attributes that hold, and tell the trace that is going on what changes."""
     Attribute._current_attrs = after
     for name, entries in before.items():
         for key in entries:

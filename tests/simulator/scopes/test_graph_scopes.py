@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import porting.simulator as simulator
-from porting.simulator._scopes.graph_scopes import GraphScopes, open_scopes
+from porting.simulator._scopes.graph_scopes import GraphScopes, change_scopes
 
 library = torch.ops.poptorch
 
@@ -78,16 +78,15 @@ def test_scopes_are_open_only_while_a_model_is_traced():
 
     class Looking(nn.Module):
         def forward(self, x):
-            seen.append(open_scopes())
+            change_scopes(seen.append)
             return x + 1
 
     model = Looking()
     model(torch.ones(1))
     simulator.inferenceModel(model)(torch.ones(1))
 
-    assert seen[0] is None
-    assert isinstance(seen[1], GraphScopes)
-    assert open_scopes() is None
+    change_scopes(seen.append)
+    assert [type(scopes) for scopes in seen] == [GraphScopes]
 
 
 def test_every_operator_is_told_of_its_scopes():
@@ -122,7 +121,7 @@ def facts():
 
         def forward(x):
             function()
-            found.append(open_scopes().node_facts())
+            change_scopes(lambda scopes: found.append(scopes.node_facts()))
             return x + 1
 
         options = simulator.Options().setExecutionStrategy(simulator.ShardedExecution())
@@ -173,7 +172,7 @@ def test_a_multi_conv_gets_its_settings():
         library.begin_multi_conv()
         y = torch.nn.functional.conv1d(x, x)
         library.end_multi_conv([0.5], None, 1, cycle_back_off=0.25)
-        found.extend(open_scopes().multi_convs)
+        change_scopes(lambda scopes: found.extend(scopes.multi_convs))
         return y
 
     simulator.inferenceModel(Function(forward))(torch.ones(1, 1, 3))
