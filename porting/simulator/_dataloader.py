@@ -16,6 +16,7 @@ from ._loading.batch_memory import BatchMemory
 from ._loading.batch_reading import combine_batches, make_batch_reader
 from ._loading.sub_dataset import _SubDataset
 from ._logging import logger
+from ._options_impl import require
 from .enums import DataLoaderMode
 from .errors import createPoptorchError
 from .options import Options
@@ -63,8 +64,8 @@ class DataLoader(torch.utils.data.DataLoader):
             _check_alone(options, batch_size, shuffle, auto_distributed_partitioning)
             batch_size = getattr(batch_sampler, "batch_size", 1)
             self.batch_sampler_drop_last = drop_last
-        if not isinstance(options, Options):
-            raise AssertionError(f"Expected poptorch.Options as the DataLoader's options but got {type(options)}.")
+        is_known = isinstance(options, Options)
+        require(is_known, f"Expected poptorch.Options as the DataLoader's options but got {type(options)}.")
         options._freeze()
         self._combined_batch_size: Optional[int] = None
         self._num_batches_to_combine: Optional[int] = None
@@ -123,12 +124,12 @@ class DataLoader(torch.utils.data.DataLoader):
 
     def terminate(self) -> None:
         """End the loading process of an asynchronous mode; in the synchronous mode nothing happens."""
+        # also called for a loader whose construction failed
         accessor = self.__dict__.get("_accessor")
         if accessor is not None:
             accessor.terminate()
 
     def __del__(self) -> None:
-        """Terminate, as PopTorch does."""
         self.terminate()
 
     def __getstate__(self) -> Dict[str, Any]:
@@ -140,6 +141,7 @@ class DataLoader(torch.utils.data.DataLoader):
         rebatched_size = None if self._accessor is None else self._accessor.rebatched_size
         if rebatched_size is None:
             return super().__len__()
+        # torch would count those that the workers load
         dataset: Any = self.dataset
         num_batches, rest = divmod(len(dataset), rebatched_size)
         return num_batches + (rest > 0 and not self.rebatched_drop_last)
@@ -151,6 +153,7 @@ class DataLoader(torch.utils.data.DataLoader):
             return BatchIterator(iter(self._accessor), self._waiting.next_of)
         if self._shuffles_globally:
             share: Any = self.dataset
+            # at each epoch, in all processes alike
             share.shuffle_global_indices()
             share.swap_range()
         batches: Iterator[Any] = super().__iter__()
@@ -163,6 +166,7 @@ class DataLoader(torch.utils.data.DataLoader):
 
     def _get_iterator(self) -> Any:
         iterator: Any = super()._get_iterator()
+        # processes that load for a loader have fetchers of their own
         reader = make_batch_reader(self, iterator._dataset_fetcher, self._memory) if self.num_workers == 0 else None
         if reader is not None:
             iterator._dataset_fetcher = reader
@@ -186,11 +190,11 @@ class DataLoader(torch.utils.data.DataLoader):
 
     def _take_share(self, dataset: Any, options: Options, *, shuffle: bool, drop_last: bool) -> _SubDataset:
         """Give this process its part of the dataset, in an order that all processes agree on."""
-        if shuffle and not options.exists("random_seed"):
-            raise AssertionError(
-                "When using auto_distributed_partitioning you must set poptorch.Options.randomSeed() to ensure that"
-                " tensors are in the same order in all processes."
-            )
+        require(
+            options.exists("random_seed") or not shuffle,
+            "When using auto_distributed_partitioning you must set poptorch.Options.randomSeed() to ensure that tensors"
+            " are in the same order in all processes.",
+        )
         if self._combined_batch_size is None:
             raise AssertionError("batch_size=None not allowed when using auto_distributed_partitioning.")
         self._shuffles_globally = shuffle
@@ -205,11 +209,9 @@ class DataLoader(torch.utils.data.DataLoader):
         return size if keeps_rest and size is not None and size > 1 else None
 
     def _load_ahead(self, async_options: Dict[str, Any], rebatched_size: Optional[int]) -> None:
-        if "rebatched_size" in async_options:
-            # Whatever the mode is; the words are PopTorch's.
-            raise AssertionError(
-                "You cannot use DataLoaderMode.AsyncRebatched and manually specify the rebatched_size in async_options"
-            )
+        # Whatever the mode is; the words are PopTorch's.
+        advice = "You cannot use DataLoaderMode.AsyncRebatched and manually specify the rebatched_size in async_options"
+        require("rebatched_size" not in async_options, advice)
         accessor = AsynchronousDataAccessor(self, **async_options, rebatched_size=rebatched_size)
         accessor.hold_weakly()
         self._accessor = accessor
@@ -266,8 +268,7 @@ def _check_alone(
 
 
 def _check_iterable(num_workers: int, worker_init_fn: Optional[Callable[[int], None]], *, partitioned: bool) -> None:
-    if partitioned:
-        raise AssertionError("auto_distributed_partitioning not supported for IterableDataset")
+    require(not partitioned, "auto_distributed_partitioning not supported for IterableDataset")
     if num_workers > 1 and worker_init_fn is None:
         logger.warning(
             f"IterableDataset used with num_workers={num_workers} but no worker_init_fn specified: as a result the"
@@ -300,10 +301,8 @@ def _warn_about_short_last_batch(dataset: Any, batch_sampler: Any, *, num_batche
 def _choose_worker_batch_size(size: Optional[int], rebatched_size: int, wanted: Optional[int]) -> Optional[int]:
     if wanted is None:
         return size
-    if wanted > rebatched_size:
-        raise AssertionError(
-            f"The rebatched_worker_size ({wanted}) must be <= to the combined batch size ({rebatched_size})"
-        )
+    advice = f"The rebatched_worker_size ({wanted}) must be <= to the combined batch size ({rebatched_size})"
+    require(wanted <= rebatched_size, advice)
     return wanted
 
 

@@ -10,6 +10,7 @@ from weakref import ref
 import torch.utils.data
 
 from .._logging import logger
+from .._options_impl import require
 from ..enums import SharingStrategy
 from ..errors import createPoptorchError
 from .data_producer import RingSettings
@@ -50,10 +51,8 @@ class AsynchronousDataAccessor:
         self._worker: Optional[LoadingProcess] = None
         if isinstance(dataset, torch.utils.data.DataLoader):
             _check_loader(dataset, rebatched_size)
-        if rebatched_size is not None and rebatched_size <= 1:
-            raise AssertionError("rebatched_size must be None or greater than 1")
-        if buffer_size < 1:
-            raise AssertionError(f"buffer_size must be at least 1, not {buffer_size}")
+        require(rebatched_size is None or rebatched_size > 1, "rebatched_size must be None or greater than 1")
+        require(buffer_size >= 1, f"buffer_size must be at least 1, not {buffer_size}")
         self.rebatched_size = rebatched_size
         self._find_dataset: Callable[[], Any] = lambda: dataset
         self._settings = RingSettings(buffer_size, rebatched_size, early_preload, load_indefinitely)
@@ -78,13 +77,13 @@ class AsynchronousDataAccessor:
 
     def terminate(self) -> None:
         """End the loading process: it is asked to, interrupted after 10 s and terminated if that does not help."""
+        # there is none if the construction failed
         finalizer = getattr(self, "_finalizer", None)
         if finalizer is not None:
             finalizer()
         self._epoch_owner = None
 
     def __del__(self) -> None:
-        """Terminate."""
         self.terminate()
 
     def __len__(self) -> int:
@@ -101,6 +100,7 @@ class AsynchronousDataAccessor:
         if self._is_idle:
             worker.command(MessageKind.CONTINUE)
         elif self._is_used:
+            # what is in the pipe and the ring is of the epoch that is given up
             self._generation += 1
             self._epoch += 1
             self._next_slot, self._held_slot = 0, None
@@ -147,9 +147,7 @@ def _check_loader(loader: Any, rebatched_size: Optional[int]) -> None:
             " mode='poptorch.DataLoaderMode.Sync' in the DataLoader."
         )
     combined_size = getattr(loader, "_combined_batch_size", None)
-    if combined_size in (None, 1) or loader._is_user_batch_sampler_set or loader.drop_last:
-        return
-    if rebatched_size is None:
-        raise AssertionError(
-            "The 'drop_last=False' option from the DataLoader only works if 'rebatched_size' is specified too."
-        )
+    # all elements must have the shapes of the first, so that a short last batch has to be cut in pieces
+    is_even = combined_size in (None, 1) or loader._is_user_batch_sampler_set or loader.drop_last
+    advice = "The 'drop_last=False' option from the DataLoader only works if 'rebatched_size' is specified too."
+    require(is_even or rebatched_size is not None, advice)

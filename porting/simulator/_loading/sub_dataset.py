@@ -27,6 +27,7 @@ class _SubDataset(torch.utils.data.Dataset):
             per_process = step * (num_samples // (step * num_processes))
             self._base_offset = process * per_process
             self._length = min(per_process, num_samples - self._base_offset)
+            # those that no process has: `swap_range` begins behind them every other epoch
             self._leftovers = num_samples % per_process if per_process else 0
         else:
             per_process, rest = divmod(num_samples, num_processes)
@@ -44,10 +45,9 @@ class _SubDataset(torch.utils.data.Dataset):
 
         Raises AssertionError when the options have no seed.
         """
+        advice = "Seed must be set when shuffling so that all instances end up with the same shuffled global indices."
         if self._seed is None:
-            raise AssertionError(
-                "Seed must be set when shuffling so that all instances end up with the same shuffled global indices."
-            )
+            raise AssertionError(advice)
         # from its state, because a generator itself cannot be pickled
         generator = torch.Generator().manual_seed(self._seed)
         if self._generator_state is not None:
