@@ -16,6 +16,7 @@ from .errors import native_error
 
 __all__ = ["KINDS", "Kind", "Moment"]
 
+# an IPU of the second generation (Mk2)
 _TILE_BYTES = 638_976
 _NUM_TILES = 1472
 _WAIT_SECONDS = 0.05
@@ -66,23 +67,22 @@ def _run_out_of_memory(settings: Mapping[str, Any], _subject: Any, _results: Any
 def _lose_device(settings: Mapping[str, Any], session: Any, _results: Any) -> None:
     action = settings["recovery"]
     session.lose_device()
-    context = ["popart::Session::run", "PoplarExecutable::run"]
-    if action == "none":
-        raise native_error(
-            "The device stopped responding and cannot be reset: IPU 0 reported an uncorrectable memory error",
-            kind="poplar_unrecoverable_runtime_error",
-            context=context,
-        )
+    is_lost_for_ever = action == "none"
     raise native_error(
-        _LOSSES[action], kind="poplar_recoverable_runtime_error", context=context, recovery_action=action
+        _LOSSES[action],
+        kind=f"poplar_{'un' if is_lost_for_ever else ''}recoverable_runtime_error",
+        context=["popart::Session::run", "PoplarExecutable::run"],
+        recovery_action="" if is_lost_for_ever else action,
     )
 
 
+# What is lost, by the action that PopTorch asks for to get it back.
 _LOSSES = {
     "IPU_RESET": "IPU 0 stopped: a tile raised an exception (TEXCPT) and did not reach the next sync",
     "LINK_RESET": "Timed out waiting for a sync over the IPU-Links: link 3 of IPU 0 is down",
     "PARTITION_RESET": "The partition of the device lost its connection to the IPU-Machine",
     "FULL_RESET": "The device stopped responding: host exchange failed on all IPUs",
+    "none": "The device stopped responding and cannot be reset: IPU 0 reported an uncorrectable memory error",
 }
 
 
@@ -104,12 +104,13 @@ def _overflow_float16(settings: Mapping[str, Any], session: Any, results: Sequen
         if settings["where"] == "activations":
             for tensor in results:
                 _fill(tensor, float("inf"))
+        # an update with infinite gradients has made the weights, and all that the optimizer remembers, NaN
         state = session.compiled.state
         for name, parameter in state.parameters.items():
             if session.is_training and parameter.requires_grad:
                 _fill(parameter, float("nan"))
                 for slot, tensor in state.slots.get(name, {}).items():
-                    if slot != "Step":
+                    if slot != "Step":  # which only counts
                         _fill(tensor, float("nan"))
 
 
@@ -127,10 +128,6 @@ def _refuse_device(_settings: Mapping[str, Any], _session: Any, _results: Any) -
         refusal("1 IPU(s)", "all devices are in use. Set POPTORCH_WAIT_FOR_IPU=1 to wait for one"),
         context=["PoplarExecutable::attachToDevice"],
     )
-
-
-def _delay_data(settings: Mapping[str, Any], _subject: Any, _results: Any) -> None:
-    time.sleep(settings["seconds"])
 
 
 def _fail_to_read_data(_settings: Mapping[str, Any], _subject: Any, _results: Any) -> None:
@@ -151,7 +148,7 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
             "the device is lost with all that was not copied to the host; recovery=none for ever",
             _lose_device,
             {"recovery": "IPU_RESET"},
-            {"recovery": (*_LOSSES, "none")},
+            {"recovery": tuple(_LOSSES)},
         ),
         "host-stream": Kind(Moment.CALL, "an input does not reach the device", _break_host_stream, {"stream": 0}),
         "float16-overflow": Kind(
@@ -161,7 +158,12 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
             {"where": "activations"},
             {"where": ("activations", "gradients")},
         ),
-        "slow-data": Kind(Moment.BATCH, "a batch of a DataLoader comes late", _delay_data, {"seconds": 1.0}),
+        "slow-data": Kind(
+            Moment.BATCH,
+            "a batch of a DataLoader comes late",
+            lambda settings, _session, _results: time.sleep(settings["seconds"]),
+            {"seconds": 1.0},
+        ),
         "failing-data": Kind(Moment.BATCH, "a batch of a DataLoader cannot be read", _fail_to_read_data),
     }
 )

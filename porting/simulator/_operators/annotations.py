@@ -8,9 +8,9 @@ import torch
 
 from ...capture.plain_shapes import UNKNOWN, are_plain, new_tensor
 from ...structure import map_tensors, rebuild
+from .._options_impl import require
 from ..enums import MatMulSerializationMode, OverlapMode
-from ..errors import createPoptorchError
-from .op_library import define_operator, return_first
+from .op_library import define_operator, require_argument, return_first
 
 __all__ = [
     "identity_loss",
@@ -34,15 +34,13 @@ def identity_loss(x: torch.Tensor, reduction: str) -> torch.Tensor:
     >>> identity_loss(torch.tensor([1.0, 3.0]), reduction="mean")
     tensor(2.)
     """
-    if reduction not in _REDUCTIONS:
-        raise AssertionError("Unsupported reduction type!")
+    require(reduction in _REDUCTIONS, "Unsupported reduction type!")
     return _library.identity_loss(x, _REDUCTIONS[reduction])
 
 
 def nop(tensor: torch.Tensor) -> torch.Tensor:
     """Return `tensor`, with an operator in between that the device's compiler does not look through."""
-    if not isinstance(tensor, torch.Tensor):
-        raise createPoptorchError("nop must take a torch.tensor input")
+    require_argument(isinstance(tensor, torch.Tensor), "nop must take a torch.tensor input")
     return _library.nop(tensor)
 
 
@@ -75,11 +73,11 @@ def serializedMatMul(
 
 def set_available_memory(tensor: torch.Tensor, available_memory_proportion: float) -> torch.Tensor:
     """Limit the memory that the operator behind `tensor` may use on a tile; values do not change."""
-    if not isinstance(tensor, torch.Tensor):
-        raise createPoptorchError(
-            "You may only set available memory for torch.tensor values. Pass the output of the operator, not "
-            f"{type(tensor)}."
-        )
+    kind = type(tensor)
+    require_argument(
+        isinstance(tensor, torch.Tensor),
+        f"You may only set available memory for torch.tensor values. Pass the output of the operator, not {kind}.",
+    )
     return _library.set_available_memory(tensor, available_memory_proportion)
 
 

@@ -10,8 +10,7 @@ from typing import Any, List, NamedTuple, Tuple
 import numpy as np
 import torch
 
-from ..errors import createPoptorchError
-from .op_library import define_operator
+from .op_library import define_operator, require_argument
 
 __all__ = ["ctc_beam_search_decoder"]
 
@@ -28,15 +27,15 @@ def ctc_beam_search_decoder(
     Raises `poptorch.Error` for arguments that are no tensors of these shapes.
     """
     for name, tensor in (("probs", probs), ("lengths", lengths)):
-        if not isinstance(tensor, torch.Tensor):
-            raise createPoptorchError(
-                f"ctc_beam_search_decoder: {name} must be a torch.tensor argument, got {type(tensor).__name__}."
-            )
-    if probs.dim() != 3:
-        raise createPoptorchError(
-            "ctc_beam_search_decoder: probs must be a 3-dimensional tensor (time steps, batch, classes), got "
-            f"{probs.dim()} dimensions."
+        require_argument(
+            isinstance(tensor, torch.Tensor),
+            f"ctc_beam_search_decoder: {name} must be a torch.tensor argument, got {type(tensor).__name__}.",
         )
+    require_argument(
+        probs.dim() == 3,
+        "ctc_beam_search_decoder: probs must be a 3-dimensional tensor (time steps, batch, classes), got "
+        f"{probs.dim()} dimensions.",
+    )
     return tuple(torch.ops.poptorch.ctc_beam_search_decoder(probs, lengths, blank, beam_width, top_paths))
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
-from ..errors import compile_error, createPoptorchError
-from .op_library import define_operator
+from ..errors import compile_error
+from .op_library import define_operator, require_argument
 
 __all__ = ["dynamic_slice", "dynamic_update"]
 
@@ -23,12 +23,9 @@ def dynamic_slice(tensor: torch.Tensor, dim: int, start: torch.Tensor, size: int
     tensor([2, 3, 4])
     """
     _check_arguments("dynamic_slice", tensor, dim, start, size)
-    if not _is_int(step):
-        raise createPoptorchError("Step must be an integer.")
-    if step < 1:
-        raise createPoptorchError("Slicing step must be at least 1")
-    if start.is_floating_point():
-        raise createPoptorchError("Expected integer typed start tensor")
+    require_argument(_is_int(step), "Step must be an integer.")
+    require_argument(step >= 1, "Slicing step must be at least 1")
+    require_argument(not start.is_floating_point(), "Expected integer typed start tensor")
     return torch.ops.poptorch.dynamic_slice(tensor, dim, start, size, step)
 
 
@@ -43,32 +40,26 @@ def dynamic_update(input: torch.Tensor, src: torch.Tensor, dim: int, start: torc
     tensor([0., 1., 1., 0.])
     """
     _check_arguments("dynamic_update", input, dim, start, size)
-    if not isinstance(src, torch.Tensor):
-        raise createPoptorchError(
-            f"Src argument to dynamic_update must be a torch.tensor, got {type(src).__name__} instead."
-        )
-    if input.dim() != src.dim():
-        raise createPoptorchError(
-            f"input and src tensors must have same dimensionality. ({input.dim()}) vs ({src.dim()})"
-        )
-    if input.dtype != src.dtype:
-        raise createPoptorchError(f"input and src tensor must have same dtype. ({input.dtype} vs {src.dtype})")
-    if start.is_floating_point():
-        raise createPoptorchError("Expected integer typed start tensor")
+    kind = type(src).__name__
+    is_tensor = isinstance(src, torch.Tensor)
+    require_argument(is_tensor, f"Src argument to dynamic_update must be a torch.tensor, got {kind} instead.")
+    require_argument(
+        input.dim() == src.dim(),
+        f"input and src tensors must have same dimensionality. ({input.dim()}) vs ({src.dim()})",
+    )
+    types = f"{input.dtype} vs {src.dtype}"
+    require_argument(input.dtype == src.dtype, f"input and src tensor must have same dtype. ({types})")
+    require_argument(not start.is_floating_point(), "Expected integer typed start tensor")
     return torch.ops.poptorch.dynamic_update(input, src, dim, start, size)
 
 
 def _check_arguments(name: str, tensor: Any, dim: Any, start: Any, size: Any) -> None:
-    if not isinstance(tensor, torch.Tensor):
-        raise createPoptorchError(f"{name} must take a torch.tensor input, got {type(tensor).__name__} instead.")
-    if not _is_int(dim):
-        raise createPoptorchError("Dimension must be an integer.")
-    if not isinstance(start, torch.Tensor):
-        raise createPoptorchError(
-            f"Slice start argument to {name} must be a torch.tensor, got {type(start).__name__} instead."
-        )
-    if not _is_int(size):
-        raise createPoptorchError("Size must be an integer.")
+    kind, start_kind = type(tensor).__name__, type(start).__name__
+    is_tensor, is_start = isinstance(tensor, torch.Tensor), isinstance(start, torch.Tensor)
+    require_argument(is_tensor, f"{name} must take a torch.tensor input, got {kind} instead.")
+    require_argument(_is_int(dim), "Dimension must be an integer.")
+    require_argument(is_start, f"Slice start argument to {name} must be a torch.tensor, got {start_kind} instead.")
+    require_argument(_is_int(size), "Size must be an integer.")
 
 
 def _is_int(value: Any) -> bool:
@@ -131,6 +122,10 @@ def _find_dimension(x: torch.Tensor, dim: int, start: torch.Tensor, size: int) -
     if size < 0:
         raise compile_error("Taking a slice of a tensor with the end less than the start is not supported.")
     return dim % x.dim()
+
+
+# Positions are computed with the tensor: its value is known only when the device runs. One behind the end is one at the
+# beginning, as on the device.
 
 
 def _run_slice(x: torch.Tensor, dim: int, start: torch.Tensor, size: int, step: int) -> torch.Tensor:

@@ -7,8 +7,9 @@ from typing import Any, Callable, List, Sequence
 import torch
 
 from ...capture.device_operators import define_device_operator
+from ..errors import createPoptorchError
 
-__all__ = ["copy_list", "define_operator", "do_nothing", "return_first"]
+__all__ = ["copy_list", "define_operator", "do_nothing", "require_argument", "return_first"]
 
 
 def define_operator(schema: str, kernel: Callable[..., Any], *, is_random: bool = False, **meaning: Any) -> None:
@@ -30,6 +31,12 @@ def define_operator(schema: str, kernel: Callable[..., Any], *, is_random: bool 
         namespace._porting_library.impl(name, kernel, "CompositeImplicitAutograd")
     if meaning:
         define_device_operator(getattr(namespace, name).default, **meaning)
+
+
+def require_argument(is_right: bool, message: str) -> None:
+    """Raise the `poptorch.Error` with which PopTorch refuses an argument, unless it is right."""
+    if not is_right:
+        raise createPoptorchError(message)
 
 
 def return_first(x: Any, *_settings: Any, **_named_settings: Any) -> Any:

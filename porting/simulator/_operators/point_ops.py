@@ -10,8 +10,7 @@ from typing import Any, List, Optional, Sequence, Union
 
 import torch
 
-from ..errors import createPoptorchError
-from .op_library import define_operator
+from .op_library import define_operator, require_argument
 
 __all__ = ["fps", "nearest"]
 
@@ -26,16 +25,12 @@ def fps(src: torch.Tensor, ptr: List[int], ratio: float = 0.5, random_start: boo
     >>> fps(torch.tensor([[0.0], [1.0], [5.0], [4.0]]), [0, 4], ratio=0.5)
     tensor([0, 2])
     """
-    if not isinstance(src, torch.Tensor):
-        raise createPoptorchError("`fps` must take a torch.tensor input")
-    if not isinstance(ptr, list) or not all(isinstance(border, int) for border in ptr):
-        raise createPoptorchError("`ptr` must be a list of integers.")
-    if len(ptr) < 2:
-        raise createPoptorchError("`ptr` must containt at least 2 elements.")
-    if not isinstance(ratio, float):
-        raise createPoptorchError("`ratio` must be of float type")
-    if not isinstance(random_start, bool):
-        raise createPoptorchError("`random_start` must be of bool type")
+    require_argument(isinstance(src, torch.Tensor), "`fps` must take a torch.tensor input")
+    is_list = isinstance(ptr, list) and all(isinstance(border, int) for border in ptr)
+    require_argument(is_list, "`ptr` must be a list of integers.")
+    require_argument(len(ptr) >= 2, "`ptr` must containt at least 2 elements.")
+    require_argument(isinstance(ratio, float), "`ratio` must be of float type")
+    require_argument(isinstance(random_start, bool), "`random_start` must be of bool type")
     return torch.ops.poptorch.fps(src, ptr, ratio, random_start)
 
 
@@ -52,15 +47,14 @@ def nearest(x: torch.Tensor, y: torch.Tensor, batch_x: _Batch = None, batch_y: _
     tensor([1, 0])
     """
     for name, tensor in (("x", x), ("y", y)):
-        if not isinstance(tensor, torch.Tensor):
-            raise createPoptorchError(
-                f"`nearest` must take a torch.tensor `{name}` input, got {type(tensor).__name__} instead."
-            )
+        kind = type(tensor).__name__
+        is_tensor = isinstance(tensor, torch.Tensor)
+        require_argument(is_tensor, f"`nearest` must take a torch.tensor `{name}` input, got {kind} instead.")
     for name, batch in (("batch_x", batch_x), ("batch_y", batch_y)):
-        if batch is not None and not isinstance(batch, (list, torch.Tensor)):
-            raise createPoptorchError(
-                f"`batch_x` and `batch_y` must be torch.Tensors or lists, but `{name}` is {type(batch).__name__}."
-            )
+        require_argument(
+            batch is None or isinstance(batch, (list, torch.Tensor)),
+            f"`batch_x` and `batch_y` must be torch.Tensors or lists, but `{name}` is {type(batch).__name__}.",
+        )
     if isinstance(batch_x, list) and isinstance(batch_y, list):
         return torch.ops.poptorch.nearest_batch_list(x, y, batch_x, batch_y)
     return torch.ops.poptorch.nearest(x, y, _convert_batch(batch_x, batch_y), _convert_batch(batch_y, batch_x))

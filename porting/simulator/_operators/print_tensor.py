@@ -8,8 +8,7 @@ from typing import Any, Iterator, List, NamedTuple, Sequence, Tuple
 
 import torch
 
-from ..errors import createPoptorchError
-from .op_library import define_operator, return_first
+from .op_library import define_operator, require_argument, return_first
 
 __all__ = ["FLOAT_FORMATS", "PrintStyle", "format_tensor", "ipu_print_tensor"]
 
@@ -42,11 +41,11 @@ def ipu_print_tensor(
 
     Raises `poptorch.Error` for what is no tensor, KeyError for another float format.
     """
-    if not isinstance(tensor, torch.Tensor):
-        raise createPoptorchError(
-            "ipu print tensor must take a torch.tensor argument. To print several tensors, or a structure of them, "
-            "call it for each."
-        )
+    require_argument(
+        isinstance(tensor, torch.Tensor),
+        "ipu print tensor must take a torch.tensor argument. To print several tensors, or a structure of them, call it "
+        "for each.",
+    )
     style = PrintStyle(
         summarise_threshold,
         edge_items,

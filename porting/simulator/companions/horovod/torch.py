@@ -10,8 +10,7 @@ import torch
 from torch import distributed
 
 from ....support.process import Instance, this_instance
-from ..._compile import process_group
-from .. import refuse, refuse_unknown_names
+from .. import popdist, refuse, refuse_unknown_names
 
 __all__ = [
     "Average",
@@ -54,6 +53,7 @@ Average, Sum, Min, Max, Product = ReduceOp
 Compression = SimpleNamespace(none=None)
 
 _TORCH_OPERATIONS = {
+    # divided afterwards: gloo, which joins processes on CPUs, has no average
     ReduceOp.Average: distributed.ReduceOp.SUM,
     ReduceOp.Sum: distributed.ReduceOp.SUM,
     ReduceOp.Min: distributed.ReduceOp.MIN,
@@ -65,9 +65,7 @@ _state = SimpleNamespace(is_initialized=False)
 
 def init(*_args: Any, **_kwargs: Any) -> None:
     """Connect this process with the others; waits for them. A single process needs none."""
-    instance = this_instance()
-    if instance.size > 1:
-        process_group.connect(instance.index, instance.size)
+    popdist.init()
     _state.is_initialized = True
 
 
@@ -127,7 +125,7 @@ def allreduce(
 
 def allreduce_(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
     """Do what `allreduce` does, in place."""
-    return _overwritten(tensor, allreduce(tensor, *args, **kwargs))
+    return _overwrite(tensor, allreduce(tensor, *args, **kwargs))
 
 
 def allgather(tensor: torch.Tensor, name: Optional[str] = None) -> torch.Tensor:
@@ -135,6 +133,7 @@ def allgather(tensor: torch.Tensor, name: Optional[str] = None) -> torch.Tensor:
     del name
     if size() == 1:
         return tensor.detach().clone()
+    # as objects, because tensors of different lengths cannot be gathered otherwise
     everything: List[Any] = [None] * size()
     distributed.all_gather_object(everything, tensor.detach().contiguous())
     return torch.cat(everything)
@@ -151,7 +150,7 @@ def broadcast(tensor: torch.Tensor, root_rank: int, name: Optional[str] = None) 
 
 def broadcast_(tensor: torch.Tensor, root_rank: int, name: Optional[str] = None) -> torch.Tensor:
     """Overwrite the tensor with that of process `root_rank`."""
-    return _overwritten(tensor, broadcast(tensor, root_rank, name))
+    return _overwrite(tensor, broadcast(tensor, root_rank, name))
 
 
 def broadcast_object(obj: Any = None, root_rank: int = 0, name: Optional[str] = None) -> Any:
@@ -187,7 +186,7 @@ def _instance() -> Instance:
     return this_instance()
 
 
-def _overwritten(tensor: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+def _overwrite(tensor: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
     with torch.no_grad():
         return tensor.copy_(value)
 
