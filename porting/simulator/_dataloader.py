@@ -62,10 +62,12 @@ class DataLoader(torch.utils.data.DataLoader):
         self._shuffles_globally = self._is_rebatched = False
         if batch_sampler is not None:
             _check_alone(options, batch_size, shuffle, auto_distributed_partitioning)
+            # only to know how many samples a call takes: torch gets the sampler and no size
             batch_size = getattr(batch_sampler, "batch_size", 1)
             self.batch_sampler_drop_last = drop_last
         is_known = isinstance(options, Options)
         require(is_known, f"Expected poptorch.Options as the DataLoader's options but got {type(options)}.")
+        # their numbers say how large batches are, so they may not change any more
         options._freeze()
         self._combined_batch_size: Optional[int] = None
         self._num_batches_to_combine: Optional[int] = None
@@ -213,6 +215,7 @@ class DataLoader(torch.utils.data.DataLoader):
         advice = "You cannot use DataLoaderMode.AsyncRebatched and manually specify the rebatched_size in async_options"
         require("rebatched_size" not in async_options, advice)
         accessor = AsynchronousDataAccessor(self, **async_options, rebatched_size=rebatched_size)
+        # or the two would keep each other, and the process, until the garbage collector comes by
         accessor.hold_weakly()
         self._accessor = accessor
 

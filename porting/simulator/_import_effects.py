@@ -78,6 +78,7 @@ def _enable_crash_reports() -> None:
     stream = next((stream for stream in (sys.__stderr__, sys.stderr) if has_descriptor(stream)), None)
     if stream is None:
         return
+    # whoever switched them on chose where they go
     if not faulthandler.is_enabled():
         faulthandler.enable(stream)
     if _is_instance():

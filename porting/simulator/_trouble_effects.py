@@ -10,15 +10,14 @@ from typing import Any, Callable, Mapping, Optional, Sequence, Tuple
 
 import torch
 
+from ..targets import DEFAULT, TARGETS
 from ._device.device_pool import refusal, waits_for_ipus
 from ._logging import cpp_log
 from .errors import native_error
 
 __all__ = ["KINDS", "Kind", "Moment"]
 
-# an IPU of the second generation (Mk2)
-_TILE_BYTES = 638_976
-_NUM_TILES = 1472
+_TARGET = TARGETS[DEFAULT]
 _WAIT_SECONDS = 0.05
 
 
@@ -50,12 +49,13 @@ class Kind:
 def _run_out_of_memory(settings: Mapping[str, Any], _subject: Any, _results: Any) -> None:
     tile_bytes = settings["tile_bytes"]
     used = tile_bytes * (100 + settings["percent_over"]) // 100
-    total_mib = used * _NUM_TILES / 2**20
+    num_tiles = _TARGET.num_tiles
+    total_mib = used * num_tiles / 2**20
     raise native_error(
         "Out of memory: Cannot fit all variable data onto one or more tiles. "
         f"Out of memory on tile 0: {used} bytes used but tiles only have {tile_bytes} bytes of memory\n"
-        f"  Memory needed on IPU 0 (with gaps): {total_mib:.0f} MiB of {tile_bytes * _NUM_TILES / 2**20:.0f} MiB over "
-        f"{_NUM_TILES} tiles\n"
+        f"  Memory needed on IPU 0 (with gaps): {total_mib:.0f} MiB of {tile_bytes * num_tiles / 2**20:.0f} MiB over "
+        f"{num_tiles} tiles\n"
         "  For a memory profile of the program, set POPLAR_ENGINE_OPTIONS="
         '\'{"autoReport.all":"true", "autoReport.directory":"./report", "debug.allowOutOfMemory":"true"}\' or use '
         'poptorch.Options().enableProfiling("./report"), and open the report in the PopVision Graph Analyser.',
@@ -140,7 +140,7 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
             Moment.COMPILE,
             "the program needs more memory than a tile has",
             _run_out_of_memory,
-            {"percent_over": 6, "tile_bytes": _TILE_BYTES},
+            {"percent_over": 6, "tile_bytes": _TARGET.tile_bytes},
         ),
         "busy-device": Kind(Moment.ATTACH, "all IPUs are in use, or one is free later", _refuse_device),
         "lost-device": Kind(

@@ -43,6 +43,7 @@ class BatchReader:
         if rows is None:
             # whatever torch makes of such indices, and says of those that are out of range
             return self._ordinary.fetch(indices)
+        # not one call per sample, but one copy per column, into memory of an earlier batch that nobody has any more
         batch = [
             self._memory.take(column, (len(rows), *shape), dtype)
             for column, (shape, dtype) in enumerate(self._source.columns)
@@ -102,6 +103,7 @@ def _list_row_batches(batch_sampler: Any, num_rows: int) -> Optional[Iterator[Ro
 def _draw_orders(sampler: Any) -> Iterator[torch.Tensor]:
     """Draw what `RandomSampler` draws: a whole order at a time, the last of which it cuts off, even to nothing."""
     num_rows, generator = len(sampler.data_source), sampler.generator
+    # as torch does, so that the program's own stream goes on from the same state
     if generator is None:
         seed = int(torch.empty((), dtype=torch.int64).random_().item())
         generator = torch.Generator()
@@ -115,6 +117,7 @@ def _cut_orders(orders: Iterator[torch.Tensor], size: int, *, drop_last: bool) -
     """Cut `orders`, one behind the other, into batches; the next order is drawn when a batch needs it."""
     rest = torch.empty(0, dtype=torch.int64)
     while True:
+        # not earlier: a program may draw numbers of its own between two batches
         while len(rest) < size:
             order = next(orders, None)
             if order is None:
@@ -154,6 +157,7 @@ def _convert_to_rows(indices: Any, num_rows: int) -> Optional[Rows]:
     if isinstance(indices, range):
         is_plain = indices.step == 1 and 0 <= indices.start < indices.stop <= num_rows
         return indices if is_plain else None
+    # `type`, because a bool is an int that torch's datasets take for a mask
     if isinstance(indices, list) and set(map(type, indices)) == {int}:
         indices = torch.tensor(indices, dtype=torch.int64)
     if type(indices) is not torch.Tensor or indices.dtype != torch.int64 or indices.dim() != 1 or not len(indices):

@@ -27,6 +27,7 @@ from .loading_entry import LoadingJob, ParentStreams, load_data
 
 __all__ = ["LoadingProcess"]
 
+# Shared memory and files differ in how tensors of the dataset reach the process, not in how it starts.
 _START_METHODS = {
     SharingStrategy.SharedMemory: "spawn",
     SharingStrategy.FileSystem: "spawn",
@@ -61,6 +62,7 @@ class LoadingProcess:
             if "too many fds" not in str(error):
                 raise
             self._launch(dataset, settings, strategy, in_file=True)
+        # from here on there are short messages only, and a look for one must not block
         os.set_blocking(self._events.fileno(), False)
 
     def _launch(self, dataset: Any, settings: RingSettings, strategy: SharingStrategy, *, in_file: bool) -> None:
@@ -180,6 +182,7 @@ class LoadingProcess:
             if in_a_hurry or (ring is not None and ring.was_interrupted_mem):
                 break
             process.join(_SECONDS_IN_A_HURRY)
+        # an interruption lets the dataset clean up; the last signal cannot be ignored
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
             if process.exitcode is not None:
                 return

@@ -118,6 +118,8 @@ def _join_sources(parts: Sequence[Optional[RowSource]]) -> Optional[RowSource]:
         return None
 
     def fill(rows: Rows, batch: _Tensors) -> None:
+        # A range is copied piece by piece; positions in any order are gathered from one source after the other and
+        # scattered to where they belong.
         first = 0
         for part in known:
             if isinstance(rows, range):
@@ -151,6 +153,7 @@ def _pad_source(dataset: Any, num_rows: int, label: Any, fill_value: int) -> Opt
         if isinstance(rows, range) and rows.stop <= num_real:
             fill_inner(rows, batch)
             return
+        # padding is read as row 0, as a sample that is asked for alone would be, and only then labelled
         positions = torch.arange(rows.start, rows.stop) if isinstance(rows, range) else rows
         is_padding = positions >= num_real
         fill_inner(positions.masked_fill(is_padding, 0), batch)

@@ -11,6 +11,7 @@ import torch
 from ...capture.device_tensor import DeviceTensor
 from ...capture.errors import host_tensor_error
 from ...capture.subgraphs import run_cond, run_for_loop
+from ..custom_ops import listed
 from ..errors import compile_error
 from .op_library import copy_list, define_operator, do_nothing
 
@@ -39,6 +40,8 @@ def for_loop(count: int, body: Callable[..., Any], inputs: List[torch.Tensor]) -
             f"poptorch.for_loop expects the number of iterations (count) to be a non-negative int. (Object is {found})"
         )
     _check_list(inputs, "poptorch.for_loop expects input tensors (inputs) to be a list of tensors.")
+    # The body may write to its inputs, and each run finds them as the one before has left them: they must not share
+    # memory with what `forward` goes on with.
     cloned = [tensor.clone(memory_format=torch.contiguous_format) for tensor in inputs]
     with _whole_or_not_at_all(cloned):
         _library.start_for_loop(cloned)
@@ -70,6 +73,8 @@ def cond(
     if not isinstance(condition, DeviceTensor):
         result = then_body(*then_inps) if condition else else_body(*else_inps)
         return _list_tensors(result, "the body of poptorch.cond")
+    # A trace goes through both bodies: which of them runs is known at each execution only. The operators in between
+    # tell the recorder where one ends and the other begins.
     with _whole_or_not_at_all([condition]):
         _library.start_if_block(condition)
         then_outputs = _list_tensors(then_body(*(tensor.clone() for tensor in then_inps)), "then_body of poptorch.cond")
@@ -100,7 +105,7 @@ def _whole_or_not_at_all(tensors: Sequence[torch.Tensor]) -> Iterator[None]:
 
 
 def _list_tensors(result: Any, what: str) -> List[torch.Tensor]:
-    outputs = list(result) if isinstance(result, (list, tuple)) else [result]
+    outputs = listed(result)
     for output in outputs:
         if not isinstance(output, torch.Tensor):
             raise compile_error(f"{what} must return tensors, got {type(output).__name__}.")
@@ -121,6 +126,7 @@ def _end_for_loop(
 ) -> List[DeviceTensor]:
     _require_open(recorder, "for_loop", "end_for_loop")
     expected = _require_device(inputs)
+    # a body that computes in a type of the host's ends in the type that its inputs have on the device
     results = recorder.casts.as_types_of(_require_device(outputs), expected)
     if len(results) != len(expected):
         raise compile_error(
@@ -152,6 +158,7 @@ def _start_else_block(recorder: Any, outputs: Sequence[torch.Tensor]) -> None:
     _require_open(recorder, "then", "start_else_block")
     results = _require_device(outputs)
     then = (*recorder.bodies.close(results), results)
+    # beside the first body, because the operator is recorded when both are known
     recorder.bodies.open("else", copies_captured=True, beside=then)
 
 

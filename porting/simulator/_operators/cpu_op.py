@@ -40,13 +40,13 @@ class CPU:
         self.outputs: List[torch.Tensor] = []
         self._arguments: Optional[_Arguments] = None
         if isinstance(layer_to_call, nn.Module):
+            # no gradient comes back to it from the device
             for parameter in layer_to_call.parameters():
                 parameter.requires_grad_(False)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Put the call into the graph, or make it if there is none; return a tensor if the layer does, else a list."""
-        if _open_call.inputs is not None:
-            raise _overlap_error()
+        _check_none_is_open()
         arguments = (args, kwargs)
         tensors = flatten_tensors(arguments)
         if not any(isinstance(tensor, DeviceTensor) for tensor in tensors):
@@ -54,6 +54,7 @@ class CPU:
         try:
             torch.ops.poptorch.call_cpu_op(tensors, self._ID)
             result = self._learn_outputs(arguments, tensors)
+            # beside the operator, whose schema has no place for a Python object
             _open_call.call = _HostCall(self, arguments)
             outputs = torch.ops.poptorch.end_cpu_op(self.outputs)
         finally:
@@ -98,6 +99,7 @@ def _on_host(recorder: Any, layer: Any) -> Iterator[None]:
     roots = [module for _path, module in recorder.module_stack[:1]]
     roots += [layer] if isinstance(layer, nn.Module) else []
     modules = {id(module): module for root in roots for module in root.modules()}.values()
+    # the layer, or a module that it calls, may be part of the model, whose tensors are the device's during the trace
     with ExitStack() as restored:
         for registry in (tensors for module in modules for tensors in (module._parameters, module._buffers)):
             device_values = {name: value for name, value in registry.items() if isinstance(value, DeviceTensor)}
@@ -107,8 +109,9 @@ def _on_host(recorder: Any, layer: Any) -> Iterator[None]:
             yield
 
 
-def _overlap_error() -> Exception:
-    return native_error("Trying to enter CPU from another CPU op! CPU ops must not overlap.")
+def _check_none_is_open() -> None:
+    if _open_call.inputs is not None:
+        raise native_error("Trying to enter CPU from another CPU op! CPU ops must not overlap.")
 
 
 # -- on the device -----------------------------------------------------------------------------------------------------
@@ -139,8 +142,10 @@ class _HostCall:
         vars(cpu).update(self._data)
         for buffer, value in zip(cpu.inputs, values):
             buffer.copy_(value)
+        # engines switch torch functions off while they run a graph; the layer is ordinary code of the user's
         with torch._C._EnableTorchFunction(), torch.no_grad():
             cpu.execute()
+        # copies: the next call writes into the same buffers
         return [output.clone() for output in cpu.outputs]
 
 
@@ -150,8 +155,7 @@ def call_cpu_op(call: _HostCall, inputs: Sequence[torch.Tensor]) -> List[torch.T
 
 
 def _begin_call(_recorder: Any, inputs: Sequence[torch.Tensor], _identifier: str) -> None:
-    if _open_call.inputs is not None:
-        raise _overlap_error()
+    _check_none_is_open()
     _open_call.inputs = list(inputs)
 
 

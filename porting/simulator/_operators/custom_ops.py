@@ -67,6 +67,7 @@ def accessAttributes(attribute_id_str: Optional[str]) -> Dict[str, Any]:
         return {}
     if not isinstance(attribute_id_str, str):
         raise ValueError("Wrong type for attribute_id_str")
+    # what stands in a graph, which may have been saved by another process
     if attribute_id_str.startswith("{"):
         return dict(json.loads(attribute_id_str))
     try:
@@ -142,6 +143,7 @@ def _run_operation(
     return _find_implementation(name, domain, version)(inputs, _decode_attributes(attributes))
 
 
+# read-only, because all calls of an operator get the same object
 @lru_cache(maxsize=None)
 def _decode_attributes(attributes: str) -> Mapping[str, Any]:
     return MappingProxyType(accessAttributes(attributes))

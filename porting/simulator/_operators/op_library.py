@@ -23,6 +23,7 @@ def define_operator(schema: str, kernel: Callable[..., Any], *, is_random: bool 
     # It outlives the modules of this package, which may be imported anew: a library takes its operators with it.
     if not hasattr(namespace, "_porting_library"):
         namespace._porting_library = torch.library.Library("poptorch", "FRAGMENT")
+    # the vendor's schema counts where it is there: two of one name would be an error
     if not hasattr(namespace, name):
         tags = (torch.Tag.nondeterministic_seeded,) if is_random else ()
         namespace._porting_library.define(schema, tags=tags)

@@ -55,6 +55,7 @@ def nearest(x: torch.Tensor, y: torch.Tensor, batch_x: _Batch = None, batch_y: _
             batch is None or isinstance(batch, (list, torch.Tensor)),
             f"`batch_x` and `batch_y` must be torch.Tensors or lists, but `{name}` is {type(batch).__name__}.",
         )
+    # the vendor's library has an operator for each form
     if isinstance(batch_x, list) and isinstance(batch_y, list):
         return torch.ops.poptorch.nearest_batch_list(x, y, batch_x, batch_y)
     return torch.ops.poptorch.nearest(x, y, _convert_batch(batch_x, batch_y), _convert_batch(batch_y, batch_x))

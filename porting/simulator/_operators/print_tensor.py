@@ -105,6 +105,7 @@ def _format_floats(values: Sequence[float], style: PrintStyle) -> List[str]:
     needs_exponent = (
         largest >= _LARGEST_FIXED or smallest < _SMALLEST_FIXED or largest / smallest > _LARGEST_RATIO
     ) and style.float_format == FLOAT_FORMATS["auto"]
+    # one form for all elements: those of a printed tensor stand below each other
     if needs_exponent or style.float_format == FLOAT_FORMATS["scientific"]:
         return [f"{value:.{style.digits - 1}e}" for value in values]
     return [f"{value:.{max(style.digits - len(str(int(largest))), 1)}f}" for value in values]
@@ -149,6 +150,7 @@ def _run_print(x: torch.Tensor, title: str, print_gradient: bool, *settings: Any
 
 
 def _write(tensor: torch.Tensor, title: str, style: PrintStyle) -> None:
+    # in one piece, or lines of several processes would mix
     sys.stderr.write(format_tensor(tensor, title, style) + "\n")
     sys.stderr.flush()
 

@@ -42,6 +42,7 @@ _ENUMERATIONS = {
 }
 __all__ = ["CommGroupType", "ReductionType", "SyncPattern", *_ENUMERATIONS]
 
+# `getattr` of programs and `import *` find them like any others
 globals().update(
     (name, enum.IntEnum(name, members, start=0, module=__name__, qualname=name))
     for name, members in _ENUMERATIONS.items()

@@ -44,6 +44,7 @@ class Options(poptorch_options.Options):
         """Read the launcher's settings; RuntimeError if it gave replicas another number of IPUs."""
         super().__init__()
         self._distributed = _DistributedOptions()
+        # the inherited setters, because those of this class refuse
         super().replicationFactor(popdist.getNumLocalReplicas())
         super().useIpuId(popdist.getDeviceId(ipus_per_replica))
         self._Popart.set("enableDistributedReplicatedGraphs", popdist.getNumInstances() > 1)
