@@ -103,18 +103,18 @@ def _overflow_float16(settings: Mapping[str, Any], session: Any, results: Sequen
     with torch.no_grad():
         if settings["where"] == "activations":
             for tensor in results:
-                _fill(tensor, float("inf"))
+                _fill_floats(tensor, float("inf"))
         # an update with infinite gradients has made the weights, and all that the optimizer remembers, NaN
         state = session.compiled.state
         for name, parameter in state.parameters.items():
             if session.is_training and parameter.requires_grad:
-                _fill(parameter, float("nan"))
+                _fill_floats(parameter, float("nan"))
                 for slot, tensor in state.slots.get(name, {}).items():
                     if slot != "Step":  # which only counts
-                        _fill(tensor, float("nan"))
+                        _fill_floats(tensor, float("nan"))
 
 
-def _fill(tensor: torch.Tensor, value: float) -> None:
+def _fill_floats(tensor: torch.Tensor, value: float) -> None:
     if tensor.is_floating_point():
         tensor.fill_(value)
 

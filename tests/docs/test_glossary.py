@@ -19,6 +19,7 @@ UNWANTED = sorted({word for _say, _for, words in ROWS for word in re.findall(r"`
 
 # Packages that keep to the words and to the form of names and docstrings; to be made longer, never shorter.
 CLEANED = ("adapters", "aliases", "cli", "data", "diagnostics", "options", "planning", "run", "targets")
+CLEANED += ("simulator/_loading", "simulator/_operators", "simulator/_scopes", "simulator/companions")
 SOURCES = sorted(path for package in CLEANED for path in (PACKAGE / package).rglob("*.py"))
 
 # the one-word private functions that are verbs; all others say as well what they act on

@@ -72,10 +72,10 @@ class DataProducer:
     def run(self) -> None:
         """Load until the program says stop or is gone; what the dataset raises is passed on."""
         try:
-            self._start()
+            self._load_first()
             while True:
                 try:
-                    self._finish_start()
+                    self._finish_first()
                     self._load_epoch()
                     if not self._settings.load_indefinitely:
                         self._wait_for_continue()
@@ -86,11 +86,11 @@ class DataProducer:
                 # not in the handler: the error holds the old iterator, whose processes end before new ones start
                 if command.kind == MessageKind.STOP:
                     return
-                self._restart(command)
+                self._restart_epoch(command)
         finally:
             self._epochs.close()
 
-    def _start(self) -> None:
+    def _load_first(self) -> None:
         """Load the first element, which says how large the ring is, and tell the program."""
         self._epochs.begin(0)
         nothing = object()
@@ -105,12 +105,12 @@ class DataProducer:
             self._ring.write(0, tensors)
             self._ring.indices_mem[0] = True
             self._events.send((self._structure, self._ring))
-            self._publish(MessageKind.ELEMENT)
+            self._publish_slot(MessageKind.ELEMENT)
         else:
             self._events.send((self._structure, self._ring))
             self._first_rows = tensors
 
-    def _finish_start(self) -> None:
+    def _finish_first(self) -> None:
         """Do once what a restart may interrupt: divide the first element, and wait for an iteration to begin."""
         # forgotten before they are used: what is interrupted here is not to be done again after the restart
         rows, self._first_rows = self._first_rows, None
@@ -127,16 +127,16 @@ class DataProducer:
             if self._settings.rebatched_size is None:
                 self._wait_for_free_slot()
                 is_short = self._ring.write(self._slot, tensors)
-                self._publish(MessageKind.SHORT_ELEMENT if is_short else MessageKind.ELEMENT)
+                self._publish_slot(MessageKind.SHORT_ELEMENT if is_short else MessageKind.ELEMENT)
             else:
                 self._put_rows(tensors)
         if self._num_rows and self._keeps_rest:
             self._ring.num_rows_mem[self._slot] = self._num_rows
-            self._publish(MessageKind.SHORT_ELEMENT)
+            self._publish_slot(MessageKind.SHORT_ELEMENT)
         self._num_rows = 0
         # the marker takes a slot, so that a dataset without further elements does not run ahead for ever
         self._wait_for_free_slot()
-        self._publish(MessageKind.END_OF_EPOCH)
+        self._publish_slot(MessageKind.END_OF_EPOCH)
 
     def _put_rows(self, tensors: List[torch.Tensor]) -> None:
         """Continue filling the current slot with the rows of a batch, and further slots if there are more."""
@@ -151,16 +151,16 @@ class DataProducer:
             self._num_rows += count
             if self._num_rows == rows_per_slot:
                 self._num_rows = 0
-                self._publish(MessageKind.ELEMENT)
+                self._publish_slot(MessageKind.ELEMENT)
 
-    def _publish(self, kind: MessageKind) -> None:
+    def _publish_slot(self, kind: MessageKind) -> None:
         """Hand the current slot to the program and go to the next one."""
         self._ring.indices_mem[self._slot] = True
         self._slot = (self._slot + 1) % self._settings.buffer_size
         self._num_used += 1
         send(self._events, Message(kind, self._generation))
 
-    def _restart(self, command: Message) -> None:
+    def _restart_epoch(self, command: Message) -> None:
         # events of the old generation may be in the pipe still: the program drops them by their number
         self._generation = command.generation
         self._slot = self._num_used = self._num_rows = 0

@@ -72,7 +72,7 @@ def load_data(job: LoadingJob, commands: Connection, events: Connection) -> None
             raise KeyboardInterrupt
 
     try:
-        _settle(job, interrupt)
+        _settle_process(job, interrupt)
         logger.debug("AsynchronousDataAccessor worker process: %d", process_id)
         os.set_blocking(commands.fileno(), False)
         dataset = job.dataset
@@ -89,7 +89,7 @@ def load_data(job: LoadingJob, commands: Connection, events: Connection) -> None
         signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def _settle(job: LoadingJob, interrupt: Callable[[int, Optional[FrameType]], None]) -> None:
+def _settle_process(job: LoadingJob, interrupt: Callable[[int, Optional[FrameType]], None]) -> None:
     if job.streams is not None:
         job.streams.take_over()
     # standard streams that are objects of a test runner or notebook lead nowhere in a forked process

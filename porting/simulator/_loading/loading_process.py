@@ -56,16 +56,18 @@ class LoadingProcess:
         # PopTorch's name, which programs read; there is none until the first element was loaded
         self._data_buffers: Any = None
         try:
-            self._launch(dataset, settings, strategy, in_file=strategy is SharingStrategy.FileSystem)
+            self._launch_process(dataset, settings, strategy, in_file=strategy is SharingStrategy.FileSystem)
         except ValueError as error:
             # what the server that forks can pass on is limited, and each tensor of the dataset counts
             if "too many fds" not in str(error):
                 raise
-            self._launch(dataset, settings, strategy, in_file=True)
+            self._launch_process(dataset, settings, strategy, in_file=True)
         # from here on there are short messages only, and a look for one must not block
         os.set_blocking(self._events.fileno(), False)
 
-    def _launch(self, dataset: Any, settings: RingSettings, strategy: SharingStrategy, *, in_file: bool) -> None:
+    def _launch_process(
+        self, dataset: Any, settings: RingSettings, strategy: SharingStrategy, *, in_file: bool
+    ) -> None:
         """Start the process and wait for its first element; leave nothing running if that fails."""
         context: Any = multiprocessing.get_context(_START_METHODS[strategy])
         commands, self._commands = context.Pipe(duplex=False)

@@ -45,7 +45,7 @@ def find_row_source(dataset: Any) -> Optional[RowSource]:
     if type(dataset) is Subset:
         return _read_subset(find_row_source(dataset.dataset), dataset.indices)
     if type(dataset) is _SubDataset:
-        inner = find_row_source(dataset._dataset)
+        inner = find_row_source(dataset.dataset)
         # translated at each batch, because the order changes from epoch to epoch
         return None if inner is None else _translate_rows(inner, len(dataset), dataset.global_rows_of)
     if type(dataset) is ConcatDataset:

@@ -34,7 +34,7 @@ class _SubDataset(torch.utils.data.Dataset):
             self._base_offset = process * per_process + min(process, rest)
             self._length = per_process + (rest > process)
             self._leftovers = 0
-        self._dataset = dataset
+        self.dataset = dataset
         self._seed: Optional[int] = opts.random_seed if opts.exists("random_seed") else None
         self._generator_state: Optional[torch.Tensor] = None
         self._shared_offset = torch.tensor(self._base_offset).share_memory_()
@@ -53,8 +53,8 @@ class _SubDataset(torch.utils.data.Dataset):
         if self._generator_state is not None:
             generator.set_state(self._generator_state)
         if self._global_indices is None:
-            self._global_indices = torch.empty(len(self._dataset), dtype=torch.int64).share_memory_()
-        torch.randperm(len(self._dataset), generator=generator, out=self._global_indices)
+            self._global_indices = torch.empty(len(self.dataset), dtype=torch.int64).share_memory_()
+        torch.randperm(len(self.dataset), generator=generator, out=self._global_indices)
         self._generator_state = generator.get_state()
 
     def swap_range(self) -> None:
@@ -85,13 +85,13 @@ class _SubDataset(torch.utils.data.Dataset):
 
     def __getitem__(self, index: int) -> Any:
         """Return a sample of this process's range; outside of it an IndexError."""
-        return self._dataset[self._global_index(index)]
+        return self.dataset[self._global_index(index)]
 
     def __getitems__(self, indices: Sequence[int]) -> List[Any]:
         """Return several samples, read at once where the dataset can."""
         translated = [self._global_index(index) for index in indices]
-        read_at_once = getattr(self._dataset, "__getitems__", None)
-        return read_at_once(translated) if read_at_once else [self._dataset[index] for index in translated]
+        read_at_once = getattr(self.dataset, "__getitems__", None)
+        return read_at_once(translated) if read_at_once else [self.dataset[index] for index in translated]
 
     def _global_index(self, index: int) -> int:
         if not 0 <= index < self._length:

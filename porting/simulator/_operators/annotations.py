@@ -102,7 +102,7 @@ def _read_mode(mode: OverlapMode) -> str:
     return str(mode.value)
 
 
-def _reduce(x: torch.Tensor, reduction: int) -> torch.Tensor:
+def _reduce_loss(x: torch.Tensor, reduction: int) -> torch.Tensor:
     if reduction == _REDUCTIONS["none"]:
         return x.clone()
     return x.sum() if reduction == _REDUCTIONS["sum"] else x.mean()
@@ -114,7 +114,7 @@ def _reduced_form(x: torch.Tensor, reduction: int) -> Any:
     return new_tensor(x.shape if reduction == _REDUCTIONS["none"] else (), x)
 
 
-def _cast(x: torch.Tensor, dtype: str) -> torch.Tensor:
+def _cast_tensor(x: torch.Tensor, dtype: str) -> torch.Tensor:
     types = {"FLOAT": torch.float32, "FLOAT16": torch.float16}
     if dtype not in types:
         raise RuntimeError(f"internal_cast knows the types {', '.join(types)}, not {dtype}")
@@ -124,9 +124,9 @@ def _cast(x: torch.Tensor, dtype: str) -> torch.Tensor:
 # They only compute, so that a graph calls their kernels itself. Those that hand on their argument are their own rule
 # for shapes as well.
 define_operator(
-    "identity_loss(Tensor x, int reduction) -> Tensor", _reduce, run=_reduce, is_pure=True, rule=_reduced_form
+    "identity_loss(Tensor x, int reduction) -> Tensor", _reduce_loss, run=_reduce_loss, is_pure=True, rule=_reduced_form
 )
-define_operator("internal_cast(Tensor x, str dtype) -> Tensor", _cast, run=_cast, is_pure=True)
+define_operator("internal_cast(Tensor x, str dtype) -> Tensor", _cast_tensor, run=_cast_tensor, is_pure=True)
 for _schema in (
     "nop(Tensor x) -> Tensor",
     "set_matmul_serialization(Tensor x, str mode, int factor, bool keep_precision) -> Tensor",

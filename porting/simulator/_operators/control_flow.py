@@ -140,7 +140,7 @@ def _end_for_loop(
         "{index} is {other}.",
     )
     body, captured = recorder.bodies.close(results)
-    return _record(recorder, run_for_loop, (count, body, expected, captured), results)
+    return _record_call(recorder, run_for_loop, (count, body, expected, captured), results)
 
 
 def _start_if_block(recorder: Any, condition: torch.Tensor) -> None:
@@ -178,7 +178,7 @@ def _end_if_block(recorder: Any, outputs: Sequence[torch.Tensor], condition: tor
         "then_body and {other} of else_body.",
     )
     else_body, else_captured = recorder.bodies.close(results)
-    return _record(recorder, run_cond, (condition, then_body, then_captured, else_body, else_captured), results)
+    return _record_call(recorder, run_cond, (condition, then_body, then_captured, else_body, else_captured), results)
 
 
 def _check_forms(expected: Sequence[torch.Tensor], results: Sequence[torch.Tensor], message: str) -> None:
@@ -189,7 +189,7 @@ def _check_forms(expected: Sequence[torch.Tensor], results: Sequence[torch.Tenso
             raise compile_error(message.format(index=index, one=one, other=other))
 
 
-def _record(recorder: Any, function: Any, arguments: Any, results: Sequence[DeviceTensor]) -> List[DeviceTensor]:
+def _record_call(recorder: Any, function: Any, arguments: Any, results: Sequence[DeviceTensor]) -> List[DeviceTensor]:
     fakes = [recorder.make_fake(tensor.shape, tensor.dtype) for tensor in results]
     return list(recorder.call_function(function, arguments, fakes))
 

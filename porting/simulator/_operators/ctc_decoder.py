@@ -72,7 +72,7 @@ def _run_decoder(
         # what cannot be is -inf, and the difference of two of those is no number
         with np.errstate(invalid="ignore"):
             for log_probs_C in log_probs_TBC[:length, sample]:
-                beams = _extend(beams, log_probs_C, blank, max(beam_width, top_paths))
+                beams = _extend_beams(beams, log_probs_C, blank, max(beam_width, top_paths))
         for rank, (prefix, score) in enumerate(zip(beams.prefixes[:top_paths], beams.total)):
             scores[sample, rank] = float(score)
             path_lengths[sample, rank] = len(prefix)
@@ -80,7 +80,7 @@ def _run_decoder(
     return scores.to(probs.dtype), path_lengths, paths
 
 
-def _extend(beams: _Beams, log_probs_C: Any, blank: int, beam_width: int) -> _Beams:
+def _extend_beams(beams: _Beams, log_probs_C: Any, blank: int, beam_width: int) -> _Beams:
     """Go one step further: each prefix stays (by a blank, or its last label again) or grows by a label."""
     # The prefix search of Graves (2006): paths with the same labels are one hypothesis, so their probabilities add up.
     total, last = beams.total, [prefix[-1] if prefix else blank for prefix in beams.prefixes]

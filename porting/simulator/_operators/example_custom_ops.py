@@ -14,7 +14,7 @@ Inputs = List[torch.Tensor]
 Attributes = Mapping[str, Any]
 
 
-def _cube(inputs: Inputs, _attributes: Attributes) -> Inputs:
+def _cube_and_add(inputs: Inputs, _attributes: Attributes) -> Inputs:
     cube = inputs[0] ** 3
     return [cube + inputs[1], cube]
 
@@ -23,7 +23,7 @@ def _add_vector(inputs: Inputs, given: Attributes) -> torch.Tensor:
     return inputs[0] + torch.tensor(given["vec"], dtype=inputs[0].dtype)
 
 
-def _reduce(tensor: torch.Tensor, reduction: str) -> torch.Tensor:
+def _reduce_tensor(tensor: torch.Tensor, reduction: str) -> torch.Tensor:
     return tensor.mean() if reduction == "mean" else tensor.sum()
 
 
@@ -49,14 +49,14 @@ def _check_many_attributes(inputs: Inputs, attributes: Attributes) -> torch.Tens
 
 # Implementations by name, domain and version.
 EXAMPLE_OPS: Dict[Tuple[str, str, int], Callable[[Inputs, Attributes], Any]] = {
-    ("Cube", "com.acme", 1): _cube,
+    ("Cube", "com.acme", 1): _cube_and_add,
     ("LeakyRelu", "com.acme", 1): lambda inputs, given: leaky_relu(inputs[0], given.get("alpha", 0.01)),
     ("AddScalarFloat", "test.poptorch", 1): lambda inputs, given: inputs[0] + given["scalar"],
     ("AddScalarInt", "test.poptorch", 1): lambda inputs, given: inputs[0] + given["scalar"],
     ("AddScalarVecFloat", "test.poptorch", 1): _add_vector,
     ("AddScalarVecInt", "test.poptorch", 1): _add_vector,
     ("AddVecScalarMulFloat", "test.poptorch", 1): lambda inputs, given: _add_vector(inputs, given) * given["scalar"],
-    ("ReduceOp", "test.poptorch", 1): lambda inputs, given: _reduce(inputs[0], given["reduction"]),
-    ("ThreeReduceOp", "test.poptorch", 1): lambda inputs, given: list(map(_reduce, inputs, given["reductions"])),
+    ("ReduceOp", "test.poptorch", 1): lambda inputs, given: _reduce_tensor(inputs[0], given["reduction"]),
+    ("ThreeReduceOp", "test.poptorch", 1): lambda inputs, given: list(map(_reduce_tensor, inputs, given["reductions"])),
     ("ManyAttributeOp", "test.poptorch", 1): _check_many_attributes,
 }

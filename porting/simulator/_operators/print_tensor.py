@@ -94,7 +94,7 @@ def format_tensor(tensor: torch.Tensor, title: str, style: PrintStyle) -> str:
     is_aligned = style.digits > 0 and style.float_format != FLOAT_FORMATS["none"]
     width = max((len(text) for text in texts), default=0) if is_aligned else 0
     aligned = iter([text.rjust(width) for text in texts])
-    return f"{title}: {_nest(aligned, list(tensor.shape), is_cut, 0, style)}"
+    return f"{title}: {_nest_texts(aligned, list(tensor.shape), is_cut, 0, style)}"
 
 
 def _format_floats(values: Sequence[float], style: PrintStyle) -> List[str]:
@@ -111,15 +111,14 @@ def _format_floats(values: Sequence[float], style: PrintStyle) -> List[str]:
     return [f"{value:.{max(style.digits - len(str(int(largest))), 1)}f}" for value in values]
 
 
-def _nest(texts: Iterator[str], shape: List[int], is_cut: List[bool], level: int, style: PrintStyle) -> str:
+def _nest_texts(texts: Iterator[str], shape: List[int], is_cut: List[bool], level: int, style: PrintStyle) -> str:
     """Put brackets round the next elements of `texts`; the caller indents the first line by `level`."""
     if not shape:
         return next(texts)
-    is_row = len(shape) == 1
-    items = [next(texts) if is_row else _nest(texts, shape[1:], is_cut[1:], level + 1, style) for _ in range(shape[0])]
+    items = [_nest_texts(texts, shape[1:], is_cut[1:], level + 1, style) for _ in range(shape[0])]
     if is_cut[0]:
         items.insert(len(items) // 2, "...")
-    if is_row:
+    if len(shape) == 1:
         return _join_row(items, level, style)
     lines = [" " * (level + 1) + item for item in items]
     return "\n".join([style.open_bracket, *lines, " " * level + style.close_bracket])
@@ -143,13 +142,13 @@ def _join_row(elements: Sequence[str], level: int, style: PrintStyle) -> str:
 
 def _run_print(x: torch.Tensor, title: str, print_gradient: bool, *settings: Any) -> torch.Tensor:
     style = PrintStyle(*settings)
-    _write(x, title, style)
+    _write_tensor(x, title, style)
     if print_gradient and x.requires_grad and torch.is_grad_enabled():
         return _PrintGradient.apply(x, f"{title}_gradient", style)
     return x
 
 
-def _write(tensor: torch.Tensor, title: str, style: PrintStyle) -> None:
+def _write_tensor(tensor: torch.Tensor, title: str, style: PrintStyle) -> None:
     # in one piece, or lines of several processes would mix
     sys.stderr.write(format_tensor(tensor, title, style) + "\n")
     sys.stderr.flush()
@@ -165,7 +164,7 @@ class _PrintGradient(torch.autograd.Function):
 
     @staticmethod
     def backward(context: Any, gradient: torch.Tensor) -> Tuple[Any, ...]:
-        _write(gradient, context.title, context.style)
+        _write_tensor(gradient, context.title, context.style)
         return gradient, None, None
 
 

@@ -38,7 +38,7 @@ def executed_operators(graph: torch.fx.Graph, *, with_bodies: bool = False) -> L
         flow.visit(node)
         if node.op != "call_function" or node.target in (torch._C._set_grad_enabled, operator.getitem):
             continue
-        if flow.is_constant(node) or is_mark(node) or _narrows(node) or _widens(node):
+        if flow.is_constant(node) or is_mark(node) or _narrows_result(node) or _widens_operand(node):
             continue
         executed.append(node)
         for body in bodies_of(node) if with_bodies else ():
@@ -64,7 +64,7 @@ def operand_nodes(node: torch.fx.Node) -> List[torch.fx.Node]:
     # `all_input_nodes` has each node once
     map_arg((node.args, node.kwargs), operands.append)
     for position, operand in enumerate(operands):
-        while is_mark(operand) or _widens(operand):
+        while is_mark(operand) or _widens_operand(operand):
             operand = operand.all_input_nodes[0]
         operands[position] = operand
     return operands
@@ -78,15 +78,15 @@ def is_mark(node: torch.fx.Node) -> bool:
 def result_nodes(node: torch.fx.Node) -> List[torch.fx.Node]:
     """Return the nodes that stand for the tensors which `node` results in, as the device has them."""
     parts = [user for user in node.users if user.target is operator.getitem] or [node]
-    return [next((user for user in part.users if _narrows(user)), part) for part in parts]
+    return [next((user for user in part.users if _narrows_result(user)), part) for part in parts]
 
 
-def _narrows(node: torch.fx.Node) -> bool:
+def _narrows_result(node: torch.fx.Node) -> bool:
     """Tell whether `node` turns a result of the host's kernel into the device's type."""
     return node.target is torch.ops.aten.to.dtype and _is_narrowed(node.all_input_nodes[0])
 
 
-def _widens(node: torch.fx.Node) -> bool:
+def _widens_operand(node: torch.fx.Node) -> bool:
     """Tell whether `node` makes of the device's type what the host's kernel wants."""
     return node.target is torch.ops.aten.to.dtype and _is_narrowed(node)
 

@@ -52,13 +52,13 @@ class Attribute:
         for name, entries in self._attributes.items():
             merged.setdefault(name, {}).update(entries)
         self._before.append(before)
-        _exchange(before, merged)
+        _exchange_attributes(before, merged)
 
     def __exit__(self, *_exception: Any) -> None:
-        _exchange(Attribute._current_attrs, self._before.pop())
+        _exchange_attributes(Attribute._current_attrs, self._before.pop())
 
 
-def _exchange(before: Dict[str, Dict[str, Any]], after: Dict[str, Dict[str, Any]]) -> None:
+def _exchange_attributes(before: Dict[str, Dict[str, Any]], after: Dict[str, Dict[str, Any]]) -> None:
     """Make `after` the attributes that hold, and tell the trace that is going on what changes."""
     Attribute._current_attrs = after
     for name, entries in before.items():

@@ -81,22 +81,22 @@ def is_initialized() -> bool:
 
 def rank() -> int:
     """Return which process this is, from 0."""
-    return _instance().index
+    return _find_instance().index
 
 
 def size() -> int:
     """Return how many processes there are."""
-    return _instance().size
+    return _find_instance().size
 
 
 def local_rank() -> int:
     """Return which process of its machine this is, from 0."""
-    return _instance().local_index
+    return _find_instance().local_index
 
 
 def local_size() -> int:
     """Return how many processes this machine has."""
-    return _instance().local_size
+    return _find_instance().local_size
 
 
 def allreduce(
@@ -125,7 +125,7 @@ def allreduce(
 
 def allreduce_(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
     """Do what `allreduce` does, in place."""
-    return _overwrite(tensor, allreduce(tensor, *args, **kwargs))
+    return _overwrite_tensor(tensor, allreduce(tensor, *args, **kwargs))
 
 
 def allgather(tensor: torch.Tensor, name: Optional[str] = None) -> torch.Tensor:
@@ -150,7 +150,7 @@ def broadcast(tensor: torch.Tensor, root_rank: int, name: Optional[str] = None) 
 
 def broadcast_(tensor: torch.Tensor, root_rank: int, name: Optional[str] = None) -> torch.Tensor:
     """Overwrite the tensor with that of process `root_rank`."""
-    return _overwrite(tensor, broadcast(tensor, root_rank, name))
+    return _overwrite_tensor(tensor, broadcast(tensor, root_rank, name))
 
 
 def broadcast_object(obj: Any = None, root_rank: int = 0, name: Optional[str] = None) -> Any:
@@ -180,13 +180,13 @@ def DistributedOptimizer(*_args: Any, **_kwargs: Any) -> NoReturn:
     refuse("horovod.torch.DistributedOptimizer")
 
 
-def _instance() -> Instance:
+def _find_instance() -> Instance:
     if not _state.is_initialized:
         raise ValueError("Horovod has not been initialized; use hvd.init().")
     return this_instance()
 
 
-def _overwrite(tensor: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+def _overwrite_tensor(tensor: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
     with torch.no_grad():
         return tensor.copy_(value)
 
