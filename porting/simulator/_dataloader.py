@@ -151,7 +151,6 @@ class DataLoader(torch.utils.data.DataLoader):
     def __iter__(self) -> Any:
         """Start an epoch: yield combined batches."""
         if self._accessor is not None:
-            self._accessor.keep_during_epoch(self)
             return BatchIterator(iter(self._accessor), self._waiting.next_of)
         if self._shuffles_globally:
             share: Any = self.dataset

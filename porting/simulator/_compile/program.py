@@ -24,7 +24,6 @@ from .. import trouble
 from .._args_parser import BoundArguments
 from .._graph.anchors import Anchors, OptimizerNames, find_anchors
 from .._logging import cpp_log, log_as_vendor, logger, set_max_repeat_logs
-from .._operators.type_coercion import log_coercions
 from .._options.validation import validate_options
 from .._scopes.graph_scopes import GraphScopes, scoped_tracing
 from .._weights.replica_parameters import PerReplicaParams, one_group_in_place, replica_groups
@@ -37,6 +36,7 @@ from .checks.overlap import check_overlap
 from .checks.pipeline import check_pipeline
 from .checks.replicated_buffers import refuse_written_buffers
 from .executables import HostSide, make_executable
+from .type_coercion import log_coercions
 
 __all__ = ["CompiledModel", "compile_model"]
 

@@ -71,10 +71,6 @@ class AsynchronousDataAccessor:
         """Let go of the dataset: a loader goes away, and its process with it, when its user drops it."""
         self._find_dataset = ref(self._find_dataset())
 
-    def keep_during_epoch(self, owner: Any) -> None:
-        """Keep a loader until its epoch ends: an iterator over this accessor may be all that is left of it."""
-        self._epoch_owner = owner
-
     def terminate(self) -> None:
         """End the loading process: it is asked to, interrupted after 10 s and terminated if that does not help."""
         # there is none if the construction failed
@@ -97,6 +93,8 @@ class AsynchronousDataAccessor:
     def __iter__(self) -> AsynchronousDataAccessor:
         """Begin an epoch, with the first element again if the current one was not iterated to its end."""
         worker = self._running_worker()
+        # until the epoch ends: an iterator over this accessor may be all that is left of a loader
+        self._epoch_owner = self._find_dataset()
         if self._is_idle:
             worker.command(MessageKind.CONTINUE)
         elif self._is_used:

@@ -230,8 +230,8 @@ class _Epochs:
     def close(self) -> None:
         """End the processes that load for the dataset."""
         self._drop_iterator()
-        if isinstance(self._dataset, torch.utils.data.DataLoader):
-            _end_processes_of(self._dataset._iterator)
+        # persistent ones, which are the loader's own
+        _end_processes_of(getattr(self._dataset, "_iterator", None))
 
     def _drop_iterator(self) -> None:
         elements, self.elements = self.elements, iter(())

@@ -46,17 +46,8 @@ def ipu_print_tensor(
         "ipu print tensor must take a torch.tensor argument. To print several tensors, or a structure of them, call it "
         "for each.",
     )
-    style = PrintStyle(
-        summarise_threshold,
-        edge_items,
-        max_line_width,
-        digits,
-        FLOAT_FORMATS[float_format],
-        separator,
-        open_bracket,
-        close_bracket,
-    )
-    return torch.ops.poptorch.ipu_print_tensor(tensor, title, print_gradient, *style)
+    style = (summarise_threshold, edge_items, max_line_width, digits, FLOAT_FORMATS[float_format], separator)
+    return torch.ops.poptorch.ipu_print_tensor(tensor, title, print_gradient, *style, open_bracket, close_bracket)
 
 
 class PrintStyle(NamedTuple):

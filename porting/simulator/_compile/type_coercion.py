@@ -10,8 +10,8 @@ from torch import nn
 from ...capture import StepGraph
 from ...capture.dtypes import NARROWED
 from ...host_tensors import host_tensors
-from .._compile.capture_errors import TYPE_NAMES
 from .._logging import cpp_log
+from .capture_errors import TYPE_NAMES
 
 __all__ = ["log_coercions"]
 
