@@ -151,12 +151,14 @@ class Injection:
         others = {"training": False, "inference": True}.get(self.settings["executor"])
         if (training is not None and training is others) or not self.is_for_this_process():
             return False
+        # whether it strikes or not: `at_call` is a number of these moments
         self.num_moments += 1
         probability, times = self.settings["probability"], self.settings["times"]
         if times is None:
             times = 1 if probability is None else 0
         if self.num_moments < self.settings["at_call"] or 0 < times <= self.num_struck:
             return False
+        # drawn at every moment from there on, so that a seed gives the same ones in each run
         is_due = probability is None or self._random.random() < probability
         self.num_struck += is_due
         return is_due
@@ -171,6 +173,7 @@ def strike(moment: Moment, *, training: Optional[bool] = None, subject: Any = No
         # a device that is lost for ever fails whenever somebody attaches it, without being due again
         if injection.is_permanent and moment is Moment.ATTACH:
             injection.kind.effect(injection.settings, subject, results)
+        # again where the effect asks for it: a device that is waited for is tried once more
         while injection.kind.moment is moment and injection.is_due(training):
             whose = "" if training is None else f" of {'a training' if training else 'an inference'} executor"
             logger.warning("failure lab: %s at %s %d%s", injection.text, moment.value, injection.num_moments, whose)

@@ -112,6 +112,7 @@ class AsynchronousDataAccessor:
             if self._epoch:
                 raise StopIteration
             iter(self)
+        # only now: the program works on the tensors of an element until it asks for the next one
         self._release_held_slot()
         worker = self._running_worker()
         # before the wait: an interrupted one is followed by a restart

@@ -122,6 +122,7 @@ class DataProducer:
 
     def _load_epoch(self) -> None:
         for element in self._epochs.elements:
+            # before anything is written: what was loaded for an epoch that is given up must not reach the ring
             self._obey_commands()
             tensors = self._structure.tensors_of(element)
             if self._settings.rebatched_size is None:
@@ -155,6 +156,7 @@ class DataProducer:
 
     def _publish_slot(self, kind: MessageKind) -> None:
         """Hand the current slot to the program and go to the next one."""
+        # before the message: the program may read the slot at once, and take the mark away
         self._ring.indices_mem[self._slot] = True
         self._slot = (self._slot + 1) % self._settings.buffer_size
         self._num_used += 1

@@ -86,6 +86,7 @@ def load_data(job: LoadingJob, commands: Connection, events: Connection) -> None
     except BrokenPipeError:
         logger.debug("AsynchronousDataAccessor worker process lost its program")
     finally:
+        # the interpreter, which ends now, would report one more interruption with a traceback
         signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 

@@ -53,6 +53,7 @@ def recomputationCheckpoint(*tensors: Any) -> Any:
     given = tensors[0] if len(tensors) == 1 and isinstance(tensors[0], (list, tuple)) else tensors
     if not all(isinstance(tensor, torch.Tensor) for tensor in given):
         raise ValueError("All inputs must be tensors")
+    # a named tuple stays one
     kept = rebuild(given, [_library.recomputation_checkpoint(tensor) for tensor in given])
     return kept[0] if given is tensors and len(kept) == 1 else kept
 

@@ -85,6 +85,7 @@ class StageManager:
             if ipu_id is not None:
                 stages[block_id] = self._make_stage(block_id, ipu_id)
         elif block_id not in stages:
+            # number 0 is that of the operators before the first block
             stages[block_id] = self._make_stage(block_id, len(stages) + 1)
         return stages[block_id]
 
@@ -207,6 +208,7 @@ def BeginBlock(layer_to_call: Any, user_id: Optional[str] = None, ipu_id: Option
         return LegacyBeginBlockFn(layer_to_call, user_id, ipu_id)
     if any(isinstance(hook, _BlockHook) for hook in layer_to_call._forward_pre_hooks.values()):
         raise createPoptorchError("module has already been assigned to a block.")
+    # a module around it would change the names of its parameters in state dicts
     layer_to_call.register_forward_pre_hook(_BlockHook(user_id, ipu_id))
     return layer_to_call
 

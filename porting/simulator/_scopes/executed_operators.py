@@ -77,6 +77,7 @@ def is_mark(node: torch.fx.Node) -> bool:
 
 def result_nodes(node: torch.fx.Node) -> List[torch.fx.Node]:
     """Return the nodes that stand for the tensors which `node` results in, as the device has them."""
+    # several results are taken apart first, and each of them may be cast to the device's type then
     parts = [user for user in node.users if user.target is operator.getitem] or [node]
     return [next((user for user in part.users if _narrows_result(user)), part) for part in parts]
 

@@ -113,6 +113,7 @@ def allreduce(
     if average is not None and op is not None:
         raise ValueError("The op parameter supersedes average. Please provide only one of them.")
     chosen = op if op is not None else (Sum if average is False else Average)
+    # a copy: only the functions whose names end in `_` change their argument
     result = tensor.detach().clone()
     if prescale_factor != 1.0:
         result = result * prescale_factor
@@ -165,6 +166,7 @@ def broadcast_object(obj: Any = None, root_rank: int = 0, name: Optional[str] = 
 def broadcast_parameters(params: Union[Mapping[str, Any], Iterable[Tuple[str, Any]]], root_rank: int) -> None:
     """Overwrite the tensors of a state dict, or of (name, tensor) pairs, with those of process `root_rank`."""
     for name, value in params.items() if isinstance(params, Mapping) else params:
+        # an optimizer's state dict has plain numbers too
         if isinstance(value, torch.Tensor):
             broadcast_(value, root_rank, name)
 
