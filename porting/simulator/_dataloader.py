@@ -13,14 +13,15 @@ from ..support.process import usable_cores
 from . import trouble
 from ._loading.async_accessor import AsynchronousDataAccessor
 from ._loading.batch_memory import BatchMemory
-from ._loading.batch_reading import batch_reader, combine_batches
+from ._loading.batch_reading import combine_batches, make_batch_reader
 from ._loading.sub_dataset import _SubDataset
 from ._logging import logger
+from ._options_impl import require
 from .enums import DataLoaderMode
 from .errors import createPoptorchError
 from .options import Options
 
-__all__ = ["AsynchronousDataAccessor", "DataLoader", "TimedBatches", "WaitingTime", "_SubDataset"]
+__all__ = ["AsynchronousDataAccessor", "BatchIterator", "DataLoader", "WaitingTime", "_SubDataset"]
 
 
 class DataLoader(torch.utils.data.DataLoader):
@@ -61,17 +62,22 @@ class DataLoader(torch.utils.data.DataLoader):
         self._shuffles_globally = self._is_rebatched = False
         if batch_sampler is not None:
             _check_alone(options, batch_size, shuffle, auto_distributed_partitioning)
+            # only to know how many samples a call takes: torch gets the sampler and no size
             batch_size = getattr(batch_sampler, "batch_size", 1)
             self.batch_sampler_drop_last = drop_last
-        if not isinstance(options, Options):
-            raise AssertionError(f"Expected poptorch.Options as the DataLoader's options but got {type(options)}.")
+        is_known = isinstance(options, Options)
+        require(is_known, f"Expected poptorch.Options as the DataLoader's options but got {type(options)}.")
+        # their numbers say how large batches are, so they may not change any more
         options._freeze()
         self._combined_batch_size: Optional[int] = None
         self._num_batches_to_combine: Optional[int] = None
         if batch_size is not None:
             self._options = options
-            self._num_batches_to_combine = _num_micro_batches(options)
-            self._combined_batch_size = batch_size * self._num_batches_to_combine
+            # the different micro-batches of one call: replicas of one input group share theirs
+            num_groups = options.replication_factor // options.input_group_size
+            num_batches = int(options.device_iterations * num_groups * options.Training.gradient_accumulation)
+            self._num_batches_to_combine = num_batches
+            self._combined_batch_size = batch_size * num_batches
 
         partitioned = auto_distributed_partitioning and options.Distributed.numProcesses > 1
         if isinstance(dataset, torch.utils.data.IterableDataset):
@@ -79,14 +85,14 @@ class DataLoader(torch.utils.data.DataLoader):
         else:
             self._warn_about_short_last_batch(dataset, batch_sampler, kwargs.get("sampler"), drop_last=drop_last)
             if partitioned:
-                dataset = self._share_of(dataset, options, shuffle=bool(shuffle), drop_last=drop_last)
-            num_workers = _cap_num_workers(num_workers)
+                dataset = self._take_share(dataset, options, shuffle=bool(shuffle), drop_last=drop_last)
+            num_workers = _cap_num_workers(num_workers, usable_cores())
 
         size = 1 if self._is_user_batch_sampler_set else self._combined_batch_size
-        rebatched_size = self._rebatched_size(mode, drop_last=drop_last)
+        rebatched_size = self._find_rebatched_size(mode, drop_last=drop_last)
         if rebatched_size is not None:
             self._is_rebatched, self.rebatched_drop_last = True, drop_last
-            size = _worker_batch_size(size, rebatched_size, rebatched_worker_size)
+            size = _choose_worker_batch_size(size, rebatched_size, rebatched_worker_size)
         # Without batching torch refuses `drop_last`, the default here; a loader that is to be rebatched drops nothing.
         is_rebatching = rebatched_size is not None or mode == DataLoaderMode.AsyncRebatched
         keeps_short_batches = self._is_user_batch_sampler_set or is_rebatching
@@ -120,12 +126,12 @@ class DataLoader(torch.utils.data.DataLoader):
 
     def terminate(self) -> None:
         """End the loading process of an asynchronous mode; in the synchronous mode nothing happens."""
+        # also called for a loader whose construction failed
         accessor = self.__dict__.get("_accessor")
         if accessor is not None:
             accessor.terminate()
 
     def __del__(self) -> None:
-        """Terminate, as PopTorch does."""
         self.terminate()
 
     def __getstate__(self) -> Dict[str, Any]:
@@ -137,6 +143,7 @@ class DataLoader(torch.utils.data.DataLoader):
         rebatched_size = None if self._accessor is None else self._accessor.rebatched_size
         if rebatched_size is None:
             return super().__len__()
+        # torch would count those that the workers load
         dataset: Any = self.dataset
         num_batches, rest = divmod(len(dataset), rebatched_size)
         return num_batches + (rest > 0 and not self.rebatched_drop_last)
@@ -144,22 +151,24 @@ class DataLoader(torch.utils.data.DataLoader):
     def __iter__(self) -> Any:
         """Start an epoch: yield combined batches."""
         if self._accessor is not None:
-            # an iterator may be all that is left of the loader
-            self._accessor._epoch_owner = self
-            return TimedBatches(iter(self._accessor), self._waiting)
+            return BatchIterator(iter(self._accessor), self._waiting.next_of)
         if self._shuffles_globally:
             share: Any = self.dataset
+            # at each epoch, in all processes alike
             share.shuffle_global_indices()
             share.swap_range()
-        batches = trouble.watched(super().__iter__())
+        batches: Iterator[Any] = super().__iter__()
+        if trouble.injections:
+            batches = BatchIterator(batches, trouble.fetch_batch)
         count = self._num_batches_to_combine
         if self._is_user_batch_sampler_set and not self._is_rebatched and count is not None and count != 1:
             batches = combine_batches(batches, count, drop_last=bool(self.batch_sampler_drop_last))
-        return TimedBatches(batches, self._waiting)
+        return BatchIterator(batches, self._waiting.next_of)
 
     def _get_iterator(self) -> Any:
         iterator: Any = super()._get_iterator()
-        reader = batch_reader(self, iterator._dataset_fetcher, self._memory) if self.num_workers == 0 else None
+        # processes that load for a loader have fetchers of their own
+        reader = make_batch_reader(self, iterator._dataset_fetcher, self._memory) if self.num_workers == 0 else None
         if reader is not None:
             iterator._dataset_fetcher = reader
             iterator._sampler_iter = reader.list_rows(self.batch_sampler) or iterator._sampler_iter
@@ -180,19 +189,19 @@ class DataLoader(torch.utils.data.DataLoader):
             size *= self._options.Distributed.numProcesses
             _warn_about_short_last_batch(dataset, batch_sampler, num_batches=num_batches, batch_size=size)
 
-    def _share_of(self, dataset: Any, options: Options, *, shuffle: bool, drop_last: bool) -> _SubDataset:
+    def _take_share(self, dataset: Any, options: Options, *, shuffle: bool, drop_last: bool) -> _SubDataset:
         """Give this process its part of the dataset, in an order that all processes agree on."""
-        if shuffle and not options.exists("random_seed"):
-            raise AssertionError(
-                "When using auto_distributed_partitioning you must set poptorch.Options.randomSeed() to ensure that"
-                " tensors are in the same order in all processes."
-            )
+        require(
+            options.exists("random_seed") or not shuffle,
+            "When using auto_distributed_partitioning you must set poptorch.Options.randomSeed() to ensure that tensors"
+            " are in the same order in all processes.",
+        )
         if self._combined_batch_size is None:
             raise AssertionError("batch_size=None not allowed when using auto_distributed_partitioning.")
         self._shuffles_globally = shuffle
         return _SubDataset(dataset, options, self._combined_batch_size, drop_last)
 
-    def _rebatched_size(self, mode: DataLoaderMode, *, drop_last: bool) -> Optional[int]:
+    def _find_rebatched_size(self, mode: DataLoaderMode, *, drop_last: bool) -> Optional[int]:
         """Return the size of the batches that are put together anew from those of the workers, None without that."""
         if mode == DataLoaderMode.AsyncRebatched:
             return self._combined_batch_size
@@ -201,13 +210,12 @@ class DataLoader(torch.utils.data.DataLoader):
         return size if keeps_rest and size is not None and size > 1 else None
 
     def _load_ahead(self, async_options: Dict[str, Any], rebatched_size: Optional[int]) -> None:
-        if "rebatched_size" in async_options:
-            # Whatever the mode is; the words are PopTorch's.
-            raise AssertionError(
-                "You cannot use DataLoaderMode.AsyncRebatched and manually specify the rebatched_size in async_options"
-            )
+        # Whatever the mode is; the words are PopTorch's.
+        advice = "You cannot use DataLoaderMode.AsyncRebatched and manually specify the rebatched_size in async_options"
+        require("rebatched_size" not in async_options, advice)
         accessor = AsynchronousDataAccessor(self, **async_options, rebatched_size=rebatched_size)
-        accessor._keep(self, weakly=True)
+        # or the two would keep each other, and the process, until the garbage collector comes by
+        accessor.hold_weakly()
         self._accessor = accessor
 
 
@@ -226,23 +234,26 @@ class WaitingTime:
             self.seconds += time.perf_counter() - start
 
 
-class TimedBatches:
-    """Iterates over `batches` and counts in `waiting` what each takes; else it is the same iterator."""
+class BatchIterator:
+    """Iterates over `batches` and gets each with `fetch`; else it is the same iterator.
 
-    def __init__(self, batches: Iterator[Any], waiting: WaitingTime) -> None:
-        self._batches, self._waiting = batches, waiting
+    It is no generator, because torch's iterators can be asked for the next batch after one that failed.
+    """
+
+    def __init__(self, batches: Iterator[Any], fetch: Callable[[Iterator[Any]], Any]) -> None:
+        self._batches, self._fetch = batches, fetch
 
     def __iter__(self) -> Iterator[Any]:
         return self
 
     def __next__(self) -> Any:
-        return self._waiting.next_of(self._batches)
+        return self._fetch(self._batches)
 
     def __len__(self) -> int:
         return len(self._batches)  # type: ignore[arg-type]
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("_batches", "_waiting"):  # of an object that is being copied
+        if name == "_batches":  # of an object that is being copied
             raise AttributeError(name)
         return getattr(self._batches, name)
 
@@ -258,15 +269,8 @@ def _check_alone(
         )
 
 
-def _num_micro_batches(options: Options) -> int:
-    """Count the different micro-batches of one device call; replicas of one input group share theirs."""
-    num_groups = options.replication_factor // options.input_group_size
-    return int(options.device_iterations * num_groups * options.Training.gradient_accumulation)
-
-
 def _check_iterable(num_workers: int, worker_init_fn: Optional[Callable[[int], None]], *, partitioned: bool) -> None:
-    if partitioned:
-        raise AssertionError("auto_distributed_partitioning not supported for IterableDataset")
+    require(not partitioned, "auto_distributed_partitioning not supported for IterableDataset")
     if num_workers > 1 and worker_init_fn is None:
         logger.warning(
             f"IterableDataset used with num_workers={num_workers} but no worker_init_fn specified: as a result the"
@@ -278,49 +282,38 @@ def _check_iterable(num_workers: int, worker_init_fn: Optional[Callable[[int], N
 def _warn_about_short_last_batch(dataset: Any, batch_sampler: Any, *, num_batches: int, batch_size: int) -> None:
     """Warn as PopTorch does when `drop_last=False` leaves a last batch that no static graph takes."""
     advice = "To avoid having to handle this special case switch to drop_last=True"
-    if batch_sampler is None:
-        rest = len(dataset) % batch_size
-        if rest:
-            logger.warning(
-                f"The number of elements in the dataset ({len(dataset)}) is not divisible by the number of elements"
-                f" processed per step ({batch_size}) and drop_last=False. The last tensor will have"
-                f" a batch size of {rest}. {advice}"
-            )
-    elif not hasattr(batch_sampler, "__len__"):
+    if batch_sampler is not None and not hasattr(batch_sampler, "__len__"):
         logger.warning(
             "The `batch_sampler` __len__ method is not implemented and drop_last=False. The last tensor might have a"
             f" smaller batch size than the others. {advice}"
         )
-    else:
-        rest = len(batch_sampler) % num_batches
-        if rest:
-            logger.warning(
-                f"The number of batches generated by the batch sampler ({len(batch_sampler)}) is not divisible by the"
-                f" number of batches processed per step ({num_batches}) and drop_last=False. The"
-                f" last tensor will combine {rest} batches. {advice}"
-            )
+        return
+    count, per_step = (len(dataset), batch_size) if batch_sampler is None else (len(batch_sampler), num_batches)
+    rest = count % per_step
+    items, whose, fate = ("elements", "in the dataset", f"have a batch size of {rest}")
+    if batch_sampler is not None:
+        items, whose, fate = ("batches", "generated by the batch sampler", f"combine {rest} batches")
+    if rest:
+        logger.warning(
+            f"The number of {items} {whose} ({count}) is not divisible by the number of {items} processed per step"
+            f" ({per_step}) and drop_last=False. The last tensor will {fate}. {advice}"
+        )
 
 
-def _worker_batch_size(size: Optional[int], rebatched_size: int, wanted: Optional[int]) -> Optional[int]:
+def _choose_worker_batch_size(size: Optional[int], rebatched_size: int, wanted: Optional[int]) -> Optional[int]:
     if wanted is None:
         return size
-    if wanted > rebatched_size:
-        raise AssertionError(
-            f"The rebatched_worker_size ({wanted}) must be <= to the combined batch size ({rebatched_size})"
-        )
+    advice = f"The rebatched_worker_size ({wanted}) must be <= to the combined batch size ({rebatched_size})"
+    require(wanted <= rebatched_size, advice)
     return wanted
 
 
-def _cap_num_workers(num_workers: int) -> int:
-    num_cores = usable_cores()
-    if num_workers > num_cores:
-        _say_workers_are_capped(num_workers, num_cores)
-    return min(num_workers, num_cores)
-
-
 @lru_cache(maxsize=None)
-def _say_workers_are_capped(num_workers: int, num_cores: int) -> None:
-    logger.warning(
-        f"num_workers={num_workers} is more than the {num_cores} cores of this machine: the DataLoader uses"
-        f" {num_cores} worker processes. The batches are the same."
-    )
+def _cap_num_workers(num_workers: int, num_cores: int) -> int:
+    """Return a number of processes that all have a core; a program that makes many loaders is told once."""
+    if num_workers > num_cores:
+        logger.warning(
+            f"num_workers={num_workers} is more than the {num_cores} cores of this machine: the DataLoader uses"
+            f" {num_cores} worker processes. The batches are the same."
+        )
+    return min(num_workers, num_cores)

@@ -25,7 +25,7 @@ from tqdm.std import TqdmDefaultWriteLock, tqdm
 from ..support.compiler_loading import optimizers_load_compiler_late
 from ._logging import flush_repeated_lines, logger
 
-__all__ = ["apply_import_effects", "poptorchAtExit", "registerGeometricCustomArgParsers"]
+__all__ = ["apply_import_effects", "has_descriptor", "poptorchAtExit", "registerGeometricCustomArgParsers"]
 
 _DEVICE = "ipu"
 _Hook = Callable[[Type[BaseException], BaseException, Optional[TracebackType]], Any]
@@ -43,7 +43,7 @@ def apply_import_effects() -> None:
     os.environ.setdefault("RDMAV_FORK_SAFE", "1")
     atexit.register(poptorchAtExit)
     _enable_crash_reports()
-    sys.excepthook = _logging_hook(sys.excepthook)
+    sys.excepthook = _make_logging_hook(sys.excepthook)
     _hide_values_on_the_device()
     _release_progress_bars()
     registerGeometricCustomArgParsers()
@@ -75,9 +75,10 @@ def registerGeometricCustomArgParsers() -> None:
 
 def _enable_crash_reports() -> None:
     # the descriptor is kept until the process ends, so the stream must not be one that a test or a notebook closes
-    stream = next((stream for stream in (sys.__stderr__, sys.stderr) if _has_descriptor(stream)), None)
+    stream = next((stream for stream in (sys.__stderr__, sys.stderr) if has_descriptor(stream)), None)
     if stream is None:
         return
+    # whoever switched them on chose where they go
     if not faulthandler.is_enabled():
         faulthandler.enable(stream)
     if _is_instance():
@@ -86,7 +87,7 @@ def _enable_crash_reports() -> None:
         faulthandler.register(signal.SIGTERM, file=stream, chain=True)
 
 
-def _has_descriptor(stream: Any) -> bool:
+def has_descriptor(stream: Any) -> bool:
     """Tell whether the operating system can write to the stream: a notebook's or a test's often is an object only."""
     try:
         return stream is not None and stream.fileno() >= 0
@@ -94,13 +95,21 @@ def _has_descriptor(stream: Any) -> bool:
         return False
 
 
-def _logging_hook(previous: _Hook) -> _Hook:
+def _make_logging_hook(previous: _Hook) -> _Hook:
     """Return an ``excepthook`` that logs; another tool's is called afterwards, Python's own is replaced."""
 
     def log_uncaught(kind: Type[BaseException], error: BaseException, trace: Optional[TracebackType]) -> None:
-        text = _text_of(error) or "".join(traceback.format_exception(kind, error, trace))
+        text = "".join(traceback.format_exception(kind, error, trace))
+        # what comes over all instances at once is one line: the same traceback from each would hide the reason
+        if _is_instance() and isinstance(error, KeyboardInterrupt):
+            text = "interrupted"
+        elif _is_instance() and getattr(error, "type", "") == "popdist_error":
+            text = str(error) or text
         if isinstance(error, subprocess.CalledProcessError):
-            text += _output_of(error)
+            for name, output in (("stdout", error.stdout), ("stderr", error.stderr)):
+                if output:
+                    shown = output.decode(errors="replace") if isinstance(output, bytes) else output
+                    text += f"\n{name} of the command:\n{shown}"
         is_logged = logger.isEnabledFor(logging.CRITICAL)
         logger.critical("%s", text)
         # an error must be seen by somebody, also in a program that switched logging off
@@ -115,24 +124,6 @@ def _is_instance() -> bool:
     return bool(os.environ.get("PORTING_RENDEZVOUS"))
 
 
-def _text_of(error: BaseException) -> str:
-    """Return one line for what comes over all instances at once: the same traceback from each would hide the reason."""
-    if not _is_instance():
-        return ""
-    if isinstance(error, KeyboardInterrupt):
-        return "interrupted"
-    return str(error) if getattr(error, "type", "") == "popdist_error" else ""
-
-
-def _output_of(error: subprocess.CalledProcessError) -> str:
-    parts = []
-    for name, output in (("stdout", error.stdout), ("stderr", error.stderr)):
-        if output:
-            text = output.decode(errors="replace") if isinstance(output, bytes) else output
-            parts.append(f"\n{name} of the command:\n{text}")
-    return "".join(parts)
-
-
 def _release_progress_bars() -> None:
     """Let progress bars share no lock with forked processes, which it blocks for ever if it is held during the fork."""
     if not hasattr(TqdmDefaultWriteLock, "mp_lock"):
@@ -144,6 +135,7 @@ def _release_progress_bars() -> None:
 
 
 def _hide_values_on_the_device() -> None:
+    # a device tensor has no values: without this, printing one would fail inside torch
     to_text = torch._tensor_str._tensor_str
 
     def tensor_str(tensor: torch.Tensor, indent: int) -> str:

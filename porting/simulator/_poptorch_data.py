@@ -9,6 +9,7 @@ from typing import Any, Dict, List, Optional
 import torch
 from torch import nn
 
+from ._options_impl import require
 from .options import Options
 
 __all__ = ["PoptorchData", "parse"]
@@ -43,14 +44,12 @@ def parse(serialized_data: bytes, expected_version: str) -> PoptorchData:
 
     Raises AssertionError for data of another version, without inputs, or that are no `PoptorchData` at all.
     """
-    data = pickle.loads(serialized_data)
-    if not isinstance(data, PoptorchData):
-        raise AssertionError(f"The metadata are of type {type(data)}")
-    if data.version != expected_version:
-        raise AssertionError(
-            f"PopTorch version mismatch: File was created with version: {data.version} and this is version "
-            f"{expected_version}"
-        )
-    if not data.executable_inputs:
-        raise AssertionError("Executable inputs are missing")
+    data: PoptorchData = pickle.loads(serialized_data)
+    require(isinstance(data, PoptorchData), f"The metadata are of type {type(data)}")
+    require(
+        data.version == expected_version,
+        f"PopTorch version mismatch: File was created with version: {data.version} and this is version "
+        f"{expected_version}",
+    )
+    require(bool(data.executable_inputs), "Executable inputs are missing")
     return data

@@ -10,14 +10,14 @@ from typing import Any, Callable, Mapping, Optional, Sequence, Tuple
 
 import torch
 
+from ..targets import DEFAULT, TARGETS
 from ._device.device_pool import refusal, waits_for_ipus
 from ._logging import cpp_log
 from .errors import native_error
 
 __all__ = ["KINDS", "Kind", "Moment"]
 
-_TILE_BYTES = 638_976
-_NUM_TILES = 1472
+_TARGET = TARGETS[DEFAULT]
 _WAIT_SECONDS = 0.05
 
 
@@ -49,12 +49,13 @@ class Kind:
 def _run_out_of_memory(settings: Mapping[str, Any], _subject: Any, _results: Any) -> None:
     tile_bytes = settings["tile_bytes"]
     used = tile_bytes * (100 + settings["percent_over"]) // 100
-    total_mib = used * _NUM_TILES / 2**20
+    num_tiles = _TARGET.num_tiles
+    total_mib = used * num_tiles / 2**20
     raise native_error(
         "Out of memory: Cannot fit all variable data onto one or more tiles. "
         f"Out of memory on tile 0: {used} bytes used but tiles only have {tile_bytes} bytes of memory\n"
-        f"  Memory needed on IPU 0 (with gaps): {total_mib:.0f} MiB of {tile_bytes * _NUM_TILES / 2**20:.0f} MiB over "
-        f"{_NUM_TILES} tiles\n"
+        f"  Memory needed on IPU 0 (with gaps): {total_mib:.0f} MiB of {tile_bytes * num_tiles / 2**20:.0f} MiB over "
+        f"{num_tiles} tiles\n"
         "  For a memory profile of the program, set POPLAR_ENGINE_OPTIONS="
         '\'{"autoReport.all":"true", "autoReport.directory":"./report", "debug.allowOutOfMemory":"true"}\' or use '
         'poptorch.Options().enableProfiling("./report"), and open the report in the PopVision Graph Analyser.',
@@ -66,23 +67,22 @@ def _run_out_of_memory(settings: Mapping[str, Any], _subject: Any, _results: Any
 def _lose_device(settings: Mapping[str, Any], session: Any, _results: Any) -> None:
     action = settings["recovery"]
     session.lose_device()
-    context = ["popart::Session::run", "PoplarExecutable::run"]
-    if action == "none":
-        raise native_error(
-            "The device stopped responding and cannot be reset: IPU 0 reported an uncorrectable memory error",
-            kind="poplar_unrecoverable_runtime_error",
-            context=context,
-        )
+    is_lost_for_ever = action == "none"
     raise native_error(
-        _LOSSES[action], kind="poplar_recoverable_runtime_error", context=context, recovery_action=action
+        _LOSSES[action],
+        kind=f"poplar_{'un' if is_lost_for_ever else ''}recoverable_runtime_error",
+        context=["popart::Session::run", "PoplarExecutable::run"],
+        recovery_action="" if is_lost_for_ever else action,
     )
 
 
+# What is lost, by the action that PopTorch asks for to get it back.
 _LOSSES = {
     "IPU_RESET": "IPU 0 stopped: a tile raised an exception (TEXCPT) and did not reach the next sync",
     "LINK_RESET": "Timed out waiting for a sync over the IPU-Links: link 3 of IPU 0 is down",
     "PARTITION_RESET": "The partition of the device lost its connection to the IPU-Machine",
     "FULL_RESET": "The device stopped responding: host exchange failed on all IPUs",
+    "none": "The device stopped responding and cannot be reset: IPU 0 reported an uncorrectable memory error",
 }
 
 
@@ -103,17 +103,18 @@ def _overflow_float16(settings: Mapping[str, Any], session: Any, results: Sequen
     with torch.no_grad():
         if settings["where"] == "activations":
             for tensor in results:
-                _fill(tensor, float("inf"))
+                _fill_floats(tensor, float("inf"))
+        # an update with infinite gradients has made the weights, and all that the optimizer remembers, NaN
         state = session.compiled.state
         for name, parameter in state.parameters.items():
             if session.is_training and parameter.requires_grad:
-                _fill(parameter, float("nan"))
+                _fill_floats(parameter, float("nan"))
                 for slot, tensor in state.slots.get(name, {}).items():
-                    if slot != "Step":
-                        _fill(tensor, float("nan"))
+                    if slot != "Step":  # which only counts
+                        _fill_floats(tensor, float("nan"))
 
 
-def _fill(tensor: torch.Tensor, value: float) -> None:
+def _fill_floats(tensor: torch.Tensor, value: float) -> None:
     if tensor.is_floating_point():
         tensor.fill_(value)
 
@@ -129,10 +130,6 @@ def _refuse_device(_settings: Mapping[str, Any], _session: Any, _results: Any) -
     )
 
 
-def _delay_data(settings: Mapping[str, Any], _subject: Any, _results: Any) -> None:
-    time.sleep(settings["seconds"])
-
-
 def _fail_to_read_data(_settings: Mapping[str, Any], _subject: Any, _results: Any) -> None:
     raise OSError(5, "Input/output error while reading the dataset (failure lab)")
 
@@ -143,7 +140,7 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
             Moment.COMPILE,
             "the program needs more memory than a tile has",
             _run_out_of_memory,
-            {"percent_over": 6, "tile_bytes": _TILE_BYTES},
+            {"percent_over": 6, "tile_bytes": _TARGET.tile_bytes},
         ),
         "busy-device": Kind(Moment.ATTACH, "all IPUs are in use, or one is free later", _refuse_device),
         "lost-device": Kind(
@@ -151,7 +148,7 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
             "the device is lost with all that was not copied to the host; recovery=none for ever",
             _lose_device,
             {"recovery": "IPU_RESET"},
-            {"recovery": (*_LOSSES, "none")},
+            {"recovery": tuple(_LOSSES)},
         ),
         "host-stream": Kind(Moment.CALL, "an input does not reach the device", _break_host_stream, {"stream": 0}),
         "float16-overflow": Kind(
@@ -161,7 +158,12 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
             {"where": "activations"},
             {"where": ("activations", "gradients")},
         ),
-        "slow-data": Kind(Moment.BATCH, "a batch of a DataLoader comes late", _delay_data, {"seconds": 1.0}),
+        "slow-data": Kind(
+            Moment.BATCH,
+            "a batch of a DataLoader comes late",
+            lambda settings, _session, _results: time.sleep(settings["seconds"]),
+            {"seconds": 1.0},
+        ),
         "failing-data": Kind(Moment.BATCH, "a batch of a DataLoader cannot be read", _fail_to_read_data),
     }
 )

@@ -44,6 +44,7 @@ def find_custom_op(name: str, domain: str, version: int) -> Optional[CustomOp]:
     The operators of PopTorch's own examples are there without being registered.
     """
     key = (name, domain, version)
+    # on first use, so that a program's own operator of that name comes first
     if key not in _IMPLEMENTATIONS and key in EXAMPLE_OPS:
         register_custom_op(*key, forward=EXAMPLE_OPS[key])
     return _IMPLEMENTATIONS.get(key)
@@ -59,6 +60,7 @@ class CustomOp:
 
     def __call__(self, inputs: Tensors, attributes: Mapping[str, Any]) -> List[torch.Tensor]:
         """Run the operator on tensors with values."""
+        # autograd knows the operators that `forward` is made of, and needs no help where nothing is differentiated
         if self.backward is None or not any(tensor.requires_grad for tensor in inputs):
             return listed(self.forward(list(inputs), attributes))
         return list(_WithOwnBackward.apply(self, attributes, *inputs))
@@ -78,12 +80,11 @@ class _WithOwnBackward(torch.autograd.Function):
 
     @staticmethod
     def backward(context: Any, *gradients: torch.Tensor) -> Tuple[Any, ...]:
-        inputs, outputs = (
-            list(context.saved_tensors[: context.num_inputs]),
-            list(context.saved_tensors[context.num_inputs :]),
-        )
-        result = context.operator.backward(inputs, outputs, list(gradients), context.attributes)
+        saved, num_inputs = list(context.saved_tensors), context.num_inputs
+        backward = context.operator.backward
+        result = backward(saved[:num_inputs], saved[num_inputs:], list(gradients), context.attributes)
         by_input = [result] if result is None or isinstance(result, torch.Tensor) else list(result)
+        # nothing by the operator and its attributes
         return (None, None, *by_input)
 
 

@@ -29,7 +29,6 @@ from ._scopes.blocks import (
 )
 from ._scopes.multi_conv import MultiConv
 from ._scopes.name_scopes import Attribute, NameScope
-from ._scopes.scope_operators import define_scope_operators
 
 __all__ = [
     "ATTR_PREFIX",
@@ -62,5 +61,3 @@ __all__ = [
     "set_overlap_for_input",
     "set_overlap_for_output",
 ]
-
-define_scope_operators()

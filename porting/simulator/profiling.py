@@ -23,7 +23,7 @@ class Channel:
 
     def __init__(self, name: str) -> None:
         """Open the row, if profiles are written at all: with ``PVTI_OPTIONS`` set and ``libpvti`` installed."""
-        self._pvti = _library()
+        self._pvti = _find_library()
         self._channel = self._pvti.createTraceChannel(name) if self._pvti is not None else None
 
     def instrument(self, obj: _Object, *method_names: str) -> _Object:
@@ -39,7 +39,7 @@ class Channel:
         return self._pvti.Tracepoint(self._channel, name)
 
 
-def _library() -> Optional[Any]:
+def _find_library() -> Optional[Any]:
     if not os.environ.get("PVTI_OPTIONS") or importlib.util.find_spec("libpvti") is None:
         return None
     return importlib.import_module("libpvti")

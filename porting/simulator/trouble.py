@@ -21,17 +21,16 @@ __all__ = [
     "Injection",
     "Moment",
     "describe_kinds",
+    "fetch_batch",
     "inject",
     "injections",
     "parse",
     "strike",
-    "watched",
 ]
 
 ENVIRONMENT_VARIABLE = "PORTING_INJECT"
 
 _EXECUTORS = ("any", "training", "inference")
-_NO_LIMIT = 0
 
 injections: List[Injection] = []
 """What is injected now; while it is empty the simulator does not look any further."""
@@ -53,6 +52,7 @@ def inject(kind: str, **settings: Any) -> Iterator[Injection]:
     """
     injection = Injection(kind, settings)
     before = os.environ.get(ENVIRONMENT_VARIABLE)
+    # processes that are started inside the block read it when they import this module
     os.environ[ENVIRONMENT_VARIABLE] = ";".join(filter(None, [before, injection.text]))
     injections.append(injection)
     try:
@@ -112,18 +112,17 @@ class Injection:
         if kind not in KINDS:
             raise ValueError(f"unknown kind of trouble `{kind}`: there are {', '.join(KINDS)}")
         self.kind: Kind = KINDS[kind]
-        self.text = kind + "".join(
-            (":" if number == 0 else ",") + f"{name}={value}" for number, (name, value) in enumerate(settings.items())
-        )
+        given = ",".join(f"{name}={value}" for name, value in settings.items())
+        self.text = f"{kind}:{given}" if given else kind
         self.settings: Dict[str, Any] = {**_COMMON_SETTINGS, **self.kind.settings}
         for name, value in settings.items():
-            self.settings[name] = self._converted(kind, name, value)
+            self.settings[name] = self._convert_setting(kind, name, value)
         self.num_moments = 0
         self.num_struck = 0
         self.is_permanent = False
         self._random = random.Random(self.settings["seed"])
 
-    def _converted(self, kind: str, name: str, value: Any) -> Any:
+    def _convert_setting(self, kind: str, name: str, value: Any) -> Any:
         if name not in self.settings:
             raise ValueError(f"`{kind}` has no setting `{name}`: it has {', '.join(self.settings)}")
         allowed = _EXECUTORS if name == "executor" else self.kind.choices.get(name)
@@ -136,31 +135,30 @@ class Injection:
             number: Union[int, float] = numeric(value)
         except ValueError:
             raise ValueError(f"`{name}` of `{kind}` is a number, not `{value}`") from None
-        lowest = 1 if name in _AT_LEAST_ONE else 0
-        if number < lowest or (name == "probability" and number > 1):
-            raise ValueError(
-                f"`{name}` of `{kind}` cannot be {value}" + f", it is at least {lowest}" * (number < lowest)
-            )
+        lowest = 1 if name in ("at_call", "percent_over", "tile_bytes") else 0
+        if number < lowest:
+            raise ValueError(f"`{name}` of `{kind}` cannot be {value}, it is at least {lowest}")
+        if name == "probability" and number > 1:
+            raise ValueError(f"`{name}` of `{kind}` cannot be {value}")
         return number
 
     def is_for_this_process(self) -> bool:
         """Tell whether this is the process that is meant, where there are several."""
-        process = self.settings["process"]
-        return process is None or process == this_instance().index
+        return self.settings["process"] in (None, this_instance().index)
 
     def is_due(self, training: Optional[bool]) -> bool:
         """Count a moment of the kind and tell whether the trouble strikes at it; `training` is None for loaders."""
-        wanted = self.settings["executor"]
-        if wanted != "any" and training is not None and training != (wanted == "training"):
+        others = {"training": False, "inference": True}.get(self.settings["executor"])
+        if (training is not None and training is others) or not self.is_for_this_process():
             return False
-        if not self.is_for_this_process():
-            return False
+        # whether it strikes or not: `at_call` is a number of these moments
         self.num_moments += 1
         probability, times = self.settings["probability"], self.settings["times"]
         if times is None:
-            times = 1 if probability is None else _NO_LIMIT
-        if self.num_moments < self.settings["at_call"] or (times != _NO_LIMIT and self.num_struck >= times):
+            times = 1 if probability is None else 0
+        if self.num_moments < self.settings["at_call"] or 0 < times <= self.num_struck:
             return False
+        # drawn at every moment from there on, so that a seed gives the same ones in each run
         is_due = probability is None or self._random.random() < probability
         self.num_struck += is_due
         return is_due
@@ -172,8 +170,10 @@ def strike(moment: Moment, *, training: Optional[bool] = None, subject: Any = No
     `results` are the tensors of its call. Callers ask whether there are any `injections` before.
     """
     for injection in list(injections):
+        # a device that is lost for ever fails whenever somebody attaches it, without being due again
         if injection.is_permanent and moment is Moment.ATTACH:
             injection.kind.effect(injection.settings, subject, results)
+        # again where the effect asks for it: a device that is waited for is tried once more
         while injection.kind.moment is moment and injection.is_due(training):
             whose = "" if training is None else f" of {'a training' if training else 'an inference'} executor"
             logger.warning("failure lab: %s at %s %d%s", injection.text, moment.value, injection.num_moments, whose)
@@ -182,31 +182,10 @@ def strike(moment: Moment, *, training: Optional[bool] = None, subject: Any = No
                 break
 
 
-def watched(batches: Iterator[Any]) -> Iterator[Any]:
-    """Let the trouble of a DataLoader strike while its `batches` are fetched; without any they stay as they are."""
-    return _WatchedBatches(batches) if injections else batches
-
-
-class _WatchedBatches:
-    """An iterator that can be asked for the next batch after one that failed, as torch's own can; else it is that."""
-
-    def __init__(self, batches: Iterator[Any]) -> None:
-        self._batches = iter(batches)
-
-    def __iter__(self) -> Iterator[Any]:
-        return self
-
-    def __next__(self) -> Any:
-        strike(Moment.BATCH)
-        return next(self._batches)
-
-    def __len__(self) -> int:
-        return len(self._batches)  # type: ignore[arg-type]
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "_batches":  # of an object that is being copied
-            raise AttributeError(name)
-        return getattr(self._batches, name)
+def fetch_batch(batches: Iterator[Any]) -> Any:
+    """Return the next of a DataLoader's `batches`, unless trouble is due; the one after that can be asked for."""
+    strike(Moment.BATCH)
+    return next(batches)
 
 
 _COMMON_SETTINGS: Dict[str, Any] = {
@@ -217,13 +196,7 @@ _COMMON_SETTINGS: Dict[str, Any] = {
     "executor": "any",
     "process": None,
 }
-_AT_LEAST_ONE = frozenset(["at_call", "percent_over", "tile_bytes"])
-_COUNTED = {
-    Moment.COMPILE: "compilations",
-    Moment.ATTACH: "times attached",
-    Moment.CALL: "calls",
-    Moment.BATCH: "batches",
-}
+_COUNTED = {Moment.COMPILE: "compilations", Moment.ATTACH: "times attached", Moment.BATCH: "batches"}
 
 
 def _read_environment() -> None:
@@ -239,6 +212,7 @@ def _read_environment() -> None:
                 "`porting run --inject list` shows them with their settings",
             ),
         ) from None
+    # a process that loads data sees batches only, and has nothing to say of the calls that its program makes
     if injections and multiprocessing.parent_process() is None:
         atexit.register(_report_what_did_not_strike, list(injections))
 

@@ -36,8 +36,12 @@ CLEANED = (
     "simulator/_compile",
     "simulator/_executables",
     "simulator/_graph",
+    "simulator/_loading",
+    "simulator/_operators",
     "simulator/_options",
+    "simulator/_scopes",
     "simulator/_weights",
+    "simulator/companions",
     "support",
     "targets",
 )

@@ -52,4 +52,4 @@ def debug_log(poptorch, capsys):
 def two_cores(monkeypatch):
     """Let the machine have two cores, and forget what was said about it."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda _process: {0, 1}, raising=False)
-    _dataloader._say_workers_are_capped.cache_clear()
+    _dataloader._cap_num_workers.cache_clear()

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import Dataset, IterableDataset
 
-from porting.simulator._dataloader import DataLoader, TimedBatches, WaitingTime
+from porting.simulator._dataloader import BatchIterator, DataLoader, WaitingTime
 from porting.simulator.enums import CommGroupType
 from porting.simulator.errors import Error
 
@@ -328,7 +328,7 @@ def test_an_iterator_stays_what_it_was():
     def elements():
         yield from range(2)
 
-    iterator = TimedBatches(elements(), WaitingTime())
+    iterator = BatchIterator(elements(), WaitingTime().next_of)
 
     assert iter(iterator) is iterator
     assert list(iterator) == [0, 1]

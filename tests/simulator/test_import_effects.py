@@ -110,7 +110,7 @@ def test_crashes_go_unreported_where_nothing_can_be_written(monkeypatch, stream)
 def test_an_uncaught_error_is_shown_although_logging_is_off(capsys):
     logging.disable(logging.CRITICAL)
     try:
-        _import_effects._logging_hook(sys.__excepthook__)(ValueError, ValueError("wibble"), None)
+        _import_effects._make_logging_hook(sys.__excepthook__)(ValueError, ValueError("wibble"), None)
     finally:
         logging.disable(logging.NOTSET)
 
@@ -121,7 +121,7 @@ def test_an_uncaught_error_is_shown_although_logging_is_off(capsys):
 def test_an_uncaught_error_of_a_command_shows_what_the_command_said(caplog, stdout, stderr):
     error = subprocess.CalledProcessError(3, "make", output=stdout, stderr=stderr)
 
-    _import_effects._logging_hook(sys.__excepthook__)(type(error), error, None)
+    _import_effects._make_logging_hook(sys.__excepthook__)(type(error), error, None)
 
     (record,) = caplog.records
     assert (record.name, record.levelname) == ("poptorch::python", "CRITICAL")
@@ -139,7 +139,7 @@ def test_an_uncaught_error_of_a_command_shows_what_the_command_said(caplog, stdo
 def test_what_comes_over_all_instances_at_once_is_one_line(caplog, monkeypatch, error, said):
     monkeypatch.setenv("PORTING_RENDEZVOUS", "somewhere")
 
-    _import_effects._logging_hook(sys.__excepthook__)(type(error), error, None)
+    _import_effects._make_logging_hook(sys.__excepthook__)(type(error), error, None)
 
     assert caplog.messages[0].endswith(said)
     assert len(caplog.messages[0].splitlines()) == 1
@@ -148,7 +148,7 @@ def test_what_comes_over_all_instances_at_once_is_one_line(caplog, monkeypatch, 
 def test_another_tools_hook_for_uncaught_errors_is_still_called(caplog):
     calls = []
 
-    _import_effects._logging_hook(lambda *error: calls.append(error))(ValueError, ValueError("x"), None)
+    _import_effects._make_logging_hook(lambda *error: calls.append(error))(ValueError, ValueError("x"), None)
 
     assert [kind for kind, _error, _trace in calls] == [ValueError]
     assert caplog.messages == ["ValueError: x\n"]

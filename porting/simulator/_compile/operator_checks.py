@@ -13,7 +13,7 @@ from ...capture.operator_schema import operator_name
 from ...capture.subgraphs import bodies_of
 from ...diagnostics import Finding, Place
 from .._logging import logger
-from .._operators.operator_limits import LIMITS, WRITE_LIMIT, OperatorCall
+from .._operators.operator_limits import LIMITS, OperatorCall, check_write
 from .capture_errors import CaptureRefusal
 
 __all__ = ["check_operators"]
@@ -122,7 +122,7 @@ def _make_call(node: torch.fx.Node, operator: torch._ops.OpOverload, flow: Value
 
 def _find_refusal(call: OperatorCall, writes: Sequence[Any]) -> Optional[str]:
     """Return PopTorch's message if the device has the operator, but not in this form."""
-    message = WRITE_LIMIT(call) if writes else None
+    message = check_write(call) if writes else None
     if message is None and call.name in LIMITS:
         message = LIMITS[call.name](call)
     value = call.node.meta.get("val")

@@ -32,7 +32,6 @@ from .._executables.executable_cache import keep_executable, lock_compilation
 from .._graph.anchors import Anchors, OptimizerNames, find_anchors
 from .._graph.graph_files import export_graph, trace_graph
 from .._logging import cpp_log, logger, set_max_repeat_logs
-from .._operators.type_coercion import log_coercions
 from .._options.simulator_options import read_extras
 from .._options.validation import validate_options
 from .._scopes.graph_scopes import GraphScopes, scoped_tracing
@@ -44,6 +43,7 @@ from .capture_errors import make_vendor_error
 from .executables import HostSide, make_executable
 from .graph_checks import check_overlap, check_pipeline, refuse_written_buffers
 from .operator_checks import check_operators
+from .type_coercion import log_coercions
 
 __all__ = ["CompiledModel", "announce_compilation", "compile_model"]
 

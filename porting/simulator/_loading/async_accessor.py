@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 from multiprocessing.util import Finalize
-from typing import Any, Optional
-from weakref import ReferenceType, ref
+from typing import Any, Callable, Optional
+from weakref import ref
 
 import torch.utils.data
 
 from .._logging import logger
+from .._options_impl import require
 from ..enums import SharingStrategy
 from ..errors import createPoptorchError
-from .data_messages import CommandKind, EventKind
-from .loading_process import LoadingProcess, RingSettings
+from .data_producer import RingSettings
+from .data_ring import MessageKind
+from .loading_process import LoadingProcess
 
 __all__ = ["AsynchronousDataAccessor"]
 
@@ -49,70 +51,58 @@ class AsynchronousDataAccessor:
         self._worker: Optional[LoadingProcess] = None
         if isinstance(dataset, torch.utils.data.DataLoader):
             _check_loader(dataset, rebatched_size)
-        if rebatched_size is not None and rebatched_size <= 1:
-            raise AssertionError("rebatched_size must be None or greater than 1")
-        if buffer_size < 1:
-            raise AssertionError(f"buffer_size must be at least 1, not {buffer_size}")
+        require(rebatched_size is None or rebatched_size > 1, "rebatched_size must be None or greater than 1")
+        require(buffer_size >= 1, f"buffer_size must be at least 1, not {buffer_size}")
         self.rebatched_size = rebatched_size
-        self._keep(dataset, weakly=False)
-        self._settings = RingSettings(
-            buffer_size=buffer_size,
-            rebatched_size=rebatched_size,
-            early_preload=early_preload,
-            load_indefinitely=load_indefinitely,
-        )
-        self._sharing_strategy = SharingStrategy(sharing_strategy)
+        self._find_dataset: Callable[[], Any] = lambda: dataset
+        self._settings = RingSettings(buffer_size, rebatched_size, early_preload, load_indefinitely)
         self._epoch_owner: Any = None
         logger.debug("AsynchronousDataAccessor parent process: %d", os.getpid())
-        self._start()
-
-    def _start(self) -> None:
-        worker = LoadingProcess(self._dataset, self._settings, self._sharing_strategy)
+        worker = LoadingProcess(dataset, self._settings, SharingStrategy(sharing_strategy))
         # when it is collected, when the interpreter exits, and at the end of a process of multiprocessing's
         self._finalizer = Finalize(self, worker.stop, exitpriority=_EXIT_PRIORITY)
         self._worker = worker
         self._generation = self._epoch = self._next_slot = 0
         self._held_slot: Optional[int] = None
         self._is_used = False
-        self._is_idle = not self._settings.early_preload
+        self._is_idle = not early_preload
 
-    def _keep(self, dataset: Any, *, weakly: bool) -> None:
-        """Refer to the dataset; weakly, so that a loader goes away, and its process with it, when its user drops it."""
-        self._dataset_reference: Optional[ReferenceType[Any]] = ref(dataset) if weakly else None
-        self._own_dataset = None if weakly else dataset
-
-    @property
-    def _dataset(self) -> Any:
-        return self._own_dataset if self._dataset_reference is None else self._dataset_reference()
+    def hold_weakly(self) -> None:
+        """Let go of the dataset: a loader goes away, and its process with it, when its user drops it."""
+        self._find_dataset = ref(self._find_dataset())
 
     def terminate(self) -> None:
         """End the loading process: it is asked to, interrupted after 10 s and terminated if that does not help."""
+        # there is none if the construction failed
         finalizer = getattr(self, "_finalizer", None)
         if finalizer is not None:
             finalizer()
         self._epoch_owner = None
 
     def __del__(self) -> None:
-        """Terminate."""
         self.terminate()
 
     def __len__(self) -> int:
         """Count the elements of an epoch; TypeError if the dataset has no length."""
-        num_elements = len(self._dataset)
-        if self.rebatched_size is None or getattr(self._dataset, "_accessor", None) is self:
-            return num_elements
-        return num_elements * int(getattr(self._dataset, "batch_size", None) or 1) // self.rebatched_size
+        dataset = self._find_dataset()
+        # a loader that uses this accessor itself counts the batches that were put together anew
+        if self.rebatched_size is None or getattr(dataset, "_accessor", None) is self:
+            return len(dataset)
+        return len(dataset) * int(getattr(dataset, "batch_size", None) or 1) // self.rebatched_size
 
     def __iter__(self) -> AsynchronousDataAccessor:
         """Begin an epoch, with the first element again if the current one was not iterated to its end."""
         worker = self._running_worker()
+        # until the epoch ends: an iterator over this accessor may be all that is left of a loader
+        self._epoch_owner = self._find_dataset()
         if self._is_idle:
-            worker.command(CommandKind.CONTINUE)
+            worker.command(MessageKind.CONTINUE)
         elif self._is_used:
+            # what is in the pipe and the ring is of the epoch that is given up
             self._generation += 1
             self._epoch += 1
             self._next_slot, self._held_slot = 0, None
-            worker.command(CommandKind.RESTART, generation=self._generation, epoch=self._epoch)
+            worker.command(MessageKind.RESTART, generation=self._generation, epoch=self._epoch)
         self._is_used = self._is_idle = False
         return self
 
@@ -122,6 +112,7 @@ class AsynchronousDataAccessor:
             if self._epoch:
                 raise StopIteration
             iter(self)
+        # only now: the program works on the tensors of an element until it asks for the next one
         self._release_held_slot()
         worker = self._running_worker()
         # before the wait: an interrupted one is followed by a restart
@@ -129,20 +120,17 @@ class AsynchronousDataAccessor:
         event = worker.next_event_of(self._generation)
         slot = self._held_slot = self._next_slot
         self._next_slot = (slot + 1) % self._settings.buffer_size
-        if event.kind == EventKind.END_OF_EPOCH:
+        if event.kind == MessageKind.END_OF_EPOCH:
             self._release_held_slot()
             self._is_used, self._is_idle = False, not self._settings.load_indefinitely
             self._epoch += 1
             self._epoch_owner = None
             raise StopIteration
-        tensors = worker._data_buffers.read(slot, is_short=event.kind == EventKind.SHORT_ELEMENT)
-        return worker.structure.element_of(tensors)
+        return worker.read(slot, is_short=event.kind == MessageKind.SHORT_ELEMENT)
 
     def _release_held_slot(self) -> None:
         if self._held_slot is not None:
-            worker = self._running_worker()
-            worker._data_buffers.indices_mem[self._held_slot] = False
-            worker.command(CommandKind.RELEASE)
+            self._running_worker().release(self._held_slot)
             self._held_slot = None
 
     def _running_worker(self) -> LoadingProcess:
@@ -158,9 +146,7 @@ def _check_loader(loader: Any, rebatched_size: Optional[int]) -> None:
             " mode='poptorch.DataLoaderMode.Sync' in the DataLoader."
         )
     combined_size = getattr(loader, "_combined_batch_size", None)
-    if combined_size in (None, 1) or loader._is_user_batch_sampler_set or loader.drop_last:
-        return
-    if rebatched_size is None:
-        raise AssertionError(
-            "The 'drop_last=False' option from the DataLoader only works if 'rebatched_size' is specified too."
-        )
+    # all elements must have the shapes of the first, so that a short last batch has to be cut in pieces
+    is_even = combined_size in (None, 1) or loader._is_user_batch_sampler_set or loader.drop_last
+    advice = "The 'drop_last=False' option from the DataLoader only works if 'rebatched_size' is specified too."
+    require(is_even or rebatched_size is not None, advice)

@@ -34,16 +34,17 @@ class BatchMemory:
         """Return a contiguous tensor with any values in it."""
         with self._lock:
             slots = self._columns.setdefault(column, [])
-            for slot in slots:
-                if slot.suits(shape, dtype) and slot.is_free():
-                    return slot.handle()
-            slot = _Slot(shape, dtype)
-            if len(slots) == _MOST_SLOTS:
-                del slots[0]
-            slots.append(slot)
-            return slot.handle()
+            slot = next((slot for slot in slots if slot.is_free_for(shape, dtype)), None)
+            if slot is None:
+                slot = _Slot(shape, dtype)
+                if len(slots) == _MOST_SLOTS:
+                    # whoever has its tensor keeps the memory
+                    del slots[0]
+                slots.append(slot)
+            return slot.base.detach()
 
     def __reduce__(self) -> Tuple[Any, ...]:
+        # a copied or pickled loader begins without memory: what was handed out is the original's
         return BatchMemory, ()
 
 
@@ -51,31 +52,27 @@ class _Slot:
     """A tensor that only this module knows, and how many references to its memory there are while nobody has it."""
 
     def __init__(self, shape: Tuple[int, ...], dtype: torch.dtype) -> None:
-        self._base = torch.empty(shape, dtype=dtype)
-        self._storage = self._base.untyped_storage()
+        self.base = torch.empty(shape, dtype=dtype)
+        self._storage = self.base.untyped_storage()
         self._form = (self._storage.data_ptr(), self._storage.nbytes())
-        self._num_references_when_free = self._num_references()
+        self._num_references_when_free = self._count_references()
 
-    def suits(self, shape: Tuple[int, ...], dtype: torch.dtype) -> bool:
-        """Tell whether the tensor has this form, and is of the mode of inference that torch is in."""
-        base = self._base
-        return base.shape == shape and base.dtype == dtype and base.is_inference() == torch.is_inference_mode_enabled()
-
-    def is_free(self) -> bool:
-        """Tell whether nothing outside of this object refers to the memory."""
+    def is_free_for(self, shape: Tuple[int, ...], dtype: torch.dtype) -> bool:
+        """Tell whether it has this form, is of torch's present mode of inference, and nothing outside refers to it."""
+        base = self.base
         # no variable may refer to the storage while the references are counted
         return (
-            _storage_use_count is not None
-            and self._num_references() == self._num_references_when_free
+            base.shape == shape
+            and base.dtype == dtype
+            and base.is_inference() == torch.is_inference_mode_enabled()
+            and _storage_use_count is not None
+            and self._count_references() == self._num_references_when_free
+            # it was neither resized nor moved into shared memory
             and (self._storage.data_ptr(), self._storage.nbytes()) == self._form
             and not self._storage.is_shared()
         )
 
-    def handle(self) -> torch.Tensor:
-        """Return a new tensor in the memory."""
-        return self._base.detach()
-
-    def _num_references(self) -> Tuple[int, int]:
+    def _count_references(self) -> Tuple[int, int]:
         # tensors and graphs refer to the storage behind its Python object, which users may have got hold of as well
         uses = _storage_use_count(self._storage._cdata) if _storage_use_count is not None else 0
         return uses, sys.getrefcount(self._storage)

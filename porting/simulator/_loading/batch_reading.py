@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
+import itertools
 from functools import lru_cache
-from typing import Any, Iterable, Iterator, List, Optional, Sequence
+from typing import Any, Callable, Iterable, Iterator, List, Optional
 
 import torch
 import torch.utils.data
@@ -15,9 +16,9 @@ from torch.utils.data import BatchSampler, RandomSampler, SequentialSampler
 from ...structure import flatten_tensors, rebuild
 from ..errors import createPoptorchError
 from .batch_memory import BatchMemory
-from .row_sources import Rows, RowSource, row_source
+from .row_sources import Rows, RowSource, find_row_source
 
-__all__ = ["BatchReader", "batch_reader", "combine_batches"]
+__all__ = ["BatchReader", "combine_batches", "make_batch_reader"]
 
 
 class BatchReader:
@@ -32,16 +33,17 @@ class BatchReader:
 
     def list_rows(self, batch_sampler: Any) -> Optional[Iterator[Rows]]:
         """List the batches of the sampler as rows, and read those from now on; None where its order is not known."""
-        rows = _row_batches(batch_sampler, self._source.num_rows)
+        rows = _list_row_batches(batch_sampler, self._source.num_rows)
         self._gets_rows = rows is not None
         return rows
 
     def fetch(self, indices: Any) -> Any:
         """Return what `default_collate([dataset[i] for i in indices])` does, in memory that nothing else refers to."""
-        rows = indices if self._gets_rows else _as_rows(indices, self._source.num_rows)
+        rows = indices if self._gets_rows else _convert_to_rows(indices, self._source.num_rows)
         if rows is None:
             # whatever torch makes of such indices, and says of those that are out of range
             return self._ordinary.fetch(indices)
+        # not one call per sample, but one copy per column, into memory of an earlier batch that nobody has any more
         batch = [
             self._memory.take(column, (len(rows), *shape), dtype)
             for column, (shape, dtype) in enumerate(self._source.columns)
@@ -50,11 +52,11 @@ class BatchReader:
         return batch[0] if self._is_one_tensor else batch
 
 
-def batch_reader(loader: Any, ordinary: Any, memory: BatchMemory) -> Optional[BatchReader]:
+def make_batch_reader(loader: Any, ordinary: Any, memory: BatchMemory) -> Optional[BatchReader]:
     """Return a reader that gives this loader's batches bit for bit, or None where samples are to be read one by one."""
     if loader.collate_fn is not torch.utils.data.default_collate or not loader._auto_collation:
         return None
-    source = row_source(loader.dataset)
+    source = find_row_source(loader.dataset)
     if source is None:
         return None
     return BatchReader(source, ordinary, memory, is_one_tensor=isinstance(loader.dataset, torch.Tensor))
@@ -66,25 +68,20 @@ def combine_batches(batches: Iterable[Any], count: int, *, drop_last: bool) -> I
     The structure is that of the latest batch. An incomplete group at the end is left out with `drop_last`. Raises
     `poptorch.Error` for batches with different numbers of tensors.
     """
-    group: List[Any] = []
-    for batch in batches:
-        group.append(batch)
-        if len(group) == count:
-            yield _concatenate(group)
-            group = []
-    if group and not drop_last:
-        yield _concatenate(group)
+    iterator = iter(batches)
+    while True:
+        group = list(itertools.islice(iterator, count))
+        if not group or (len(group) < count and drop_last):
+            return
+        rows = [flatten_tensors(batch, like=group[-1]) for batch in group]
+        if len({len(row) for row in rows}) > 1:
+            raise createPoptorchError(
+                "The batches of the `batch_sampler` to combine have different numbers of tensors."
+            )
+        yield rebuild(group[-1], [torch.cat(column) for column in zip(*rows)])
 
 
-def _concatenate(group: Sequence[Any]) -> Any:
-    latest = group[-1]
-    rows = [flatten_tensors(batch, like=latest) for batch in group]
-    if len({len(row) for row in rows}) > 1:
-        raise createPoptorchError("The batches of the `batch_sampler` to combine have different numbers of tensors.")
-    return rebuild(latest, [torch.cat(column) for column in zip(*rows)])
-
-
-def _row_batches(batch_sampler: Any, num_rows: int) -> Optional[Iterator[Rows]]:
+def _list_row_batches(batch_sampler: Any, num_rows: int) -> Optional[Iterator[Rows]]:
     """Return the rows of the batches that `batch_sampler` would list, drawn when it would draw them; None if unknown.
 
     Only torch's own samplers of at most `num_rows` are known, and only if they do what they are known to do.
@@ -92,27 +89,21 @@ def _row_batches(batch_sampler: Any, num_rows: int) -> Optional[Iterator[Rows]]:
     if type(batch_sampler) is not BatchSampler or type(batch_sampler.sampler) not in (SequentialSampler, RandomSampler):
         return None
     sampler: Any = batch_sampler.sampler
-    if len(sampler.data_source) > num_rows:
+    num_listed, size, drop_last = len(sampler.data_source), batch_sampler.batch_size, batch_sampler.drop_last
+    if num_listed > num_rows:
         return None
     if type(sampler) is SequentialSampler:
-        return _ranges(sampler, batch_sampler.batch_size, drop_last=batch_sampler.drop_last)
+        starts = range(0, num_listed - size + 1 if drop_last else num_listed, size)
+        return (range(start, min(start + size, num_listed)) for start in starts)
     if not sampler.replacement and _draws_as_known():
-        return _joined(_permutations(sampler), batch_sampler.batch_size, drop_last=batch_sampler.drop_last)
+        return _cut_orders(_draw_orders(sampler), size, drop_last=drop_last)
     return None
 
 
-def _ranges(sampler: Any, size: int, *, drop_last: bool) -> Iterator[Rows]:
-    num_rows = len(sampler.data_source)
-    for start in range(0, num_rows, size):
-        if start + size <= num_rows:
-            yield range(start, start + size)
-        elif not drop_last:
-            yield range(start, num_rows)
-
-
-def _permutations(sampler: Any) -> Iterator[torch.Tensor]:
+def _draw_orders(sampler: Any) -> Iterator[torch.Tensor]:
     """Draw what `RandomSampler` draws: a whole order at a time, the last of which it cuts off, even to nothing."""
     num_rows, generator = len(sampler.data_source), sampler.generator
+    # as torch does, so that the program's own stream goes on from the same state
     if generator is None:
         seed = int(torch.empty((), dtype=torch.int64).random_().item())
         generator = torch.Generator()
@@ -122,10 +113,11 @@ def _permutations(sampler: Any) -> Iterator[torch.Tensor]:
     yield torch.randperm(num_rows, generator=generator)[: sampler.num_samples % num_rows]
 
 
-def _joined(orders: Iterator[torch.Tensor], size: int, *, drop_last: bool) -> Iterator[Rows]:
+def _cut_orders(orders: Iterator[torch.Tensor], size: int, *, drop_last: bool) -> Iterator[Rows]:
     """Cut `orders`, one behind the other, into batches; the next order is drawn when a batch needs it."""
     rest = torch.empty(0, dtype=torch.int64)
     while True:
+        # not earlier: a program may draw numbers of its own between two batches
         while len(rest) < size:
             order = next(orders, None)
             if order is None:
@@ -139,34 +131,33 @@ def _joined(orders: Iterator[torch.Tensor], size: int, *, drop_last: bool) -> It
 
 @lru_cache(maxsize=None)
 def _draws_as_known() -> bool:
-    """Try out whether this version of torch draws the orders of `RandomSampler` as `_permutations` does."""
-    return all(
-        _drawn(lambda sampler: list(sampler), num_samples) == _drawn(_listed, num_samples) for num_samples in (5, 13)
-    )
+    """Try out whether this version of torch draws the orders of `RandomSampler` as `_draw_orders` does."""
+
+    def list_rows(sampler: Any) -> List[int]:
+        return [row for order in _draw_orders(sampler) for row in order.tolist()]
+
+    # less than one order, and more than two
+    return all(_draw_samples(list, count) == _draw_samples(list_rows, count) for count in (5, 13))
 
 
-def _listed(sampler: Any) -> List[int]:
-    return [row for order in _permutations(sampler) for row in order.tolist()]
-
-
-def _drawn(draw: Any, num_samples: int) -> Any:
+def _draw_samples(list_samples: Callable[[Any], List[int]], num_samples: int) -> Any:
     """Draw with a generator and without one; return the samples and what was left of the random streams."""
     generator = torch.Generator()
     generator.manual_seed(7)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(7)
-        samples = [
-            draw(RandomSampler(range(5), num_samples=num_samples, generator=given)) for given in (generator, None)
-        ]
+        samplers = [RandomSampler(range(5), num_samples=num_samples, generator=given) for given in (generator, None)]
+        samples = [list_samples(sampler) for sampler in samplers]
         left = [int(torch.randint(1 << 30, (), generator=given)) for given in (generator, None)]
     return samples, left
 
 
-def _as_rows(indices: Any, num_rows: int) -> Optional[Rows]:
+def _convert_to_rows(indices: Any, num_rows: int) -> Optional[Rows]:
     """Return `indices` as rows if they are nothing but positions from 0 to `num_rows`; None otherwise."""
     if isinstance(indices, range):
         is_plain = indices.step == 1 and 0 <= indices.start < indices.stop <= num_rows
         return indices if is_plain else None
+    # `type`, because a bool is an int that torch's datasets take for a mask
     if isinstance(indices, list) and set(map(type, indices)) == {int}:
         indices = torch.tensor(indices, dtype=torch.int64)
     if type(indices) is not torch.Tensor or indices.dtype != torch.int64 or indices.dim() != 1 or not len(indices):

@@ -3,63 +3,54 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from multiprocessing import parent_process
 from multiprocessing.connection import Connection, wait
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional
 
 import torch
 import torch.utils.data
 
 from ..errors import createPoptorchError
-from .data_messages import Command, CommandKind, Event, EventKind, receive_command, send
-from .data_ring import DataRing, ElementStructure
-from .sub_dataset import OrderState, _SubDataset
+from .data_ring import DataRing, ElementStructure, Message, MessageKind, receive, send
+from .sub_dataset import _SubDataset
 
-__all__ = ["DataProducer", "RingLayout"]
+__all__ = ["DataProducer", "RingSettings"]
 
 _SECONDS_BETWEEN_LOOKS_AT_THE_PARENT = 2.0
 
 
-class RingLayout(NamedTuple):
-    """What the program needs to read the elements."""
+class RingSettings(NamedTuple):
+    """How far and in which portions a loading process loads ahead."""
 
-    structure: ElementStructure
-    ring: DataRing
+    buffer_size: int
+    rebatched_size: Optional[int]
+    early_preload: bool
+    load_indefinitely: bool
 
 
-class _RestartRequestedError(Exception):
-    """The program wants a new epoch before the current one ended."""
+class _RequestError(Exception):
+    """The program wants a new epoch before the current one ended, or no more data; it may be gone as well."""
 
-    def __init__(self, command: Command) -> None:
+    def __init__(self, command: Message) -> None:
         super().__init__()
         self.command = command
 
 
-class _StopRequestedError(Exception):
-    """The program wants no more data, or is gone."""
+_STOP = Message(MessageKind.STOP)
 
 
 class DataProducer:
     """Fills a ring with the elements of `dataset`, epoch after epoch, as far as the program has released its slots.
 
-    `commands` must not block. With `rebatched_size` the rows of the elements are distributed to slots of that size.
+    `commands` must not block. With a `rebatched_size` the rows of the elements are distributed to slots of that size.
     """
 
-    def __init__(
-        self,
-        dataset: Any,
-        commands: Connection,
-        events: Connection,
-        *,
-        buffer_size: int,
-        rebatched_size: Optional[int],
-        early_preload: bool,
-        load_indefinitely: bool,
-    ) -> None:
-        self._epochs = _Epochs(dataset, num_remembered=buffer_size + 2)
-        self._commands, self._events = commands, events
-        self._buffer_size, self._rebatched_size = buffer_size, rebatched_size
-        self._waits_for_iteration, self._load_indefinitely = not early_preload, load_indefinitely
+    def __init__(self, dataset: Any, settings: RingSettings, commands: Connection, events: Connection) -> None:
+        # The program may be two epochs behind the ring that is full of epochs with a single element each.
+        self._epochs = _Epochs(dataset, num_remembered=settings.buffer_size + 2)
+        self._settings, self._commands, self._events = settings, commands, events
+        self._waits_for_iteration = not settings.early_preload
         self._keeps_rest = getattr(dataset, "rebatched_drop_last", True) is False
         self._generation = 0
         self._ring: Any = None
@@ -81,95 +72,98 @@ class DataProducer:
     def run(self) -> None:
         """Load until the program says stop or is gone; what the dataset raises is passed on."""
         try:
-            self._start()
+            self._load_first()
             while True:
-                restart: Optional[Command] = None
                 try:
-                    self._finish_start()
+                    self._finish_first()
                     self._load_epoch()
-                    if not self._load_indefinitely:
+                    if not self._settings.load_indefinitely:
                         self._wait_for_continue()
-                    self._epochs.begin_next()
-                except _RestartRequestedError as request:
-                    restart = request.command
+                    self._epochs.begin(self._epochs.number + 1)
+                    continue
+                except _RequestError as request:
+                    command = request.command
                 # not in the handler: the error holds the old iterator, whose processes end before new ones start
-                if restart is not None:
-                    self._restart(restart)
-        except _StopRequestedError:
-            pass
+                if command.kind == MessageKind.STOP:
+                    return
+                self._restart_epoch(command)
         finally:
             self._epochs.close()
 
-    def _start(self) -> None:
+    def _load_first(self) -> None:
         """Load the first element, which says how large the ring is, and tell the program."""
-        self._epochs.begin_next()
+        self._epochs.begin(0)
         nothing = object()
         element = next(self._epochs.elements, nothing)
         if element is nothing:
             raise createPoptorchError("The Dataset is empty")
         self._structure = ElementStructure(element)
         tensors = self._structure.tensors_of(element)
-        self._ring = DataRing(tensors, self._buffer_size, self._rebatched_size)
-        layout = RingLayout(self._structure, self._ring)
-        if self._rebatched_size is None:
+        self._ring = DataRing(tensors, self._settings.buffer_size, self._settings.rebatched_size)
+        if self._settings.rebatched_size is None:
             # in its slot before the program can look at the ring
             self._ring.write(0, tensors)
             self._ring.indices_mem[0] = True
-            self._events.send(layout)
-            self._publish(EventKind.ELEMENT)
+            self._events.send((self._structure, self._ring))
+            self._publish_slot(MessageKind.ELEMENT)
         else:
-            self._events.send(layout)
+            self._events.send((self._structure, self._ring))
             self._first_rows = tensors
 
-    def _finish_start(self) -> None:
+    def _finish_first(self) -> None:
         """Do once what a restart may interrupt: divide the first element, and wait for an iteration to begin."""
+        # forgotten before they are used: what is interrupted here is not to be done again after the restart
         rows, self._first_rows = self._first_rows, None
-        if rows is not None and self._rebatched_size is not None:
-            self._put_rows(rows, self._rebatched_size)
+        if rows is not None:
+            self._put_rows(rows)
         waits, self._waits_for_iteration = self._waits_for_iteration, False
         if waits:
             self._wait_for_continue()
 
     def _load_epoch(self) -> None:
         for element in self._epochs.elements:
+            # before anything is written: what was loaded for an epoch that is given up must not reach the ring
             self._obey_commands()
             tensors = self._structure.tensors_of(element)
-            if self._rebatched_size is None:
+            if self._settings.rebatched_size is None:
                 self._wait_for_free_slot()
                 is_short = self._ring.write(self._slot, tensors)
-                self._publish(EventKind.SHORT_ELEMENT if is_short else EventKind.ELEMENT)
+                self._publish_slot(MessageKind.SHORT_ELEMENT if is_short else MessageKind.ELEMENT)
             else:
-                self._put_rows(tensors, self._rebatched_size)
+                self._put_rows(tensors)
         if self._num_rows and self._keeps_rest:
-            self._ring.limit_rows(self._slot, self._num_rows)
-            self._publish(EventKind.SHORT_ELEMENT)
+            self._ring.num_rows_mem[self._slot] = self._num_rows
+            self._publish_slot(MessageKind.SHORT_ELEMENT)
         self._num_rows = 0
         # the marker takes a slot, so that a dataset without further elements does not run ahead for ever
         self._wait_for_free_slot()
-        self._publish(EventKind.END_OF_EPOCH)
+        self._publish_slot(MessageKind.END_OF_EPOCH)
 
-    def _put_rows(self, tensors: List[torch.Tensor], num_rows_per_slot: int) -> None:
+    def _put_rows(self, tensors: List[torch.Tensor]) -> None:
         """Continue filling the current slot with the rows of a batch, and further slots if there are more."""
+        rows_per_slot = self._settings.rebatched_size or 1
         num_rows, taken = tensors[0].shape[0], 0
         while taken < num_rows:
             if self._num_rows == 0:
                 self._wait_for_free_slot()
-            count = min(num_rows - taken, num_rows_per_slot - self._num_rows)
+            count = min(num_rows - taken, rows_per_slot - self._num_rows)
             self._ring.write_rows(self._slot, tensors, source=taken, target=self._num_rows, count=count)
             taken += count
             self._num_rows += count
-            if self._num_rows == num_rows_per_slot:
+            if self._num_rows == rows_per_slot:
                 self._num_rows = 0
-                self._publish(EventKind.ELEMENT)
+                self._publish_slot(MessageKind.ELEMENT)
 
-    def _publish(self, kind: EventKind) -> None:
+    def _publish_slot(self, kind: MessageKind) -> None:
         """Hand the current slot to the program and go to the next one."""
+        # before the message: the program may read the slot at once, and take the mark away
         self._ring.indices_mem[self._slot] = True
-        self._slot = (self._slot + 1) % self._buffer_size
+        self._slot = (self._slot + 1) % self._settings.buffer_size
         self._num_used += 1
-        send(self._events, Event(kind, self._generation))
+        send(self._events, Message(kind, self._generation))
 
-    def _restart(self, command: Command) -> None:
+    def _restart_epoch(self, command: Message) -> None:
+        # events of the old generation may be in the pipe still: the program drops them by their number
         self._generation = command.generation
         self._slot = self._num_used = self._num_rows = 0
         self._first_rows, self._may_continue, self._waits_for_iteration = None, False, False
@@ -177,80 +171,69 @@ class DataProducer:
         self._epochs.begin(command.epoch)
 
     def _wait_for_free_slot(self) -> None:
-        while self._num_used == self._buffer_size:
-            self._wait_for_command()
-            self._obey_commands()
+        self._obey_until(lambda: self._num_used < self._settings.buffer_size)
 
     def _wait_for_continue(self) -> None:
-        while not self._may_continue:
-            self._wait_for_command()
-            self._obey_commands()
+        self._obey_until(lambda: self._may_continue)
         self._may_continue = False
 
-    def _wait_for_command(self) -> None:
-        """Sleep until the program says something; stop if there is none any more."""
-        parent = parent_process()
-        sentinels = [] if parent is None else [parent.sentinel]
-        ready = wait([self._commands, *sentinels], timeout=_SECONDS_BETWEEN_LOOKS_AT_THE_PARENT)
-        if (ready and self._commands not in ready) or self._is_orphan():
-            raise _StopRequestedError
-
-    def _is_orphan(self) -> bool:
-        """Tell whether a program that forked this process is gone; another's fork may keep its sentinel open."""
-        return os.getppid() == 1 and self._parent_pid != 1
+    def _obey_until(self, is_met: Callable[[], bool]) -> None:
+        """Sleep until commands of the program have brought this about; stop if there is no program any more."""
+        while not is_met():
+            parent = parent_process()
+            sentinels = [] if parent is None else [parent.sentinel]
+            ready = wait([self._commands, *sentinels], timeout=_SECONDS_BETWEEN_LOOKS_AT_THE_PARENT)
+            # Another process that the program forked may keep the sentinel open: then init is the parent of this one.
+            is_orphan = os.getppid() == 1 and self._parent_pid != 1
+            if is_orphan or (ready and self._commands not in ready):
+                raise _RequestError(_STOP)
+            self._obey_commands()
 
     def _obey_commands(self) -> None:
         while True:
             try:
-                command = receive_command(self._commands)
+                command = receive(self._commands)
             except EOFError:
-                raise _StopRequestedError from None
+                raise _RequestError(_STOP) from None
             if command is None:
                 return
-            if command.kind == CommandKind.RELEASE:
+            if command.kind == MessageKind.RELEASE:
                 self._num_used -= 1
-            elif command.kind == CommandKind.CONTINUE:
+            elif command.kind == MessageKind.CONTINUE:
                 self._may_continue = True
-            elif command.kind == CommandKind.RESTART:
-                raise _RestartRequestedError(command)
             else:
-                raise _StopRequestedError
+                raise _RequestError(command)
 
 
 class _Epochs:
     """Walks through a dataset again and again; an epoch that was begun in advance can be begun anew in the same order.
 
-    `elements` are those left of the current epoch. The random state at the beginning of the latest `num_remembered`
-    epochs is kept.
+    `elements` are those left of the current epoch, whose `number` counts from 0. The random state at the beginning of
+    the latest `num_remembered` epochs is kept.
     """
 
     def __init__(self, dataset: Any, *, num_remembered: int) -> None:
         self._dataset = dataset
         self._num_remembered = num_remembered
-        self._beginnings: Dict[int, _RandomState] = {}
-        self._epoch = -1
+        self._restores: Dict[int, List[Callable[[], Any]]] = {}
+        self.number = 0
         self.elements: Iterator[Any] = iter(())
 
-    def begin_next(self) -> None:
-        """Begin the epoch after the current one."""
-        self.begin(self._epoch + 1)
-
-    def begin(self, epoch: int) -> None:
-        """Begin the epoch of this number, counted from 0."""
+    def begin(self, number: int) -> None:
+        """Begin the epoch of this number."""
         self._drop_iterator()
-        beginning = self._beginnings.get(epoch)
-        if beginning is not None:
-            beginning.restore(self._dataset)
-        self._beginnings[epoch] = _RandomState.of(self._dataset)
-        self._beginnings.pop(epoch - self._num_remembered, None)
-        self._epoch = epoch
+        for restore in self._restores.pop(number, ()):
+            restore()
+        self._restores[number] = _remember_order(self._dataset)
+        self._restores.pop(number - self._num_remembered, None)
+        self.number = number
         self.elements = iter(self._dataset)
 
     def close(self) -> None:
         """End the processes that load for the dataset."""
         self._drop_iterator()
-        if isinstance(self._dataset, torch.utils.data.DataLoader):
-            _end_processes_of(self._dataset._iterator)
+        # persistent ones, which are the loader's own
+        _end_processes_of(getattr(self._dataset, "_iterator", None))
 
     def _drop_iterator(self) -> None:
         elements, self.elements = self.elements, iter(())
@@ -266,37 +249,13 @@ def _end_processes_of(iterator: Any) -> None:
         iterator._shutdown_workers()
 
 
-class _RandomState(NamedTuple):
-    """What decides the order of an epoch that is about to begin."""
-
-    torch_state: torch.Tensor
-    loader_state: Optional[torch.Tensor]
-    order_state: Optional[OrderState]
-
-    @classmethod
-    def of(cls, dataset: Any) -> _RandomState:
-        generator = _generator_of(dataset)
-        share = _share_of(dataset)
-        return cls(
-            torch_state=torch.get_rng_state(),
-            loader_state=None if generator is None else generator.get_state(),
-            order_state=None if share is None else share.order_state(),
-        )
-
-    def restore(self, dataset: Any) -> None:
-        generator, share = _generator_of(dataset), _share_of(dataset)
-        torch.set_rng_state(self.torch_state)
-        if generator is not None and self.loader_state is not None:
-            generator.set_state(self.loader_state)
-        if share is not None and self.order_state is not None:
-            share.restore_order_state(self.order_state)
-
-
-def _generator_of(dataset: Any) -> Optional[torch.Generator]:
-    generator = dataset.generator if isinstance(dataset, torch.utils.data.DataLoader) else None
-    return generator if isinstance(generator, torch.Generator) else None
-
-
-def _share_of(dataset: Any) -> Optional[_SubDataset]:
-    share = dataset.dataset if isinstance(dataset, torch.utils.data.DataLoader) else None
-    return share if isinstance(share, _SubDataset) else None
+def _remember_order(dataset: Any) -> List[Callable[[], Any]]:
+    """Return what puts all back that decides the order of an epoch which is about to begin."""
+    restores: List[Callable[[], Any]] = [partial(torch.set_rng_state, torch.get_rng_state())]
+    if isinstance(dataset, torch.utils.data.DataLoader):
+        # a loader draws from a generator of its own, and a share of a dataset from one that all processes agree on
+        if isinstance(dataset.generator, torch.Generator):
+            restores.append(partial(dataset.generator.set_state, dataset.generator.get_state()))
+        if isinstance(dataset.dataset, _SubDataset):
+            restores.append(partial(dataset.dataset.restore_order_state, dataset.dataset.order_state()))
+    return restores

@@ -1,15 +1,61 @@
-"""The memory that a loading process shares with its program: a ring of slots, each with the tensors of one element."""
+"""The memory that a loading process shares with its program, a ring of slots, and the short messages about it."""
 
 from __future__ import annotations
 
-from typing import Any, Iterable, List, Mapping, Optional, Sequence
+import os
+import struct
+from enum import IntEnum
+from multiprocessing.connection import Connection
+from typing import Any, Iterable, List, Mapping, NamedTuple, Optional, Sequence
 
 import torch
 
 from ...structure import adapter_for
 from ..errors import createPoptorchError
 
-__all__ = ["DataRing", "ElementStructure"]
+__all__ = ["DataRing", "ElementStructure", "Message", "MessageKind", "receive", "send"]
+
+
+class MessageKind(IntEnum):
+    """What the program asks for, and what the loading process says that the next slot of the ring holds now."""
+
+    RELEASE = 0
+    CONTINUE = 1
+    RESTART = 2
+    STOP = 3
+
+    ELEMENT = 4
+    SHORT_ELEMENT = 5
+    END_OF_EPOCH = 6
+
+
+class Message(NamedTuple):
+    """`generation` counts the restarts up to this message; `epoch` is the one that a restart begins."""
+
+    kind: int
+    generation: int = 0
+    epoch: int = 0
+
+
+_FORMAT = struct.Struct("<qqq")
+
+
+def send(pipe: Connection, message: Message) -> None:
+    """Write a message. BrokenPipeError if nobody listens."""
+    # A connection's own `send` writes head and body apart, and an interruption between the two would garble all that
+    # follows. So few bytes are written as a whole or not at all.
+    os.write(pipe.fileno(), _FORMAT.pack(*message))
+
+
+def receive(pipe: Connection) -> Optional[Message]:
+    """Read a message from a pipe that does not block; None if there is none, EOFError if the other end is closed."""
+    try:
+        data = os.read(pipe.fileno(), _FORMAT.size)
+    except BlockingIOError:
+        return None
+    if not data:
+        raise EOFError
+    return Message(*_FORMAT.unpack(data))
 
 
 class ElementStructure:
@@ -21,10 +67,10 @@ class ElementStructure:
 
     def __init__(self, first_element: Any) -> None:
         self._is_tensor = isinstance(first_element, torch.Tensor)
-        self._keys = list(first_element) if isinstance(first_element, Mapping) else None
-        self._example = None
-        if not self._is_tensor and adapter_for(first_element) is not None:
-            self._example, self._keys = first_element, None
+        is_adapted = not self._is_tensor and adapter_for(first_element) is not None
+        # Only a registered type is kept with its tensors: its parser rebuilds an element from another one.
+        self._example = first_element if is_adapted else None
+        self._keys = list(first_element) if isinstance(first_element, Mapping) and not is_adapted else None
 
     def tensors_of(self, element: Any) -> List[torch.Tensor]:
         """Take the tensors out of an element; AssertionError if it holds anything else."""
@@ -32,10 +78,8 @@ class ElementStructure:
             values: Iterable[Any] = [element]
         elif self._example is not None:
             values = adapter_for(element).yieldTensors(element)  # type: ignore[union-attr]
-        elif self._keys is not None:
-            values = [element[key] for key in self._keys]
         else:
-            values = element
+            values = element if self._keys is None else [element[key] for key in self._keys]
         tensors = list(values)
         for index, tensor in enumerate(tensors):
             if not isinstance(tensor, torch.Tensor):
@@ -51,9 +95,7 @@ class ElementStructure:
             return tensors[0]
         if self._example is not None:
             return adapter_for(self._example).reconstruct(self._example, iter(tensors))  # type: ignore[union-attr]
-        if self._keys is not None:
-            return dict(zip(self._keys, tensors))
-        return tensors
+        return tensors if self._keys is None else dict(zip(self._keys, tensors))
 
 
 class DataRing:
@@ -67,10 +109,11 @@ class DataRing:
 
     def __init__(self, tensors: Sequence[torch.Tensor], num_slots: int, num_rows: Optional[int] = None) -> None:
         self.slots: List[List[torch.Tensor]] = [
-            [_shared_like(tensor, num_rows) for tensor in tensors] for _ in range(num_slots)
+            [_make_shared(tensor.detach(), num_rows) for tensor in tensors] for _ in range(num_slots)
         ]
         self.indices_mem = torch.zeros(num_slots, dtype=torch.bool).share_memory_()
         self.num_rows_mem = torch.zeros((num_slots, len(tensors)), dtype=torch.int64).share_memory_()
+        # These two are no messages because a signal's handler, or a process that hangs, could not read any.
         self.is_stopping_mem, self.was_interrupted_mem = torch.zeros(2, 1, dtype=torch.bool).share_memory_()
 
     def write(self, slot: int, tensors: Sequence[torch.Tensor]) -> bool:
@@ -81,18 +124,15 @@ class DataRing:
         targets = self.slots[slot]
         if len(tensors) != len(targets):
             raise createPoptorchError(f"The first element has {len(targets)} tensors, a later one has {len(tensors)}.")
-        is_short = False
+        is_short = any(target.shape != tensor.shape for target, tensor in zip(targets, tensors))
         for index, (target, tensor) in enumerate(zip(targets, tensors)):
+            num_rows = tensor.shape[0] if tensor.dim() else 0
             if target.shape != tensor.shape:
                 _check_fits(index, target, tensor)
-                self.num_rows_mem[slot, index] = tensor.shape[0]
-                target.narrow(0, 0, tensor.shape[0]).copy_(tensor.detach())
-                is_short = True
-            else:
-                target.copy_(tensor.detach())
-        if is_short:
-            for index, tensor in enumerate(tensors):
-                self.num_rows_mem[slot, index] = tensor.shape[0] if tensor.dim() else 0
+                target = target.narrow(0, 0, num_rows)
+            target.copy_(tensor.detach())
+            if is_short:
+                self.num_rows_mem[slot, index] = num_rows
         return is_short
 
     def write_rows(self, slot: int, tensors: Sequence[torch.Tensor], *, source: int, target: int, count: int) -> None:
@@ -101,10 +141,6 @@ class DataRing:
             if memory.shape[1:] != tensor.shape[1:]:
                 _check_fits(index, memory, tensor, rebatched=True)
             memory.narrow(0, target, count).copy_(tensor.detach().narrow(0, source, count))
-
-    def limit_rows(self, slot: int, num_rows: int) -> None:
-        """Let only the first rows of the tensors in a slot count."""
-        self.num_rows_mem[slot] = num_rows
 
     def read(self, slot: int, *, is_short: bool) -> List[torch.Tensor]:
         """Return the tensors of a slot, in its memory; of a short one only the rows that count."""
@@ -116,8 +152,7 @@ class DataRing:
         ]
 
 
-def _shared_like(tensor: torch.Tensor, num_rows: Optional[int]) -> torch.Tensor:
-    plain = tensor.detach()
+def _make_shared(plain: torch.Tensor, num_rows: Optional[int]) -> torch.Tensor:
     if num_rows is None:
         return torch.empty_like(plain, device="cpu").share_memory_()
     return torch.empty((num_rows, *plain.shape[1:]), dtype=plain.dtype).share_memory_()

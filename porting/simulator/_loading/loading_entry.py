@@ -17,8 +17,9 @@ from typing import Any, Callable, NamedTuple, Optional, Tuple
 import torch
 
 from ...structure import register_structure_adapter
+from .._import_effects import has_descriptor
 from .._logging import logger
-from .data_producer import DataProducer
+from .data_producer import DataProducer, RingSettings
 
 __all__ = ["LoadingJob", "ParentStreams", "load_data"]
 
@@ -30,6 +31,7 @@ class ParentStreams:
         self._descriptors = descriptors
 
     def __reduce__(self) -> Tuple[Any, ...]:
+        # looked at when the job is sent: the program may have redirected its streams since it was made
         return ParentStreams, (tuple(DupFd(number) if _is_open(number) else None for number in (1, 2)),)
 
     def take_over(self) -> None:
@@ -50,10 +52,7 @@ class LoadingJob(NamedTuple):
 
     dataset: Any
     dataset_path: Optional[str]
-    buffer_size: int
-    rebatched_size: Optional[int]
-    early_preload: bool
-    load_indefinitely: bool
+    settings: RingSettings
     log_level: int
     random_state: torch.Tensor
     parsers: Tuple[bytes, ...]
@@ -73,36 +72,38 @@ def load_data(job: LoadingJob, commands: Connection, events: Connection) -> None
             raise KeyboardInterrupt
 
     try:
-        _settle(job, interrupt)
+        _settle_process(job, interrupt)
         logger.debug("AsynchronousDataAccessor worker process: %d", process_id)
         os.set_blocking(commands.fileno(), False)
-        producer = DataProducer(
-            _dataset_of(job),
-            commands,
-            events,
-            buffer_size=job.buffer_size,
-            rebatched_size=job.rebatched_size,
-            early_preload=job.early_preload,
-            load_indefinitely=job.load_indefinitely,
-        )
+        dataset = job.dataset
+        if job.dataset_path is not None:
+            with open(job.dataset_path, "rb") as file:
+                dataset = pickle.load(file)
+        producer = DataProducer(dataset, job.settings, commands, events)
         producer.run()
     except KeyboardInterrupt:
         logger.debug("AsynchronousDataAccessor worker process was interrupted")
     except BrokenPipeError:
         logger.debug("AsynchronousDataAccessor worker process lost its program")
     finally:
+        # the interpreter, which ends now, would report one more interruption with a traceback
         signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def _settle(job: LoadingJob, interrupt: Callable[[int, Optional[FrameType]], None]) -> None:
+def _settle_process(job: LoadingJob, interrupt: Callable[[int, Optional[FrameType]], None]) -> None:
     if job.streams is not None:
         job.streams.take_over()
-    _write_to_descriptors()
+    # standard streams that are objects of a test runner or notebook lead nowhere in a forked process
+    for name, number in (("stdout", 1), ("stderr", 2)):
+        if _is_open(number) and not has_descriptor(getattr(sys, name)):
+            stream = io.TextIOWrapper(open(number, "wb", buffering=0, closefd=False), write_through=True)
+            setattr(sys, name, stream)
     # the crash report that the program asked for on SIGTERM is not wanted when it ends a process of its own
     faulthandler.unregister(signal.SIGTERM)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    sys.unraisablehook = _silent_about_interruptions(sys.unraisablehook)
+    _hush_interruptions()
     signal.signal(signal.SIGINT, interrupt)
+    # the program blocked it while this process started; from here on there is a handler
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     logger.setLevel(job.log_level)
     multiprocessing.set_start_method(job.start_method, force=True)
@@ -113,21 +114,6 @@ def _settle(job: LoadingJob, interrupt: Callable[[int, Optional[FrameType]], Non
         register_structure_adapter(*pickle.loads(pickled))
 
 
-def _write_to_descriptors() -> None:
-    """Replace standard streams that are objects of a test runner or notebook: in a forked process they lead nowhere."""
-    for name, number in (("stdout", 1), ("stderr", 2)):
-        if _is_open(number) and _descriptor_of(getattr(sys, name)) is None:
-            stream = io.TextIOWrapper(open(number, "wb", buffering=0, closefd=False), write_through=True)
-            setattr(sys, name, stream)
-
-
-def _descriptor_of(stream: Any) -> Optional[int]:
-    try:
-        return int(stream.fileno())
-    except (AttributeError, OSError, ValueError):
-        return None
-
-
 def _is_open(number: int) -> bool:
     try:
         os.fstat(number)
@@ -136,16 +122,12 @@ def _is_open(number: int) -> bool:
     return True
 
 
-def _silent_about_interruptions(previous: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    def hook(unraisable: Any) -> None:
+def _hush_interruptions() -> None:
+    """Let an interruption inside a destructor, of which Python would write a report, pass without a word."""
+    previous = sys.unraisablehook
+
+    def report(unraisable: Any) -> None:
         if not issubclass(unraisable.exc_type, KeyboardInterrupt):
             previous(unraisable)
 
-    return hook
-
-
-def _dataset_of(job: LoadingJob) -> Any:
-    if job.dataset_path is None:
-        return job.dataset
-    with open(job.dataset_path, "rb") as file:
-        return pickle.load(file)
+    sys.unraisablehook = report

@@ -9,10 +9,10 @@ import pickle
 import signal
 import tempfile
 import time
-from contextlib import contextmanager
+from contextlib import nullcontext
 from multiprocessing import forkserver
 from multiprocessing.connection import wait
-from typing import Any, Callable, Iterator, NamedTuple, Optional, Tuple
+from typing import Any, ContextManager, Tuple
 
 import torch
 import torch.utils.data
@@ -21,13 +21,13 @@ from ... import structure
 from .._logging import logger
 from ..enums import SharingStrategy
 from ..errors import createPoptorchError
-from .data_messages import Command, CommandKind, Event, receive_event, send
-from .data_producer import RingLayout
-from .data_ring import DataRing, ElementStructure
+from .data_producer import RingSettings
+from .data_ring import DataRing, ElementStructure, Message, MessageKind, receive, send
 from .loading_entry import LoadingJob, ParentStreams, load_data
 
-__all__ = ["LoadingProcess", "RingSettings"]
+__all__ = ["LoadingProcess"]
 
+# Shared memory and files differ in how tensors of the dataset reach the process, not in how it starts.
 _START_METHODS = {
     SharingStrategy.SharedMemory: "spawn",
     SharingStrategy.FileSystem: "spawn",
@@ -44,15 +44,6 @@ _SECONDS_TO_BE_KILLED = 2.0
 _SECONDS_BETWEEN_LOOKS_AT_THE_PROCESS = 0.5
 
 
-class RingSettings(NamedTuple):
-    """How far and in which portions a loading process loads ahead."""
-
-    buffer_size: int
-    rebatched_size: Optional[int]
-    early_preload: bool
-    load_indefinitely: bool
-
-
 class LoadingProcess:
     """A running process that loads `dataset`, and the ring it fills.
 
@@ -61,44 +52,67 @@ class LoadingProcess:
     """
 
     def __init__(self, dataset: Any, settings: RingSettings, strategy: SharingStrategy) -> None:
+        self._process: Any = None
+        # PopTorch's name, which programs read; there is none until the first element was loaded
+        self._data_buffers: Any = None
         try:
-            layout = self._launch(dataset, settings, strategy, in_file=strategy is SharingStrategy.FileSystem)
+            self._launch_process(dataset, settings, strategy, in_file=strategy is SharingStrategy.FileSystem)
         except ValueError as error:
             # what the server that forks can pass on is limited, and each tensor of the dataset counts
             if "too many fds" not in str(error):
                 raise
-            layout = self._launch(dataset, settings, strategy, in_file=True)
-        self.structure: ElementStructure = layout.structure
-        self._data_buffers: DataRing = layout.ring
+            self._launch_process(dataset, settings, strategy, in_file=True)
+        # from here on there are short messages only, and a look for one must not block
         os.set_blocking(self._events.fileno(), False)
 
-    def _launch(self, dataset: Any, settings: RingSettings, strategy: SharingStrategy, *, in_file: bool) -> RingLayout:
+    def _launch_process(
+        self, dataset: Any, settings: RingSettings, strategy: SharingStrategy, *, in_file: bool
+    ) -> None:
         """Start the process and wait for its first element; leave nothing running if that fails."""
         context: Any = multiprocessing.get_context(_START_METHODS[strategy])
         commands, self._commands = context.Pipe(duplex=False)
         self._events, events = context.Pipe(duplex=False)
+        dataset = _without_running_iterator(dataset)
+        place: ContextManager[Any] = nullcontext()
+        if in_file:
+            place = tempfile.NamedTemporaryFile(prefix="poptorch-dataset-", suffix=".pickle")
         try:
-            with _dataset_file(dataset, in_file=in_file) as path:
-                job = _job(None if path else dataset, path, settings, strategy)
+            with place as file:
+                if file is not None:
+                    pickle.dump(dataset, file, protocol=pickle.HIGHEST_PROTOCOL)
+                    file.flush()
+                job = LoadingJob(
+                    dataset=None if in_file else dataset,
+                    dataset_path=None if file is None else file.name,
+                    settings=settings,
+                    log_level=logger.level,
+                    random_state=torch.get_rng_state(),
+                    parsers=_pickle_parsers(),
+                    # a server that forks has the streams of the moment at which it was started
+                    streams=ParentStreams() if strategy is SharingStrategy.ForkServer else None,
+                    start_method=multiprocessing.get_start_method(allow_none=True),
+                )
                 self._process = context.Process(target=load_data, args=(job, commands, events), daemon=False)
                 _start(self._process, strategy)
+                # only the other ends of the process itself keep the pipes open now, so that its end is noticed
                 commands.close()
                 events.close()
-                return self._receive_layout()
+                self._receive_layout()
         except BaseException as error:
             self.stop(in_a_hurry=isinstance(error, KeyboardInterrupt))
             for pipe in (commands, events):
                 pipe.close()
             raise
 
-    def _receive_layout(self) -> RingLayout:
+    def _receive_layout(self) -> None:
         while not wait([self._events, self._process.sentinel], timeout=_SECONDS_BETWEEN_LOOKS_AT_THE_PROCESS):
             if not self._process.is_alive():
                 break
         try:
             if self._events.poll():
-                layout: RingLayout = self._events.recv()
-                return layout
+                layout: Tuple[ElementStructure, DataRing] = self._events.recv()
+                self.structure, self._data_buffers = layout
+                return
         except (EOFError, OSError):
             logger.debug("AsynchronousDataAccessor worker process ended while it described its data")
         raise createPoptorchError(
@@ -106,37 +120,44 @@ class LoadingProcess:
             + ("" if self._process._start_method == "fork" else _GUARD_ADVICE)
         )
 
-    def next_event(self) -> Event:
-        """Wait until a slot is filled; AssertionError if the process ended and there is nothing left of it."""
+    def next_event_of(self, generation: int) -> Message:
+        """Wait until a slot is filled after this restart; what was before it is of no interest.
+
+        Raises AssertionError if the process ended and there is nothing left of it.
+        """
+        is_alive = True
         while True:
             try:
-                event = receive_event(self._events)
-                if event is not None:
-                    return event
-                if self._process.is_alive():
-                    # the sentinel alone is not enough: the children of a process that was killed keep it open
-                    wait([self._events, self._process.sentinel], timeout=_SECONDS_BETWEEN_LOOKS_AT_THE_PROCESS)
-                    continue
-                # it may have spoken between the two looks
-                event = receive_event(self._events)
-                if event is not None:
-                    return event
+                event = receive(self._events)
             except EOFError:
                 # it closed its pipe because it ends: how it ended is known in a moment
                 self._process.join(_SECONDS_TO_STOP)
-            raise AssertionError("An error occurred in the data fetcher")
+                event, is_alive = None, False
+            if event is not None:
+                if event.generation == generation:
+                    return event
+            elif not is_alive:
+                raise AssertionError("An error occurred in the data fetcher")
+            elif self._process.is_alive():
+                # the sentinel alone is not enough: the children of a process that was killed keep it open
+                wait([self._events, self._process.sentinel], timeout=_SECONDS_BETWEEN_LOOKS_AT_THE_PROCESS)
+            else:
+                # it may have spoken between the two looks, so there is one more
+                is_alive = False
 
-    def next_event_of(self, generation: int) -> Event:
-        """Wait for the next event since a restart, as `next_event` does; those before it are of no interest."""
-        while True:
-            event = self.next_event()
-            if event.generation == generation:
-                return event
+    def read(self, slot: int, *, is_short: bool) -> Any:
+        """Return the element in a slot, in its memory."""
+        return self.structure.element_of(self._data_buffers.read(slot, is_short=is_short))
 
-    def command(self, kind: CommandKind, *, generation: int = 0, epoch: int = 0) -> None:
-        """Ask for something; a process that ended cannot be asked, and `next_event` says so."""
+    def release(self, slot: int) -> None:
+        """Let the process fill a slot anew."""
+        self._data_buffers.indices_mem[slot] = False
+        self.command(MessageKind.RELEASE)
+
+    def command(self, kind: MessageKind, *, generation: int = 0, epoch: int = 0) -> None:
+        """Ask for something; a process that ended cannot be asked, and `next_event_of` says so."""
         try:
-            send(self._commands, Command(kind, generation, epoch))
+            send(self._commands, Message(kind, generation, epoch))
         except (BrokenPipeError, OSError):
             logger.debug("AsynchronousDataAccessor worker process does not listen any more")
 
@@ -145,51 +166,35 @@ class LoadingProcess:
 
         In a hurry, or once the program was interrupted and the process with it, the wait is half a second.
         """
-        process = getattr(self, "_process", None)
-        ring: Optional[DataRing] = getattr(self, "_data_buffers", None)
         try:
-            if process is not None and process.pid is not None:
-                if ring is not None:
-                    ring.is_stopping_mem.fill_(True)
-                self.command(CommandKind.STOP)
-                _end(process, lambda: in_a_hurry or (ring is not None and bool(ring.was_interrupted_mem)))
+            if self._process is not None and self._process.pid is not None:
+                if self._data_buffers is not None:
+                    self._data_buffers.is_stopping_mem.fill_(True)
+                self.command(MessageKind.STOP)
+                self._end_process(in_a_hurry=in_a_hurry)
         finally:
             self._commands.close()
             self._events.close()
 
-
-def _end(process: Any, is_in_a_hurry: Callable[[], bool]) -> None:
-    end = time.monotonic() + _SECONDS_TO_STOP
-    process.join(_SECONDS_IN_A_HURRY)
-    while process.exitcode is None and time.monotonic() < end and not is_in_a_hurry():
+    def _end_process(self, *, in_a_hurry: bool) -> None:
+        process, ring = self._process, self._data_buffers
+        end = time.monotonic() + _SECONDS_TO_STOP
         process.join(_SECONDS_IN_A_HURRY)
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
-        if process.exitcode is not None:
-            return
-        logger.debug("AsynchronousDataAccessor worker process %d gets %s", process.pid, number.name)
-        try:
-            os.kill(process.pid, number)
-        except ProcessLookupError:
-            # the program itself waited for any of its processes
-            return
-        process.join(_SECONDS_TO_BE_KILLED)
-
-
-def _job(dataset: Any, path: Optional[str], settings: RingSettings, strategy: SharingStrategy) -> LoadingJob:
-    return LoadingJob(
-        dataset=_without_running_iterator(dataset),
-        dataset_path=path,
-        buffer_size=settings.buffer_size,
-        rebatched_size=settings.rebatched_size,
-        early_preload=settings.early_preload,
-        load_indefinitely=settings.load_indefinitely,
-        log_level=logger.level,
-        random_state=torch.get_rng_state(),
-        parsers=_pickled_parsers(),
-        # a server that forks has the streams of the moment at which it was started
-        streams=ParentStreams() if strategy is SharingStrategy.ForkServer else None,
-        start_method=multiprocessing.get_start_method(allow_none=True),
-    )
+        while process.exitcode is None and time.monotonic() < end:
+            if in_a_hurry or (ring is not None and ring.was_interrupted_mem):
+                break
+            process.join(_SECONDS_IN_A_HURRY)
+        # an interruption lets the dataset clean up; the last signal cannot be ignored
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
+            if process.exitcode is not None:
+                return
+            logger.debug("AsynchronousDataAccessor worker process %d gets %s", process.pid, number.name)
+            try:
+                os.kill(process.pid, number)
+            except ProcessLookupError:
+                # the program itself waited for any of its processes
+                return
+            process.join(_SECONDS_TO_BE_KILLED)
 
 
 def _without_running_iterator(dataset: Any) -> Any:
@@ -203,7 +208,7 @@ def _without_running_iterator(dataset: Any) -> Any:
     return dataset
 
 
-def _pickled_parsers() -> Tuple[bytes, ...]:
+def _pickle_parsers() -> Tuple[bytes, ...]:
     """Pickle the registered parsers; one that cannot be pickled is registered by its module if at all."""
     pickled = []
     for pair in structure.registered_adapters():
@@ -214,25 +219,12 @@ def _pickled_parsers() -> Tuple[bytes, ...]:
     return tuple(pickled)
 
 
-@contextmanager
-def _dataset_file(dataset: Any, *, in_file: bool) -> Iterator[Optional[str]]:
-    """Give the path of a file with the pickled dataset while the process starts; None unless there is to be one."""
-    if not in_file:
-        yield None
-        return
-    descriptor, path = tempfile.mkstemp(prefix="poptorch-dataset-", suffix=".pickle")
-    try:
-        with open(descriptor, "wb") as file:
-            pickle.dump(_without_running_iterator(dataset), file, protocol=pickle.HIGHEST_PROTOCOL)
-        yield path
-    finally:
-        os.unlink(path)
-
-
 def _start(process: Any, strategy: SharingStrategy) -> None:
     """Start a process; one that inherits this one's signal mask is not interrupted before it can deal with it."""
     if strategy is SharingStrategy.ForkServer:
-        _preload_simulator()
+        # the server imports torch once, not each process again; what the program chose to import stays
+        if getattr(forkserver._forkserver, "_preload_modules", None) == ["__main__"]:
+            forkserver.set_forkserver_preload(["__main__", __package__])
         process.start()
         return
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
@@ -240,10 +232,3 @@ def _start(process: Any, strategy: SharingStrategy) -> None:
         process.start()
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-
-
-def _preload_simulator() -> None:
-    """Let the server that forks import torch once, not each process again; what the program chose to import stays."""
-    server = forkserver._forkserver
-    if getattr(server, "_preload_modules", None) == ["__main__"]:
-        forkserver.set_forkserver_preload(["__main__", __package__])

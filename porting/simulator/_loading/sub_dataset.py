@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, List, NamedTuple, Optional, Sequence, Union
+from typing import Any, List, Optional, Sequence, Tuple, Union
 
 import torch
 import torch.utils.data
 
 from ..options import Options
 
-__all__ = ["OrderState", "_SubDataset"]
-
-
-class OrderState(NamedTuple):
-    """What decides the next order of a `_SubDataset`: its generator's state, and where its range begins."""
-
-    generator_state: Optional[torch.Tensor]
-    offset: int
+__all__ = ["_SubDataset"]
 
 
 class _SubDataset(torch.utils.data.Dataset):
@@ -34,13 +27,14 @@ class _SubDataset(torch.utils.data.Dataset):
             per_process = step * (num_samples // (step * num_processes))
             self._base_offset = process * per_process
             self._length = min(per_process, num_samples - self._base_offset)
+            # those that no process has: `swap_range` begins behind them every other epoch
             self._leftovers = num_samples % per_process if per_process else 0
         else:
             per_process, rest = divmod(num_samples, num_processes)
             self._base_offset = process * per_process + min(process, rest)
             self._length = per_process + (rest > process)
             self._leftovers = 0
-        self._dataset = dataset
+        self.dataset = dataset
         self._seed: Optional[int] = opts.random_seed if opts.exists("random_seed") else None
         self._generator_state: Optional[torch.Tensor] = None
         self._shared_offset = torch.tensor(self._base_offset).share_memory_()
@@ -51,19 +45,16 @@ class _SubDataset(torch.utils.data.Dataset):
 
         Raises AssertionError when the options have no seed.
         """
+        advice = "Seed must be set when shuffling so that all instances end up with the same shuffled global indices."
         if self._seed is None:
-            raise AssertionError(
-                "Seed must be set when shuffling so that all instances end up with the same shuffled global indices."
-            )
-        generator = torch.Generator()
-        if self._generator_state is None:
-            generator.manual_seed(self._seed)
-        else:
+            raise AssertionError(advice)
+        # from its state, because a generator itself cannot be pickled
+        generator = torch.Generator().manual_seed(self._seed)
+        if self._generator_state is not None:
             generator.set_state(self._generator_state)
-        num_samples = len(self._dataset)
         if self._global_indices is None:
-            self._global_indices = torch.empty(num_samples, dtype=torch.int64).share_memory_()
-        torch.randperm(num_samples, generator=generator, out=self._global_indices)
+            self._global_indices = torch.empty(len(self.dataset), dtype=torch.int64).share_memory_()
+        torch.randperm(len(self.dataset), generator=generator, out=self._global_indices)
         self._generator_state = generator.get_state()
 
     def swap_range(self) -> None:
@@ -71,14 +62,14 @@ class _SubDataset(torch.utils.data.Dataset):
         is_at_base = int(self._shared_offset) == self._base_offset
         self._shared_offset.fill_(self._base_offset + (self._leftovers if is_at_base else 0))
 
-    def order_state(self) -> OrderState:
-        """Return what decides the next order."""
-        return OrderState(self._generator_state, int(self._shared_offset))
+    def order_state(self) -> Tuple[Optional[torch.Tensor], int]:
+        """Return what decides the next order: the generator's state, and where the range begins."""
+        return self._generator_state, int(self._shared_offset)
 
-    def restore_order_state(self, state: OrderState) -> None:
+    def restore_order_state(self, state: Tuple[Optional[torch.Tensor], int]) -> None:
         """Go back to an earlier `order_state`: the next order is the one that followed it."""
-        self._generator_state = state.generator_state
-        self._shared_offset.fill_(state.offset)
+        self._generator_state, offset = state
+        self._shared_offset.fill_(offset)
 
     def global_rows_of(self, rows: Union[range, torch.Tensor]) -> Union[range, torch.Tensor]:
         """Translate positions in this share, all of them inside it, to positions in the dataset."""
@@ -94,13 +85,13 @@ class _SubDataset(torch.utils.data.Dataset):
 
     def __getitem__(self, index: int) -> Any:
         """Return a sample of this process's range; outside of it an IndexError."""
-        return self._dataset[self._global_index(index)]
+        return self.dataset[self._global_index(index)]
 
     def __getitems__(self, indices: Sequence[int]) -> List[Any]:
         """Return several samples, read at once where the dataset can."""
         translated = [self._global_index(index) for index in indices]
-        read_at_once = getattr(self._dataset, "__getitems__", None)
-        return read_at_once(translated) if read_at_once else [self._dataset[index] for index in translated]
+        read_at_once = getattr(self.dataset, "__getitems__", None)
+        return read_at_once(translated) if read_at_once else [self.dataset[index] for index in translated]
 
     def _global_index(self, index: int) -> int:
         if not 0 <= index < self._length:

@@ -6,10 +6,11 @@ from typing import Any
 
 import torch
 
+from ...capture.plain_shapes import are_plain, expect, new_tensor
 from ...structure import map_tensors, rebuild
+from .._options_impl import require
 from ..enums import MatMulSerializationMode, OverlapMode
-from ..errors import createPoptorchError
-from .op_library import REDUCTIONS
+from .op_library import define_operator, require_argument, return_first
 
 __all__ = [
     "identity_loss",
@@ -22,6 +23,7 @@ __all__ = [
 ]
 
 _library = torch.ops.poptorch
+_REDUCTIONS = {"sum": 0, "mean": 1, "none": 2}
 
 
 def identity_loss(x: torch.Tensor, reduction: str) -> torch.Tensor:
@@ -32,15 +34,13 @@ def identity_loss(x: torch.Tensor, reduction: str) -> torch.Tensor:
     >>> identity_loss(torch.tensor([1.0, 3.0]), reduction="mean")
     tensor(2.)
     """
-    if reduction not in REDUCTIONS:
-        raise AssertionError("Unsupported reduction type!")
-    return _library.identity_loss(x, REDUCTIONS[reduction])
+    require(reduction in _REDUCTIONS, "Unsupported reduction type!")
+    return _library.identity_loss(x, _REDUCTIONS[reduction])
 
 
 def nop(tensor: torch.Tensor) -> torch.Tensor:
     """Return `tensor`, with an operator in between that the device's compiler does not look through."""
-    if not isinstance(tensor, torch.Tensor):
-        raise createPoptorchError("nop must take a torch.tensor input")
+    require_argument(isinstance(tensor, torch.Tensor), "nop must take a torch.tensor input")
     return _library.nop(tensor)
 
 
@@ -50,16 +50,12 @@ def recomputationCheckpoint(*tensors: Any) -> Any:
     One tensor comes back as itself, several as a tuple, a single list or tuple as such. Raises ValueError for anything
     else than tensors.
     """
-    if len(tensors) == 1 and isinstance(tensors[0], (list, tuple)):
-        return rebuild(tensors[0], [_checkpoint(tensor) for tensor in tensors[0]])
-    kept = tuple(_checkpoint(tensor) for tensor in tensors)
-    return kept[0] if len(kept) == 1 else kept
-
-
-def _checkpoint(tensor: Any) -> torch.Tensor:
-    if not isinstance(tensor, torch.Tensor):
+    given = tensors[0] if len(tensors) == 1 and isinstance(tensors[0], (list, tuple)) else tensors
+    if not all(isinstance(tensor, torch.Tensor) for tensor in given):
         raise ValueError("All inputs must be tensors")
-    return _library.recomputation_checkpoint(tensor)
+    # a named tuple stays one
+    kept = rebuild(given, [_library.recomputation_checkpoint(tensor) for tensor in given])
+    return kept[0] if given is tensors and len(kept) == 1 else kept
 
 
 def serializedMatMul(
@@ -78,11 +74,11 @@ def serializedMatMul(
 
 def set_available_memory(tensor: torch.Tensor, available_memory_proportion: float) -> torch.Tensor:
     """Limit the memory that the operator behind `tensor` may use on a tile; values do not change."""
-    if not isinstance(tensor, torch.Tensor):
-        raise createPoptorchError(
-            "You may only set available memory for torch.tensor values. Pass the output of the operator, not "
-            f"{type(tensor)}."
-        )
+    kind = type(tensor)
+    require_argument(
+        isinstance(tensor, torch.Tensor),
+        f"You may only set available memory for torch.tensor values. Pass the output of the operator, not {kind}.",
+    )
     return _library.set_available_memory(tensor, available_memory_proportion)
 
 
@@ -91,7 +87,7 @@ def set_overlap_for_input(input_tensors: Any, mode: OverlapMode) -> Any:
 
     The tensors may be nested in tuples, lists, dictionaries and types with a parser of their own.
     """
-    return map_tensors(lambda tensor: _library.set_overlap_for_input(tensor, _mode(mode)), input_tensors)
+    return map_tensors(lambda tensor: _library.set_overlap_for_input(tensor, _read_mode(mode)), input_tensors)
 
 
 def set_overlap_for_output(output_tensors: Any, mode: OverlapMode) -> Any:
@@ -99,9 +95,51 @@ def set_overlap_for_output(output_tensors: Any, mode: OverlapMode) -> Any:
 
     The tensors may be nested in tuples, lists, dictionaries and types with a parser of their own.
     """
-    return map_tensors(lambda tensor: _library.set_overlap_for_output(tensor, _mode(mode)), output_tensors)
+    return map_tensors(lambda tensor: _library.set_overlap_for_output(tensor, _read_mode(mode)), output_tensors)
 
 
-def _mode(mode: OverlapMode) -> str:
+def _read_mode(mode: OverlapMode) -> str:
     assert isinstance(mode, OverlapMode), f"mode must be an OverlapMode, got {type(mode)}"
     return str(mode.value)
+
+
+def _choose_reduction(_x: Any, reduction: int) -> Any:
+    return {_REDUCTIONS["sum"]: torch.sum, _REDUCTIONS["mean"]: torch.mean}.get(reduction, torch.clone)
+
+
+def _reduce_loss(x: torch.Tensor, reduction: int) -> Any:
+    return _choose_reduction(x, reduction)(x)
+
+
+def _reduced_form(x: torch.Tensor, reduction: int) -> Any:
+    expect(are_plain(x))
+    return new_tensor(x.shape if reduction == _REDUCTIONS["none"] else (), x)
+
+
+def _cast_tensor(x: torch.Tensor, dtype: str) -> torch.Tensor:
+    types = {"FLOAT": torch.float32, "FLOAT16": torch.float16}
+    if dtype not in types:
+        raise RuntimeError(f"internal_cast knows the types {', '.join(types)}, not {dtype}")
+    return x.to(types[dtype])
+
+
+# They only compute, so that a graph calls their kernels itself. Those that hand on their argument are their own rule
+# for shapes as well.
+define_operator(
+    "identity_loss(Tensor x, int reduction) -> Tensor",
+    _reduce_loss,
+    run=_reduce_loss,
+    is_pure=True,
+    rule=_reduced_form,
+    choose=_choose_reduction,
+)
+define_operator("internal_cast(Tensor x, str dtype) -> Tensor", _cast_tensor, run=_cast_tensor, is_pure=True)
+for _schema in (
+    "nop(Tensor x) -> Tensor",
+    "set_matmul_serialization(Tensor x, str mode, int factor, bool keep_precision) -> Tensor",
+    "set_overlap_for_input(Tensor x, str mode) -> Tensor",
+    "set_overlap_for_output(Tensor x, str mode) -> Tensor",
+    "recomputation_checkpoint(Tensor x) -> Tensor",
+    "set_available_memory(Tensor x, float proportion) -> Tensor",
+):
+    define_operator(_schema, return_first, run=return_first, is_pure=True, rule=return_first)

@@ -8,12 +8,12 @@ from typing import Any, Callable, Iterator, List, Sequence
 
 import torch
 
-from ...capture.device_operators import define_device_operator
 from ...capture.device_tensor import DeviceTensor
 from ...capture.errors import host_tensor_error
 from ...capture.subgraphs import run_cond, run_for_loop
-from ..errors import Error, compile_error
-from . import op_library  # noqa: F401 - defines the operators
+from ..custom_ops import listed
+from ..errors import compile_error
+from .op_library import copy_list, define_operator, do_nothing
 
 __all__ = ["cond", "for_loop"]
 
@@ -33,12 +33,19 @@ def for_loop(count: int, body: Callable[..., Any], inputs: List[torch.Tensor]) -
     >>> for_loop(5, lambda x: x * 2, [torch.ones(2)])
     [tensor([2., 2.])]
     """
-    _check_count(count)
+    is_integer = isinstance(count, numbers.Integral) and not isinstance(count, bool)
+    if not is_integer or count < 0:
+        found = count if is_integer else type(count).__name__
+        raise ValueError(
+            f"poptorch.for_loop expects the number of iterations (count) to be a non-negative int. (Object is {found})"
+        )
     _check_list(inputs, "poptorch.for_loop expects input tensors (inputs) to be a list of tensors.")
+    # The body may write to its inputs, and each run finds them as the one before has left them: they must not share
+    # memory with what `forward` goes on with.
     cloned = [tensor.clone(memory_format=torch.contiguous_format) for tensor in inputs]
     with _whole_or_not_at_all(cloned):
         _library.start_for_loop(cloned)
-        outputs = _as_list(body(*cloned), "the body of poptorch.for_loop")
+        outputs = _list_tensors(body(*cloned), "the body of poptorch.for_loop")
         return list(_library.end_for_loop(outputs, cloned, int(count)))
 
 
@@ -65,23 +72,15 @@ def cond(
         _check_list(inputs, "poptorch.cond expects then_inps and else_inps tensors to be a list of tensors.")
     if not isinstance(condition, DeviceTensor):
         result = then_body(*then_inps) if condition else else_body(*else_inps)
-        return _as_list(result, "the body of poptorch.cond")
+        return _list_tensors(result, "the body of poptorch.cond")
+    # A trace goes through both bodies: which of them runs is known at each execution only. The operators in between
+    # tell the recorder where one ends and the other begins.
     with _whole_or_not_at_all([condition]):
         _library.start_if_block(condition)
-        then_outputs = _as_list(then_body(*_clones(then_inps)), "then_body of poptorch.cond")
+        then_outputs = _list_tensors(then_body(*(tensor.clone() for tensor in then_inps)), "then_body of poptorch.cond")
         _library.start_else_block(then_outputs)
-        else_outputs = _as_list(else_body(*_clones(else_inps)), "else_body of poptorch.cond")
+        else_outputs = _list_tensors(else_body(*(tensor.clone() for tensor in else_inps)), "else_body of poptorch.cond")
         return list(_library.end_if_block(else_outputs, condition))
-
-
-def _check_count(count: Any) -> None:
-    if not isinstance(count, numbers.Integral) or isinstance(count, bool):
-        kind = f"Object is {type(count).__name__}"
-    elif count < 0:
-        kind = f"Object is {count}"
-    else:
-        return
-    raise ValueError(f"poptorch.for_loop expects the number of iterations (count) to be a non-negative int. ({kind})")
 
 
 def _check_list(inputs: Any, message: str) -> None:
@@ -105,12 +104,8 @@ def _whole_or_not_at_all(tensors: Sequence[torch.Tensor]) -> Iterator[None]:
         raise
 
 
-def _clones(tensors: Sequence[torch.Tensor]) -> List[torch.Tensor]:
-    return [tensor.clone() for tensor in tensors]
-
-
-def _as_list(result: Any, what: str) -> List[torch.Tensor]:
-    outputs = list(result) if isinstance(result, (list, tuple)) else [result]
+def _list_tensors(result: Any, what: str) -> List[torch.Tensor]:
+    outputs = listed(result)
     for output in outputs:
         if not isinstance(output, torch.Tensor):
             raise compile_error(f"{what} must return tensors, got {type(output).__name__}.")
@@ -123,35 +118,35 @@ def _as_list(result: Any, what: str) -> List[torch.Tensor]:
 def _start_for_loop(recorder: Any, inputs: Sequence[torch.Tensor]) -> None:
     if recorder.is_training:
         raise compile_error("poptorch.for_loop() is only supported in inference.")
-    recorder.bodies.open("for_loop", inputs=_on_device(inputs))
+    recorder.bodies.open("for_loop", inputs=_require_device(inputs))
 
 
 def _end_for_loop(
     recorder: Any, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], count: int
 ) -> List[DeviceTensor]:
     _require_open(recorder, "for_loop", "end_for_loop")
-    expected = _on_device(inputs)
-    results = recorder.casts.as_types_of(_on_device(outputs), expected)
+    expected = _require_device(inputs)
+    # a body that computes in a type of the host's ends in the type that its inputs have on the device
+    results = recorder.casts.as_types_of(_require_device(outputs), expected)
     if len(results) != len(expected):
         raise compile_error(
             f"The body of poptorch.for_loop() must return as many tensors as it has inputs: expected {len(expected)} "
             f"but got {len(results)}."
         )
-    for index, (result, before) in enumerate(zip(results, expected)):
-        if _form(result) != _form(before):
-            raise compile_error(
-                f"The body of poptorch.for_loop() must return tensors like its inputs: input {index} is "
-                f"{_form(before)}, but output {index} is {_form(result)}."
-            )
+    _check_forms(
+        expected,
+        results,
+        "The body of poptorch.for_loop() must return tensors like its inputs: input {index} is {one}, but output "
+        "{index} is {other}.",
+    )
     body, captured = recorder.bodies.close(results)
-    fakes = [recorder.make_fake(tensor.shape, tensor.dtype) for tensor in results]
-    return list(recorder.call_function(run_for_loop, (count, body, expected, captured), fakes))
+    return _record_call(recorder, run_for_loop, (count, body, expected, captured), results)
 
 
 def _start_if_block(recorder: Any, condition: torch.Tensor) -> None:
     if recorder.is_training:
         raise compile_error("poptorch.cond() is only supported in inference.")
-    (condition,) = _on_device([condition])
+    (condition,) = _require_device([condition])
     if condition.numel() != 1:
         raise compile_error(
             f"The condition of poptorch.cond() must have a single element, got shape {list(condition.shape)}."
@@ -161,41 +156,45 @@ def _start_if_block(recorder: Any, condition: torch.Tensor) -> None:
 
 def _start_else_block(recorder: Any, outputs: Sequence[torch.Tensor]) -> None:
     _require_open(recorder, "then", "start_else_block")
-    results = _on_device(outputs)
+    results = _require_device(outputs)
     then = (*recorder.bodies.close(results), results)
+    # beside the first body, because the operator is recorded when both are known
     recorder.bodies.open("else", copies_captured=True, beside=then)
 
 
 def _end_if_block(recorder: Any, outputs: Sequence[torch.Tensor], condition: torch.Tensor) -> List[DeviceTensor]:
     _require_open(recorder, "else", "end_if_block")
     then_body, then_captured, then_results = recorder.bodies.beside
-    results = recorder.casts.as_types_of(_on_device(outputs), then_results)
-    _check_branches(then_results, results)
-    else_body, else_captured = recorder.bodies.close(results)
-    fakes = [recorder.make_fake(tensor.shape, tensor.dtype) for tensor in results]
-    arguments = (condition, then_body, then_captured, else_body, else_captured)
-    return list(recorder.call_function(run_cond, arguments, fakes))
-
-
-def _check_branches(then_results: Sequence[DeviceTensor], else_results: Sequence[DeviceTensor]) -> None:
-    if len(then_results) != len(else_results):
+    results = recorder.casts.as_types_of(_require_device(outputs), then_results)
+    if len(then_results) != len(results):
         raise compile_error(
             "The two bodies of poptorch.cond() must return equally many tensors, but then_body returns "
-            f"{len(then_results)} and else_body {len(else_results)}."
+            f"{len(then_results)} and else_body {len(results)}."
         )
-    for index, (one, other) in enumerate(zip(then_results, else_results)):
-        if _form(one) != _form(other):
-            raise compile_error(
-                f"The two bodies of poptorch.cond() must return tensors of equal shape and type, but output {index} is "
-                f"{_form(one)} of then_body and {_form(other)} of else_body."
-            )
+    _check_forms(
+        then_results,
+        results,
+        "The two bodies of poptorch.cond() must return tensors of equal shape and type, but output {index} is {one} of "
+        "then_body and {other} of else_body.",
+    )
+    else_body, else_captured = recorder.bodies.close(results)
+    return _record_call(recorder, run_cond, (condition, then_body, then_captured, else_body, else_captured), results)
 
 
-def _form(tensor: torch.Tensor) -> str:
-    return f"{str(tensor.dtype).replace('torch.', '')}{list(tensor.shape)}"
+def _check_forms(expected: Sequence[torch.Tensor], results: Sequence[torch.Tensor], message: str) -> None:
+    """Raise `message`, with index and forms filled in, for tensors that differ in type or shape."""
+    for index, pair in enumerate(zip(expected, results)):
+        one, other = (f"{str(tensor.dtype).replace('torch.', '')}{list(tensor.shape)}" for tensor in pair)
+        if one != other:
+            raise compile_error(message.format(index=index, one=one, other=other))
 
 
-def _on_device(tensors: Sequence[torch.Tensor]) -> List[DeviceTensor]:
+def _record_call(recorder: Any, function: Any, arguments: Any, results: Sequence[DeviceTensor]) -> List[DeviceTensor]:
+    fakes = [recorder.make_fake(tensor.shape, tensor.dtype) for tensor in results]
+    return list(recorder.call_function(function, arguments, fakes))
+
+
+def _require_device(tensors: Sequence[torch.Tensor]) -> List[DeviceTensor]:
     for tensor in tensors:
         if not isinstance(tensor, DeviceTensor):
             raise host_tensor_error(tensor)
@@ -204,18 +203,13 @@ def _on_device(tensors: Sequence[torch.Tensor]) -> List[DeviceTensor]:
 
 def _require_open(recorder: Any, kind: str, operator: str) -> None:
     if not recorder.bodies.kinds or recorder.bodies.kinds[-1] != kind:
-        raise _unbalanced(operator)
+        raise compile_error(f"poptorch::{operator} ends what nothing began, is the IR malformed?")
 
 
-def _unbalanced(operator: str) -> Error:
-    return compile_error(f"poptorch::{operator} ends what nothing began, is the IR malformed?")
-
-
-for _operator, _record in (
-    (_library.start_for_loop, _start_for_loop),
-    (_library.end_for_loop, _end_for_loop),
-    (_library.start_if_block, _start_if_block),
-    (_library.start_else_block, _start_else_block),
-    (_library.end_if_block, _end_if_block),
-):
-    define_device_operator(_operator.default, record=_record)
+define_operator("start_for_loop(Tensor[] inputs) -> ()", do_nothing, record=_start_for_loop)
+define_operator(
+    "end_for_loop(Tensor[] outputs, Tensor[] inputs, int count) -> Tensor[]", copy_list, record=_end_for_loop
+)
+define_operator("start_if_block(Tensor condition) -> ()", do_nothing, record=_start_if_block)
+define_operator("start_else_block(Tensor[] outputs) -> ()", do_nothing, record=_start_else_block)
+define_operator("end_if_block(Tensor[] outputs, Tensor condition) -> Tensor[]", copy_list, record=_end_if_block)

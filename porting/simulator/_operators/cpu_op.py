@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import threading
 from contextlib import ExitStack, contextmanager
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import torch
 from torch import nn
 from torch.utils._python_dispatch import _disable_current_modes
 
-from ...capture.device_operators import define_device_operator
 from ...capture.device_tensor import DeviceTensor
 from ...structure import flatten_tensors, rebuild
 from .._logging import logger
 from ..custom_ops import listed
 from ..errors import createPoptorchError, native_error
-from . import op_library  # noqa: F401 - defines the operators
+from .op_library import copy_list, define_operator, do_nothing
 
 __all__ = ["CPU"]
 
@@ -41,13 +40,13 @@ class CPU:
         self.outputs: List[torch.Tensor] = []
         self._arguments: Optional[_Arguments] = None
         if isinstance(layer_to_call, nn.Module):
+            # no gradient comes back to it from the device
             for parameter in layer_to_call.parameters():
                 parameter.requires_grad_(False)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Put the call into the graph, or make it if there is none; return a tensor if the layer does, else a list."""
-        if _open_call.inputs is not None:
-            raise _overlap_error()
+        _check_none_is_open()
         arguments = (args, kwargs)
         tensors = flatten_tensors(arguments)
         if not any(isinstance(tensor, DeviceTensor) for tensor in tensors):
@@ -55,6 +54,7 @@ class CPU:
         try:
             torch.ops.poptorch.call_cpu_op(tensors, self._ID)
             result = self._learn_outputs(arguments, tensors)
+            # beside the operator, whose schema has no place for a Python object
             _open_call.call = _HostCall(self, arguments)
             outputs = torch.ops.poptorch.end_cpu_op(self.outputs)
         finally:
@@ -86,20 +86,22 @@ class CPU:
             self.in_shapes = [tuple(tensor.shape) for tensor in tensors]
             self.out_shapes = [tuple(value.shape) for value in values]
             self.registerPersistentData()
+            # float32 until here: the layer gets, and writes, tensors of the types that there are on the device
             self.inputs = [buffer.to(zero.dtype) for buffer, zero in zip(self.inputs, zeros)]
-            self.outputs = [
-                buffer.to(recorder.make_fake((), value.dtype).dtype) for buffer, value in zip(self.outputs, values)
-            ]
+            types = [recorder.make_fake((), value.dtype).dtype for value in values]
+            self.outputs = [buffer.to(dtype) for buffer, dtype in zip(self.outputs, types)]
         return result
 
 
 @contextmanager
 def _on_host(recorder: Any, layer: Any) -> Iterator[None]:
     """Let Python code run as if no model were traced: modules have their own weights, factories make CPU tensors."""
-    models = [module for _path, module in recorder.module_stack[:1]]
-    models += [layer] if isinstance(layer, nn.Module) else []
+    roots = [module for _path, module in recorder.module_stack[:1]]
+    roots += [layer] if isinstance(layer, nn.Module) else []
+    modules = {id(module): module for root in roots for module in root.modules()}.values()
+    # the layer, or a module that it calls, may be part of the model, whose tensors are the device's during the trace
     with ExitStack() as restored:
-        for registry in {id(found): found for model in models for found in _registries(model)}.values():
+        for registry in (tensors for module in modules for tensors in (module._parameters, module._buffers)):
             device_values = {name: value for name, value in registry.items() if isinstance(value, DeviceTensor)}
             restored.callback(registry.update, device_values)
             registry.update({name: recorder.host_of(value) for name, value in device_values.items()})
@@ -107,14 +109,9 @@ def _on_host(recorder: Any, layer: Any) -> Iterator[None]:
             yield
 
 
-def _registries(model: nn.Module) -> Iterator[Dict[str, Any]]:
-    for module in model.modules():
-        yield module._parameters
-        yield module._buffers
-
-
-def _overlap_error() -> Exception:
-    return native_error("Trying to enter CPU from another CPU op! CPU ops must not overlap.")
+def _check_none_is_open() -> None:
+    if _open_call.inputs is not None:
+        raise native_error("Trying to enter CPU from another CPU op! CPU ops must not overlap.")
 
 
 # -- on the device -----------------------------------------------------------------------------------------------------
@@ -135,19 +132,20 @@ class _HostCall:
 
     def __init__(self, cpu: CPU, arguments: _Arguments) -> None:
         self._cpu = cpu
-        self._in_shapes, self._out_shapes = cpu.in_shapes, cpu.out_shapes
-        self._inputs, self._outputs = cpu.inputs, cpu.outputs
-        self._arguments = rebuild(arguments, cpu.inputs)
+        self._data = {name: getattr(cpu, name) for name in ("in_shapes", "out_shapes", "inputs", "outputs")}
+        self._data["_arguments"] = rebuild(arguments, cpu.inputs)
 
     def run(self, values: Sequence[torch.Tensor]) -> List[torch.Tensor]:
         """Call the layer on `values`, in the tensors that were made for it, and return copies of what it wrote."""
         cpu = self._cpu
-        cpu.in_shapes, cpu.out_shapes = self._in_shapes, self._out_shapes
-        cpu.inputs, cpu.outputs, cpu._arguments = self._inputs, self._outputs, self._arguments
+        # one `CPU` may be called at several places of a graph: it shows the data of the latest call
+        vars(cpu).update(self._data)
         for buffer, value in zip(cpu.inputs, values):
             buffer.copy_(value)
+        # engines switch torch functions off while they run a graph; the layer is ordinary code of the user's
         with torch._C._EnableTorchFunction(), torch.no_grad():
             cpu.execute()
+        # copies: the next call writes into the same buffers
         return [output.clone() for output in cpu.outputs]
 
 
@@ -157,8 +155,7 @@ def call_cpu_op(call: _HostCall, inputs: Sequence[torch.Tensor]) -> List[torch.T
 
 
 def _begin_call(_recorder: Any, inputs: Sequence[torch.Tensor], _identifier: str) -> None:
-    if _open_call.inputs is not None:
-        raise _overlap_error()
+    _check_none_is_open()
     _open_call.inputs = list(inputs)
 
 
@@ -174,5 +171,5 @@ def _end_call(recorder: Any, outputs: Sequence[torch.Tensor]) -> List[torch.Tens
     return list(recorder.call_function(call_cpu_op, (_open_call.call, inputs), fakes))
 
 
-define_device_operator(torch.ops.poptorch.call_cpu_op.default, record=_begin_call)
-define_device_operator(torch.ops.poptorch.end_cpu_op.default, record=_end_call)
+define_operator("call_cpu_op(Tensor[] inputs, str id) -> ()", do_nothing, record=_begin_call)
+define_operator("end_cpu_op(Tensor[] outputs) -> Tensor[]", copy_list, record=_end_call)

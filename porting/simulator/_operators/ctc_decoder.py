@@ -10,9 +10,7 @@ from typing import Any, List, NamedTuple, Tuple
 import numpy as np
 import torch
 
-from ...capture.device_operators import define_device_operator
-from ..errors import createPoptorchError
-from . import op_library  # noqa: F401 - defines the operator
+from .op_library import define_operator, require_argument
 
 __all__ = ["ctc_beam_search_decoder"]
 
@@ -28,25 +26,29 @@ def ctc_beam_search_decoder(
 
     Raises `poptorch.Error` for arguments that are no tensors of these shapes.
     """
-    if not isinstance(probs, torch.Tensor):
-        raise createPoptorchError(
-            f"ctc_beam_search_decoder: probs must be a torch.tensor argument, got {type(probs).__name__}."
+    for name, tensor in (("probs", probs), ("lengths", lengths)):
+        require_argument(
+            isinstance(tensor, torch.Tensor),
+            f"ctc_beam_search_decoder: {name} must be a torch.tensor argument, got {type(tensor).__name__}.",
         )
-    if not isinstance(lengths, torch.Tensor):
-        raise createPoptorchError(
-            f"ctc_beam_search_decoder: lengths must be a torch.tensor argument, got {type(lengths).__name__}."
-        )
-    if probs.dim() != 3:
-        raise createPoptorchError(
-            "ctc_beam_search_decoder: probs must be a 3-dimensional tensor (time steps, batch, classes), got "
-            f"{probs.dim()} dimensions."
-        )
-    results = torch.ops.poptorch.ctc_beam_search_decoder(probs, lengths, blank, beam_width, top_paths)
-    return tuple(results)
+    require_argument(
+        probs.dim() == 3,
+        "ctc_beam_search_decoder: probs must be a 3-dimensional tensor (time steps, batch, classes), got "
+        f"{probs.dim()} dimensions.",
+    )
+    return tuple(torch.ops.poptorch.ctc_beam_search_decoder(probs, lengths, blank, beam_width, top_paths))
+
+
+def _make_zeros(
+    probs: torch.Tensor, _lengths: torch.Tensor, _blank: int = 0, _beam_width: int = 100, top_paths: int = 1
+) -> Tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    shape = (probs.shape[1], top_paths)
+    paths = probs.new_zeros(*shape, probs.shape[0], dtype=torch.int32)
+    return probs.new_zeros(shape), probs.new_zeros(shape, dtype=torch.int32), paths
 
 
 class _Beams(NamedTuple):
-    """Label sequences with the log-probabilities that they end in a blank, or in their last label."""
+    """Label sequences, the likeliest first, with the log-probabilities that they end in a blank or in a label."""
 
     prefixes: List[Tuple[int, ...]]
     in_blank: Any
@@ -66,7 +68,11 @@ def _run_decoder(
     paths = torch.full((batch, top_paths, num_steps), blank, dtype=torch.int32)
     log_probs_TBC = probs.detach().double().numpy()
     for sample, length in enumerate(lengths.reshape(-1).tolist()):
-        beams = _decode(log_probs_TBC[:length, sample], blank, max(beam_width, top_paths))
+        beams = _Beams([()], np.zeros(1), np.full(1, -np.inf))
+        # what cannot be is -inf, and the difference of two of those is no number
+        with np.errstate(invalid="ignore"):
+            for log_probs_C in log_probs_TBC[:length, sample]:
+                beams = _extend_beams(beams, log_probs_C, blank, max(beam_width, top_paths))
         for rank, (prefix, score) in enumerate(zip(beams.prefixes[:top_paths], beams.total)):
             scores[sample, rank] = float(score)
             path_lengths[sample, rank] = len(prefix)
@@ -74,17 +80,9 @@ def _run_decoder(
     return scores.to(probs.dtype), path_lengths, paths
 
 
-def _decode(log_probs_TC: Any, blank: int, beam_width: int) -> _Beams:
-    """Search the best prefixes step by step; the result is ordered by falling probability."""
-    beams = _Beams([()], np.zeros(1), np.full(1, -np.inf))
-    with np.errstate(invalid="ignore"):
-        for log_probs_C in log_probs_TC:
-            beams = _extend(beams, log_probs_C, blank, beam_width)
-    return beams
-
-
-def _extend(beams: _Beams, log_probs_C: Any, blank: int, beam_width: int) -> _Beams:
+def _extend_beams(beams: _Beams, log_probs_C: Any, blank: int, beam_width: int) -> _Beams:
     """Go one step further: each prefix stays (by a blank, or its last label again) or grows by a label."""
+    # The prefix search of Graves (2006): paths with the same labels are one hypothesis, so their probabilities add up.
     total, last = beams.total, [prefix[-1] if prefix else blank for prefix in beams.prefixes]
     is_empty = np.array([not prefix for prefix in beams.prefixes])
     rows = np.arange(len(last))
@@ -98,26 +96,25 @@ def _extend(beams: _Beams, log_probs_C: Any, blank: int, beam_width: int) -> _Be
     for index, prefix in enumerate(beams.prefixes):
         parent = index_of.get(prefix[:-1]) if prefix else None
         if parent is not None:
+            # its parent grew into a prefix that is there already: both ways add up
             in_label[index] = np.logaddexp(in_label[index], grown[parent, prefix[-1]])
             grown[parent, prefix[-1]] = -np.inf
-    return _best(beams.prefixes, in_blank, in_label, grown, beam_width)
+    # the prefixes as they are, and behind them those that grew: row by row, and label by label
+    in_blank = np.concatenate([in_blank, np.full(grown.size, -np.inf)])
+    in_label = np.concatenate([in_label, grown.reshape(-1)])
+    scores = np.logaddexp(in_blank, in_label)
+    best = np.argsort(-scores, kind="stable")[:beam_width]
+    best = best[scores[best] > -np.inf]
+    prefixes = []
+    for index in best.tolist():
+        row, label = divmod(index - len(beams.prefixes), grown.shape[1])
+        prefixes.append(beams.prefixes[index] if row < 0 else (*beams.prefixes[row], label))
+    return _Beams(prefixes, in_blank[best], in_label[best])
 
 
-def _best(prefixes: List[Tuple[int, ...]], in_blank: Any, in_label: Any, grown: Any, beam_width: int) -> _Beams:
-    scores = np.concatenate([np.logaddexp(in_blank, in_label), grown.reshape(-1)])
-    order = [index for index in np.argsort(-scores, kind="stable")[:beam_width] if scores[index] > -np.inf]
-    chosen, new_in_blank, new_in_label = [], [], []
-    for index in order:
-        if index < len(prefixes):
-            chosen.append(prefixes[index])
-            new_in_blank.append(in_blank[index])
-            new_in_label.append(in_label[index])
-        else:
-            row, label = divmod(int(index) - len(prefixes), grown.shape[1])
-            chosen.append((*prefixes[row], label))
-            new_in_blank.append(-np.inf)
-            new_in_label.append(grown[row, label])
-    return _Beams(chosen, np.array(new_in_blank), np.array(new_in_label))
-
-
-define_device_operator(torch.ops.poptorch.ctc_beam_search_decoder.default, run=_run_decoder)
+define_operator(
+    "ctc_beam_search_decoder(Tensor probs, Tensor lengths, int blank=0, int beam_width=100, int top_paths=1)"
+    " -> (Tensor, Tensor, Tensor)",
+    _make_zeros,
+    run=_run_decoder,
+)

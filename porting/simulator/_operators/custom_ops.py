@@ -9,11 +9,10 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Union
 
 import torch
 
-from ...capture.device_operators import define_device_operator
 from ...capture.device_tensor import IPU, DeviceTensor
 from ..custom_ops import CustomOp, find_custom_op
 from ..errors import compile_error
-from . import op_library  # noqa: F401 - defines the operator
+from .op_library import define_operator
 
 __all__ = ["ATTR_PREFIX", "accessAttributes", "attributes_lists", "custom_op"]
 
@@ -45,13 +44,15 @@ def custom_op(
     [tensor([0., 0., 0.])]
     """
     is_traced = any(isinstance(tensor, DeviceTensor) for tensor in (*inputs, *example_outputs))
-    kept = _kept(attributes) if attributes else {}
+    kept = _keep_attributes(attributes) if attributes else {}
     # a graph holds the attributes themselves, since it may outlive this process
     identifier = json.dumps(kept) if is_traced or not kept else ATTR_PREFIX + hex(id(kept))
-    zeros = [_zeros(example, on_device=is_traced) for example in example_outputs]
-    return list(
-        torch.ops.poptorch.custom_operation(list(inputs), name, domain, domain_version, len(zeros), zeros, identifier)
-    )
+    examples = list(example_outputs)
+    if is_traced:
+        # an example is often a tensor of the host, which no graph takes
+        examples = [torch.zeros(example.shape, dtype=example.dtype, device=IPU) for example in examples]
+    run = torch.ops.poptorch.custom_operation
+    return list(run(list(inputs), name, domain, domain_version, len(examples), examples, identifier))
 
 
 def accessAttributes(attribute_id_str: Optional[str]) -> Dict[str, Any]:
@@ -66,6 +67,7 @@ def accessAttributes(attribute_id_str: Optional[str]) -> Dict[str, Any]:
         return {}
     if not isinstance(attribute_id_str, str):
         raise ValueError("Wrong type for attribute_id_str")
+    # what stands in a graph, which may have been saved by another process
     if attribute_id_str.startswith("{"):
         return dict(json.loads(attribute_id_str))
     try:
@@ -78,102 +80,76 @@ def accessAttributes(attribute_id_str: Optional[str]) -> Dict[str, Any]:
     raise ValueError("Invalid attribute_id_str")
 
 
-def _zeros(example: torch.Tensor, *, on_device: bool) -> torch.Tensor:
-    if on_device:
-        return torch.zeros(example.shape, dtype=example.dtype, device=IPU)
-    return torch.zeros_like(example, requires_grad=example.requires_grad)
-
-
-def _kept(attributes: Dict[str, Any]) -> Dict[str, Any]:
+def _keep_attributes(attributes: Dict[str, Any]) -> Dict[str, Any]:
     """Check `attributes` and keep them in `attributes_lists`; equal ones are kept once."""
     for key, value in attributes.items():
-        _check_attribute(key, value)
-    for known in attributes_lists:
-        if _is_same(known, attributes):
-            return known
+        if not isinstance(key, str):
+            raise ValueError("All attribute keys must be strings.")
+        elements = _list_elements(value)
+        for element in elements:
+            if not isinstance(element, (float, int, str)):
+                raise ValueError(
+                    "Attribute values must be floats, ints, strings or a list/tuple of float, ints of strings."
+                )
+            if type(element) is not type(elements[0]):
+                raise ValueError("The types in a list/tuple attribute must all be the same.")
+        for text in (key, *elements):
+            if isinstance(text, str) and not text.isascii():
+                raise ValueError(f"{text} contains non-ASCII characters.")
     kept = {key: list(value) if isinstance(value, (list, tuple)) else value for key, value in attributes.items()}
+    for known in attributes_lists:
+        # 1 and 1.0 are equal, but different attributes
+        if known == kept and all(_list_types(known[key]) == _list_types(value) for key, value in kept.items()):
+            return known
     attributes_lists.append(kept)
     return kept
 
 
-def _check_attribute(key: Any, value: Any) -> None:
-    if not isinstance(key, str):
-        raise ValueError("All attribute keys must be strings.")
-    _check_ascii(key)
-    elements = value if isinstance(value, (list, tuple)) else [value]
-    for element in elements:
-        if not isinstance(element, (float, int, str)):
-            raise ValueError(
-                "Attribute values must be floats, ints, strings or a list/tuple of float, ints of strings."
-            )
-        if type(element) is not type(elements[0]):
-            raise ValueError("The types in a list/tuple attribute must all be the same.")
-        if isinstance(element, str):
-            _check_ascii(element)
+def _list_elements(value: Any) -> List[Any]:
+    return list(value) if isinstance(value, (list, tuple)) else [value]
 
 
-def _check_ascii(text: str) -> None:
-    if not text.isascii():
-        raise ValueError(f"{text} contains non-ASCII characters.")
+def _list_types(value: Any) -> List[type]:
+    return [type(element) for element in _list_elements(value)]
 
 
-def _is_same(known: Dict[str, Any], attributes: Dict[str, Any]) -> bool:
-    """Compare values and the types of elements: 1 and 1.0 are different attributes."""
-    return known.keys() == attributes.keys() and all(
-        isinstance(value, (list, tuple)) == isinstance(attributes[key], (list, tuple))
-        and _typed(value) == _typed(attributes[key])
-        for key, value in known.items()
-    )
-
-
-def _typed(value: Any) -> List[Any]:
-    return [(type(element), element) for element in (value if isinstance(value, (list, tuple)) else [value])]
+def _make_zeros(inputs: Sequence[torch.Tensor], *rest: Any) -> List[torch.Tensor]:
+    """Run on the CPU, whatever the operator is; the argument before the last holds the example outputs."""
+    return [torch.zeros_like(example, requires_grad=example.requires_grad) for example in rest[-2]]
 
 
 # -- on the device -----------------------------------------------------------------------------------------------------
 
 
-def _custom_operation_shape(
-    _inputs: Sequence[torch.Tensor],
-    name: str,
-    domain: str,
-    domain_version: int,
-    _num_outputs: int,
-    example_outputs: Sequence[torch.Tensor],
-    attributes: str,
+def _check_operation(
+    _inputs: Sequence[torch.Tensor], name: str, domain: str, version: int, _num_outputs: int, *rest: Any
 ) -> List[torch.Tensor]:
+    """Refuse what PopART's compiler would, and an operator without an implementation; return the outputs' form."""
+    example_outputs, attributes = rest
     for value in accessAttributes(attributes).values():
-        for element in value if isinstance(value, (list, tuple)) else [value]:
-            _check_float_range(element)
-    _implementation(name, domain, domain_version)
+        for element in _list_elements(value):
+            if isinstance(element, float) and abs(element) > _FLOAT_MAX:
+                extreme = "low" if element < 0 else "high"
+                raise compile_error(f"{element:g} is too {extreme} for a Popart float attribute.")
+    _find_implementation(name, domain, version)
     return [torch.empty_like(example) for example in example_outputs]
 
 
-def _check_float_range(value: Any) -> None:
-    if isinstance(value, float) and value < -_FLOAT_MAX:
-        raise compile_error(f"{value:g} is too low for a Popart float attribute.")
-    if isinstance(value, float) and value > _FLOAT_MAX:
-        raise compile_error(f"{value:g} is too high for a Popart float attribute.")
-
-
-def _run_custom_operation(
-    inputs: Sequence[torch.Tensor],
-    name: str,
-    domain: str,
-    domain_version: int,
-    _num_outputs: int,
-    _example_outputs: Sequence[torch.Tensor],
-    attributes: str,
+def _run_operation(
+    inputs: Sequence[torch.Tensor], name: str, domain: str, version: int, _num_outputs: int, *rest: Any
 ) -> List[torch.Tensor]:
-    return _implementation(name, domain, domain_version)(inputs, _decoded(attributes))
+    _example_outputs, attributes = rest
+    # looked up at each run: an implementation that is registered again holds for compiled models too
+    return _find_implementation(name, domain, version)(inputs, _decode_attributes(attributes))
 
 
+# read-only, because all calls of an operator get the same object
 @lru_cache(maxsize=None)
-def _decoded(attributes: str) -> Mapping[str, Any]:
+def _decode_attributes(attributes: str) -> Mapping[str, Any]:
     return MappingProxyType(accessAttributes(attributes))
 
 
-def _implementation(name: str, domain: str, version: int) -> CustomOp:
+def _find_implementation(name: str, domain: str, version: int) -> CustomOp:
     found = find_custom_op(name, domain, version)
     if found is None:
         raise compile_error(
@@ -185,6 +161,11 @@ def _implementation(name: str, domain: str, version: int) -> CustomOp:
     return found
 
 
-define_device_operator(
-    torch.ops.poptorch.custom_operation.default, shape=_custom_operation_shape, run=_run_custom_operation
+define_operator(
+    "custom_operation(Tensor[] inputs, str name, str domain, int domain_version, int num_outputs, "
+    "Tensor[] example_outputs, str attributes) -> Tensor[]",
+    _make_zeros,
+    is_random=True,
+    shape=_check_operation,
+    run=_run_operation,
 )

@@ -6,9 +6,8 @@ from typing import Any
 
 import torch
 
-from ...capture.device_operators import define_device_operator
-from ..errors import compile_error, createPoptorchError
-from . import op_library  # noqa: F401 - defines the operators
+from ..errors import compile_error
+from .op_library import define_operator, require_argument
 
 __all__ = ["dynamic_slice", "dynamic_update"]
 
@@ -23,12 +22,10 @@ def dynamic_slice(tensor: torch.Tensor, dim: int, start: torch.Tensor, size: int
     >>> dynamic_slice(torch.arange(6), 0, torch.tensor([2]), 3, 1)
     tensor([2, 3, 4])
     """
-    _check("dynamic_slice", tensor, dim, start, size)
-    if not _is_int(step):
-        raise createPoptorchError("Step must be an integer.")
-    if step < 1:
-        raise createPoptorchError("Slicing step must be at least 1")
-    _check_start(start)
+    _check_arguments("dynamic_slice", tensor, dim, start, size)
+    require_argument(_is_int(step), "Step must be an integer.")
+    require_argument(step >= 1, "Slicing step must be at least 1")
+    require_argument(not start.is_floating_point(), "Expected integer typed start tensor")
     return torch.ops.poptorch.dynamic_slice(tensor, dim, start, size, step)
 
 
@@ -42,48 +39,52 @@ def dynamic_update(input: torch.Tensor, src: torch.Tensor, dim: int, start: torc
     >>> dynamic_update(torch.zeros(4), torch.ones(2), 0, torch.tensor([1]), 2)
     tensor([0., 1., 1., 0.])
     """
-    _check("dynamic_update", input, dim, start, size)
-    if not isinstance(src, torch.Tensor):
-        raise createPoptorchError(
-            f"Src argument to dynamic_update must be a torch.tensor, got {type(src).__name__} instead."
-        )
-    if input.dim() != src.dim():
-        raise createPoptorchError(
-            f"input and src tensors must have same dimensionality. ({input.dim()}) vs ({src.dim()})"
-        )
-    if input.dtype != src.dtype:
-        raise createPoptorchError(f"input and src tensor must have same dtype. ({input.dtype} vs {src.dtype})")
-    _check_start(start)
+    _check_arguments("dynamic_update", input, dim, start, size)
+    kind = type(src).__name__
+    is_tensor = isinstance(src, torch.Tensor)
+    require_argument(is_tensor, f"Src argument to dynamic_update must be a torch.tensor, got {kind} instead.")
+    require_argument(
+        input.dim() == src.dim(),
+        f"input and src tensors must have same dimensionality. ({input.dim()}) vs ({src.dim()})",
+    )
+    types = f"{input.dtype} vs {src.dtype}"
+    require_argument(input.dtype == src.dtype, f"input and src tensor must have same dtype. ({types})")
+    require_argument(not start.is_floating_point(), "Expected integer typed start tensor")
     return torch.ops.poptorch.dynamic_update(input, src, dim, start, size)
 
 
-def _check(name: str, tensor: Any, dim: Any, start: Any, size: Any) -> None:
-    if not isinstance(tensor, torch.Tensor):
-        raise createPoptorchError(f"{name} must take a torch.tensor input, got {type(tensor).__name__} instead.")
-    if not _is_int(dim):
-        raise createPoptorchError("Dimension must be an integer.")
-    if not isinstance(start, torch.Tensor):
-        raise createPoptorchError(
-            f"Slice start argument to {name} must be a torch.tensor, got {type(start).__name__} instead."
-        )
-    if not _is_int(size):
-        raise createPoptorchError("Size must be an integer.")
-
-
-def _check_start(start: torch.Tensor) -> None:
-    if start.is_floating_point():
-        raise createPoptorchError("Expected integer typed start tensor")
+def _check_arguments(name: str, tensor: Any, dim: Any, start: Any, size: Any) -> None:
+    kind, start_kind = type(tensor).__name__, type(start).__name__
+    is_tensor, is_start = isinstance(tensor, torch.Tensor), isinstance(start, torch.Tensor)
+    require_argument(is_tensor, f"{name} must take a torch.tensor input, got {kind} instead.")
+    require_argument(_is_int(dim), "Dimension must be an integer.")
+    require_argument(is_start, f"Slice start argument to {name} must be a torch.tensor, got {start_kind} instead.")
+    require_argument(_is_int(size), "Size must be an integer.")
 
 
 def _is_int(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
+def _slice_on_cpu(x: torch.Tensor, dim: int, start: torch.Tensor, size: int, step: int) -> torch.Tensor:
+    first = int(start)
+    return torch.ops.aten.slice(x, dim, first, first + size, step)
+
+
+def _update_on_cpu(x: torch.Tensor, src: torch.Tensor, dim: int, start: torch.Tensor, size: int) -> torch.Tensor:
+    """Write `src` into a copy of `x`; what does not fit the slice is left out, since the CPU refuses nothing here."""
+    result = x.clone()
+    window = _slice_on_cpu(result, dim, start, size, 1)
+    if window.dim() == src.dim() and all(new in (1, old) for new, old in zip(src.shape, window.shape)):
+        window.copy_(src)
+    return result
+
+
 # -- on the device -----------------------------------------------------------------------------------------------------
 
 
-def _dynamic_slice_shape(x: torch.Tensor, dim: int, start: torch.Tensor, size: int, step: int) -> torch.Tensor:
-    dim = _check_slice(x, dim, start, size)
+def _slice_form(x: torch.Tensor, dim: int, start: torch.Tensor, size: int, step: int) -> torch.Tensor:
+    dim = _find_dimension(x, dim, start, size)
     if step < 1:
         raise compile_error("Slicing step must be at least 1")
     if x.shape[dim] % size:
@@ -95,8 +96,8 @@ def _dynamic_slice_shape(x: torch.Tensor, dim: int, start: torch.Tensor, size: i
     return x.new_empty(shape)
 
 
-def _dynamic_update_shape(x: torch.Tensor, src: torch.Tensor, dim: int, start: torch.Tensor, size: int) -> torch.Tensor:
-    dim = _check_slice(x, dim, start, size)
+def _update_form(x: torch.Tensor, src: torch.Tensor, dim: int, start: torch.Tensor, size: int) -> torch.Tensor:
+    dim = _find_dimension(x, dim, start, size)
     window = [*x.shape]
     window[dim] = size
     if size > x.shape[dim] or list(src.shape) != window:
@@ -107,7 +108,7 @@ def _dynamic_update_shape(x: torch.Tensor, src: torch.Tensor, dim: int, start: t
     return torch.empty_like(x)
 
 
-def _check_slice(x: torch.Tensor, dim: int, start: torch.Tensor, size: int) -> int:
+def _find_dimension(x: torch.Tensor, dim: int, start: torch.Tensor, size: int) -> int:
     if start.is_floating_point():
         raise compile_error("Expected integer typed start tensor")
     if start.numel() != 1:
@@ -123,17 +124,29 @@ def _check_slice(x: torch.Tensor, dim: int, start: torch.Tensor, size: int) -> i
     return dim % x.dim()
 
 
-def _run_dynamic_slice(x: torch.Tensor, dim: int, start: torch.Tensor, size: int, step: int) -> torch.Tensor:
+# Positions are computed with the tensor: its value is known only when the device runs. One behind the end is one at the
+# beginning, as on the device.
+
+
+def _run_slice(x: torch.Tensor, dim: int, start: torch.Tensor, size: int, step: int) -> torch.Tensor:
     return x.index_select(dim, (torch.arange(0, size, step) + start.reshape(1)) % x.shape[dim])
 
 
-def _run_dynamic_update(x: torch.Tensor, src: torch.Tensor, dim: int, start: torch.Tensor, size: int) -> torch.Tensor:
+def _run_update(x: torch.Tensor, src: torch.Tensor, dim: int, start: torch.Tensor, size: int) -> torch.Tensor:
     return x.index_copy(dim, (torch.arange(size) + start.reshape(1)) % x.shape[dim], src)
 
 
-define_device_operator(
-    torch.ops.poptorch.dynamic_slice.default, shape=_dynamic_slice_shape, run=_run_dynamic_slice, is_pure=True
+define_operator(
+    "dynamic_slice(Tensor x, int dim, Tensor start, int size, int step) -> Tensor",
+    _slice_on_cpu,
+    shape=_slice_form,
+    run=_run_slice,
+    is_pure=True,
 )
-define_device_operator(
-    torch.ops.poptorch.dynamic_update.default, shape=_dynamic_update_shape, run=_run_dynamic_update, is_pure=True
+define_operator(
+    "dynamic_update(Tensor x, Tensor src, int dim, Tensor start, int size) -> Tensor",
+    _update_on_cpu,
+    shape=_update_form,
+    run=_run_update,
+    is_pure=True,
 )

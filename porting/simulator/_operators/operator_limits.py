@@ -10,7 +10,7 @@ import torch
 from ...capture.graph_flow import tensor_memory
 from ...capture.operator_schema import operator_name
 
-__all__ = ["LIMITS", "OperatorCall"]
+__all__ = ["LIMITS", "OperatorCall", "check_write"]
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,20 @@ class OperatorCall:
         return argument.meta.get("val") if isinstance(argument, torch.fx.Node) else None
 
 
-def _recurrent(call: OperatorCall) -> Optional[str]:
+def check_write(call: OperatorCall) -> Optional[str]:
+    """Return PopTorch's message for writing in place to a slice with steps, or to a view of one; None otherwise."""
+    target = call.arguments.get(next(iter(call.arguments), ""))
+    memory = tensor_memory(target) if isinstance(target, torch.fx.Node) else None
+    # up through the views, as far as they are of the same memory
+    while isinstance(target, torch.fx.Node) and tensor_memory(target) == memory:
+        is_operator = isinstance(target.target, torch._ops.OpOverload)
+        if is_operator and operator_name(target.target) == "slice" and target.args[4:] not in ((), (1,)):
+            return "In-place modification of slices with step size other than 1 is not supported."
+        target = target.args[0] if target.args else None
+    return None
+
+
+def _check_recurrent(call: OperatorCall) -> Optional[str]:
     kind = call.name.split("_")[0].upper()
     arguments = call.arguments
     if arguments["num_layers"] != 1:
@@ -48,53 +61,41 @@ def _recurrent(call: OperatorCall) -> Optional[str]:
     return f"{kind} only supports dropout = 0.0" if arguments["dropout"] else None
 
 
-def _class_weight(call: OperatorCall) -> Optional[str]:
-    is_given = call.arguments["weight"] is not None
-    return f'Parameter "weight" is unsupported for aten::{call.name}' if is_given else None
-
-
-def _ctc(call: OperatorCall) -> Optional[str]:
+def _check_ctc(call: OperatorCall) -> Optional[str]:
     if call.arguments["reduction"] == 0:
         return 'CTCLoss with reduction="none" is currently not supported'
     targets = call.value("targets")
     return "CTCLoss only supports 2-D targets" if targets is not None and targets.dim() != 2 else None
 
 
-def _embedding(call: OperatorCall) -> Optional[str]:
+def _check_embedding(call: OperatorCall) -> Optional[str]:
     for name in ("scale_grad_by_freq", "sparse"):
         if call.arguments[name] or (name == "sparse" and call.node.meta.get("asks_for_sparse")):
             return f"Unsupported aten::{call.name} operation: {name} parameter is unsupported."
     return None
 
 
-def _embedding_bag(call: OperatorCall) -> Optional[str]:
+def _check_embedding_bag(call: OperatorCall) -> Optional[str]:
     offsets, padding = call.arguments["offsets"], call.arguments.get("padding_idx")
     if not call.is_constant(offsets):
         return "Unsupported aten::embedding_bag operation: offsets tensor must be a constant."
     if padding is not None and padding >= 0:
         return "Unsupported aten::embedding_bag operation: padding_idx parameter is unsupported."
-    return _embedding(call)
+    return _check_embedding(call)
 
 
-def _only_nearest(call: OperatorCall) -> Optional[str]:
-    return f"aten::{call.name}: currently only 'nearest' is supported"
-
-
-def _bilinear(call: OperatorCall) -> Optional[str]:
+def _check_bilinear(call: OperatorCall) -> Optional[str]:
     factors = call.arguments.get("scale_factors")
     if not factors:
         return None  # a size: any ratio will do
+    nearest = f"aten::{call.name}: currently only 'nearest' is supported"
     if any(factor != int(factor) for factor in factors):
-        return f"{_only_nearest(call)}. Bilinear upsampling with non-integer factor not supported"
+        return f"{nearest}. Bilinear upsampling with non-integer factor not supported"
     is_uniform = len(set(factors)) == 1
-    return None if is_uniform else f"{_only_nearest(call)}. Non-uniform bilinear upsampling not supported"
+    return None if is_uniform else f"{nearest}. Non-uniform bilinear upsampling not supported"
 
 
-def _bicubic(call: OperatorCall) -> Optional[str]:
-    return "Only support align_corners=False." if call.arguments["align_corners"] else None
-
-
-def _matrix_norm(call: OperatorCall) -> Optional[str]:
+def _check_matrix_norm(call: OperatorCall) -> Optional[str]:
     order, tensor, dims = call.arguments["ord"], call.value("self"), call.arguments["dim"]
     num_dims = len(dims) if isinstance(dims, (list, tuple)) else 1 if dims is not None else tensor.dim()  # type: ignore[union-attr]
     if num_dims != 2:
@@ -104,13 +105,7 @@ def _matrix_norm(call: OperatorCall) -> Optional[str]:
     return "Matrix 2-norm is not supported." if order in (2, -2) else None
 
 
-def _upper_triangle(call: OperatorCall) -> Optional[str]:
-    if call.is_constant(call.node):
-        return None
-    return "torch.triu is only supported within constant expressions, for example torch.ones(3, 3).triu_()."
-
-
-def _bitwise(call: OperatorCall) -> Optional[str]:
+def _check_bitwise(call: OperatorCall) -> Optional[str]:
     if any(tensor.dtype in (torch.int8, torch.uint8) for tensor in call.tensors()):
         return f"aten::{call.name}: Poplar does not support binary operations on 8-bit integral types."
     if any(tensor.dtype.is_floating_point for tensor in call.tensors()):
@@ -119,13 +114,13 @@ def _bitwise(call: OperatorCall) -> Optional[str]:
     return None
 
 
-def _transposed_convolution(call: OperatorCall) -> Optional[str]:
+def _check_transposed_convolution(call: OperatorCall) -> Optional[str]:
     dilation = call.arguments["dilation"]
     is_dilated = any(step != 1 for step in (dilation if isinstance(dilation, (list, tuple)) else [dilation]))
     return f"aten::{call.name}: dilation is not supported for transposed convolutions" if is_dilated else None
 
 
-def _padding(call: OperatorCall) -> Optional[str]:
+def _check_padding(call: OperatorCall) -> Optional[str]:
     mode = call.arguments["mode"]
     if mode not in ("reflect", "replicate") or not call.needs_gradient:
         return None
@@ -134,60 +129,54 @@ def _padding(call: OperatorCall) -> Optional[str]:
     return f"aten::{kind}_pad{num_dims}d is only supported in inference: the device has no gradient for it"
 
 
-def _indices_of_maxima(call: OperatorCall) -> Optional[str]:
-    return f"aten::{call.name}: return_indices=True is not supported"
-
-
-def _topk(call: OperatorCall) -> Optional[str]:
-    return None if call.arguments["sorted"] else "aten::topk: sorted=False is not supported"
-
-
-def _strided_write(call: OperatorCall) -> Optional[str]:
-    """Refuse writing to a slice with steps, or to a view of one."""
-    target = call.arguments.get(next(iter(call.arguments), ""))
-    memory = tensor_memory(target) if isinstance(target, torch.fx.Node) else None
-    while isinstance(target, torch.fx.Node) and tensor_memory(target) == memory:
-        if isinstance(target.target, torch._ops.OpOverload):
-            is_slice = operator_name(target.target) == "slice"
-            if is_slice and len(target.args) > 4 and target.args[4] != 1:
-                return "In-place modification of slices with step size other than 1 is not supported."
-        target = target.args[0] if target.args else None
-    return None
-
-
 _Rule = Callable[[OperatorCall], Optional[str]]
 
+
+def _refuse_if(message: str, fact: Callable[[OperatorCall], Any] = lambda _call: True) -> _Rule:
+    """Make a rule of one fact and the words for it, with the operator's name in the place of `{}`."""
+    return lambda call: message.format(call.name) if fact(call) else None
+
+
 _RULES: Tuple[Tuple[str, _Rule], ...] = (
-    ("lstm gru rnn_tanh rnn_relu", _recurrent),
-    ("cross_entropy_loss nll_loss_nd nll_loss nll_loss2d", _class_weight),
-    ("ctc_loss", _ctc),
-    ("embedding", _embedding),
-    ("embedding_bag", _embedding_bag),
+    ("lstm gru rnn_tanh rnn_relu", _check_recurrent),
+    (
+        "cross_entropy_loss nll_loss_nd nll_loss nll_loss2d",
+        _refuse_if('Parameter "weight" is unsupported for aten::{}', lambda call: call.arguments["weight"] is not None),
+    ),
+    ("ctc_loss", _check_ctc),
+    ("embedding", _check_embedding),
+    ("embedding_bag", _check_embedding_bag),
     (
         "upsample_linear1d upsample_trilinear3d _upsample_bilinear2d_aa _upsample_bicubic2d_aa "
         "_upsample_nearest_exact1d _upsample_nearest_exact2d _upsample_nearest_exact3d",
-        _only_nearest,
+        _refuse_if("aten::{}: currently only 'nearest' is supported"),
     ),
-    ("upsample_bilinear2d", _bilinear),
-    ("upsample_bicubic2d", _bicubic),
-    ("linalg_matrix_norm linalg_norm", _matrix_norm),
-    ("triu triu_", _upper_triangle),
+    ("upsample_bilinear2d", _check_bilinear),
+    (
+        "upsample_bicubic2d",
+        _refuse_if("Only support align_corners=False.", lambda call: call.arguments["align_corners"]),
+    ),
+    ("linalg_matrix_norm linalg_norm", _check_matrix_norm),
+    (
+        "triu triu_",
+        _refuse_if(
+            "torch.triu is only supported within constant expressions, for example torch.ones(3, 3).triu_().",
+            lambda call: not call.is_constant(call.node),
+        ),
+    ),
     (
         "bitwise_and bitwise_or bitwise_xor bitwise_not __and__ __or__ __xor__ __iand__ __ior__ __ixor__ bitwise_and_ "
         "bitwise_or_ bitwise_xor_ bitwise_not_",
-        _bitwise,
+        _check_bitwise,
     ),
-    ("conv_transpose1d conv_transpose2d conv_transpose3d", _transposed_convolution),
-    ("pad", _padding),
+    ("conv_transpose1d conv_transpose2d conv_transpose3d", _check_transposed_convolution),
+    ("pad", _check_padding),
     (
         "max_pool1d_with_indices max_pool2d_with_indices max_pool3d_with_indices",
-        _indices_of_maxima,
+        _refuse_if("aten::{}: return_indices=True is not supported"),
     ),
-    ("topk", _topk),
+    ("topk", _refuse_if("aten::topk: sorted=False is not supported", lambda call: not call.arguments["sorted"])),
 )
 
 LIMITS: Dict[str, _Rule] = {name: rule for names, rule in _RULES for name in names.split()}
 """Rules by operator: PopTorch's message for a call that the device refuses, or None."""
-
-WRITE_LIMIT: _Rule = _strided_write
-"""The rule for every operator that writes in place."""

@@ -2,18 +2,92 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Dict, List, Optional
 
 from torch import nn
 
+from .._logging import logger
 from .._options_impl import require
+from ..enums import AutoStage
 from ..errors import createPoptorchError
-from .graph_scopes import open_scopes
-from .stage_managers import StageManager
+from .graph_scopes import GraphScopes, change_scopes
 
-__all__ = ["BeginBlock", "Block", "BlockFunction", "BlockId", "LegacyBeginBlockFn", "removeBlocks"]
+__all__ = ["BeginBlock", "Block", "BlockFunction", "BlockId", "LegacyBeginBlockFn", "StageManager", "removeBlocks"]
 
 BlockId = str
+
+
+class StageManager:
+    """Gives each block its stage, phase and IPU while a model is traced.
+
+    These are the stages of `block_map`, which the user listed. With `auto_stage` they are made as blocks appear, one
+    for each IPU or one for each block: `make_stage` makes a stage from a block's id and the stage's number.
+    """
+
+    def __init__(
+        self, block_map: Dict[str, Any], auto_stage: Optional[AutoStage] = None, make_stage: Any = None
+    ) -> None:
+        self._block_map, self._auto_stage, self._make_stage = block_map, auto_stage, make_stage
+        self._next_auto_id = 0
+        self._messages: List[str] = []
+
+    def start_tracing(self) -> None:
+        """Forget what was traced before."""
+        self.resetAutoId()
+        self._messages.clear()
+        if self._auto_stage is not None:
+            self._block_map = {}
+
+    def end_tracing(self) -> None:
+        """Write the log of the stages that were begun, and forget them."""
+        for message in self._messages:
+            logger.debug("%s", message)
+        self.start_tracing()
+
+    def resetAutoId(self) -> None:
+        """Number the blocks without an id from 0 again."""
+        self._next_auto_id = 0
+
+    def nextAutoId(self) -> str:
+        """Return the id of the next block that has none."""
+        auto_id = str(self._next_auto_id)
+        self._next_auto_id += 1
+        return auto_id
+
+    def noteAutoId(self, auto_id: str) -> None:
+        """Count a block whose number was given in an earlier trace."""
+        self._next_auto_id = max(self._next_auto_id, int(auto_id) + 1)
+
+    def beginStage(self, user_id: Optional[str] = None, ipu_id: Optional[int] = None) -> None:
+        """Put the operators that follow into the stage of the block `user_id`, of the next number if it is None.
+
+        Raises AssertionError for a block that the strategy does not know or cannot place.
+        """
+        block_id = user_id if user_id is not None else self.nextAutoId()
+        stage = self.getStage(block_id, ipu_id)
+        ipu = ipu_id if stage._ipu is None else stage._ipu
+        if ipu is None:
+            self._messages.append(f"No IPU specified for block {block_id}: default to stage_id {stage._stage_id}")
+            ipu = stage._stage_id
+        self._messages.append(f"Starting block id={block_id} stage={stage._stage_id} phase={stage._phase_id} ipu={ipu}")
+        change_scopes(GraphScopes.begin_block, stage._stage_id, max(stage._phase_id, 0), ipu, block_id)
+
+    def getStage(self, block_id: str, ipu_id: Optional[int] = None) -> Any:
+        """Return the stage of a block; AssertionError for one that is in no stage, or lacks the IPU that decides."""
+        stages = self._block_map
+        if self._auto_stage is None:
+            require(block_id in stages, f"Unknown Block '{block_id}' list of expected Blocks: {list(stages)}")
+        elif self._auto_stage == AutoStage.SameAsIpu:
+            require(
+                ipu_id is not None or block_id in stages,
+                f"poptorch.AutoStage.SameAsIpu was selected but no IPU was specified for block {block_id}",
+            )
+            if ipu_id is not None:
+                stages[block_id] = self._make_stage(block_id, ipu_id)
+        elif block_id not in stages:
+            # number 0 is that of the operators before the first block
+            stages[block_id] = self._make_stage(block_id, len(stages) + 1)
+        return stages[block_id]
 
 
 class Block(nn.Module):
@@ -54,9 +128,7 @@ class Block(nn.Module):
         Block.start(self._user_id, self._ipu_id)
 
     def __exit__(self, *_exception: Any) -> None:
-        scopes = open_scopes()
-        if scopes is not None:
-            scopes.end_block()
+        change_scopes(GraphScopes.end_block)
 
 
 def BlockFunction(user_id: Optional[str] = None, ipu_id: Optional[int] = None) -> Callable[[Any], Any]:
@@ -79,12 +151,11 @@ def BlockFunction(user_id: Optional[str] = None, ipu_id: Optional[int] = None) -
     return decorate
 
 
-class _AutoIdentified:
-    """The id and IPU of a block that keeps the number it gets in the first trace."""
+class _BlockHook:
+    """The forward pre-hook with which `BeginBlock` marks a module: a block keeps the number of the first trace."""
 
     def __init__(self, user_id: Optional[str], ipu_id: Optional[int]) -> None:
-        self.user_id = user_id
-        self.ipu_id = ipu_id
+        self.user_id, self.ipu_id = user_id, ipu_id
         self._is_numbered = user_id is None
 
     def start(self) -> None:
@@ -95,21 +166,15 @@ class _AutoIdentified:
         if self.user_id is None:
             self.user_id = manager.nextAutoId()
         elif self._is_numbered:
+            # the blocks that get a number after it must not get the same one
             manager.noteAutoId(self.user_id)
         manager.beginStage(self.user_id, self.ipu_id)
 
-
-class _BlockHook:
-    """The forward pre-hook with which `BeginBlock` marks a module."""
-
-    def __init__(self, user_id: Optional[str], ipu_id: Optional[int]) -> None:
-        self._block = _AutoIdentified(user_id, ipu_id)
-
     def __call__(self, module: nn.Module, inputs: Any) -> None:
-        self._block.start()
+        self.start()
 
     def __repr__(self) -> str:
-        return f"BeginBlock(user_id={self._block.user_id}, ipu_id={self._block.ipu_id})"
+        return f"BeginBlock(user_id={self.user_id}, ipu_id={self.ipu_id})"
 
 
 class LegacyBeginBlockFn(nn.Module):
@@ -120,7 +185,7 @@ class LegacyBeginBlockFn(nn.Module):
     ) -> None:
         super().__init__()
         self._layer_to_call = layer_to_call
-        self._block = _AutoIdentified(user_id, ipu_id)
+        self._block = _BlockHook(user_id, ipu_id)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Begin the block and call the function."""
@@ -143,6 +208,7 @@ def BeginBlock(layer_to_call: Any, user_id: Optional[str] = None, ipu_id: Option
         return LegacyBeginBlockFn(layer_to_call, user_id, ipu_id)
     if any(isinstance(hook, _BlockHook) for hook in layer_to_call._forward_pre_hooks.values()):
         raise createPoptorchError("module has already been assigned to a block.")
+    # a module around it would change the names of its parameters in state dicts
     layer_to_call.register_forward_pre_hook(_BlockHook(user_id, ipu_id))
     return layer_to_call
 

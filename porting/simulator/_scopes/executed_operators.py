@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from typing import List, Optional
+from typing import List
 
 import torch
 from torch.fx.node import map_arg
@@ -36,14 +36,13 @@ def executed_operators(graph: torch.fx.Graph, *, with_bodies: bool = False) -> L
     executed = []
     for node in graph.nodes:
         flow.visit(node)
-        if node.op != "call_function" or node.target is torch._C._set_grad_enabled:
+        if node.op != "call_function" or node.target in (torch._C._set_grad_enabled, operator.getitem):
             continue
-        if flow.is_constant(node) or node.target is operator.getitem or is_mark(node):
+        if flow.is_constant(node) or is_mark(node) or _narrows_result(node) or _widens_operand(node):
             continue
-        if not (_narrows(node) or _widens(node)):
-            executed.append(node)
-            for body in bodies_of(node) if with_bodies else ():
-                executed.extend(executed_operators(body.graph, with_bodies=True))
+        executed.append(node)
+        for body in bodies_of(node) if with_bodies else ():
+            executed.extend(executed_operators(body.graph, with_bodies=True))
     return executed
 
 
@@ -62,7 +61,12 @@ def is_convolution(node: torch.fx.Node) -> bool:
 def operand_nodes(node: torch.fx.Node) -> List[torch.fx.Node]:
     """Return the nodes whose tensors `node` works on, as the device has them; one given twice is there twice."""
     operands: List[torch.fx.Node] = []
-    map_arg((node.args, node.kwargs), lambda item: operands.append(_device_tensor(item)))
+    # `all_input_nodes` has each node once
+    map_arg((node.args, node.kwargs), operands.append)
+    for position, operand in enumerate(operands):
+        while is_mark(operand) or _widens_operand(operand):
+            operand = operand.all_input_nodes[0]
+        operands[position] = operand
     return operands
 
 
@@ -71,32 +75,24 @@ def is_mark(node: torch.fx.Node) -> bool:
     return node.op == "call_function" and operator_label(node) in _MARKS
 
 
-def _device_tensor(node: torch.fx.Node) -> torch.fx.Node:
-    while is_mark(node) or _widens(node):
-        node = node.all_input_nodes[0]
-    return node
-
-
 def result_nodes(node: torch.fx.Node) -> List[torch.fx.Node]:
     """Return the nodes that stand for the tensors which `node` results in, as the device has them."""
+    # several results are taken apart first, and each of them may be cast to the device's type then
     parts = [user for user in node.users if user.target is operator.getitem] or [node]
-    return [next((user for user in part.users if _narrows(user)), part) for part in parts]
+    return [next((user for user in part.users if _narrows_result(user)), part) for part in parts]
 
 
-def _narrows(node: torch.fx.Node) -> bool:
+def _narrows_result(node: torch.fx.Node) -> bool:
     """Tell whether `node` turns a result of the host's kernel into the device's type."""
-    return _is_cast(node) and _type_of(node.all_input_nodes[0]) in NARROWED
+    return node.target is torch.ops.aten.to.dtype and _is_narrowed(node.all_input_nodes[0])
 
 
-def _widens(node: torch.fx.Node) -> bool:
+def _widens_operand(node: torch.fx.Node) -> bool:
     """Tell whether `node` makes of the device's type what the host's kernel wants."""
-    return _is_cast(node) and _type_of(node) in NARROWED
+    return node.target is torch.ops.aten.to.dtype and _is_narrowed(node)
 
 
-def _is_cast(node: torch.fx.Node) -> bool:
-    return node.target is torch.ops.aten.to.dtype
-
-
-def _type_of(node: torch.fx.Node) -> Optional[torch.dtype]:
+def _is_narrowed(node: torch.fx.Node) -> bool:
+    """Tell whether the value of `node` has a type that only the host has."""
     value = node.meta.get("val")
-    return value.dtype if isinstance(value, torch.Tensor) else None
+    return isinstance(value, torch.Tensor) and value.dtype in NARROWED

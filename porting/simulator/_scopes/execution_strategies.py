@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Dict, Iterable, List, Tuple, Union
 
-from porting.simulator._logging import logger
-from porting.simulator._options_impl import require
-from porting.simulator._scopes.blocks import Block
-from porting.simulator._scopes.stage_managers import AutoStageManager, ExplicitStageManager, StageManager
-from porting.simulator.enums import AutoStage, Liveness
+from .._logging import logger
+from .._options_impl import require
+from ..enums import AutoStage, Liveness
+from .blocks import Block, StageManager
 
 __all__ = [
     "ParallelPhasedExecution",
@@ -19,6 +18,7 @@ __all__ = [
     "Stage",
 ]
 
+# PopART's numbers
 _PIPELINED, _SHARDED, _PHASED = 0, 1, 2
 
 
@@ -30,12 +30,12 @@ class Stage:
     """
 
     def __init__(self, *block_ids: str) -> None:
-        require(
-            all(isinstance(block, str) for block in block_ids),
-            f"Block IDs are supposed to be strings but got {[type(block) for block in block_ids]}",
-        )
+        kinds = [type(block) for block in block_ids]
+        is_text = all(isinstance(block, str) for block in block_ids)
+        require(is_text, f"Block IDs are supposed to be strings but got {kinds}")
         self._blocks = block_ids
         self._ipu: Any = None
+        # -1 until a strategy gives it a number
         self._stage_id = -1
         self._phase_id = -1
 
@@ -67,10 +67,9 @@ class Phase:
         if all(isinstance(arg, Stage) for arg in args):
             self._stages = args  # type: ignore[assignment]
             return
-        require(
-            all(isinstance(arg, str) for arg in args),
-            f"All arguments must either be block IDs (strings) or Stages: {', '.join(str(type(arg)) for arg in args)}",
-        )
+        kinds = ", ".join(str(type(arg)) for arg in args)
+        is_text = all(isinstance(arg, str) for arg in args)
+        require(is_text, f"All arguments must either be block IDs (strings) or Stages: {kinds}")
         self._stages = (Stage(*args),)  # type: ignore[arg-type]
 
     @property
@@ -84,10 +83,8 @@ class Phase:
 
     def ipus(self, *ipus: int) -> None:
         """Set the IPU of each stage, in order."""
-        require(
-            len(ipus) == len(self._stages),
-            f"Phase contains {len(self._stages)} stages but you provided {len(ipus)} ipus",
-        )
+        num_stages = len(self._stages)
+        require(len(ipus) == num_stages, f"Phase contains {num_stages} stages but you provided {len(ipus)} ipus")
         for stage, ipu in zip(self._stages, ipus):
             stage.ipu(ipu)
 
@@ -107,6 +104,7 @@ class _IExecutionStrategy:
     def onStartTracing(self) -> None:
         """Let blocks begin stages of this strategy, until `onEndTracing`."""
         self._stages_manager.start_tracing()
+        # on the class, because blocks are written in `forward`, which knows nothing of strategies
         Block._stages_manager = self._stages_manager
 
     def onEndTracing(self) -> None:
@@ -129,28 +127,28 @@ class PipelinedExecution(_IExecutionStrategy):
     ('decoder', 'loss')
     """
 
+    _execution_mode = _PIPELINED
+
     def __init__(self, *args: Union[AutoStage, Stage, str, List[str]]) -> None:
         self._auto_stage: Any = None
         if not args:
             args = (AutoStage.SameAsIpu,)
         if len(args) == 1 and isinstance(args[0], AutoStage):
             self._auto_stage = args[0]
-            super().__init__(AutoStageManager(args[0], _numbered_stage), {})
+            super().__init__(StageManager({}, args[0], _make_numbered_stage), {})
             return
-        block_map = _map_blocks(_as_stage(arg)._setStage(number) for number, arg in enumerate(args))
-        super().__init__(ExplicitStageManager(block_map), block_map)
+        block_map = _map_blocks(_read_stage(arg)._setStage(number) for number, arg in enumerate(args))
+        super().__init__(StageManager(block_map), block_map)
 
     def backendOptions(self) -> Dict[str, Any]:
         """Return the settings for the compiler."""
-        return {"execution_mode": _PIPELINED}
+        return {"execution_mode": self._execution_mode}
 
 
 class ShardedExecution(PipelinedExecution):
     """Stages run one after the other; the arguments are those of `PipelinedExecution`."""
 
-    def backendOptions(self) -> Dict[str, Any]:
-        """Return the settings for the compiler."""
-        return {"execution_mode": _SHARDED}
+    _execution_mode = _SHARDED
 
 
 class _PhasedExecution(_IExecutionStrategy):
@@ -159,19 +157,17 @@ class _PhasedExecution(_IExecutionStrategy):
     _is_serial: bool
 
     def __init__(self, *phases: Union[Phase, Stage, str, List[str], List[Stage]]) -> None:
-        require(
-            len(phases) > 0,
-            "There is currently no AutoStage for PhasedExecution, please explicitly specify the phases",
-        )
+        advice = "There is currently no AutoStage for PhasedExecution, please explicitly specify the phases"
+        require(len(phases) > 0, advice)
         self._tensors_liveness = Liveness.AlwaysLive
         self._separate_backward_phase = False
-        self._phases = [_as_phase(phase) for phase in phases]
+        self._phases = [_read_phase(phase) for phase in phases]
         block_map = _map_blocks(
             stage._setStage(stage_id)._setPhase(phase_id)
             for phase_id, phase in enumerate(self._phases)
             for stage_id, stage in enumerate(phase.stages)
         )
-        super().__init__(ExplicitStageManager(block_map), block_map)
+        super().__init__(StageManager(block_map), block_map)
 
     def phase(self, phase: int) -> Phase:
         """Return the phase with this number, counted from 0."""
@@ -218,18 +214,18 @@ class SerialPhasedExecution(_PhasedExecution):
         return self
 
 
-def _numbered_stage(block_id: str, stage_id: int) -> Stage:
+def _make_numbered_stage(block_id: str, stage_id: int) -> Stage:
     return Stage(block_id)._setStage(stage_id)
 
 
-def _as_stage(arg: Any) -> Stage:
+def _read_stage(arg: Any) -> Stage:
     if isinstance(arg, Stage):
         return arg
     # Anything else is taken apart; what cannot be is a TypeError.
     return Stage(arg) if isinstance(arg, str) else Stage(*arg)
 
 
-def _as_phase(arg: Any) -> Phase:
+def _read_phase(arg: Any) -> Phase:
     if isinstance(arg, Phase):
         return arg
     return Phase(*arg) if isinstance(arg, (list, tuple)) else Phase(arg)

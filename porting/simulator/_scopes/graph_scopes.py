@@ -10,28 +10,17 @@ from __future__ import annotations
 
 import sys
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Protocol, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Protocol, Sequence, Tuple
 
 from torch import nn
 from torch.nn.modules import module as module_hooks
 
+from .._operators.op_library import define_operator, do_nothing
 from ..tracing_state import tracing
 
-__all__ = ["GraphScopes", "open_scopes", "scoped_tracing", "source_location"]
-
-
-class _BlockPlace(NamedTuple):
-    """A block and where it runs."""
-
-    block: Optional[str]
-    stage: Optional[int]
-    phase: Optional[int]
-    ipu: Optional[int]
-
-
-_INITIAL_BLOCK = _BlockPlace("", 0, 0, 0)
-_NO_BLOCK = _BlockPlace(None, None, None, None)
+__all__ = ["GraphScopes", "change_scopes", "find_source_location", "scoped_tracing"]
 
 
 class GraphScopes:
@@ -46,21 +35,24 @@ class GraphScopes:
         self.multi_convs: List[Dict[str, Any]] = []
         self.has_nested_multi_conv = False
         self._source_excludes = tuple(source_excludes)
-        self._place = _INITIAL_BLOCK
+        # the first block begins before any is named, on the first IPU
+        self._place: Dict[str, Any] = {"block": "", "stage": 0, "phase": 0, "ipu": 0}
         self._names: List[Tuple[Optional[nn.Module], str]] = []
         self._attributes: Dict[str, Dict[str, Any]] = {}
         self._open_multi_conv: Optional[Dict[str, Any]] = None
 
     def begin_block(self, stage: int, phase: int, ipu: int, block_id: str = "") -> None:
         """Put the operators that follow into a block."""
-        self._place = _BlockPlace(block_id, stage, phase, ipu)
+        self._place = {"block": block_id, "stage": stage, "phase": phase, "ipu": ipu}
 
     def end_block(self) -> None:
         """Leave the active block."""
-        self._place = _NO_BLOCK
+        # also that around it: blocks do not nest, an inner one ends the outer one too
+        self._place = dict.fromkeys(self._place)
 
     def begin_multi_conv(self) -> None:
         """Open a `MultiConv`."""
+        # refused when the graph is checked, because PopTorch says so at compilation
         self.has_nested_multi_conv = self.has_nested_multi_conv or self._open_multi_conv is not None
         self._open_multi_conv = {"number": len(self.multi_convs)}
         self.multi_convs.append(self._open_multi_conv)
@@ -68,32 +60,24 @@ class GraphScopes:
     def end_multi_conv(self, settings: Mapping[str, Any]) -> None:
         """Close the `MultiConv` that was opened last."""
         if self._open_multi_conv is not None:
-            self._open_multi_conv.update(settings)
+            # into the dictionary that the nodes recorded inside refer to
+            given = {name: value for name, value in settings.items() if value is not None}
+            self._open_multi_conv.update(given)
         self._open_multi_conv = None
 
-    def push_name_scope(self, name: str) -> None:
-        """Open a name scope."""
-        self._names.append((None, name))
+    def push_name_scope(self, name: str, owner: Optional[nn.Module] = None) -> None:
+        """Open a name scope, that of the call of a module if it has an owner."""
+        self._names.append((owner, name))
 
-    def pop_name_scope(self) -> None:
-        """Close the name scope that was opened last."""
-        self._pop_to(None)
-
-    def enter_module(self, module: nn.Module, name: str) -> None:
-        """Open the name scope of a module's call."""
-        self._names.append((module, name))
-
-    def leave_module(self, module: nn.Module) -> None:
-        """Close the name scope of a module's call."""
-        self._pop_to(module)
-
-    def _pop_to(self, owner: Optional[nn.Module]) -> None:
+    def pop_name_scope(self, owner: Optional[nn.Module] = None) -> None:
+        """Close the name scope of this owner that was opened last."""
         # calls that were left by an exception which `forward` caught are still on top
         while self._names and self._names.pop()[0] is not owner:
             pass
 
     def set_attribute(self, attribute: str, key: str, value: Any) -> None:
         """Give the operators that follow an entry of an attribute."""
+        # new dictionaries: nodes that were recorded before refer to the old ones
         self._attributes = {**self._attributes, attribute: {**self._attributes.get(attribute, {}), key: value}}
 
     def clear_attribute(self, attribute: str, key: str) -> None:
@@ -105,9 +89,11 @@ class GraphScopes:
 
     def node_facts(self) -> Dict[str, Any]:
         """Return what to write to the node of the operator that is being recorded."""
-        facts: Dict[str, Any] = dict(self._place._asdict())
-        facts["name_scope"] = "".join(f"{name}/" for _owner, name in self._names)
-        facts["source_location"] = source_location(self._source_excludes)
+        facts = {
+            **self._place,
+            "name_scope": "".join(f"{name}/" for _owner, name in self._names),
+            "source_location": find_source_location(self._source_excludes),
+        }
         if self._attributes:
             facts["attributes"] = self._attributes
         if self._open_multi_conv is not None:
@@ -118,9 +104,10 @@ class GraphScopes:
 _open: Optional[GraphScopes] = None
 
 
-def open_scopes() -> Optional[GraphScopes]:
-    """Return the scopes of the trace that is going on, None in any ordinary run on the CPU."""
-    return _open
+def change_scopes(change: Callable[..., None], *values: Any, **settings: Any) -> None:
+    """Apply a method of `GraphScopes` to those of the trace that is going on; without a trace nothing happens."""
+    if _open is not None:
+        change(_open, *values, **settings)
 
 
 class TracedStrategy(Protocol):
@@ -144,6 +131,7 @@ def scoped_tracing(
     global _open
     handles: List[Any] = []
     before, _open = _open, scopes
+    # everything that may fail is inside, also the strategy's own start
     try:
         strategy.onStartTracing()
         if names_modules:
@@ -158,16 +146,18 @@ def scoped_tracing(
 
 
 def _follow_modules(scopes: GraphScopes, model: nn.Module) -> List[Any]:
+    """Make calls of sub-modules name scopes; return the handles that end it."""
     names = {id(module): path.rsplit(".", 1)[-1] for path, module in model.named_modules() if path}
 
     def enter(module: nn.Module, _args: Any) -> None:
         if id(module) in names:
-            scopes.enter_module(module, names[id(module)])
+            scopes.push_name_scope(names[id(module)], module)
 
     def leave(module: nn.Module, _args: Any, _output: Any) -> None:
         if id(module) in names:
-            scopes.leave_module(module)
+            scopes.pop_name_scope(module)
 
+    # hooks of all modules, because hooks of its own would show in the text of a user's module
     return [
         module_hooks.register_module_forward_pre_hook(enter),
         module_hooks.register_module_forward_hook(leave),
@@ -175,6 +165,7 @@ def _follow_modules(scopes: GraphScopes, model: nn.Module) -> List[Any]:
 
 
 _PACKAGE = str(Path(__file__).parents[2])
+# calls `forward`, so that nothing above it in the stack belongs to the model
 _TRACER = str(Path(_PACKAGE, "capture", "tracing.py"))
 # What runs between the call of an operator and its recording, besides this package.
 _DISPATCH = tuple(
@@ -182,7 +173,7 @@ _DISPATCH = tuple(
 )
 
 
-def source_location(excludes: Sequence[str]) -> Optional[str]:
+def find_source_location(excludes: Sequence[str]) -> Optional[str]:
     """Return `file:line` of the innermost frame that calls an operator and whose path contains none of `excludes`.
 
     Frames of the recording machinery never count; None when all frames of `forward` are excluded.
@@ -193,12 +184,51 @@ def source_location(excludes: Sequence[str]) -> Optional[str]:
         path = frame.f_code.co_filename
         if path == _TRACER and not is_machinery:
             return None
-        is_machinery = is_machinery and (_is_ours(path) or any(file in path for file in _DISPATCH))
-        if not is_machinery and not _is_ours(path) and not any(fragment in path for fragment in excludes):
+        is_ours = path.startswith(_PACKAGE)
+        is_machinery = is_machinery and (is_ours or any(file in path for file in _DISPATCH))
+        if not is_machinery and not is_ours and not any(fragment in path for fragment in excludes):
             return f"{path}:{frame.f_lineno}"
         frame = frame.f_back  # type: ignore[assignment]
     return None
 
 
-def _is_ours(path: str) -> bool:
-    return path.startswith(_PACKAGE)
+# the operator's arguments, and their names in the compiled graph
+_MULTI_CONV_SETTINGS = {
+    "available_memory_proportions": "availableMemoryProportions",
+    "partials_types": "partialsTypes",
+    "plan_type": "planType",
+    "per_conv_reserved_tiles": "perConvReservedTiles",
+    "cycle_back_off": "cycleBackOff",
+    "enable_conv_dithering": "enableConvDithering",
+}
+
+
+def _end_multi_conv(scopes: GraphScopes, *args: Any, **kwargs: Any) -> None:
+    given = {**dict(zip(_MULTI_CONV_SETTINGS, args)), **kwargs}
+    scopes.end_multi_conv({_MULTI_CONV_SETTINGS[name]: value for name, value in given.items()})
+
+
+# What the operators that begin and end scopes change while a model is traced; on the CPU they do nothing.
+_CHANGES: Dict[str, Callable[..., None]] = {
+    "begin_ipu_block(int stage, int phase, int ipu) -> ()": GraphScopes.begin_block,
+    "end_ipu_block() -> ()": GraphScopes.end_block,
+    "begin_multi_conv() -> ()": GraphScopes.begin_multi_conv,
+    "end_multi_conv(float[]? available_memory_proportions=None, int[]? partials_types=None, int? plan_type=None, "
+    "int? per_conv_reserved_tiles=None, float? cycle_back_off=None, int[]? enable_conv_dithering=None) -> ()": (
+        _end_multi_conv
+    ),
+    "push_name_scope(str name) -> ()": GraphScopes.push_name_scope,
+    "pop_name_scope() -> ()": GraphScopes.pop_name_scope,
+    "set_attribute(str attribute, str key, str value) -> ()": GraphScopes.set_attribute,
+    "clear_attribute(str attribute, str key) -> ()": GraphScopes.clear_attribute,
+    # parameters belong to the groups of the optimizer, whatever a graph says of them
+    "optimizer_group(int group, Tensor[] inputs) -> ()": lambda *_arguments: None,
+}
+
+
+def _record_change(change: Callable[..., None], _recorder: Any, *args: Any, **kwargs: Any) -> None:
+    change_scopes(change, *args, **kwargs)
+
+
+for _schema, _change in _CHANGES.items():
+    define_operator(_schema, do_nothing, record=partial(_record_change, _change))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Optional, Sequence, Tuple, Type, Union
+from typing import Any, List, Optional, Sequence, Tuple, Type, Union
 
 import torch
 
 from .._options_impl import require
 from ..enums import MultiConvPlanType
-from .graph_scopes import open_scopes
+from .graph_scopes import GraphScopes, change_scopes
 
 __all__ = ["MultiConv"]
 
@@ -34,7 +34,7 @@ class MultiConv:
 
     def availableMemoryProportions(self, value: Optional[Union[float, Sequence[float]]]) -> MultiConv:
         """Set the share of memory for temporary data; AssertionError for anything but floats."""
-        values = _one_for_each(value, float)
+        values = _list_values(value, float)
         require(value is None or values is not None, "Invalid available memory proportion!")
         self._available_memory_proportions = values
         return self
@@ -49,7 +49,7 @@ class MultiConv:
 
     def enableConvDithering(self, value: Optional[Union[bool, Sequence[bool]]]) -> MultiConv:
         """Let convolutions be laid out at varying tiles; `ValueError` for anything but booleans."""
-        values = _one_for_each(value, bool)
+        values = _list_values(value, bool)
         if value is not None and values is None:
             raise ValueError("value must be bool or list of bools")
         self._enable_conv_dithering = values
@@ -73,29 +73,23 @@ class MultiConv:
         self._cycle_back_off = value
         return self
 
-    def _settings(self) -> Dict[str, Any]:
-        settings: Dict[str, Any] = {
+    def __enter__(self) -> None:
+        change_scopes(GraphScopes.begin_multi_conv)
+
+    def __exit__(self, *_exception: Any) -> None:
+        settings = {
             "availableMemoryProportions": self._available_memory_proportions,
             "partialsTypes": self._partials_types,
+            # a plain number, because what is noted with operators goes into files
             "planType": None if self._plan_type is None else int(self._plan_type),
             "perConvReservedTiles": self._per_conv_reserved_tiles,
             "cycleBackOff": self._cycle_back_off,
             "enableConvDithering": self._enable_conv_dithering,
         }
-        return {name: value for name, value in settings.items() if value is not None}
-
-    def __enter__(self) -> None:
-        scopes = open_scopes()
-        if scopes is not None:
-            scopes.begin_multi_conv()
-
-    def __exit__(self, *_exception: Any) -> None:
-        scopes = open_scopes()
-        if scopes is not None:
-            scopes.end_multi_conv(self._settings())
+        change_scopes(GraphScopes.end_multi_conv, settings)
 
 
-def _one_for_each(value: Any, kind: Type[Any]) -> Optional[List[Any]]:
+def _list_values(value: Any, kind: Type[Any]) -> Optional[List[Any]]:
     """Return one value, or each of a list that has some, as a list; None if one is not of this type."""
     values: Tuple[Any, ...] = tuple(value) if isinstance(value, (list, tuple)) else (value,)
     return list(values) if values and all(isinstance(item, kind) for item in values) else None

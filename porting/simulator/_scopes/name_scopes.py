@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Dict, List
 
 from .._options_impl import require
-from .graph_scopes import open_scopes
+from .graph_scopes import GraphScopes, change_scopes
 
 __all__ = ["Attribute", "NameScope"]
 
@@ -22,14 +22,10 @@ class NameScope:
         self.name = name
 
     def __enter__(self) -> None:
-        scopes = open_scopes()
-        if scopes is not None:
-            scopes.push_name_scope(self.name)
+        change_scopes(GraphScopes.push_name_scope, self.name)
 
     def __exit__(self, *_exception: Any) -> None:
-        scopes = open_scopes()
-        if scopes is not None:
-            scopes.pop_name_scope()
+        change_scopes(GraphScopes.pop_name_scope)
 
 
 class Attribute:
@@ -47,6 +43,7 @@ class Attribute:
 
     def __init__(self, **attributes: Dict[str, Any]) -> None:
         self._attributes = attributes
+        # a list, because one object may be entered again inside itself
         self._before: List[Dict[str, Dict[str, Any]]] = []
 
     def __enter__(self) -> None:
@@ -55,23 +52,20 @@ class Attribute:
         for name, entries in self._attributes.items():
             merged.setdefault(name, {}).update(entries)
         self._before.append(before)
-        _exchange(before, merged)
+        _exchange_attributes(before, merged)
 
     def __exit__(self, *_exception: Any) -> None:
-        _exchange(Attribute._current_attrs, self._before.pop())
+        _exchange_attributes(Attribute._current_attrs, self._before.pop())
 
 
-def _exchange(before: Dict[str, Dict[str, Any]], after: Dict[str, Dict[str, Any]]) -> None:
-    """Make `after` the attributes that hold, and tell the trace that is going on."""
+def _exchange_attributes(before: Dict[str, Dict[str, Any]], after: Dict[str, Dict[str, Any]]) -> None:
+    """Make `after` the attributes that hold, and tell the trace that is going on what changes."""
     Attribute._current_attrs = after
-    scopes = open_scopes()
-    if scopes is None:
-        return
     for name, entries in before.items():
         for key in entries:
             if key not in after.get(name, {}):
-                scopes.clear_attribute(name, key)
+                change_scopes(GraphScopes.clear_attribute, name, key)
     for name, entries in after.items():
         for key, value in entries.items():
             if before.get(name, {}).get(key) != value:
-                scopes.set_attribute(name, key, value)
+                change_scopes(GraphScopes.set_attribute, name, key, value)

@@ -38,6 +38,7 @@ def refuse_unknown_names(module: str) -> Callable[[str], Any]:
     """
 
     def __getattr__(name: str) -> Any:
+        # Python asks for some itself, such as `__path__`, and must see that they are not there
         if name.startswith("__"):
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
         refuse(f"{module}.{name}")

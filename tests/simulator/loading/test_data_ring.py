@@ -1,11 +1,14 @@
-"""The memory that a loading process shares with its program."""
+"""The memory that a loading process shares with its program, and what the two say to each other about it."""
 
 from __future__ import annotations
+
+import os
+from multiprocessing import Pipe
 
 import pytest
 import torch
 
-from porting.simulator._loading.data_ring import DataRing, ElementStructure
+from porting.simulator._loading.data_ring import DataRing, ElementStructure, Message, MessageKind, receive, send
 from porting.simulator.errors import Error
 
 
@@ -50,3 +53,49 @@ def test_the_structure_of_the_first_element_decides():
 
     assert [int(tensor) for tensor in tensors] == [3, 4]
     assert list(structure.element_of(tensors)) == ["b", "a"]
+
+
+# messages
+
+
+@pytest.fixture
+def pipe():
+    """Give the two ends of a pipe, of which the receiving one does not block."""
+    receiver, sender = Pipe(duplex=False)
+    os.set_blocking(receiver.fileno(), False)
+    yield receiver, sender
+    receiver.close()
+    sender.close()
+
+
+def test_messages_arrive_in_order(pipe):
+    receiver, sender = pipe
+    commands = [Message(MessageKind.RESTART, generation=3, epoch=2**40), Message(MessageKind.STOP)]
+
+    for command in commands:
+        send(sender, command)
+
+    assert [receive(receiver) for _ in commands] == commands
+
+
+def test_an_event_arrives_as_it_was(pipe):
+    receiver, sender = pipe
+
+    send(sender, Message(MessageKind.SHORT_ELEMENT, 7))
+
+    assert receive(receiver) == Message(MessageKind.SHORT_ELEMENT, 7)
+
+
+def test_nothing_said_is_none(pipe):
+    receiver, _sender = pipe
+
+    assert receive(receiver) is None
+
+
+def test_an_end_that_is_closed_is_the_end_of_the_file(pipe):
+    receiver, sender = pipe
+
+    sender.close()
+
+    with pytest.raises(EOFError):
+        receive(receiver)

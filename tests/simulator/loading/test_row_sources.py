@@ -8,7 +8,7 @@ from torch.utils.data import ConcatDataset, Dataset, Subset, TensorDataset
 
 from porting.adapters import FixedBatchDataset
 from porting.simulator._dataloader import _SubDataset
-from porting.simulator._loading.row_sources import row_source
+from porting.simulator._loading.row_sources import find_row_source
 
 from ..counting_datasets import options_for
 
@@ -70,7 +70,7 @@ def columns_of(batch):
 @pytest.mark.parametrize("make", KNOWN.values(), ids=KNOWN.keys())
 def test_rows_are_the_samples_of_the_dataset(make, rows):
     dataset = make()
-    source = row_source(dataset)
+    source = find_row_source(dataset)
     expected = columns_of(torch.utils.data.default_collate([dataset[int(row)] for row in rows]))
 
     batch = [torch.empty((len(rows), *shape), dtype=dtype) for shape, dtype in source.columns]
@@ -123,4 +123,4 @@ UNKNOWN = {
 
 @pytest.mark.parametrize("make", UNKNOWN.values(), ids=UNKNOWN.keys())
 def test_what_reads_samples_in_another_way_is_left_alone(make):
-    assert row_source(make()) is None
+    assert find_row_source(make()) is None

@@ -10,7 +10,7 @@ from torch import nn
 
 import porting.simulator as simulator
 from porting.simulator import Attribute, NameScope
-from porting.simulator._scopes.graph_scopes import source_location
+from porting.simulator._scopes.graph_scopes import find_source_location
 
 
 class Inner(nn.Module):
@@ -179,4 +179,4 @@ def test_without_exclusions_torchs_own_lines_count():
 
 
 def test_a_location_is_the_innermost_line_outside_the_package():
-    assert source_location([]).startswith(f"{__file__}:")
+    assert find_source_location([]).startswith(f"{__file__}:")

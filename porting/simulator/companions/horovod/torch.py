@@ -10,8 +10,7 @@ import torch
 from torch import distributed
 
 from ....support.process import Instance, this_instance
-from ..._compile import process_group
-from .. import refuse, refuse_unknown_names
+from .. import popdist, refuse, refuse_unknown_names
 
 __all__ = [
     "Average",
@@ -54,6 +53,7 @@ Average, Sum, Min, Max, Product = ReduceOp
 Compression = SimpleNamespace(none=None)
 
 _TORCH_OPERATIONS = {
+    # divided afterwards: gloo, which joins processes on CPUs, has no average
     ReduceOp.Average: distributed.ReduceOp.SUM,
     ReduceOp.Sum: distributed.ReduceOp.SUM,
     ReduceOp.Min: distributed.ReduceOp.MIN,
@@ -65,9 +65,7 @@ _state = SimpleNamespace(is_initialized=False)
 
 def init(*_args: Any, **_kwargs: Any) -> None:
     """Connect this process with the others; waits for them. A single process needs none."""
-    instance = this_instance()
-    if instance.size > 1:
-        process_group.connect(instance.index, instance.size)
+    popdist.init()
     _state.is_initialized = True
 
 
@@ -83,22 +81,22 @@ def is_initialized() -> bool:
 
 def rank() -> int:
     """Return which process this is, from 0."""
-    return _instance().index
+    return _find_instance().index
 
 
 def size() -> int:
     """Return how many processes there are."""
-    return _instance().size
+    return _find_instance().size
 
 
 def local_rank() -> int:
     """Return which process of its machine this is, from 0."""
-    return _instance().local_index
+    return _find_instance().local_index
 
 
 def local_size() -> int:
     """Return how many processes this machine has."""
-    return _instance().local_size
+    return _find_instance().local_size
 
 
 def allreduce(
@@ -115,6 +113,7 @@ def allreduce(
     if average is not None and op is not None:
         raise ValueError("The op parameter supersedes average. Please provide only one of them.")
     chosen = op if op is not None else (Sum if average is False else Average)
+    # a copy: only the functions whose names end in `_` change their argument
     result = tensor.detach().clone()
     if prescale_factor != 1.0:
         result = result * prescale_factor
@@ -127,7 +126,7 @@ def allreduce(
 
 def allreduce_(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
     """Do what `allreduce` does, in place."""
-    return _overwritten(tensor, allreduce(tensor, *args, **kwargs))
+    return _overwrite_tensor(tensor, allreduce(tensor, *args, **kwargs))
 
 
 def allgather(tensor: torch.Tensor, name: Optional[str] = None) -> torch.Tensor:
@@ -135,6 +134,7 @@ def allgather(tensor: torch.Tensor, name: Optional[str] = None) -> torch.Tensor:
     del name
     if size() == 1:
         return tensor.detach().clone()
+    # as objects, because tensors of different lengths cannot be gathered otherwise
     everything: List[Any] = [None] * size()
     distributed.all_gather_object(everything, tensor.detach().contiguous())
     return torch.cat(everything)
@@ -151,7 +151,7 @@ def broadcast(tensor: torch.Tensor, root_rank: int, name: Optional[str] = None) 
 
 def broadcast_(tensor: torch.Tensor, root_rank: int, name: Optional[str] = None) -> torch.Tensor:
     """Overwrite the tensor with that of process `root_rank`."""
-    return _overwritten(tensor, broadcast(tensor, root_rank, name))
+    return _overwrite_tensor(tensor, broadcast(tensor, root_rank, name))
 
 
 def broadcast_object(obj: Any = None, root_rank: int = 0, name: Optional[str] = None) -> Any:
@@ -166,6 +166,7 @@ def broadcast_object(obj: Any = None, root_rank: int = 0, name: Optional[str] = 
 def broadcast_parameters(params: Union[Mapping[str, Any], Iterable[Tuple[str, Any]]], root_rank: int) -> None:
     """Overwrite the tensors of a state dict, or of (name, tensor) pairs, with those of process `root_rank`."""
     for name, value in params.items() if isinstance(params, Mapping) else params:
+        # an optimizer's state dict has plain numbers too
         if isinstance(value, torch.Tensor):
             broadcast_(value, root_rank, name)
 
@@ -181,13 +182,13 @@ def DistributedOptimizer(*_args: Any, **_kwargs: Any) -> NoReturn:
     refuse("horovod.torch.DistributedOptimizer")
 
 
-def _instance() -> Instance:
+def _find_instance() -> Instance:
     if not _state.is_initialized:
         raise ValueError("Horovod has not been initialized; use hvd.init().")
     return this_instance()
 
 
-def _overwritten(tensor: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+def _overwrite_tensor(tensor: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
     with torch.no_grad():
         return tensor.copy_(value)
 

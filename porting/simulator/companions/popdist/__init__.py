@@ -50,6 +50,7 @@ def finalize() -> None:
 
 def isPopdistEnvSet() -> bool:
     """Tell whether somebody started this process as one of several instances."""
+    # the vendor's launcher, or torchrun
     return "POPDIST_NUM_TOTAL_REPLICAS" in os.environ or {"WORLD_SIZE", "RANK"} <= set(os.environ)
 
 
@@ -106,6 +107,7 @@ def getDeviceId(num_ipus_per_replica: Optional[int] = None) -> int:
     checkNumIpusPerReplica(per_replica)
     wanted = reserved_ipus(per_replica * getNumLocalReplicas(), may_round=True)
     table = device_table(num_simulated_ipus())
+    # devices of as many IPUs do not overlap, so that each instance of a machine has one of its own
     devices = [number for number, ipus in enumerate(table) if len(ipus) == wanted]
     index = getLocalInstanceIndex()
     if index >= len(devices):

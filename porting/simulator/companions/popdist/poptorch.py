@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NoReturn, Optional
+from typing import Any, NoReturn, Optional
 
 from ....support.process import this_instance
 from ... import options as poptorch_options
@@ -12,8 +12,13 @@ from .. import popdist, refuse_unknown_names
 __all__ = ["Options"]
 
 
-def _refuse_call(method: str) -> NoReturn:
-    raise RuntimeError(f"Cannot call `{method}` with popdist.poptorch.Options")
+def _refuse_calls(method: str) -> Any:
+    """Make a method that raises `RuntimeError`: what it would set is decided by the launcher."""
+
+    def refuse(_self: Any, *_args: Any, **_kwargs: Any) -> NoReturn:
+        raise RuntimeError(f"Cannot call `{method}` with popdist.poptorch.Options")
+
+    return refuse
 
 
 class _DistributedOptions(_PopTorchDistributedOptions):
@@ -24,17 +29,9 @@ class _DistributedOptions(_PopTorchDistributedOptions):
         instance = this_instance()
         self.set(num_distributed_processes=instance.size, distributed_process_id=instance.index)
 
-    def disable(self) -> NoReturn:
-        """Raise `RuntimeError`."""
-        _refuse_call("disable")
-
-    def setEnvVarNames(self, var_num_processes: str, var_process_id: str) -> NoReturn:
-        """Raise `RuntimeError`."""
-        _refuse_call("setEnvVarNames")
-
-    def configureProcessId(self, process_id: int, num_processes: int) -> NoReturn:
-        """Raise `RuntimeError`."""
-        _refuse_call("configureProcessId")
+    disable = _refuse_calls("disable")
+    setEnvVarNames = _refuse_calls("setEnvVarNames")
+    configureProcessId = _refuse_calls("configureProcessId")
 
 
 class Options(poptorch_options.Options):
@@ -47,19 +44,15 @@ class Options(poptorch_options.Options):
         """Read the launcher's settings; RuntimeError if it gave replicas another number of IPUs."""
         super().__init__()
         self._distributed = _DistributedOptions()
+        # the inherited setters, because those of this class refuse
         super().replicationFactor(popdist.getNumLocalReplicas())
         super().useIpuId(popdist.getDeviceId(ipus_per_replica))
         self._Popart.set("enableDistributedReplicatedGraphs", popdist.getNumInstances() > 1)
         self._Popart.set("globalReplicationFactor", popdist.getNumTotalReplicas())
         self._Popart.set("globalReplicaOffset", popdist.getReplicaIndexOffset())
 
-    def replicationFactor(self, replication_factor: int) -> NoReturn:
-        """Raise `RuntimeError`: the launcher's number counts."""
-        _refuse_call("replicationFactor")
-
-    def useIpuId(self, ipu_id: int) -> NoReturn:
-        """Raise `RuntimeError`: the launcher gives devices."""
-        _refuse_call("useIpuId")
+    replicationFactor = _refuse_calls("replicationFactor")
+    useIpuId = _refuse_calls("useIpuId")
 
 
 __getattr__ = refuse_unknown_names("popdist.poptorch")

@@ -17,6 +17,7 @@ def load_lib(path_to_source: str, *_args: Any, **_kwargs: Any) -> None:
 
     Raises FileNotFoundError if there is no such source.
     """
+    # the one mistake that shows here as on a machine with IPUs
     if not os.path.exists(path_to_source):
         raise FileNotFoundError(f"Custom op source file does not exist: {path_to_source}")
     logger.warning(

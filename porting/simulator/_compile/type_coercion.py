@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterator, Optional, Sequence, Tuple
+from typing import Any, Dict, Optional, Sequence, Tuple
 
 import torch
 from torch import nn
@@ -10,8 +10,8 @@ from torch import nn
 from ...capture import StepGraph
 from ...capture.dtypes import NARROWED
 from ...host_tensors import host_tensors
-from .._compile.capture_errors import TYPE_NAMES
 from .._logging import cpp_log
+from .capture_errors import TYPE_NAMES
 
 __all__ = ["log_coercions"]
 
@@ -21,11 +21,16 @@ def log_coercions(graph: StepGraph, model: nn.Module, inputs: Sequence[torch.Ten
 
     An output is logged once for each type, because what it loses shows in what the call returns.
     """
-    for tensor in _narrowed_on_entry(model, inputs):
-        cpp_log("warning", f"[DISPATCHER] Tensor (ptr {tensor.data_ptr():#x}) type coerced {_change(tensor.dtype)}")
+    hosts = host_tensors(model)
+    parameters = [host.tensor for host in hosts if host.kind == "parameter"]
+    buffers = {host.tensor.dtype: host.tensor for host in reversed(hosts) if host.kind == "buffer"}
+    for tensor in (*inputs, *parameters, *buffers.values()):
+        if tensor.dtype in NARROWED:
+            change = _describe_change(tensor.dtype)
+            cpp_log("warning", f"[DISPATCHER] Tensor (ptr {tensor.data_ptr():#x}) type coerced {change}")
     for dtype, number in graph.coercions:
-        cpp_log("warning", f"[DISPATCHER] Type coerced {_change(dtype)} for tensor id {number}")
-    for dtype, name in _narrowed_outputs(graph).items():
+        cpp_log("warning", f"[DISPATCHER] Type coerced {_describe_change(dtype)} for tensor id {number}")
+    for dtype, name in _find_narrowed_outputs(graph).items():
         cpp_log(
             "warning",
             f"{name}: {dtype} is not supported natively on IPU, loss of range/precision may occur. We will only warn "
@@ -33,14 +38,7 @@ def log_coercions(graph: StepGraph, model: nn.Module, inputs: Sequence[torch.Ten
         )
 
 
-def _narrowed_on_entry(model: nn.Module, inputs: Sequence[torch.Tensor]) -> Iterator[torch.Tensor]:
-    hosts = host_tensors(model)
-    parameters = [host.tensor for host in hosts if host.kind == "parameter"]
-    buffers = {host.tensor.dtype: host.tensor for host in reversed(hosts) if host.kind == "buffer"}
-    return (tensor for tensor in (*inputs, *parameters, *buffers.values()) if tensor.dtype in NARROWED)
-
-
-def _narrowed_outputs(graph: StepGraph) -> Dict[torch.dtype, str]:
+def _find_narrowed_outputs(graph: StepGraph) -> Dict[torch.dtype, str]:
     """Return the first output of each narrowed type, by its name in the graph."""
     entering = (*graph.parameters, *graph.buffers, *graph.inputs)
     types: Dict[str, Tuple[Optional[torch.dtype], str]] = {
@@ -51,12 +49,13 @@ def _narrowed_outputs(graph: StepGraph) -> Dict[torch.dtype, str]:
     for node in returned[: len(graph.outputs)]:
         dtype, name = types.get(node.name, (None, node.name))
         if dtype not in NARROWED:
+            # no tensor that enters: one that an operator of the graph made
             dtype = node.meta.get("coerced_from")
         if dtype in NARROWED:
             first.setdefault(dtype, name)
     return first
 
 
-def _change(dtype: torch.dtype) -> str:
+def _describe_change(dtype: torch.dtype) -> str:
     before, after = (TYPE_NAMES[str(kind).replace("torch.", "")] for kind in (dtype, NARROWED[dtype]))
     return f"from {before} to {after}"
