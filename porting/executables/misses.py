@@ -14,7 +14,7 @@ from .entry import DamagedEntryError, Manifest, read_explanation
 from .explanations import explain
 from .identity import ExecutableKey
 from .sources import record_sources
-from .store import ExecutableStore, StoredEntry
+from .store import ExecutableStore
 
 __all__ = ["MissReport", "explain_miss"]
 
@@ -68,13 +68,15 @@ def explain_miss(
 
     `sources` is what `record_sources` returned, which is called without it. Damaged entries are passed over.
     """
-    own = sources if sources is not None else record_sources()
+    present = sources if sources is not None else record_sources()
     found: List[Tuple[Manifest, List[Change]]] = []
-    for manifest in _list_candidates(store, key, own):
+    for manifest in _list_candidates(store, key, present):
         try:
             explanation = read_explanation(store.programs / manifest.digest, manifest)
-            if _is_alike(manifest, explanation["components"], key):
-                changes = explain(explanation, {"components": key.components, "sources": own})
+            has_name = bool(key.model) and manifest.model.get("name") == key.model
+            least = _LEAST_OF_CLASS if has_name else _LEAST_LIKENESS
+            if _measure_likeness(explanation["components"], key.components) >= least:
+                changes = explain(explanation, {"components": key.components, "sources": present})
                 found += [(manifest, changes)] if changes else []
         except (DamagedEntryError, AttributeError, IndexError, KeyError, TypeError, ValueError, RecursionError):
             continue  # what somebody else wrote explains nothing
@@ -86,28 +88,26 @@ def explain_miss(
 
 def _list_candidates(store: ExecutableStore, key: ExecutableKey, sources: Mapping[str, Any]) -> List[Manifest]:
     """Return the earlier executables that are probably of the same model, the likeliest first."""
-
-    def rank(entry: StoredEntry) -> Tuple[Any, ...]:
-        assert entry.manifest is not None
-        model, sections = entry.manifest.model, entry.manifest.sections
-        same_sections = sum(sections.get(name) == value for name, value in key.sections.items())
-        is_other_model = bool(key.model) and model.get("name") != key.model
-        return is_other_model, model.get("program") != sources.get("program"), -same_sections, -entry.last_used
-
-    known = [entry for entry in store.list_entries() if entry.manifest is not None and entry.digest != key.digest]
-    manifests = [entry.manifest for entry in sorted(known, key=rank) if entry.manifest is not None]
-    mode = key.components["graph"]["mode"]
-    return [manifest for manifest in manifests if manifest.model.get("mode") == mode][:_MAX_COMPARED]
-
-
-def _is_alike(manifest: Manifest, old: Mapping[str, Any], key: ExecutableKey) -> bool:
-    """Tell whether two executables are of one model, as far as their operators and parameters tell; the name helps."""
-    left, right = _count_traits(old), _count_traits(key.components)
-    share = sum((left & right).values()) / max(sum(left.values()), sum(right.values()), 1)
-    return share >= (_LEAST_OF_CLASS if key.model and manifest.model.get("name") == key.model else _LEAST_LIKENESS)
+    ranked = []
+    for entry in store.list_entries():
+        manifest = entry.manifest
+        if manifest is None or entry.digest == key.digest:
+            continue
+        if manifest.model.get("mode") == key.components["graph"]["mode"]:
+            num_same = sum(manifest.sections.get(name) == value for name, value in key.sections.items())
+            is_other_model = bool(key.model) and manifest.model.get("name") != key.model
+            is_other_program = manifest.model.get("program") != sources.get("program")
+            ranked.append(((is_other_model, is_other_program, -num_same, -entry.last_used), manifest))
+    return [manifest for _rank, manifest in sorted(ranked, key=lambda item: item[0])[:_MAX_COMPARED]]
 
 
-def _count_traits(components: Mapping[str, Any]) -> Counter[Any]:
-    parameters = components["tensors"]["parameters"]
-    traits = [name for name, _arguments in components["graph"]["operators"]]
-    return Counter([*traits, *(item[0] for item in parameters), *((item[0], tuple(item[1])) for item in parameters)])
+def _measure_likeness(*both: Mapping[str, Any]) -> float:
+    """Return how much of two steps is the same, as far as their operators and parameters tell."""
+    traits = []
+    for components in both:
+        parameters = components["tensors"]["parameters"]
+        found = Counter(name for name, _arguments in components["graph"]["operators"])
+        found.update(trait for name, shape, *_ in parameters for trait in (name, (name, tuple(shape))))
+        traits.append(found)
+    left, right = traits
+    return sum((left & right).values()) / max(sum(left.values()), sum(right.values()), 1)
