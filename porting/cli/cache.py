@@ -115,7 +115,7 @@ def _find_folder(given: Optional[str]) -> Path:
 
 def _list_executables(store: ExecutableStore, arguments: argparse.Namespace) -> int:
     entries = sorted(store.list_entries(is_thorough=arguments.verify), key=lambda entry: -entry.last_used)
-    failures = store.all_failures()
+    failures = store.failures.read_all()
     if arguments.as_json or arguments.format == "json":
         print(json.dumps(_make_record(store, entries, failures), indent=2))
         return EXIT_DONE
@@ -239,7 +239,7 @@ def _explain_executable(store: ExecutableStore, arguments: argparse.Namespace) -
         print("porting cache why: name one executable, two to compare, or --last", file=sys.stderr)
         return EXIT_USAGE
     entries = {entry.digest: entry for entry in store.list_entries()}
-    failures = store.all_failures()
+    failures = store.failures.read_all()
     if len(arguments.keys) == 2:
         old, new = (_choose_key(store, key, entries) for key in arguments.keys)
         return _compare_executables(entries[old], entries[new])
@@ -329,13 +329,13 @@ def _clear_executables(store: ExecutableStore, arguments: argparse.Namespace) ->
         )
         return EXIT_USAGE
     entries = {entry.digest: entry for entry in store.list_entries(is_thorough=arguments.damaged)}
-    failures = store.all_failures()
+    failures = store.failures.read_all()
     named = [_choose_key(store, key, {**failures, **entries}) for key in arguments.keys]
     wanted = [digest for digest, entry in entries.items() if digest in named or _is_wanted(entry, arguments)]
     num_leftovers = store.sweep()
     removed = [entries[digest] for digest in wanted if store.remove(digest)]
     forgotten = list(failures) if arguments.failed or arguments.everything else named
-    num_forgotten = sum(store.forget_failures(digest) for digest in forgotten)
+    num_forgotten = sum(store.failures.forget(digest) for digest in forgotten)
     _print_cleared(removed, len(wanted) - len(removed), num_forgotten, num_leftovers)
     return EXIT_DONE if len(removed) == len(wanted) else EXIT_FAILED
 

@@ -6,7 +6,7 @@ import hashlib
 import json
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Dict, Mapping, Tuple
+from typing import Any, Dict, List, Mapping, Tuple
 
 __all__ = ["EXPLAINED", "ExecutableKey", "digest_of", "to_canonical_json"]
 
@@ -56,6 +56,11 @@ class ExecutableKey:
     def model(self) -> str:
         """The name of the model's class, as far as known."""
         return str(self.explained.get("model", ""))
+
+    @property
+    def source_files(self) -> List[str]:
+        """The files that the operators of the graph stand in."""
+        return sorted({str(place[0]) for place in self.explained.get("places", ()) if place})
 
     def for_engine(self, engine: str) -> ExecutableKey:
         """Return the key of the same step for another engine; nothing of the graph is hashed again."""
