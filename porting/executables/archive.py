@@ -32,6 +32,7 @@ from .entry import (
     pack_explanation,
     read_explanation,
     read_manifest,
+    sync_tree,
     verify_files,
 )
 from .folders import new_folder
@@ -39,7 +40,6 @@ from .identity import digest_of
 from .machine import list_machine_differences
 from .settings import format_bytes
 from .store import ExecutableStore
-from .writing import sync_tree
 
 __all__ = ["Imported", "export_archive", "import_archive"]
 

@@ -23,14 +23,13 @@ from typing import Any, Callable, Iterator, List, Mapping, Optional, Sequence, S
 
 from ..diagnostics import Finding, log_finding
 from ..support.atomic_files import sync_folder
-from .entry import MANIFEST, DamagedEntryError, Entry, Manifest, is_digest, read_manifest, verify_files
+from .entry import MANIFEST, DamagedEntryError, Entry, Manifest, is_digest, read_manifest, verify_files, write_entry
 from .failures import Failures
 from .folders import new_folder, remove_folder, sweep
 from .identity import ExecutableKey
 from .locks import LockUnsupportedError, lock_file, try_lock
 from .settings import PROGRAMS, cache_folder, format_bytes, max_cache_bytes
 from .sources import record_sources
-from .writing import write_entry
 
 __all__ = ["ExecutableStore", "StoredEntry"]
 
