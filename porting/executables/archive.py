@@ -86,28 +86,23 @@ def export_archive(
 
 
 def _export_entry(archive: zipfile.ZipFile, entry: Entry, *, with_sources: bool) -> Manifest:
-    manifest, explanation = entry.manifest, b""
+    manifest, folder = entry.manifest, entry.digest
+    own: Dict[str, bytes] = {}
     if not with_sources and EXPLANATION in manifest.files:
-        explanation = _without_sources(entry)
-        facts = FileFacts(len(explanation), checksum_of(explanation))
-        manifest = replace(
-            manifest, files={**manifest.files, EXPLANATION: facts}, model={**manifest.model, "program": ""}
-        )
-    archive.writestr(f"{entry.digest}/{MANIFEST}", manifest.to_json())
+        try:
+            components = read_explanation(entry.folder, manifest)["components"]
+        except DamagedEntryError:
+            components = {}  # the programs are whole, and they are what counts
+        own[EXPLANATION] = explanation = pack_explanation({"components": components, "sources": {}})
+        files = {**manifest.files, EXPLANATION: FileFacts(len(explanation), checksum_of(explanation))}
+        manifest = replace(manifest, files=files, model={**manifest.model, "program": ""})
+    archive.writestr(f"{folder}/{MANIFEST}", manifest.to_json())
     for name in sorted(manifest.files):
-        if name == EXPLANATION and not with_sources:
-            archive.writestr(f"{entry.digest}/{name}", explanation)
+        if name in own:
+            archive.writestr(f"{folder}/{name}", own[name])
         else:
-            archive.write(entry.file(name), f"{entry.digest}/{name}")
+            archive.write(entry.file(name), f"{folder}/{name}")
     return manifest
-
-
-def _without_sources(entry: Entry) -> bytes:
-    try:
-        components = read_explanation(entry.folder, entry.manifest)["components"]
-    except DamagedEntryError:
-        components = {}  # the programs are whole, and they are what counts
-    return pack_explanation({"components": components, "sources": {}})
 
 
 # -- import ----------------------------------------------------------------------------------------------------------

@@ -4,19 +4,30 @@ from __future__ import annotations
 
 from typing import Iterator, Optional, Sequence
 
+from ...diagnostics import Place
 from ..exported_step import ExportedStep
-from .facts import OperatorFacts, StepFacts, facts_of, tensor_text
+from .facts import Facts, describe_step, tensor_text
 
 __all__ = ["as_text", "count_text"]
 
 
 def as_text(step: ExportedStep) -> bytes:
     """List the graph of `step`, and sums over it."""
-    facts = facts_of(step)
-    lines = [f"# {facts.title}"]
-    lines += [f"{t.kind:10} {t.name}: {tensor_text(t)}  {count_text(t.num_bytes, 'B')}" for t in facts.entering]
-    lines += _list_operators(facts.operators, indent="")
-    lines += [f"return     {', '.join(facts.returned)}", *_list_sums(facts)]
+    facts = describe_step(step)
+    sums, entering = facts["sums"], facts["entering"]
+    lines = [f"# {facts['title']}"]
+    lines += [f"{t['kind']:10} {t['name']}: {tensor_text(t)}  {count_text(t['bytes'], 'B')}" for t in entering]
+    lines += _list_operators(facts["operators"], indent="")
+    kept, again = count_text(sums["kept_bytes"], "B"), count_text(sums["recomputed_flops"], "FLOP")
+    lines += [
+        f"return     {', '.join(facts['returned'])}",
+        f"# {len(facts['operators'])} operators, {count_text(sums['forward_flops'], 'FLOP')} forward",
+        f"# parameters and buffers {count_text(sums['state_bytes'], 'B')}",
+        f"# peak of the forward pass alone {count_text(sums['forward_peak_bytes'], 'B')}",
+        f"# kept for the backward pass {kept}, computed again for it {again}",
+    ]
+    if sums["kept_bytes"] is None:
+        lines.append("# incomplete: what waits for the backward pass depends on values")
     return ("\n".join(lines) + "\n").encode()
 
 
@@ -36,23 +47,14 @@ def count_text(number: Optional[int], unit: str) -> str:
     return f"{value:.1f} {prefix}{unit}" if prefix else f"{number} {unit}"
 
 
-def _list_operators(operators: Sequence[OperatorFacts], *, indent: str) -> Iterator[str]:
+def _list_operators(operators: Sequence[Facts], *, indent: str) -> Iterator[str]:
     for item in operators:
-        results = ", ".join(map(tensor_text, item.outputs)) or "nothing"
+        results = ", ".join(map(tensor_text, item["outputs"])) or "nothing"
+        place = Place(**item["place"]) if item["place"] else ""
         yield (
-            f"{indent}{item.name} = {item.operator}({', '.join(item.inputs)}) -> {results}  "
-            f"{count_text(item.new_bytes, 'B')}  {count_text(item.flops, 'FLOP')}  "
-            f"[{item.module or 'forward'}]  {item.place or ''}"
+            f"{indent}{item['name']} = {item['operator']}({', '.join(item['inputs'])}) -> {results}  "
+            f"{count_text(item['new_bytes'], 'B')}  {count_text(item['flops'], 'FLOP')}  "
+            f"[{item['module'] or 'forward'}]  {place}"
         ).rstrip()
-        for body in item.bodies:
+        for body in item["bodies"]:
             yield from _list_operators(body, indent=indent + "    ")
-
-
-def _list_sums(facts: StepFacts) -> Iterator[str]:
-    yield f"# {len(facts.operators)} operators, {count_text(facts.forward_flops, 'FLOP')} forward"
-    yield f"# parameters and buffers {count_text(facts.state_bytes, 'B')}"
-    yield f"# peak of the forward pass alone {count_text(facts.forward_peak_bytes, 'B')}"
-    kept, again = count_text(facts.kept_bytes, "B"), count_text(facts.recomputed_flops, "FLOP")
-    yield f"# kept for the backward pass {kept}, computed again for it {again}"
-    if facts.kept_bytes is None:
-        yield "# incomplete: what waits for the backward pass depends on values"
