@@ -10,6 +10,7 @@ from torch import nn
 from porting.comparison import Tolerance
 from porting.comparison.tensors import rounding_of
 from porting.diagnostics import PortingError, caller_place
+from porting.structure import make_call_arguments
 from porting.verify.plain_training import PlainRun, PlainTraining, cut_micro_batches
 from porting.verify.training_comparison import Differences, TrainingComparison
 
@@ -71,7 +72,7 @@ def compare_training(
     differences = Differences(Tolerance(relative, absolute))
     num_calls = 0
     for batch in steps:
-        args, kwargs = _split_arguments(batch)
+        args, kwargs = make_call_arguments(batch)
         if run is None:
             # after the first batch was made, which may have drawn: here the stream of an uncompiled port begins
             run = PlainRun(plain, options.replicas, torch.get_rng_state())
@@ -116,26 +117,17 @@ def _compare_state(
     differences: Differences, plain: PlainTraining, ported: Any, before: Tuple[_Tensors, _Tensors], step: int
 ) -> None:
     """Compare what a call has left behind; `before` are the parameters before it."""
-    after = _copy_parameters(plain.model), _copy_parameters(ported.model)
-    updates = _subtract(before[0], after[0]), _subtract(before[1], after[1])
+    models = plain.model, ported.model
+    after = [_copy_parameters(model) for model in models]
+    updates = [{name: new[name] - value for name, value in old.items()} for old, new in zip(before, after)]
     floors = {name: rounding_of(value, units=_ROUNDINGS) for name, value in after[0].items()}
     differences.compare("update", step, updates[0], updates[1], floors)
     differences.compare("parameter", step, after[0], after[1])
-    buffers = _select_variables(plain.model.named_buffers()), _select_variables(ported.model.named_buffers())
-    if any(buffers):
-        differences.compare("buffer", step, buffers[0], buffers[1])
-    states = _name_state(plain.optimizer.state_dict(), plain), _name_state(ported.optimizer_state_dict(), plain)
-    if any(states):
-        differences.compare("optimizer state", step, states[0], states[1])
-
-
-def _select_variables(buffers: Iterable[Tuple[str, torch.Tensor]]) -> _Tensors:
-    """Leave out what is a constant on the device, such as BatchNorm's count of batches."""
-    return {name: buffer for name, buffer in buffers if buffer.is_floating_point()}
-
-
-def _subtract(before: _Tensors, after: _Tensors) -> _Tensors:
-    return {name: after[name] - value for name, value in before.items()}
+    # others are constants on the device, such as BatchNorm's count of batches
+    buffers = [{name: item for name, item in model.named_buffers() if item.is_floating_point()} for model in models]
+    differences.compare("buffer", step, buffers[0], buffers[1])
+    states = [_name_state(state, plain) for state in (plain.optimizer.state_dict(), ported.optimizer_state_dict())]
+    differences.compare("optimizer state", step, states[0], states[1])
 
 
 def _copy_parameters(model: nn.Module) -> _Tensors:
@@ -153,12 +145,6 @@ def _name_state(state: Mapping[str, Any], plain: PlainTraining) -> _Tensors:
             if isinstance(value, torch.Tensor):
                 found[f"{slot} of {name}"] = value
     return found
-
-
-def _split_arguments(batch: Any) -> Tuple[Tuple[Any, ...], Dict[str, Any]]:
-    if isinstance(batch, Mapping):
-        return (), dict(batch)
-    return (tuple(batch), {}) if isinstance(batch, (tuple, list)) else ((batch,), {})
 
 
 # -- what cannot be compared -----------------------------------------------------------------------------------------
@@ -198,17 +184,13 @@ def _check_same_start(plain: Mapping[str, Any], ported: Mapping[str, Any]) -> No
     other = [name for name in plain if plain[name].dtype != ported[name].dtype]
     if other:
         dtypes = [str(state[other[0]].dtype).replace("torch.", "") for state in (plain, ported)]
-        _refuse(
-            f"the models have other dtypes: {_list_names(other)}, {dtypes[0]} in plain PyTorch and {dtypes[1]} in the "
-            "port",
-            f"port with the precision of the plain model, or convert that as well: `.to(torch.{dtypes[1]})`",
-        )
+        fault = f"{_list_names(other)}, {dtypes[0]} in plain PyTorch and {dtypes[1]} in the port"
+        remedy = f"port with the precision of the plain model, or convert that as well: `.to(torch.{dtypes[1]})`"
+        _refuse(f"the models have other dtypes: {fault}", remedy)
     other = [name for name in plain if not torch.equal(plain[name], ported[name])]
     if other:
-        _refuse(
-            f"the models have other weights at the start: {_list_names(other)}",
-            "take a `copy.deepcopy(model)` before either is trained",
-        )
+        fault = f"the models have other weights at the start: {_list_names(other)}"
+        _refuse(fault, "take a `copy.deepcopy(model)` before either is trained")
 
 
 def _list_names(names: Any) -> str:
