@@ -6,8 +6,8 @@ the matrix of scores in memory, where kernels of a CPU compute it bit by bit.
 
 from __future__ import annotations
 
-from contextlib import ExitStack, contextmanager
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
+from contextlib import ExitStack
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
 import torch
 from torch import nn
@@ -16,7 +16,7 @@ from torch.fx.node import map_arg
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._pytree import tree_leaves, tree_map
 
-from ..capture import StepGraph, TensorInfo, capture_step
+from ..capture import StepGraph, capture_step
 from ..capture.subgraphs import Body
 from ..diagnostics import PortingError, caller_place
 from ..engines.recompute.values_for_backward import keep_values_for_backward
@@ -50,11 +50,13 @@ def look_at_step(
     PortingError M002 for a step with a branch, which reads a value.
     """
     calls: List[str] = []
-    graph = _capture_notes(model, forward, (args, kwargs), options, calls, mode)
+    graph = _capture_with_notes(model, forward, (args, kwargs), options, calls, mode)
     classes = {name: type(module).__name__ for name, module in model.named_modules()}
     called = {name: classes[name] for name in dict.fromkeys(calls)}
+    tensors = [item for item in tree_leaves((tuple(args), dict(kwargs))) if isinstance(item, torch.Tensor)]
+    num_rows = next((tensor.shape[0] for tensor in tensors if tensor.dim()), 1)
     once = tuple(name for name in called if calls.count(name) == 1)
-    return walk_step(graph, _count_rows(args, kwargs), called=called, called_once=once)
+    return walk_step(graph, num_rows, called=called, called_once=once)
 
 
 def walk_step(
@@ -78,7 +80,7 @@ def walk_step(
 # -- capture -----------------------------------------------------------------------------------------------------------
 
 
-def _capture_notes(
+def _capture_with_notes(
     model: nn.Module,
     forward: nn.Module,
     micro_batch: Tuple[Sequence[Any], Mapping[str, Any]],
@@ -87,61 +89,35 @@ def _capture_notes(
     mode: str,
 ) -> StepGraph:
     """Capture the step, and note the stage of each operator and the modules that are called."""
-    place = {"stage": 0}
+    place = {"pipeline_stage": 0}
     modules = dict(model.named_modules(remove_duplicate=False))
+    number, before = 0, 0
     with ExitStack() as undone:
         for name, module in model.named_modules():
             if name:
-                undone.callback(module.register_forward_pre_hook(_make_note_hook(name, calls)).remove)
-        for number, name in _number_stages(options):
-            undone.callback(modules[name].register_forward_pre_hook(_make_begin_hook(place, number)).remove)
-        with _set_modes(model, forward, mode):
-            return capture_step(
-                forward,
-                *micro_batch,
-                mode=mode,
-                prints="unavailable",
-                around_forward=tracing,
-                host_features="ignored",
-                node_facts=lambda: {"pipeline_stage": place["stage"]},
+                hook = module.register_forward_pre_hook(lambda _module, _args, name=name: calls.append(name))
+                undone.callback(hook.remove)
+        for name, ipu in (options.stages or {}).items():
+            # as `PortOptions.stage_ipus` numbers them: another stage where the IPU changes
+            number += ipu != before
+            before = ipu
+            hook = modules[name].register_forward_pre_hook(
+                lambda _module, _args, number=number: place.update(pipeline_stage=number)
             )
-
-
-def _number_stages(options: PortOptions) -> Iterator[Tuple[int, str]]:
-    """Number the stages as `PortOptions.stage_ipus` does, and name the modules where they begin."""
-    number, before = 0, 0
-    for name, ipu in (options.stages or {}).items():
-        number += ipu != before
-        before = ipu
-        yield number, name
-
-
-def _make_note_hook(name: str, calls: List[str]) -> Any:
-    def note(_module: nn.Module, _args: Any) -> None:
-        calls.append(name)
-
-    return note
-
-
-def _make_begin_hook(place: Dict[str, int], number: int) -> Any:
-    def begin(_module: nn.Module, _args: Any) -> None:
-        place["stage"] = number
-
-    return begin
-
-
-@contextmanager
-def _set_modes(model: nn.Module, forward: nn.Module, mode: str) -> Iterator[None]:
-    """Set the modules to the mode of the step, and back at the end; in training, those in eval mode stay so."""
-    with train_modes_kept((*model.modules(), *forward.modules())):
+            undone.callback(hook.remove)
+        undone.enter_context(train_modes_kept((*model.modules(), *forward.modules())))
+        # in training, those in eval mode stay so
         if mode == "inference" or not forward.training:
             forward.train(mode == "training")
-        yield
-
-
-def _count_rows(args: Sequence[Any], kwargs: Mapping[str, Any]) -> int:
-    tensors = [item for item in tree_leaves((tuple(args), dict(kwargs))) if isinstance(item, torch.Tensor)]
-    return next((tensor.shape[0] for tensor in tensors if tensor.dim()), 1)
+        return capture_step(
+            forward,
+            *micro_batch,
+            mode=mode,
+            prints="unavailable",
+            around_forward=tracing,
+            host_features="ignored",
+            node_facts=lambda: dict(place),
+        )
 
 
 # -- the walk ----------------------------------------------------------------------------------------------------------
@@ -168,36 +144,36 @@ class _Walk:
         """Walk through the forward pass and return what was seen."""
         graph = self._graph
         with FakeTensorMode(allow_non_fake_inputs=True), torch.enable_grad(), torch._C.DisableTorchFunction():
-            with sdpa_kernel([SDPBackend.MATH]), torch.autograd.graph.saved_tensors_hooks(self._note_kept, _pass_on):
+            with sdpa_kernel([SDPBackend.MATH]), torch.autograd.graph.saved_tensors_hooks(
+                self._note_kept, lambda tensor: tensor
+            ):
                 self._place_entering()
                 for node in graph.graph.nodes:
                     if node.op == "call_function":
                         self._run_operator(node)
-        entering = [_count_bytes(self._results[node]) for node in graph.placeholders]
-        first = len(graph.parameters) + len(graph.buffers)
+        values = tuple(
+            Value(
+                num_bytes=num_bytes,
+                made_at=made_at,
+                read_at=tuple(self._read.get(memory, ())),
+                kept_at=tuple(self._kept.get(memory, ())),
+                is_of_batch=memory in self._of_batch,
+                is_float=is_float,
+            )
+            for memory, (num_bytes, made_at, is_float) in self._made.items()
+        )
         return StepMemory(
             mode=graph.mode,
             micro_batch=micro_batch,
             operations=tuple(self._operations),
-            values=tuple(self._make_value(memory) for memory in self._made),
+            values=values,
             parameters=graph.parameters,
             buffers=graph.buffers,
             first_uses=dict(self._uses),
-            input_bytes=sum(entering[first : first + len(graph.inputs)]),
-            output_bytes=sum(_count_info_bytes(info) for info in graph.outputs),
+            input_bytes=sum(count_device_bytes(info.shape, info.dtype) for info in graph.inputs),
+            output_bytes=sum(count_device_bytes(info.shape, info.dtype) for info in graph.outputs),
             called=called,
             called_once=called_once,
-        )
-
-    def _make_value(self, memory: int) -> Value:
-        num_bytes, made_at, is_float = self._made[memory]
-        return Value(
-            num_bytes=num_bytes,
-            made_at=made_at,
-            read_at=tuple(self._read.get(memory, ())),
-            kept_at=tuple(self._kept.get(memory, ())),
-            is_of_batch=memory in self._of_batch,
-            is_float=is_float,
         )
 
     def _place_entering(self) -> None:
@@ -247,7 +223,7 @@ class _Walk:
                 module_path=str(node.meta.get("module_path", "")),
                 stage=node.meta.get("pipeline_stage", 0),
                 result_bytes=fresh_bytes,
-                operand_bytes=sum(map(_count_bytes, operands)),
+                operand_bytes=sum(count_device_bytes(item.shape, item.dtype) for item in operands),
                 is_product=operator in _PRODUCTS,
                 is_float=any(tensor.is_floating_point() for tensor in made),
                 ends=tuple(node.meta.get("ends", ())),
@@ -263,7 +239,7 @@ class _Walk:
         memory = _find_memory(tensor)
         if memory in self._state or memory in self._made:
             return 0
-        num_bytes = _count_storage_bytes(tensor)
+        num_bytes = count_device_bytes([tensor.untyped_storage().nbytes() // tensor.dtype.itemsize], tensor.dtype)
         self._made[memory] = (num_bytes, self._position, tensor.is_floating_point())
         self._numbers[memory] = len(self._numbers)
         if is_of_batch:
@@ -280,23 +256,5 @@ class _Walk:
         return tensor
 
 
-def _pass_on(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor
-
-
 def _find_memory(tensor: torch.Tensor) -> int:
     return int(tensor.untyped_storage()._cdata)
-
-
-def _count_storage_bytes(tensor: torch.Tensor) -> int:
-    return count_device_bytes(int(tensor.untyped_storage().nbytes()), tensor.dtype)
-
-
-def _count_bytes(tensor: Optional[torch.Tensor]) -> int:
-    if tensor is None:
-        return 0
-    return count_device_bytes(tensor.numel() * tensor.element_size(), tensor.dtype)
-
-
-def _count_info_bytes(info: TensorInfo) -> int:
-    return count_device_bytes(int(torch.Size(info.shape).numel()) * info.dtype.itemsize, info.dtype)
