@@ -132,7 +132,7 @@ def _read_manifests(archive: zipfile.ZipFile) -> List[Manifest]:
         raise DamagedEntryError("it has too many files, or several of one name")
     if any(info.compress_type not in _COMPRESSIONS for info in archive.infolist()):
         raise DamagedEntryError("it is packed in a way that `porting cache export` does not use")
-    index = json.loads(_read(archive, _INDEX, _MAX_INDEX_BYTES).decode("utf-8")) if _INDEX in names else None
+    index = json.loads(_read_member(archive, _INDEX, _MAX_INDEX_BYTES).decode("utf-8")) if _INDEX in names else None
     if not isinstance(index, dict) or index.get("format") != _FORMAT:
         raise DamagedEntryError("it was not written by `porting cache export`")
     if index.get("schema") != _SCHEMA:
@@ -152,7 +152,7 @@ def _read_manifests(archive: zipfile.ZipFile) -> List[Manifest]:
 
 def _read_manifest(archive: zipfile.ZipFile, digest: str) -> Manifest:
     try:
-        manifest = Manifest.from_json(_read(archive, f"{digest}/{MANIFEST}", 8 << 20))
+        manifest = Manifest.from_json(_read_member(archive, f"{digest}/{MANIFEST}", 8 << 20))
     except KeyError:
         raise DamagedEntryError(f"executable {digest[:8]} is missing") from None
     if manifest.digest != digest or digest_of(manifest.sections) != digest:
@@ -160,7 +160,7 @@ def _read_manifest(archive: zipfile.ZipFile, digest: str) -> Manifest:
     return manifest
 
 
-def _read(archive: zipfile.ZipFile, name: str, most: int) -> bytes:
+def _read_member(archive: zipfile.ZipFile, name: str, most: int) -> bytes:
     with archive.open(name) as member:
         content = member.read(most + 1)
     if len(content) > most:
@@ -201,14 +201,14 @@ def _import_all(store: ExecutableStore, archive: zipfile.ZipFile, manifests: Seq
     with ExitStack() as stack:
         folders = [stack.enter_context(new_folder(store.programs)) for _manifest in manifests]
         for folder, manifest in zip(folders, manifests):
-            _extract(archive, manifest, folder)
+            _extract_files(archive, manifest, folder)
         for folder, manifest in zip(folders, manifests):
             (kept if store.put(folder, manifest.digest) else known).append(manifest)
     store.shrink()
     return Imported(tuple(kept), tuple(known))
 
 
-def _extract(archive: zipfile.ZipFile, manifest: Manifest, folder: Path) -> None:
+def _extract_files(archive: zipfile.ZipFile, manifest: Manifest, folder: Path) -> None:
     """Write the files of one executable, not a byte more than its manifest says, and check them."""
     for name, facts in manifest.files.items():
         target = folder.joinpath(*name.split("/"))

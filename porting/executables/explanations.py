@@ -119,10 +119,10 @@ def explain(old: Mapping[str, Any], new: Mapping[str, Any]) -> List[Change]:
 
 def compare_components(old: Components, new: Components) -> List[Change]:
     """List how the components of a key differ from those of another one."""
-    leaves = dict(_walk(_arrange(old), _arrange(new)))
+    leaves = dict(_walk_differences(_arrange_components(old), _arrange_components(new)))
     _find_batch(leaves)
     found = list_graph_changes(old, new)
-    found += [_describe(path, values, new) for path, values in leaves.items() if not _is_told(path, leaves)]
+    found += [_describe_change(path, values, new) for path, values in leaves.items() if not _is_told(path, leaves)]
     if any(change.kind == "layer" for change in found):
         # its parameters come and go with a layer, and those behind it may have another number in their name
         found = [change for change in found if change.kind not in ("tensor", "trained")]
@@ -134,7 +134,7 @@ def compare_components(old: Components, new: Components) -> List[Change]:
     return found
 
 
-def _arrange(components: Components) -> Dict[str, Any]:
+def _arrange_components(components: Components) -> Dict[str, Any]:
     """Arrange what is not in the graph so that paths say what values are; what is in a tuple is told by its place."""
     tensors, explained = components["tensors"], components.get(EXPLAINED, {})
     constants, groups = components["constants"], components["optimizer"]
@@ -167,17 +167,17 @@ def _arrange_group(group: Mapping[str, Any], numbers: Mapping[str, Any]) -> Dict
     return {**found, "parameters": dict.fromkeys(group.get("parameters") or (), True)}
 
 
-def _walk(before: Any, after: Any, path: _Path = ()) -> Iterator[Tuple[_Path, _Values]]:
+def _walk_differences(before: Any, after: Any, path: _Path = ()) -> Iterator[Tuple[_Path, _Values]]:
     """Yield the path and the values of each difference; of tuples the items, as far as both go, and their number."""
     if before == after:
         return
     if isinstance(before, dict) and isinstance(after, dict):
         for key in dict.fromkeys([*after, *before]):
-            yield from _walk(before.get(key), after.get(key), (*path, key))
+            yield from _walk_differences(before.get(key), after.get(key), (*path, key))
     elif isinstance(before, tuple) and isinstance(after, tuple):
         for index, pair in enumerate(zip(before, after)):
-            yield from _walk(*pair, (*path, str(index)))
-        yield from _walk(len(before), len(after), (*path, "number"))
+            yield from _walk_differences(*pair, (*path, str(index)))
+        yield from _walk_differences(len(before), len(after), (*path, "number"))
     else:
         yield path, (before, after)
 
@@ -201,7 +201,7 @@ def _is_told(path: _Path, leaves: Mapping[_Path, _Values]) -> bool:
     return path[-1] in ("layout", "values") and (*path[:-1], "shape") in leaves
 
 
-def _describe(path: _Path, values: _Values, new: Components) -> Change:
+def _describe_change(path: _Path, values: _Values, new: Components) -> Change:
     """Say what the table says of a path; a change without a kind is not worth telling."""
     told = " ".join(part for part in path[path[0] in _SILENT :] if part != "name")
     plain = _Phrase("", path[0] if path[0] in _ORDER else "extra", told, " ".join(path[1:]))

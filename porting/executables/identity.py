@@ -36,7 +36,7 @@ class ExecutableKey:
     def sections(self) -> Dict[str, str]:
         """The hash of each section that belongs to the identity."""
         return {
-            name: self._known.get(name) or _hash(value)
+            name: self._known.get(name) or _hash_value(value)
             for name, value in sorted(self.components.items())
             if name != EXPLAINED
         }
@@ -71,7 +71,7 @@ class ExecutableKey:
 
 def digest_of(sections: Mapping[str, str]) -> str:
     """Return the name of the executable whose sections have these hashes."""
-    return _hash(dict(sections))
+    return _hash_value(dict(sections))
 
 
 def to_canonical_json(value: Any) -> bytes:
@@ -79,5 +79,5 @@ def to_canonical_json(value: Any) -> bytes:
     return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
 
 
-def _hash(value: Any) -> str:
+def _hash_value(value: Any) -> str:
     return hashlib.sha256(to_canonical_json(value)).hexdigest()[:32]

@@ -30,7 +30,7 @@ from ..engines.tuning.memory_format import lay_out
 from ..engines.tuning.parity import Trial, compare_with_replay
 from ..engines.tuning.report import TuningLimits, TuningReport
 from ..engines.tuning.tuner import tune
-from .folders import TemporaryFolder
+from .folders import temporary_folder
 from .identity import ExecutableKey
 from .key import executable_key
 from .misses import explain_miss
@@ -157,7 +157,7 @@ class _Search:
         key = self._make_key("auto")
         # all engines that a store can hold; those of other packages are not imported to find out
         names = ["auto", *(name for name in engine_names() if name != "replay")]
-        return next(filter(None, (self._load(key.for_engine(name)) for name in names)), None)
+        return next(filter(None, (self._load_executable(key.for_engine(name)) for name in names)), None)
 
     def _make_key(self, engine: str) -> ExecutableKey:
         began = time.perf_counter()
@@ -167,7 +167,7 @@ class _Search:
         self._add_seconds("find", began)
         return key
 
-    def _load(self, key: ExecutableKey, *, is_final: bool = True) -> Optional[Obtained]:
+    def _load_executable(self, key: ExecutableKey, *, is_final: bool = True) -> Optional[Obtained]:
         """Load what the store has for `key`; what cannot be loaded is removed and counts as missing.
 
         Unless `is_final`, so does a choice for which candidates lacked time if there is more time now.
@@ -217,12 +217,12 @@ class _Search:
         key = self._make_key(self.engine)
         if self.engine != "auto" and not is_compiling(load_engine(self.engine)):
             return self._make_by_name(key, is_kept=False)
-        found = self._load(key, is_final=False)
+        found = self._load_executable(key, is_final=False)
         if found is not None:
             return found
         with self.store.lock(key, timeout_seconds=2 * self.limits.seconds + 300.0):
             # another process may have been quicker
-            found = self._load(key, is_final=False)
+            found = self._load_executable(key, is_final=False)
             if found is not None:
                 return found
             self._explain_miss(key)
@@ -244,12 +244,12 @@ class _Search:
 
     def _make_by_tuning(self, key: ExecutableKey) -> Obtained:
         began = time.perf_counter()
-        with TemporaryFolder() as folder:
+        with temporary_folder() as (folder, leave_to):
             tuned = tune(
                 self.graph,
                 self.request,
                 self.make_trial(),
-                folder=folder.path,
+                folder=folder,
                 limits=self.limits,
                 known_failures=self.store.failures.read(key.digest),
                 report=self._add_finding,
@@ -261,8 +261,8 @@ class _Search:
             _logger.info("engine: %s", tuned.report.summary)
             # what stood in the way of the other candidates may be gone tomorrow
             if not tuned.report.notes:
-                self._keep(key, variant, tuned.folder, tuned.report)
-            folder.leave_to(tuned.executable)
+                self._keep_programs(key, variant, tuned.folder, tuned.report)
+            leave_to(tuned.executable)
         origin = "replay" if variant.engine == "replay" else "compiled"
         return self._describe_result(tuned.executable, tuned.graph, variant=variant, origin=origin, tuning=tuned.report)
 
@@ -276,8 +276,8 @@ class _Search:
             return None
         began = time.perf_counter()
         try:
-            with TemporaryFolder() as folder:
-                executable = self._compile(variant, folder.path / "programs")
+            with temporary_folder() as (folder, leave_to):
+                executable = self._compile_programs(variant, folder / "programs")
                 parity = compare_with_replay(
                     executable, self.graph, graph=self.graph, request=self.request, trial=self.make_trial()
                 )
@@ -289,8 +289,8 @@ class _Search:
                     return None
                 self._add_seconds("compile", began)
                 if is_kept:
-                    self._keep(key, variant, folder.path / "programs", None)
-                folder.leave_to(executable)
+                    self._keep_programs(key, variant, folder / "programs", None)
+                leave_to(executable)
         except Exception as error:
             _logger.debug("the engine %s failed", variant.engine, exc_info=error)
             self._add_finding(failure_finding(variant, error))
@@ -300,7 +300,7 @@ class _Search:
             return None
         return self._describe_result(executable, self.graph, variant=variant, origin="compiled")
 
-    def _compile(self, variant: Variant, folder: Path) -> Executable:
+    def _compile_programs(self, variant: Variant, folder: Path) -> Executable:
         engine: Any = load_engine(variant.engine)
         request = replace(self.request, variant=variant)
         if not is_compiling(engine):
@@ -311,7 +311,7 @@ class _Search:
         engine.compile(self.graph, request, folder, limits=limits, progress=lambda _seconds: None)
         return self._load_programs(variant, self.graph, folder)
 
-    def _keep(
+    def _keep_programs(
         self, key: ExecutableKey, variant: Variant, folder: Optional[Path], tuning: Optional[TuningReport]
     ) -> None:
         content: Dict[str, Any] = {

@@ -114,8 +114,8 @@ def _list_arguments(old: Sequence[str], new: Sequence[str]) -> Iterator[_Setting
 
 def _find_best(settings: Sequence[_Setting], change: Change) -> Optional[_Setting]:
     """Return the setting with the new value that explains a change best."""
-    best = max(settings, key=lambda setting: _score(setting, change), default=None)
-    return best if best is not None and _score(best, change) >= _NEW_VALUE else None
+    best = max(settings, key=lambda setting: _score_setting(setting, change), default=None)
+    return best if best is not None and _score_setting(best, change) >= _NEW_VALUE else None
 
 
 def _find_probable(
@@ -123,7 +123,7 @@ def _find_probable(
 ) -> Optional[_Setting]:
     """Return the only setting that names the thing, else, if `is_free`, the only one that there is."""
     free = [setting for setting in settings if setting.where not in claimed]
-    named = [setting for setting in free if _score(setting, change)]
+    named = [setting for setting in free if _score_setting(setting, change)]
     # a variable explains only what is called like it
     free = [setting for setting in free if setting in named or not setting.is_variable]
     if len(named) == 1:
@@ -131,12 +131,12 @@ def _find_probable(
     return free[0] if len(free) == 1 and is_free else None
 
 
-def _score(setting: _Setting, change: Change) -> int:
+def _score_setting(setting: _Setting, change: Change) -> int:
     """Tell how well a setting explains a change: by its new value, by the former one, by what it is called."""
     left, right = _tokens_of(change.before), _tokens_of(change.after)
     # of `[16, 3]` and `[32, 3]` it is 16 and 32 that count
     before, after = left - right or left, right - left or right
-    words = {_normalise(word) for word in change.words} & setting.tokens
+    words = {_normalise_word(word) for word in change.words} & setting.tokens
     if setting.is_variable:
         return _NEW_VALUE if words else 0  # numbers such as 1 stand in many
     score = _NEW_VALUE * bool(after & setting.tokens)
@@ -145,10 +145,10 @@ def _score(setting: _Setting, change: Change) -> int:
 
 
 def _tokens_of(text: str) -> _Tokens:
-    return frozenset(map(_normalise, _TOKEN.findall(text)))
+    return frozenset(map(_normalise_word, _TOKEN.findall(text)))
 
 
-def _normalise(token: str) -> str:
+def _normalise_word(token: str) -> str:
     """Write numbers of one value alike, and names in whatever spelling: `MaxPool2d` is `max_pool2d`."""
     try:
         return repr(float(token))

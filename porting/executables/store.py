@@ -82,13 +82,13 @@ class ExecutableStore:
 
         A damaged one is reported (E005) and counts as missing.
         """
-        return None if key.opaque else self._open(key.digest, key.sections)
+        return None if key.opaque else self._open_entry(key.digest, key.sections)
 
     def open(self, digest: str) -> Optional[Entry]:
         """Return the executable with this digest, checked and held, or None; nothing says that it fits this machine."""
-        return self._open(digest, None)
+        return self._open_entry(digest, None)
 
-    def _open(self, digest: str, sections: Optional[Mapping[str, str]]) -> Optional[Entry]:
+    def _open_entry(self, digest: str, sections: Optional[Mapping[str, str]]) -> Optional[Entry]:
         folder = self.programs / digest
         was_there = folder.is_dir()
         try:
@@ -104,12 +104,12 @@ class ExecutableStore:
         except OSError as error:
             self._report_unusable(error, "is not read")
             return None
-        entry = self._check(folder, held, sections)
+        entry = self._check_entry(folder, held, sections)
         if entry is None:
             os.close(held)
         return entry
 
-    def _check(self, folder: Path, held: int, sections: Optional[Mapping[str, str]]) -> Optional[Entry]:
+    def _check_entry(self, folder: Path, held: int, sections: Optional[Mapping[str, str]]) -> Optional[Entry]:
         """Check an entry whose manifest is open; None for one that is damaged, or is being removed at this moment."""
         # where there are no locks nobody removes an entry either
         with suppress(LockUnsupportedError):

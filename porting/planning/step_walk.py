@@ -7,6 +7,7 @@ the matrix of scores in memory, where kernels of a CPU compute it bit by bit.
 from __future__ import annotations
 
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
 import torch
@@ -123,6 +124,19 @@ def _capture_with_notes(
 # -- the walk ----------------------------------------------------------------------------------------------------------
 
 
+@dataclass
+class _Memory:
+    """A value that grows: the facts of `Value`, and its number among the values of the step."""
+
+    number: int
+    num_bytes: int
+    made_at: int
+    is_of_batch: bool
+    is_float: bool
+    read_at: List[int] = field(default_factory=list)
+    kept_at: List[int] = field(default_factory=list)
+
+
 class _Walk:
     """Runs the operators of a graph one by one on tensors without values and notes what becomes of their memory."""
 
@@ -130,11 +144,8 @@ class _Walk:
         self._graph = graph
         self._position = -1
         self._state: Set[int] = set()
-        self._made: Dict[int, Tuple[int, int, bool]] = {}
-        self._numbers: Dict[int, int] = {}
-        self._read: Dict[int, List[int]] = {}
-        self._kept: Dict[int, List[int]] = {}
-        self._of_batch: Set[int] = set()
+        self._memories: Dict[int, _Memory] = {}
+        self._first_kept: List[_Memory] = []
         self._results: Dict[torch.fx.Node, Any] = {}
         self._held: List[torch.Tensor] = []  # so that no two memories have the same name
         self._operations: List[Operation] = []
@@ -143,24 +154,24 @@ class _Walk:
     def run(self, micro_batch: int, called: Mapping[str, str], called_once: Tuple[str, ...]) -> StepMemory:
         """Walk through the forward pass and return what was seen."""
         graph = self._graph
+        # autograd calls the first for each tensor that it keeps
+        saved = torch.autograd.graph.saved_tensors_hooks(self._note_kept, lambda tensor: tensor)
         with FakeTensorMode(allow_non_fake_inputs=True), torch.enable_grad(), torch._C.DisableTorchFunction():
-            with sdpa_kernel([SDPBackend.MATH]), torch.autograd.graph.saved_tensors_hooks(
-                self._note_kept, lambda tensor: tensor
-            ):
+            with sdpa_kernel([SDPBackend.MATH]), saved:
                 self._place_entering()
                 for node in graph.graph.nodes:
                     if node.op == "call_function":
                         self._run_operator(node)
         values = tuple(
             Value(
-                num_bytes=num_bytes,
-                made_at=made_at,
-                read_at=tuple(self._read.get(memory, ())),
-                kept_at=tuple(self._kept.get(memory, ())),
-                is_of_batch=memory in self._of_batch,
-                is_float=is_float,
+                num_bytes=memory.num_bytes,
+                made_at=memory.made_at,
+                read_at=tuple(memory.read_at),
+                kept_at=tuple(memory.kept_at),
+                is_of_batch=memory.is_of_batch,
+                is_float=memory.is_float,
             )
-            for memory, (num_bytes, made_at, is_float) in self._made.items()
+            for memory in self._memories.values()
         )
         return StepMemory(
             mode=graph.mode,
@@ -188,27 +199,30 @@ class _Walk:
             if node.meta["kind"] == "input":
                 self._note_new(tensor, is_of_batch=True)
             else:
-                self._state.add(_find_memory(tensor))
+                self._state.add(_identify_memory(tensor))
+
+    def _find_memories(self, tensors: Sequence[torch.Tensor]) -> List[_Memory]:
+        """Return the memories of tensors that are no parameter, buffer or constant."""
+        return [self._memories[key] for key in map(_identify_memory, tensors) if key in self._memories]
 
     def _run_operator(self, node: torch.fx.Node) -> None:
-        self._position = len(self._operations)
+        self._position, self._first_kept = len(self._operations), []
         operands = [self._results[used] for used in node.all_input_nodes]
         tensors = [item for item in tree_leaves(operands) if isinstance(item, torch.Tensor)]
-        is_of_batch = any(_find_memory(tensor) in self._of_batch for tensor in tensors)
-        for tensor in tensors:
-            self._read.setdefault(_find_memory(tensor), []).append(self._position)
+        for memory in self._find_memories(tensors):
+            memory.read_at.append(self._position)
         call = direct_call(node)
         args, kwargs = map_arg((call.args, call.kwargs), self._results.__getitem__)
         args = tree_map(lambda item: GraphFunction(item.graph).call if isinstance(item, Body) else item, args)
-        kept_before = set(self._kept)
         result = call.function(*args, **kwargs)
         self._results[node] = result
         made = [item for item in tree_leaves(result) if isinstance(item, torch.Tensor)]
         self._held.extend(made)
+        is_of_batch = any(memory.is_of_batch for memory in self._find_memories(tensors))
         fresh = sum(self._note_new(tensor, is_of_batch=is_of_batch) for tensor in made)
         if is_of_batch:
-            self._of_batch.update(memory for memory in self._kept if memory not in kept_before)
-            self._of_batch.update(_find_memory(tensor) for tensor in made if _find_memory(tensor) not in self._state)
+            for memory in (*self._first_kept, *self._find_memories(made)):
+                memory.is_of_batch = True
         self._note_operation(node, tensors, made, fresh)
 
     def _note_operation(
@@ -228,33 +242,31 @@ class _Walk:
                 is_float=any(tensor.is_floating_point() for tensor in made),
                 ends=tuple(node.meta.get("ends", ())),
                 parameters=tuple(used.meta["state_name"] for used in state if used.meta["kind"] == "parameter"),
-                results=tuple(
-                    self._numbers[_find_memory(item)] for item in made if _find_memory(item) in self._numbers
-                ),
+                results=tuple(memory.number for memory in self._find_memories(made)),
             )
         )
 
     def _note_new(self, tensor: torch.Tensor, *, is_of_batch: bool) -> int:
         """Note the memory of a value that was not there before, and return its bytes."""
-        memory = _find_memory(tensor)
-        if memory in self._state or memory in self._made:
+        key = _identify_memory(tensor)
+        if key in self._state or key in self._memories:
             return 0
         num_bytes = count_device_bytes([tensor.untyped_storage().nbytes() // tensor.dtype.itemsize], tensor.dtype)
-        self._made[memory] = (num_bytes, self._position, tensor.is_floating_point())
-        self._numbers[memory] = len(self._numbers)
-        if is_of_batch:
-            self._of_batch.add(memory)
+        is_float = tensor.is_floating_point()
+        self._memories[key] = _Memory(len(self._memories), num_bytes, self._position, is_of_batch, is_float)
         return num_bytes
 
     def _note_kept(self, tensor: torch.Tensor) -> torch.Tensor:
         """Note that autograd keeps `tensor`, also one that an operator makes for itself."""
-        memory = _find_memory(tensor)
-        if memory not in self._state:
+        if _identify_memory(tensor) not in self._state:
             self._held.append(tensor.detach())
             self._note_new(tensor, is_of_batch=False)
-            self._kept.setdefault(memory, []).append(self._position)
+            for memory in self._find_memories([tensor]):
+                if not memory.kept_at:
+                    self._first_kept.append(memory)
+                memory.kept_at.append(self._position)
         return tensor
 
 
-def _find_memory(tensor: torch.Tensor) -> int:
+def _identify_memory(tensor: torch.Tensor) -> int:
     return int(tensor.untyped_storage()._cdata)

@@ -86,7 +86,7 @@ def compare_training(
                 schedule.step()
         num_calls += 1
     if not num_calls:
-        _refuse("there is no batch to train with", "give batches as a call takes them, `[(inputs, labels), ...]`")
+        _refuse_pair("there is no batch to train with", "give batches as a call takes them, `[(inputs, labels), ...]`")
     return differences.summarise(num_calls=num_calls, num_steps=num_calls * options.device_iterations)
 
 
@@ -104,13 +104,13 @@ def _compare_steps(
     options = ported.options
     size = options.accumulation * options.replicas
     micro_batches = cut_micro_batches(*batch, options.micro_batches_per_call)
-    for iteration in range(options.device_iterations):
-        plain = run.step(micro_batches[iteration * size : (iteration + 1) * size])
-        own = losses[iteration * size : (iteration + 1) * size]
-        differences.compare("loss", first_step + iteration, {"loss": torch.stack(plain.losses)}, {"loss": own})
+    for number in range(options.device_iterations):
+        plain = run.step(micro_batches[number * size : (number + 1) * size])
+        own = losses[number * size : (number + 1) * size]
+        differences.compare("loss", first_step + number, {"loss": torch.stack(plain.losses)}, {"loss": own})
         if gradients:
-            found = ported.gradients(iteration)
-            differences.compare("gradient", first_step + iteration, plain.gradients, found)
+            found = ported.gradients(number)
+            differences.compare("gradient", first_step + number, plain.gradients, found)
 
 
 def _compare_state(
@@ -152,45 +152,45 @@ def _name_state(state: Mapping[str, Any], plain: PlainTraining) -> _Tensors:
 
 def _check_pair(plain: PlainTraining, ported: Any, *, gradients: bool) -> None:
     if plain.model is ported.model:
-        _refuse(
+        _refuse_pair(
             "both trainings have the same model", "take a `copy.deepcopy(model)` for one of them, with an optimizer"
         )
     if not ported.training:
-        _refuse("the port is in eval mode", "call `ported.train()`")
+        _refuse_pair("the port is in eval mode", "call `ported.train()`")
     if gradients and not ported.options.keep_gradients:
-        _refuse(
+        _refuse_pair(
             "the port keeps its gradients on the device",
             'use `PortOptions(keep_gradients=True, output_mode="all")`, or leave them out: `gradients=False`',
         )
     if plain.accumulated not in ("mean", "sum"):
-        _refuse(f"`accumulated` is {plain.accumulated!r}", "use 'mean' or 'sum'")
+        _refuse_pair(f"`accumulated` is {plain.accumulated!r}", "use 'mean' or 'sum'")
     own = {id(parameter) for parameter in plain.model.parameters()}
     if any(id(parameter) not in own for group in plain.optimizer.param_groups for parameter in group["params"]):
-        _refuse(
+        _refuse_pair(
             "the plain optimizer has parameters that are not the plain model's", "make it from `model.parameters()`"
         )
     if ported.options.output_mode != "all" and ported.options.micro_batches_per_call > 1:
-        _refuse("the port returns the losses of some micro-batches only", 'use `PortOptions(output_mode="all")`')
+        _refuse_pair("the port returns the losses of some micro-batches only", 'use `PortOptions(output_mode="all")`')
     _check_same_start(plain.model.state_dict(), ported.model.state_dict())
 
 
 def _check_same_start(plain: Mapping[str, Any], ported: Mapping[str, Any]) -> None:
     other = [name for name in {**plain, **ported} if name not in plain or name not in ported]
     if other:
-        _refuse(f"the models are different: only one has {_list_names(other)}", "take copies of one model")
+        _refuse_pair(f"the models are different: only one has {_list_names(other)}", "take copies of one model")
     other = [name for name in plain if plain[name].shape != ported[name].shape]
     if other:
-        _refuse(f"the models are different: other shapes of {_list_names(other)}", "take copies of one model")
+        _refuse_pair(f"the models are different: other shapes of {_list_names(other)}", "take copies of one model")
     other = [name for name in plain if plain[name].dtype != ported[name].dtype]
     if other:
         dtypes = [str(state[other[0]].dtype).replace("torch.", "") for state in (plain, ported)]
         fault = f"{_list_names(other)}, {dtypes[0]} in plain PyTorch and {dtypes[1]} in the port"
         remedy = f"port with the precision of the plain model, or convert that as well: `.to(torch.{dtypes[1]})`"
-        _refuse(f"the models have other dtypes: {fault}", remedy)
+        _refuse_pair(f"the models have other dtypes: {fault}", remedy)
     other = [name for name in plain if not torch.equal(plain[name], ported[name])]
     if other:
         fault = f"the models have other weights at the start: {_list_names(other)}"
-        _refuse(fault, "take a `copy.deepcopy(model)` before either is trained")
+        _refuse_pair(fault, "take a `copy.deepcopy(model)` before either is trained")
 
 
 def _list_names(names: Any) -> str:
@@ -198,5 +198,5 @@ def _list_names(names: Any) -> str:
     return shown if len(names) <= 3 else f"{shown} and {len(names) - 3} more"
 
 
-def _refuse(fault: str, remedy: str) -> NoReturn:
+def _refuse_pair(fault: str, remedy: str) -> NoReturn:
     raise PortingError.of("V002", message=fault, place=caller_place(), help=remedy)

@@ -79,8 +79,8 @@ class TrainingComparison:
             message=f"in step {first.step} the {first.kind} `{first.name}` is not that of plain PyTorch",
             place=caller_place(),
             notes=(
-                f"there {_describe(first)}",
-                *(f"worst {other.kind}: {_describe(other, True)}" for other in others),
+                f"there {_describe_difference(first)}",
+                *(f"worst {other.kind}: {_describe_difference(other, True)}" for other in others),
             ),
             help=KINDS[first.kind],
         )
@@ -142,7 +142,7 @@ class Differences:
                 measured = _measure_one_side(one, other)
             else:
                 measured = self._measure_pair(one.detach().double(), other.detach().double(), floors.get(name))
-            self._add(Difference(kind, name, step, *measured))
+            self._add_difference(Difference(kind, name, step, *measured))
 
     def summarise(self, *, num_calls: int, num_steps: int) -> TrainingComparison:
         """Return what was found."""
@@ -158,7 +158,7 @@ class Differences:
         allowed = tolerance.allowed_at(scale)
         return largest_distance(one, other), scale, allowed if math.isfinite(allowed) else 0.0, ""
 
-    def _add(self, difference: Difference) -> None:
+    def _add_difference(self, difference: Difference) -> None:
         kind = difference.kind
         before = self._kinds.get(kind, KindDifferences(kind, 0, None, None))
         is_worse = before.worst is None or difference.severity > before.worst.severity
@@ -176,7 +176,7 @@ def _measure_one_side(plain: Optional[torch.Tensor], ported: Optional[torch.Tens
     return math.inf, largest_magnitude(present.detach().double()), 0.0, note
 
 
-def _describe(difference: Difference, with_name: bool = False) -> str:
+def _describe_difference(difference: Difference, with_name: bool = False) -> str:
     subject = f"`{difference.name}` in step {difference.step}, " if with_name else ""
     if difference.note:
         return f"{subject}{difference.note}"

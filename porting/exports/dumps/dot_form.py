@@ -17,7 +17,7 @@ _COLOURS = {"parameter": "#cfe2f3", "buffer": "#d9ead3", "input": "#fff2cc", "co
 def as_dot(step: ExportedStep) -> bytes:
     """Draw the graph of `step`; operators of bodies (segments, loops, branches) stand in a frame of their own."""
     facts = describe_step(step)
-    entering, operators, title = facts["entering"], facts["operators"], _quote(facts["title"])
+    entering, operators, title = facts["entering"], facts["operators"], _quote_text(facts["title"])
     lines = [
         f"digraph {title} {{",
         "  rankdir=TB;",
@@ -27,7 +27,9 @@ def as_dot(step: ExportedStep) -> bytes:
     for tensor in entering:
         colour = _COLOURS.get(tensor["kind"], "#ffffff")
         label = _make_label([tensor["name"], tensor_text(tensor)])
-        lines.append(f'  {_quote(tensor["name"])} [shape=ellipse, style=filled, fillcolor="{colour}", label={label}];')
+        lines.append(
+            f'  {_quote_text(tensor["name"])} [shape=ellipse, style=filled, fillcolor="{colour}", label={label}];'
+        )
     lines += _draw_operators(operators, indent="  ")
     # by name of a value: the node that has it, and what the arrow says
     values = {tensor["name"]: (tensor["name"], tensor_text(tensor)) for tensor in entering}
@@ -35,10 +37,10 @@ def as_dot(step: ExportedStep) -> bytes:
     for item in operators:
         for name in item["inputs"]:
             source, text = values.get(name, (name, ""))
-            lines.append(f"  {_quote(source)} -> {_quote(item['name'])} [label={_quote(text)}];")
+            lines.append(f"  {_quote_text(source)} -> {_quote_text(item['name'])} [label={_quote_text(text)}];")
     for number, name in enumerate(facts["returned"]):
-        lines.append(f"  {_quote(f'return {number}')} [shape=plaintext];")
-        lines.append(f"  {_quote(values.get(name, (name, ''))[0])} -> {_quote(f'return {number}')};")
+        lines.append(f"  {_quote_text(f'return {number}')} [shape=plaintext];")
+        lines.append(f"  {_quote_text(values.get(name, (name, ''))[0])} -> {_quote_text(f'return {number}')};")
     return ("\n".join([*lines, "}"]) + "\n").encode()
 
 
@@ -48,10 +50,10 @@ def _draw_operators(operators: Sequence[Facts], *, indent: str, prefix: str = ""
         place = [str(Place(**item["place"]))] if item["place"] else []
         label = _make_label([item["operator"], item["module"] or "forward", sums, *place])
         name = f"{prefix}{item['name']}"
-        yield f"{indent}{_quote(name)} [shape=box, label={label}];"
+        yield f"{indent}{_quote_text(name)} [shape=box, label={label}];"
         for number, body in enumerate(item["bodies"]):
-            yield f"{indent}subgraph {_quote(f'cluster {name} {number}')} {{"
-            yield f"{indent}  label={_quote(f'in {name}')}; style=dashed;"
+            yield f"{indent}subgraph {_quote_text(f'cluster {name} {number}')} {{"
+            yield f"{indent}  label={_quote_text(f'in {name}')}; style=dashed;"
             yield from _draw_body(body, indent=indent + "  ", prefix=f"{name}/{number}/")
             yield f"{indent}}}"
 
@@ -61,12 +63,12 @@ def _draw_body(body: Sequence[Facts], *, indent: str, prefix: str) -> Iterator[s
     makers = {tensor["name"]: item["name"] for item in body for tensor in item["outputs"]}
     for item in body:
         for used in dict.fromkeys(makers[name] for name in item["inputs"] if name in makers):
-            yield f"{indent}{_quote(prefix + used)} -> {_quote(prefix + item['name'])};"
+            yield f"{indent}{_quote_text(prefix + used)} -> {_quote_text(prefix + item['name'])};"
 
 
-def _quote(text: str) -> str:
+def _quote_text(text: str) -> str:
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
 
 
 def _make_label(lines: Sequence[str]) -> str:
-    return '"' + "\\n".join(_quote(line)[1:-1] for line in lines) + '"'
+    return '"' + "\\n".join(_quote_text(line)[1:-1] for line in lines) + '"'
