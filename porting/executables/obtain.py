@@ -30,10 +30,10 @@ from ..engines.tuning.memory_format import lay_out
 from ..engines.tuning.parity import Trial, compare_with_replay
 from ..engines.tuning.report import TuningLimits, TuningReport
 from ..engines.tuning.tuner import tune
+from .explanations import explain_miss
 from .folders import temporary_folder
 from .identity import ExecutableKey
 from .key import executable_key
-from .misses import explain_miss
 from .sources import record_sources
 from .store import ExecutableStore
 

@@ -14,7 +14,7 @@ import torch
 from .. import simulator  # noqa: F401 - defines the operators of the device, which a step's graph calls
 from ..capture import StepGraph
 from ..capture.graph_data import STEP_FUNCTIONS, Functions, graph_from_data, graph_to_data
-from ..capture.plain_values import UndescribableError, value_from_data, value_to_data
+from ..capture.plain_values import value_from_data, value_to_data
 from ..diagnostics import ExecutableError
 from ..engines.calls.call_plan import CallPlan, ReplicaGroups
 from ..engines.calls.executable import BuildRequest
@@ -187,24 +187,14 @@ def _require_counts(*counts: Any) -> None:
 
 
 def _settings_to_data(settings: Any) -> Dict[str, Any]:
-    names = [item.name for item in dataclasses.fields(settings) if item.name != "params"]
-    return {name: value_to_data(getattr(settings, name), _kind_to_data) for name in names}
-
-
-def _kind_to_data(value: Any) -> Any:
-    if isinstance(value, enum.Enum):
-        return {"kind": value.name}
-    raise UndescribableError(value)
+    values = {item.name: getattr(settings, item.name) for item in dataclasses.fields(settings) if item.name != "params"}
+    is_kind = {name: isinstance(value, enum.Enum) for name, value in values.items()}
+    return {name: {"kind": value.name} if is_kind[name] else value_to_data(value) for name, value in values.items()}
 
 
 def _settings_from_data(data: Mapping[str, Any]) -> GroupSettings:
-    values = {name: value_from_data(value, _kind_from_data) for name, value in data.items()}
+    kinds = {"kind": OptimizerKind}
+    values = {name: value_from_data(value, lambda kind, text: kinds[kind][text]) for name, value in data.items()}
     if not all(isinstance(value, (bool, int, float, torch.dtype, enum.Enum)) for value in values.values()):
         raise TypeError("a setting is no number")
     return GroupSettings(**values)
-
-
-def _kind_from_data(kind: str, content: Any) -> Any:
-    if kind != "kind":
-        raise KeyError(kind)
-    return OptimizerKind[content]
