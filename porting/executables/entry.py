@@ -17,7 +17,7 @@ import time
 import zlib
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from ..support.atomic_files import sync_folder
 from .identity import ExecutableKey
@@ -58,8 +58,7 @@ class DamagedEntryError(Exception):
     """An executable on disk cannot be used; the text says why, in a few words."""
 
 
-@dataclass(frozen=True)
-class FileFacts:
+class FileFacts(NamedTuple):
     """The length and the checksum of one file."""
 
     num_bytes: int
@@ -96,8 +95,7 @@ class Manifest:
         """Return the text of the manifest."""
         values: Dict[str, Any] = {"format": _FORMAT, "schema": SCHEMA}
         values.update({name: getattr(self, name) for name in _FIELDS})
-        values["because"] = list(self.because)
-        values["files"] = {name: [facts.num_bytes, facts.checksum] for name, facts in sorted(self.files.items())}
+        values["files"] = dict(sorted(self.files.items()))
         return json.dumps(values, indent=1).encode()
 
     @classmethod
@@ -111,8 +109,8 @@ class Manifest:
         wrong = [name for name, is_right in _FIELDS.items() if not is_right(values.get(name))]
         if wrong:
             raise DamagedEntryError(f"the manifest lacks {', '.join(wrong)}")
-        files = {name: FileFacts(num_bytes, value) for name, (num_bytes, value) in values["files"].items()}
         fields = {name: values[name] for name in _FIELDS}
+        files = {name: FileFacts(*facts) for name, facts in values["files"].items()}
         return cls(**{**fields, "files": files, "because": tuple(values["because"])})
 
 

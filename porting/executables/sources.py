@@ -10,7 +10,7 @@ import site
 import sys
 import sysconfig
 from pathlib import Path
-from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple
+from typing import Any, Dict, Iterable, List, Mapping, Tuple
 
 from ..diagnostics import is_user_file
 
@@ -97,28 +97,25 @@ def _list_library_folders() -> Tuple[str, ...]:
 
 
 def _read_texts(paths: Iterable[str]) -> Dict[str, str]:
+    """Read the files that there is room for; the lines of what was typed in are where tracebacks find them."""
     texts: Dict[str, str] = {}
     room = _MAX_TOTAL_BYTES
-    for path in paths:
-        if path in texts or len(texts) >= _MAX_FILES:
+    for path in dict.fromkeys(paths):
+        if len(texts) >= _MAX_FILES:
+            break
+        try:
+            if not os.path.isfile(path):
+                text = "".join(linecache.getlines(path))
+            elif os.path.getsize(path) <= _MAX_FILE_BYTES:
+                text = Path(path).read_text(encoding="utf-8")
+            else:
+                continue
+        except (OSError, ValueError):
             continue
-        text = _read_text(path)
-        if text is not None and len(text) <= min(room, _MAX_FILE_BYTES):
+        if (text or os.path.isfile(path)) and len(text) <= min(room, _MAX_FILE_BYTES):
             texts[path] = text
             room -= len(text)
     return texts
-
-
-def _read_text(path: str) -> Optional[str]:
-    """Read a file; what was typed in has no file, and its lines are where tracebacks find them."""
-    try:
-        if os.path.isfile(path):
-            if os.path.getsize(path) > _MAX_FILE_BYTES:
-                return None
-            return Path(path).read_text(encoding="utf-8")
-    except (OSError, ValueError):
-        return None
-    return "".join(linecache.getlines(path)) or None
 
 
 def _hide_secrets(words: List[str]) -> List[str]:

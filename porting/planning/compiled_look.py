@@ -17,8 +17,8 @@ from ..capture.subgraphs import Body
 from ..diagnostics import Finding, PortingError
 from ..options import PortOptions
 from ..targets import DEFAULT, find_target
-from .memory_look import FITS, MemoryReport, count_bytes_per_weight, make_layout
-from .memory_model import count_code_bytes, measure_ipus
+from .memory_look import FITS, count_bytes_per_weight, make_report
+from .memory_model import count_code_bytes
 from .remedies import find_first_remedy
 from .step_memory import count_device_bytes
 from .step_walk import walk_step
@@ -48,15 +48,7 @@ def note_memory(graph: StepGraph, options: PortOptions, optimizer: Any, *, targe
         if error.code != "M002":
             raise
         return None
-    layout = make_layout(step, options, optimizer, found)
-    report = MemoryReport(
-        target=found,
-        micro_batch=step.micro_batch,
-        ipus=measure_ipus(step, layout),
-        remedies=find_first_remedy(step, layout, options, limit=int(FITS * found.memory_bytes)),
-        options=options,
-    )
-    return report.finding
+    return make_report(step, options, optimizer, found, find_first_remedy).finding
 
 
 def _number_stages(graph: StepGraph) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from dataclasses import dataclass
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
@@ -20,7 +20,7 @@ from .remedies import Remedy, list_remedies
 from .step_memory import StepMemory
 from .step_walk import look_at_step
 
-__all__ = ["FITS", "MemoryReport", "count_bytes_per_weight", "make_layout", "memory_report"]
+__all__ = ["FITS", "MemoryReport", "count_bytes_per_weight", "make_report", "memory_report"]
 
 FITS, _TIGHT = 0.85, 0.97
 _UNCERTAINTY = 0.15
@@ -171,14 +171,7 @@ def memory_report(ported: Any, batch: Any, *, target: str = DEFAULT, mode: str =
     forward = wrapped if is_training else wrapped.for_inference()
     materialise_lazy_modules(forward, args, kwargs)
     step = look_at_step(port.model, forward, args, kwargs, options, mode=mode)
-    layout = make_layout(step, options, ported.port_optimizer.device, found)
-    return MemoryReport(
-        target=found,
-        micro_batch=step.micro_batch,
-        ipus=measure_ipus(step, layout),
-        remedies=list_remedies(step, layout, options, limit=int(FITS * found.memory_bytes)),
-        options=options,
-    )
+    return make_report(step, options, ported.port_optimizer.device, found, list_remedies)
 
 
 def _cut_micro_batch(batch: Any, num_parts: int, micro_batch: int) -> Tuple[Sequence[Any], Mapping[str, Any]]:
@@ -203,15 +196,21 @@ def _cut_micro_batch(batch: Any, num_parts: int, micro_batch: int) -> Tuple[Sequ
     return micro
 
 
-def make_layout(step: StepMemory, options: PortOptions, optimizer: Any, target: Target) -> Layout:
-    """Collect what the options, the optimizer and the target say about the memory of `step`."""
+def make_report(
+    step: StepMemory,
+    options: PortOptions,
+    optimizer: Any,
+    target: Target,
+    list_helpful: Callable[..., Tuple[Remedy, ...]],
+) -> MemoryReport:
+    """Measure `step` as the options, the optimizer and the target lay it out, with the remedies of `list_helpful`."""
     begins: List[int] = []
     for number in range(len(options.stage_ipus)):
         default = begins[-1] if begins else 0
         found = (position for position, operation in enumerate(step.operations) if operation.stage == number)
         begins.append(next(found, default))
     is_pipeline = len(begins) > 1 and step.mode == "training"
-    return Layout(
+    layout = Layout(
         begins=(0, *begins[1:]),
         ipus=options.stage_ipus,
         marks=step.ends_of(options.recompute),
@@ -220,6 +219,13 @@ def make_layout(step: StepMemory, options: PortOptions, optimizer: Any, target: 
         state_bytes=_count_state_bytes(optimizer),
         accumulator_bytes=_find_width(optimizer, "accum_type"),
         capacity=target.memory_bytes,
+    )
+    return MemoryReport(
+        target=target,
+        micro_batch=step.micro_batch,
+        ipus=measure_ipus(step, layout),
+        remedies=find_remedies(step, layout, options, limit=int(FITS * target.memory_bytes)),
+        options=options,
     )
 
 
