@@ -201,9 +201,9 @@ def make_report(
     options: PortOptions,
     optimizer: Any,
     target: Target,
-    list_helpful: Callable[..., Tuple[Remedy, ...]],
+    find_remedies: Callable[..., Tuple[Remedy, ...]],
 ) -> MemoryReport:
-    """Measure `step` as the options, the optimizer and the target lay it out, with the remedies of `list_helpful`."""
+    """Measure `step` as the options, the optimizer and the target lay it out, with what `find_remedies` proposes."""
     begins: List[int] = []
     for number in range(len(options.stage_ipus)):
         default = begins[-1] if begins else 0
