@@ -27,7 +27,7 @@ from .entry import (
     Entry,
     FileFacts,
     Manifest,
-    checksum_of,
+    compute_checksum,
     is_digest,
     pack_explanation,
     read_explanation,
@@ -94,7 +94,7 @@ def _export_entry(archive: zipfile.ZipFile, entry: Entry, *, with_sources: bool)
         except DamagedEntryError:
             components = {}  # the programs are whole, and they are what counts
         own[EXPLANATION] = explanation = pack_explanation({"components": components, "sources": {}})
-        files = {**manifest.files, EXPLANATION: FileFacts(len(explanation), checksum_of(explanation))}
+        files = {**manifest.files, EXPLANATION: FileFacts(len(explanation), compute_checksum(explanation))}
         manifest = replace(manifest, files=files, model={**manifest.model, "program": ""})
     archive.writestr(f"{folder}/{MANIFEST}", manifest.to_json())
     for name in sorted(manifest.files):

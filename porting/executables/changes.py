@@ -7,7 +7,7 @@ from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
 
 from ..diagnostics import Place
 
-__all__ = ["Change", "join_changes", "list_names", "plain_text", "words_of"]
+__all__ = ["Change", "format_value", "join_changes", "list_names", "split_names"]
 
 _MAX_TEXT = 60
 _MAX_NAMED = 3
@@ -75,22 +75,22 @@ def join_changes(changes: Iterable[Change]) -> List[Change]:
     return found
 
 
-def plain_text(value: Any, *, most: int = _MAX_TEXT) -> str:
+def format_value(value: Any, *, most: int = _MAX_TEXT) -> str:
     """Write a value of the components for people, in `most` characters.
 
-    >>> plain_text(0.1), plain_text([3, 3]), plain_text({"dtype": "float16"}), plain_text({"%": 3}), plain_text(None)
-    ('0.1', '[3, 3]', 'float16', 'a tensor', 'none')
+    >>> [format_value(value) for value in (0.1, [3, 3], {"dtype": "float16"}, {"%": 3}, None)]
+    ['0.1', '[3, 3]', 'float16', 'a tensor', 'none']
     """
     if value is None:
         return "none"
     if isinstance(value, dict):
         ((kind, content),) = value.items() if len(value) == 1 else [("", None)]
         return "a tensor" if kind == "%" else str(content) if kind in _NAMED else "something else"
-    text = f"[{', '.join(map(plain_text, value))}]" if isinstance(value, (list, tuple)) else str(value)
+    text = f"[{', '.join(map(format_value, value))}]" if isinstance(value, (list, tuple)) else str(value)
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
-def words_of(*names: str) -> Tuple[str, ...]:
+def split_names(*names: str) -> Tuple[str, ...]:
     """Return the words that dotted names are made of, without numbers and the endings that torch gives parameters."""
     parts = [part for name in names for part in name.split(".")]
     return tuple(dict.fromkeys(part for part in parts if part and not part.isdigit() and part not in _ENDINGS))

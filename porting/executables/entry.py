@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import io
 import json
 import os
 import re
@@ -17,7 +18,7 @@ import time
 import zlib
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 from ..support.atomic_files import sync_folder
 from .identity import ExecutableKey
@@ -31,7 +32,6 @@ __all__ = [
     "Entry",
     "FileFacts",
     "Manifest",
-    "checksum_of",
     "compute_checksum",
     "is_digest",
     "pack_explanation",
@@ -299,18 +299,13 @@ def _require_length(folder: Path, name: str, facts: FileFacts) -> None:
         raise DamagedEntryError(f"`{name}` has {status.st_size} bytes instead of {facts.num_bytes}")
 
 
-def compute_checksum(path: Path) -> str:
-    """Return the checksum of a file's content."""
+def compute_checksum(source: Union[Path, bytes]) -> str:
+    """Return the checksum of a file's content, or of bytes that are to be one."""
     digest = hashlib.blake2b(digest_size=16)
-    with open(path, "rb") as file:
+    with io.BytesIO(source) if isinstance(source, bytes) else open(source, "rb") as file:
         for chunk in iter(lambda: file.read(_CHUNK), b""):
             digest.update(chunk)
     return digest.hexdigest()
-
-
-def checksum_of(content: bytes) -> str:
-    """Return the checksum that a file with this content has."""
-    return hashlib.blake2b(content, digest_size=16).hexdigest()
 
 
 def pack_explanation(explanation: Mapping[str, Any]) -> bytes:

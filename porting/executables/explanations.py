@@ -15,7 +15,7 @@ from itertools import chain, repeat
 from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple
 
 from ..diagnostics import Finding
-from .changes import Change, join_changes, plain_text, words_of
+from .changes import Change, format_value, join_changes, split_names
 from .entry import DamagedEntryError, Manifest, read_explanation
 from .graph_changes import list_graph_changes
 from .identity import EXPLAINED, ExecutableKey, to_canonical_json
@@ -253,7 +253,7 @@ def _arrange_components(components: Components) -> Dict[str, Any]:
         found[f"order of {kind}"] = list(found[kind])
     shown = chain(explained.get("shown_constants", ()), repeat(None))
     found["constants"] = tuple(
-        {"shape": f"{dtype} {plain_text(shape)}", "values": _Shown(content, value)}
+        {"shape": f"{dtype} {format_value(shape)}", "values": _Shown(content, value)}
         for (content, shape, dtype), value in zip(constants, shown)
     )
     numbers = chain(explained.get("numbers", ()), repeat({}))
@@ -310,7 +310,7 @@ def _describe_change(path: _Path, values: _Values, new: Components) -> Change:
     told = " ".join(part for part in path[path[0] in _SILENT :] if part != "name")
     plain = _Phrase("", path[0] if path[0] in _ORDER else "extra", told, " ".join(path[1:]))
     phrase = next((row for row in _PHRASES if fnmatchcase("/".join(path), row.pattern)), plain)
-    before, after = (plain_text(value.shown if isinstance(value, _Shown) else value) for value in values)
+    before, after = (format_value(value.shown if isinstance(value, _Shown) else value) for value in values)
     facts = {"after": after.lower(), "group": "", "name": ""}
     if path[0] == "inputs" and path[1].isdigit():
         facts["name"] = new["tensors"]["inputs"][int(path[1])][0]
@@ -319,10 +319,10 @@ def _describe_change(path: _Path, values: _Values, new: Components) -> Change:
     new_or_true, bar, gone_or_false = phrase.what.partition("|")
     what = (new_or_true if values[1] or not bar else gone_or_false).format(*path, **facts).replace("_", " ")
     named = [*phrase.words.format(*path, **facts).split(), *([phrase.kind] if phrase.kind in _WORDS else [])]
-    words = words_of(*named, *(other for name in named for other in _WORDS.get(name, ())))
+    words = split_names(*named, *(other for name in named for other in _WORDS.get(name, ())))
     if path[0] == "constants" and path[-1] == "values" and (before == after or "none" in (before, after)):
         _content, shape, dtype = new["constants"][int(path[1])]
-        what, bar = f"{what} has other values, {dtype} {plain_text(shape)}", "|"
+        what, bar = f"{what} has other values, {dtype} {format_value(shape)}", "|"
     kind = "" if before == after and not bar else phrase.kind
     shown = ("", "") if bar else (before, after)
     return Change(kind, what or phrase.kind, *shown, words, detail=phrase.detail.format(*path))

@@ -38,7 +38,7 @@ class Failures:
             self._folder.mkdir(parents=True, exist_ok=True)
             self._locks.mkdir(parents=True, exist_ok=True)
             with lock_file(self._locks / f"failures-{key.digest}.lock", timeout_seconds=5.0):
-                path = self._path_of(key.digest)
+                path = self._find_path(key.digest)
                 record = _read_record(path) or {"format": _FORMAT, "digest": key.digest, "failures": {}}
                 now = time.time()
                 failure = {"reason": reason[:_MAX_REASON], "when": now, "compiler": find_compiler()}
@@ -50,7 +50,7 @@ class Failures:
 
     def read(self, digest: str) -> Dict[str, str]:
         """Return the reasons by candidate, of failures with the compiler of this process."""
-        failures = (_read_record(self._path_of(digest)) or {"failures": {}})["failures"]
+        failures = (_read_record(self._find_path(digest)) or {"failures": {}})["failures"]
         return {name: item["reason"] for name, item in failures.items() if item.get("compiler") == find_compiler()}
 
     def read_all(self) -> Dict[str, Dict[str, Any]]:
@@ -69,12 +69,12 @@ class Failures:
     def forget(self, digest: str) -> bool:
         """Let what failed for a key be tried again; True if something was remembered."""
         try:
-            self._path_of(digest).unlink()
+            self._find_path(digest).unlink()
         except OSError:
             return False
         return True
 
-    def _path_of(self, digest: str) -> Path:
+    def _find_path(self, digest: str) -> Path:
         return self._folder / f"{digest}.json"
 
 

@@ -61,7 +61,7 @@ def remove_folder(folder: Path, *, patience_seconds: float = 0.0, is_forced: boo
 
     It is waited for a reader for `patience_seconds`; then, if `is_forced`, no longer.
     """
-    held = _held_alone(folder / MANIFEST, patience_seconds)
+    held = _lock_alone(folder / MANIFEST, patience_seconds)
     if held is None and not is_forced and (folder / MANIFEST).exists():
         return False
     gone = folder.with_name(f"{_REMOVING}{os.getpid()}-{os.urandom(4).hex()}")
@@ -79,17 +79,17 @@ def remove_folder(folder: Path, *, patience_seconds: float = 0.0, is_forced: boo
 def sweep(programs: Path) -> int:
     """Clear away what dead processes left in the store; returns how many things."""
     found = 0
-    for path in _paths_in(programs):
+    for path in _list_paths(programs):
         if path.name.startswith(_REMOVING) or (path.name.startswith(_NEW) and _is_abandoned(path)):
             found += _remove_path(path)
     for name in _HIDDEN_FOLDERS:
-        for path in _paths_in(programs / name):
+        for path in _list_paths(programs / name):
             if (path.suffix == ".lock" or path.name.startswith(".")) and _is_abandoned(path):
                 found += _remove_path(path)
     return found
 
 
-def _held_alone(path: Path, patience_seconds: float) -> Optional[int]:
+def _lock_alone(path: Path, patience_seconds: float) -> Optional[int]:
     """Open and lock a file that nobody else holds; None if somebody does, or if it is not there."""
     try:
         descriptor = os.open(path, os.O_RDONLY)
@@ -127,7 +127,7 @@ def _remove_path(path: Path) -> bool:
     return not os.path.lexists(path)
 
 
-def _paths_in(folder: Path) -> Iterator[Path]:
+def _list_paths(folder: Path) -> Iterator[Path]:
     try:
         yield from [folder / name for name in os.listdir(folder)]
     except OSError:

@@ -11,7 +11,7 @@ from collections import Counter
 from difflib import SequenceMatcher
 from typing import Any, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
-from .changes import Change, list_names, plain_text, words_of
+from .changes import Change, format_value, list_names, split_names
 
 __all__ = ["list_graph_changes"]
 
@@ -43,7 +43,7 @@ class _Operator(NamedTuple):
     def make_change(self, kind: str, what: str, *values: str, names: Sequence[str] = (), detail: str = "") -> Change:
         """Tell a change at the place of this operator; `names` and its module are what a line that sets it may name."""
         before, after = values or ("", "")
-        return Change(kind, what, before, after, words_of(*names, self.module), self.place, detail)
+        return Change(kind, what, before, after, split_names(*names, self.module), self.place, detail)
 
 
 _Pairs = List[Tuple[_Operator, _Operator]]
@@ -141,7 +141,7 @@ def _compare_arguments(
         usual = defaults.get(right.name, {})
         for name in dict.fromkeys([*left.arguments, *right.arguments]):
             values = [{**usual, **item.arguments}.get(name, "default") for item in (left, right)]
-            texts = list(map(plain_text, values))
+            texts = list(map(format_value, values))
             if texts[0] != texts[1] and not (name in _SIZES and _follow_from(values, known)):
                 what = f"{right.short_name} {name}"
                 yield right.make_change("operator", what, *texts, names=[name, right.short_name])
@@ -177,10 +177,9 @@ def _find_other_changes(pairs: _Pairs, old: Mapping[str, Any], new: Mapping[str,
     """Say where operators take other values, or name what else is different."""
     for left, right in pairs:
         # all tensors are written alike
-        texts = [
-            {name: plain_text(value, most=1 << 20) for name, value in item.arguments.items()} for item in (left, right)
-        ]
-        if texts[0] == texts[1] and left.arguments != right.arguments:
+        both = left.arguments, right.arguments
+        texts = [{name: format_value(value, most=1 << 20) for name, value in values.items()} for values in both]
+        if texts[0] == texts[1] and both[0] != both[1]:
             yield right.make_change("operator", f"{right.short_name} takes other values")
             return
     facts = [name.replace("_", " ") for name, value in new.items() if old.get(name) != value and name != "operators"]

@@ -52,7 +52,7 @@ def place_changes(
     others, former = list(_list_arguments(*words)), old.get("environment", {})
     for name, value in new.get("environment", {}).items():
         if former.get(name) != value:
-            where, tokens = f"by {name}={value} in the environment", _tokens_of(f"{name} {value}")
+            where, tokens = f"by {name}={value} in the environment", _find_tokens(f"{name} {value}")
             others.append(_Setting(where, tokens, is_variable=True))
     sure = [_find_best(lines, change) or _find_best(others, change) for change in changes]
     claimed = {setting.where for setting in sure if setting is not None}
@@ -80,7 +80,7 @@ def _list_lines(old: Mapping[str, str], new: Mapping[str, str], folder: str) -> 
         before, after = ([line.partition("#")[0] for line in of.get(file, "").splitlines()] for of in (old, new))
         # where all of a file is new, it explains nothing
         for index, earlier in _list_new(before, after) if before else ():
-            tokens, former = _tokens_of(after[index]), _tokens_of(" ".join(earlier))
+            tokens, former = _find_tokens(after[index]), _find_tokens(" ".join(earlier))
             if tokens and tokens != former:
                 yield _Setting(_describe_line(file, index + 1, folder), tokens, former, file, index + 1)
 
@@ -106,7 +106,7 @@ def _list_arguments(old: Sequence[str], new: Sequence[str]) -> Iterator[_Setting
         is_followed = index + 1 in places and not new[2 + index].startswith("-")
         if not (word.startswith("-") and "=" not in word and is_followed):
             shown = word if word.startswith("-") else f"{option} {word}".strip()
-            yield _Setting(f"by `{shown}`", _tokens_of(shown.replace("-", " ")))
+            yield _Setting(f"by `{shown}`", _find_tokens(shown.replace("-", " ")))
 
 
 # -- which of them explains a change -----------------------------------------------------------------------------------
@@ -133,7 +133,7 @@ def _find_probable(
 
 def _score_setting(setting: _Setting, change: Change) -> int:
     """Tell how well a setting explains a change: by its new value, by the former one, by what it is called."""
-    left, right = _tokens_of(change.before), _tokens_of(change.after)
+    left, right = _find_tokens(change.before), _find_tokens(change.after)
     # of `[16, 3]` and `[32, 3]` it is 16 and 32 that count
     before, after = left - right or left, right - left or right
     words = {_normalise_word(word) for word in change.words} & setting.tokens
@@ -144,7 +144,7 @@ def _score_setting(setting: _Setting, change: Change) -> int:
     return score + _WORD * min(_MAX_WORDS, len(words))
 
 
-def _tokens_of(text: str) -> _Tokens:
+def _find_tokens(text: str) -> _Tokens:
     return frozenset(map(_normalise_word, _TOKEN.findall(text)))
 
 

@@ -82,13 +82,13 @@ class ExecutableStore:
 
         A damaged one is reported (E005) and counts as missing.
         """
-        return None if key.opaque else self._open_entry(key.digest, key.sections)
+        return None if key.opaque else self.open(key.digest, sections=key.sections)
 
-    def open(self, digest: str) -> Optional[Entry]:
-        """Return the executable with this digest, checked and held, or None; nothing says that it fits this machine."""
-        return self._open_entry(digest, None)
+    def open(self, digest: str, *, sections: Optional[Mapping[str, str]] = None) -> Optional[Entry]:
+        """Return the executable with this digest, checked and held, or None.
 
-    def _open_entry(self, digest: str, sections: Optional[Mapping[str, str]]) -> Optional[Entry]:
+        Without the `sections` of its key nothing says that it fits this machine.
+        """
         folder = self.programs / digest
         was_there = folder.is_dir()
         try:

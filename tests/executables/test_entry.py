@@ -18,7 +18,6 @@ from porting.executables.entry import (
     DamagedEntryError,
     FileFacts,
     Manifest,
-    checksum_of,
     compute_checksum,
     pack_explanation,
     read_explanation,
@@ -147,7 +146,7 @@ def test_an_explanation_that_unpacks_to_gigabytes_is_not_unpacked(tmp_path):
 def test_a_file_and_its_bytes_have_the_same_checksum(tmp_path):
     (tmp_path / "file").write_bytes(b"text")
 
-    assert compute_checksum(tmp_path / "file") == checksum_of(b"text")
+    assert compute_checksum(tmp_path / "file") == compute_checksum(b"text")
 
 
 # -- writing -----------------------------------------------------------------------------------------------------------

@@ -6,8 +6,8 @@ from typing import Iterator, Sequence
 
 from ...diagnostics import Place
 from ..exported_step import ExportedStep
-from .facts import Facts, describe_step, tensor_text
-from .listing import count_text
+from .facts import Facts, describe_step, format_tensor
+from .listing import format_count
 
 __all__ = ["as_dot"]
 
@@ -26,14 +26,14 @@ def as_dot(step: ExportedStep) -> bytes:
     ]
     for tensor in entering:
         colour = _COLOURS.get(tensor["kind"], "#ffffff")
-        label = _make_label([tensor["name"], tensor_text(tensor)])
+        label = _make_label([tensor["name"], format_tensor(tensor)])
         lines.append(
             f'  {_quote_text(tensor["name"])} [shape=ellipse, style=filled, fillcolor="{colour}", label={label}];'
         )
     lines += _draw_operators(operators, indent="  ")
     # by name of a value: the node that has it, and what the arrow says
-    values = {tensor["name"]: (tensor["name"], tensor_text(tensor)) for tensor in entering}
-    values.update((t["name"], (item["name"], tensor_text(t))) for item in operators for t in item["outputs"])
+    values = {tensor["name"]: (tensor["name"], format_tensor(tensor)) for tensor in entering}
+    values.update((t["name"], (item["name"], format_tensor(t))) for item in operators for t in item["outputs"])
     for item in operators:
         for name in item["inputs"]:
             source, text = values.get(name, (name, ""))
@@ -46,7 +46,7 @@ def as_dot(step: ExportedStep) -> bytes:
 
 def _draw_operators(operators: Sequence[Facts], *, indent: str, prefix: str = "") -> Iterator[str]:
     for item in operators:
-        sums = f"{count_text(item['new_bytes'], 'B')}, {count_text(item['flops'], 'FLOP')}"
+        sums = f"{format_count(item['new_bytes'], 'B')}, {format_count(item['flops'], 'FLOP')}"
         place = [str(Place(**item["place"]))] if item["place"] else []
         label = _make_label([item["operator"], item["module"] or "forward", sums, *place])
         name = f"{prefix}{item['name']}"

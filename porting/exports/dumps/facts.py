@@ -21,7 +21,7 @@ from ...engines.recompute.flop_counts import node_flops
 from ...engines.recompute.recomputation import ComputationOrder, order_computation
 from ..exported_step import ExportedStep
 
-__all__ = ["SCHEMA", "Facts", "as_json", "describe_step", "tensor_text"]
+__all__ = ["SCHEMA", "Facts", "as_json", "describe_step", "format_tensor"]
 
 SCHEMA = "porting.graph/1"
 """What the key `schema` says."""
@@ -72,10 +72,10 @@ def describe_step(step: ExportedStep) -> Facts:
     }
 
 
-def tensor_text(tensor: Facts) -> str:
+def format_tensor(tensor: Facts) -> str:
     """Write type and shape, as in `float32[8, 2]`.
 
-    >>> tensor_text({"name": "x", "shape": [8, 2], "dtype": "float32", "bytes": 64})
+    >>> format_tensor({"name": "x", "shape": [8, 2], "dtype": "float32", "bytes": 64})
     'float32[8, 2]'
     """
     return f"{tensor['dtype']}[{', '.join(map(str, tensor['shape']))}]"
