@@ -5,13 +5,14 @@ from __future__ import annotations
 import copy
 from collections import defaultdict
 from collections.abc import Mapping
-from typing import Any, Callable, Iterable, Iterator, List, Optional, Tuple
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Tuple
 
 import torch
 
 __all__ = [
     "StructureAdapter",
     "flatten_tensors",
+    "make_call_arguments",
     "map_tensors",
     "opaque_holder",
     "outline",
@@ -87,6 +88,17 @@ def _collect(value: Any, like: Any, add: Callable[[torch.Tensor], None]) -> None
         pattern = like if isinstance(like, (list, tuple)) and len(like) == len(value) else [None] * len(value)
         for item, item_like in zip(value, pattern):
             _collect(item, item_like, add)
+
+
+def make_call_arguments(batch: Any) -> Tuple[Tuple[Any, ...], Dict[str, Any]]:
+    """Return the positional and the keyword arguments of a call with `batch`, as loaders give and examples are written.
+
+    >>> make_call_arguments([1, 2]), make_call_arguments({"x": 1}), make_call_arguments(1)
+    (((1, 2), {}), ((), {'x': 1}), ((1,), {}))
+    """
+    if isinstance(batch, Mapping):
+        return (), dict(batch)
+    return (tuple(batch) if isinstance(batch, (tuple, list)) else (batch,)), {}
 
 
 def opaque_holder(value: Any) -> Optional[Any]:

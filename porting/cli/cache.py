@@ -104,7 +104,7 @@ def _parse_seconds(text: str) -> float:
 
 def _list_executables(store: ExecutableStore, arguments: argparse.Namespace) -> int:
     entries = sorted(store.list_entries(is_thorough=arguments.verify), key=lambda entry: -entry.last_used)
-    failures = store.all_failures()
+    failures = store.failures.read_all()
     records: List[Dict[str, Any]] = []
     rows: List[Tuple[str, ...]] = [("KEY", "MODEL", "ENGINE", "SPEED-UP", "SIZE", "CREATED", "LAST USED", "STATE")]
     for entry in entries:
@@ -211,7 +211,7 @@ def _explain_executable(store: ExecutableStore, arguments: argparse.Namespace) -
     if len(arguments.keys) > 2 or (arguments.keys and arguments.last):
         return refuse_usage("cache why", "name one executable, two to compare, or --last")
     entries = {entry.digest: entry for entry in store.list_entries()}
-    failures = store.all_failures()
+    failures = store.failures.read_all()
     if len(arguments.keys) == 2:
         old, new = (_choose_key(store, key, entries) for key in arguments.keys)
         return _compare_executables(entries[old], entries[new])
@@ -288,7 +288,7 @@ def _clear_executables(store: ExecutableStore, arguments: argparse.Namespace) ->
             "cache clear", "name executables, or what to clear: --failed, --damaged, --older-than 7d, --all"
         )
     entries = {entry.digest: entry for entry in store.list_entries(is_thorough=arguments.damaged)}
-    failures = store.all_failures()
+    failures = store.failures.read_all()
     named = [_choose_key(store, key, {**failures, **entries}) for key in arguments.keys]
     wanted = [
         entry

@@ -63,12 +63,11 @@ class Difference:
         return self.largest / self.allowed if self.allowed else (math.inf if self.largest else 0.0)
 
 
-def _larger(one: float, other: float) -> float:
-    return max(abs(one), abs(other))
-
-
 def largest_difference(
-    expected: Sequence[float], found: Sequence[float], *, scale_of: Callable[[float, float], float] = _larger
+    expected: Sequence[float],
+    found: Sequence[float],
+    *,
+    scale_of: Callable[[float, float], float] = lambda one, other: max(abs(one), abs(other)),
 ) -> Tuple[float, int]:
     """Return the largest difference of two rows of numbers relative to their scale, and the place of it.
 
@@ -78,15 +77,13 @@ def largest_difference(
     >>> largest_difference([1.0, 1.0], [1.0, 2.0])
     (0.5, 1)
     """
-    differences = [_relative(one, other, scale_of) for one, other in zip(expected, found)] or [0.0]
+    differences = [0.0] if not expected or not found else []
+    for one, other in zip(expected, found):
+        is_finite = math.isfinite(one) and math.isfinite(other)
+        scale = max(scale_of(one, other), _SMALLEST_SCALE) if is_finite else 1.0
+        differences.append(abs(one - other) / scale if is_finite else math.inf)
     worst = max(differences)
     return worst, differences.index(worst)
-
-
-def _relative(one: float, other: float, scale_of: Callable[[float, float], float]) -> float:
-    if not (math.isfinite(one) and math.isfinite(other)):
-        return math.inf
-    return abs(one - other) / max(scale_of(one, other), _SMALLEST_SCALE)
 
 
 def is_rounding(error: float, *, noise: float, margin: float) -> bool:

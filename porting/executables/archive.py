@@ -27,11 +27,12 @@ from .entry import (
     Entry,
     FileFacts,
     Manifest,
-    checksum_of,
+    compute_checksum,
     is_digest,
     pack_explanation,
     read_explanation,
     read_manifest,
+    sync_tree,
     verify_files,
 )
 from .folders import new_folder
@@ -39,7 +40,6 @@ from .identity import digest_of
 from .machine import list_machine_differences
 from .settings import format_bytes
 from .store import ExecutableStore
-from .writing import sync_tree
 
 __all__ = ["Imported", "export_archive", "import_archive"]
 
@@ -86,28 +86,23 @@ def export_archive(
 
 
 def _export_entry(archive: zipfile.ZipFile, entry: Entry, *, with_sources: bool) -> Manifest:
-    manifest, explanation = entry.manifest, b""
+    manifest, folder = entry.manifest, entry.digest
+    own: Dict[str, bytes] = {}
     if not with_sources and EXPLANATION in manifest.files:
-        explanation = _without_sources(entry)
-        facts = FileFacts(len(explanation), checksum_of(explanation))
-        manifest = replace(
-            manifest, files={**manifest.files, EXPLANATION: facts}, model={**manifest.model, "program": ""}
-        )
-    archive.writestr(f"{entry.digest}/{MANIFEST}", manifest.to_json())
+        try:
+            components = read_explanation(entry.folder, manifest)["components"]
+        except DamagedEntryError:
+            components = {}  # the programs are whole, and they are what counts
+        own[EXPLANATION] = explanation = pack_explanation({"components": components, "sources": {}})
+        files = {**manifest.files, EXPLANATION: FileFacts(len(explanation), compute_checksum(explanation))}
+        manifest = replace(manifest, files=files, model={**manifest.model, "program": ""})
+    archive.writestr(f"{folder}/{MANIFEST}", manifest.to_json())
     for name in sorted(manifest.files):
-        if name == EXPLANATION and not with_sources:
-            archive.writestr(f"{entry.digest}/{name}", explanation)
+        if name in own:
+            archive.writestr(f"{folder}/{name}", own[name])
         else:
-            archive.write(entry.file(name), f"{entry.digest}/{name}")
+            archive.write(entry.file(name), f"{folder}/{name}")
     return manifest
-
-
-def _without_sources(entry: Entry) -> bytes:
-    try:
-        components = read_explanation(entry.folder, entry.manifest)["components"]
-    except DamagedEntryError:
-        components = {}  # the programs are whole, and they are what counts
-    return pack_explanation({"components": components, "sources": {}})
 
 
 # -- import ----------------------------------------------------------------------------------------------------------
@@ -137,7 +132,7 @@ def _read_manifests(archive: zipfile.ZipFile) -> List[Manifest]:
         raise DamagedEntryError("it has too many files, or several of one name")
     if any(info.compress_type not in _COMPRESSIONS for info in archive.infolist()):
         raise DamagedEntryError("it is packed in a way that `porting cache export` does not use")
-    index = json.loads(_read(archive, _INDEX, _MAX_INDEX_BYTES).decode("utf-8")) if _INDEX in names else None
+    index = json.loads(_read_member(archive, _INDEX, _MAX_INDEX_BYTES).decode("utf-8")) if _INDEX in names else None
     if not isinstance(index, dict) or index.get("format") != _FORMAT:
         raise DamagedEntryError("it was not written by `porting cache export`")
     if index.get("schema") != _SCHEMA:
@@ -157,7 +152,7 @@ def _read_manifests(archive: zipfile.ZipFile) -> List[Manifest]:
 
 def _read_manifest(archive: zipfile.ZipFile, digest: str) -> Manifest:
     try:
-        manifest = Manifest.from_json(_read(archive, f"{digest}/{MANIFEST}", 8 << 20))
+        manifest = Manifest.from_json(_read_member(archive, f"{digest}/{MANIFEST}", 8 << 20))
     except KeyError:
         raise DamagedEntryError(f"executable {digest[:8]} is missing") from None
     if manifest.digest != digest or digest_of(manifest.sections) != digest:
@@ -165,7 +160,7 @@ def _read_manifest(archive: zipfile.ZipFile, digest: str) -> Manifest:
     return manifest
 
 
-def _read(archive: zipfile.ZipFile, name: str, most: int) -> bytes:
+def _read_member(archive: zipfile.ZipFile, name: str, most: int) -> bytes:
     with archive.open(name) as member:
         content = member.read(most + 1)
     if len(content) > most:
@@ -206,14 +201,14 @@ def _import_all(store: ExecutableStore, archive: zipfile.ZipFile, manifests: Seq
     with ExitStack() as stack:
         folders = [stack.enter_context(new_folder(store.programs)) for _manifest in manifests]
         for folder, manifest in zip(folders, manifests):
-            _extract(archive, manifest, folder)
+            _extract_files(archive, manifest, folder)
         for folder, manifest in zip(folders, manifests):
             (kept if store.put(folder, manifest.digest) else known).append(manifest)
     store.shrink()
     return Imported(tuple(kept), tuple(known))
 
 
-def _extract(archive: zipfile.ZipFile, manifest: Manifest, folder: Path) -> None:
+def _extract_files(archive: zipfile.ZipFile, manifest: Manifest, folder: Path) -> None:
     """Write the files of one executable, not a byte more than its manifest says, and check them."""
     for name, facts in manifest.files.items():
         target = folder.joinpath(*name.split("/"))

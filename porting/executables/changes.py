@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from dataclasses import dataclass, replace
+from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
 
 from ..diagnostics import Place
 
-__all__ = ["Change", "list_names", "plain_text", "words_of"]
+__all__ = ["Change", "format_value", "join_changes", "list_names", "split_names"]
 
 _MAX_TEXT = 60
 _MAX_NAMED = 3
@@ -21,9 +21,9 @@ _SHOWN = ("kind", "what", "before", "after", "detail", "where", "file", "line")
 class Change:
     """`what` changed from `before` to `after`, or appeared or disappeared, which `what` says then.
 
-    `kind` is the section of the key, or a part of one; `detail` says how many things are concerned. `where` says where
-    it was set, `file` and `line` too if that is a line. `words` are names that a line which sets it may contain, and
-    `operator_place` is where the operator stands.
+    `kind` is the section of the key, or a part of one; `detail` says which things are concerned, or how many. `where`
+    says where it was set, `file` and `line` too if that is a line. `words` are names that a line which sets it may
+    contain, and `operator_place` is where the operator stands.
     """
 
     kind: str
@@ -46,7 +46,8 @@ class Change:
         """
         text = f"{self.what} {self.before} -> {self.after}" if self.before or self.after else self.what
         text += f" {self.where}" if self.where else ""
-        return f"{text} ({self.detail})" if self.detail else text
+        detail = self.detail if self.kind == "processor" else f"({self.detail})"
+        return f"{text} {detail}" if self.detail else text
 
     @property
     def place(self) -> Optional[Place]:
@@ -58,34 +59,50 @@ class Change:
         return {**{name: getattr(self, name) for name in _SHOWN}, "text": self.text}
 
 
-def plain_text(value: Any) -> str:
-    """Write a value of the components for people.
+def join_changes(changes: Iterable[Change]) -> List[Change]:
+    """Make one change of those that say the same of several things: its detail names or counts them."""
+    alike: Dict[Tuple[str, ...], List[Change]] = {}
+    for change in changes:
+        alike.setdefault((change.kind, change.what, change.before, change.after), []).append(change)
+    found = []
+    for group in alike.values():
+        names = list(dict.fromkeys(change.detail for change in group if change.detail))
+        detail = list_names(names, most=1 if group[0].kind == "size" else _MAX_NAMED)
+        if group[0].kind == "operator" and len(group) > 1:
+            detail = f"{len(group)} operators"
+        words = dict.fromkeys(word for change in group[:_MAX_NAMED] for word in change.words)
+        found.append(replace(group[0], words=tuple(words), detail=detail))
+    return found
 
-    >>> plain_text(0.1), plain_text([3, 3]), plain_text({"dtype": "float16"}), plain_text({"%": 3}), plain_text(None)
-    ('0.1', '[3, 3]', 'float16', 'a tensor', 'none')
+
+def format_value(value: Any, *, most: int = _MAX_TEXT) -> str:
+    """Write a value of the components for people, in `most` characters.
+
+    >>> [format_value(value) for value in (0.1, [3, 3], {"dtype": "float16"}, {"%": 3}, None)]
+    ['0.1', '[3, 3]', 'float16', 'a tensor', 'none']
     """
     if value is None:
         return "none"
     if isinstance(value, dict):
         ((kind, content),) = value.items() if len(value) == 1 else [("", None)]
         return "a tensor" if kind == "%" else str(content) if kind in _NAMED else "something else"
-    text = f"[{', '.join(map(plain_text, value))}]" if isinstance(value, (list, tuple)) else str(value)
-    return text if len(text) <= _MAX_TEXT else f"{text[: _MAX_TEXT - 3]}..."
+    text = f"[{', '.join(map(format_value, value))}]" if isinstance(value, (list, tuple)) else str(value)
+    return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
-def words_of(*names: str) -> Tuple[str, ...]:
+def split_names(*names: str) -> Tuple[str, ...]:
     """Return the words that dotted names are made of, without numbers and the endings that torch gives parameters."""
-    found: List[str] = []
-    for name in names:
-        found += [part for part in name.split(".") if part and not part.isdigit() and part not in ("weight", "bias")]
-    return tuple(dict.fromkeys(found))
+    parts = [part for name in names for part in name.split(".")]
+    return tuple(dict.fromkeys(part for part in parts if part and not part.isdigit() and part not in _ENDINGS))
 
 
-def list_names(names: Sequence[str]) -> str:
+_ENDINGS = ("weight", "bias")
+
+
+def list_names(names: Sequence[str], *, most: int = _MAX_NAMED) -> str:
     """Name the first few, and say how many more there are.
 
     >>> list_names(["a", "b"]), list_names(["a", "b", "c", "d"])
     ('a, b', 'a, b, c and 1 more')
     """
-    more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
-    return ", ".join(names[:_MAX_NAMED]) + more
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

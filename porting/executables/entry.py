@@ -8,14 +8,21 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import io
 import json
 import os
 import re
+import shutil
 import stat
+import time
 import zlib
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
+
+from ..support.atomic_files import sync_folder
+from .identity import ExecutableKey
+from .machine import describe_processor, list_versions
 
 __all__ = [
     "EXPLANATION",
@@ -25,13 +32,14 @@ __all__ = [
     "Entry",
     "FileFacts",
     "Manifest",
-    "checksum_of",
     "compute_checksum",
     "is_digest",
     "pack_explanation",
     "read_explanation",
     "read_manifest",
+    "sync_tree",
     "verify_files",
+    "write_entry",
 ]
 
 MANIFEST = "manifest.json"
@@ -50,8 +58,7 @@ class DamagedEntryError(Exception):
     """An executable on disk cannot be used; the text says why, in a few words."""
 
 
-@dataclass(frozen=True)
-class FileFacts:
+class FileFacts(NamedTuple):
     """The length and the checksum of one file."""
 
     num_bytes: int
@@ -87,9 +94,8 @@ class Manifest:
     def to_json(self) -> bytes:
         """Return the text of the manifest."""
         values: Dict[str, Any] = {"format": _FORMAT, "schema": SCHEMA}
-        values.update({name: getattr(self, name) for name, _kind in _FIELDS})
-        values["because"] = list(self.because)
-        values["files"] = {name: [facts.num_bytes, facts.checksum] for name, facts in sorted(self.files.items())}
+        values.update({name: getattr(self, name) for name in _FIELDS})
+        values["files"] = dict(sorted(self.files.items()))
         return json.dumps(values, indent=1).encode()
 
     @classmethod
@@ -99,12 +105,12 @@ class Manifest:
         if not isinstance(values, dict) or values.get("format") != _FORMAT:
             raise DamagedEntryError("the manifest is not one of an executable")
         if values.get("schema") != SCHEMA:
-            raise DamagedEntryError(f"it has version {_shorten(values.get('schema'))}; this package reads {SCHEMA}")
-        wrong = [name for name, is_right in _FIELDS if not is_right(values.get(name))]
+            raise DamagedEntryError(f"it has version {values.get('schema')!r:.20}; this package reads {SCHEMA}")
+        wrong = [name for name, is_right in _FIELDS.items() if not is_right(values.get(name))]
         if wrong:
             raise DamagedEntryError(f"the manifest lacks {', '.join(wrong)}")
-        files = {name: FileFacts(num_bytes, value) for name, (num_bytes, value) in values["files"].items()}
-        fields = {name: values[name] for name, _is_right in _FIELDS}
+        fields = {name: values[name] for name in _FIELDS}
+        files = {name: FileFacts(*facts) for name, facts in values["files"].items()}
         return cls(**{**fields, "files": files, "because": tuple(values["because"])})
 
 
@@ -117,45 +123,37 @@ def _is_texts(value: Any) -> bool:
     return isinstance(value, dict) and all(isinstance(item, str) for item in value.values())
 
 
-def _is_dictionary(value: Any) -> bool:
-    return isinstance(value, dict)
-
-
-def _is_time(value: Any) -> bool:
-    # the range that `time.localtime` takes everywhere
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < 2**35
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _is_files(value: Any) -> bool:
-    return isinstance(value, dict) and all(_is_file_name(name) and _is_facts(facts) for name, facts in value.items())
-
-
-def _is_facts(value: Any) -> bool:
-    if not isinstance(value, list) or len(value) != 2:
+    """Tell whether files stay in their folder, on every system, and have a length and a checksum each."""
+    if not isinstance(value, dict) or MANIFEST in value:
         return False
-    num_bytes, digest = value
-    is_length = isinstance(num_bytes, int) and not isinstance(num_bytes, bool) and num_bytes >= 0
-    return is_length and is_digest(digest)
+    for name, facts in value.items():
+        if {"", ".", ".."}.intersection(name.split("/")) or re.search(r"[\\:\0]", name):
+            return False
+        if not isinstance(facts, list) or len(facts) != 2 or not is_digest(facts[1]):
+            return False
+        if not isinstance(facts[0], int) or isinstance(facts[0], bool) or facts[0] < 0:
+            return False
+    return True
 
 
-def _is_file_name(name: str) -> bool:
-    """Tell whether `name` stays in its folder, on every system."""
-    parts = name.split("/")
-    return name != MANIFEST and all(part not in ("", ".", "..") for part in parts) and not re.search(r"[\\:\0]", name)
-
-
-_FIELDS: Tuple[Tuple[str, Callable[[Any], bool]], ...] = (
-    ("digest", is_digest),
-    ("sections", _is_texts),
-    ("created", _is_time),
-    ("model", _is_dictionary),
-    ("engine", lambda value: isinstance(value, str)),
-    ("versions", _is_texts),
-    ("processor", _is_dictionary),
-    ("files", _is_files),
-    ("content", _is_dictionary),
-    ("because", lambda value: isinstance(value, list) and all(isinstance(item, dict) for item in value)),
-)
+_FIELDS: Mapping[str, Callable[[Any], bool]] = {
+    "digest": is_digest,
+    "sections": _is_texts,
+    # the range that `time.localtime` takes everywhere
+    "created": lambda value: _is_number(value) and 0 <= value < 2**35,
+    "model": lambda value: isinstance(value, dict),
+    "engine": lambda value: isinstance(value, str),
+    "versions": _is_texts,
+    "processor": lambda value: isinstance(value, dict),
+    "files": _is_files,
+    "content": lambda value: isinstance(value, dict),
+    "because": lambda value: isinstance(value, list) and all(isinstance(item, dict) for item in value),
+}
 
 
 @dataclass
@@ -197,6 +195,61 @@ class Entry:
     def __del__(self) -> None:
         """Let go of what was forgotten."""
         self.close()
+
+
+def write_entry(
+    folder: Path,
+    key: ExecutableKey,
+    files: Path,
+    content: Mapping[str, Any],
+    *,
+    sources: Mapping[str, Any],
+    because: Sequence[Mapping[str, Any]],
+) -> Manifest:
+    """Copy all of `files` into `folder`, with the manifest and the explanation; links are followed. OSError if not."""
+    for path in sorted(files.rglob("*")):
+        if path.is_file() and path.relative_to(files).as_posix() not in (MANIFEST, EXPLANATION):
+            target = folder / path.relative_to(files)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, target)
+    explanation = pack_explanation({"components": key.components, "sources": sources})
+    (folder / EXPLANATION).write_bytes(explanation)
+    graph = key.components.get("graph", {})
+    manifest = Manifest(
+        digest=key.digest,
+        sections=key.sections,
+        created=time.time(),
+        model={
+            "name": key.model,
+            "mode": str(graph.get("mode", "")),
+            "program": str(sources.get("program", "")),
+            "num_operators": len(graph.get("operators", ())),
+        },
+        engine=str(key.components.get("engine", {}).get("name", "")),
+        versions=list_versions(),
+        processor=describe_processor(),
+        files={
+            path.relative_to(folder).as_posix(): FileFacts(path.stat().st_size, compute_checksum(path))
+            for path in sorted(folder.rglob("*"))
+            if path.is_file()
+        },
+        content=content,
+        because=tuple(because),
+    )
+    (folder / MANIFEST).write_bytes(manifest.to_json())
+    sync_tree(folder)
+    return manifest
+
+
+def sync_tree(folder: Path) -> None:
+    """Let all files of a folder survive a loss of power."""
+    for path in folder.rglob("*"):
+        if path.is_dir():
+            sync_folder(path)
+        else:
+            with open(path, "rb") as file:
+                os.fsync(file.fileno())
+    sync_folder(folder)
 
 
 def read_manifest(folder: Path) -> Manifest:
@@ -246,18 +299,13 @@ def _require_length(folder: Path, name: str, facts: FileFacts) -> None:
         raise DamagedEntryError(f"`{name}` has {status.st_size} bytes instead of {facts.num_bytes}")
 
 
-def compute_checksum(path: Path) -> str:
-    """Return the checksum of a file's content."""
+def compute_checksum(source: Union[Path, bytes]) -> str:
+    """Return the checksum of a file's content, or of bytes that are to be one."""
     digest = hashlib.blake2b(digest_size=16)
-    with open(path, "rb") as file:
+    with io.BytesIO(source) if isinstance(source, bytes) else open(source, "rb") as file:
         for chunk in iter(lambda: file.read(_CHUNK), b""):
             digest.update(chunk)
     return digest.hexdigest()
-
-
-def checksum_of(content: bytes) -> str:
-    """Return the checksum that a file with this content has."""
-    return hashlib.blake2b(content, digest_size=16).hexdigest()
 
 
 def pack_explanation(explanation: Mapping[str, Any]) -> bytes:
@@ -293,8 +341,3 @@ def _parse_json(text: bytes, *, what: str) -> Any:
         return json.loads(text.decode("utf-8"))
     except (ValueError, RecursionError):
         raise DamagedEntryError(f"{what} is not JSON") from None
-
-
-def _shorten(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 20 else f"{text[:17]}..."

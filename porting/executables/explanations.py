@@ -1,15 +1,35 @@
-"""Explains why an executable was not found: lists what is different from an earlier one, and where that was set."""
+"""Explains why an executable was not found: the nearest earlier one, what is different, and where that was set.
+
+The components of two keys are arranged by names and compared in one walk. A table says what the paths of changes mean.
+"""
 
 from __future__ import annotations
 
+import json
+import os
+import time
 from collections import Counter
-from typing import Any, Dict, Iterator, List, Mapping, Tuple
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from itertools import chain, repeat
+from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple
 
-from .changes import Change, list_names, plain_text, words_of
-from .graph_changes import compare_graphs
-from .placing import Placing
+from ..diagnostics import Finding
+from .changes import Change, format_value, join_changes, split_names
+from .entry import DamagedEntryError, Manifest, read_explanation
+from .graph_changes import list_graph_changes
+from .identity import EXPLAINED, ExecutableKey, to_canonical_json
+from .placing import place_changes
+from .sources import record_sources
+from .store import ExecutableStore
 
-__all__ = ["compare_components", "explain"]
+__all__ = ["MissReport", "compare_components", "explain", "explain_miss"]
+
+# So many earlier executables are looked at in detail, of all that there are.
+_MAX_COMPARED = 6
+# So much of two graphs must be the same for one to explain the other.
+_LEAST_LIKENESS, _LEAST_OF_CLASS = 0.5, 0.25
+_MAX_NOTES = 12
 
 # What is told first among changes of which no line is known, and among those of which one is.
 _ORDER = (
@@ -33,7 +53,160 @@ _WORDS: Mapping[str, Tuple[str, ...]] = {
     "threads": ("set_num_threads", "OMP_NUM_THREADS", "num_threads"),
 }
 
+
+class _Phrase(NamedTuple):
+    """What is said of a change: `pattern` is that of its path, in which `{0}`, `{1}`, ... are the parts.
+
+    In `what`, the text before `|` is that of something new or true, the text behind it that of something gone or
+    false; no values are shown then. `words` are names that a line may have for it, `detail` is what it happened to.
+    """
+
+    pattern: str
+    kind: str
+    what: str
+    words: str = ""
+    detail: str = ""
+
+
+# The first that fits counts; what has no kind is told by something else. Of all other paths the parts themselves are
+# said, without the section where it says nothing.
+_PHRASES = (
+    _Phrase("constants/number", "constant", "constants"),
+    _Phrase("constants/*/*", "constant", "constant {1}"),
+    _Phrase("inputs/batch", "input", "batch", "batch"),
+    _Phrase("inputs/number", "input", "number of inputs"),
+    _Phrase("inputs/*/name", "input", "name of an input"),
+    _Phrase("inputs/*/shape", "input", "input `{name}` shape", "shape {name}"),
+    _Phrase("inputs/*/layout", "input", "memory layout of input `{name}`"),
+    _Phrase("inputs/*/dtype", "dtype", "input `{name}` dtype"),
+    _Phrase("*/*/dtype", "dtype", "dtype of {0}", detail="{1}"),
+    _Phrase("*/*/trained", "frozen", "{0} now trained|{0} now frozen", "requires_grad freeze {1}", "{1}"),
+    _Phrase("*/*/layout", "tensor", "other memory layout of {0}|", "channels_last memory_format", "{1}"),
+    _Phrase("order of*", "tensor", "{0}|"),
+    _Phrase("*/*/shape", "", ""),
+    _Phrase("parameters/*", "tensor", "{0} added|{0} removed", "{1}", "{1}"),
+    _Phrase("buffers/*", "tensor", "{0} added|{0} removed", "{1}", "{1}"),
+    _Phrase("optimizer/number", "optimizer", "parameter groups", "param_groups"),
+    _Phrase("optimizer/*/family", "optimizer", "optimizer", "optimizer {after}"),
+    _Phrase(
+        "optimizer/*/parameters/*",
+        "trained",
+        "the optimizer trains more parameters{group}|the optimizer trains fewer parameters{group}",
+        detail="{3}",
+    ),
+    _Phrase("optimizer/*/*", "optimizer", "optimizer {2}{group}", "{2} optimizer"),
+    _Phrase("processor/instructions/*", "processor", "the processor has|the processor lacks", detail="{2}"),
+    _Phrase("plan/iterations", "plan", "device iterations", "iterations"),
+)
+
+_SILENT = ("plan", "versions", "extra")
+
+# Sections that have a form of their own, and the facts of a tensor.
+_ARRANGED = (EXPLAINED, "graph", "tensors", "constants", "optimizer")
+_FIELDS = ("shape", "layout", "dtype", "trained")
+
 Components = Mapping[str, Any]
+_Path = Tuple[str, ...]
+_Values = Tuple[Any, Any]
+
+
+@dataclass(frozen=True)
+class _Shown:
+    """A value that is compared, with another that people want to see in its place; None where that is not known."""
+
+    value: Any
+    shown: Any = field(compare=False)
+
+
+@dataclass(frozen=True)
+class MissReport:
+    """What changed since the executable `digest` was kept at the time `created`, most telling first."""
+
+    digest: str
+    created: float
+    changes: Tuple[Change, ...]
+
+    @property
+    def message(self) -> str:
+        """The finding's message, as in "recompiled: dropout p 0.1 -> 0.2 at config.py:14"."""
+        more = len(self.changes) - 1
+        others = f" and {more} more change{'s' if more > 1 else ''}" if more else ""
+        return f"recompiled: {self.changes[0].text}{others}"
+
+    def to_dicts(self) -> List[Dict[str, Any]]:
+        """Return the changes as plain values: what a manifest keeps as `because`."""
+        return [change.to_dict() for change in self.changes]
+
+    def to_finding(self) -> Finding:
+        """Return finding E006, at the line that made the first change where that is known."""
+        notes = [f"also: {change.text}" for change in self.changes[1:_MAX_NOTES]]
+        hidden = len(self.changes) - _MAX_NOTES
+        notes += [f"and {hidden} more; `porting cache why --last` lists all"] if hidden > 0 else []
+        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(self.created))
+        first = self.changes[0]
+        place = first.place if first.file and os.path.isfile(first.file) else None
+        return Finding(
+            "E006",
+            message=self.message,
+            place=place,
+            notes=(*notes, f"compared with the executable {self.digest[:8]} of {when}"),
+            help="nothing need be done; with the earlier settings the earlier executable is found again",
+        )
+
+
+def explain_miss(
+    store: ExecutableStore, key: ExecutableKey, *, sources: Optional[Mapping[str, Any]] = None
+) -> Optional[MissReport]:
+    """Compare `key` with the executable in the store that least has changed since; None if none is of the same model.
+
+    `sources` is what `record_sources` returned, which is called without it. Damaged entries are passed over.
+    """
+    present = sources if sources is not None else record_sources()
+    found: List[Tuple[Manifest, List[Change]]] = []
+    for manifest in _list_candidates(store, key, present):
+        try:
+            explanation = read_explanation(store.programs / manifest.digest, manifest)
+            has_name = bool(key.model) and manifest.model.get("name") == key.model
+            least = _LEAST_OF_CLASS if has_name else _LEAST_LIKENESS
+            if _measure_likeness(explanation["components"], key.components) >= least:
+                changes = explain(explanation, {"components": key.components, "sources": present})
+                found += [(manifest, changes)] if changes else []
+        except (DamagedEntryError, AttributeError, IndexError, KeyError, TypeError, ValueError, RecursionError):
+            continue  # what somebody else wrote explains nothing
+    if not found:
+        return None
+    nearest, changes = min(found, key=lambda item: len(item[1]))
+    return MissReport(nearest.digest, nearest.created, tuple(changes))
+
+
+def _list_candidates(store: ExecutableStore, key: ExecutableKey, sources: Mapping[str, Any]) -> List[Manifest]:
+    """Return the earlier executables that are probably of the same model, the likeliest first."""
+    ranked = []
+    for entry in store.list_entries():
+        manifest = entry.manifest
+        if manifest is None or entry.digest == key.digest:
+            continue
+        if manifest.model.get("mode") == key.components["graph"]["mode"]:
+            num_same = sum(manifest.sections.get(name) == value for name, value in key.sections.items())
+            is_other_model = bool(key.model) and manifest.model.get("name") != key.model
+            is_other_program = manifest.model.get("program") != sources.get("program")
+            ranked.append(((is_other_model, is_other_program, -num_same, -entry.last_used), manifest))
+    return [manifest for _rank, manifest in sorted(ranked, key=lambda item: item[0])[:_MAX_COMPARED]]
+
+
+def _measure_likeness(*both: Mapping[str, Any]) -> float:
+    """Return how much of two steps is the same, as far as their operators and parameters tell."""
+    traits = []
+    for components in both:
+        parameters = components["tensors"]["parameters"]
+        found = Counter(name for name, _arguments in components["graph"]["operators"])
+        found.update(trait for name, shape, *_ in parameters for trait in (name, (name, tuple(shape))))
+        traits.append(found)
+    left, right = traits
+    return sum((left & right).values()) / max(sum(left.values()), sum(right.values()), 1)
+
+
+# -- two executables ---------------------------------------------------------------------------------------------------
 
 
 def explain(old: Mapping[str, Any], new: Mapping[str, Any]) -> List[Change]:
@@ -42,171 +215,114 @@ def explain(old: Mapping[str, Any], new: Mapping[str, Any]) -> List[Change]:
     Changes of which the line is known that made them come first, then those of versions and the processor.
     """
     changes = compare_components(old["components"], new["components"])
-    placing = Placing(old.get("sources", {}), new.get("sources", {}))
-    found = placing.place_changes([change for change in changes if change.kind not in _SET_OUTSIDE])
+    set_here = [change for change in changes if change.kind not in _SET_OUTSIDE]
+    found = place_changes(set_here, old.get("sources", {}), new.get("sources", {}))
     found += [(False, change) for change in changes if change.kind in _SET_OUTSIDE]
-    return [change for _is_certain, change in sorted(found, key=lambda item: (not item[0], _rank(item[1])))]
-
-
-def _rank(change: Change) -> int:
-    return _ORDER.index(change.kind) if change.kind in _ORDER else len(_ORDER)
+    return [change for _is_certain, change in sorted(found, key=lambda item: (not item[0], _ORDER.index(item[1].kind)))]
 
 
 def compare_components(old: Components, new: Components) -> List[Change]:
     """List how the components of a key differ from those of another one."""
-    found = compare_graphs(old, new)
-    for compare in (_compare_constants, _compare_inputs, _compare_state, _compare_optimizers, _compare_processors):
-        found += compare(old, new)
+    leaves = dict(_walk_differences(_arrange_components(old), _arrange_components(new)))
+    _find_batch(leaves)
+    found = list_graph_changes(old, new)
+    found += [_describe_change(path, values, new) for path, values in leaves.items() if not _is_told(path, leaves)]
     if any(change.kind == "layer" for change in found):
         # its parameters come and go with a layer, and those behind it may have another number in their name
         found = [change for change in found if change.kind not in ("tensor", "trained")]
-    for kind in ("plan", "precision", "threads", "versions"):
-        name = "" if kind in ("plan", "versions") else kind
-        found += _compare_plain(kind, name, old.get(kind), new.get(kind))
-    engines = [_leave_out(of["engine"], "name") for of in (old, new)]
-    found += _compare_plain("engine", "engine", old["engine"].get("name"), new["engine"].get("name"))
-    found += _compare_plain("engine", "engine", *engines)
-    for name in sorted({*old, *new} - _COMPARED):
-        found += _compare_plain("extra", "" if name == "extra" else name, old.get(name), new.get(name))
+    found = join_changes(change for change in found if change.kind)
     if not found:
         # nothing above knows what to say of it, and something is different all the same
-        names = [name for name in sorted({*old, *new} - {"explained"}) if old.get(name) != new.get(name)]
+        names = [name for name in sorted({*old, *new} - {EXPLAINED}) if old.get(name) != new.get(name)]
         found = [Change("extra", f"something in the {name} section") for name in names]
     return found
 
 
-_COMPARED = frozenset(
-    "explained graph tensors constants plan optimizer engine versions processor precision threads".split()
-)
-
-
-def _compare_plain(kind: str, name: str, before: Any, after: Any, *, words: Tuple[str, ...] = ()) -> Iterator[Change]:
-    """Compare plain values, dictionaries entry by entry."""
-    if before == after:
-        return
-    words = (*words, *_WORDS.get(kind, ()))
-    if isinstance(before, dict) and isinstance(after, dict):
-        for key in sorted({*before, *after}):
-            own = (key, *_WORDS.get(key, ()), *words)
-            yield from _compare_plain(kind, f"{name} {key}".strip(), before.get(key), after.get(key), words=own)
-        return
-    title = {"iterations": "device iterations"}.get(name, name.replace("_", " "))
-    words = (kind, *words) if kind in _WORDS else words
-    yield Change(kind, title or kind, plain_text(before), plain_text(after), words=words)
-
-
-def _leave_out(values: Mapping[str, Any], name: str) -> Dict[str, Any]:
-    return {key: value for key, value in values.items() if key != name}
-
-
-def _read_explained(components: Components, name: str) -> List[Any]:
-    found: List[Any] = components.get("explained", {}).get(name, [])
+def _arrange_components(components: Components) -> Dict[str, Any]:
+    """Arrange what is not in the graph so that paths say what values are; what is in a tuple is told by its place."""
+    tensors, explained = components["tensors"], components.get(EXPLAINED, {})
+    constants, groups = components["constants"], components["optimizer"]
+    # canonical, because what was read from a file has that order
+    plain = {name: value for name, value in components.items() if name not in _ARRANGED}
+    found: Dict[str, Any] = json.loads(to_canonical_json(plain))
+    # last, because its name says more than what it can do
+    found["processor"]["instructions"] = {str(name): True for name in found["processor"].pop("instructions", ())}
+    found["inputs"] = tuple(dict(zip(("name", *_FIELDS[:3]), item)) for item in tensors["inputs"])
+    for kind in ("parameters", "buffers"):
+        found[kind] = {item[0]: dict(zip(_FIELDS, item[1:])) for item in tensors[kind]}
+        found[f"order of {kind}"] = list(found[kind])
+    shown = chain(explained.get("shown_constants", ()), repeat(None))
+    found["constants"] = tuple(
+        {"shape": f"{dtype} {format_value(shape)}", "values": _Shown(content, value)}
+        for (content, shape, dtype), value in zip(constants, shown)
+    )
+    numbers = chain(explained.get("numbers", ()), repeat({}))
+    found["optimizer"] = tuple(_arrange_group(*pair) for pair in zip(groups, numbers))
     return found
 
 
-# -- constants, inputs, parameters -------------------------------------------------------------------------------------
-
-
-def _compare_constants(old: Components, new: Components) -> Iterator[Change]:
-    shown = [_read_explained(components, "shown_constants") for components in (old, new)]
-    for index, (before, after) in enumerate(zip(old["constants"], new["constants"])):
-        if before == after:
-            continue
-        layouts = [f"{dtype} {plain_text(shape)}" for _hash, shape, dtype in (before, after)]
-        values = [plain_text(of[index]) if index < len(of) and of[index] is not None else "" for of in shown]
-        if layouts[0] != layouts[1]:
-            values = layouts
-        if all(values) and values[0] != values[1]:
-            yield Change("constant", f"constant {index}", values[0], values[1])
-        else:
-            yield Change("constant", f"constant {index} has other values, {layouts[1]}")
-    yield from _compare_plain("constant", "constants", len(old["constants"]), len(new["constants"]))
-
-
-def _compare_inputs(old: Components, new: Components) -> Iterator[Change]:
-    """Compare inputs; where all of them have another first dimension and nothing else changed, it is the batch."""
-    before, after = old["tensors"]["inputs"], new["tensors"]["inputs"]
-    pairs = [(a, b) for a, b in zip(before, after) if a != b]
-    batches = {(a[1][0], b[1][0]) for a, b in pairs if a[1][:1] != b[1][:1] and a[1] and b[1]}
-    is_batch = len(batches) == 1 and all(a[1][1:] == b[1][1:] for a, b in pairs)
-    if is_batch:
-        ((left, right),) = batches
-        yield from _compare_plain("input", "batch", left, right, words=("batch", *_WORDS["batch"]))
-    for (old_name, old_shape, old_strides, old_dtype, *_), (name, shape, strides, dtype, *_) in pairs:
-        if not is_batch:
-            yield from _compare_plain("input", f"input `{name}` shape", old_shape, shape, words=("shape", name))
-        if old_shape == shape:
-            yield from _compare_plain("input", f"memory layout of input `{name}`", old_strides, strides)
-        yield from _compare_plain("dtype", f"input `{name}` dtype", old_dtype, dtype)
-        yield from _compare_plain("input", "name of an input", old_name, name)
-    yield from _compare_plain("input", "number of inputs", len(before), len(after))
-
-
-def _compare_state(old: Components, new: Components) -> Iterator[Change]:
-    """Compare types, trainability, memory layouts and names of parameters and buffers."""
-    for kind in ("parameters", "buffers"):
-        before, after = ({item[0]: item for item in components["tensors"][kind]} for components in (old, new))
-        both = [(before[name], after[name]) for name in after if name in before]
-        for (left, right), names in _group_names(both, 3).items():
-            yield Change("dtype", f"dtype of {kind}", left, right, words=_WORDS["dtype"], detail=list_names(names))
-        for (_left, right), names in _group_names(both, 4).items():
-            verb, words = "trained" if right == "True" else "frozen", words_of("requires_grad", "freeze", *names[:3])
-            yield Change("frozen", f"{kind} now {verb}", words=words, detail=list_names(names))
-        for names in _group_names([(a, b) for a, b in both if a[1] == b[1]], 2).values():
-            words = ("channels_last", "memory_format")
-            yield Change("tensor", f"other memory layout of {kind}", words=words, detail=list_names(names))
-        if sorted(before) == sorted(after) and list(before) != list(after):
-            yield Change("tensor", f"order of {kind}")
-        for verb, these, others in (("added", after, before), ("removed", before, after)):
-            names = [name for name in these if name not in others]
-            if names:
-                yield Change("tensor", f"{kind} {verb}", words=words_of(*names[:1]), detail=list_names(names))
-
-
-def _group_names(pairs: List[Tuple[Any, Any]], index: int) -> Dict[Tuple[str, str], List[str]]:
-    """Group the names of tensors by the change of one of their facts."""
-    grouped: Dict[Tuple[str, str], List[str]] = {}
-    for before, after in pairs:
-        if before[index] != after[index]:
-            grouped.setdefault((str(before[index]), str(after[index])), []).append(str(after[0]))
-    return grouped
-
-
-# -- optimizer and processor -------------------------------------------------------------------------------------------
-
-
-def _compare_optimizers(old: Components, new: Components) -> Iterator[Change]:
-    before, after = old["optimizer"], new["optimizer"]
-    yield from _compare_plain("optimizer", "parameter groups", len(before), len(after), words=("param_groups",))
-    # the settings of two kinds of optimizers have nothing to do with each other: the kind is all that is told
-    families = Counter((a["family"], b["family"]) for a, b in zip(before, after) if a["family"] != b["family"])
-    for left, right in families:
-        yield Change("optimizer", "optimizer", left, right, words=("optimizer", right.lower()))
-    numbers = [_read_explained(components, "numbers") for components in (old, new)]
-    for index, (a, b) in enumerate(zip(before, after)):
-        if a["family"] != b["family"]:
-            continue
-        group = f" of parameter group {index}" if len(after) > 1 else ""
-        for name in (name for name in b if name not in ("slots", "parameters") and a.get(name) != b[name]):
+def _arrange_group(group: Mapping[str, Any], numbers: Mapping[str, Any]) -> Dict[str, Any]:
+    """Arrange a parameter group: whether there is momentum is part of the program, how much of it is not."""
+    found: Dict[str, Any] = {"family": group["family"]}
+    for name in group:
+        if name not in ("family", "slots", "parameters"):
             setting = {"clips": "max_grad_norm"}.get(name, name)
-            # whether there is momentum is part of the program, how much of it is not: people want to see the number
-            values = [
-                of[index].get(setting, g.get(name)) if index < len(of) else g.get(name)
-                for of, g in zip(numbers, (a, b))
-            ]
-            yield from _compare_plain("optimizer", f"optimizer {setting}{group}", *values, words=(setting, "optimizer"))
-        trained = [of.get("parameters") or [] for of in (a, b)]
-        for verb, names, others in (("more", trained[1], trained[0]), ("fewer", trained[0], trained[1])):
-            found = [name for name in names if name not in others]
-            if found:
-                yield Change("trained", f"the optimizer trains {verb} parameters{group}", detail=list_names(found))
+            found[setting] = _Shown(group[name], numbers.get(setting, group[name]))
+    return {**found, "parameters": dict.fromkeys(group.get("parameters") or (), True)}
 
 
-def _compare_processors(old: Components, new: Components) -> Iterator[Change]:
-    before, after = old["processor"], new["processor"]
-    yield from _compare_plain("processor", "processor", before.get("name"), after.get("name"))
-    yield from _compare_plain("processor", "processor capability", before.get("capability"), after.get("capability"))
-    had, has = (set(map(str, facts.get("instructions", ()))) for facts in (before, after))
-    for verb, names in (("lacks", had - has), ("has", has - had)):
-        if names:
-            yield Change("processor", f"the processor {verb} {list_names(sorted(names))}")
+def _walk_differences(before: Any, after: Any, path: _Path = ()) -> Iterator[Tuple[_Path, _Values]]:
+    """Yield the path and the values of each difference; of tuples the items, as far as both go, and their number."""
+    if before == after:
+        return
+    if isinstance(before, dict) and isinstance(after, dict):
+        for key in dict.fromkeys([*after, *before]):
+            yield from _walk_differences(before.get(key), after.get(key), (*path, key))
+    elif isinstance(before, tuple) and isinstance(after, tuple):
+        for index, pair in enumerate(zip(before, after)):
+            yield from _walk_differences(*pair, (*path, str(index)))
+        yield from _walk_differences(len(before), len(after), (*path, "number"))
+    else:
+        yield path, (before, after)
+
+
+def _find_batch(leaves: Dict[_Path, _Values]) -> None:
+    """Put one change in the place of those of inputs, where all of them differ in their first dimension alone."""
+    shapes = {path: pair for path, pair in leaves.items() if path[0] == "inputs" and path[-1] == "shape"}
+    batches = {(before[0], after[0]) for before, after in shapes.values() if before and after and before[0] != after[0]}
+    if len(batches) == 1 and all(before[1:] == after[1:] for before, after in shapes.values()):
+        leaves["inputs", "batch"] = batches.pop()
+        for path in shapes:
+            leaves[path] = None, None
+
+
+def _is_told(path: _Path, leaves: Mapping[_Path, _Values]) -> bool:
+    """Tell whether a change follows from another one that is told."""
+    if path[0] == "optimizer" and (*path[:2], "family") in leaves:
+        return path[-1] != "family"  # the settings of two kinds of optimizers have nothing to do with each other
+    if path[0].startswith("order of"):
+        return sorted(leaves[path][0]) != sorted(leaves[path][1])
+    return path[-1] in ("layout", "values") and (*path[:-1], "shape") in leaves
+
+
+def _describe_change(path: _Path, values: _Values, new: Components) -> Change:
+    """Say what the table says of a path; a change without a kind is not worth telling."""
+    told = " ".join(part for part in path[path[0] in _SILENT :] if part != "name")
+    plain = _Phrase("", path[0] if path[0] in _ORDER else "extra", told, " ".join(path[1:]))
+    phrase = next((row for row in _PHRASES if fnmatchcase("/".join(path), row.pattern)), plain)
+    before, after = (format_value(value.shown if isinstance(value, _Shown) else value) for value in values)
+    facts = {"after": after.lower(), "group": "", "name": ""}
+    if path[0] == "inputs" and path[1].isdigit():
+        facts["name"] = new["tensors"]["inputs"][int(path[1])][0]
+    if path[0] == "optimizer" and len(new["optimizer"]) > 1:
+        facts["group"] = f" of parameter group {path[1]}"
+    new_or_true, bar, gone_or_false = phrase.what.partition("|")
+    what = (new_or_true if values[1] or not bar else gone_or_false).format(*path, **facts).replace("_", " ")
+    named = [*phrase.words.format(*path, **facts).split(), *([phrase.kind] if phrase.kind in _WORDS else [])]
+    words = split_names(*named, *(other for name in named for other in _WORDS.get(name, ())))
+    if path[0] == "constants" and path[-1] == "values" and (before == after or "none" in (before, after)):
+        _content, shape, dtype = new["constants"][int(path[1])]
+        what, bar = f"{what} has other values, {dtype} {format_value(shape)}", "|"
+    kind = "" if before == after and not bar else phrase.kind
+    shown = ("", "") if bar else (before, after)
+    return Change(kind, what or phrase.kind, *shown, words, detail=phrase.detail.format(*path))

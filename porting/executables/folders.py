@@ -7,14 +7,14 @@ import shutil
 import tempfile
 import time
 import weakref
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any, Iterator, Optional
+from typing import Any, Callable, Iterator, Optional, Tuple
 
 from .entry import MANIFEST
 from .locks import LockUnsupportedError, is_free, try_lock
 
-__all__ = ["STALE_SECONDS", "TemporaryFolder", "new_folder", "remove_folder", "sweep"]
+__all__ = ["STALE_SECONDS", "new_folder", "remove_folder", "sweep", "temporary_folder"]
 
 STALE_SECONDS = 10.0
 """What nobody holds and nobody changed for so long was left by a process that died."""
@@ -44,27 +44,16 @@ def new_folder(parent: Path) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-class TemporaryFolder:
-    """A folder for what is compiled; an executable that was loaded from it keeps it as long as it lives."""
+@contextmanager
+def temporary_folder() -> Iterator[Tuple[Path, Callable[[Any], object]]]:
+    """Make a folder for what is compiled, and a function that leaves it to an executable which was loaded from it.
 
-    def __init__(self) -> None:
-        """Make the folder where the system keeps temporary files; OSError if that fails."""
-        self.path = Path(tempfile.mkdtemp(prefix="porting-"))
-        self._is_left = False
-
-    def leave_to(self, executable: Any) -> None:
-        """Let the folder go with `executable`."""
-        weakref.finalize(executable, shutil.rmtree, self.path, True)
-        self._is_left = True
-
-    def __enter__(self) -> TemporaryFolder:
-        """Return itself; the block's end removes the folder, unless an executable has it."""
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        """Remove the folder, unless an executable has it."""
-        if not self._is_left:
-            shutil.rmtree(self.path, ignore_errors=True)
+    It is gone when the block ends, or with the executable. OSError if it cannot be made.
+    """
+    with ExitStack() as undone:
+        folder = Path(tempfile.mkdtemp(prefix="porting-"))
+        undone.callback(shutil.rmtree, folder, ignore_errors=True)
+        yield folder, lambda executable: weakref.finalize(executable, undone.pop_all().close)
 
 
 def remove_folder(folder: Path, *, patience_seconds: float = 0.0, is_forced: bool = False) -> bool:
@@ -72,7 +61,7 @@ def remove_folder(folder: Path, *, patience_seconds: float = 0.0, is_forced: boo
 
     It is waited for a reader for `patience_seconds`; then, if `is_forced`, no longer.
     """
-    held = _held_alone(folder / MANIFEST, patience_seconds)
+    held = _lock_alone(folder / MANIFEST, patience_seconds)
     if held is None and not is_forced and (folder / MANIFEST).exists():
         return False
     gone = folder.with_name(f"{_REMOVING}{os.getpid()}-{os.urandom(4).hex()}")
@@ -83,24 +72,24 @@ def remove_folder(folder: Path, *, patience_seconds: float = 0.0, is_forced: boo
     finally:
         if held is not None:
             os.close(held)
-    _remove(gone)
+    _remove_path(gone)
     return True
 
 
 def sweep(programs: Path) -> int:
     """Clear away what dead processes left in the store; returns how many things."""
     found = 0
-    for path in _paths_in(programs):
+    for path in _list_paths(programs):
         if path.name.startswith(_REMOVING) or (path.name.startswith(_NEW) and _is_abandoned(path)):
-            found += _remove(path)
+            found += _remove_path(path)
     for name in _HIDDEN_FOLDERS:
-        for path in _paths_in(programs / name):
+        for path in _list_paths(programs / name):
             if (path.suffix == ".lock" or path.name.startswith(".")) and _is_abandoned(path):
-                found += _remove(path)
+                found += _remove_path(path)
     return found
 
 
-def _held_alone(path: Path, patience_seconds: float) -> Optional[int]:
+def _lock_alone(path: Path, patience_seconds: float) -> Optional[int]:
     """Open and lock a file that nobody else holds; None if somebody does, or if it is not there."""
     try:
         descriptor = os.open(path, os.O_RDONLY)
@@ -129,7 +118,7 @@ def _is_abandoned(path: Path) -> bool:
         return False
 
 
-def _remove(path: Path) -> bool:
+def _remove_path(path: Path) -> bool:
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:
@@ -138,7 +127,7 @@ def _remove(path: Path) -> bool:
     return not os.path.lexists(path)
 
 
-def _paths_in(folder: Path) -> Iterator[Path]:
+def _list_paths(folder: Path) -> Iterator[Path]:
     try:
         yield from [folder / name for name in os.listdir(folder)]
     except OSError:

@@ -6,7 +6,7 @@ import hashlib
 import json
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Dict, Mapping, Tuple
+from typing import Any, Dict, List, Mapping, Tuple
 
 __all__ = ["EXPLAINED", "ExecutableKey", "digest_of", "to_canonical_json"]
 
@@ -36,7 +36,7 @@ class ExecutableKey:
     def sections(self) -> Dict[str, str]:
         """The hash of each section that belongs to the identity."""
         return {
-            name: self._known.get(name) or _hash(value)
+            name: self._known.get(name) or _hash_value(value)
             for name, value in sorted(self.components.items())
             if name != EXPLAINED
         }
@@ -57,6 +57,11 @@ class ExecutableKey:
         """The name of the model's class, as far as known."""
         return str(self.explained.get("model", ""))
 
+    @property
+    def source_files(self) -> List[str]:
+        """The files that the operators of the graph stand in."""
+        return sorted({str(place[0]) for place in self.explained.get("places", ()) if place})
+
     def for_engine(self, engine: str) -> ExecutableKey:
         """Return the key of the same step for another engine; nothing of the graph is hashed again."""
         settings = {**self.components.get("engine", {}), "name": engine}
@@ -66,7 +71,7 @@ class ExecutableKey:
 
 def digest_of(sections: Mapping[str, str]) -> str:
     """Return the name of the executable whose sections have these hashes."""
-    return _hash(dict(sections))
+    return _hash_value(dict(sections))
 
 
 def to_canonical_json(value: Any) -> bytes:
@@ -74,5 +79,5 @@ def to_canonical_json(value: Any) -> bytes:
     return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
 
 
-def _hash(value: Any) -> str:
+def _hash_value(value: Any) -> str:
     return hashlib.sha256(to_canonical_json(value)).hexdigest()[:32]

@@ -9,21 +9,23 @@ optimizer's numbers, the values of small constants.
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import os
 import sys
+from dataclasses import asdict, fields
+from itertools import zip_longest
 from typing import Any, Dict, List, Mapping, Optional
 
 import torch
 
 from ..capture import StepGraph
 from ..capture.graph_identity import identify_graph
-from ..engines.calls.call_plan import CallPlan, ReplicaGroups
+from ..engines.calls.call_plan import ReplicaGroups
 from ..engines.calls.executable import BuildRequest
 from ..engines.update.traced_updates import update_structure
 from .identity import EXPLAINED, ExecutableKey
 from .machine import describe_processor, find_compiler, list_compiler_settings, list_versions
+from .sources import user_files
 
 __all__ = ["ExecutableKey", "executable_key"]
 
@@ -49,12 +51,17 @@ def executable_key(
     """
     # what cannot be written down is known to this process only: a mark of its own makes it equal to nothing
     identity = identify_graph(graph, opaque_mark=os.urandom(8).hex())
+    try:
+        matmul = torch.get_float32_matmul_precision()
+    except RuntimeError:  # so torch answers where it was set by `torch.backends`' newer attributes
+        matmul = str(torch.backends.mkldnn.matmul.fp32_precision)  # type: ignore[attr-defined]
+    groups = zip_longest(map(update_structure, request.groups), map(list, request.group_names))
     components: Dict[str, Any] = {
         "graph": identity.graph,
         "tensors": identity.tensors,
         "constants": identity.constants,
-        "plan": _describe_plan(request.plan),
-        "optimizer": _describe_optimizer(request),
+        "plan": {item.name: _describe_plan_value(getattr(request.plan, item.name)) for item in fields(request.plan)},
+        "optimizer": [{**structure, "parameters": names or []} for structure, names in groups if structure is not None],
         "engine": {
             "name": engine,
             "variant": request.variant.to_dict(),
@@ -63,15 +70,14 @@ def executable_key(
         },
         "versions": list_versions(),
         "processor": {**describe_processor(), "capability": torch.backends.cpu.get_cpu_capability()},
-        "precision": {
-            "matmul": _read_matmul_precision(),
-            "deterministic": torch.are_deterministic_algorithms_enabled(),
-        },
+        "precision": {"matmul": matmul, "deterministic": torch.are_deterministic_algorithms_enabled()},
         "threads": request.variant.num_threads or torch.get_num_threads(),
         "extra": _copy_plain(extra or {}),
     }
     if identity.has_foreign:
-        components["libraries"] = _list_libraries()
+        # the libraries and programs that operators of the user's own may come from
+        paths = sorted({*map(str, torch.ops.loaded_libraries), *user_files(sys.modules)})
+        components["libraries"] = [[path, *_hash_file(path)] for path in paths]
     components[EXPLAINED] = {
         "model": model,
         "places": identity.places,
@@ -84,6 +90,13 @@ def executable_key(
     return ExecutableKey(components, identity.opaque)
 
 
+def _describe_plan_value(value: Any) -> Any:
+    if isinstance(value, _PLAIN):
+        return value
+    # what adds up gradients over processes runs between programs: that it is there is what matters
+    return asdict(value) if isinstance(value, ReplicaGroups) else True
+
+
 def _show_value(value: torch.Tensor) -> Any:
     if value.numel() > _MAX_SHOWN or value.is_complex():
         return None
@@ -93,52 +106,11 @@ def _show_value(value: torch.Tensor) -> Any:
     return numbers if value.dim() else numbers[0]
 
 
-def _format_name(value: Any) -> str:
-    return str(value).replace("torch.", "")
-
-
-# -- what it runs with -----------------------------------------------------------------------------------------------
-
-
-def _describe_plan(plan: CallPlan) -> Dict[str, Any]:
-    return {field.name: _describe_plan_value(getattr(plan, field.name)) for field in dataclasses.fields(plan)}
-
-
-def _describe_plan_value(value: Any) -> Any:
-    if isinstance(value, _PLAIN):
-        return value
-    # what adds up gradients over processes runs between programs: that it is there is what matters
-    return dataclasses.asdict(value) if isinstance(value, ReplicaGroups) else True
-
-
-def _read_matmul_precision() -> str:
-    try:
-        return torch.get_float32_matmul_precision()
-    except RuntimeError:  # so torch answers where it was set by `torch.backends`' newer attributes
-        return str(torch.backends.mkldnn.matmul.fp32_precision)  # type: ignore[attr-defined]
-
-
-def _describe_optimizer(request: BuildRequest) -> List[Dict[str, Any]]:
-    names = [list(of_group) for of_group in request.group_names]
-    structures = [update_structure(settings) for settings in request.groups]
-    return [
-        {**structure, "parameters": names[index] if index < len(names) else []}
-        for index, structure in enumerate(structures)
-    ]
-
-
 def _read_numbers(settings: Any) -> Dict[str, Any]:
     """Return the settings of a parameter group as they are now, for people to compare."""
-    kind = getattr(settings, "kind", None)
     values = {name: value for name, value in sorted(vars(settings).items()) if isinstance(value, (bool, int, float))}
-    return {
-        **{name: str(value) if name == "kind" else value for name, value in values.items()},
-        "kind": _name_kind(kind),
-    }
-
-
-def _name_kind(kind: Any) -> str:
-    return str(getattr(kind, "name", kind))
+    kind = getattr(settings, "kind", None)
+    return {**values, "kind": str(getattr(kind, "name", kind))}
 
 
 def _copy_plain(value: Any) -> Any:
@@ -151,16 +123,8 @@ def _copy_plain(value: Any) -> Any:
     if isinstance(value, (set, frozenset)):
         return sorted(map(str, value))
     if isinstance(value, _NAMED):
-        return _format_name(value)
+        return str(value).replace("torch.", "")
     raise TypeError(f"a key is made of plain values, not of {type(value).__name__}")
-
-
-def _list_libraries() -> List[List[Any]]:
-    """Describe the libraries and programs that operators of the user's own may come from."""
-    from .sources import user_files  # only where it is needed: it looks through all modules
-
-    paths = sorted({*map(str, torch.ops.loaded_libraries), *user_files(sys.modules)})
-    return [[path, *_hash_file(path)] for path in paths]
 
 
 def _hash_file(path: str) -> List[Any]:

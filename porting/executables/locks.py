@@ -10,6 +10,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Callable, Iterator, Optional, Union
 
+if sys.platform != "win32":
+    import fcntl
+
 __all__ = ["LockUnsupportedError", "is_free", "lock_file", "try_lock", "unlock"]
 
 _POLL_SECONDS = (0.01, 0.5)
@@ -27,8 +30,6 @@ def try_lock(descriptor: int, *, shared: bool = False) -> bool:
     """
     if sys.platform == "win32":
         raise LockUnsupportedError("this system has no `flock`")
-    import fcntl  # not on Windows
-
     try:
         fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except OSError as error:
@@ -43,8 +44,6 @@ def try_lock(descriptor: int, *, shared: bool = False) -> bool:
 def unlock(descriptor: int) -> None:
     """Give a lock back, for forked processes that share it as well."""
     if sys.platform != "win32":
-        import fcntl  # not on Windows
-
         fcntl.flock(descriptor, fcntl.LOCK_UN)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import importlib.util
+import itertools
 import os
 import platform
 import re
@@ -38,32 +39,24 @@ _HARMLESS = re.compile(r"CACHE|DEBUG|TRACE|LOG|PROGRESS|DUMP")
 
 
 @functools.lru_cache(maxsize=1)
-def _find_versions() -> Dict[str, str]:
-    return {
-        "torch": _find_torch_version(),
-        "porting": f"{VERSION} ({_hash_of_engines()})",
-        "python": f"{sys.version_info[0]}.{sys.version_info[1]}",
-        "system": f"{platform.system()} {platform.machine()}",
-    }
-
-
-def list_versions() -> Dict[str, str]:
+def list_versions() -> Mapping[str, str]:
     """Return the versions of torch, porting and Python, and the operating system; torch is not loaded for that.
 
     >>> sorted(list_versions())
     ['porting', 'python', 'system', 'torch']
     """
-    return dict(_find_versions())
-
-
-def _hash_of_engines() -> str:
-    """Hash the part of this package that makes programs: between two versions it may change as well."""
+    # between two versions, the part of this package that makes programs may change as well
     digest = hashlib.sha256()
     package = Path(__file__).parents[1]
     for folder in ("engines", "capture", "simulator/_operators"):
         for file in sorted((package / folder).rglob("*.py")):
-            digest.update(f"{file.relative_to(package).as_posix()}\n{_text_of(file)}".encode())
-    return digest.hexdigest()[:8]
+            digest.update(f"{file.relative_to(package).as_posix()}\n{_read_text(file)}".encode())
+    return {
+        "torch": _find_torch_version(),
+        "porting": f"{VERSION} ({digest.hexdigest()[:8]})",
+        "python": f"{sys.version_info[0]}.{sys.version_info[1]}",
+        "system": f"{platform.system()} {platform.machine()}",
+    }
 
 
 def _find_torch_version() -> str:
@@ -73,44 +66,33 @@ def _find_torch_version() -> str:
     found = importlib.util.find_spec("torch")
     if found is None or not found.origin:
         return "none"
-    file = Path(found.origin).with_name("version.py")
-    match = re.search(r"^__version__ = ['\"](.+?)['\"]", _text_of(file), re.MULTILINE)
+    text = _read_text(Path(found.origin).with_name("version.py"))
+    match = re.search(r"^__version__ = ['\"](.+?)['\"]", text, re.MULTILINE)
     return match[1] if match else "unknown"
 
 
 @functools.lru_cache(maxsize=1)
-def _find_processor() -> Dict[str, Any]:
-    facts = _read_first_processor()
+def describe_processor() -> Mapping[str, Any]:
+    """Return the processor's name and the sets of instructions that it has.
+
+    >>> sorted(describe_processor())
+    ['instructions', 'name']
+    """
+    # what Linux says of the first one; machines with many take long to list them all
+    facts: Dict[str, str] = {}
+    try:
+        with open(_PROCESSOR_FACTS, encoding="utf-8", errors="replace") as lines:
+            for line in itertools.takewhile(str.strip, lines):
+                key, _, value = line.partition(":")
+                facts[key.strip()] = value.strip()
+    except OSError:
+        pass  # another system
     name = next((facts[key] for key in _MODEL_KEYS if key in facts), "")
     name = name or " ".join(facts[key] for key in _ARM_KEYS if key in facts) or platform.processor() or "unknown"
     flags = next((facts[key] for key in _FLAG_KEYS if key in facts), "").split()
     if platform.machine().lower() in ("x86_64", "amd64", "i386", "i686"):
         flags = [flag for flag in flags if _INSTRUCTIONS.fullmatch(flag)]
     return {"name": name, "instructions": sorted(flags)}
-
-
-def describe_processor() -> Dict[str, Any]:
-    """Return the processor's name and the sets of instructions that it has.
-
-    >>> sorted(describe_processor())
-    ['instructions', 'name']
-    """
-    return dict(_find_processor())
-
-
-def _read_first_processor() -> Dict[str, str]:
-    """Read what Linux says of the first processor; machines with many take long to list them all."""
-    facts: Dict[str, str] = {}
-    try:
-        with open(_PROCESSOR_FACTS, encoding="utf-8", errors="replace") as lines:
-            for line in lines:
-                if not line.strip():
-                    break
-                key, _, value = line.partition(":")
-                facts[key.strip()] = value.strip()
-    except OSError:
-        pass  # another system
-    return facts
 
 
 def find_compiler() -> str:
@@ -152,7 +134,7 @@ def list_machine_differences(their_versions: Mapping[str, Any], their_processor:
     return found
 
 
-def _text_of(file: Path) -> str:
+def _read_text(file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8", errors="replace")
     except OSError:

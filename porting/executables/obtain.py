@@ -6,6 +6,7 @@ computes something else) ends in replay, which needs none of it, and in a findin
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import tempfile
@@ -19,15 +20,9 @@ from ..diagnostics import Finding
 from ..engines import engine_names, load_engine, require_engine
 from ..engines.calls.executable import BuildRequest, Executable, Variant
 from ..engines.calls.freed_memory import give_back_what_is_freed, keep_freed_memory, return_freed_memory
-from ..engines.compiled.compile_settings import CompileLimits
+from ..engines.compiled.compile_settings import CompileFailure, CompileLimits
 from ..engines.compiled.engine import is_compiling
-from ..engines.compiled.findings import (
-    failure_finding,
-    failure_reason,
-    is_lasting,
-    parity_finding,
-    replay_finding,
-)
+from ..engines.compiled.findings import failure_finding, failure_reason, is_lasting, parity_finding, replay_finding
 from ..engines.compiled.why_replay import NotCompilable, why_not_tuned
 from ..engines.recompute.recomputation import recomputes
 from ..engines.replay.replay import build_replay
@@ -35,11 +30,10 @@ from ..engines.tuning.memory_format import lay_out
 from ..engines.tuning.parity import Trial, compare_with_replay
 from ..engines.tuning.report import TuningLimits, TuningReport
 from ..engines.tuning.tuner import tune
-from .entry import Entry
-from .folders import TemporaryFolder
+from .explanations import explain_miss
+from .folders import temporary_folder
 from .identity import ExecutableKey
 from .key import executable_key
-from .misses import explain_miss
 from .sources import record_sources
 from .store import ExecutableStore
 
@@ -139,11 +133,15 @@ class _Search:
         if reason or self.engine == "replay":
             if self.engine not in ("ready", "replay"):
                 self._add_finding(replay_finding(reason))
-            return self._fall_back_to_replay()
-        store = ExecutableStore(self.cache_dir, report=self._add_finding)
-        if self.engine == "ready":
-            return self._find_ready(store) or self._fall_back_to_replay()
-        return self._find_or_make(store)
+            found = None
+        else:
+            found = self._find_ready() if self.engine == "ready" else self._find_or_make()
+        return found or self._describe_result(build_replay(self.graph, self.request), self.graph)
+
+    @functools.cached_property
+    def store(self) -> ExecutableStore:
+        """The store, which replay never asks for: its settings may be wrong."""
+        return ExecutableStore(self.cache_dir, report=self._add_finding)
 
     def _add_finding(self, finding: Finding) -> None:
         self.findings.append(finding)
@@ -151,17 +149,15 @@ class _Search:
 
     # -- what is there already ---------------------------------------------------------------------------------------
 
-    def _find_ready(self, store: ExecutableStore) -> Optional[Obtained]:
+    def _find_ready(self) -> Optional[Obtained]:
         """Return what the store has for any engine; it may not even have a folder."""
-        if not store.programs.is_dir():
+        if not self.store.programs.is_dir():
             self.cache = "off" if self.cache_dir is None else "miss"
             return None
         key = self._make_key("auto")
-        for name in ["auto", *_list_compiling_engines()]:
-            found = self._load(store, key.for_engine(name))
-            if found is not None:
-                return found
-        return None
+        # all engines that a store can hold; those of other packages are not imported to find out
+        names = ["auto", *(name for name in engine_names() if name != "replay")]
+        return next(filter(None, (self._load_executable(key.for_engine(name)) for name in names)), None)
 
     def _make_key(self, engine: str) -> ExecutableKey:
         began = time.perf_counter()
@@ -171,14 +167,14 @@ class _Search:
         self._add_seconds("find", began)
         return key
 
-    def _load(self, store: ExecutableStore, key: ExecutableKey, *, is_final: bool = True) -> Optional[Obtained]:
+    def _load_executable(self, key: ExecutableKey, *, is_final: bool = True) -> Optional[Obtained]:
         """Load what the store has for `key`; what cannot be loaded is removed and counts as missing.
 
         Unless `is_final`, so does a choice for which candidates lacked time if there is more time now.
         """
         began = time.perf_counter()
         self.cache = "miss"
-        entry = store.find(key)
+        entry = self.store.find(key)
         self._add_seconds("find", began)
         if entry is None:
             return None
@@ -188,16 +184,19 @@ class _Search:
                 variant = Variant.from_dict(entry.manifest.content["choice"])
                 measured = entry.manifest.content.get("tuning")
                 tuning = None if measured is None else TuningReport.from_dict(measured)
-                if not is_final and self._has_more_time(tuning):
+                limit = None if tuning is None else tuning.limit_seconds
+                if not is_final and limit is not None and self.limits.seconds > limit:
                     self.replaces = True
                     return None
                 graph = lay_out(self.graph, variant)
-                executable = self._build(variant, graph, entry.folder)
+                executable = self._load_programs(variant, graph, entry.folder)
             except Exception as error:
                 entry.close()
                 if is_lasting(error):
-                    self._add_finding(_describe_damage(entry, error))
-                    store.remove(key.digest)
+                    what = f"cannot be loaded: {type(error).__name__}: {error}"
+                    message = f"the executable {entry.digest[:8]} on disk {what}"
+                    self._add_finding(Finding("E005", message=message, notes="it is removed and counts as missing"))
+                    self.store.remove(key.digest)
                 else:  # it is not the executable's fault, and others may be running it
                     self._add_finding(failure_finding(Variant(self.engine), error))
                 return None
@@ -205,11 +204,7 @@ class _Search:
         self.cache = "hit"
         return self._describe_result(executable, graph, variant=variant, origin="hit", tuning=tuning)
 
-    def _has_more_time(self, tuning: Optional[TuningReport]) -> bool:
-        limit = None if tuning is None else tuning.limit_seconds
-        return limit is not None and self.limits.seconds > limit
-
-    def _build(self, variant: Variant, graph: StepGraph, folder: Path) -> Executable:
+    def _load_programs(self, variant: Variant, graph: StepGraph, folder: Path) -> Executable:
         request = replace(self.request, variant=variant)
         if variant.engine == "replay":
             return build_replay(graph, request)
@@ -218,48 +213,47 @@ class _Search:
 
     # -- what has to be made -----------------------------------------------------------------------------------------
 
-    def _find_or_make(self, store: ExecutableStore) -> Obtained:
+    def _find_or_make(self) -> Optional[Obtained]:
         key = self._make_key(self.engine)
         if self.engine != "auto" and not is_compiling(load_engine(self.engine)):
-            return self._make_by_name(None, key)
-        found = self._load(store, key, is_final=False)
+            return self._make_by_name(key, is_kept=False)
+        found = self._load_executable(key, is_final=False)
         if found is not None:
             return found
-        with store.lock(key, timeout_seconds=2 * self.limits.seconds + 300.0):
+        with self.store.lock(key, timeout_seconds=2 * self.limits.seconds + 300.0):
             # another process may have been quicker
-            found = self._load(store, key, is_final=False)
+            found = self._load_executable(key, is_final=False)
             if found is not None:
                 return found
-            self._explain_miss(store, key)
+            self._explain_miss(key)
             if self.engine != "auto":
-                return self._make_by_name(store, key)
+                return self._make_by_name(key, is_kept=True)
             try:
-                return self._make_by_tuning(store, key)
+                return self._make_by_tuning(key)
             except Exception as error:  # such as too little memory for what all candidates share
                 self._add_finding(failure_finding(Variant("auto"), error))
-                return self._fall_back_to_replay()
+                return None
 
-    def _explain_miss(self, store: ExecutableStore, key: ExecutableKey) -> None:
+    def _explain_miss(self, key: ExecutableKey) -> None:
         """Note what has changed since an executable of the same model was kept, if there is one."""
-        places = {place[0] for place in key.explained.get("places", ()) if place}
-        self.sources = record_sources(sorted(places))
-        miss = explain_miss(store, key, sources=self.sources)
+        self.sources = record_sources(key.source_files)
+        miss = explain_miss(self.store, key, sources=self.sources)
         if miss is not None:
             self.because = miss.to_dicts()
             self._add_finding(miss.to_finding())
 
-    def _make_by_tuning(self, store: ExecutableStore, key: ExecutableKey) -> Obtained:
+    def _make_by_tuning(self, key: ExecutableKey) -> Obtained:
         began = time.perf_counter()
-        with TemporaryFolder() as folder:
+        with temporary_folder() as (folder, leave_to):
             tuned = tune(
                 self.graph,
                 self.request,
                 self.make_trial(),
-                folder=folder.path,
+                folder=folder,
                 limits=self.limits,
-                known_failures=store.list_failures(key),
+                known_failures=self.store.failures.read(key.digest),
                 report=self._add_finding,
-                note_failure=lambda candidate, reason: store.note_failure(key, candidate, reason),
+                note_failure=lambda candidate, reason: self.store.failures.note(key, candidate, reason),
             )
             return_freed_memory()  # that of the candidates
             self._add_seconds("compile", began)
@@ -267,69 +261,58 @@ class _Search:
             _logger.info("engine: %s", tuned.report.summary)
             # what stood in the way of the other candidates may be gone tomorrow
             if not tuned.report.notes:
-                self._keep(store, key, variant, tuned.folder, tuned.report)
-            folder.leave_to(tuned.executable)
+                self._keep_programs(key, variant, tuned.folder, tuned.report)
+            leave_to(tuned.executable)
         origin = "replay" if variant.engine == "replay" else "compiled"
         return self._describe_result(tuned.executable, tuned.graph, variant=variant, origin=origin, tuning=tuned.report)
 
-    def _make_by_name(self, store: Optional[ExecutableStore], key: ExecutableKey) -> Obtained:
-        """Make the executable of one engine; without a `store` it is of a kind that no file can hold."""
+    def _make_by_name(self, key: ExecutableKey, *, is_kept: bool) -> Optional[Obtained]:
+        """Make the executable of one engine; some are of a kind that no file can hold."""
         variant = Variant(self.engine)
-        known = {} if store is None else store.list_failures(key)
+        known = self.store.failures.read(key.digest) if is_kept else {}
         if variant.label in known:
-            error = _RememberedError(f"{known[variant.label]} (remembered from an earlier attempt)")
-            self._add_finding(failure_finding(variant, error))
-            return self._fall_back_to_replay()
+            reason = f"{known[variant.label]} (remembered from an earlier attempt)"
+            self._add_finding(failure_finding(variant, CompileFailure("remembered", reason)))
+            return None
         began = time.perf_counter()
         try:
-            with TemporaryFolder() as folder:
-                executable = self._compile(variant, folder.path)
+            with temporary_folder() as (folder, leave_to):
+                executable = self._compile_programs(variant, folder / "programs")
                 parity = compare_with_replay(
                     executable, self.graph, graph=self.graph, request=self.request, trial=self.make_trial()
                 )
                 if not parity.holds:
                     self._add_finding(parity_finding(variant, parity.difference))
-                    if store is not None:
-                        store.note_failure(key, variant.label, f"it computes something else: {parity.difference}")
-                    return self._fall_back_to_replay()
+                    if is_kept:
+                        reason = f"it computes something else: {parity.difference}"
+                        self.store.failures.note(key, variant.label, reason)
+                    return None
                 self._add_seconds("compile", began)
-                if store is not None:
-                    self._keep(store, key, variant, folder.path / "programs", None)
-                folder.leave_to(executable)
+                if is_kept:
+                    self._keep_programs(key, variant, folder / "programs", None)
+                leave_to(executable)
         except Exception as error:
-            self._handle_failure(store, key, variant, error)
-            return self._fall_back_to_replay()
+            _logger.debug("the engine %s failed", variant.engine, exc_info=error)
+            self._add_finding(failure_finding(variant, error))
+            # to find out that a step needs replay takes no time, and there may be memory and room tomorrow
+            if is_kept and not isinstance(error, NotCompilable) and is_lasting(error):
+                self.store.failures.note(key, variant.label, failure_reason(error))
+            return None
         return self._describe_result(executable, self.graph, variant=variant, origin="compiled")
 
-    def _compile(self, variant: Variant, folder: Path) -> Executable:
+    def _compile_programs(self, variant: Variant, folder: Path) -> Executable:
         engine: Any = load_engine(variant.engine)
         request = replace(self.request, variant=variant)
         if not is_compiling(engine):
             built: Executable = engine(self.graph, request)
             return built
-        programs = folder / "programs"
-        programs.mkdir()
+        folder.mkdir()
         limits = CompileLimits(seconds=self.limits.compile_seconds)
-        engine.compile(self.graph, request, programs, limits=limits, progress=_ignore_progress)
-        loaded: Executable = engine.load(self.graph, request, programs)
-        return loaded
+        engine.compile(self.graph, request, folder, limits=limits, progress=lambda _seconds: None)
+        return self._load_programs(variant, self.graph, folder)
 
-    def _handle_failure(
-        self, store: Optional[ExecutableStore], key: ExecutableKey, variant: Variant, error: Exception
-    ) -> None:
-        _logger.debug("the engine %s failed", variant.engine, exc_info=error)
-        self._add_finding(failure_finding(variant, error))
-        # to find out that a step needs replay takes no time, and there may be memory and room tomorrow
-        if store is not None and not isinstance(error, NotCompilable) and is_lasting(error):
-            store.note_failure(key, variant.label, failure_reason(error))
-
-    def _keep(
-        self,
-        store: ExecutableStore,
-        key: ExecutableKey,
-        variant: Variant,
-        folder: Optional[Path],
-        tuning: Optional[TuningReport],
+    def _keep_programs(
+        self, key: ExecutableKey, variant: Variant, folder: Optional[Path], tuning: Optional[TuningReport]
     ) -> None:
         content: Dict[str, Any] = {
             "choice": variant.to_dict(),
@@ -339,60 +322,21 @@ class _Search:
         }
         with tempfile.TemporaryDirectory(prefix="porting-") as empty:
             files = Path(empty) if folder is None else folder
-            store.keep(key, files, content, sources=self.sources, because=self.because, replace=self.replaces)
+            self.store.keep(key, files, content, sources=self.sources, because=self.because, replace=self.replaces)
 
     # -- results -----------------------------------------------------------------------------------------------------
 
-    def _fall_back_to_replay(self) -> Obtained:
-        return self._describe_result(build_replay(self.graph, self.request), self.graph)
-
-    def _describe_result(
-        self,
-        executable: Executable,
-        graph: StepGraph,
-        *,
-        variant: Optional[Variant] = None,
-        origin: str = "replay",
-        tuning: Optional[TuningReport] = None,
-    ) -> Obtained:
+    def _describe_result(self, executable: Executable, graph: StepGraph, **facts: Any) -> Obtained:
+        """Describe what was obtained, by default replay; `facts` are fields of `Obtained`."""
         return Obtained(
             executable,
             graph,
             engine=self.engine,
-            variant=variant or Variant(),
-            origin=origin,
             cache=self.cache,
-            tuning=tuning,
             seconds=dict(self.seconds),
             findings=tuple(self.findings),
+            **facts,
         )
 
     def _add_seconds(self, what: str, began: float) -> None:
         self.seconds[what] = self.seconds.get(what, 0.0) + time.perf_counter() - began
-
-
-class _RememberedError(Exception):
-    """What failed in an earlier process."""
-
-    kind = "remembered"
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
-
-
-def _ignore_progress(_seconds: float) -> None:
-    """Show nobody how far the compiler is."""
-
-
-def _list_compiling_engines() -> List[str]:
-    """Return the engines whose executables a store can hold; others of other packages are not imported to find out."""
-    return [name for name in engine_names() if name != "replay"]
-
-
-def _describe_damage(entry: Entry, error: Exception) -> Finding:
-    return Finding(
-        "E005",
-        message=f"the executable {entry.digest[:8]} on disk cannot be loaded: {type(error).__name__}: {error}",
-        notes="it is removed and counts as missing",
-    )

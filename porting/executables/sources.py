@@ -10,7 +10,7 @@ import site
 import sys
 import sysconfig
 from pathlib import Path
-from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple
+from typing import Any, Dict, Iterable, List, Mapping, Tuple
 
 from ..diagnostics import is_user_file
 
@@ -23,6 +23,7 @@ _MAX_FILES = 400
 _MAX_WORDS = 1000
 _MAX_WORD = 4096
 
+_SUFFIXES = (".py", ".json", ".yaml", ".yml", ".toml", ".cfg", ".ini", ".txt", ".conf", ".gin")
 _SECRET = re.compile(r"token|password|passwd|secret|api[-_]?key|credential", re.IGNORECASE)
 _HIDDEN = "***"
 _VARIABLES = re.compile(
@@ -36,24 +37,25 @@ def record_sources(first: Iterable[str] = ()) -> Dict[str, Any]:
     Files are those of loaded modules that belong to no library, small files that the command line names, and `first`,
     which come first where not everything can be kept. What looks like a secret on the command line is left out.
     """
-    words = _hide_secrets(sys.argv)
-    modules = user_files(sys.modules)
-    paths = [path for path in first if _is_own(path)]
-    texts = _read_texts([*modules[:1], *paths, *modules[1:], *_find_named_files(sys.argv)])
-    return {
-        "program": modules[0] if modules and _find_main_file() == modules[0] else "",
-        "folder": _find_folder(),
-        "arguments": words,
-        "environment": _select_variables(os.environ),
-        "files": texts,
-    }
-
-
-def _find_folder() -> str:
+    modules, main = user_files(sys.modules), _find_main_file()
+    words = [word.partition("=")[2] or word for word in sys.argv[1:_MAX_WORDS]]
+    named = [os.path.abspath(word) for word in words if word.endswith(_SUFFIXES) and os.path.isfile(word)]
     try:
-        return os.getcwd()
+        folder = os.getcwd()
     except OSError:
-        return ""  # it was removed under the running program
+        folder = ""  # it was removed under the running program
+    variables = {
+        name: value[:_MAX_WORD]
+        for name, value in sorted(os.environ.items())
+        if _VARIABLES.fullmatch(name) and not _SECRET.search(name)
+    }
+    return {
+        "program": main,
+        "folder": folder,
+        "arguments": _hide_secrets(sys.argv),
+        "environment": variables,
+        "files": _read_texts([*modules[:1], *filter(_is_own, first), *modules[1:], *named]),
+    }
 
 
 def user_files(modules: Mapping[str, Any]) -> List[str]:
@@ -77,6 +79,14 @@ def _find_main_file() -> str:
     return os.path.abspath(file) if isinstance(file, str) and _is_own(file) else ""
 
 
+@functools.lru_cache(maxsize=8192)
+def _is_own(file: str) -> bool:
+    """Tell a file that a user wrote from those of libraries."""
+    path = os.path.abspath(file)
+    is_library = re.search(r"[\\/](site|dist)-packages[\\/]", path) or path.startswith(_list_library_folders())
+    return not is_library and is_user_file(file)
+
+
 @functools.lru_cache(maxsize=1)
 def _list_library_folders() -> Tuple[str, ...]:
     paths = sysconfig.get_paths()
@@ -86,38 +96,26 @@ def _list_library_folders() -> Tuple[str, ...]:
     return tuple({os.path.join(os.path.abspath(folder), "") for folder in folders})
 
 
-@functools.lru_cache(maxsize=8192)
-def _is_own(file: str) -> bool:
-    """Tell a file that a user wrote from those of libraries."""
-    path = os.path.abspath(file)
-    if path.startswith(_list_library_folders()) or not is_user_file(file):
-        return False
-    return f"{os.sep}site-packages{os.sep}" not in path and f"{os.sep}dist-packages{os.sep}" not in path
-
-
 def _read_texts(paths: Iterable[str]) -> Dict[str, str]:
+    """Read the files that there is room for; the lines of what was typed in are where tracebacks find them."""
     texts: Dict[str, str] = {}
     room = _MAX_TOTAL_BYTES
-    for path in paths:
-        if path in texts or len(texts) >= _MAX_FILES:
+    for path in dict.fromkeys(paths):
+        if len(texts) >= _MAX_FILES:
+            break
+        try:
+            if not os.path.isfile(path):
+                text = "".join(linecache.getlines(path))
+            elif os.path.getsize(path) <= _MAX_FILE_BYTES:
+                text = Path(path).read_text(encoding="utf-8")
+            else:
+                continue
+        except (OSError, ValueError):
             continue
-        text = _read_text(path)
-        if text is not None and len(text) <= min(room, _MAX_FILE_BYTES):
+        if (text or os.path.isfile(path)) and len(text) <= min(room, _MAX_FILE_BYTES):
             texts[path] = text
             room -= len(text)
     return texts
-
-
-def _read_text(path: str) -> Optional[str]:
-    """Read a file; what was typed in has no file, and its lines are where tracebacks find them."""
-    try:
-        if os.path.isfile(path):
-            if os.path.getsize(path) > _MAX_FILE_BYTES:
-                return None
-            return Path(path).read_text(encoding="utf-8")
-    except (OSError, ValueError):
-        return None
-    return "".join(linecache.getlines(path)) or None
 
 
 def _hide_secrets(words: List[str]) -> List[str]:
@@ -133,18 +131,3 @@ def _hide_secrets(words: List[str]) -> List[str]:
         hides_next = word.startswith("-") and not has_value and _SECRET.search(word) is not None
         shown.append(word[:_MAX_WORD])
     return shown
-
-
-def _find_named_files(words: List[str]) -> List[str]:
-    """Return the files that the command line names, such as a configuration."""
-    names = [word.partition("=")[2] or word for word in words[1:_MAX_WORDS]]
-    suffixes = (".py", ".json", ".yaml", ".yml", ".toml", ".cfg", ".ini", ".txt", ".conf", ".gin")
-    return [os.path.abspath(name) for name in names if name.endswith(suffixes) and os.path.isfile(name)]
-
-
-def _select_variables(variables: Mapping[str, str]) -> Dict[str, str]:
-    return {
-        name: value[:_MAX_WORD]
-        for name, value in sorted(variables.items())
-        if _VARIABLES.fullmatch(name) and not _SECRET.search(name)
-    }

@@ -13,24 +13,23 @@ A reader holds a shared lock on the manifest until it has loaded the programs; e
 from __future__ import annotations
 
 import errno
+import functools
 import logging
 import os
-import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple, Union
+from typing import Any, Callable, Iterator, List, Mapping, Optional, Sequence, Set, Tuple, Union
 
 from ..diagnostics import Finding, log_finding
 from ..support.atomic_files import sync_folder
-from .entry import MANIFEST, DamagedEntryError, Entry, Manifest, is_digest, read_manifest, verify_files
+from .entry import MANIFEST, DamagedEntryError, Entry, Manifest, is_digest, read_manifest, verify_files, write_entry
 from .failures import Failures
 from .folders import new_folder, remove_folder, sweep
 from .identity import ExecutableKey
 from .locks import LockUnsupportedError, lock_file, try_lock
 from .settings import PROGRAMS, cache_folder, format_bytes, max_cache_bytes
 from .sources import record_sources
-from .writing import write_entry
 
 __all__ = ["ExecutableStore", "StoredEntry"]
 
@@ -44,7 +43,7 @@ _EXISTS = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR)
 
 @dataclass(frozen=True)
 class StoredEntry:
-    """What `entries` says of an executable; without a `manifest` it is damaged, and `problem` says how."""
+    """What `list_entries` says of an executable; without a `manifest` it is damaged, and `problem` says how."""
 
     digest: str
     folder: Path
@@ -59,6 +58,7 @@ class ExecutableStore:
 
     Such faults are reported instead: E004 once for a folder, E005 for each damaged executable. `report` gets these
     findings; without it they are logged. `max_bytes` limits all executables together; the least recently used go first.
+    `failures` remembers what could not be compiled.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class ExecutableStore:
         self.programs = self.folder / PROGRAMS
         self.max_bytes = max_cache_bytes() if max_bytes is None else max_bytes
         self._report = report or log_finding
-        self._failures = Failures(self.programs)
+        self.failures = Failures(self.programs, report=lambda error: self._report_unusable(error, "keeps nothing"))
 
     # -- finding -----------------------------------------------------------------------------------------------------
 
@@ -82,17 +82,21 @@ class ExecutableStore:
 
         A damaged one is reported (E005) and counts as missing.
         """
-        return None if key.opaque else self._open(key.digest, key.sections)
+        return None if key.opaque else self.open(key.digest, sections=key.sections)
 
-    def open(self, digest: str) -> Optional[Entry]:
-        """Return the executable with this digest, checked and held, or None; nothing says that it fits this machine."""
-        return self._open(digest, None)
+    def open(self, digest: str, *, sections: Optional[Mapping[str, str]] = None) -> Optional[Entry]:
+        """Return the executable with this digest, checked and held, or None.
 
-    def _open(self, digest: str, sections: Optional[Mapping[str, str]]) -> Optional[Entry]:
+        Without the `sections` of its key nothing says that it fits this machine.
+        """
         folder = self.programs / digest
         was_there = folder.is_dir()
         try:
-            held = _open_manifest(folder)
+            try:
+                held = os.open(folder / MANIFEST, os.O_RDONLY)
+            except FileNotFoundError:
+                # another process may have put the whole entry there in the meantime
+                held = os.open(folder / MANIFEST, os.O_RDONLY)
         except FileNotFoundError:
             if was_there and folder.is_dir():
                 self._report_damaged(digest, "the manifest is missing")
@@ -100,14 +104,19 @@ class ExecutableStore:
         except OSError as error:
             self._report_unusable(error, "is not read")
             return None
-        entry = self._check(folder, held, sections)
+        entry = self._check_entry(folder, held, sections)
         if entry is None:
             os.close(held)
         return entry
 
-    def _check(self, folder: Path, held: int, sections: Optional[Mapping[str, str]]) -> Optional[Entry]:
-        if not _hold(held) or not _is_at(held, folder / MANIFEST):
-            return None  # it is being removed at this moment
+    def _check_entry(self, folder: Path, held: int, sections: Optional[Mapping[str, str]]) -> Optional[Entry]:
+        """Check an entry whose manifest is open; None for one that is damaged, or is being removed at this moment."""
+        # where there are no locks nobody removes an entry either
+        with suppress(LockUnsupportedError):
+            if not try_lock(held, shared=True):
+                return None
+        if not _is_at(held, folder / MANIFEST):
+            return None
         try:
             manifest = read_manifest(folder)
             if sections is not None and dict(manifest.sections) != dict(sections):
@@ -119,7 +128,9 @@ class ExecutableStore:
                 self._report_damaged(folder.name, str(error))
             return None
         if sections is not None:
-            _touch(folder / MANIFEST)
+            # a folder that can only be read has somebody else who decides what goes
+            with suppress(OSError):
+                os.utime(folder / MANIFEST)
         return Entry(folder, manifest, held)
 
     # -- keeping -----------------------------------------------------------------------------------------------------
@@ -143,7 +154,7 @@ class ExecutableStore:
         """
         if key.opaque:
             return False
-        recorded = record_sources(_files_of(key)) if sources is None else sources
+        recorded = record_sources(key.source_files) if sources is None else sources
         num_bytes = sum(path.stat().st_size for path in files.rglob("*") if path.is_file())
         if num_bytes > self.max_bytes:
             self._report_too_large(num_bytes)
@@ -171,8 +182,10 @@ class ExecutableStore:
             except OSError as error:
                 if error.errno not in _EXISTS:
                     raise
-            if not replace and _problem_of(folder) is None:
-                return False
+            with suppress(DamagedEntryError):
+                verify_files(folder, read_manifest(folder))
+                if not replace:
+                    return False
             remove_folder(folder, patience_seconds=5.0)
         return False
 
@@ -194,51 +207,23 @@ class ExecutableStore:
     # -- one process at a time ---------------------------------------------------------------------------------------
 
     @contextmanager
-    def lock(
-        self, key: ExecutableKey, *, timeout_seconds: float = 900.0, tell: Optional[Callable[[], None]] = None
-    ) -> Iterator[bool]:
+    def lock(self, key: ExecutableKey, *, timeout_seconds: float = 900.0) -> Iterator[bool]:
         """Let one process after the other work on `key`; yields False when the lock could not be had.
 
         Look again with `find` once inside: another process may have kept the executable meanwhile. A process that waits
-        for more than 2 s says so (`tell`, or a line in the log). The lock ends with the process, however that ends.
+        for more than 2 s says so in the log. The lock ends with the process, however that ends.
         """
         path = self.programs / ".locks" / f"{key.digest}.lock"
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            locking = lock_file(path, timeout_seconds=timeout_seconds, tell=tell or _tell_of_waiting(key))
-            is_held = locking.__enter__()
-        except OSError as error:
-            self._report_unusable(error, "has no locks")
-            yield False
-            return
-        try:
+        model = f" of {key.model}" if key.model else ""
+        tell = functools.partial(_logger.warning, "waiting for another process that compiles the same step%s", model)
+        with ExitStack() as stack:
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                is_held = stack.enter_context(lock_file(path, timeout_seconds=timeout_seconds, tell=tell))
+            except OSError as error:
+                self._report_unusable(error, "has no locks")
+                is_held = False
             yield is_held
-        finally:
-            locking.__exit__(None, None, None)
-
-    # -- failures ----------------------------------------------------------------------------------------------------
-
-    def note_failure(self, key: ExecutableKey, candidate: str, reason: str) -> None:
-        """Remember that `candidate` could not be compiled for `key`, and why; the store works on if it cannot."""
-        try:
-            self._failures.note(key, candidate, reason)
-        except OSError as error:
-            self._report_unusable(error, "keeps nothing")
-
-    def list_failures(self, key: ExecutableKey) -> Dict[str, str]:
-        """Return why candidates could not be compiled for `key` by this compiler, by their names.
-
-        Versions and processor belong to the key: with others everything is tried again.
-        """
-        return self._failures.read(key.digest)
-
-    def all_failures(self) -> Dict[str, Dict[str, Any]]:
-        """Return what is remembered of failures, by digest: `model`, `when` and `failures`, each with a `reason`."""
-        return self._failures.read_all()
-
-    def forget_failures(self, digest: str) -> bool:
-        """Let what failed be tried again; True if something was remembered."""
-        return self._failures.forget(digest)
 
     # -- looking after -----------------------------------------------------------------------------------------------
 
@@ -252,7 +237,7 @@ class ExecutableStore:
             self._report_unusable(error, "is not read")
             return []
         folders = [self.programs / name for name in names if is_digest(name)]
-        found = [_describe(folder, is_thorough=is_thorough) for folder in folders]
+        found = [_describe_entry(folder, is_thorough=is_thorough) for folder in folders]
         return [entry for entry in found if entry is not None]
 
     def remove(self, digest: str) -> bool:
@@ -300,24 +285,6 @@ class ExecutableStore:
         )
 
 
-def _files_of(key: ExecutableKey) -> List[str]:
-    """Return the files that the operators of the graph stand in."""
-    return list(dict.fromkeys(str(place[0]) for place in key.explained.get("places", ()) if place))
-
-
-def _tell_of_waiting(key: ExecutableKey) -> Callable[[], None]:
-    model = f" of {key.model}" if key.model else ""
-    return lambda: _logger.warning("waiting for another process that compiles the same step%s", model)
-
-
-def _hold(descriptor: int) -> bool:
-    """Keep others from removing an entry; where there are no locks nobody removes one either."""
-    try:
-        return try_lock(descriptor, shared=True)
-    except LockUnsupportedError:
-        return True
-
-
 def _is_at(descriptor: int, path: Path) -> bool:
     try:
         return os.path.samestat(os.fstat(descriptor), os.stat(path))
@@ -325,32 +292,7 @@ def _is_at(descriptor: int, path: Path) -> bool:
         return False
 
 
-def _open_manifest(folder: Path) -> int:
-    try:
-        return os.open(folder / MANIFEST, os.O_RDONLY)
-    except FileNotFoundError:
-        if not folder.is_dir():
-            raise
-        # another process may have put the whole entry there in the meantime
-        return os.open(folder / MANIFEST, os.O_RDONLY)
-
-
-def _touch(path: Path) -> None:
-    try:
-        os.utime(path)
-    except OSError:
-        pass  # a folder that can only be read; whoever looks after it decides what goes
-
-
-def _problem_of(folder: Path) -> Optional[str]:
-    try:
-        verify_files(folder, read_manifest(folder))
-    except DamagedEntryError as error:
-        return str(error)
-    return None
-
-
-def _describe(folder: Path, *, is_thorough: bool) -> Optional[StoredEntry]:
+def _describe_entry(folder: Path, *, is_thorough: bool) -> Optional[StoredEntry]:
     """Describe an entry; None if it has just been removed."""
     try:
         manifest = read_manifest(folder)
@@ -362,15 +304,10 @@ def _describe(folder: Path, *, is_thorough: bool) -> Optional[StoredEntry]:
         problem = str(error)
     except OSError:
         problem = "the manifest cannot be read"
-    if not os.path.lexists(folder):
+    try:
+        used = os.lstat(folder).st_mtime
+    except OSError:
         return None
     paths = [path for path in folder.rglob("*") if path.is_file()] if folder.is_dir() else [folder]
     sizes = [path.stat().st_size for path in paths if path.exists()]
-    return StoredEntry(folder.name, folder, None, problem, sum(sizes), _time_of(folder))
-
-
-def _time_of(path: Path) -> float:
-    try:
-        return path.stat().st_mtime
-    except OSError:
-        return time.time()
+    return StoredEntry(folder.name, folder, None, problem, sum(sizes), used)

@@ -8,7 +8,6 @@ from typing import Any, Callable, Dict, Mapping, Optional, Union
 
 import torch
 
-from ..capture import TensorInfo
 from ..diagnostics import ExecutableError, Finding
 from ..engines.recompute.recomputation import ComputationOrder, order_computation
 from ..engines.tuning.parity import Trial
@@ -38,20 +37,14 @@ def compile_step(
     compiled is no error: `origin` is "replay" then, and the findings say why.
     """
     order = ComputationOrder.of(step.computation_order if computation_order is None else computation_order)
-    graph = order_computation(step.graph, order)
     request = step.request
-
-    def make_trial() -> Trial:
-        return Trial(_make_weights(step), step.inputs, request.plan, request.groups, request.group_names)
-
-    limits = TuningLimits() if tuning_seconds is None else TuningLimits(seconds=tuning_seconds)
     return obtain_executable(
-        graph,
+        order_computation(step.graph, order),
         request,
         engine=engine,
         cache_dir=cache_dir,
-        make_trial=make_trial,
-        limits=limits,
+        make_trial=lambda: Trial(_make_weights(step), step.inputs, request.plan, request.groups, request.group_names),
+        limits=TuningLimits() if tuning_seconds is None else TuningLimits(seconds=tuning_seconds),
         model=step.model,
         report=report,
     )
@@ -94,12 +87,8 @@ def _make_weights(step: ExportedStep) -> Mapping[str, torch.Tensor]:
     generator = torch.Generator().manual_seed(0)
     for info in step.graph.parameters:
         if info.name not in values:
-            values[info.name] = _ordinary_values(info, generator)
+            spread = 1.0 / math.sqrt(max(1, math.prod(info.shape[1:])))
+            drawn = torch.rand(info.shape, generator=generator) * 2 * spread
+            # those of one dimension may be scales, and stay positive
+            values[info.name] = (drawn - (0.0 if len(info.shape) < 2 else spread)).to(info.dtype)
     return values
-
-
-def _ordinary_values(info: TensorInfo, generator: torch.Generator) -> torch.Tensor:
-    fan_in = max(1, math.prod(info.shape[1:]))
-    spread = 1.0 / math.sqrt(fan_in)
-    drawn = torch.rand(info.shape, generator=generator) * 2 * spread - (0.0 if len(info.shape) < 2 else spread)
-    return drawn.to(info.dtype)

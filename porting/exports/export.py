@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from typing import Any, Dict, Optional, Tuple
 
@@ -17,6 +16,7 @@ from ..diagnostics import OptionError, caller_place
 from ..engines.calls.executable import BuildRequest
 from ..engines.recompute.values_for_backward import keep_values_for_backward
 from ..options import PortOptions
+from ..structure import make_call_arguments
 from ..support.atomic_files import write_atomically
 from .dumps import dump_graph
 from .exported_step import BatchRecord, ExportedStep
@@ -86,30 +86,21 @@ def capture(
     # the executable that is made on the way is the literal graph, which costs nothing and is kept nowhere
     plain = options.replace(engine="replay", computation_order="none", cache_dir=None)
     ported = to_ipu(model, loss, optimizer=optimizer, options=plain, device="sim")
-    args, kwargs = _call_of(batch)
+    args, kwargs = make_call_arguments(batch)
     try:
         if mode == "inference":
-            args, kwargs = _without_labels(ported, args, kwargs)
-            inference = ported.inference()
-            inference.compile(*args, **kwargs)
-            session = inference.device_executor.device_session
-        else:
-            ported.compile(*args, **kwargs)
-            session = ported.device_executor.device_session
-        step = _take(session, options, BatchSignature(args, kwargs))
-        return dataclasses.replace(step, target=target, inputs=_convert_inputs(session, args, kwargs))
+            args, kwargs = _leave_out_labels(ported, args, kwargs)
+        runner: Any = ported.inference() if mode == "inference" else ported
+        runner.compile(*args, **kwargs)
+        session = runner.device_executor.device_session
+        tensors = session.parser.bind(args, kwargs).tensors()
+        inputs = tuple(tensor.detach().to(device_dtype(tensor.dtype)).contiguous() for tensor in tensors)
+        return _take_step(session, options, BatchSignature(args, kwargs), target=target, inputs=inputs)
     finally:
         ported.destroy()
 
 
-def _call_of(batch: Any) -> Tuple[Tuple[Any, ...], Dict[str, Any]]:
-    """Return the arguments of a call that `batch` stands for, as an example for `to_ipu` does."""
-    if isinstance(batch, dict):
-        return (), dict(batch)
-    return (tuple(batch), {}) if isinstance(batch, (tuple, list)) else ((batch,), {})
-
-
-def _without_labels(
+def _leave_out_labels(
     ported: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]
 ) -> Tuple[Tuple[Any, ...], Dict[str, Any]]:
     """Leave out what only the loss takes: a deployed model gives its output alone."""
@@ -120,21 +111,15 @@ def _without_labels(
     return tuple(split.args), dict(split.kwargs)
 
 
-def _convert_inputs(session: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Tuple[torch.Tensor, ...]:
-    """Return the inputs of a call in the types of the device."""
-    tensors = session.parser.bind(args, kwargs).tensors()
-    return tuple(tensor.detach().to(device_dtype(tensor.dtype)).contiguous() for tensor in tensors)
-
-
-def _take(session: Any, options: PortOptions, signature: BatchSignature) -> ExportedStep:
-    """Take out of an executor's session what its executable was made of."""
+def _take_step(session: Any, options: PortOptions, signature: BatchSignature, **facts: Any) -> ExportedStep:
+    """Take out of an executor's session what its executable was made of; `facts` are further fields."""
     compiled, optimizer = session.require_compiled(), session.optimizer if session.is_training else None
-    plan = compiled.plan
+    plan, state = compiled.plan, compiled.state
     request = BuildRequest(
         plan=plan,
         groups=tuple(optimizer.groups) if optimizer is not None else (),
         group_names=tuple(map(tuple, optimizer.group_names)) if optimizer is not None else (),
-        replica_groups=dict(compiled.state.groups),
+        replica_groups=dict(state.groups),
     )
     record = BatchRecord(
         micro=max(1, signature.rows // plan.num_slices),
@@ -144,15 +129,13 @@ def _take(session: Any, options: PortOptions, signature: BatchSignature) -> Expo
         rows=signature.rows,
         arguments=str(signature),
     )
-    state = compiled.state
-    values = {name: state.value(name).detach().clone() for name in state.names}
-    graph = keep_values_for_backward(compiled.graph)
     return ExportedStep(
-        graph,
+        keep_values_for_backward(compiled.graph),
         request,
         record,
         options.computation_order,
         options.precision,
         model=type(session.model).__name__,
-        values=values,
+        values={name: state.value(name).detach().clone() for name in state.names},
+        **facts,
     )

@@ -7,14 +7,14 @@ import enum
 import platform
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Dict, List, Mapping, Optional, Tuple
+from typing import Any, Dict, Mapping, Tuple
 
 import torch
 
 from .. import simulator  # noqa: F401 - defines the operators of the device, which a step's graph calls
 from ..capture import StepGraph
 from ..capture.graph_data import STEP_FUNCTIONS, Functions, graph_from_data, graph_to_data
-from ..capture.plain_values import UndescribableError, value_from_data, value_to_data
+from ..capture.plain_values import value_from_data, value_to_data
 from ..diagnostics import ExecutableError
 from ..engines.calls.call_plan import CallPlan, ReplicaGroups
 from ..engines.calls.executable import BuildRequest
@@ -31,6 +31,7 @@ _NO_VALUES: Mapping[str, torch.Tensor] = MappingProxyType({})
 _FUNCTIONS: Functions = MappingProxyType(
     {**STEP_FUNCTIONS, "run_segment": run_segment, "strided_group_norm": strided_group_norm}
 )
+_TEXTS = ("target", "model", "precision", "computation_order")
 _DAMAGES = (AttributeError, IndexError, KeyError, OverflowError, RecursionError, RuntimeError, TypeError, ValueError)
 
 
@@ -50,15 +51,8 @@ class BatchRecord:
 
     def __str__(self) -> str:
         """Say how many samples a call takes, and why."""
-        parts = [
-            f"{count} {name}"
-            for count, name in (
-                (self.accumulation, "accumulation"),
-                (self.replicas, "replicas"),
-                (self.iterations, "iterations"),
-            )
-            if count > 1
-        ]
+        counts = ((getattr(self, name), name) for name in ("accumulation", "replicas", "iterations"))
+        parts = [f"{count} {name}" for count, name in counts if count > 1]
         return " x ".join([f"batch {self.micro}", *parts]) + (f" = {self.rows} samples a call" if parts else "")
 
 
@@ -114,7 +108,8 @@ def _check_versions(path: Path, versions: Any) -> None:
     if not isinstance(versions, dict):
         raise damaged_error(path, "it names no versions")
     written, present = str(versions.get("torch")), str(torch.__version__)
-    if _release(written) != _release(present):
+    # major and minor version, which is as often as operators change
+    if written.split("+")[0].split(".")[:2] != present.split("+")[0].split(".")[:2]:
         raise ExecutableError.of(
             "E024",
             message=f"`{path}` was exported with torch {written}, this is torch {present}",
@@ -123,29 +118,27 @@ def _check_versions(path: Path, versions: Any) -> None:
         )
 
 
-def _release(version: str) -> List[str]:
-    """Return major and minor version, which is as often as operators change."""
-    return version.split("+")[0].split(".")[:2]
-
-
 # -- header ------------------------------------------------------------------------------------------------------------
 
 
 def _to_header(step: ExportedStep) -> Dict[str, Any]:
     request = step.request
+    if request.plan.exchange is not None:
+        raise ExecutableError.of(
+            "E027",
+            message="a step that is trained by several processes together cannot be exported",
+            help="export it for one process; replicas of one process can be exported",
+        )
     return {
         "versions": {
             "porting": VERSION,
             "torch": str(torch.__version__),
             "python": platform.python_version(),
         },
-        "target": step.target,
-        "model": step.model,
-        "precision": step.precision,
-        "computation_order": step.computation_order,
+        **{name: getattr(step, name) for name in _TEXTS},
         "batch": dataclasses.asdict(step.batch),
         "graph": graph_to_data(step.graph, functions=_FUNCTIONS),
-        "plan": _plan_to_data(request.plan),
+        "plan": {name: value for name, value in dataclasses.asdict(request.plan).items() if name != "exchange"},
         "groups": [_settings_to_data(settings) for settings in request.groups],
         "group_names": [list(names) for names in request.group_names],
         "replica_groups": {name: dataclasses.asdict(groups) for name, groups in request.replica_groups.items()},
@@ -153,7 +146,9 @@ def _to_header(step: ExportedStep) -> Dict[str, Any]:
 
 
 def _from_header(header: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]) -> ExportedStep:
-    constants, inputs = _select_numbered(tensors, "constant"), _select_numbered(tensors, "input")
+    constants, inputs = (
+        [value for name, value in tensors.items() if name.startswith(f"{kind}:")] for kind in ("constant", "input")
+    )
     graph = graph_from_data(header["graph"], constant_values=constants, functions=_FUNCTIONS)
     if [(value.dtype, tuple(value.shape)) for value in constants] != [(i.dtype, i.shape) for i in graph.constants]:
         raise ValueError("the constants are others than the graph's")
@@ -163,92 +158,43 @@ def _from_header(header: Mapping[str, Any], tensors: Mapping[str, torch.Tensor])
         raise ValueError("the weights are others than the graph's")
     if [value.dtype for value in inputs] != [info.dtype for info in graph.inputs]:
         raise ValueError("the inputs are others than the graph's")
+    shared = header["plan"]["input_groups"]
+    plan = CallPlan(**{**header["plan"], "input_groups": None if shared is None else _read_groups(shared)})
+    _require_counts(plan.iterations, plan.accumulation, plan.replicas)
+    batch = BatchRecord(**header["batch"])
+    _require_counts(batch.micro, batch.accumulation, batch.replicas, batch.iterations, batch.rows)
+    texts = {name: header[name] for name in _TEXTS}
+    if not all(isinstance(text, str) for text in (*texts.values(), batch.arguments)):
+        raise TypeError("a text is no text")
     request = BuildRequest(
-        plan=_plan_from_data(header["plan"]),
+        plan=plan,
         groups=tuple(_settings_from_data(settings) for settings in header["groups"]),
         group_names=tuple(tuple(map(str, names)) for names in header["group_names"]),
-        replica_groups={name: _replica_groups(groups) for name, groups in header["replica_groups"].items()},
+        replica_groups={name: _read_groups(groups) for name, groups in header["replica_groups"].items()},
     )
-    return ExportedStep(
-        graph,
-        request,
-        _read_batch(header["batch"]),
-        _require_text(header["computation_order"]),
-        _require_text(header["precision"]),
-        _require_text(header["target"]),
-        _require_text(header["model"]),
-        tuple(inputs),
-        MappingProxyType(values),
-    )
+    return ExportedStep(graph, request, batch, **texts, inputs=tuple(inputs), values=MappingProxyType(values))
 
 
-def _select_numbered(tensors: Mapping[str, torch.Tensor], kind: str) -> List[torch.Tensor]:
-    count = sum(name.startswith(f"{kind}:") for name in tensors)
-    return [tensors[f"{kind}:{index}"] for index in range(count)]
-
-
-def _require_text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError("a text is no text")
-    return value
-
-
-def _read_batch(data: Mapping[str, Any]) -> BatchRecord:
-    record = BatchRecord(**data)
-    counts = (record.micro, record.accumulation, record.replicas, record.iterations, record.rows)
-    if not all(type(count) is int and count > 0 for count in counts) or not isinstance(record.arguments, str):
-        raise ValueError("the batch is none")
-    return record
-
-
-def _plan_to_data(plan: CallPlan) -> Dict[str, Any]:
-    if plan.exchange is not None:
-        raise ExecutableError.of(
-            "E027",
-            message="a step that is trained by several processes together cannot be exported",
-            help="export it for one process; replicas of one process can be exported",
-        )
-    data = {item.name: getattr(plan, item.name) for item in dataclasses.fields(plan) if item.name != "exchange"}
-    groups: Optional[ReplicaGroups] = data["input_groups"]
-    data["input_groups"] = None if groups is None else dataclasses.asdict(groups)
-    return data
-
-
-def _plan_from_data(data: Mapping[str, Any]) -> CallPlan:
-    groups = data["input_groups"]
-    plan = CallPlan(**{**data, "input_groups": None if groups is None else _replica_groups(groups)})
-    counts = (plan.iterations, plan.accumulation, plan.replicas)
-    if not all(type(count) is int and 0 < count < 1 << 31 for count in counts):
-        raise ValueError("the plan has no counts")
-    return plan
-
-
-def _replica_groups(data: Mapping[str, Any]) -> ReplicaGroups:
+def _read_groups(data: Mapping[str, Any]) -> ReplicaGroups:
     groups = ReplicaGroups(**data)
-    if not all(type(count) is int and count > 0 for count in (groups.replicas, groups.size)):
-        raise ValueError("a group of replicas has no size")
+    _require_counts(groups.replicas, groups.size)
     return groups
 
 
+def _require_counts(*counts: Any) -> None:
+    if not all(type(count) is int and 0 < count < 1 << 31 for count in counts):
+        raise ValueError("a count is none")
+
+
 def _settings_to_data(settings: Any) -> Dict[str, Any]:
-    names = [item.name for item in dataclasses.fields(settings) if item.name != "params"]
-    return {name: value_to_data(getattr(settings, name), _kind_to_data) for name in names}
-
-
-def _kind_to_data(value: Any) -> Any:
-    if isinstance(value, enum.Enum):
-        return {"kind": value.name}
-    raise UndescribableError(value)
+    values = {item.name: getattr(settings, item.name) for item in dataclasses.fields(settings) if item.name != "params"}
+    is_kind = {name: isinstance(value, enum.Enum) for name, value in values.items()}
+    return {name: {"kind": value.name} if is_kind[name] else value_to_data(value) for name, value in values.items()}
 
 
 def _settings_from_data(data: Mapping[str, Any]) -> GroupSettings:
-    values = {name: value_from_data(value, _kind_from_data) for name, value in data.items()}
+    kinds = {"kind": OptimizerKind}
+    values = {name: value_from_data(value, lambda kind, text: kinds[kind][text]) for name, value in data.items()}
     if not all(isinstance(value, (bool, int, float, torch.dtype, enum.Enum)) for value in values.values()):
         raise TypeError("a setting is no number")
     return GroupSettings(**values)
-
-
-def _kind_from_data(kind: str, content: Any) -> Any:
-    if kind != "kind":
-        raise KeyError(kind)
-    return OptimizerKind[content]

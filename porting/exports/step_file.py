@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import struct
 import zlib
-from typing import Any, BinaryIO, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, BinaryIO, Dict, Iterator, Mapping, Optional, Sequence, Tuple, Union
 
 import torch
 
@@ -47,7 +48,7 @@ def write_step_file(path: Path, header: Mapping[str, Any], tensors: Mapping[str,
     with replacing_file(path) as file:
         file.write(_HEAD.pack(MAGIC, VERSION, b"\0" * 32, len(text)))
         digest = hashlib.sha256(struct.pack("<Q", len(text)))
-        for part in (text, *map(_bytes_of, dense)):
+        for part in (text, *map(_view_bytes, dense)):
             file.write(part)
             digest.update(part)
         # the checksum is known once everything is written; until then the head holds zeros, which fit no content
@@ -72,8 +73,7 @@ def read_step_file(path: Path) -> Tuple[Dict[str, Any], Dict[str, torch.Tensor]]
     if not os.path.isfile(path):
         raise damaged_error(path, "there is no such file")
     with open(path, "rb") as file:
-        length = _check_head(path, file)
-        _check_whole(path, file)
+        length = _check_file(path, file)
         file.seek(_HEAD.size)
         header = _read_header(path, file.read(length))
         layout = header.pop("tensors", None)
@@ -93,20 +93,20 @@ def damaged_error(path: Path, fault: str, cause: Optional[BaseException] = None)
     return error
 
 
-def _bytes_of(tensor: torch.Tensor) -> Any:
+def _view_bytes(tensor: torch.Tensor) -> Any:
     if not tensor.numel():
         return b""
     return tensor.reshape(-1).view(torch.uint8).numpy().data
 
 
-def _check_head(path: Path, file: BinaryIO) -> int:
-    """Check everything before the header, and return the length of that."""
+def _check_file(path: Path, file: BinaryIO) -> int:
+    """Check everything before the header, and the checksum over the rest; return the length of the header."""
     head = file.read(_HEAD.size)
     if head[: len(MAGIC)] != MAGIC[: len(head)] or not head:
         raise damaged_error(path, "it is no exported step")
     if len(head) < _HEAD.size:
         raise damaged_error(path, "it ends within its head")
-    _magic, version, _checksum, length = _HEAD.unpack(head)
+    _magic, version, checksum, length = _HEAD.unpack(head)
     if version != VERSION:
         raise ExecutableError.of(
             "E024",
@@ -116,21 +116,13 @@ def _check_head(path: Path, file: BinaryIO) -> int:
     room = os.fstat(file.fileno()).st_size - _HEAD.size
     if length > min(room, _MAX_HEADER_BYTES):
         raise damaged_error(path, f"it ends after {room} of {length} bytes of its header")
-    return int(length)
-
-
-def _check_whole(path: Path, file: BinaryIO) -> None:
-    file.seek(0)
-    _magic, _version, checksum, _length = _HEAD.unpack(file.read(_HEAD.size))
     file.seek(_START_OF_CHECKED)
     digest = hashlib.sha256()
-    while True:
-        part = file.read(_CHUNK)
-        if not part:
-            break
+    for part in iter(lambda: file.read(_CHUNK), b""):
         digest.update(part)
     if digest.digest() != checksum:
         raise damaged_error(path, "its content does not match its checksum: it was cut off or changed")
+    return int(length)
 
 
 def _read_header(path: Path, text: bytes) -> Dict[str, Any]:
@@ -151,7 +143,7 @@ def _read_tensors(path: Path, file: BinaryIO, layout: Sequence[Any]) -> Iterator
             name, dtype, shape = entry
             sizes = [int(size) for size in shape]
             empty = torch.empty([0], dtype=dtype_named(dtype))
-            count = _multiply(sizes) * empty.element_size()
+            count = math.prod(sizes) * empty.element_size() if min(sizes, default=0) >= 0 else -1
         except (TypeError, ValueError, OverflowError) as error:
             raise damaged_error(path, f"a tensor is described by {entry!r:.80}", error) from None
         if not isinstance(name, str) or not 0 <= count <= room - file.tell():
@@ -159,12 +151,3 @@ def _read_tensors(path: Path, file: BinaryIO, layout: Sequence[Any]) -> Iterator
         content = bytearray(file.read(count))
         flat = torch.frombuffer(content, dtype=empty.dtype) if count else empty
         yield name, flat.reshape(sizes)
-
-
-def _multiply(sizes: List[int]) -> int:
-    if any(size < 0 for size in sizes):
-        raise ValueError("a size below zero")
-    result = 1
-    for size in sizes:
-        result *= size
-    return result

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from dataclasses import dataclass
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
@@ -13,13 +13,14 @@ from .. import simulator
 from ..diagnostics import BatchError, Finding, OptionError, caller_place
 from ..module_attributes import materialise_lazy_modules
 from ..options import PortOptions
+from ..structure import make_call_arguments
 from ..targets import DEFAULT, Target, find_target
 from .memory_model import Layout, StageMemory, measure_ipus
 from .remedies import Remedy, list_remedies
 from .step_memory import StepMemory
 from .step_walk import look_at_step
 
-__all__ = ["FITS", "MemoryReport", "count_bytes_per_weight", "make_layout", "memory_report"]
+__all__ = ["FITS", "MemoryReport", "count_bytes_per_weight", "make_report", "memory_report"]
 
 FITS, _TIGHT = 0.85, 0.97
 _UNCERTAINTY = 0.15
@@ -170,25 +171,13 @@ def memory_report(ported: Any, batch: Any, *, target: str = DEFAULT, mode: str =
     forward = wrapped if is_training else wrapped.for_inference()
     materialise_lazy_modules(forward, args, kwargs)
     step = look_at_step(port.model, forward, args, kwargs, options, mode=mode)
-    layout = make_layout(step, options, ported.port_optimizer.device, found)
-    return MemoryReport(
-        target=found,
-        micro_batch=step.micro_batch,
-        ipus=measure_ipus(step, layout),
-        remedies=list_remedies(step, layout, options, limit=int(FITS * found.memory_bytes)),
-        options=options,
-    )
+    return make_report(step, options, ported.port_optimizer.device, found, list_remedies)
 
 
 def _cut_micro_batch(batch: Any, num_parts: int, micro_batch: int) -> Tuple[Sequence[Any], Mapping[str, Any]]:
     """Return the arguments of one run of `forward`; a `micro_batch` of 1 leaves its rows to the batch, as in calls."""
-    args: Sequence[Any] = ()
-    kwargs: Mapping[str, Any] = {}
-    if isinstance(batch, Mapping):
-        kwargs = batch
-    else:
-        args = tuple(batch) if isinstance(batch, (tuple, list)) else (batch,)
-    rows = next((t.shape[0] for t in tree_leaves((args, dict(kwargs))) if isinstance(t, torch.Tensor) and t.dim()), 1)
+    args, kwargs = make_call_arguments(batch)
+    rows = next((t.shape[0] for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor) and t.dim()), 1)
     if rows % num_parts or (micro_batch > 1 and rows != num_parts * micro_batch):
         raise BatchError.of(
             "B004",
@@ -203,19 +192,25 @@ def _cut_micro_batch(batch: Any, num_parts: int, micro_batch: int) -> Tuple[Sequ
             return item
         return item[: rows // num_parts].detach()
 
-    micro = tree_map(cut, (list(args), dict(kwargs)))
-    return micro[0], micro[1]
+    micro: Tuple[Sequence[Any], Mapping[str, Any]] = tree_map(cut, (list(args), kwargs))
+    return micro
 
 
-def make_layout(step: StepMemory, options: PortOptions, optimizer: Any, target: Target) -> Layout:
-    """Collect what the options, the optimizer and the target say about the memory of `step`."""
+def make_report(
+    step: StepMemory,
+    options: PortOptions,
+    optimizer: Any,
+    target: Target,
+    find_remedies: Callable[..., Tuple[Remedy, ...]],
+) -> MemoryReport:
+    """Measure `step` as the options, the optimizer and the target lay it out, with what `find_remedies` proposes."""
     begins: List[int] = []
     for number in range(len(options.stage_ipus)):
         default = begins[-1] if begins else 0
         found = (position for position, operation in enumerate(step.operations) if operation.stage == number)
         begins.append(next(found, default))
     is_pipeline = len(begins) > 1 and step.mode == "training"
-    return Layout(
+    layout = Layout(
         begins=(0, *begins[1:]),
         ipus=options.stage_ipus,
         marks=step.ends_of(options.recompute),
@@ -224,6 +219,13 @@ def make_layout(step: StepMemory, options: PortOptions, optimizer: Any, target: 
         state_bytes=_count_state_bytes(optimizer),
         accumulator_bytes=_find_width(optimizer, "accum_type"),
         capacity=target.memory_bytes,
+    )
+    return MemoryReport(
+        target=target,
+        micro_batch=step.micro_batch,
+        ipus=measure_ipus(step, layout),
+        remedies=find_remedies(step, layout, options, limit=int(FITS * target.memory_bytes)),
+        options=options,
     )
 
 
@@ -236,18 +238,12 @@ def _count_state_bytes(optimizer: Any) -> int:
     """Return the bytes that the optimizer keeps for each weight, apart from the accumulated gradient."""
     if optimizer is None:
         return 0
-    name = type(optimizer).__name__
+    name, settings = type(optimizer).__name__, [group.get for group in optimizer.param_groups]
+    velocity = _find_width(optimizer, "velocity_accum_type") * any(float(get("momentum", 0.0)) for get in settings)
+    second = _find_width(optimizer, "second_order_momentum_accum_type")
     if name in _WITH_TWO_MOMENTS:
-        return _find_width(optimizer, "first_order_momentum_accum_type") + _find_width(
-            optimizer, "second_order_momentum_accum_type"
-        )
-    velocity = _find_width(optimizer, "velocity_accum_type") * any(
-        float(group.get("momentum", 0.0)) for group in optimizer.param_groups
-    )
-    if name != "RMSprop":
-        return velocity
-    is_centered = any(group.get("centered", False) for group in optimizer.param_groups)
-    return velocity + (1 + is_centered) * _find_width(optimizer, "second_order_momentum_accum_type")
+        return _find_width(optimizer, "first_order_momentum_accum_type") + second
+    return velocity + second * (1 + any(get("centered", False) for get in settings)) * (name == "RMSprop")
 
 
 def _find_width(optimizer: Any, name: str) -> int:
@@ -256,19 +252,11 @@ def _find_width(optimizer: Any, name: str) -> int:
 
 def _write_remedies(remedies: Sequence[Remedy]) -> List[str]:
     lines = ["what helps, in this order:      alone MiB  with those before"]
+    # names stay whole: what is between backquotes can be pasted
+    wrapper = textwrap.TextWrapper(76, "    ", "      ", break_long_words=False, break_on_hyphens=False)
     for remedy in remedies:
-        lines.append(
-            f"  {remedy.name:28} {_format_mebi(remedy.alone_bytes):>10} {_format_mebi(remedy.together_bytes):>14}"
-        )
-        # names stay whole: what is between backquotes can be pasted
-        lines += textwrap.wrap(
-            remedy.change,
-            76,
-            initial_indent="    ",
-            subsequent_indent="      ",
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
+        alone, together = _format_mebi(remedy.alone_bytes), _format_mebi(remedy.together_bytes)
+        lines += [f"  {remedy.name:28} {alone:>10} {together:>14}", *wrapper.wrap(remedy.change)]
     return lines
 
 

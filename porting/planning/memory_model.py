@@ -24,8 +24,11 @@ formulae of this kind; the worst tile of the vendor's own planner within 17 %.
 from __future__ import annotations
 
 import itertools
+import math
 from dataclasses import dataclass, replace
 from typing import Dict, List, Sequence, Tuple
+
+import torch
 
 from ..capture import TensorInfo
 from .step_memory import Operation, StepMemory, Value, count_device_bytes
@@ -116,7 +119,7 @@ def _measure_stage(step: StepMemory, layout: Layout, number: int, first: int, en
     own = [info for info in step.parameters if first <= step.first_uses.get(info.name, 0) < end]
     buffers = [info for info in step.buffers if first <= step.first_uses.get(info.name, 0) < end]
     trained = [info for info in own if info.requires_grad and step.mode == "training"]
-    num_trained = sum(map(_count_elements, trained))
+    num_trained = sum(math.prod(info.shape) for info in trained)
     kept, recomputed = _measure_waiting(step, layout, number, first, end)
     num_products = sum(operation.is_product for operation in step.operations[first:end])
     resident = 0 if layout.state_off_chip else num_trained * layout.state_bytes // layout.state_shards
@@ -154,18 +157,9 @@ def _join_stages(one: StageMemory, other: StageMemory) -> StageMemory:
 # -- state -------------------------------------------------------------------------------------------------------------
 
 
-def _count_elements(info: TensorInfo) -> int:
-    count = 1
-    for size in info.shape:
-        count *= size
-    return count
-
-
 def _count_state_bytes(info: TensorInfo, layout: Layout) -> int:
-    width = count_device_bytes(info.dtype.itemsize, info.dtype)
-    return _count_elements(info) * (
-        width // 2 if layout.halves and info.dtype.is_floating_point and width > 2 else width
-    )
+    num_bytes = count_device_bytes(info.shape, info.dtype)
+    return num_bytes // 2 if layout.halves and info.dtype in (torch.float32, torch.float64) else num_bytes
 
 
 # -- what waits for the backward pass ----------------------------------------------------------------------------------
@@ -204,7 +198,12 @@ def _measure_temporaries(step: StepMemory, layout: Layout, first: int, end: int,
         results = 2 * max((_scale_bytes(op.result_bytes, op, layout) for op in operations), default=0)
     else:
         results = _measure_most_alive(step, layout, first, end)
-    products = [_measure_product(op, layout) for op in operations if op.is_product]
+    # operands once more in the layout of the product, and partial sums, which are float32 in half precision too
+    products = [
+        int(_scale_bytes(op.operand_bytes, op, layout) + op.result_bytes * layout.scale)
+        for op in operations
+        if op.is_product
+    ]
     product = max(products, default=0)
     if layout.capacity:
         product = min(product, int(_PRODUCT_PROPORTION * layout.capacity))
@@ -212,7 +211,7 @@ def _measure_temporaries(step: StepMemory, layout: Layout, first: int, end: int,
     update = 0
     if layout.state_off_chip:
         # the state of one tensor at a time comes to the chip for its update
-        update = max((_count_elements(info) * layout.state_bytes // layout.state_shards for info in trained), default=0)
+        update = max((math.prod(info.shape) * layout.state_bytes // layout.state_shards for info in trained), default=0)
     return max(results, product, update) + gradient
 
 
@@ -227,12 +226,6 @@ def _measure_most_alive(step: StepMemory, layout: Layout, first: int, end: int) 
         changes[max(value.made_at, first) - first] += num_bytes
         changes[last + 1 - first] -= num_bytes
     return max(itertools.accumulate(changes))
-
-
-def _measure_product(operation: Operation, layout: Layout) -> int:
-    operands = _scale_bytes(operation.operand_bytes, operation, layout)
-    partial_sums = operation.result_bytes * layout.scale
-    return int(operands + partial_sums)
 
 
 def _scale_bytes(num_bytes: int, operation: Operation, layout: Layout) -> int:

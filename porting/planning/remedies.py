@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, replace
-from typing import Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from ..options import PortOptions
 from .memory_model import Layout, measure_ipus
@@ -39,10 +39,12 @@ class Remedy:
 
 
 class _Change(NamedTuple):
+    """A change: what it is called, what to write, of `PortOptions`, and of the layout."""
+
     name: str
     words: str
     options: Dict[str, object]
-    apply: Callable[[Layout], Layout]
+    layout: Dict[str, Any]
 
 
 _Propose = Callable[[StepMemory, Layout, PortOptions, int], Optional[_Change]]
@@ -77,12 +79,11 @@ def _find_remedies(
         change = propose(step, together, options, limit)
         if change is None:
             continue
-        together = change.apply(together)
-        alone = change.apply(layout)
+        together = replace(together, **change.layout)
         yield Remedy(
             name=change.name,
             change=change.words,
-            alone_bytes=_measure_fullest(step, alone),
+            alone_bytes=_measure_fullest(step, replace(layout, **change.layout)),
             together_bytes=_measure_fullest(step, together),
             num_ipus=together.num_ipus,
             options=change.options,
@@ -99,26 +100,20 @@ def _measure_fullest(step: StepMemory, layout: Layout) -> int:
 def _shrink_micro_batch(step: StepMemory, layout: Layout, options: PortOptions, _limit: int) -> Optional[_Change]:
     if step.micro_batch == 1:
         return None
+    scale = {"scale": 1.0 / step.micro_batch}
     if step.mode != "training":
-        smaller: Dict[str, object] = {"micro_batch": 1}
-        return _Change(
-            "micro-batch 1", "`micro_batch=1`", smaller, lambda layout: replace(layout, scale=1.0 / step.micro_batch)
-        )
-    changes: Dict[str, object] = {"micro_batch": 1, "accumulation": options.accumulation * step.micro_batch}
-    words = f"`micro_batch=1, accumulation={changes['accumulation']}`: the same step, statistics of BatchNorm change"
-    return _Change(
-        "micro-batch 1",
-        words,
-        changes,
-        lambda layout: replace(layout, scale=1.0 / step.micro_batch, accumulates=True),
-    )
+        return _Change("micro-batch 1", "`micro_batch=1`", {"micro_batch": 1}, scale)
+    accumulation = options.accumulation * step.micro_batch
+    words = f"`micro_batch=1, accumulation={accumulation}`: the same step, statistics of BatchNorm change"
+    changes: Dict[str, object] = {"micro_batch": 1, "accumulation": accumulation}
+    return _Change("micro-batch 1", words, changes, {**scale, "accumulates": True})
 
 
 def _halve_precision(step: StepMemory, layout: Layout, options: PortOptions, _limit: int) -> Optional[_Change]:
     if options.precision == "float16":
         return None
     words = '`precision="float16"`: weights and activations in half, accumulators and optimizer state stay float32'
-    return _Change("float16", words, {"precision": "float16"}, lambda layout: replace(layout, halves=True))
+    return _Change("float16", words, {"precision": "float16"}, {"halves": True})
 
 
 def _recompute_blocks(step: StepMemory, layout: Layout, options: PortOptions, _limit: int) -> Optional[_Change]:
@@ -126,16 +121,14 @@ def _recompute_blocks(step: StepMemory, layout: Layout, options: PortOptions, _l
         return None
     trials = []
     for names in (*_list_chains(step, list(step.called)), *_list_alike(step)):
-        marks = step.ends_of(names)
-        trial = replace(layout, marks=marks, recomputes=True)
-        trials.append((_measure_fullest(step, trial), names, marks))
-    if not trials or min(trials)[0] >= _measure_fullest(step, layout):
+        changes: Dict[str, Any] = {"marks": step.ends_of(names), "recomputes": True}
+        trials.append((_measure_fullest(step, replace(layout, **changes)), names, changes))
+    least, names, changes = min(trials, key=lambda trial: trial[:2], default=(0, [], {}))
+    if not trials or least >= _measure_fullest(step, layout):
         return None
-    _bytes, names, marks = min(trials)
-    words = f"`recompute=[{_list_names(names)}]`: the forward pass is computed a second time, about a third more work"
-    return _Change(
-        "recomputation", words, {"recompute": list(names)}, lambda layout: replace(layout, marks=marks, recomputes=True)
-    )
+    listed = ", ".join(f'"{name}"' for name in names)
+    words = f"`recompute=[{listed}]`: the forward pass is computed a second time, about a third more work"
+    return _Change("recomputation", words, {"recompute": list(names)}, changes)
 
 
 def _cut_pipeline(step: StepMemory, layout: Layout, options: PortOptions, limit: int) -> Optional[_Change]:
@@ -153,13 +146,10 @@ def _cut_pipeline(step: StepMemory, layout: Layout, options: PortOptions, limit:
         words = f"`stages={{{listed}}}`: {num_ipus} IPUs"
         if step.mode == "training":
             words += f", an accumulation of at least {needed}"
-
-        def apply(layout: Layout, begins: Tuple[int, ...] = begins, ipus: Tuple[int, ...] = ipus) -> Layout:
-            return replace(layout, begins=begins, ipus=ipus, recomputes=True, accumulates=True)
-
-        size = _measure_fullest(step, apply(layout))
+        changes = _make_pipeline(begins, ipus)
+        size = _measure_fullest(step, replace(layout, **changes))
         if size < _WORTH_IT * least:
-            best, least = _Change(f"pipeline of {num_ipus} IPUs", words, {"stages": stages}, apply), size
+            best, least = _Change(f"pipeline of {num_ipus} IPUs", words, {"stages": stages}, changes), size
         if size <= limit:
             break
     return best
@@ -173,12 +163,12 @@ def _move_state_off_chip(step: StepMemory, layout: Layout, options: PortOptions,
         f"optimizer state off the chip{sharded}: PopTorch's `TensorLocations.setOptimizerLocation`, "
         "which PortOptions does not have"
     )
-    return _Change(
-        "state off chip",
-        words,
-        {},
-        lambda layout: replace(layout, state_off_chip=True, state_shards=max(1, options.replicas)),
-    )
+    return _Change("state off chip", words, {}, {"state_off_chip": True, "state_shards": max(1, options.replicas)})
+
+
+def _make_pipeline(begins: Tuple[int, ...], ipus: Tuple[int, ...]) -> Dict[str, Any]:
+    """Return what a pipeline changes of a layout: it computes again and accumulates, whatever else is asked for."""
+    return {"begins": begins, "ipus": ipus, "recomputes": True, "accumulates": True}
 
 
 # -- where a step can be cut -------------------------------------------------------------------------------------------
@@ -215,15 +205,6 @@ def _list_anywhere(step: StepMemory) -> Iterator[List[str]]:
         yield names[::stride]
 
 
-def _is_in(step: StepMemory, position: int, name: str) -> bool:
-    path = step.operations[position].module_path
-    return path == name or path.startswith(f"{name}.")
-
-
-def _find_first(step: StepMemory, name: str) -> int:
-    return step.begins.get(name, -1)
-
-
 def _find_cut(
     step: StepMemory, layout: Layout, num_ipus: int
 ) -> Optional[Tuple[Tuple[int, ...], Tuple[int, ...], Dict[str, int]]]:
@@ -234,7 +215,7 @@ def _find_cut(
     found = []
     chains = [names for names in _list_chains(step, step.called_once) if len(names) > num_ipus]
     for names in chains or _list_anywhere(step):
-        boundaries = {_find_first(step, name): name for name in names if _find_first(step, name) > 0}
+        boundaries = {step.begins.get(name, 0): name for name in names if step.begins.get(name, 0)}
         tail = _find_tail(step, names)
         places = sorted(place for place in boundaries if tail is None or place < tail[0])
         begins = _find_best_begins(step, layout, places, num_ipus, tail)
@@ -243,7 +224,7 @@ def _find_cut(
             stages = {boundaries[begin]: ipu for begin, ipu in zip(begins[1:], ipus[1:]) if begin in boundaries}
             if tail is not None:
                 stages[tail[1]] = 0
-            trial = replace(layout, begins=begins, ipus=ipus, recomputes=True, accumulates=True)
+            trial = replace(layout, **_make_pipeline(begins, ipus))
             if _are_weights_at_home(step, trial):
                 found.append((_measure_fullest(step, trial), begins, ipus, stages))
     if not found:
@@ -254,15 +235,11 @@ def _find_cut(
 
 def _find_tail(step: StepMemory, names: Sequence[str]) -> Optional[Tuple[int, str]]:
     """Return the last module that uses a weight of the step's first half again, and where it begins."""
-    middle = _find_first(step, names[len(names) // 2])
+    middle = step.begins.get(names[len(names) // 2], -1)
     for module in reversed(step.called_once):
-        begin = _find_first(step, module)
-        uses = {
-            name
-            for position in range(max(begin, 0), len(step.operations))
-            if _is_in(step, position, module)
-            for name in step.operations[position].parameters
-        }
+        begin = step.begins.get(module, -1)
+        operations = [op for op in step.operations if f"{op.module_path}.".startswith(f"{module}.")]
+        uses = {name for operation in operations for name in operation.parameters}
         if begin > middle and any(step.first_uses[name] < middle for name in uses):
             return begin, module
     return None
@@ -289,8 +266,7 @@ def _find_best_begins(
     last = (tail[0],) if tail is not None else ()
 
     def measure(chosen: Tuple[int, ...]) -> int:
-        trial = replace(layout, begins=(0, *chosen, *last), ipus=ipus, recomputes=True, accumulates=True)
-        return _measure_fullest(step, trial)
+        return _measure_fullest(step, replace(layout, **_make_pipeline((0, *chosen, *last), ipus)))
 
     chosen = tuple(places[len(places) * number // num_ipus] for number in range(1, num_ipus))
     chosen = chosen if len(set(chosen)) == len(chosen) else tuple(places[: num_ipus - 1])
@@ -304,7 +280,3 @@ def _find_best_begins(
             if size < least:
                 least, chosen = size, trial
     return (0, *chosen, *last)
-
-
-def _list_names(names: Sequence[str]) -> str:
-    return ", ".join(f'"{name}"' for name in names)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import functools
+import math
 from dataclasses import dataclass
 from typing import Dict, Iterable, List, Mapping, Set, Tuple
 
@@ -12,9 +13,6 @@ import torch
 from ..capture import TensorInfo
 
 __all__ = ["Operation", "StepMemory", "Value", "count_device_bytes"]
-
-# 64-bit types are for the host's kernels alone: the device has 32 bits
-_NARROWED = frozenset([torch.int64, torch.float64])
 
 
 @dataclass(frozen=True)
@@ -79,11 +77,11 @@ class StepMemory:
 
     def kept_in(self, first: int, end: int) -> Set[int]:
         """Return the numbers of the values that operators from `first` to `end` keep for the backward pass."""
-        return _find_in_range(self._keeping, first, end)
+        return self._find_in_range("kept_at", first, end)
 
     def read_in(self, first: int, end: int) -> Set[int]:
         """Return the numbers of the values that operators from `first` to `end` read."""
-        return _find_in_range(self._reading, first, end)
+        return self._find_in_range("read_at", first, end)
 
     def ends_of(self, names: Iterable[str]) -> Tuple[int, ...]:
         """Return the positions of the operators that make the outputs of modules."""
@@ -101,23 +99,24 @@ class StepMemory:
         return found
 
     @functools.cached_property
-    def _keeping(self) -> List[Tuple[int, int]]:
-        return sorted((at, number) for number, value in enumerate(self.values) for at in value.kept_at)
+    def _events(self) -> Dict[str, List[Tuple[int, int]]]:
+        """Where values are kept and read, in order of the operators: the position, and the number of the value."""
+        return {
+            kind: sorted((at, number) for number, value in enumerate(self.values) for at in getattr(value, kind))
+            for kind in ("kept_at", "read_at")
+        }
 
-    @functools.cached_property
-    def _reading(self) -> List[Tuple[int, int]]:
-        return sorted((at, number) for number, value in enumerate(self.values) for at in value.read_at)
+    def _find_in_range(self, kind: str, first: int, end: int) -> Set[int]:
+        events = self._events[kind]
+        begin, finish = bisect.bisect_left(events, (first, -1)), bisect.bisect_left(events, (end, -1))
+        return {number for _at, number in events[begin:finish]}
 
 
-def count_device_bytes(num_bytes: int, dtype: torch.dtype) -> int:
-    """Return what `num_bytes` of the host take on the device, whose integers and floats have 32 bits at most.
+def count_device_bytes(shape: Iterable[int], dtype: torch.dtype) -> int:
+    """Return the bytes of a tensor on the device, whose integers and floats have 32 bits at most.
 
-    >>> count_device_bytes(80, torch.int64), count_device_bytes(80, torch.float32)
-    (40, 80)
+    >>> count_device_bytes((2, 5), torch.int64), count_device_bytes((2, 5), torch.float16)
+    (40, 20)
     """
-    return num_bytes // 2 if dtype in _NARROWED else num_bytes
-
-
-def _find_in_range(events: List[Tuple[int, int]], first: int, end: int) -> Set[int]:
-    begin, finish = bisect.bisect_left(events, (first, -1)), bisect.bisect_left(events, (end, -1))
-    return {number for _at, number in events[begin:finish]}
+    # 64-bit types are for the host's kernels alone
+    return math.prod(shape) * (4 if dtype in (torch.int64, torch.float64) else dtype.itemsize)

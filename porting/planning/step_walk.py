@@ -6,8 +6,9 @@ the matrix of scores in memory, where kernels of a CPU compute it bit by bit.
 
 from __future__ import annotations
 
-from contextlib import ExitStack, contextmanager
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
 import torch
 from torch import nn
@@ -16,7 +17,7 @@ from torch.fx.node import map_arg
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._pytree import tree_leaves, tree_map
 
-from ..capture import StepGraph, TensorInfo, capture_step
+from ..capture import StepGraph, capture_step
 from ..capture.subgraphs import Body
 from ..diagnostics import PortingError, caller_place
 from ..engines.recompute.values_for_backward import keep_values_for_backward
@@ -50,11 +51,13 @@ def look_at_step(
     PortingError M002 for a step with a branch, which reads a value.
     """
     calls: List[str] = []
-    graph = _capture_notes(model, forward, (args, kwargs), options, calls, mode)
+    graph = _capture_with_notes(model, forward, (args, kwargs), options, calls, mode)
     classes = {name: type(module).__name__ for name, module in model.named_modules()}
     called = {name: classes[name] for name in dict.fromkeys(calls)}
+    tensors = [item for item in tree_leaves((tuple(args), dict(kwargs))) if isinstance(item, torch.Tensor)]
+    num_rows = next((tensor.shape[0] for tensor in tensors if tensor.dim()), 1)
     once = tuple(name for name in called if calls.count(name) == 1)
-    return walk_step(graph, _count_rows(args, kwargs), called=called, called_once=once)
+    return walk_step(graph, num_rows, called=called, called_once=once)
 
 
 def walk_step(
@@ -78,7 +81,7 @@ def walk_step(
 # -- capture -----------------------------------------------------------------------------------------------------------
 
 
-def _capture_notes(
+def _capture_with_notes(
     model: nn.Module,
     forward: nn.Module,
     micro_batch: Tuple[Sequence[Any], Mapping[str, Any]],
@@ -87,64 +90,51 @@ def _capture_notes(
     mode: str,
 ) -> StepGraph:
     """Capture the step, and note the stage of each operator and the modules that are called."""
-    place = {"stage": 0}
+    place = {"pipeline_stage": 0}
     modules = dict(model.named_modules(remove_duplicate=False))
+    number, before = 0, 0
     with ExitStack() as undone:
         for name, module in model.named_modules():
             if name:
-                undone.callback(module.register_forward_pre_hook(_make_note_hook(name, calls)).remove)
-        for number, name in _number_stages(options):
-            undone.callback(modules[name].register_forward_pre_hook(_make_begin_hook(place, number)).remove)
-        with _set_modes(model, forward, mode):
-            return capture_step(
-                forward,
-                *micro_batch,
-                mode=mode,
-                prints="unavailable",
-                around_forward=tracing,
-                host_features="ignored",
-                node_facts=lambda: {"pipeline_stage": place["stage"]},
+                hook = module.register_forward_pre_hook(lambda _module, _args, name=name: calls.append(name))
+                undone.callback(hook.remove)
+        for name, ipu in (options.stages or {}).items():
+            # as `PortOptions.stage_ipus` numbers them: another stage where the IPU changes
+            number += ipu != before
+            before = ipu
+            hook = modules[name].register_forward_pre_hook(
+                lambda _module, _args, number=number: place.update(pipeline_stage=number)
             )
-
-
-def _number_stages(options: PortOptions) -> Iterator[Tuple[int, str]]:
-    """Number the stages as `PortOptions.stage_ipus` does, and name the modules where they begin."""
-    number, before = 0, 0
-    for name, ipu in (options.stages or {}).items():
-        number += ipu != before
-        before = ipu
-        yield number, name
-
-
-def _make_note_hook(name: str, calls: List[str]) -> Any:
-    def note(_module: nn.Module, _args: Any) -> None:
-        calls.append(name)
-
-    return note
-
-
-def _make_begin_hook(place: Dict[str, int], number: int) -> Any:
-    def begin(_module: nn.Module, _args: Any) -> None:
-        place["stage"] = number
-
-    return begin
-
-
-@contextmanager
-def _set_modes(model: nn.Module, forward: nn.Module, mode: str) -> Iterator[None]:
-    """Set the modules to the mode of the step, and back at the end; in training, those in eval mode stay so."""
-    with train_modes_kept((*model.modules(), *forward.modules())):
+            undone.callback(hook.remove)
+        undone.enter_context(train_modes_kept((*model.modules(), *forward.modules())))
+        # in training, those in eval mode stay so
         if mode == "inference" or not forward.training:
             forward.train(mode == "training")
-        yield
-
-
-def _count_rows(args: Sequence[Any], kwargs: Mapping[str, Any]) -> int:
-    tensors = [item for item in tree_leaves((tuple(args), dict(kwargs))) if isinstance(item, torch.Tensor)]
-    return next((tensor.shape[0] for tensor in tensors if tensor.dim()), 1)
+        return capture_step(
+            forward,
+            *micro_batch,
+            mode=mode,
+            prints="unavailable",
+            around_forward=tracing,
+            host_features="ignored",
+            node_facts=lambda: dict(place),
+        )
 
 
 # -- the walk ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Memory:
+    """A value that grows: the facts of `Value`, and its number among the values of the step."""
+
+    number: int
+    num_bytes: int
+    made_at: int
+    is_of_batch: bool
+    is_float: bool
+    read_at: List[int] = field(default_factory=list)
+    kept_at: List[int] = field(default_factory=list)
 
 
 class _Walk:
@@ -154,11 +144,8 @@ class _Walk:
         self._graph = graph
         self._position = -1
         self._state: Set[int] = set()
-        self._made: Dict[int, Tuple[int, int, bool]] = {}
-        self._numbers: Dict[int, int] = {}
-        self._read: Dict[int, List[int]] = {}
-        self._kept: Dict[int, List[int]] = {}
-        self._of_batch: Set[int] = set()
+        self._memories: Dict[int, _Memory] = {}
+        self._first_kept: List[_Memory] = []
         self._results: Dict[torch.fx.Node, Any] = {}
         self._held: List[torch.Tensor] = []  # so that no two memories have the same name
         self._operations: List[Operation] = []
@@ -167,37 +154,37 @@ class _Walk:
     def run(self, micro_batch: int, called: Mapping[str, str], called_once: Tuple[str, ...]) -> StepMemory:
         """Walk through the forward pass and return what was seen."""
         graph = self._graph
+        # autograd calls the first for each tensor that it keeps
+        saved = torch.autograd.graph.saved_tensors_hooks(self._note_kept, lambda tensor: tensor)
         with FakeTensorMode(allow_non_fake_inputs=True), torch.enable_grad(), torch._C.DisableTorchFunction():
-            with sdpa_kernel([SDPBackend.MATH]), torch.autograd.graph.saved_tensors_hooks(self._note_kept, _pass_on):
+            with sdpa_kernel([SDPBackend.MATH]), saved:
                 self._place_entering()
                 for node in graph.graph.nodes:
                     if node.op == "call_function":
                         self._run_operator(node)
-        entering = [_count_bytes(self._results[node]) for node in graph.placeholders]
-        first = len(graph.parameters) + len(graph.buffers)
+        values = tuple(
+            Value(
+                num_bytes=memory.num_bytes,
+                made_at=memory.made_at,
+                read_at=tuple(memory.read_at),
+                kept_at=tuple(memory.kept_at),
+                is_of_batch=memory.is_of_batch,
+                is_float=memory.is_float,
+            )
+            for memory in self._memories.values()
+        )
         return StepMemory(
             mode=graph.mode,
             micro_batch=micro_batch,
             operations=tuple(self._operations),
-            values=tuple(self._make_value(memory) for memory in self._made),
+            values=values,
             parameters=graph.parameters,
             buffers=graph.buffers,
             first_uses=dict(self._uses),
-            input_bytes=sum(entering[first : first + len(graph.inputs)]),
-            output_bytes=sum(_count_info_bytes(info) for info in graph.outputs),
+            input_bytes=sum(count_device_bytes(info.shape, info.dtype) for info in graph.inputs),
+            output_bytes=sum(count_device_bytes(info.shape, info.dtype) for info in graph.outputs),
             called=called,
             called_once=called_once,
-        )
-
-    def _make_value(self, memory: int) -> Value:
-        num_bytes, made_at, is_float = self._made[memory]
-        return Value(
-            num_bytes=num_bytes,
-            made_at=made_at,
-            read_at=tuple(self._read.get(memory, ())),
-            kept_at=tuple(self._kept.get(memory, ())),
-            is_of_batch=memory in self._of_batch,
-            is_float=is_float,
         )
 
     def _place_entering(self) -> None:
@@ -212,27 +199,30 @@ class _Walk:
             if node.meta["kind"] == "input":
                 self._note_new(tensor, is_of_batch=True)
             else:
-                self._state.add(_find_memory(tensor))
+                self._state.add(_identify_memory(tensor))
+
+    def _find_memories(self, tensors: Sequence[torch.Tensor]) -> List[_Memory]:
+        """Return the memories of tensors that are no parameter, buffer or constant."""
+        return [self._memories[key] for key in map(_identify_memory, tensors) if key in self._memories]
 
     def _run_operator(self, node: torch.fx.Node) -> None:
-        self._position = len(self._operations)
+        self._position, self._first_kept = len(self._operations), []
         operands = [self._results[used] for used in node.all_input_nodes]
         tensors = [item for item in tree_leaves(operands) if isinstance(item, torch.Tensor)]
-        is_of_batch = any(_find_memory(tensor) in self._of_batch for tensor in tensors)
-        for tensor in tensors:
-            self._read.setdefault(_find_memory(tensor), []).append(self._position)
+        for memory in self._find_memories(tensors):
+            memory.read_at.append(self._position)
         call = direct_call(node)
         args, kwargs = map_arg((call.args, call.kwargs), self._results.__getitem__)
         args = tree_map(lambda item: GraphFunction(item.graph).call if isinstance(item, Body) else item, args)
-        kept_before = set(self._kept)
         result = call.function(*args, **kwargs)
         self._results[node] = result
         made = [item for item in tree_leaves(result) if isinstance(item, torch.Tensor)]
         self._held.extend(made)
+        is_of_batch = any(memory.is_of_batch for memory in self._find_memories(tensors))
         fresh = sum(self._note_new(tensor, is_of_batch=is_of_batch) for tensor in made)
         if is_of_batch:
-            self._of_batch.update(memory for memory in self._kept if memory not in kept_before)
-            self._of_batch.update(_find_memory(tensor) for tensor in made if _find_memory(tensor) not in self._state)
+            for memory in (*self._first_kept, *self._find_memories(made)):
+                memory.is_of_batch = True
         self._note_operation(node, tensors, made, fresh)
 
     def _note_operation(
@@ -247,56 +237,36 @@ class _Walk:
                 module_path=str(node.meta.get("module_path", "")),
                 stage=node.meta.get("pipeline_stage", 0),
                 result_bytes=fresh_bytes,
-                operand_bytes=sum(map(_count_bytes, operands)),
+                operand_bytes=sum(count_device_bytes(item.shape, item.dtype) for item in operands),
                 is_product=operator in _PRODUCTS,
                 is_float=any(tensor.is_floating_point() for tensor in made),
                 ends=tuple(node.meta.get("ends", ())),
                 parameters=tuple(used.meta["state_name"] for used in state if used.meta["kind"] == "parameter"),
-                results=tuple(
-                    self._numbers[_find_memory(item)] for item in made if _find_memory(item) in self._numbers
-                ),
+                results=tuple(memory.number for memory in self._find_memories(made)),
             )
         )
 
     def _note_new(self, tensor: torch.Tensor, *, is_of_batch: bool) -> int:
         """Note the memory of a value that was not there before, and return its bytes."""
-        memory = _find_memory(tensor)
-        if memory in self._state or memory in self._made:
+        key = _identify_memory(tensor)
+        if key in self._state or key in self._memories:
             return 0
-        num_bytes = _count_storage_bytes(tensor)
-        self._made[memory] = (num_bytes, self._position, tensor.is_floating_point())
-        self._numbers[memory] = len(self._numbers)
-        if is_of_batch:
-            self._of_batch.add(memory)
+        num_bytes = count_device_bytes([tensor.untyped_storage().nbytes() // tensor.dtype.itemsize], tensor.dtype)
+        is_float = tensor.is_floating_point()
+        self._memories[key] = _Memory(len(self._memories), num_bytes, self._position, is_of_batch, is_float)
         return num_bytes
 
     def _note_kept(self, tensor: torch.Tensor) -> torch.Tensor:
         """Note that autograd keeps `tensor`, also one that an operator makes for itself."""
-        memory = _find_memory(tensor)
-        if memory not in self._state:
+        if _identify_memory(tensor) not in self._state:
             self._held.append(tensor.detach())
             self._note_new(tensor, is_of_batch=False)
-            self._kept.setdefault(memory, []).append(self._position)
+            for memory in self._find_memories([tensor]):
+                if not memory.kept_at:
+                    self._first_kept.append(memory)
+                memory.kept_at.append(self._position)
         return tensor
 
 
-def _pass_on(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor
-
-
-def _find_memory(tensor: torch.Tensor) -> int:
+def _identify_memory(tensor: torch.Tensor) -> int:
     return int(tensor.untyped_storage()._cdata)
-
-
-def _count_storage_bytes(tensor: torch.Tensor) -> int:
-    return count_device_bytes(int(tensor.untyped_storage().nbytes()), tensor.dtype)
-
-
-def _count_bytes(tensor: Optional[torch.Tensor]) -> int:
-    if tensor is None:
-        return 0
-    return count_device_bytes(tensor.numel() * tensor.element_size(), tensor.dtype)
-
-
-def _count_info_bytes(info: TensorInfo) -> int:
-    return count_device_bytes(int(torch.Size(info.shape).numel()) * info.dtype.itemsize, info.dtype)

@@ -10,6 +10,7 @@ from torch import nn
 from porting.comparison import Tolerance
 from porting.comparison.tensors import rounding_of
 from porting.diagnostics import PortingError, caller_place
+from porting.structure import make_call_arguments
 from porting.verify.plain_training import PlainRun, PlainTraining, cut_micro_batches
 from porting.verify.training_comparison import Differences, TrainingComparison
 
@@ -71,7 +72,7 @@ def compare_training(
     differences = Differences(Tolerance(relative, absolute))
     num_calls = 0
     for batch in steps:
-        args, kwargs = _split_arguments(batch)
+        args, kwargs = make_call_arguments(batch)
         if run is None:
             # after the first batch was made, which may have drawn: here the stream of an uncompiled port begins
             run = PlainRun(plain, options.replicas, torch.get_rng_state())
@@ -85,7 +86,7 @@ def compare_training(
                 schedule.step()
         num_calls += 1
     if not num_calls:
-        _refuse("there is no batch to train with", "give batches as a call takes them, `[(inputs, labels), ...]`")
+        _refuse_pair("there is no batch to train with", "give batches as a call takes them, `[(inputs, labels), ...]`")
     return differences.summarise(num_calls=num_calls, num_steps=num_calls * options.device_iterations)
 
 
@@ -103,39 +104,30 @@ def _compare_steps(
     options = ported.options
     size = options.accumulation * options.replicas
     micro_batches = cut_micro_batches(*batch, options.micro_batches_per_call)
-    for iteration in range(options.device_iterations):
-        plain = run.step(micro_batches[iteration * size : (iteration + 1) * size])
-        own = losses[iteration * size : (iteration + 1) * size]
-        differences.compare("loss", first_step + iteration, {"loss": torch.stack(plain.losses)}, {"loss": own})
+    for number in range(options.device_iterations):
+        plain = run.step(micro_batches[number * size : (number + 1) * size])
+        own = losses[number * size : (number + 1) * size]
+        differences.compare("loss", first_step + number, {"loss": torch.stack(plain.losses)}, {"loss": own})
         if gradients:
-            found = ported.gradients(iteration)
-            differences.compare("gradient", first_step + iteration, plain.gradients, found)
+            found = ported.gradients(number)
+            differences.compare("gradient", first_step + number, plain.gradients, found)
 
 
 def _compare_state(
     differences: Differences, plain: PlainTraining, ported: Any, before: Tuple[_Tensors, _Tensors], step: int
 ) -> None:
     """Compare what a call has left behind; `before` are the parameters before it."""
-    after = _copy_parameters(plain.model), _copy_parameters(ported.model)
-    updates = _subtract(before[0], after[0]), _subtract(before[1], after[1])
+    models = plain.model, ported.model
+    after = [_copy_parameters(model) for model in models]
+    updates = [{name: new[name] - value for name, value in old.items()} for old, new in zip(before, after)]
     floors = {name: rounding_of(value, units=_ROUNDINGS) for name, value in after[0].items()}
     differences.compare("update", step, updates[0], updates[1], floors)
     differences.compare("parameter", step, after[0], after[1])
-    buffers = _select_variables(plain.model.named_buffers()), _select_variables(ported.model.named_buffers())
-    if any(buffers):
-        differences.compare("buffer", step, buffers[0], buffers[1])
-    states = _name_state(plain.optimizer.state_dict(), plain), _name_state(ported.optimizer_state_dict(), plain)
-    if any(states):
-        differences.compare("optimizer state", step, states[0], states[1])
-
-
-def _select_variables(buffers: Iterable[Tuple[str, torch.Tensor]]) -> _Tensors:
-    """Leave out what is a constant on the device, such as BatchNorm's count of batches."""
-    return {name: buffer for name, buffer in buffers if buffer.is_floating_point()}
-
-
-def _subtract(before: _Tensors, after: _Tensors) -> _Tensors:
-    return {name: after[name] - value for name, value in before.items()}
+    # others are constants on the device, such as BatchNorm's count of batches
+    buffers = [{name: item for name, item in model.named_buffers() if item.is_floating_point()} for model in models]
+    differences.compare("buffer", step, buffers[0], buffers[1])
+    states = [_name_state(state, plain) for state in (plain.optimizer.state_dict(), ported.optimizer_state_dict())]
+    differences.compare("optimizer state", step, states[0], states[1])
 
 
 def _copy_parameters(model: nn.Module) -> _Tensors:
@@ -155,60 +147,50 @@ def _name_state(state: Mapping[str, Any], plain: PlainTraining) -> _Tensors:
     return found
 
 
-def _split_arguments(batch: Any) -> Tuple[Tuple[Any, ...], Dict[str, Any]]:
-    if isinstance(batch, Mapping):
-        return (), dict(batch)
-    return (tuple(batch), {}) if isinstance(batch, (tuple, list)) else ((batch,), {})
-
-
 # -- what cannot be compared -----------------------------------------------------------------------------------------
 
 
 def _check_pair(plain: PlainTraining, ported: Any, *, gradients: bool) -> None:
     if plain.model is ported.model:
-        _refuse(
+        _refuse_pair(
             "both trainings have the same model", "take a `copy.deepcopy(model)` for one of them, with an optimizer"
         )
     if not ported.training:
-        _refuse("the port is in eval mode", "call `ported.train()`")
+        _refuse_pair("the port is in eval mode", "call `ported.train()`")
     if gradients and not ported.options.keep_gradients:
-        _refuse(
+        _refuse_pair(
             "the port keeps its gradients on the device",
             'use `PortOptions(keep_gradients=True, output_mode="all")`, or leave them out: `gradients=False`',
         )
     if plain.accumulated not in ("mean", "sum"):
-        _refuse(f"`accumulated` is {plain.accumulated!r}", "use 'mean' or 'sum'")
+        _refuse_pair(f"`accumulated` is {plain.accumulated!r}", "use 'mean' or 'sum'")
     own = {id(parameter) for parameter in plain.model.parameters()}
     if any(id(parameter) not in own for group in plain.optimizer.param_groups for parameter in group["params"]):
-        _refuse(
+        _refuse_pair(
             "the plain optimizer has parameters that are not the plain model's", "make it from `model.parameters()`"
         )
     if ported.options.output_mode != "all" and ported.options.micro_batches_per_call > 1:
-        _refuse("the port returns the losses of some micro-batches only", 'use `PortOptions(output_mode="all")`')
+        _refuse_pair("the port returns the losses of some micro-batches only", 'use `PortOptions(output_mode="all")`')
     _check_same_start(plain.model.state_dict(), ported.model.state_dict())
 
 
 def _check_same_start(plain: Mapping[str, Any], ported: Mapping[str, Any]) -> None:
     other = [name for name in {**plain, **ported} if name not in plain or name not in ported]
     if other:
-        _refuse(f"the models are different: only one has {_list_names(other)}", "take copies of one model")
+        _refuse_pair(f"the models are different: only one has {_list_names(other)}", "take copies of one model")
     other = [name for name in plain if plain[name].shape != ported[name].shape]
     if other:
-        _refuse(f"the models are different: other shapes of {_list_names(other)}", "take copies of one model")
+        _refuse_pair(f"the models are different: other shapes of {_list_names(other)}", "take copies of one model")
     other = [name for name in plain if plain[name].dtype != ported[name].dtype]
     if other:
         dtypes = [str(state[other[0]].dtype).replace("torch.", "") for state in (plain, ported)]
-        _refuse(
-            f"the models have other dtypes: {_list_names(other)}, {dtypes[0]} in plain PyTorch and {dtypes[1]} in the "
-            "port",
-            f"port with the precision of the plain model, or convert that as well: `.to(torch.{dtypes[1]})`",
-        )
+        fault = f"{_list_names(other)}, {dtypes[0]} in plain PyTorch and {dtypes[1]} in the port"
+        remedy = f"port with the precision of the plain model, or convert that as well: `.to(torch.{dtypes[1]})`"
+        _refuse_pair(f"the models have other dtypes: {fault}", remedy)
     other = [name for name in plain if not torch.equal(plain[name], ported[name])]
     if other:
-        _refuse(
-            f"the models have other weights at the start: {_list_names(other)}",
-            "take a `copy.deepcopy(model)` before either is trained",
-        )
+        fault = f"the models have other weights at the start: {_list_names(other)}"
+        _refuse_pair(fault, "take a `copy.deepcopy(model)` before either is trained")
 
 
 def _list_names(names: Any) -> str:
@@ -216,5 +198,5 @@ def _list_names(names: Any) -> str:
     return shown if len(names) <= 3 else f"{shown} and {len(names) - 3} more"
 
 
-def _refuse(fault: str, remedy: str) -> NoReturn:
+def _refuse_pair(fault: str, remedy: str) -> NoReturn:
     raise PortingError.of("V002", message=fault, place=caller_place(), help=remedy)

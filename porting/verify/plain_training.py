@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 from torch import nn
@@ -63,50 +64,44 @@ class PlainRun:
 
     def __post_init__(self) -> None:
         """Make the function that computes the loss."""
-        self._loss_of = _loss_function(self.training)
-        self._buffers = [_copied_buffers(self.training.model) for _ in range(self.num_replicas)]
+        self._loss_of = _make_loss_function(self.training)
+        self._buffers = [_copy_buffers(self.training.model) for _ in range(self.num_replicas)]
 
     def step(self, micro_batches: Sequence[MicroBatch]) -> PlainStep:
         """Make one optimizer step of `micro_batches`, which lie as [accumulation][replica].
 
         Numbers are drawn from this training's own random stream; the host's goes on as if nothing had been drawn.
         """
-        with torch.random.fork_rng(devices=[]):
-            torch.set_rng_state(self.random_state)
-            step = self._step(micro_batches)
-            self.random_state = torch.get_rng_state()
-        return step
-
-    def _step(self, micro_batches: Sequence[MicroBatch]) -> PlainStep:
         training, losses = self.training, []
         scale = 1.0 / len(micro_batches) if training.accumulated == "mean" else 1.0
-        training.optimizer.zero_grad(set_to_none=True)
-        for number, (args, kwargs) in enumerate(micro_batches):
-            with _ReplicaBuffers(training.model, self._buffers, number % self.num_replicas):
-                loss = self._loss_of(*args, **kwargs)
-                (loss * scale).backward()
-            losses.append(loss.detach().clone())
-        named = training.model.named_parameters()
-        gradients = {name: parameter.grad.clone() for name, parameter in named if parameter.grad is not None}
-        training.optimizer.step()
+        with torch.random.fork_rng(devices=[]):
+            torch.set_rng_state(self.random_state)
+            training.optimizer.zero_grad(set_to_none=True)
+            for number, (args, kwargs) in enumerate(micro_batches):
+                with self._use_buffers(number % self.num_replicas):
+                    loss = self._loss_of(*args, **kwargs)
+                    (loss * scale).backward()
+                losses.append(loss.detach().clone())
+            named = training.model.named_parameters()
+            gradients = {name: parameter.grad.clone() for name, parameter in named if parameter.grad is not None}
+            training.optimizer.step()
+            self.random_state = torch.get_rng_state()
         return PlainStep(losses, gradients)
 
-
-class _ReplicaBuffers:
-    """Gives the model the buffers of one replica; outside of it, it has those of the first."""
-
-    def __init__(self, model: nn.Module, kept: List[Dict[str, torch.Tensor]], replica: int) -> None:
-        self._model, self._kept, self._replica = model, kept, replica
-
-    def __enter__(self) -> None:
-        if self._replica:
-            self._kept[0] = _copied_buffers(self._model)
-            _write_buffers(self._model, self._kept[self._replica])
-
-    def __exit__(self, *_error: object) -> None:
-        if self._replica:
-            self._kept[self._replica] = _copied_buffers(self._model)
-            _write_buffers(self._model, self._kept[0])
+    @contextmanager
+    def _use_buffers(self, replica: int) -> Iterator[None]:
+        """Give the model the buffers of one replica; outside of it, it has those of the first."""
+        if not replica:
+            yield
+            return
+        model = self.training.model
+        self._buffers[0] = _copy_buffers(model)
+        _write_buffers(model, self._buffers[replica])
+        try:
+            yield
+        finally:
+            self._buffers[replica] = _copy_buffers(model)
+            _write_buffers(model, self._buffers[0])
 
 
 def cut_micro_batches(args: Sequence[Any], kwargs: Mapping[str, Any], num_parts: int) -> List[MicroBatch]:
@@ -115,21 +110,19 @@ def cut_micro_batches(args: Sequence[Any], kwargs: Mapping[str, Any], num_parts:
     >>> [args for args, _kwargs in cut_micro_batches([torch.arange(4), 7], {}, 2)]
     [(tensor([0, 1]), 7), (tensor([2, 3]), 7)]
     """
-    return [_cut_part(args, kwargs, number, num_parts) for number in range(num_parts)]
+
+    def cut_rows(number: int) -> Callable[[torch.Tensor], torch.Tensor]:
+        return lambda tensor: tensor.chunk(num_parts)[number] if tensor.dim() else tensor
+
+    cuts = map(cut_rows, range(num_parts))
+    return [(map_tensors(cut, tuple(args)), map_tensors(cut, dict(kwargs))) for cut in cuts]
 
 
-def _cut_part(args: Sequence[Any], kwargs: Mapping[str, Any], number: int, num_parts: int) -> MicroBatch:
-    def rows_of(tensor: torch.Tensor) -> torch.Tensor:
-        return tensor if tensor.dim() == 0 else tensor.chunk(num_parts)[number]
-
-    return map_tensors(rows_of, tuple(args)), map_tensors(rows_of, dict(kwargs))
-
-
-def _loss_function(training: PlainTraining) -> Callable[..., torch.Tensor]:
+def _make_loss_function(training: PlainTraining) -> Callable[..., torch.Tensor]:
     if training.compute_loss is not None:
         own, model = training.compute_loss, training.model
         return lambda *args, **kwargs: own(model, *args, **kwargs)
-    host = SimpleNamespace(identity_loss=_reduce, isRunningOnIpu=lambda: False)
+    host = SimpleNamespace(identity_loss=_reduce_loss, isRunningOnIpu=lambda: False)
     wrapped = LossInForward(
         training.model,
         training.loss,
@@ -142,13 +135,13 @@ def _loss_function(training: PlainTraining) -> Callable[..., torch.Tensor]:
     return lambda *args, **kwargs: wrapped.loss_of(wrapped(*args, **kwargs))
 
 
-def _reduce(loss: torch.Tensor, reduction: str) -> torch.Tensor:
+def _reduce_loss(loss: torch.Tensor, reduction: str) -> torch.Tensor:
     if reduction == "none":
         return loss
     return loss.mean() if reduction == "mean" else loss.sum()
 
 
-def _copied_buffers(model: nn.Module) -> Dict[str, torch.Tensor]:
+def _copy_buffers(model: nn.Module) -> Dict[str, torch.Tensor]:
     return {name: buffer.detach().clone() for name, buffer in model.named_buffers()}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
+from typing import Any, Dict, Iterator, Mapping, Optional, Tuple
 
 import torch
 
@@ -26,6 +26,10 @@ KINDS: Mapping[str, str] = MappingProxyType(
     }
 )
 """What is compared, in the order in which a fault spreads, and where a fault lies that begins there."""
+
+_FACTS = "name step largest scale relative allowed note"
+# of a difference: how large it is, its scale, what is allowed, a note
+_Measured = Tuple[float, float, float, str]
 
 
 @dataclass(frozen=True)
@@ -75,8 +79,8 @@ class TrainingComparison:
             message=f"in step {first.step} the {first.kind} `{first.name}` is not that of plain PyTorch",
             place=caller_place(),
             notes=(
-                f"there {_describe(first)}",
-                *(f"worst {other.kind}: {_describe(other, True)}" for other in others),
+                f"there {_describe_difference(first)}",
+                *(f"worst {other.kind}: {_describe_difference(other, True)}" for other in others),
             ),
             help=KINDS[first.kind],
         )
@@ -84,18 +88,11 @@ class TrainingComparison:
     def to_dict(self) -> Dict[str, Any]:
         """Return all of it as plain values."""
         return {
-            "holds": self.holds,
-            "num_calls": self.num_calls,
-            "num_steps": self.num_steps,
-            "relative": self.relative,
-            "absolute": self.absolute,
+            **_list_values(self, "holds num_calls num_steps relative absolute"),
             "kinds": [
                 {
-                    "kind": kind.kind,
-                    "num_compared": kind.num_compared,
-                    "holds": kind.holds,
-                    "worst": _as_dict(kind.worst),
-                    "first": _as_dict(kind.first),
+                    **_list_values(kind, "kind num_compared holds"),
+                    **{name: _list_values(getattr(kind, name), _FACTS) for name in ("worst", "first")},
                 }
                 for kind in self.kinds
             ],
@@ -125,9 +122,7 @@ class Differences:
     def __init__(self, tolerance: Tolerance) -> None:
         """Begin with nothing compared."""
         self.tolerance = tolerance
-        self._counts: Dict[str, int] = {}
-        self._worst: Dict[str, Difference] = {}
-        self._first: Dict[str, Difference] = {}
+        self._kinds: Dict[str, KindDifferences] = {}
 
     def compare(
         self,
@@ -144,54 +139,44 @@ class Differences:
         for name in {**plain, **ported}:
             one, other = plain.get(name), ported.get(name)
             if one is None or other is None:
-                self._add(_describe_one_sided(kind, name, step, one, other))
+                measured = _measure_one_side(one, other)
             else:
-                self._add(self._compare_pair(kind, name, step, (one, other), floors.get(name)))
+                measured = self._measure_pair(one.detach().double(), other.detach().double(), floors.get(name))
+            self._add_difference(Difference(kind, name, step, *measured))
 
     def summarise(self, *, num_calls: int, num_steps: int) -> TrainingComparison:
         """Return what was found."""
-        kinds: List[KindDifferences] = [
-            KindDifferences(kind, self._counts[kind], self._worst.get(kind), self._first.get(kind))
-            for kind in KINDS
-            if kind in self._counts
-        ]
-        return TrainingComparison(num_calls, num_steps, self.tolerance.relative, self.tolerance.absolute, tuple(kinds))
+        kinds = tuple(self._kinds[kind] for kind in KINDS if kind in self._kinds)
+        return TrainingComparison(num_calls, num_steps, self.tolerance.relative, self.tolerance.absolute, kinds)
 
-    def _compare_pair(
-        self, kind: str, name: str, step: int, pair: Tuple[torch.Tensor, torch.Tensor], floor: Optional[float]
-    ) -> Difference:
-        one, other = (tensor.detach().double() for tensor in pair)
+    def _measure_pair(self, one: torch.Tensor, other: torch.Tensor, floor: Optional[float]) -> _Measured:
         if one.shape != other.shape:
             note = f"shape {list(other.shape)} in the port, {list(one.shape)} in plain PyTorch"
-            return Difference(kind, name, step, math.inf, 1.0, 0.0, note)
+            return math.inf, 1.0, 0.0, note
         scale = max(largest_magnitude(one), largest_magnitude(other))
         tolerance = self.tolerance if floor is None else Tolerance(self.tolerance.relative, floor)
         allowed = tolerance.allowed_at(scale)
-        return Difference(
-            kind, name, step, largest_distance(one, other), scale, allowed if math.isfinite(allowed) else 0.0
-        )
+        return largest_distance(one, other), scale, allowed if math.isfinite(allowed) else 0.0, ""
 
-    def _add(self, difference: Difference) -> None:
+    def _add_difference(self, difference: Difference) -> None:
         kind = difference.kind
-        self._counts[kind] = self._counts.get(kind, 0) + 1
-        if kind not in self._worst or difference.severity > self._worst[kind].severity:
-            self._worst[kind] = difference
-        if not difference.holds:
-            self._first.setdefault(kind, difference)
+        before = self._kinds.get(kind, KindDifferences(kind, 0, None, None))
+        is_worse = before.worst is None or difference.severity > before.worst.severity
+        first = difference if before.first is None and not difference.holds else before.first
+        worst = difference if is_worse else before.worst
+        self._kinds[kind] = KindDifferences(kind, before.num_compared + 1, worst, first)
 
 
-def _describe_one_sided(
-    kind: str, name: str, step: int, plain: Optional[torch.Tensor], ported: Optional[torch.Tensor]
-) -> Difference:
+def _measure_one_side(plain: Optional[torch.Tensor], ported: Optional[torch.Tensor]) -> _Measured:
     present = plain if ported is None else ported
     assert present is not None
     if not present.any():
-        return Difference(kind, name, step, 0.0, 0.0, 0.0)
+        return 0.0, 0.0, 0.0, ""
     note = f"only {'plain PyTorch' if ported is None else 'the port'} has it"
-    return Difference(kind, name, step, math.inf, largest_magnitude(present.detach().double()), 0.0, note)
+    return math.inf, largest_magnitude(present.detach().double()), 0.0, note
 
 
-def _describe(difference: Difference, with_name: bool = False) -> str:
+def _describe_difference(difference: Difference, with_name: bool = False) -> str:
     subject = f"`{difference.name}` in step {difference.step}, " if with_name else ""
     if difference.note:
         return f"{subject}{difference.note}"
@@ -209,15 +194,5 @@ def _describe_worst(difference: Optional[Difference]) -> str:
     return f"{value:>8}  {difference.step:>7}  {difference.name}{note}"
 
 
-def _as_dict(difference: Optional[Difference]) -> Optional[Dict[str, Any]]:
-    if difference is None:
-        return None
-    return {
-        "name": difference.name,
-        "step": difference.step,
-        "largest": difference.largest,
-        "scale": difference.scale,
-        "relative": difference.relative,
-        "allowed": difference.allowed,
-        "note": difference.note,
-    }
+def _list_values(item: Any, names: str) -> Any:
+    return None if item is None else {name: getattr(item, name) for name in names.split()}

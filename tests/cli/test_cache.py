@@ -73,7 +73,7 @@ def test_the_list_as_json_holds_the_manifests(words, store, capsys):
 
 def test_damaged_and_failed_ones_are_listed_too(store, capsys):
     (store.programs / ONE.digest / MANIFEST).write_text("{")
-    store.note_failure(key_with(threads=3), "inductor", "it took too long")
+    store.failures.note(key_with(threads=3), "inductor", "it took too long")
 
     table = printed(capsys, "list")
 
@@ -121,7 +121,7 @@ def test_two_executables_are_compared(store, capsys):
 
 
 def test_failures_are_told(store, capsys):
-    store.note_failure(ONE, "inductor", "the compiler crashed")
+    store.failures.note(ONE, "inductor", "the compiler crashed")
 
     assert "could not be compiled: inductor: the compiler crashed" in printed(capsys, "why", ONE.digest[:8])
 
@@ -154,11 +154,11 @@ def test_one_can_be_cleared(store, capsys):
 
 
 def test_all_can_be_cleared(store, capsys):
-    store.note_failure(ONE, "aot", "no reason")
+    store.failures.note(ONE, "aot", "no reason")
 
     assert "removed 2 executables" in printed(capsys, "clear", "--all")
     assert store.list_entries() == []
-    assert store.all_failures() == {}
+    assert store.failures.read_all() == {}
 
 
 def test_those_not_used_for_long_can_be_cleared(store, capsys):
@@ -170,11 +170,11 @@ def test_those_not_used_for_long_can_be_cleared(store, capsys):
 
 
 def test_failures_can_be_cleared_without_the_executables(store, capsys):
-    store.note_failure(ONE, "inductor", "no reason")
+    store.failures.note(ONE, "inductor", "no reason")
 
     assert "forgot the failures of 1 step" in printed(capsys, "clear", "--failed")
     assert len(store.list_entries()) == 2
-    assert store.list_failures(ONE) == {}
+    assert store.failures.read(ONE.digest) == {}
 
 
 def test_damaged_ones_can_be_cleared(store, capsys):

@@ -23,6 +23,7 @@ CLEANED = (
     "aliases",
     "bench",
     "cli",
+    "comparison",
     "data",
     "diagnostics",
     "engines/aot",
@@ -30,6 +31,8 @@ CLEANED = (
     "engines/recompute",
     "engines/tuning",
     "engines/update",
+    "executables",
+    "exports",
     "options",
     "planning",
     "run",
@@ -44,6 +47,7 @@ CLEANED = (
     "simulator/companions",
     "support",
     "targets",
+    "verify",
 )
 SOURCES = sorted(path for package in CLEANED for path in (PACKAGE / package).rglob("*.py"))
 

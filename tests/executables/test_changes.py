@@ -7,7 +7,7 @@ import json
 import pytest
 
 from porting.diagnostics import Place
-from porting.executables.changes import Change, plain_text, words_of
+from porting.executables.changes import Change, format_value, split_names
 
 
 @pytest.mark.parametrize(
@@ -38,11 +38,11 @@ def test_a_change_as_plain_values_survives_a_file():
 
 
 def test_long_values_are_cut_short():
-    shown = plain_text(list(range(100)))
+    shown = format_value(list(range(100)))
 
     assert len(shown) == 60
     assert shown.endswith("...")
 
 
 def test_numbers_and_the_endings_of_parameters_are_no_words():
-    assert words_of("blocks.0.fc.weight", "blocks.1.norm.bias") == ("blocks", "fc", "norm")
+    assert split_names("blocks.0.fc.weight", "blocks.1.norm.bias") == ("blocks", "fc", "norm")

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import copy
+import json
+from dataclasses import replace
 
 import pytest
 
+from porting.diagnostics import render
+from porting.executables.entry import EXPLANATION, MANIFEST, FileFacts, Manifest, compute_checksum, pack_explanation
+from porting.executables.explanations import explain_miss
 from porting.executables.machine import describe_processor, list_versions
 from tests.executables.key_changes import CONFIG, changed, program, texts, with_dropout
 
@@ -113,3 +118,113 @@ def test_several_changes_are_all_listed_those_of_known_lines_first(components):
     assert first == "dropout p 0.1 -> 0.2 at config.py:3"
     assert second.startswith("torch ")
     assert third == "threads 1 -> 4"
+
+
+# -- the nearest earlier executable ------------------------------------------------------------------------------------
+
+
+def sources(config, path="config.py"):
+    return {"program": "train.py", "folder": "", "arguments": ["train.py"], "files": {str(path): config}}
+
+
+@pytest.fixture
+def key_with_dropout(make_key):
+    def make(p, **changes):
+        graph = json.loads(json.dumps(make_key().components["graph"]))
+        graph["operators"][1][1]["p"] = p
+        return make_key(graph=graph, **changes)
+
+    return make
+
+
+BEFORE = "\n" * 13 + "dropout = 0.1\n"
+AFTER = "\n" * 13 + "dropout = 0.2\n"
+
+
+def test_what_changed_is_told_with_the_line(store, key_with_dropout, files):
+    store.keep(key_with_dropout(0.1), files, {}, sources=sources(BEFORE))
+
+    report = explain_miss(store, key_with_dropout(0.2), sources=sources(AFTER))
+
+    assert report.message == "recompiled: dropout p 0.1 -> 0.2 at config.py:14"
+    assert report.digest == key_with_dropout(0.1).digest
+    assert report.to_dicts()[0]["text"] == "dropout p 0.1 -> 0.2 at config.py:14"
+
+
+def test_the_finding_shows_the_line(store, key_with_dropout, files, tmp_path):
+    (tmp_path / "config.py").write_text(AFTER)
+    store.keep(key_with_dropout(0.1), files, {}, sources=sources(BEFORE, tmp_path / "config.py"))
+
+    finding = explain_miss(store, key_with_dropout(0.2), sources=sources(AFTER, tmp_path / "config.py")).to_finding()
+
+    assert (finding.code, finding.place.line) == ("E006", 14)
+    assert "14 | dropout = 0.2" in render(finding)
+
+
+def test_the_nearest_of_several_explains(store, key_with_dropout, files):
+    store.keep(key_with_dropout(0.1, threads=3, precision={"matmul": "high"}), files, {}, sources=sources(BEFORE))
+    store.keep(key_with_dropout(0.1), files, {}, sources=sources(BEFORE))
+    store.keep(key_with_dropout(0.3, threads=4), files, {}, sources=sources(BEFORE))
+
+    report = explain_miss(store, key_with_dropout(0.2), sources=sources(AFTER))
+
+    assert report.digest == key_with_dropout(0.1).digest
+    assert len(report.changes) == 1
+
+
+def test_several_changes_are_counted_in_the_message_and_listed_in_the_notes(store, key_with_dropout, files):
+    store.keep(key_with_dropout(0.1), files, {}, sources=sources(BEFORE))
+
+    report = explain_miss(store, key_with_dropout(0.2, threads=4), sources=sources(AFTER))
+
+    assert report.message == "recompiled: dropout p 0.1 -> 0.2 at config.py:14 and 1 more change"
+    assert report.to_finding().notes[0] == "also: threads 1 -> 4"
+
+
+def test_an_empty_store_explains_nothing(store, make_key):
+    assert explain_miss(store, make_key(), sources=sources(AFTER)) is None
+
+
+def test_another_model_explains_nothing(store, make_key, files):
+    tensors = {**make_key().components["tensors"], "parameters": [["conv.weight", [3, 3, 3, 3], [1], "float32", True]]}
+    graph = {"mode": "training", "operators": [["aten.conv2d.default", {}], ["aten.relu.default", {}]], "results": []}
+    store.keep(make_key(graph=graph, tensors=tensors, explained={"model": "Other"}), files, {}, sources=sources(BEFORE))
+
+    assert explain_miss(store, make_key(), sources=sources(AFTER)) is None
+
+
+def test_inference_does_not_explain_training(store, make_key, files):
+    graph = {**make_key().components["graph"], "mode": "inference"}
+    store.keep(make_key(graph=graph), files, {}, sources=sources(BEFORE))
+
+    assert explain_miss(store, make_key(), sources=sources(AFTER)) is None
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"graph": {"mode": "training"}},
+        {"graph": {"mode": "training", "operators": 3}, "tensors": []},
+        {"graph": {"mode": "training", "operators": [["x"]]}, "tensors": {"parameters": [1]}},
+    ],
+)
+def test_records_that_somebody_else_wrote_explain_nothing(wrong, store, key_with_dropout, files):
+    key = key_with_dropout(0.1)
+    explanation = pack_explanation({"components": {**wrong, "explained": {"places": 3}}, "sources": {"files": 3}})
+    store.keep(key, files, {}, sources={})
+    folder = store.programs / key.digest
+    (folder / EXPLANATION).write_bytes(explanation)
+    manifest = Manifest.from_json((folder / MANIFEST).read_bytes())
+    facts = FileFacts(len(explanation), compute_checksum(folder / EXPLANATION))
+    manifest = replace(manifest, files={**manifest.files, EXPLANATION: facts})
+    (folder / MANIFEST).write_bytes(manifest.to_json())
+
+    assert explain_miss(store, key_with_dropout(0.2), sources=sources(AFTER)) is None
+
+
+def test_a_lost_explanation_explains_nothing(store, key_with_dropout, files):
+    store.keep(key_with_dropout(0.1), files, {}, sources=sources(BEFORE))
+    path = store.programs / key_with_dropout(0.1).digest / EXPLANATION
+    path.write_bytes(b"x" * path.stat().st_size)
+
+    assert explain_miss(store, key_with_dropout(0.2), sources=sources(AFTER)) is None

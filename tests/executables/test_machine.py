@@ -38,7 +38,7 @@ def test_the_first_processor_of_a_machine_is_read(text, name, tmp_path, monkeypa
     monkeypatch.setattr(machine, "_PROCESSOR_FACTS", tmp_path / "cpuinfo")
     monkeypatch.setattr("platform.machine", lambda: "x86_64" if "Epyc" in text else "aarch64")
 
-    facts = machine._find_processor.__wrapped__()
+    facts = machine.describe_processor.__wrapped__()
 
     assert facts["name"] == name
     assert facts["instructions"] == (["avx2", "sse4_2"] if name == "Epyc" else ["asimd", "fp"])
@@ -47,7 +47,7 @@ def test_the_first_processor_of_a_machine_is_read(text, name, tmp_path, monkeypa
 def test_a_machine_without_facts_has_a_name_all_the_same(tmp_path, monkeypatch):
     monkeypatch.setattr(machine, "_PROCESSOR_FACTS", tmp_path / "none")
 
-    assert machine._find_processor.__wrapped__()["name"] != ""
+    assert machine.describe_processor.__wrapped__()["name"] != ""
 
 
 def test_the_compiler_is_the_one_that_the_environment_names(tmp_path, monkeypatch):

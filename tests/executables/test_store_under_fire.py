@@ -54,7 +54,7 @@ with tempfile.TemporaryDirectory(dir=Path(folder).parent) as scratch:
                     (files / f"part{part}" / "program.so").write_bytes(content_of(key))
                 store.keep(key, files, {}, sources={}, replace=chance.random() < 0.3)
         elif what < 0.95:
-            store.note_failure(key, "aot", "no reason")
+            store.failures.note(key, "aot", "no reason")
         else:
             store.shrink(max_bytes=chance.randrange(400_000))
 """

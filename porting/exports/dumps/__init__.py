@@ -14,7 +14,7 @@ __all__ = ["FORMATS", "dump_graph", "require_format"]
 FORMATS: Mapping[str, str] = MappingProxyType(
     {
         "text": "porting.exports.dumps.listing:as_text",
-        "json": "porting.exports.dumps.json_form:as_json",
+        "json": "porting.exports.dumps.facts:as_json",
         "dot": "porting.exports.dumps.dot_form:as_dot",
         "onnx": "porting.exports.dumps.onnx_form:as_onnx",
     }

@@ -1,110 +1,92 @@
-"""Gathers the facts of each operator of a step: results, bytes, operations, place; and of the step as a whole."""
+"""A step as plain data: what enters it, its operators with results, bytes and operations, and sums over all.
+
+This is the content of the dump as JSON, of which text and drawing show the same.
+"""
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import operator
-from dataclasses import dataclass
-from typing import Any, Dict, Iterable, Iterator, List, Optional, Tuple
+from typing import Any, Dict, Iterable, Iterator, Optional, Tuple
 
 import torch
 
-from ...capture import StepGraph, TensorInfo
+from ...capture import StepGraph
 from ...capture.graph_flow import output_nodes, tensor_memory
 from ...capture.plain_values import dtype_name
 from ...capture.subgraphs import bodies_of
-from ...diagnostics import Place
 from ...engines.recompute.costs import cost_of
 from ...engines.recompute.flop_counts import node_flops
 from ...engines.recompute.recomputation import ComputationOrder, order_computation
 from ..exported_step import ExportedStep
 
-__all__ = ["OperatorFacts", "StepFacts", "TensorFacts", "facts_of", "tensor_text"]
+__all__ = ["SCHEMA", "Facts", "as_json", "describe_step", "format_tensor"]
+
+SCHEMA = "porting.graph/1"
+"""What the key `schema` says."""
+
+Facts = Dict[str, Any]
+"""Plain values by name: a step, an operator or a tensor."""
 
 
-@dataclass(frozen=True)
-class TensorFacts:
-    """A tensor of the graph: the name of its value, shape, type and the bytes of its elements."""
-
-    name: str
-    shape: Tuple[int, ...]
-    dtype: str
-    num_bytes: int
-    kind: str = "value"
+def as_json(step: ExportedStep) -> bytes:
+    """Write what `describe_step` returns."""
+    return (json.dumps(describe_step(step), indent=1) + "\n").encode()
 
 
-@dataclass(frozen=True)
-class OperatorFacts:
-    """An operator: what it reads and makes, the memory it fills anew, and what it computes.
+def describe_step(step: ExportedStep) -> Facts:
+    """Describe the graph of `step` in its computation order.
 
-    `inputs` are the names of the values that it reads. `bodies` are the operators of a segment, loop or branch.
+    Keys: `schema`, `title`, `mode`, `batch`, `precision`, `computation_order`, `entering` (tensors with a `kind`),
+    `operators` (in the order they run; `inputs` and `outputs` name values, `new_bytes` is the memory that is filled
+    anew, `bodies` are lists of operators of a segment, loop or branch), `returned`, `sums`.
+
+    Of the sums, `forward_peak_bytes` counts values of the forward pass that are still to be read, if each is freed
+    after its last use; `kept_bytes` are what waits for the backward pass, None where that cannot be predicted.
     """
-
-    name: str
-    operator: str
-    inputs: Tuple[str, ...]
-    outputs: Tuple[TensorFacts, ...]
-    new_bytes: int
-    flops: int
-    module: str
-    place: Optional[Place]
-    bodies: Tuple[Tuple[OperatorFacts, ...], ...] = ()
-
-
-@dataclass(frozen=True)
-class StepFacts:
-    """A step: what enters it, its operators, what it returns, and the sums over all.
-
-    `forward_peak_bytes` counts values of the forward pass that are still to be read, if each is freed after its last
-    use; `kept_bytes` are what waits for the backward pass, None where that cannot be predicted.
-    """
-
-    title: str
-    entering: Tuple[TensorFacts, ...]
-    operators: Tuple[OperatorFacts, ...]
-    returned: Tuple[str, ...]
-    forward_flops: int
-    forward_peak_bytes: int
-    kept_bytes: Optional[int]
-    recomputed_flops: Optional[int]
-
-    @property
-    def state_bytes(self) -> int:
-        """The bytes of parameters and buffers."""
-        return sum(tensor.num_bytes for tensor in self.entering if tensor.kind in ("parameter", "buffer"))
-
-
-def facts_of(step: ExportedStep) -> StepFacts:
-    """Gather the facts of `step` in its computation order."""
     graph = order_computation(step.graph, ComputationOrder.of(step.computation_order))
-    operators = tuple(_describe_operators(graph.graph.nodes))
+    operators = list(_describe_operators(graph.graph.nodes))
+    entering = [
+        {**_describe_tensor(node.name, node.meta["val"]), "kind": info.kind}
+        for info, node in zip(graph.entering, graph.placeholders)
+    ]
     kept, recomputed = _predict_costs(graph, step)
-    return StepFacts(
-        title=f"{graph.mode} step{f' of {step.target}' if step.target else ''}, {step.batch}",
-        entering=tuple(map(_describe_entering, graph.entering, graph.placeholders)),
-        operators=operators,
-        returned=tuple(node.name for node in output_nodes(graph.graph)),
-        forward_flops=sum(item.flops for item in operators),
-        forward_peak_bytes=_count_peak_bytes(graph),
-        kept_bytes=kept,
-        recomputed_flops=recomputed,
-    )
+    return {
+        "schema": SCHEMA,
+        "title": f"{graph.mode} step{f' of {step.target}' if step.target else ''}, {step.batch}",
+        "mode": step.graph.mode,
+        "batch": dataclasses.asdict(step.batch),
+        "precision": step.precision,
+        "computation_order": step.computation_order,
+        "entering": entering,
+        "operators": operators,
+        "returned": [node.name for node in output_nodes(graph.graph)],
+        "sums": {
+            "forward_flops": sum(item["flops"] for item in operators),
+            "forward_peak_bytes": _count_peak_bytes(graph),
+            "kept_bytes": kept,
+            "recomputed_flops": recomputed,
+            "state_bytes": sum(tensor["bytes"] for tensor in entering if tensor["kind"] in ("parameter", "buffer")),
+        },
+    }
 
 
-def tensor_text(tensor: TensorFacts) -> str:
+def format_tensor(tensor: Facts) -> str:
     """Write type and shape, as in `float32[8, 2]`.
 
-    >>> tensor_text(TensorFacts("x", (8, 2), "float32", 64))
+    >>> format_tensor({"name": "x", "shape": [8, 2], "dtype": "float32", "bytes": 64})
     'float32[8, 2]'
     """
-    return f"{tensor.dtype}[{', '.join(map(str, tensor.shape))}]"
+    return f"{tensor['dtype']}[{', '.join(map(str, tensor['shape']))}]"
 
 
-def _describe_entering(info: TensorInfo, node: torch.fx.Node) -> TensorFacts:
-    own = _describe_tensor(node.name, node.meta["val"])
-    return TensorFacts(own.name, own.shape, own.dtype, own.num_bytes, info.kind)
+def _describe_tensor(name: str, value: torch.Tensor) -> Facts:
+    num_bytes = value.numel() * value.element_size()
+    return {"name": name, "shape": list(value.shape), "dtype": dtype_name(value.dtype), "bytes": num_bytes}
 
 
-def _describe_operators(nodes: Iterable[torch.fx.Node]) -> Iterator[OperatorFacts]:
+def _describe_operators(nodes: Iterable[torch.fx.Node]) -> Iterator[Facts]:
     filled = set()
     for node in nodes:
         if node.op == "placeholder":
@@ -112,34 +94,25 @@ def _describe_operators(nodes: Iterable[torch.fx.Node]) -> Iterator[OperatorFact
         if node.op != "call_function" or node.target is operator.getitem:
             continue
         # an operator with several results has them in the nodes that unpack it
-        results = [node] if isinstance(node.meta.get("val"), torch.Tensor) else _find_results(node)
+        parts = [node, *(user for user in node.users if user.target is operator.getitem)]
+        results = [part for part in parts if isinstance(part.meta.get("val"), torch.Tensor)]
+        results = results[:1] if results[:1] == [node] else results
         fresh = {tensor_memory(result): result.meta["val"] for result in results if tensor_memory(result) not in filled}
         filled.update(fresh)
-        yield OperatorFacts(
-            name=node.name,
-            operator=node.meta.get("operator", None) or _name_operator(node),
-            inputs=tuple(dict.fromkeys(used.name for used in node.all_input_nodes)),
-            outputs=tuple(_describe_tensor(result.name, result.meta["val"]) for result in results),
-            new_bytes=sum(value.untyped_storage().nbytes() for value in fresh.values()),
-            flops=node_flops(node),
-            module=node.meta.get("module_path", ""),
-            place=node.meta.get("place"),
-            bodies=tuple(tuple(_describe_operators(body.graph.nodes)) for body in bodies_of(node)),
-        )
-
-
-def _find_results(node: torch.fx.Node) -> List[torch.fx.Node]:
-    parts = [user for user in node.users if user.target is operator.getitem]
-    return [part for part in parts if isinstance(part.meta.get("val"), torch.Tensor)]
-
-
-def _name_operator(node: torch.fx.Node) -> str:
-    target: Any = node.target
-    return str(target) if isinstance(target, torch._ops.OpOverload) else str(target.__name__)
-
-
-def _describe_tensor(name: str, value: torch.Tensor) -> TensorFacts:
-    return TensorFacts(name, tuple(value.shape), dtype_name(value.dtype), value.numel() * value.element_size())
+        target: Any = node.target
+        name = str(target) if isinstance(target, torch._ops.OpOverload) else str(target.__name__)
+        place = node.meta.get("place")
+        yield {
+            "name": node.name,
+            "operator": node.meta.get("operator", None) or name,
+            "inputs": list(dict.fromkeys(used.name for used in node.all_input_nodes)),
+            "outputs": [_describe_tensor(result.name, result.meta["val"]) for result in results],
+            "new_bytes": sum(value.untyped_storage().nbytes() for value in fresh.values()),
+            "flops": node_flops(node),
+            "module": node.meta.get("module_path", ""),
+            "place": None if place is None else dataclasses.asdict(place),
+            "bodies": [list(_describe_operators(body.graph.nodes)) for body in bodies_of(node)],
+        }
 
 
 def _count_peak_bytes(graph: StepGraph) -> int:

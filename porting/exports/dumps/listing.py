@@ -4,26 +4,37 @@ from __future__ import annotations
 
 from typing import Iterator, Optional, Sequence
 
+from ...diagnostics import Place
 from ..exported_step import ExportedStep
-from .facts import OperatorFacts, StepFacts, facts_of, tensor_text
+from .facts import Facts, describe_step, format_tensor
 
-__all__ = ["as_text", "count_text"]
+__all__ = ["as_text", "format_count"]
 
 
 def as_text(step: ExportedStep) -> bytes:
     """List the graph of `step`, and sums over it."""
-    facts = facts_of(step)
-    lines = [f"# {facts.title}"]
-    lines += [f"{t.kind:10} {t.name}: {tensor_text(t)}  {count_text(t.num_bytes, 'B')}" for t in facts.entering]
-    lines += _list_operators(facts.operators, indent="")
-    lines += [f"return     {', '.join(facts.returned)}", *_list_sums(facts)]
+    facts = describe_step(step)
+    sums, entering = facts["sums"], facts["entering"]
+    lines = [f"# {facts['title']}"]
+    lines += [f"{t['kind']:10} {t['name']}: {format_tensor(t)}  {format_count(t['bytes'], 'B')}" for t in entering]
+    lines += _list_operators(facts["operators"], indent="")
+    kept, again = format_count(sums["kept_bytes"], "B"), format_count(sums["recomputed_flops"], "FLOP")
+    lines += [
+        f"return     {', '.join(facts['returned'])}",
+        f"# {len(facts['operators'])} operators, {format_count(sums['forward_flops'], 'FLOP')} forward",
+        f"# parameters and buffers {format_count(sums['state_bytes'], 'B')}",
+        f"# peak of the forward pass alone {format_count(sums['forward_peak_bytes'], 'B')}",
+        f"# kept for the backward pass {kept}, computed again for it {again}",
+    ]
+    if sums["kept_bytes"] is None:
+        lines.append("# incomplete: what waits for the backward pass depends on values")
     return ("\n".join(lines) + "\n").encode()
 
 
-def count_text(number: Optional[int], unit: str) -> str:
+def format_count(number: Optional[int], unit: str) -> str:
     """Write a count in the decimal multiple that keeps it short.
 
-    >>> count_text(1536, "B"), count_text(2_000_000, "FLOP"), count_text(7, "B"), count_text(None, "B")
+    >>> format_count(1536, "B"), format_count(2_000_000, "FLOP"), format_count(7, "B"), format_count(None, "B")
     ('1.5 kB', '2.0 MFLOP', '7 B', 'unknown')
     """
     if number is None:
@@ -36,23 +47,14 @@ def count_text(number: Optional[int], unit: str) -> str:
     return f"{value:.1f} {prefix}{unit}" if prefix else f"{number} {unit}"
 
 
-def _list_operators(operators: Sequence[OperatorFacts], *, indent: str) -> Iterator[str]:
+def _list_operators(operators: Sequence[Facts], *, indent: str) -> Iterator[str]:
     for item in operators:
-        results = ", ".join(map(tensor_text, item.outputs)) or "nothing"
+        results = ", ".join(map(format_tensor, item["outputs"])) or "nothing"
+        place = Place(**item["place"]) if item["place"] else ""
         yield (
-            f"{indent}{item.name} = {item.operator}({', '.join(item.inputs)}) -> {results}  "
-            f"{count_text(item.new_bytes, 'B')}  {count_text(item.flops, 'FLOP')}  "
-            f"[{item.module or 'forward'}]  {item.place or ''}"
+            f"{indent}{item['name']} = {item['operator']}({', '.join(item['inputs'])}) -> {results}  "
+            f"{format_count(item['new_bytes'], 'B')}  {format_count(item['flops'], 'FLOP')}  "
+            f"[{item['module'] or 'forward'}]  {place}"
         ).rstrip()
-        for body in item.bodies:
+        for body in item["bodies"]:
             yield from _list_operators(body, indent=indent + "    ")
-
-
-def _list_sums(facts: StepFacts) -> Iterator[str]:
-    yield f"# {len(facts.operators)} operators, {count_text(facts.forward_flops, 'FLOP')} forward"
-    yield f"# parameters and buffers {count_text(facts.state_bytes, 'B')}"
-    yield f"# peak of the forward pass alone {count_text(facts.forward_peak_bytes, 'B')}"
-    kept, again = count_text(facts.kept_bytes, "B"), count_text(facts.recomputed_flops, "FLOP")
-    yield f"# kept for the backward pass {kept}, computed again for it {again}"
-    if facts.kept_bytes is None:
-        yield "# incomplete: what waits for the backward pass depends on values"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import io
 import logging
-import operator
 import re
 import warnings
 from contextlib import contextmanager
@@ -33,19 +32,28 @@ def as_onnx(step: ExportedStep) -> bytes:
     BatchNorm in training, and the backward pass are no part of it. Raises PortingError X001 without the extra, and
     ExecutableError E027 for an operator that ONNX does not have, or a step without its weights.
     """
-    _require_extra()
+    missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
+    if missing:
+        raise PortingError.of(
+            "X001",
+            message=f"ONNX files need {' and '.join(_NEEDED)}; not installed: {', '.join(missing)}",
+            help="install the extra: `pip install ipu-porting[onnx]`",
+        )
     module = _Forward(step)
-    inputs = tuple(tensor.clone() for tensor in step.inputs)
+    names = [
+        [re.sub(r"\W", "_", info.name) or "value" for info in infos]
+        for infos in (step.graph.inputs, step.graph.outputs)
+    ]
     try:
         with _silence_exporter():
             program: Any = torch.onnx.export(
                 module,
-                inputs,
+                tuple(tensor.clone() for tensor in step.inputs),
                 dynamo=True,
                 verbose=False,
                 external_data=False,
-                input_names=[_make_identifier(info.name) for info in step.graph.inputs],
-                output_names=[_make_identifier(info.name) for info in step.graph.outputs],
+                input_names=names[0],
+                output_names=names[1],
             )
     except Exception as error:
         raise _find_unexportable(step.graph, error) from error
@@ -60,7 +68,13 @@ class _Forward(nn.Module):
     def __init__(self, step: ExportedStep) -> None:
         super().__init__()
         graph = step.graph
-        _refuse_training_forms(graph)
+        for described in graph.operators:
+            # torch's exporter would write these down as they are in inference: another computation
+            name, place = described.operator, described.place
+            if statistics_written_by(described.node):
+                raise _no_form_error(name, place, "in training it takes the statistics of the batch")
+            if is_random(described.node) and draws_numbers(described.node):
+                raise _no_form_error(name, place, "it draws random numbers")
         self._function = GraphFunction(graph.graph).call
         self._names: List[str] = []
         missing = next((info.name for info in graph.parameters if info.name not in step.values), None)
@@ -84,53 +98,24 @@ class _Forward(nn.Module):
         return tuple(self._function(*state[: self._num_state], *own, *state[self._num_state :]))[: self._num_outputs]
 
 
-def _refuse_training_forms(graph: StepGraph) -> None:
-    """Refuse what torch's exporter would write down as it is in inference: another computation."""
-    for described in graph.operators:
-        if statistics_written_by(described.node):
-            raise _no_form_error(
-                described.operator, described.place, "in training it takes the statistics of the batch"
-            )
-        if is_random(described.node) and draws_numbers(described.node):
-            raise _no_form_error(described.operator, described.place, "it draws random numbers")
-
-
-def _require_extra() -> None:
-    missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
-    if missing:
-        raise PortingError.of(
-            "X001",
-            message=f"ONNX files need {' and '.join(_NEEDED)}; not installed: {', '.join(missing)}",
-            help="install the extra: `pip install ipu-porting[onnx]`",
-        )
-
-
 def _find_unexportable(graph: StepGraph, error: Exception) -> ExecutableError:
-    """Find the operator that torch's exporter is about, and its place.
-
-    The exporter may name a part of an operator: `prims.bessel_i0e` for `aten.special_i0e`.
-    """
-    text = re.sub(r"\x1b\[[\d;]*m", "", "\n".join(str(cause) for cause in _list_causes(error)))
+    """Find the operator that torch's exporter is about, and its place."""
+    texts: List[str] = []
+    cause: Optional[BaseException] = error
+    while cause is not None:
+        texts.append(str(cause))
+        cause = cause.__cause__ or cause.__context__
+    text = re.sub(r"\x1b\[[\d;]*m", "", "\n".join(texts))
     named = [name for _, name in re.findall(r"\b(aten|prims|poptorch)(?:\.|::)(\w+)", text)]
-    for same in (operator.eq, _have_same_end):
+    # it may name a part of an operator: `prims.bessel_i0e` for `aten.special_i0e`
+    for shorten in (str, lambda name: name.rpartition("_")[2]):
         for name in named:
             for described in graph.operators:
-                if same(described.operator.split(".")[1:2], [name]):
+                if [*map(shorten, described.operator.split(".")[1:2])] == [shorten(name)]:
                     return _no_form_error(described.operator, described.place, "torch's exporter has no form for it")
     reasons = [line.strip() for line in text.splitlines() if line.startswith(("No ONNX", "Error when", "RuntimeError"))]
-    return _no_form_error(
-        named[0] if named else "a part of the graph", None, (reasons or [type(error).__name__])[0][:200]
-    )
-
-
-def _have_same_end(one: List[str], other: List[str]) -> bool:
-    return bool(one and other) and one[0].rpartition("_")[2] == other[0].rpartition("_")[2]
-
-
-def _list_causes(error: Optional[BaseException]) -> Iterator[BaseException]:
-    while error is not None:
-        yield error
-        error = error.__cause__ or error.__context__
+    what = named[0] if named else "a part of the graph"
+    return _no_form_error(what, None, (reasons or [type(error).__name__])[0][:200])
 
 
 def _no_form_error(name: str, place: Optional[Place], why: str) -> ExecutableError:
@@ -161,7 +146,3 @@ def _silence_exporter() -> Iterator[None]:
         finally:
             for logger, level in zip(loggers, levels):
                 logger.setLevel(level)
-
-
-def _make_identifier(name: str) -> str:
-    return re.sub(r"\W", "_", name) or "value"
