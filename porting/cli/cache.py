@@ -301,7 +301,7 @@ def _clear_executables(store: ExecutableStore, arguments: argparse.Namespace) ->
     num_leftovers = store.sweep()
     removed = [entry for entry in wanted if store.remove(entry.digest)]
     forgotten = list(failures) if arguments.failed or arguments.everything else named
-    num_forgotten = sum(store.forget_failures(digest) for digest in forgotten)
+    num_forgotten = sum(store.failures.forget(digest) for digest in forgotten)
     print(f"removed {_say_executables(removed)}, {format_bytes(sum(entry.num_bytes for entry in removed))}")
     if num_forgotten:
         print(f"forgot the failures of {say_number(num_forgotten, 'step')}: they are tried again")
