@@ -13,7 +13,6 @@ from porting.support.late_names import read_late_names
 if TYPE_CHECKING:  # `as` makes a name public
     from porting.adapters.backends import Backend as Backend
     from porting.adapters.backends import find_backend as find_backend
-    from porting.adapters.batch_statistics import note_batchnorm as note_batchnorm
     from porting.adapters.batches import to_ipu_dataloader as to_ipu_dataloader
     from porting.adapters.chainer_weights import load_chainer_npz as load_chainer_npz
     from porting.adapters.checkpoints import Checkpoint as Checkpoint
@@ -37,6 +36,7 @@ if TYPE_CHECKING:  # `as` makes a name public
     from porting.adapters.optimizers import sync_hyper_parameters as sync_hyper_parameters
     from porting.adapters.optimizers import to_backend_optimizer as to_backend_optimizer
     from porting.adapters.padding_checks import check_ignore_label as check_ignore_label
+    from porting.adapters.padding_checks import note_batchnorm as note_batchnorm
     from porting.adapters.precision import PrecisionPlan as PrecisionPlan
     from porting.adapters.precision import apply_precision as apply_precision
     from porting.adapters.schedules import SchedulerBridge as SchedulerBridge

@@ -53,17 +53,24 @@ def find_backend(device: str = "auto", *, simulator: Union[ModuleType, Callable[
     IPU where there is one and the simulator otherwise: then the note D002 in `finding` says why. Raises DeviceError
     D001 when "ipu" is asked for and none can be used.
     """
-    wanted = read_requested_device(device)
-    if wanted == "sim":
-        return _make_simulator_backend(simulator)
-    vendor, absence = _find_vendor()
-    if absence is None:
-        description = f"IPU (hardware version {vendor.ipuHardwareVersion()}, {_VENDOR} {_read_version(vendor)})"
-        return Backend(module=vendor, name=_VENDOR, is_simulator=False, device_description=description)
-    if wanted == "ipu":
-        error = DeviceError.of("D001", notes=absence.facts, help=(absence.remedy, _USE_SIMULATOR))
-        raise error from absence.cause
-    return _make_simulator_backend(simulator, Finding("D002", notes=absence.facts, help=f"for IPUs, {absence.remedy}"))
+    wanted, finding = read_requested_device(device), None
+    if wanted != "sim":
+        vendor, absence = _find_vendor()
+        if absence is None:
+            description = f"IPU (hardware version {vendor.ipuHardwareVersion()}, {_VENDOR} {_read_version(vendor)})"
+            return Backend(module=vendor, name=_VENDOR, is_simulator=False, device_description=description)
+        if wanted == "ipu":
+            error = DeviceError.of("D001", notes=absence.facts, help=(absence.remedy, _USE_SIMULATOR))
+            raise error from absence.cause
+        finding = Finding("D002", notes=absence.facts, help=f"for IPUs, {absence.remedy}")
+    return Backend(
+        module=simulator() if callable(simulator) else simulator,
+        name=f"{_OWN_PACKAGE}.simulator",
+        is_simulator=True,
+        device_description="CPU simulator of an IPU",
+        popdist=f"{_OWN_PACKAGE}.simulator.companions.popdist",
+        finding=finding,
+    )
 
 
 class _Absence(NamedTuple):
@@ -95,20 +102,6 @@ def _find_vendor() -> Tuple[Any, Optional[_Absence]]:
         fact = f"{_VENDOR} {_read_version(vendor)} is installed, but finds no IPU on this machine"
         return None, _Absence((fact,), "see with `gc-info -l` that IPUs are attached and IPUOF_CONFIG_PATH is set")
     return vendor, None
-
-
-def _make_simulator_backend(
-    simulator: Union[ModuleType, Callable[[], Any]], finding: Optional[Finding] = None
-) -> Backend:
-    module = simulator() if callable(simulator) else simulator
-    return Backend(
-        module=module,
-        name=f"{_OWN_PACKAGE}.simulator",
-        is_simulator=True,
-        device_description="CPU simulator of an IPU",
-        popdist=f"{_OWN_PACKAGE}.simulator.companions.popdist",
-        finding=finding,
-    )
 
 
 def _read_version(vendor: Any) -> str:

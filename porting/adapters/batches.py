@@ -142,16 +142,16 @@ def _count_dividing_instances(dataset: Any, settings: Dict[str, Any], backend_op
         settings.setdefault("auto_distributed_partitioning", False)
     if instances == 1 or not settings.get("auto_distributed_partitioning", True):
         return 1
-    faults, ways = [], ["share the samples out in an order that all draw: `porting.partition(dataset, shuffle=True)`"]
+    ways = ["share the samples out in an order that all draw: `porting.partition(dataset, shuffle=True)`"]
     if settings.get("shuffle") and not backend_options.exists("random_seed"):
-        faults.append(f"each of the {instances} instances would shuffle the samples in an order of its own")
+        fault = f"each of the {instances} instances would shuffle the samples in an order of its own"
         ways.append("or give all the same `PortOptions(seed=...)`")
     elif settings.get("sampler") is not None:
         name = type(settings["sampler"]).__name__
-        faults.append(f"a `{name}` orders all samples, and each of the {instances} instances has a share of them")
-    if faults:
-        raise OptionError.at_caller("P002", message=faults[0], help=ways)
-    return instances
+        fault = f"a `{name}` orders all samples, and each of the {instances} instances has a share of them"
+    else:
+        return instances
+    raise OptionError.at_caller("P002", message=fault, help=ways)
 
 
 def _count_samples(dataset: Any, settings: Dict[str, Any], micro_batch: int) -> Optional[int]:

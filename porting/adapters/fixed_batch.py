@@ -11,7 +11,7 @@ What padding does and does not change:
   modes then treat all micro-batches alike, so the samples of a micro-batch with few real ones weigh more than others.
   A micro-batch of padding alone has the loss NaN (0 / 0), in torch with gradients of zero. `reduction="sum"` has
   neither problem.
-* Layers that mix samples, BatchNorm above all, see the padding: `batch_statistics.note_batchnorm` finds them.
+* Layers that mix samples, BatchNorm above all, see the padding: `padding_checks.note_batchnorm` finds them.
 * A metric that is not masked counts the padding: use `masked_accuracy` and `masked_mean`.
 """
 

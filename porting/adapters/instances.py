@@ -99,11 +99,8 @@ def partition(
     rank = instance.index if rank is None else rank
     size = instance.size if size is None else size
     if not 0 <= rank < size:
-        raise OptionError.at_caller(
-            "P002",
-            message=f"`rank` is {rank} of a `size` of {size}",
-            help="ranks count from 0 to size - 1; leave both out inside the instances themselves",
-        )
+        remedy = "ranks count from 0 to size - 1; leave both out inside the instances themselves"
+        raise OptionError.at_caller("P002", message=f"`rank` is {rank} of a `size` of {size}", help=remedy)
     if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__") and len(dataset)):
         raise BatchError.at_caller(
             "B004",

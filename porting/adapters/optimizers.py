@@ -80,14 +80,12 @@ def to_backend_optimizer(
         _require_common(groups, "centered")
     if any(group.get("dampening") for group in groups):
         _warn_of_dampening()
+    vanishing = _HYPER_PARAMETERS[kind]
+    passed = [name for name in vanishing if any(group[name] != vanishing[name] for group in groups)]
     defaults = _read_hyper_parameters(kind, optimizer.defaults)
     converted = getattr(backend.optim, kind)(
         [{"params": list(group["params"]), **values} for group, values in zip(optimizer.param_groups, groups)],
-        **{
-            name: defaults[name]
-            for name, vanishing in _HYPER_PARAMETERS[kind].items()
-            if any(group[name] != vanishing for group in groups)
-        },
+        **{name: defaults[name] for name in passed},
         **clipping,
     )
     carry_state(optimizer, converted, model)

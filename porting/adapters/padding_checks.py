@@ -1,4 +1,4 @@
-"""A check that padding does not train: the loss has to ignore the label of padded samples."""
+"""Checks of what enters a training unseen: padding in the loss, and statistics of a batch or of a single replica."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from torch import nn
 
 from porting.adapters.fixed_batch import IGNORE_LABEL
 from porting.diagnostics import BatchError, Finding, Severity, caller_place
+from porting.options import PortOptions
 
-__all__ = ["check_ignore_label"]
+__all__ = ["check_ignore_label", "note_batchnorm", "note_statistics_of_one_replica"]
 
 
 def check_ignore_label(loss: Any, ignore_label: int = IGNORE_LABEL) -> Optional[Finding]:
@@ -61,6 +62,58 @@ def check_ignore_label(loss: Any, ignore_label: int = IGNORE_LABEL) -> Optional[
         notes=("a loss says so by an attribute or a parameter `ignore_index`",),
         help=f"make sure that samples with the label {ignore_label} do not enter the loss",
     )
+
+
+def note_batchnorm(model: nn.Module) -> Optional[Finding]:
+    """Find the BatchNorm layers in training mode that padding would enter: a warning (B008), or None.
+
+    The padding repeats sample 0, so batches with padding have other means and variances than their real samples, and
+    the running statistics follow.
+    """
+    kinds = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
+    found = [name for name, module in model.named_modules() if isinstance(module, kinds) and module.training]
+    names = [name or "the model itself" for name in found]
+    if not names:
+        return None
+    shown = ", ".join(f"`{name}`" for name in names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    return Finding(
+        "B008",
+        f"padded samples enter the batch statistics of {shown}",
+        place=caller_place(),
+        notes="the padding repeats sample 0: the loss ignores it, a mean over the batch does not",
+        help=(
+            "avoid padding: sizes that divide the dataset, or `drop_last=True`",
+            "or use layers that look at one sample at a time, such as GroupNorm",
+        ),
+    )
+
+
+def note_statistics_of_one_replica(model: nn.Module, options: PortOptions) -> Tuple[Finding, ...]:
+    """Return the finding P011 if replicas of `model` update running statistics and the options do not allow that.
+
+    Gradients are exchanged between replicas, statistics are not. `broadcast_buffers=False` says that this is meant.
+    """
+    if options.replicas == 1 or not options.broadcast_buffers:
+        return ()
+    norms = [
+        name
+        for name, module in model.named_modules()
+        if isinstance(module, nn.modules.batchnorm._NormBase) and module.track_running_stats and module.training
+    ]
+    if not norms:
+        return ()
+    others = f" and {len(norms) - 1} more" if len(norms) > 1 else ""
+    finding = Finding(
+        "P011",
+        place=caller_place(),
+        label="this port",
+        notes=(
+            f"`{norms[0]}`{others}: each of the {options.replicas} replicas has statistics of its own micro-batches",
+            "those of the first come to the host: into `state_dict()`, and to the port's inference",
+        ),
+        help="say that this is meant: `PortOptions(broadcast_buffers=False)`",
+    )
+    return (finding,)
 
 
 def _warn_of_padding(message: str, *, notes: Tuple[str, ...] = (), help: str) -> Finding:

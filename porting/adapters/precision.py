@@ -53,11 +53,8 @@ def apply_precision(model: nn.Module, options: PortOptions, backend: Any) -> Pre
 
 
 def _convert_to_half(model: nn.Module) -> Tuple[Finding, ...]:
-    converted = [
-        tensor
-        for tensor in [*model.parameters(), *model.buffers()]
-        if tensor.dtype.is_floating_point and tensor.dtype != torch.float16
-    ]
+    floats = [tensor for tensor in (*model.parameters(), *model.buffers()) if tensor.dtype.is_floating_point]
+    converted = [tensor for tensor in floats if tensor.dtype != torch.float16]
     if not converted:
         return ()
     model.half()
@@ -110,11 +107,8 @@ def _swap_weights(
 ) -> Dict[str, torch.Tensor]:
     """Put casts in the place of the parameters of `module` and return these; `casts` are those of shared ones."""
     registry = registry_of(module, "_parameters")
-    own = {
-        name: tensor
-        for name, tensor in registry.items()
-        if tensor is not None and not is_lazy(tensor) and tensor.is_floating_point() and tensor.dtype != dtype
-    }
+    there = {name: tensor for name, tensor in registry.items() if tensor is not None and not is_lazy(tensor)}
+    own = {name: tensor for name, tensor in there.items() if tensor.is_floating_point() and tensor.dtype != dtype}
     undone.callback(registry.update, own)
     for name, tensor in own.items():
         if id(tensor) not in casts:

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from ..adapters import LossInForward, apply_precision, find_backend, to_backend_optimizer
-from ..adapters.batch_statistics import note_statistics_of_one_replica
+from ..adapters.padding_checks import note_statistics_of_one_replica
 from ..adapters.stages import require_filled_pipeline, require_modules
 from ..diagnostics import OptionError, caller_place, log_finding, notify, show_findings_alone
 from ..options import PortOptions

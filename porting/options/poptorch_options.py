@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from porting.diagnostics import OptionError
-from porting.options.port_options import OUTPUT_MODES, REDUCTIONS, PortOptions
+from porting.options.port_options import PortOptions
 from porting.support.process import this_instance
 
 __all__ = ["require_precision", "to_poptorch"]
@@ -32,14 +32,12 @@ def to_poptorch(options: PortOptions, backend: Any, *, training: bool, popdist: 
     vendor.broadcastBuffers(options.broadcast_buffers)
     if training:
         vendor.Training.gradientAccumulation(options.accumulation)
-        reduction = getattr(backend.ReductionType, REDUCTIONS[options.reduction])
+        reduction = getattr(backend.ReductionType, _spell_as_vendor(options.reduction))
         vendor.Training.accumulationAndReplicationReductionType(reduction)
-    if not training:
-        vendor.outputMode(backend.OutputMode.All)
-    elif options.output_mode == "every_n":
-        vendor.outputMode(backend.OutputMode.EveryN, options.output_every)
-    elif options.output_mode != "default":
-        vendor.outputMode(getattr(backend.OutputMode, OUTPUT_MODES[options.output_mode]))
+    output_mode = options.output_mode if training else "all"
+    if output_mode != "default":
+        every = (options.output_every,) if output_mode == "every_n" else ()
+        vendor.outputMode(getattr(backend.OutputMode, _spell_as_vendor(output_mode)), *every)
     if options.seed is not None:
         # PopTorch's `randomSeed` calls `torch.manual_seed` on the host, which is none of its business
         with torch.random.fork_rng(range(torch.cuda.device_count()) if torch.cuda.is_initialized() else []):
@@ -126,6 +124,11 @@ def _set_pipeline(vendor: Any, options: PortOptions, backend: Any, *, training: 
         vendor.autoRoundNumIPUs(True)
     elif options.recompute and training:
         vendor._Popart.set("autoRecomputation", _RECOMPUTE_ALL)
+
+
+def _spell_as_vendor(name: str) -> str:
+    """Write a value of an option as the vendor's enumerations do: `every_n` is `EveryN`."""
+    return name.title().replace("_", "")
 
 
 def _name_module(backend: Any) -> str:

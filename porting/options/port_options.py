@@ -11,16 +11,10 @@ from typing import Any, Callable, List, Mapping, Optional, Sequence, Tuple, Unio
 
 from porting.diagnostics import OptionError
 
-__all__ = ["DEVICES", "OUTPUT_MODES", "REDUCTIONS", "PortOptions", "is_count", "read_requested_device"]
+__all__ = ["DEVICES", "PortOptions", "is_count", "read_requested_device"]
 
 DEVICES = ("auto", "ipu", "sim")
 """What `device` and the environment variable PORTING_DEVICE may say."""
-
-OUTPUT_MODES = {"default": "Default", "final": "Final", "all": "All", "sum": "Sum", "every_n": "EveryN"}
-"""What `output_mode` may say, and the vendor's name of it."""
-
-REDUCTIONS = {"mean": "Mean", "sum": "Sum"}
-"""What `reduction` may say, and the vendor's name of it."""
 
 _ALLOWED = ("custom-autograd-function",)
 
@@ -128,9 +122,9 @@ class PortOptions:
     accumulation: int = _make_count()
     replicas: int = _make_count()
     device_iterations: int = _make_count()
-    output_mode: str = _make_choice(*OUTPUT_MODES)
+    output_mode: str = _make_choice("default", "final", "all", "sum", "every_n")
     output_every: int = _make_count()
-    reduction: str = _make_choice(*REDUCTIONS)
+    reduction: str = _make_choice("mean", "sum")
     precision: str = _make_choice("float32", "float16", "bfloat16", "mixed")
     broadcast_buffers: bool = _make_switch(default=True)
     keep_gradients: bool = _make_switch(default=False)
