@@ -55,13 +55,9 @@ def lay_out_result(result: Plain) -> Iterator[str]:
         yield ""
         yield f"  {'tried':<52}{'compiler':>10}{'call':>10}{'x replay':>10}"
     for candidate in result["candidates"]:
-        speed_up = candidate["speed_up_over_replay"]
-        figures = (
-            _write_seconds_or_dash(candidate["compile_seconds"]),
-            _write_seconds_or_dash(candidate["call_seconds"]),
-            "-" if speed_up is None else f"{speed_up:.2f}",
-        )
-        texts = [f"{figure:>10}" for figure in figures]
+        figures = [(candidate[name], write_seconds) for name in ("compile_seconds", "call_seconds")]
+        figures.append((candidate["speed_up_over_replay"], "{:.2f}".format))
+        texts = [f"{'-' if value is None else write(value):>10}" for value, write in figures]
         yield f"  {candidate['label']:<52}{''.join(texts)}  {candidate['problem']}".rstrip()
 
 
@@ -332,10 +328,6 @@ def _write_interval(interval: Plain) -> str:
 
 def _write_difference(value: Optional[float]) -> str:
     return "not finite" if value is None else f"{value:.1e}"
-
-
-def _write_seconds_or_dash(value: Optional[float]) -> str:
-    return "-" if value is None else write_seconds(value)
 
 
 def write_seconds(value: float) -> str:

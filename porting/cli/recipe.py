@@ -225,7 +225,17 @@ def _check_steps(recipe: Recipe, steps: Sequence[RecipeStep], *, as_json: bool) 
                 print(outcome.trouble.rstrip(), file=sys.stderr)
     num_failed = sum(not outcome.is_met for outcome in outcomes)
     if as_json:
-        print(json.dumps([_make_record(outcome) for outcome in outcomes], indent=2))
+        records = [
+            {
+                "step": outcome.check.step,
+                "text": outcome.check.text,
+                "is_met": outcome.is_met,
+                "found": outcome.found,
+                "seconds": round(outcome.seconds, 3),
+            }
+            for outcome in outcomes
+        ]
+        print(json.dumps(records, indent=2))
     else:
         all_hold = "it holds" if len(outcomes) == 1 else "all hold"
         told = f"{num_failed} FAILED" if num_failed else all_hold
@@ -237,16 +247,6 @@ def _say_what_runs(text: str) -> None:
     """Tell a terminal what is being checked, in a line that the outcome takes the place of."""
     if sys.stderr.isatty():
         print(f"{_CLEARED_LINE}{text}", end="", file=sys.stderr, flush=True)
-
-
-def _make_record(outcome: Any) -> Dict[str, object]:
-    return {
-        "step": outcome.check.step,
-        "text": outcome.check.text,
-        "is_met": outcome.is_met,
-        "found": outcome.found,
-        "seconds": round(outcome.seconds, 3),
-    }
 
 
 # -- copy and pictures -----------------------------------------------------------------------------------------------

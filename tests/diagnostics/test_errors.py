@@ -18,6 +18,7 @@ from porting.diagnostics import (
     PortingError,
     UnsupportedOptimizerError,
     render,
+    require_extra,
 )
 
 KINDS = [BatchError, CaptureError, CheckpointError, DeviceError, OptionError, UnsupportedOptimizerError]
@@ -66,3 +67,22 @@ def test_an_error_at_its_caller_is_at_the_users_line():
 
     assert error.finding.place is not None
     assert (error.finding.place.file, error.finding.message) == (__file__, "`replicas` is 0")
+
+
+# -- extras ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_package_that_is_missing_is_an_error_that_names_its_extra():
+    with pytest.raises(PortingError, match="pictures are asked for") as caught:
+        require_extra("no_such_package.figures", extra="bench", message="pictures are asked for", help=["or none"])
+
+    assert caught.value.code == "X001"
+    assert caught.value.finding.help == ('pip install "ipu-porting[bench]"', "or none")
+
+
+def test_what_a_package_lacks_itself_is_no_missing_extra(tmp_path, monkeypatch):
+    (tmp_path / "half_installed.py").write_text("import no_such_package")
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    with pytest.raises(ModuleNotFoundError, match="no_such_package"):
+        require_extra("half_installed", extra="bench", message="never said")

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from porting.support.process import Instance, this_instance, usable_cores
+from porting.support.process import Instance, find_peak_bytes, this_instance, usable_cores, used_cpu_seconds
 
 
 @pytest.fixture(autouse=True)
@@ -79,3 +79,17 @@ def test_at_its_end_a_process_leaves_the_group_that_it_is_still_in(tmp_path):
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
 
     assert (done.returncode, done.stdout) == (0, "in a group: False\n"), done.stderr
+
+
+def test_work_takes_processor_time():
+    before = used_cpu_seconds()
+
+    sum(range(3_000_000))
+
+    assert used_cpu_seconds() > before
+
+
+def test_the_peak_of_this_process_has_what_it_holds():
+    pytest.importorskip("resource")
+
+    assert find_peak_bytes() > 1 << 20
