@@ -6,7 +6,7 @@ for a micro-batch: the next one, and the host, see the value that it had at comp
 
 from __future__ import annotations
 
-from typing import Iterable, Sequence
+from typing import Sequence
 
 import torch
 from torch import nn
@@ -65,19 +65,19 @@ def report_lost_writes(recorder: Recorder, model: nn.Module, state: Sequence[Hos
     counts = [id(norm.num_batches_tracked) for norm in norms]
     for host in state:
         writes = recorder.facts.writes_to(recorder.device_of(host.tensor))
-        if writes and not is_variable(host.tensor) and id(host.tensor) not in counts:
-            recorder.reports.add(_describe_lost_writes(host, writes))
-
-
-def _describe_lost_writes(host: HostTensor, writes: Iterable[torch.fx.Node]) -> Finding:
-    places = (write.meta.get("place") for write in writes)
-    dtype = dtype_name(host.tensor.dtype)
-    return Finding(
-        "C019",
-        severity=Severity.WARNING,
-        message=f"what `forward` writes into the {dtype} {host.kind} `{host.name}` is lost after each micro-batch",
-        place=next((place for place in places if place is not None), None),
-        label="a constant of the graph is written here",
-        notes=(f"the device has no variables of {dtype}: the {host.kind} stays as it was at compilation",),
-        help=f"make it a {host.kind} of float32, or count on the host, between calls",
-    )
+        if not writes or is_variable(host.tensor) or id(host.tensor) in counts:
+            continue
+        places = (write.meta.get("place") for write in writes)
+        dtype = dtype_name(host.tensor.dtype)
+        name = f"{dtype} {host.kind} `{host.name}`"
+        recorder.reports.add(
+            Finding(
+                "C019",
+                severity=Severity.WARNING,
+                message=f"what `forward` writes into the {name} is lost after each micro-batch",
+                place=next((place for place in places if place is not None), None),
+                label="a constant of the graph is written here",
+                notes=(f"the device has no variables of {dtype}: the {host.kind} stays as it was at compilation",),
+                help=f"make it a {host.kind} of float32, or count on the host, between calls",
+            )
+        )

@@ -95,26 +95,20 @@ def _convolution(
     expect(x_BCS.dim() == weight.dim() == num_dims + 2 and are_plain(x_BCS, weight, bias) and groups >= 1)
     outputs, inputs = weight.shape[:2]
     expect(x_BCS.shape[1] == inputs * groups and outputs % groups == 0 and _have_shape((outputs,), bias))
-    return new_tensor((x_BCS.shape[0], outputs, *_windows(x_BCS, weight.shape[2:], *settings)), x_BCS)
+    return new_tensor((x_BCS.shape[0], outputs, *_count_windows(x_BCS, weight.shape[2:], *settings)), x_BCS)
 
 
 def _pool(
-    num_dims: int,
-    x_BCS: Tensor,
-    kernel: Any,
-    stride: Any = (),
-    padding: Any = 0,
-    dilation: Any = 1,
-    ceil: bool = False,
+    num_dims: int, x_BCS: Tensor, kernel: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, ceil: bool = False
 ) -> Tensor:
     kernels, strides, paddings, gaps = (_spread(value, num_dims) for value in (kernel, stride, padding, dilation))
     expect(x_BCS.dim() == num_dims + 2 and are_plain(x_BCS))
     expect(all(2 * pad <= size for size, pad in zip(kernels, paddings)))
-    windows = _windows(x_BCS, kernels, strides or kernels, paddings, gaps, ceil=ceil)
+    windows = _count_windows(x_BCS, kernels, strides or kernels, paddings, gaps, ceil=ceil)
     return new_tensor((*x_BCS.shape[:2], *windows), x_BCS)
 
 
-def _windows(x_BCS: Tensor, kernels: Sequence[int], *settings: Sequence[int], ceil: bool = False) -> List[int]:
+def _count_windows(x_BCS: Tensor, kernels: Sequence[int], *settings: Sequence[int], ceil: bool = False) -> List[int]:
     """Count the positions of a window along each dimension; the settings are strides, paddings and dilations."""
     counts = []
     expect(all(len(values) == x_BCS.dim() - 2 for values in (kernels, *settings)))

@@ -48,26 +48,18 @@ def without_trace(modules: Sequence[Tuple[str, nn.Module]]) -> Iterator[Changes]
             undone.callback(restore)
         for space in _list_namespaces(modules):
             undone.callback(space.restore, changes)
-        undone.enter_context(_silence_output())
+        undone.callback(logging.disable, logging.root.manager.disable)
+        logging.disable(logging.CRITICAL)
+        undone.enter_context(contextlib.redirect_stdout(io.StringIO()))
+        undone.enter_context(contextlib.redirect_stderr(io.StringIO()))
+        undone.enter_context(warnings.catch_warnings())
+        warnings.simplefilter("ignore")
         # a value that `forward` draws is another one in this run, which is how it is found
         random.random()
         torch.rand(())
         if numpy is not None:
             numpy.random.random()
         yield changes
-
-
-@contextmanager
-def _silence_output() -> Iterator[None]:
-    disabled = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)
-    try:
-        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                yield
-    finally:
-        logging.disable(disabled)
 
 
 def _find_restorer(value: Any) -> Any:
@@ -99,7 +91,13 @@ class _Namespace:
     def _read(self) -> Dict[str, Any]:
         if isinstance(self._owner, dict):
             return {name: value for name, value in self._owner.items() if name not in NOT_THE_USERS}
-        return {name: value for name, value in vars(self._owner).items() if _may_change(name, value)}
+        # what a `forward` may assign to beside functions, classes and modules, which stay what they are
+        kinds = (*_PLAIN, *_CONTAINERS)
+        return {
+            name: value
+            for name, value in vars(self._owner).items()
+            if not name.startswith("__") and (isinstance(value, kinds) or _find_restorer(value) is not None)
+        }
 
     def _keep(self, name: str, value: Any, depth: int) -> None:
         restore = _find_restorer(value)
@@ -151,13 +149,6 @@ def _list_namespaces(modules: Sequence[Tuple[str, nn.Module]]) -> List[_Namespac
                 owners.setdefault(id(kind), (f"{kind.__name__}.", kind))
                 owners.setdefault(id(file), ("", file))
     return [_Namespace(prefix, owner) for prefix, owner in owners.values()]
-
-
-def _may_change(name: str, value: Any) -> bool:
-    """Tell whether a class or file may have `value` for a name that a `forward` assigns to."""
-    if name.startswith("__"):
-        return False
-    return isinstance(value, (*_PLAIN, *_CONTAINERS)) or _find_restorer(value) is not None
 
 
 def _is_users_object(value: Any) -> bool:

@@ -158,12 +158,7 @@ def _reduced(shape: Sequence[int], like: Tensor, reduction: int) -> Tensor:
 
 
 def _class_loss(
-    logits_BC: Tensor,
-    target: Tensor,
-    weight: Any = None,
-    reduction: int = 1,
-    _skip: int = -100,
-    smoothing: float = 0.0,
+    logits_BC: Tensor, target: Tensor, weight: Any = None, reduction: int = 1, _skip: int = -100, smoothing: float = 0.0
 ) -> Tensor:
     """Lose by logits or log-probabilities (samples, classes, ...) for the indices of the right classes."""
     shape = tuple(logits_BC.shape)

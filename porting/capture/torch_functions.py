@@ -84,8 +84,8 @@ class DeviceFunctions(TorchFunctionMode):
             torch.Tensor.__deepcopy__: lambda tensor, _memo: tensor.clone(),
             torch.Tensor.__repr__: self._print,
             torch.Tensor.__format__: self._format,
-            torch.Tensor.__getitem__: partial(_index, torch.Tensor.__getitem__, read_dynamic),
-            torch.Tensor.__setitem__: partial(_index, torch.Tensor.__setitem__, write_dynamic),
+            torch.Tensor.__getitem__: partial(_read_or_write, torch.Tensor.__getitem__, read_dynamic),
+            torch.Tensor.__setitem__: partial(_read_or_write, torch.Tensor.__setitem__, write_dynamic),
             **{hook: partial(self._pass_over_hook, hook) for hook in _HOOKS},
         }
 
@@ -202,7 +202,7 @@ class DeviceFunctions(TorchFunctionMode):
 _host_type: Callable[..., Any] = torch.Tensor.type
 
 
-def _index(
+def _read_or_write(
     plain: Callable[..., Any], dynamic: Callable[..., Any], tensor: DeviceTensor, index: Any, *value: Any
 ) -> Any:
     """Read or write by an index, which may have parts that are only known on the device."""

@@ -113,7 +113,7 @@ def _capture(
         refuse_gradient_hooks([host for host in state if host.kind == "parameter"], recorder.reports.refuse)
     # parameters and buffers come first among the arguments of the graph, inputs after them
     for host in state:
-        recorder.stand_for(host.tensor, recorder.add_placeholder(host.name, host.tensor, kind=host.kind))
+        recorder.add_placeholder(host.name, host.tensor, kind=host.kind)
     tensors = flatten_tensors((args, kwargs))
     inputs = [_place_input(recorder, *named) for named in zip(_name_inputs(model, args, kwargs), tensors)]
     # operators such as `unsqueeze_` let the handle that `forward` has stand for another node

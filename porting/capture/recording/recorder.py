@@ -83,7 +83,10 @@ class Recorder(OperatorMode):
     # -- placeholders ------------------------------------------------------------------------------------------
 
     def add_placeholder(self, name: str, like: torch.Tensor, *, kind: str) -> DeviceTensor:
-        """Add a graph input called `name` with the shape of the host tensor `like` and the device's element type."""
+        """Add a graph input called `name` with the shape of the host tensor `like` and the device's element type.
+
+        A parameter or buffer stands for its host tensor wherever an operator gets that one.
+        """
         if not is_device_dtype(like.dtype) or like.layout != torch.strided or like.is_quantized:
             raise errors.unsupported_type_error(f"{kind} `{name}`", like)
         # a constant may be met at any time, and placeholders come before all operators
@@ -96,15 +99,14 @@ class Recorder(OperatorMode):
         fake = self.fake_mode.make_empty(like.shape, dtype=device_dtype(like.dtype), strides=strides)
         tensor = self._wrap(fake, node)
         node.meta.update(kind=kind, state_name=name)
+        # lists of weights, such as those of recurrent layers, hold the host's tensors still
+        if kind in ("parameter", "buffer"):
+            self._placed[id(like)] = like, tensor
         if kind == "parameter":
             # `isinstance(tensor, nn.Parameter)` goes by this attribute
             tensor._is_param = True
             self.facts.add_parameter(tensor, trainable=like.requires_grad)
         return tensor
-
-    def stand_for(self, host: torch.Tensor, device: DeviceTensor) -> None:
-        """Use `device` wherever an operator gets the host tensor `host` (lists of weights keep host objects)."""
-        self._placed[id(host)] = host, device
 
     def device_of(self, host: torch.Tensor) -> DeviceTensor:
         """Return the device tensor that stands for the parameter or buffer `host`."""
@@ -193,7 +195,6 @@ class Recorder(OperatorMode):
 
     def _dispatch(self, func: Any, args: Any, kwargs: Dict[str, Any]) -> Any:
         special = device_operator(func)
-        # lists of weights, such as those of recurrent layers, hold the host's tensors still
         placed_args, placed_kwargs = map_leaves(
             lambda leaf: self._placed[id(leaf)][1] if id(leaf) in self._placed else leaf, (args, kwargs)
         )
