@@ -20,7 +20,7 @@ if TYPE_CHECKING:
         reaches,
         run_program,
     )
-    from porting.recipe_chain.programs import Losses, batches_of, measure_accuracy, predicting, read_command_line
+    from porting.recipe_chain.programs import Losses, draw_batches, measure_accuracy, predicting, read_command_line
     from porting.recipe_chain.recipe_files import Recipe, RecipeStep, find_recipe, read_recipes
     from porting.recipe_chain.running import read_checks, run_check
     from porting.recipe_chain.steps import Steps
@@ -33,9 +33,9 @@ __all__ = [
     "Recipe",
     "RecipeStep",
     "Steps",
-    "batches_of",
     "close_losses",
     "demand",
+    "draw_batches",
     "equal_losses",
     "find_recipe",
     "holds",

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
-__all__ = ["Losses", "batches_of", "measure_accuracy", "predicting", "read_command_line"]
+__all__ = ["Losses", "draw_batches", "measure_accuracy", "predicting", "read_command_line"]
 
 
 class Losses(List[float]):
@@ -41,10 +41,10 @@ class Losses(List[float]):
         return f"loss {self[0]:.4f} -> {self[-1]:.4f}"
 
 
-def batches_of(loader: Iterable[Any], num_steps: int) -> Iterator[Any]:
+def draw_batches(loader: Iterable[Any], num_steps: int) -> Iterator[Any]:
     """Give `num_steps` batches, of one epoch after the other.
 
-    >>> list(batches_of("ab", 5))
+    >>> list(draw_batches("ab", 5))
     ['a', 'b', 'a', 'b', 'a']
     """
     return islice(chain.from_iterable(repeat(loader)), num_steps)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from porting.recipe_chain import Losses, batches_of, measure_accuracy, read_command_line
+from porting.recipe_chain import Losses, draw_batches, measure_accuracy, read_command_line
 
 
 def test_losses_are_a_list_that_equals_one_without_results():
@@ -29,7 +29,7 @@ def test_losses_print_their_fall_and_the_fractions_among_the_results():
 def test_batches_go_on_with_the_next_epoch():
     loader = DataLoader(TensorDataset(torch.arange(4)), batch_size=2)
 
-    assert [batch.tolist() for (batch,) in batches_of(loader, 3)] == [[0, 1], [2, 3], [0, 1]]
+    assert [batch.tolist() for (batch,) in draw_batches(loader, 3)] == [[0, 1], [2, 3], [0, 1]]
 
 
 def test_the_accuracy_is_the_share_of_right_classes():

@@ -27,7 +27,7 @@ NEIGHBOURS = [(recipe, *pair) for recipe in RECIPES.values() for pair in zip(rec
 QUICK_RECIPE = "first_port"
 MAX_CHANGED_LINES = 12
 MAX_PICTURE_BYTES = 60_000
-MAX_STEP_LINES = 110
+MAX_STEP_LINES = 100
 TROUBLE_PAGE = "what-can-go-wrong.md"
 # what a user types besides the command itself; each name stands for a program of another package
 OTHER_PROGRAMS = ("cd", "export", "git", "ls", "mkdir", "pip", "poprun", "python", "python3", "torchrun")

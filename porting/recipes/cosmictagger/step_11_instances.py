@@ -10,7 +10,7 @@ from typing import Any, Dict
 import porting
 from porting.adapters import sum_over_instances
 from porting.models import uresnet2d as unet
-from porting.recipe_chain import Losses, batches_of
+from porting.recipe_chain import Losses, draw_batches
 from porting.recipes.cosmictagger import workload
 from porting.recipes.cosmictagger.workload import BATCH_SIZE, main, make_parts, make_schedule
 
@@ -39,7 +39,7 @@ def train(num_steps: int, settings: Settings = Settings()) -> Losses:
     scheduler = ported.scheduler(make_schedule(optimizer, loader))
     ported.compile(*next(iter(loader)))
     losses, rates, seconds = Losses(), [], []
-    for images, labels in batches_of(loader, num_steps):
+    for images, labels in draw_batches(loader, num_steps):
         rates.append(ported.optimizer.param_groups[0]["lr"])
         start = time.perf_counter()
         _logits, loss, _metrics = ported(images, labels)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch.utils.data import DataLoader
 
 from porting.models import uresnet2d as unet
-from porting.recipe_chain import Losses, batches_of
+from porting.recipe_chain import Losses, draw_batches
 from porting.recipes.cosmictagger.workload import BATCH_SIZE, Settings, main, make_parts, make_schedule, validate
 
 
@@ -15,7 +15,7 @@ def train(num_steps: int, settings: Settings = Settings()) -> Losses:
     loader = DataLoader(train_set, batch_size=BATCH_SIZE)
     scheduler = make_schedule(optimizer, loader)
     losses, rates = Losses(), []
-    for images, labels in batches_of(loader, num_steps):
+    for images, labels in draw_batches(loader, num_steps):
         rates.append(optimizer.param_groups[0]["lr"])
         optimizer.zero_grad()
         total = 0.0

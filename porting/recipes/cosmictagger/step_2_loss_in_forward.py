@@ -6,7 +6,7 @@ from torch.utils.data import DataLoader
 
 import porting
 from porting.models import uresnet2d as unet
-from porting.recipe_chain import Losses, batches_of
+from porting.recipe_chain import Losses, draw_batches
 from porting.recipes.cosmictagger.workload import BATCH_SIZE, Settings, main, make_parts, make_schedule, validate
 
 
@@ -18,7 +18,7 @@ def train(num_steps: int, settings: Settings = Settings()) -> Losses:
     options = porting.PortOptions(micro_batch=1, accumulation=BATCH_SIZE, output_mode="all")
     ported = porting.to_ipu(model, unet.loss, label_transform=unet.chunk_planes, optimizer=optimizer, options=options)
     losses, rates = Losses(), []
-    for images, labels in batches_of(loader, num_steps):
+    for images, labels in draw_batches(loader, num_steps):
         rates.append(optimizer.param_groups[0]["lr"])
         _logits, loss = ported(images, labels)
         losses.append(loss.mean().item())

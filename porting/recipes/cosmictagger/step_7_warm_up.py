@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import porting
 from porting.models import uresnet2d as unet
-from porting.recipe_chain import Losses, batches_of
+from porting.recipe_chain import Losses, draw_batches
 from porting.recipes.cosmictagger import workload
 from porting.recipes.cosmictagger.workload import BATCH_SIZE, Settings, main, make_parts, make_schedule, validate
 
@@ -21,7 +21,7 @@ def train(num_steps: int, settings: Settings = Settings()) -> Losses:
     scheduler = ported.scheduler(make_schedule(optimizer, loader))
     print(f"compiled in {ported.compile(*next(iter(loader))):.1f} s")
     losses, rates = Losses(), []
-    for images, labels in batches_of(loader, num_steps):
+    for images, labels in draw_batches(loader, num_steps):
         rates.append(ported.optimizer.param_groups[0]["lr"])
         _logits, loss, _metrics = ported(images, labels)
         losses.append(loss.mean().item())

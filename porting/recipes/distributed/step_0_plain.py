@@ -7,7 +7,7 @@ from typing import Any
 from torch.utils.data import DataLoader, DistributedSampler
 
 from porting.recipe_chain import Losses
-from porting.recipes.distributed.workload import batches_of, count_recognised, load_images, main, make_parts
+from porting.recipes.distributed.workload import count_recognised, draw_batches, load_images, main, make_parts
 
 BATCH_SIZE = 64
 LEARNING_RATE = 0.05
@@ -21,7 +21,7 @@ def train(num_steps: int) -> Losses:
     loader = DataLoader(train_set, BATCH_SIZE, sampler=order)
     model, criterion, optimizer = make_parts(LEARNING_RATE)
     losses = Losses()
-    for images, labels in batches_of(loader, order, num_steps):
+    for images, labels in draw_batches(loader, order, num_steps):
         optimizer.zero_grad()
         loss = criterion(model(images), labels)
         loss.backward()

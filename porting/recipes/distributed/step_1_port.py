@@ -8,7 +8,7 @@ from torch.utils.data import DataLoader, DistributedSampler
 
 import porting
 from porting.recipe_chain import Losses
-from porting.recipes.distributed.workload import batches_of, count_recognised, load_images, main, make_parts
+from porting.recipes.distributed.workload import count_recognised, draw_batches, load_images, main, make_parts
 
 BATCH_SIZE = 64
 LEARNING_RATE = 0.05
@@ -24,7 +24,7 @@ def train(num_steps: int) -> Losses:
     ported = porting.to_ipu(model, criterion, optimizer=optimizer)
     loader = ported.dataloader(loader)
     losses = Losses()
-    for images, labels in batches_of(loader, order, num_steps):
+    for images, labels in draw_batches(loader, order, num_steps):
         _logits, loss = ported(images, labels)
         losses.append(loss.item())
 

@@ -7,7 +7,7 @@ import torch
 import porting
 from porting.adapters import sum_over_instances
 from porting.recipe_chain import Losses
-from porting.recipes.distributed.workload import batches_of, load_images, main, make_parts
+from porting.recipes.distributed.workload import draw_batches, load_images, main, make_parts
 
 BATCH_SIZE = 256
 NUM_REPLICAS = 8
@@ -26,7 +26,7 @@ def train(num_steps: int) -> Losses:
     ported = porting.to_ipu(model, criterion, optimizer=optimizer, options=options)
     loader = ported.dataloader(order)
     losses = Losses()
-    for images, labels in batches_of(loader, order, num_steps):
+    for images, labels in draw_batches(loader, order, num_steps):
         _logits, loss = ported(images, labels)
         losses.append(sum_over_instances(loss.mean()).item() / instance.size)
 

@@ -21,7 +21,9 @@ def accuracy(step: Any) -> float:
 
 def frozen_stay(_step: Any) -> str:
     """Train a model on its device and look at what was frozen, in the model and in the optimizer."""
-    model, optimizer, _scheduler = workload.make_parts()
+    torch.manual_seed(0)
+    model = workload.make_model()
+    optimizer = workload.make_optimizer(model)
     before = {name: weight.detach().clone() for name, weight in model.named_parameters()}
     ported = porting.to_ipu(model, optimizer=optimizer)
     data = workload.Sentences(32, seed=0)
@@ -37,7 +39,8 @@ def frozen_stay(_step: Any) -> str:
 
 def schedule_arrives(_step: Any) -> str:
     """Compare the device's learning rate with the schedule's after each step of the warm-up."""
-    model, optimizer, _scheduler = workload.make_parts()
+    model = workload.make_model()
+    optimizer = workload.make_optimizer(model)
     ported = porting.to_ipu(model, optimizer=optimizer)
     plain = get_linear_schedule_with_warmup(optimizer, num_warmup_steps=3, num_training_steps=6)
     scheduler = ported.scheduler(plain)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from porting.models import gpt
-from porting.recipe_chain import Losses, batches_of
+from porting.recipe_chain import Losses, draw_batches
 from porting.recipes.gpt_pipeline.workload import load_text, make_model, make_optimizer, measure_loss, print_result
 
 
@@ -13,7 +13,7 @@ def train(num_steps: int) -> Losses:
     model = make_model()
     optimizer = make_optimizer(model)
     losses = Losses()
-    for tokens, labels in batches_of(loader, num_steps):
+    for tokens, labels in draw_batches(loader, num_steps):
         loss = gpt.loss(model(tokens), labels)
         optimizer.zero_grad()
         loss.backward()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import porting
 from porting.models import gpt
-from porting.recipe_chain import Losses, batches_of
+from porting.recipe_chain import Losses, draw_batches
 from porting.recipes.gpt_pipeline.workload import load_text, make_model, make_optimizer, measure_loss, print_result
 
 STAGES = {"blocks.1": 1, "blocks.2": 2, "blocks.3": 3, "head": 0}
@@ -19,7 +19,7 @@ def train(num_steps: int) -> Losses:
     optimizer = make_optimizer(model)
     ported = porting.to_ipu(model, gpt.loss, optimizer=optimizer, options=OPTIONS, returns=["loss"])
     losses = Losses()
-    for tokens, labels in batches_of(loader, num_steps):
+    for tokens, labels in draw_batches(loader, num_steps):
         (loss,) = ported(tokens, labels)
         losses.append(loss.mean().item())
     return Losses(losses, test_loss=measure_loss(model, test_set))

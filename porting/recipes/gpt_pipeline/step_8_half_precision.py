@@ -6,7 +6,7 @@ import copy
 
 import porting
 from porting.models import gpt
-from porting.recipe_chain import Losses, batches_of
+from porting.recipe_chain import Losses, draw_batches
 from porting.recipes.gpt_pipeline import workload
 from porting.recipes.gpt_pipeline.workload import load_text, make_model, make_optimizer, measure_loss, print_result
 
@@ -25,7 +25,7 @@ def train(num_steps: int) -> Losses:
     ported = porting.to_ipu(model, gpt.loss, optimizer=optimizer, options=OPTIONS, returns=["loss"])
     ported.compile(*test_set[: OPTIONS.samples_per_call])
     losses = Losses()
-    for tokens, labels in batches_of(loader, num_steps):
+    for tokens, labels in draw_batches(loader, num_steps):
         (loss,) = ported(tokens, labels)
         losses.append(loss.mean().item())
 

@@ -18,7 +18,7 @@ from porting.recipes.mnist_export_compile.workload import SMALL, load_data, make
 IGNORED = -1  # a label that is none; the data set and the loss have to agree
 
 
-def options_of(arguments: argparse.Namespace) -> porting.PortOptions:
+def make_options(arguments: argparse.Namespace) -> porting.PortOptions:
     """Say what is part of the executable, and where it lies; the same in all three processes."""
     cache = arguments.out / "cache"
     return porting.PortOptions(
@@ -34,7 +34,7 @@ def export_or_compile(arguments: argparse.Namespace) -> Losses:
         model = mlp.build(sizes=(784, arguments.unit, arguments.unit, 10))
         batch = torch.zeros(arguments.batchsize, 784), torch.zeros(arguments.batchsize, dtype=torch.int64)
         criterion, optimizer = nn.CrossEntropyLoss(ignore_index=IGNORED), torch.optim.Adam(model.parameters())
-        options, translator = options_of(arguments), arguments.translator
+        options, translator = make_options(arguments), arguments.translator
         step = porting.export(
             model, criterion, batch, arguments.export, optimizer=optimizer, options=options, translator=translator
         )
@@ -69,7 +69,7 @@ def train(num_steps: int = 0, words: Optional[Sequence[str]] = SMALL) -> Losses:
     model = make_model(arguments)
     criterion = nn.CrossEntropyLoss(ignore_index=IGNORED)
     optimizer = torch.optim.Adam(model.parameters())
-    options = options_of(arguments)
+    options = make_options(arguments)
     ported = porting.to_ipu(model, criterion, optimizer=optimizer, options=options)
     loader = ported.dataloader(loader)
     losses = Losses()

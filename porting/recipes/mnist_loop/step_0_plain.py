@@ -14,8 +14,7 @@ def train(num_steps: int = 0, data: str = "") -> Losses:
     train_set, order, test_set = load_digits(data)
     loader = DataLoader(train_set, batch_size=BATCH_SIZE, sampler=order)
     model, criterion, optimizer = make_parts()
-    losses = Losses()
-    accuracies = []
+    losses, accuracies = Losses(), []
 
     for _epoch in tqdm(range(count_epochs(num_steps, train_set)), desc="epochs"):
         for images, labels in tqdm(loader, desc="batches", leave=False):

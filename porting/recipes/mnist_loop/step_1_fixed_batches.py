@@ -16,8 +16,7 @@ def train(num_steps: int = 0, data: str = "") -> Losses:
     padded = porting.FixedBatchDataset(train_set, BATCH_SIZE)
     loader = DataLoader(padded, batch_size=BATCH_SIZE, sampler=PaddingLast(order, padded))
     model, criterion, optimizer = make_parts()
-    losses = Losses()
-    accuracies = []
+    losses, accuracies = Losses(), []
 
     for _epoch in tqdm(range(count_epochs(num_steps, train_set)), desc="epochs"):
         for images, labels in tqdm(loader, desc="batches", leave=False):

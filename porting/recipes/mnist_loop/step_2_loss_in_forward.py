@@ -17,8 +17,7 @@ def train(num_steps: int = 0, data: str = "") -> Losses:
     loader = DataLoader(padded, batch_size=BATCH_SIZE, sampler=PaddingLast(order, padded))
     model, criterion, optimizer = make_parts()
     ported = porting.to_ipu(model, criterion, optimizer=optimizer)
-    losses = Losses()
-    accuracies = []
+    losses, accuracies = Losses(), []
 
     for _epoch in tqdm(range(count_epochs(num_steps, train_set)), desc="epochs"):
         for images, labels in tqdm(loader, desc="batches", leave=False):

@@ -19,8 +19,7 @@ def train(num_steps: int = 0, data: str = "") -> Losses:
     ported = porting.to_ipu(model, criterion, optimizer=optimizer)
     loader = ported.dataloader(loader)
     ported.compile(*train_set[:BATCH_SIZE])
-    losses = Losses()
-    accuracies = []
+    losses, accuracies = Losses(), []
 
     for _epoch in tqdm(range(count_epochs(num_steps, train_set)), desc="epochs"):
         for images, labels in tqdm(loader, desc="batches", leave=False):

@@ -25,8 +25,7 @@ def train(num_steps: int = 0, data: str = "") -> Losses:
     ported.compile(*train_set[: options.samples_per_call])
     infer = ported.inference()
     test_loader = ported.dataloader(porting.FixedBatchDataset(test_set, options.samples_per_call))
-    losses = Losses()
-    accuracies = []
+    losses, accuracies = Losses(), []
 
     for _epoch in tqdm(range(count_epochs(num_steps, train_set)), desc="epochs"):
         for images, labels in tqdm(loader, desc="batches", leave=False):

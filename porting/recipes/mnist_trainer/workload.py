@@ -53,7 +53,7 @@ class Log:
 
     def end_epoch(self, of_test: Tuple[float, ...]) -> None:
         """Add the means of an epoch next to those of its test."""
-        ours = weighted_means(self.batches[self._num_seen :])
+        ours = average_batches(self.batches[self._num_seen :])
         self._num_seen = len(self.batches)
         self.epochs.append((len(self.epochs) + 1, ours[0], of_test[0], ours[1], of_test[1]))
 
@@ -77,10 +77,10 @@ def evaluate(model: Any, criterion: nn.Module, loader: Any) -> Tuple[float, ...]
         num_real = [int((part != -100).sum()) for part in labels.split(BATCH_SIZE)]
         rows.extend(zip(num_real, loss.reshape(-1).tolist(), accuracy.reshape(-1).tolist()))
     model.train()
-    return weighted_means(rows)
+    return average_batches(rows)
 
 
-def weighted_means(rows: Sequence[Tuple[int, float, float]]) -> Tuple[float, ...]:
+def average_batches(rows: Sequence[Tuple[int, float, float]]) -> Tuple[float, ...]:
     """Average losses and accuracies of batches by their number of samples: rows of (number, loss, accuracy)."""
     # a batch of padding alone has no samples, and its mean loss is not a number
     counts, *columns = zip(*(row for row in rows if row[0]))

@@ -42,7 +42,7 @@ def groups_are_right(_step: Any) -> str:
 def rate_follows_the_plan(_step: Any) -> str:
     """Look at the factor at the ends of warm-up and of each part of the schedule."""
     epochs = (0, 2.5, 5, 29.9, 30, 60, 80)
-    found = [round(workload.rate_factor(epoch), 6) for epoch in epochs]
+    found = [round(workload.compute_rate_factor(epoch), 6) for epoch in epochs]
     demand(found == [0.1, 0.55, 1.0, 1.0, 0.1, 0.01, 0.001], f"factors {found} at epochs {epochs}")
     real = (workload.REAL.base_rate, workload.REAL.num_epochs)
     demand(real == (0.1, 90), "the real network has a base rate of 0.1 and 90 epochs")
@@ -58,7 +58,7 @@ def rates_of_a_training(step: Any, num_steps: int) -> List[float]:
 def the_device_has_the_planned_rates(step: Any) -> str:
     """Compare the device's learning rate in each step of nine epochs with the plan."""
     found = rates_of_a_training(step, 36)
-    planned = [0.4 * 16 / 256 * workload.rate_factor(number * 10 / 4) for number in range(36)]
+    planned = [0.4 * 16 / 256 * workload.compute_rate_factor(number * 10 / 4) for number in range(36)]
     worst = max(abs(one - other) for one, other in zip(found, planned))
     is_met = len(found) == 36 and worst <= 1e-9
     demand(is_met, f"{len(found)} rates, which differ by up to {worst:.1e} from the plan")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from porting.recipe_chain import Losses, batches_of, measure_accuracy
+from porting.recipe_chain import Losses, draw_batches, measure_accuracy
 from porting.recipes.resnet50 import workload
 
 
@@ -12,7 +12,7 @@ def train(num_steps: int, setup: workload.Setup = workload.Setup()) -> Losses:
     optimizer = workload.make_optimizer(model, lr=setup.base_rate * setup.batch_size / 256)
     scheduler = workload.make_schedule(optimizer, setup, setup.batch_size)
     losses, rates = Losses(), []
-    for images, labels in batches_of(loader, num_steps):
+    for images, labels in draw_batches(loader, num_steps):
         optimizer.zero_grad()
         loss = criterion(model(images), labels)
         loss.backward()

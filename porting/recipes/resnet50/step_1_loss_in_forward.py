@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import porting
-from porting.recipe_chain import Losses, batches_of, measure_accuracy
+from porting.recipe_chain import Losses, draw_batches, measure_accuracy
 from porting.recipes.resnet50 import workload
 
 
@@ -14,7 +14,7 @@ def train(num_steps: int, setup: workload.Setup = workload.Setup()) -> Losses:
     ported = porting.to_ipu(model, criterion, optimizer=optimizer)
     scheduler = ported.scheduler(workload.make_schedule(optimizer, setup, setup.batch_size))
     losses, rates = Losses(), []
-    for images, labels in batches_of(loader, num_steps):
+    for images, labels in draw_batches(loader, num_steps):
         _logits, loss = ported(images, labels)
         losses.append(loss.item())
         rates.append(ported.optimizer.param_groups[0]["lr"])

@@ -63,12 +63,12 @@ def make_optimizer(model: nn.Module, lr: float) -> torch.optim.SGD:
 
 
 def make_schedule(optimizer: torch.optim.Optimizer, setup: Setup, batch_size: int) -> LambdaLR:
-    """Make the schedule that multiplies the learning rate by `rate_factor` before each optimizer step."""
+    """Make the schedule that multiplies the learning rate by `compute_rate_factor` before each optimizer step."""
     epochs_per_step = 90 / setup.num_epochs / (setup.num_images // batch_size)
-    return LambdaLR(optimizer, lambda step: rate_factor(step * epochs_per_step))
+    return LambdaLR(optimizer, lambda step: compute_rate_factor(step * epochs_per_step))
 
 
-def rate_factor(epoch: float) -> float:
+def compute_rate_factor(epoch: float) -> float:
     """Rise from a tenth in 5 epochs of 90, and fall to a tenth after 30, 60 and 80."""
     return min(1.0, 0.1 + 0.9 * epoch / 5) * 0.1 ** sum(epoch >= mark for mark in (30, 60, 80))
 

@@ -24,7 +24,7 @@ def score(step: Any) -> float:
 def half_is_padding_with_one_length(_step: Any) -> str:
     """Count the padding for one length and for two."""
     pairs = workload.load_pairs()[0]
-    lengths = workload.lengths_of(pairs)
+    lengths = workload.measure_lengths(pairs)
     one, two = (choose_buckets(lengths, number).report(lengths).padding_share for number in (1, 2))
     return demand(two < 0.25 and one > 0.4, f"padding is {one:.0%} of all places with one length, {two:.0%} with two")
 
@@ -33,7 +33,7 @@ def few_changes_of_program(step: Any) -> str:
     """Count in 200 batches how often the length is another one than before."""
     pairs, _test_pairs, buckets = workload.load_pairs()
     batches = workload.make_batches(pairs, buckets, 200, run=step.RUN)
-    lengths = [buckets.bucket_of(max(workload.lengths_of(batch))) for batch in batches]
+    lengths = [buckets.bucket_of(max(workload.measure_lengths(batch))) for batch in batches]
     num_changes = sum(one != another for one, another in zip(lengths, lengths[1:]))
     return demand(num_changes <= 30, f"{num_changes} changes in 200 steps")
 

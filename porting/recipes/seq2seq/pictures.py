@@ -27,7 +27,7 @@ def draw(folder: Path) -> List[Path]:
 def _draw_lengths(path: Path) -> Path:
     figure = make_figure(height=3.5)
     left, right = figure.subplots(1, 2, width_ratios=[2, 1])
-    lengths = workload.lengths_of(workload.load_pairs()[0])
+    lengths = workload.measure_lengths(workload.load_pairs()[0])
     counts = Counter(lengths)
     left.bar(list(counts), list(counts.values()), color=BLUE)
     for length in choose_buckets(lengths, 2).lengths:

@@ -13,7 +13,7 @@ def train(num_steps: int, path: str = "") -> Losses:
     optimizer = workload.make_optimizer(model)
     losses = Losses()
     for batch in workload.make_batches(train_pairs, buckets, num_steps):
-        length = buckets.bucket_of(max(workload.lengths_of(batch)))
+        length = buckets.bucket_of(max(workload.measure_lengths(batch)))
         sources, targets, labels = batch.tensors(source_length=length, target_length=length)
         loss = seq2seq.loss(model(sources, targets), labels)
         optimizer.zero_grad()

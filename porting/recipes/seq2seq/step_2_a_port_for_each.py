@@ -16,7 +16,7 @@ def train(num_steps: int, path: str = "") -> Losses:
     losses = Losses()
     last = buckets.lengths[0]
     for batch in workload.make_batches(train_pairs, buckets, num_steps):
-        length = buckets.bucket_of(max(workload.lengths_of(batch)))
+        length = buckets.bucket_of(max(workload.measure_lengths(batch)))
         sources, targets, labels = batch.tensors(source_length=length, target_length=length)
         if length != last and losses:
             optimizers[length].load_state_dict(ports[last].optimizer_state_dict())

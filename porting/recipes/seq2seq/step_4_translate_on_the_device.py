@@ -15,13 +15,13 @@ def train(num_steps: int, path: str = "") -> Losses:
     train_pairs, test_pairs, buckets, model = workload.make_parts(path)
     optimizers = {length: workload.make_optimizer(model) for length in buckets.lengths}
     ports = {length: porting.to_ipu(model, seq2seq.loss, optimizer=optimizers[length]) for length in optimizers}
-    for length, places in zip(buckets.lengths, buckets.members(workload.lengths_of(train_pairs))):
+    for length, places in zip(buckets.lengths, buckets.members(workload.measure_lengths(train_pairs))):
         example = train_pairs.select(places[: workload.BATCH_SIZE])
         ports[length].compile(*example.tensors(source_length=length, target_length=length))
     losses = Losses()
     last = buckets.lengths[0]
     for batch in workload.make_batches(train_pairs, buckets, num_steps, run=RUN):
-        length = buckets.bucket_of(max(workload.lengths_of(batch)))
+        length = buckets.bucket_of(max(workload.measure_lengths(batch)))
         sources, targets, labels = batch.tensors(source_length=length, target_length=length)
         if length != last and losses:
             optimizers[length].load_state_dict(ports[last].optimizer_state_dict())

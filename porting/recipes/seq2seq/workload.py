@@ -20,10 +20,10 @@ def load_pairs(path: str = "") -> Tuple[Pairs, Pairs, Buckets]:
     pairs = read_pairs(path) if path else make_pairs(3000, task="grammar", seed=0)
     cut = len(pairs) * 14 // 15
     train_pairs, test_pairs = pairs.select(range(cut)), pairs.select(range(cut, len(pairs)))
-    return train_pairs, test_pairs, choose_buckets(lengths_of(pairs), NUM_BUCKETS)
+    return train_pairs, test_pairs, choose_buckets(measure_lengths(pairs), NUM_BUCKETS)
 
 
-def lengths_of(pairs: Pairs) -> List[int]:
+def measure_lengths(pairs: Pairs) -> List[int]:
     """Return how many places each pair needs, in its source or its target."""
     return [max(lengths) for lengths in zip(pairs.source_lengths, pairs.target_lengths)]
 
@@ -34,7 +34,7 @@ def make_batches(pairs: Pairs, buckets: Buckets, num_batches: int, *, run: int =
     num_drawn = 0
     while num_drawn < num_batches:
         runs: List[List[List[int]]] = []
-        for members in buckets.members(lengths_of(pairs)):
+        for members in buckets.members(measure_lengths(pairs)):
             order = [members[place] for place in torch.randperm(len(members), generator=generator)]
             batches = [order[i : i + BATCH_SIZE] for i in range(0, len(order) - BATCH_SIZE + 1, BATCH_SIZE)]
             runs += [batches[i : i + run] for i in range(0, len(batches), run)]
