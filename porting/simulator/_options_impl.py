@@ -130,7 +130,5 @@ class OptionsDict(Freezable):
 
     def __repr__(self) -> str:
         values = [f"{name}={value!r}" for name, value in self._values.items()]
-        attributes = [
-            f"{name}={value!r}" for name, value in self.__dict__.items() if name not in ("_is_frozen", "_values")
-        ]
+        attributes = [f"{name}={value!r}" for name, value in self.__dict__.items() if name not in _BASE_ATTRIBUTES]
         return f"{type(self).__name__}({', '.join(values + attributes)})"
