@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Iterator, Set
 
 import pytest
+import torch
+from torch import nn
 
 import porting
 
@@ -21,6 +23,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "porting"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 MAX_LINES = 400
+MAX_FILES_OF_A_CALL = 14
 
 # Modules that recipes may use besides the public names: models, data, the tables of checks, each other, the device API.
 OPEN_TO_RECIPES = {
@@ -150,3 +153,22 @@ def test_the_wheel_holds_the_package_with_its_pages_and_recipes_and_nothing_else
     data = [path for path in PACKAGE.rglob("*") if path.suffix in PACKED and path.is_file()]
     assert {name.split("/")[0] for name in names} == {"porting", f"ipu_porting-{porting.__version__}.dist-info"}
     assert {name_of(path) for path in data} == {name for name in names if name.startswith("porting/")}
+
+
+def test_a_warm_call_passes_through_few_files():
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 3))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    ported = porting.to_ipu(model, nn.CrossEntropyLoss(), optimizer=optimizer, device="sim")
+    batch = torch.randn(8, 4), torch.randint(3, (8,))
+    ported(*batch)
+    ported(*batch)
+    files: Set[str] = set()
+
+    sys.setprofile(lambda frame, _event, _argument: files.add(frame.f_code.co_filename))
+    try:
+        ported(*batch)
+    finally:
+        sys.setprofile(None)
+
+    walked = sorted(file for file in files if file.startswith(str(PACKAGE)))
+    assert len(walked) <= MAX_FILES_OF_A_CALL, walked

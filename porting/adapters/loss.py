@@ -5,7 +5,9 @@ from __future__ import annotations
 import copy
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
+from operator import itemgetter
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import torch
@@ -163,12 +165,13 @@ class LossInForward(nn.Module):
         )
         return view
 
-    def loss_of(self, returned: Any) -> Any:
-        """Return the loss inside what a training call returned."""
+    @property
+    def loss_of(self) -> Callable[[Any], Any]:
+        """The function that finds the loss inside what a training call returned."""
         setup = self._loss_setup
         if setup.terms is None:
-            return find_loss(returned, setup.loss_output)
-        return returned[setup.returns.index("loss")]
+            return partial(find_loss, loss_output=setup.loss_output)
+        return itemgetter(setup.returns.index("loss"))
 
     def train(self, mode: bool = True) -> LossInForward:
         """Switch the model and its loss modules, each by its own `train`."""

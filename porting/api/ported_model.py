@@ -17,10 +17,11 @@ from .gradients import read_gradients
 from .moves import cannot_be_copied, cannot_move, check_cast, check_move, refuse_wrapper_that_asks
 from .optimizer import PortOptimizer, refuse_backward, say_host_step_is_needless
 from .port import Port, PortFindings, read_modes, say_it_is_compiled_in
-from .run_report import RunReport, make_report, note_loss
+from .run_report import RunReport, make_report
 from .runner import Runner
 from .runners import PortedInference, Runners
 from .training_state import load_training, save_training
+from .watches import note_loss
 
 __all__ = ["PortedModel"]
 
@@ -44,8 +45,12 @@ class PortedModel:
         self._runners = Runners(port, findings, optimizer)
         self._train_runner = self._runners.training
         self.training = True
+        self._find_loss = port.wrapped.loss_of
         self._brings_labels: Dict[Tuple[int, Tuple[str, ...]], bool] = {}
-        self._compiled_modes: Optional[List[bool]] = None
+        # Of the user's own module. Read as a dictionary: to look up an attribute would go through the hook by which a
+        # backend fetches weights.
+        self._host_state = vars(port.model)
+        self._compiled_modes: List[bool] = []
         self._warned_of_modes = False
         optimizer.watch(is_on_device=self._train_runner.has_executable)
         # what has been trained comes to the host even if nobody keeps the ported model
@@ -64,7 +69,8 @@ class PortedModel:
             return self._evaluator(args, kwargs).run(args, kwargs)
         if self._train_runner.has_executable():
             self._optimizer.sync(self._send_settings)
-            self._check_top_mode()
+            if self._host_state["training"] != self._compiled_modes[0]:
+                self._warn_of_mode()
         else:
             self._prepare(args, kwargs)
         try:
@@ -74,7 +80,7 @@ class PortedModel:
                 check_labels(self._port, args, kwargs)
             raise
         self._optimizer.note_step()
-        loss = self.loss_of(returned)
+        loss = self._find_loss(returned)
         loss.backward = refuse_backward
         steps = self._port.options.device_iterations
         note_loss(loss, self._train_runner.record, self._findings, steps_per_call=steps)
@@ -119,7 +125,7 @@ class PortedModel:
 
     def loss_of(self, returned: Any) -> Any:
         """Return the loss inside what a training call returned."""
-        return self._port.wrapped.loss_of(returned)
+        return self._find_loss(returned)
 
     def _prepare(self, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> None:
         """Check what only the first batch can tell, and note what will be compiled in."""
@@ -133,10 +139,9 @@ class PortedModel:
             self._brings_labels[key] = self._port.loss is None or has_labels(self._port, args, kwargs)
         return self._runners.named("evaluation" if self._brings_labels[key] else "inference")
 
-    def _check_top_mode(self) -> None:
-        """Notice `model.eval()` of the user's own module without looking at all of them in every call."""
-        modes = self._compiled_modes
-        if modes and self._port.model.training != modes[0] and not self._warned_of_modes:
+    def _warn_of_mode(self) -> None:
+        """Say once that the user's own module has changed its mode; a call does not look at those inside it."""
+        if not self._warned_of_modes:
             self._warned_of_modes = True
             say_it_is_compiled_in("the model changed between train and eval mode after the step was compiled")
 

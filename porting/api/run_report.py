@@ -1,20 +1,16 @@
-"""Prove that a ported model ran on its device: a report in numbers, and if they stayed finite."""
+"""Prove that a ported model ran on its device: a report in numbers."""
 
 from __future__ import annotations
 
-import math
 import time
 from dataclasses import dataclass, field, replace
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
-import torch
-
-from ..diagnostics import Finding, caller_place
+from ..diagnostics import Finding
 from ..options import PortOptions
-from ..structure import flatten_tensors
-from .port import Port, PortFindings
+from .port import Port
 
-__all__ = ["VENDORS_ENGINE", "ExecutorRecord", "RunReport", "make_report", "note_loss", "note_outputs"]
+__all__ = ["VENDORS_ENGINE", "ExecutorRecord", "RunReport", "make_report"]
 
 VENDORS_ENGINE = "PopART"
 """What compiles for an IPU, whatever engine the options name: that choice is the simulator's."""
@@ -70,12 +66,6 @@ class ExecutorRecord:
         self.tuning = obtained.tuning
         self.compiler_seconds = obtained.seconds.get("compile", 0.0)
         self.load_seconds = obtained.seconds.get("find", 0.0) + obtained.seconds.get("load", 0.0)
-
-    def note_call(self, seconds: float) -> None:
-        """Count a device call that took `seconds`."""
-        self.num_calls += 1
-        self.num_samples += self.samples_per_call or 0
-        self.call_seconds += seconds
 
     def to_dict(self) -> Dict[str, Any]:
         """Return the record as plain values; `compiled_at` in ISO 8601 with the local offset from UTC."""
@@ -222,58 +212,3 @@ def _row(record: ExecutorRecord) -> Tuple[str, ...]:
 
 def _clock(seconds: float) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S%z", time.localtime(seconds))
-
-
-# -- losses and outputs that are no numbers ----------------------------------------------------------------------------
-
-
-def note_loss(loss: Any, record: ExecutorRecord, findings: PortFindings, *, steps_per_call: int) -> None:
-    """Warn (L008) of the first call whose loss is NaN or infinite, and keep its number in `record`.
-
-    The loss has come to the host with the call's results, so that a look at it waits for nothing.
-    """
-    if record.first_call_not_finite is not None:
-        return
-    # a sum is finite only if each of its parts is
-    value = loss.item() if loss.numel() == 1 else loss.double().sum().item()
-    if not math.isfinite(value):
-        note = "the weights are lost if this step has changed them: load a checkpoint from before"
-        _say(record, findings, f"the loss is {value} in {_steps_of(record, steps_per_call)}", notes=(note,))
-
-
-def note_outputs(outputs: Any, record: ExecutorRecord, findings: PortFindings) -> None:
-    """Warn (L008) of outputs of an inference that are NaN; infinite ones may be meant, as in masks.
-
-    Outputs are large: those of the calls 1, 2, 4, 8, ... are looked at.
-    """
-    calls = record.num_calls
-    if record.first_call_not_finite is not None or calls & (calls - 1):
-        return
-    floats = (tensor for tensor in flatten_tensors(outputs) if tensor.is_floating_point())
-    if any(bool(torch.isnan(tensor).any()) for tensor in floats):
-        _say(record, findings, f"an output of the {record.name} is NaN in call {calls}", notes=())
-
-
-def _say(record: ExecutorRecord, findings: PortFindings, message: str, *, notes: Tuple[str, ...]) -> None:
-    record.first_call_not_finite = record.num_calls
-    findings.say(
-        Finding(
-            "L008",
-            message=message,
-            place=caller_place(),
-            notes=notes,
-            help=(
-                "try a lower learning rate, or clip: `to_ipu(..., max_grad_norm=1.0)`",
-                "look for `log` and `sqrt` of zero, for divisions by zero, and for such values in the batch",
-                "a micro-batch with no label that counts has no mean loss: let the sizes divide the dataset",
-            ),
-        )
-    )
-
-
-def _steps_of(record: ExecutorRecord, steps_per_call: int) -> str:
-    """Number the optimizer steps of the last call, from 1."""
-    call = record.num_calls
-    if steps_per_call == 1:
-        return f"step {call}"
-    return f"call {call} (steps {(call - 1) * steps_per_call + 1} to {call * steps_per_call})"

@@ -22,8 +22,8 @@ from .gradients import refuse_hooks, watch_gradient_reads
 from .moves import make_data_parallel_error
 from .optimizer import PortOptimizer
 from .port import Port, PortFindings, list_modules_by_prefix
-from .run_report import ExecutorRecord, note_outputs
-from .watches import AttributeReads, AttributeWatch, HostWrites, LateChanges, reads_noted
+from .run_report import ExecutorRecord
+from .watches import AttributeReads, AttributeWatch, HostWrites, LateChanges, note_outputs, reads_noted
 
 __all__ = ["Runner"]
 
@@ -207,7 +207,9 @@ class Runner:
                 self.destroy()
             self._raise_explained(error, args, kwargs)
         self._has_run = True
-        record.note_call(time.perf_counter() - start)
+        record.call_seconds += time.perf_counter() - start
+        record.num_calls += 1
+        record.num_samples += record.samples_per_call or 0
         self._finish(executor, result)
         return result
 

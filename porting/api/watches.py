@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import weakref
 from contextlib import contextmanager
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
@@ -10,10 +11,22 @@ from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Se
 import torch
 from torch import nn
 
+from ..diagnostics import Finding, caller_place
 from ..host_tensors import TENSOR_BASE, host_tensors
-from .port import Port, name_modules, say_it_is_compiled_in
+from ..structure import flatten_tensors
+from .port import Port, PortFindings, name_modules, say_it_is_compiled_in
+from .run_report import ExecutorRecord
 
-__all__ = ["AttributeReads", "AttributeWatch", "ChangedAttribute", "HostWrites", "LateChanges", "reads_noted"]
+__all__ = [
+    "AttributeReads",
+    "AttributeWatch",
+    "ChangedAttribute",
+    "HostWrites",
+    "LateChanges",
+    "note_loss",
+    "note_outputs",
+    "reads_noted",
+]
 
 _PLAIN = (bool, int, float, complex, str, type(None))
 _MOST_ITEMS = 16
@@ -283,3 +296,58 @@ class HostWrites:
     def _count(self) -> int:
         with torch._C.DisableTorchFunctionSubclass():
             return sum(map(_version_of, self._tensors))
+
+
+# -- losses and outputs that are no numbers ----------------------------------------------------------------------------
+
+
+def note_loss(loss: Any, record: ExecutorRecord, findings: PortFindings, *, steps_per_call: int) -> None:
+    """Warn (L008) of the first call whose loss is NaN or infinite, and keep its number in `record`.
+
+    The loss has come to the host with the call's results, so that a look at it waits for nothing.
+    """
+    if record.first_call_not_finite is not None:
+        return
+    # a sum is finite only if each of its parts is
+    value = loss.item() if loss.numel() == 1 else loss.double().sum().item()
+    if not math.isfinite(value):
+        note = "the weights are lost if this step has changed them: load a checkpoint from before"
+        _say(record, findings, f"the loss is {value} in {_steps_of(record, steps_per_call)}", notes=(note,))
+
+
+def note_outputs(outputs: Any, record: ExecutorRecord, findings: PortFindings) -> None:
+    """Warn (L008) of outputs of an inference that are NaN; infinite ones may be meant, as in masks.
+
+    Outputs are large: those of the calls 1, 2, 4, 8, ... are looked at.
+    """
+    calls = record.num_calls
+    if record.first_call_not_finite is not None or calls & (calls - 1):
+        return
+    floats = (tensor for tensor in flatten_tensors(outputs) if tensor.is_floating_point())
+    if any(bool(torch.isnan(tensor).any()) for tensor in floats):
+        _say(record, findings, f"an output of the {record.name} is NaN in call {calls}", notes=())
+
+
+def _say(record: ExecutorRecord, findings: PortFindings, message: str, *, notes: Tuple[str, ...]) -> None:
+    record.first_call_not_finite = record.num_calls
+    findings.say(
+        Finding(
+            "L008",
+            message=message,
+            place=caller_place(),
+            notes=notes,
+            help=(
+                "try a lower learning rate, or clip: `to_ipu(..., max_grad_norm=1.0)`",
+                "look for `log` and `sqrt` of zero, for divisions by zero, and for such values in the batch",
+                "a micro-batch with no label that counts has no mean loss: let the sizes divide the dataset",
+            ),
+        )
+    )
+
+
+def _steps_of(record: ExecutorRecord, steps_per_call: int) -> str:
+    """Number the optimizer steps of the last call, from 1."""
+    call = record.num_calls
+    if steps_per_call == 1:
+        return f"step {call}"
+    return f"call {call} (steps {(call - 1) * steps_per_call + 1} to {call * steps_per_call})"

@@ -19,7 +19,8 @@ class DeviceOperator:
     own kernel serves. `record(recorder, *args)` replaces both: it writes into the graph itself what the operator
     stands for (the start of a loop, a change of scope) and returns what the caller of the operator gets. `is_pure`
     says that `run` does nothing but compute with torch's operators. `rule` is a quicker `shape` for usual arguments: it
-    gets them with torch's meta tensors, and returns such tensors or `UNKNOWN`.
+    gets them with torch's meta tensors, and returns such tensors or `UNKNOWN`. `choose` gets the arguments as the graph
+    has them and names the function of the first one that does what `run` does.
     """
 
     shape: Optional[Callable[..., Any]] = None
@@ -27,22 +28,15 @@ class DeviceOperator:
     record: Optional[Callable[..., Any]] = None
     is_pure: bool = False
     rule: Optional[Callable[..., Any]] = None
+    choose: Optional[Callable[..., Callable[..., Any]]] = None
 
 
 _OPERATORS: Dict[torch._ops.OpOverload, DeviceOperator] = {}
 
 
-def define_device_operator(
-    operator: torch._ops.OpOverload,
-    *,
-    shape: Optional[Callable[..., Any]] = None,
-    run: Optional[Callable[..., Any]] = None,
-    record: Optional[Callable[..., Any]] = None,
-    is_pure: bool = False,
-    rule: Optional[Callable[..., Any]] = None,
-) -> None:
-    """Say what `operator` means on the device; a later definition replaces an earlier one."""
-    _OPERATORS[operator] = DeviceOperator(shape=shape, run=run, record=record, is_pure=is_pure, rule=rule)
+def define_device_operator(operator: torch._ops.OpOverload, **meaning: Any) -> None:
+    """Say what `operator` means on the device, by the fields of `DeviceOperator`; a later definition counts."""
+    _OPERATORS[operator] = DeviceOperator(**meaning)
 
 
 def device_operator(operator: Any) -> Optional[DeviceOperator]:

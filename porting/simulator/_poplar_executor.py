@@ -28,6 +28,9 @@ from ._device.perf_counters import (
 )
 from ._device.session import DeviceSession
 from ._executables.saved_executables import FileName, load_executable, save_executable
+from ._graph.anchors import tensor_names
+from ._graph.graph_ir import graph_ir
+from ._graph.operator_types import update_types
 from ._logging import logger
 from ._model_access import ParameterProxy, is_move, warn_of_move
 from ._options.executor_options import executor_options
@@ -119,7 +122,10 @@ class PoplarExecutor:
 
     def getTensorNames(self) -> List[str]:
         """Return the names of tensors that `Options.anchorTensor` can ask for; AssertionError before compilation."""
-        return self._session.list_tensor_names()
+        session = self._session
+        require(session.compiled is not None, "Model must be compiled before calling getTensorNames")
+        compiled = session.require_compiled()
+        return tensor_names(compiled.graph, compiled.plan, session.optimizer.list_names(session.user_model))
 
     def getAnchoredTensor(self, short_name: str) -> torch.Tensor:
         """Return an anchored tensor of the last call; AssertionError if `Options.anchorTensor` never got the name."""
@@ -128,7 +134,13 @@ class PoplarExecutor:
 
     def _debugGetPopartIR(self) -> str:
         """Return the compiled graph as JSON: the simulator's own rendering, see `graph_ir`."""
-        return self._session.render_graph()
+        session = self._session
+        compiled = session.require_compiled()
+        if not session.is_training:
+            return graph_ir(compiled.graph, update_types=())
+        kind = session.optimizer.settings["optimizer_type"].name
+        has_momentum = any("Accl1" in slots for slots in compiled.state.slots.values())
+        return graph_ir(compiled.graph, update_types=update_types(kind, has_momentum=has_momentum))
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
         """Compile for these arguments and run nothing; no weight changes."""

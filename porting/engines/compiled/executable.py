@@ -11,8 +11,7 @@ import torch
 
 from ...capture import StepGraph
 from ...diagnostics import Finding, log_finding
-from ..calls.call_plan import CallPlan, MicroBatch, OutputCollector
-from ..calls.call_tensors import make_synthetic_inputs
+from ..calls.call_plan import CallPlan, MicroBatch, OutputCollector, make_synthetic_inputs
 from ..calls.device_state import DeviceState
 from ..calls.executable import BuildRequest, Executable
 from ..calls.guards import draw_from_stream_of, shut_out_host_modes

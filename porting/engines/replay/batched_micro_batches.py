@@ -19,8 +19,7 @@ import torch
 from ...capture import StepGraph
 from ...capture.device_operators import device_operator
 from ...capture.graph_flow import is_half, output_nodes, tensor_memory
-from ..calls.call_plan import CallPlan, MicroBatch, Runs
-from ..calls.call_tensors import prepare_rows
+from ..calls.call_plan import CallPlan, MicroBatch, prepare_rows
 from ..calls.device_state import DeviceState
 
 __all__ = ["BatchedMicroBatches", "may_run_at_once", "micro_batches_at_once", "only_mapped_operators"]
@@ -92,17 +91,6 @@ class BatchedMicroBatches:
         self._written_inputs = frozenset(graph.mutated_inputs)
         self._patterns = [node.meta["val"] for node in output_nodes(graph.graph)]
         self._reason = ""
-        self._schedule: Optional[Tuple[CallPlan, int, Runs]] = None
-
-    def schedule(self, plan: CallPlan, state: DeviceState) -> Runs:
-        """Return the runs of each optimizer step of a call, or of the whole call in inference."""
-        # A check has to name the micro-batch that failed. And replicas with weights of their own have no weight in
-        # common that the others could be mapped beside.
-        most = 1 if plan.checks_floats or state.groups or plan.num_slices == 1 else self.most
-        if self._schedule is None or self._schedule[0] is not plan or self._schedule[1] != most:
-            runs = plan.cut_into_runs(most, keeps_steps=self._trains)
-            self._schedule = (plan, most, runs)
-        return self._schedule[2]
 
     def run(
         self, state: DeviceState, inputs: Sequence[torch.Tensor], micro_batches: Sequence[MicroBatch], plan: CallPlan

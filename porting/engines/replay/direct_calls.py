@@ -37,6 +37,8 @@ def direct_call(node: torch.fx.Node) -> Call:
     if not isinstance(operator, torch._ops.OpOverload):
         return Call(operator, tuple(node.args), dict(node.kwargs))
     special = device_operator(operator)
+    if special is not None and special.choose is not None:
+        return Call(special.choose(*node.args, **node.kwargs), tuple(node.args[:1]), {})
     if special is not None and special.run is not None:
         return Call(special.run, tuple(node.args), dict(node.kwargs))
     if operator.namespace == "aten":

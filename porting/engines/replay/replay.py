@@ -11,8 +11,16 @@ import torch
 from ...capture import StepGraph
 from ...capture.graph_flow import constant_outputs, is_half
 from ...diagnostics import Place
-from ..calls.call_plan import CallPlan, MicroBatch, OutputCollector
-from ..calls.call_tensors import cut_rows, detach_result, make_synthetic_inputs, prepare_rows
+from ..calls.call_plan import (
+    CallPlan,
+    MicroBatch,
+    OutputCollector,
+    Runs,
+    cut_rows,
+    detach_result,
+    make_synthetic_inputs,
+    prepare_rows,
+)
 from ..calls.device_state import DeviceState
 from ..calls.executable import BuildRequest
 from ..calls.guards import draw_from_stream_of, shut_out_host_modes
@@ -77,6 +85,7 @@ class ReplayExecutable:
         self._observer = observer
         self._fused_update = fused_update
         self._num_threads = num_threads
+        self._scheduled: Optional[Tuple[CallPlan, int, Runs]] = None
         self._batched = BatchedMicroBatches(
             graph, self._function.call, is_watched=observer is not None, at_most=micro_batches_at_once
         )
@@ -115,7 +124,7 @@ class ReplayExecutable:
             with guards, torch.set_grad_enabled(self._trains), torch._C.DisableTorchFunction(), stream:
                 # One pass for each optimizer step: all of its micro-batches, then the update, in place on the device's
                 # tensors.
-                for runs in self._batched.schedule(plan, state):
+                for runs in self._schedule(plan, state):
                     scaling = _read_loss_scaling(state, groups)
                     wide: Dict[str, torch.Tensor] = {}
                     for micro_batches in runs:
@@ -135,6 +144,15 @@ class ReplayExecutable:
                 parameter.grad = None
             raise
         return collector.combine()
+
+    def _schedule(self, plan: CallPlan, state: DeviceState) -> Runs:
+        """Return the runs of each optimizer step of a call, or of the whole call in inference."""
+        # A check has to name the micro-batch that failed. And replicas with weights of their own have no weight in
+        # common that the others could be mapped beside.
+        most = 1 if plan.checks_floats or state.groups or plan.num_slices == 1 else self._batched.most
+        if self._scheduled is None or self._scheduled[0] is not plan or self._scheduled[1] != most:
+            self._scheduled = (plan, most, plan.cut_into_runs(most, keeps_steps=self._trains))
+        return self._scheduled[2]
 
     def _update_weights(
         self,

@@ -1,22 +1,20 @@
-"""The plan of a call, made from options, and what the call hands back to the user."""
+"""The plan of a call, made from an executor's options."""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Collection, Optional, Sequence
+from typing import Collection, Optional
 
 import torch
 
 from ...capture import StepGraph
-from ...capture.device_tensor import DeviceTensor
 from ...engines.calls.call_plan import CallPlan, GradientExchange, ReplicaGroups
-from ...structure import rebuild
 from ..enums import CommGroupType, ConnectionType, MeanReductionStrategy, OutputMode, ReductionType
-from ..errors import createPoptorchError, not_simulated
+from ..errors import not_simulated
 from ..options import Options
 from .process_group import ProcessExchange, require_reachable
 
-__all__ = ["call_plan", "gradient_exchange", "hand_back", "with_mean_of"]
+__all__ = ["call_plan", "gradient_exchange", "with_mean_of"]
 
 _OUTPUT_MODES = {
     OutputMode.Final: "final",
@@ -81,28 +79,3 @@ def gradient_exchange(options: Options, *, grouped: Collection[str] = ()) -> Opt
     if options.connection_type != ConnectionType.Never:
         require_reachable(distributed.processId, distributed.numProcesses)
     return ProcessExchange(distributed.processId, distributed.numProcesses)
-
-
-def hand_back(graph: StepGraph, inputs: Sequence[torch.Tensor], results: Sequence[torch.Tensor]) -> Any:
-    """Update the caller's `inputs` and return the outputs nested as `forward` returned them.
-
-    `results` are the outputs of `graph`, then the inputs that it wrote into. What is no tensor of the device is
-    returned as it was when `forward` was traced.
-    """
-    outputs, written = results[: len(graph.outputs)], results[len(graph.outputs) :]
-    for index, value in zip(sorted(graph.mutated_inputs), written):
-        # PopTorch updates what it gave the device, which is a copy if the input was not contiguous.
-        if inputs[index].is_contiguous():
-            with torch.no_grad():
-                inputs[index].copy_(value)
-    for tensor in outputs:
-        tensor.backward = _refuse_backward  # type: ignore[method-assign]
-    return rebuild(graph.output_structure, outputs, replaces=lambda leaf: isinstance(leaf, DeviceTensor))
-
-
-def _refuse_backward(*_args: Any, **_kwargs: Any) -> None:
-    raise createPoptorchError(
-        "backward() cannot be called explicitly on outputs of a PopTorch model. If you're using a trainingModel, the "
-        "backwards pass is performed automatically when invoking the model. If you're using an inferenceModel, you "
-        "should use a trainingModel instead."
-    )

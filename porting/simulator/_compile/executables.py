@@ -9,8 +9,7 @@ import torch
 
 from ...capture import StepGraph
 from ...capture.dtypes import NARROWED
-from ...engines.calls.call_plan import CallPlan, ReplicaGroups
-from ...engines.calls.call_tensors import make_synthetic_inputs
+from ...engines.calls.call_plan import CallPlan, ReplicaGroups, make_synthetic_inputs
 from ...engines.calls.device_state import DeviceState
 from ...engines.calls.executable import BuildRequest
 from ...engines.calls.guards import make_recordable

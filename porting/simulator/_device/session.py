@@ -10,22 +10,19 @@ import torch
 from torch import nn
 
 from ...capture import StepGraph
+from ...capture.device_tensor import DeviceTensor
 from ...capture.dtypes import NARROWED
 from ...engines.calls.device_state import DeviceState
 from ...engines.calls.guards import make_recordable, shut_out_host_modes
 from ...host_tensors import host_tensors
+from ...structure import rebuild
 from .. import trouble
 from .._args_parser import ArgsParser, BoundArguments, CompiledSignature
-from .._compile.call_plans import hand_back
 from .._compile.compilation import announce_compilation, compile_and_keep
 from .._compile.executables import HostSide
 from .._compile.program import CompiledModel
-from .._graph.anchors import OptimizerNames, tensor_names
-from .._graph.graph_ir import graph_ir
-from .._graph.operator_types import update_types
 from .._logging import cpp_log, logger
 from .._optimizer.device_optimizer import DeviceOptimizer, parameter_names
-from .._options_impl import require
 from .._weights.host_weights import (
     download_weights,
     fetch_other_owners,
@@ -116,17 +113,15 @@ class DeviceSession:
             optimizer_type=self.optimizer.settings.get("optimizer_type"),
             check_graph=check_graph,
             per_replica=self.per_replica,
-            optimizer_names=self._list_optimizer_names,
+            optimizer_names=lambda: self.optimizer.list_names(self.user_model),
             host=self._describe_host(),
         )
         # not before: while the compilation could fail, the executable of before was still needed
         self.destroy()
         self.wrap_user_model()  # lazy parameters have a value now
-        signature = CompiledSignature(bound)
         if options.connection_type == ConnectionType.Always:
             self._claim = claim_device(options, compiled.num_ipus)
-        self.signature = signature
-        self.compiled = compiled
+        self.compiled, self.signature = compiled, CompiledSignature(bound)
         self.random.is_behind = False
         if not is_offline(options):
             self._attach()
@@ -137,10 +132,10 @@ class DeviceSession:
             wrap_model(self.user_model, self.owner)
 
     def _describe_host(self) -> HostSide:
-        """Return what the executable is built for and measured with; weights are fetched only if they are asked for."""
+        """Return what the executable is built for and measured with."""
 
         def weights() -> Mapping[str, torch.Tensor]:
-            fetch_other_owners(self.user_model, self.owner)
+            fetch_other_owners(self.user_model, self.owner)  # only if somebody asks for the weights
             return plain_views(self.user_model)
 
         if not self.is_training:
@@ -229,7 +224,8 @@ class DeviceSession:
         signature.check(bound)
         hosts = bound.tensors(like=signature.arguments)
         inputs = [self._convert_input(tensor) for tensor in hosts]
-        if self.is_training:
+        synced = self.optimizer.synced
+        if synced is not None and synced.ipu_state_is_dirty:
             self._upload_optimizer_state()
         if trouble.injections:
             trouble.strike(trouble.Moment.CALL, training=self.is_training, subject=self)
@@ -243,7 +239,7 @@ class DeviceSession:
             self.anchor_memory = anchors.take(results, self.optimizer.hyper_parameters(), compiled.plan)
         if trouble.injections:
             trouble.strike(trouble.Moment.RESULT, training=self.is_training, subject=self, results=results)
-        outputs = hand_back(compiled.graph, hosts, results)
+        outputs = _hand_back(compiled.graph, hosts, results)
         self.call_times = (entered, started, ended, perf_counter())
         if self._logs_cycles:
             cpp_log("info", f"Total number of IPU cycles: {count_cycles(self.call_times, self.options)}")
@@ -268,7 +264,8 @@ class DeviceSession:
             self.random.is_behind = True
             if owner is not None:
                 owner.is_ahead = True
-                optimizer.mark_trained()
+                if optimizer.synced is not None:
+                    optimizer.synced.host_state_is_dirty = True
 
     def _convert_input(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return an input in the device's type and layout."""
@@ -357,7 +354,8 @@ class DeviceSession:
             self._upload_optimizer_state()
 
     def _upload_optimizer_state(self) -> None:
-        if self.compiled is not None and self.optimizer.has_state_to_upload:
+        synced = self.optimizer.synced
+        if synced is not None and synced.ipu_state_is_dirty and synced.has_state():
             # The vendor's upload writes weights and state together.
             if self.owner is not None:
                 fetch((self.owner,))
@@ -376,25 +374,27 @@ class DeviceSession:
         if self.is_attached:
             self.random.send(state)
 
-    # -- what there is to see ------------------------------------------------------------------------------------------
 
-    def list_tensor_names(self) -> List[str]:
-        """Return the names of tensors that can be anchored; AssertionError without an executable."""
-        require(self.compiled is not None, "Model must be compiled before calling getTensorNames")
-        compiled = self.require_compiled()
-        return tensor_names(compiled.graph, compiled.plan, self._list_optimizer_names())
+def _hand_back(graph: StepGraph, inputs: Sequence[torch.Tensor], results: Sequence[torch.Tensor]) -> Any:
+    """Update the caller's `inputs` and return the outputs nested as `forward` returned them.
 
-    def _list_optimizer_names(self) -> OptimizerNames:
-        """Return the names of the optimizer's tensors; there are none in inference."""
-        if not self.is_training:
-            return OptimizerNames()
-        return OptimizerNames(*self.optimizer.tensor_names(parameter_names(self.user_model)))
+    `results` are the outputs of `graph`, then the inputs that it wrote into. What is no tensor of the device is
+    returned as it was when `forward` was traced.
+    """
+    outputs, written = results[: len(graph.outputs)], results[len(graph.outputs) :]
+    for index, value in zip(sorted(graph.mutated_inputs), written):
+        # PopTorch updates what it gave the device, which is a copy if the input was not contiguous.
+        if inputs[index].is_contiguous():
+            with torch.no_grad():
+                inputs[index].copy_(value)
+    for tensor in outputs:
+        tensor.backward = _refuse_backward  # type: ignore[method-assign]
+    return rebuild(graph.output_structure, outputs, replaces=lambda leaf: isinstance(leaf, DeviceTensor))
 
-    def render_graph(self) -> str:
-        """Return the compiled graph as JSON; `poptorch.Error` without one."""
-        compiled = self.require_compiled()
-        if not self.is_training:
-            return graph_ir(compiled.graph, update_types=())
-        kind = self.optimizer.settings["optimizer_type"].name
-        has_momentum = any("Accl1" in slots for slots in compiled.state.slots.values())
-        return graph_ir(compiled.graph, update_types=update_types(kind, has_momentum=has_momentum))
+
+def _refuse_backward(*_args: Any, **_kwargs: Any) -> None:
+    raise createPoptorchError(
+        "backward() cannot be called explicitly on outputs of a PopTorch model. If you're using a trainingModel, the "
+        "backwards pass is performed automatically when invoking the model. If you're using an inferenceModel, you "
+        "should use a trainingModel instead."
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Callable, Dict
 
 import torch
 
@@ -104,9 +104,13 @@ def _read_mode(mode: OverlapMode) -> str:
 
 
 def _reduce_loss(x: torch.Tensor, reduction: int) -> torch.Tensor:
-    if reduction == _REDUCTIONS["none"]:
-        return x.clone()
-    return x.sum() if reduction == _REDUCTIONS["sum"] else x.mean()
+    return _choose_reduction(x, reduction)(x)
+
+
+def _choose_reduction(_x: Any, reduction: int) -> Callable[[torch.Tensor], torch.Tensor]:
+    named: Dict[int, Any] = {_REDUCTIONS["sum"]: torch.sum, _REDUCTIONS["mean"]: torch.mean}
+    found: Callable[[torch.Tensor], torch.Tensor] = named.get(reduction, torch.clone)
+    return found
 
 
 def _reduced_form(x: torch.Tensor, reduction: int) -> Any:
@@ -125,7 +129,12 @@ def _cast_tensor(x: torch.Tensor, dtype: str) -> torch.Tensor:
 # They only compute, so that a graph calls their kernels itself. Those that hand on their argument are their own rule
 # for shapes as well.
 define_operator(
-    "identity_loss(Tensor x, int reduction) -> Tensor", _reduce_loss, run=_reduce_loss, is_pure=True, rule=_reduced_form
+    "identity_loss(Tensor x, int reduction) -> Tensor",
+    _reduce_loss,
+    run=_reduce_loss,
+    is_pure=True,
+    rule=_reduced_form,
+    choose=_choose_reduction,
 )
 define_operator("internal_cast(Tensor x, str dtype) -> Tensor", _cast_tensor, run=_cast_tensor, is_pure=True)
 for _schema in (

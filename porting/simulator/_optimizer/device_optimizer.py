@@ -12,6 +12,7 @@ from ...engines.calls.device_state import DeviceState
 from ...engines.update.updates import GroupSettings, ensure_slots, slot_names
 from ...host_tensors import host_tensors
 from .. import optim
+from .._graph.anchors import OptimizerNames
 from .._logging import cpp_log, cpp_log_enabled, logger
 from .._optimizer_attributes import OptimizerAttrTracker, convertOptimizerToDict, device_groups
 from .._options_impl import require
@@ -32,6 +33,7 @@ class DeviceOptimizer:
     """What the device knows of the host's optimizer: only what was last handed over.
 
     `groups` are the settings of the parameter groups and `group_names` the parts of parameters that each updates.
+    `synced` is the host's optimizer if it is PopTorch's, with which state goes to and fro; torch's have no state there.
     """
 
     def __init__(self, options: Options) -> None:
@@ -39,6 +41,7 @@ class DeviceOptimizer:
         self._options = options
         self._tracker = OptimizerAttrTracker(options)
         self.host: Optional[torch.optim.Optimizer] = None
+        self.synced: Optional[optim.Optimizer] = None
         self.settings: Dict[str, Any] = {}
         self.groups: List[GroupSettings] = []
         self.group_names: List[List[str]] = []
@@ -73,6 +76,7 @@ class DeviceOptimizer:
         self._is_new = self._is_new or settings != self.settings
         self._is_pending = self._is_pending or self._is_new or is_other
         self.settings, self.host, self._taken_groups = settings, optimizer, groups
+        self.synced = optimizer if isinstance(optimizer, optim.Optimizer) else None
 
     def _refuse_other_type(self, settings: Mapping[str, Any]) -> None:
         if self._device is None:
@@ -117,8 +121,8 @@ class DeviceOptimizer:
         self._device = device
         self._is_pending = self._is_new = True
         self.upload_settings(names)
-        if isinstance(self.host, optim.Optimizer):
-            self.host.ipu_state_is_dirty, self.host.host_state_is_dirty = True, False
+        if self.synced is not None:
+            self.synced.ipu_state_is_dirty, self.synced.host_state_is_dirty = True, False
             self.upload_state()
 
     def upload_settings(self, names: Mapping[int, str]) -> None:
@@ -158,8 +162,8 @@ class DeviceOptimizer:
 
     def _renew_cached_parameters(self) -> None:
         """Let the state that was read from the device before have the settings of now: a checkpoint may follow."""
-        host = self.host
-        if isinstance(host, optim.Optimizer) and host.has_state():
+        host = self.synced
+        if host is not None and host.has_state():
             if not (host.ipu_state_is_dirty or host.host_state_is_dirty):
                 parameters = self._parameters()
                 host._state_dict = {**host._state_dict, "ipu_param": parameters}
@@ -172,19 +176,13 @@ class DeviceOptimizer:
                 f"{num_foreign} parameters of the optimizer do not belong to the model: they will not be trained"
             )
 
-    @property
-    def has_state_to_upload(self) -> bool:
-        """Whether a PopTorch optimizer holds a state that the device does not have."""
-        host = self.host
-        return isinstance(host, optim.Optimizer) and host.ipu_state_is_dirty and host.has_state()
-
     def upload_state(self) -> None:
         """Hand the state that was loaded into a PopTorch optimizer to the device; absent entries stay as they are.
 
         Raises `poptorch.Error`, before anything changes, for an entry of another shape.
         """
-        host = self.host
-        if not isinstance(host, optim.Optimizer) or not host.ipu_state_is_dirty:
+        host = self.synced
+        if host is None or not host.ipu_state_is_dirty:
             return
         if host.has_state():
             self._write_state(host)
@@ -211,8 +209,11 @@ class DeviceOptimizer:
 
     # -- from the device ---------------------------------------------------------------------------------------------
 
-    def tensor_names(self, names: Mapping[int, str]) -> Tuple[Dict[str, Tuple[str, ...]], List[str]]:
-        """Return the names of each parameter's state tensors, and those of the hyper-parameters, as taken last."""
+    def list_names(self, model: nn.Module) -> OptimizerNames:
+        """Return the names of the tensors with the state of `model`'s parameters and with the hyper-parameters."""
+        if self.host is None:
+            return OptimizerNames()
+        names = parameter_names(model)
         slots: Dict[str, Tuple[str, ...]] = {}
         hyper_parameters: List[str] = []
         for index, group in enumerate(self._taken_groups):
@@ -220,21 +221,16 @@ class DeviceOptimizer:
             for name in _names_of([parameter for parameter in group.params if _is_trained(parameter)], names):
                 slots[name] = slot_names(group)
                 hyper_parameters.extend(f"{stem}___specific___{name}" for stem in stems)
-        return slots, [*hyper_parameters, "lossScaling_FLOAT"]
+        return OptimizerNames(slots, [*hyper_parameters, "lossScaling_FLOAT"])
 
     def hyper_parameters(self) -> Dict[str, torch.Tensor]:
         """Return the values of the hyper-parameters on the device by their names there."""
         return self._parameters()
 
-    def mark_trained(self) -> None:
-        """Note that the device's state is newer than the host's."""
-        if isinstance(self.host, optim.Optimizer):
-            self.host.host_state_is_dirty = True
-
     def read_state(self) -> None:
         """Fetch the device's state into the host's PopTorch optimizer, if it is out of date."""
-        host = self.host
-        if self._device is None or not isinstance(host, optim.Optimizer) or not host.host_state_is_dirty:
+        host = self.synced
+        if self._device is None or host is None or not host.host_state_is_dirty:
             return
         cpp_log("debug", "Writing optimiser state tensors from IPU to host.")
         parameters = self._parameters()
@@ -248,8 +244,8 @@ class DeviceOptimizer:
     def detach(self) -> None:
         """Fetch the device's state; it goes back with the next `attach`."""
         self.read_state()
-        if isinstance(self.host, optim.Optimizer):
-            self.host.ipu_state_is_dirty = self.host.has_state()
+        if self.synced is not None:
+            self.synced.ipu_state_is_dirty = self.synced.has_state()
 
     def destroy(self) -> None:
         """Fetch the device's state and let go of device and optimizer; the optimizer keeps the state."""
@@ -259,7 +255,7 @@ class DeviceOptimizer:
     def leave_device(self) -> None:
         """Let go of the device of a forgotten executor; what the optimizer has not fetched yet is kept, untouched."""
         device = self._device
-        if device is None or not isinstance(self.host, optim.Optimizer) or not self.host.host_state_is_dirty:
+        if device is None or self.synced is None or not self.synced.host_state_is_dirty:
             self._let_go()
             return
         self._is_left = True
@@ -274,8 +270,8 @@ class DeviceOptimizer:
 
     def forget_device_state(self) -> None:
         """Let the state that the host's optimizer has be the newest: that of the device is lost."""
-        if getattr(self.host, "host_state_is_dirty", False):
-            self.host.host_state_is_dirty = False  # type: ignore[union-attr]
+        if self.synced is not None:
+            self.synced.host_state_is_dirty = False
 
     def _let_go(self) -> None:
         self._release()
