@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Callable, Dict
 
 import torch
 
@@ -103,12 +103,14 @@ def _read_mode(mode: OverlapMode) -> str:
     return str(mode.value)
 
 
-def _choose_reduction(_x: Any, reduction: int) -> Any:
-    return {_REDUCTIONS["sum"]: torch.sum, _REDUCTIONS["mean"]: torch.mean}.get(reduction, torch.clone)
-
-
-def _reduce_loss(x: torch.Tensor, reduction: int) -> Any:
+def _reduce_loss(x: torch.Tensor, reduction: int) -> torch.Tensor:
     return _choose_reduction(x, reduction)(x)
+
+
+def _choose_reduction(_x: Any, reduction: int) -> Callable[[torch.Tensor], torch.Tensor]:
+    named: Dict[int, Any] = {_REDUCTIONS["sum"]: torch.sum, _REDUCTIONS["mean"]: torch.mean}
+    found: Callable[[torch.Tensor], torch.Tensor] = named.get(reduction, torch.clone)
+    return found
 
 
 def _reduced_form(x: torch.Tensor, reduction: int) -> Any:
