@@ -21,7 +21,7 @@ from .memory_look import FITS, count_bytes_per_weight, make_report
 from .memory_model import count_code_bytes
 from .remedies import find_first_remedy
 from .step_memory import count_device_bytes
-from .step_walk import walk_step
+from .step_walk import number_stages, walk_step
 
 __all__ = ["bound_bytes", "note_memory"]
 
@@ -41,7 +41,9 @@ def note_memory(graph: StepGraph, options: PortOptions, optimizer: Any, *, targe
     bound = bound_bytes(graph, num_stages=len(options.stage_ipus), bytes_per_weight=count_bytes_per_weight(optimizer))
     if bound <= FITS * found.memory_bytes:
         return None
-    _number_stages(graph)
+    nodes = list(graph.graph.nodes)
+    for node, number in zip(nodes, number_stages(node.meta.get("ipu") for node in nodes)):
+        node.meta["pipeline_stage"] = number
     try:
         step = walk_step(graph, next((info.shape[0] for info in graph.inputs if info.shape), 1))
     except PortingError as error:
@@ -49,17 +51,6 @@ def note_memory(graph: StepGraph, options: PortOptions, optimizer: Any, *, targe
             raise
         return None
     return make_report(step, options, optimizer, found, find_first_remedy).finding
-
-
-def _number_stages(graph: StepGraph) -> None:
-    """Note the stage of each operator as `PortOptions.stage_ipus` numbers them: another one where the IPU changes."""
-    number, before = 0, 0
-    for node in graph.graph.nodes:
-        ipu = node.meta.get("ipu")
-        if ipu is not None:
-            number += ipu != before
-            before = ipu
-        node.meta["pipeline_stage"] = number
 
 
 def bound_bytes(graph: StepGraph, *, num_stages: int, bytes_per_weight: int) -> float:

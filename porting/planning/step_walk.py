@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
 
 import torch
 from torch import nn
@@ -28,7 +28,7 @@ from ..options import PortOptions
 from ..simulator.tracing_state import tracing
 from .step_memory import Operation, StepMemory, Value, count_device_bytes
 
-__all__ = ["look_at_step", "walk_step"]
+__all__ = ["look_at_step", "number_stages", "walk_step"]
 
 _PRODUCTS = frozenset(
     "linear matmul mm addmm bmm baddbmm einsum conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d "
@@ -92,16 +92,13 @@ def _capture_with_notes(
     """Capture the step, and note the stage of each operator and the modules that are called."""
     place = {"pipeline_stage": 0}
     modules = dict(model.named_modules(remove_duplicate=False))
-    number, before = 0, 0
+    stages = options.stages or {}
     with ExitStack() as undone:
         for name, module in model.named_modules():
             if name:
                 hook = module.register_forward_pre_hook(lambda _module, _args, name=name: calls.append(name))
                 undone.callback(hook.remove)
-        for name, ipu in (options.stages or {}).items():
-            # as `PortOptions.stage_ipus` numbers them: another stage where the IPU changes
-            number += ipu != before
-            before = ipu
+        for name, number in zip(stages, number_stages(stages.values())):
             hook = modules[name].register_forward_pre_hook(
                 lambda _module, _args, number=number: place.update(pipeline_stage=number)
             )
@@ -119,6 +116,20 @@ def _capture_with_notes(
             host_features="ignored",
             node_facts=lambda: dict(place),
         )
+
+
+def number_stages(ipus: Iterable[Optional[int]]) -> Iterator[int]:
+    """Number stages as `PortOptions.stage_ipus` does, another one where the IPU changes; None is that of before.
+
+    >>> list(number_stages([0, None, 1, 0]))
+    [0, 0, 1, 2]
+    """
+    number, before = 0, 0
+    for ipu in ipus:
+        if ipu is not None:
+            number += ipu != before
+            before = ipu
+        yield number
 
 
 # -- the walk ----------------------------------------------------------------------------------------------------------
