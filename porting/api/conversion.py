@@ -13,6 +13,7 @@ from ..adapters import LossInForward, apply_precision, find_backend, to_backend_
 from ..adapters.batch_statistics import note_statistics_of_one_replica
 from ..adapters.stages import require_filled_pipeline, require_modules
 from ..diagnostics import OptionError, caller_place, log_finding, notify, show_findings_alone
+from ..host_tensors import walk_modules
 from ..options import PortOptions
 from .optimizer import PortOptimizer, stop_watching
 from .port import Port, PortFindings
@@ -69,6 +70,7 @@ def to_ipu(
             place=caller_place(),
             help="pass `porting.PortOptions(...)`: it becomes the backend's own options",
         )
+    _refuse_ported(model)
     backend = find_backend(device, simulator=_load_simulator)
     show_findings_alone()
     wrap = functools.partial(
@@ -109,6 +111,18 @@ def to_ipu(
         args, kwargs = _example_call(example)
         ported.compile(*args, **kwargs)
     return ported
+
+
+def _refuse_ported(model: Any) -> None:
+    modules = walk_modules(model) if isinstance(model, nn.Module) else []
+    for prefix, module in modules:
+        if isinstance(module, PortedModel):
+            raise OptionError.of(
+                "P002",
+                message=f"`model{f'.{prefix[:-1]}' if prefix else ''}` is a PortedModel, which is ported already",
+                place=caller_place(),
+                help="pass the module itself, `ported.model`, after `ported.destroy()`",
+            )
 
 
 def _converted(optimizer: Any, wrapped: nn.Module, backend: Any, max_grad_norm: Optional[float]) -> Any:

@@ -19,7 +19,7 @@ from .compilation import check_memory, check_placement, compilation, list_cache_
 from .failures import explain_failure, refuse_loss_without_gradient
 from .frozen_checks import say_changed_attribute, say_frozen_values, watch_attributes
 from .gradients import refuse_hooks, watch_gradient_reads
-from .moves import make_data_parallel_error
+from .moves import make_wrapper_error
 from .optimizer import PortOptimizer
 from .port import Port, PortFindings, list_modules_by_prefix
 from .run_report import ExecutorRecord
@@ -32,7 +32,9 @@ logger = logging.getLogger("porting")
 # a call that takes longer makes people wonder; the report has the seconds in any case
 _LONG_SECONDS = 2.0
 
+# These two ask a module around the port for nothing; while they run they are seen by this.
 _DATA_PARALLEL = nn.DataParallel.forward.__code__
+_DISTRIBUTED: Any = nn.parallel.DistributedDataParallel
 
 
 class Runner:
@@ -70,7 +72,7 @@ class Runner:
         self._was_destroyed = False
         self._signature: Optional[BatchSignature] = None
         self._has_run = False
-        self._watch: Optional[AttributeWatch] = None
+        self._watch = AttributeWatch([], {}, allowed=())
         self._late_changes: Optional[LateChanges] = None
         self._host_writes: Optional[HostWrites] = None
         self._tensors: FrozenSet[int] = frozenset()
@@ -177,17 +179,19 @@ class Runner:
 
     def run(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Run one device call; the first one compiles, and says what that cost."""
-        # the caller of the ported model's `__call__`
-        if sys._getframe(2).f_code is _DATA_PARALLEL:
-            raise make_data_parallel_error()
+        # the caller of `__call__`, which comes here itself or through `forward`
+        frame = sys._getframe(2)
+        if frame.f_code is _DATA_PARALLEL or (frame.f_back is not None and frame.f_back.f_code is _DATA_PARALLEL):
+            raise make_wrapper_error("DataParallel")
+        if _DISTRIBUTED._active_ddp_module is not None:
+            raise make_wrapper_error("DistributedDataParallel")
         if torch.is_inference_mode_enabled():
             # what a device keeps between calls must not be tensors of that mode
             with torch.inference_mode(False):
                 return self.run(args, kwargs)
         refuse_lost_values(args, kwargs)
-        if self._watch is not None:
-            for change in self._watch.look():
-                say_changed_attribute(self._findings, change)
+        for change in self._watch.look():
+            say_changed_attribute(self._findings, change)
         executor, record = self.executor, self.record
         if executor is None:
             self._say_it_took_long(self.compile(args, kwargs))
