@@ -68,9 +68,12 @@ def _options_that_report(options: Any, findings: PortFindings) -> Any:
 
 
 @contextmanager
-def compilation(port: Port, findings: PortFindings, *, training: bool) -> Iterator[Sequence[str]]:
-    """Surround a compilation; the value names the stages that the trace has begun, in their order."""
-    modes = kept_modes if training else eval_modes
+def compilation(port: Port, findings: PortFindings, *, keeps_modes: bool) -> Iterator[Sequence[str]]:
+    """Surround a compilation; the value names the stages that the trace has begun, in their order.
+
+    The modules are in eval mode unless it `keeps_modes`.
+    """
+    modes = kept_modes if keeps_modes else eval_modes
     with torch.inference_mode(False), modes(port), _attributes_kept(port, findings):
         with mark_stages(port.model, port.options, backend=port.backend.module) as begun:
             yield begun

@@ -13,7 +13,6 @@ __all__ = [
     "FixedModule",
     "make_wrapper_error",
     "refuse_assignment",
-    "refuse_wrapper_that_asks",
 ]
 
 _Self = TypeVar("_Self", bound="FixedModule")
@@ -123,6 +122,23 @@ class FixedModule(nn.Module):
                 raise _cannot_move("what the module around it is asked for")
         return self
 
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or "_models" not in self.__dict__:
+            raise AttributeError(name)
+        if name in _ASKED_BY:
+            raise make_wrapper_error(*_ASKED_BY[name])
+        model = self._models[0]
+        value = getattr(model, name)
+        if getattr(value, "__self__", None) is not model:
+            return value
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            """Call the model's method, but never hand out the bare model in the place of the ported one."""
+            result = value(*args, **kwargs)
+            return self if result is model else result
+
+        return call
+
     def __reduce__(self) -> NoReturn:
         raise DeviceError.of(
             "D003",
@@ -200,12 +216,6 @@ def _cannot_move(call: str) -> DeviceError:
 
 
 # -- wrappers for plain modules ----------------------------------------------------------------------------------------
-
-
-def refuse_wrapper_that_asks(attribute: str) -> None:
-    """Raise DeviceError D003 if `attribute` is one by which a wrapper is known."""
-    if attribute in _ASKED_BY:
-        raise make_wrapper_error(*_ASKED_BY[attribute])
 
 
 def make_wrapper_error(wrapper: str, remedy: str = _REPLICAS) -> DeviceError:

@@ -14,7 +14,7 @@ from ..diagnostics import BatchError
 from ..options import PortOptions
 from .batch import check_first_batch, check_labels, has_labels, make_dataloader
 from .gradients import read_gradients
-from .moves import FixedModule, refuse_assignment, refuse_wrapper_that_asks
+from .moves import FixedModule, refuse_assignment
 from .optimizer import PortOptimizer, refuse_backward, say_host_step_is_needless
 from .port import Port, PortFindings, read_modes, say_it_is_compiled_in
 from .run_report import RunReport, make_report
@@ -337,22 +337,6 @@ class PortedModel(FixedModule):
     def device_executor(self) -> Any:
         """The backend's executor of the training step; None while nothing is compiled."""
         return self._train_runner.executor
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or "_port" not in self.__dict__:
-            raise AttributeError(name)
-        refuse_wrapper_that_asks(name)
-        model = self._port.model
-        value = getattr(model, name)
-        if getattr(value, "__self__", None) is not model:
-            return value
-
-        def call(*args: Any, **kwargs: Any) -> Any:
-            """Call the model's method, but never hand out the bare model in the place of the ported one."""
-            result = value(*args, **kwargs)
-            return self if result is model else result
-
-        return call
 
     def __repr__(self) -> str:
         return f"PortedModel({self._port.backend.device_description}):\n{self._port.model!r}"

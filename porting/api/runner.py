@@ -41,9 +41,9 @@ class Runner:
     """Keeps an executor of the backend together with its record and the batch that it was compiled for.
 
     The executor is made by the first call, gets the device for each call, is timed, and has its failures explained.
-    It trains if there is an `optimizer`. `owner` is how the user gets at what it runs, for messages. `random_states`
-    are random streams for executors that are not made yet, by name; a runner takes its own out. The runner does not
-    know the ported model, so that dropping that one ends both.
+    It trains if there is an `optimizer`, and otherwise runs in eval mode unless it `keeps_modes`. `owner` is how the
+    user gets at what it runs, for messages. `random_states` are random streams for executors that are not made yet, by
+    name; a runner takes its own out. The runner does not know the ported model, so that dropping that one ends both.
 
     Each executable has its own copy of the weights on its device. Executors that share weights take turns there, and
     hand the weights over through the host: the training step, inference and evaluation of one ported model, and those
@@ -59,6 +59,7 @@ class Runner:
         optimizer: Optional[PortOptimizer] = None,
         owner: str,
         random_states: Dict[str, List[int]],
+        keeps_modes: bool = False,
     ) -> None:
         """Remember how to make the executor; nothing is built yet."""
         self.record = ExecutorRecord(name)
@@ -79,6 +80,7 @@ class Runner:
         # weakly: runners that share weights must not keep each other's models alive
         self._others: List[weakref.ref[Runner]] = []
         self._has_let_go = False
+        self._keeps_modes = keeps_modes or self.trains
 
     def has_executable(self) -> bool:
         """Tell whether it is compiled."""
@@ -116,7 +118,7 @@ class Runner:
         self._findings.say_deferred()
         self._watch = watch_attributes(self._port, modules, reads)
         if self.record.num_compilations == 1:
-            with compilation(self._port, self._findings, training=self.trains):
+            with compilation(self._port, self._findings, keeps_modes=self._keeps_modes):
                 say_frozen_values(self._port, self._findings, executor, compile_seconds=seconds)
         return seconds
 
@@ -127,7 +129,7 @@ class Runner:
         port, findings = self._port, self._findings
         executor: Any = None
         try:
-            with compilation(port, findings, training=self.trains) as begun, reads_noted(modules) as reads:
+            with compilation(port, findings, keeps_modes=self._keeps_modes) as begun, reads_noted(modules) as reads:
                 executor = make_executor(port, findings, self._optimizer, args, kwargs)
                 executor.compile(*args, **kwargs)
                 check_placement(port, executor, begun)
@@ -297,6 +299,12 @@ class Runner:
         """Fetch what was trained, if this runner trains."""
         if self.trains and self.executor is not None:
             self.executor.copyWeightsToHost()
+
+    def fetch_buffers(self) -> None:
+        """Fetch what an inference has written to buffers, as BatchNorm does in train mode."""
+        self.executor.copyWeightsToHost()
+        if self._host_writes is not None:
+            self._host_writes.notice()
 
     def send_weights(self) -> None:
         """Send the host's weights to the executor that holds the device; the others get them on their turn."""
