@@ -10,6 +10,7 @@ weights back to the host that it calls trained, and nothing is trained here.
 from __future__ import annotations
 
 import copy
+import weakref
 from dataclasses import dataclass, replace
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
@@ -21,6 +22,7 @@ from ..diagnostics import CaptureError, Finding, OptionError, Severity, caller_p
 from ..host_tensors import host_tensors
 from ..options import PortOptions
 from ..structure import flatten_tensors, rebuild
+from .compilation import destroy_unseen
 from .gradients import read_gradients
 from .moves import FixedModule, refuse_assignment
 from .optimizer import PortOptimizer
@@ -78,6 +80,7 @@ class HostLoopModel(FixedModule):
         self._make_parts = make_parts
         self._pairs: Dict[Any, _Pair] = {}
         self.training = port.model.training
+        weakref.finalize(self, destroy_unseen, _destroy_all, self._pairs).atexit = False
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Return what the model returns, connected to autograd.
@@ -111,9 +114,7 @@ class HostLoopModel(FixedModule):
 
     def destroy(self) -> None:
         """Drop all executables; the next call compiles anew."""
-        pairs, self._pairs = self._pairs, {}
-        for pair in pairs.values():
-            pair.destroy()
+        _destroy_all(self._pairs)
 
     def report(self) -> RunReport:
         """Tell which device ran, how often, when and how long it compiled."""
@@ -140,6 +141,12 @@ class HostLoopModel(FixedModule):
         if key not in self._pairs:
             self._pairs[key] = _Pair(self._port, self._findings, self._make_parts)
         return self._pairs[key]
+
+
+def _destroy_all(pairs: Dict[Any, _Pair]) -> None:
+    for pair in pairs.values():
+        pair.destroy()
+    pairs.clear()
 
 
 @dataclass
@@ -185,7 +192,9 @@ class _Pair:
             self.compute(call)
             return call.returned
         outputs = _OnDevice.apply(call, *parameters, *tensors)
-        return rebuild(call.returned, outputs)
+        # autograd keeps the call as long as the outputs, which must not keep themselves
+        returned, call.returned = call.returned, None
+        return rebuild(returned, outputs)
 
     def compute(self, call: _Call) -> List[torch.Tensor]:
         """Run `forward` on the device; return the tensors among its results."""

@@ -13,6 +13,7 @@ from ..adapters.checkpoints import Checkpoint, check_shapes
 from ..diagnostics import BatchError
 from ..options import PortOptions
 from .batch import check_first_batch, check_labels, has_labels, make_dataloader
+from .compilation import destroy_unseen
 from .gradients import read_gradients
 from .moves import FixedModule, refuse_assignment
 from .optimizer import PortOptimizer, refuse_backward, say_host_step_is_needless
@@ -59,7 +60,7 @@ class PortedModel(FixedModule):
         self._warned_of_modes = False
         optimizer.watch(is_on_device=self._train_runner.has_executable)
         # what has been trained comes to the host even if nobody keeps the ported model
-        weakref.finalize(self, self._runners.destroy_unseen).atexit = False
+        weakref.finalize(self, destroy_unseen, self._runners.destroy).atexit = False
 
     # -- running ------------------------------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from torch import nn
 
 from ..diagnostics import BatchError, DeviceError, caller_place
 from .batch import BatchSignature, find_foreign_device, refuse_lost_values
-from .compilation import check_memory, check_placement, compilation, list_cache_files, make_executor
+from .compilation import check_memory, check_placement, compilation, destroy_left, list_cache_files, make_executor
 from .failures import explain_failure, refuse_loss_without_gradient
 from .frozen_checks import say_changed_attribute, say_frozen_values, watch_attributes
 from .gradients import refuse_hooks, watch_gradient_reads
@@ -103,6 +103,7 @@ class Runner:
         if self.executor is not None:
             self._refuse_other_batch(args, kwargs)
             return 0.0
+        destroy_left()
         if self.trains:
             refuse_hooks(self._port)
         self._meet_others()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
+import weakref
 from collections import OrderedDict
 
 import pytest
@@ -372,3 +373,10 @@ def test_nothing_is_said_of_a_training_that_is_as_it_should_be(make_model, batch
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         train_on_host(model, port(model), batches[:3])
+
+
+def test_a_call_is_forgotten_with_its_output(make_model, batches):
+    ported = port(make_model())
+    output = weakref.ref(ported(batches[0][0]))
+
+    assert output() is None
