@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import gc
 import importlib
 import os
 from contextlib import contextmanager, nullcontext
-from typing import Any, ContextManager, Dict, Iterator, Mapping, Optional, Sequence, Set
+from typing import Any, Callable, ContextManager, Dict, Iterator, List, Mapping, Optional, Sequence, Set
 
 import torch
+from torch.utils._python_dispatch import _disable_current_modes
 
 from ..adapters.stages import check_order, mark_stages, require_filled_pipeline
 from ..diagnostics import OptionError, PortingError, Severity, caller_place, find_assignment
@@ -18,7 +21,15 @@ from .gradients import anchor_gradients
 from .optimizer import PortOptimizer
 from .port import Port, PortFindings, eval_modes, kept_modes
 
-__all__ = ["check_memory", "check_placement", "compilation", "list_cache_files", "make_executor"]
+__all__ = [
+    "check_memory",
+    "check_placement",
+    "compilation",
+    "destroy_left",
+    "destroy_unseen",
+    "list_cache_files",
+    "make_executor",
+]
 
 
 def make_executor(
@@ -68,9 +79,12 @@ def _options_that_report(options: Any, findings: PortFindings) -> Any:
 
 
 @contextmanager
-def compilation(port: Port, findings: PortFindings, *, training: bool) -> Iterator[Sequence[str]]:
-    """Surround a compilation; the value names the stages that the trace has begun, in their order."""
-    modes = kept_modes if training else eval_modes
+def compilation(port: Port, findings: PortFindings, *, keeps_modes: bool) -> Iterator[Sequence[str]]:
+    """Surround a compilation; the value names the stages that the trace has begun, in their order.
+
+    The modules are in eval mode unless it `keeps_modes`.
+    """
+    modes = kept_modes if keeps_modes else eval_modes
     with torch.inference_mode(False), modes(port), _attributes_kept(port, findings):
         with mark_stages(port.model, port.options, backend=port.backend.module) as begun:
             yield begun
@@ -174,3 +188,37 @@ def check_memory(port: Port, findings: PortFindings, optimizer: PortOptimizer, e
     if port.options.memory == "error":
         raise PortingError(dataclasses.replace(finding, severity=Severity.ERROR))
     findings.say(finding)
+
+
+# -- the end -----------------------------------------------------------------------------------------------------------
+
+_is_collecting = False
+# How to end the executors that the garbage collector has found.
+_LEFT: List[Callable[[], None]] = []
+
+
+def _note_collection(phase: str, _counts: Mapping[str, int]) -> None:
+    global _is_collecting
+    _is_collecting = phase == "start"
+
+
+gc.callbacks.append(_note_collection)
+
+
+def destroy_unseen(destroy: Callable[..., None], *args: Any) -> None:
+    """End the executors of a ported model that nobody keeps, by `destroy`; in a collection, as soon as that is safe.
+
+    A collection happens at any moment: in the middle of another model's capture, or while torch goes through one of
+    its tables, which operators change. Nothing is lost by waiting: a look at the weights fetches them as before.
+    """
+    if _is_collecting:
+        _LEFT.append(functools.partial(destroy, *args))
+        return
+    with _disable_current_modes(), torch._C.DisableTorchFunction():
+        destroy(*args)
+
+
+def destroy_left() -> None:
+    """End the executors that were found by collections since the last time."""
+    while _LEFT:
+        destroy_unseen(_LEFT.pop())

@@ -13,7 +13,10 @@ from ..adapters import LossInForward, apply_precision, find_backend, to_backend_
 from ..adapters.padding_checks import note_statistics_of_one_replica
 from ..adapters.stages import require_filled_pipeline, require_modules
 from ..diagnostics import OptionError, caller_place, log_finding, notify, show_findings_alone
+from ..host_tensors import walk_modules
 from ..options import PortOptions
+from .host_loop import HostLoopModel, check_host_loop
+from .moves import FixedModule
 from .optimizer import PortOptimizer, stop_watching
 from .port import Port, PortFindings
 from .ported_model import PortedModel
@@ -36,7 +39,8 @@ def to_ipu(
     metrics: Optional[Mapping[str, Callable[[Any, Any], Any]]] = None,
     returns: Optional[Sequence[str]] = None,
     loss_output: Any = None,
-) -> PortedModel:
+    loop: str = "device",
+) -> Any:
     """Port `model` to the device: the loss moves into `forward`, the optimizer becomes the device's.
 
     `loss` is a module or function of output and label, a mapping of several, or None when the model returns its loss
@@ -61,28 +65,46 @@ def to_ipu(
     >>> tuple(output.shape), tuple(loss.shape), ported.report().num_training_calls
     ((3, 2), (), 1)
     """
-    options = options if options is not None else PortOptions()
-    if not isinstance(options, PortOptions):
-        raise OptionError.of(
-            "P002",
-            message=f"`options` is a {type(options).__name__}",
-            place=caller_place(),
-            help="pass `porting.PortOptions(...)`: it becomes the backend's own options",
-        )
+    options = PortOptions() if options is None else options
+    _check_arguments(model, options, loop)
+    settings: Dict[str, Any] = {
+        "label_transform": label_transform,
+        "reduction": reduction,
+        "metrics": metrics,
+        "returns": returns,
+        "loss_output": loss_output,
+    }
+    ported: Any
+    if loop == "host":
+        check_host_loop(options, {"loss": loss, "optimizer": optimizer, "max_grad_norm": max_grad_norm, **settings})
+        make_parts = functools.partial(_make_parts, device=device)
+        port, findings, _optimizer = make_parts(model, None, options=options)
+        ported = HostLoopModel(port, findings, make_parts)
+    else:
+        settings.update(optimizer=optimizer, max_grad_norm=max_grad_norm, label=label)
+        ported = PortedModel(*_make_parts(model, loss, options=options, device=device, **settings))
+    if example is not None:
+        args, kwargs = _example_call(example)
+        ported.compile(*args, **kwargs)
+    return ported
+
+
+def _make_parts(
+    model: nn.Module,
+    loss: Any,
+    *,
+    options: PortOptions,
+    device: str,
+    optimizer: Optional[torch.optim.Optimizer] = None,
+    max_grad_norm: Optional[float] = None,
+    label: Any = -1,
+    **settings: Any,
+) -> Tuple[Port, PortFindings, PortOptimizer]:
+    """Make what a ported model is put together of, and say what was found; `settings` are for `LossInForward`."""
     backend = find_backend(device, simulator=_load_simulator)
     show_findings_alone()
     wrap = functools.partial(
-        LossInForward,
-        model,
-        loss,
-        backend=backend.module,
-        label=label,
-        label_transform=label_transform,
-        reduction=reduction,
-        metrics=metrics,
-        returns=returns,
-        loss_output=loss_output,
-        allowed=options.allow,
+        LossInForward, model, loss, backend=backend.module, label=label, allowed=options.allow, **settings
     )
     # what can be refused is refused before the precision changes the model
     wrapped = wrap()
@@ -97,7 +119,7 @@ def to_ipu(
     findings = (*plan.findings, *note_statistics_of_one_replica(model, options))
     said = (*((backend.finding,) if backend.finding else ()), *findings)
     port = Port.of(model, wrapped, loss=loss, label=label, backend=backend, options=options)
-    ported = PortedModel(port, PortFindings(said, allowed=options.allow), PortOptimizer(port, optimizer, converted))
+    port_optimizer = PortOptimizer(port, optimizer, converted)
     if backend.finding is not None:
         log_finding(backend.finding, once=True)
     for finding in findings:
@@ -105,10 +127,24 @@ def to_ipu(
             log_finding(finding, once=True)
         else:
             notify(finding)
-    if example is not None:
-        args, kwargs = _example_call(example)
-        ported.compile(*args, **kwargs)
-    return ported
+    return port, PortFindings(said, allowed=options.allow), port_optimizer
+
+
+def _check_arguments(model: Any, options: Any, loop: str) -> None:
+    """Raise OptionError P002 for arguments that are wrong by themselves."""
+    fault, remedy = "", ""
+    for prefix, module in walk_modules(model) if isinstance(model, nn.Module) else ():
+        if isinstance(module, FixedModule):
+            name = ".".join(["model", *prefix.split(".")[:-1]])
+            fault = f"`{name}` is a {type(module).__name__}, which is ported already"
+            remedy = "pass the module itself, `ported.model`, after `ported.destroy()`"
+    if not isinstance(options, PortOptions):
+        fault = f"`options` is a {type(options).__name__}"
+        remedy = "pass `porting.PortOptions(...)`: it becomes the backend's own options"
+    if loop not in ("device", "host"):
+        fault, remedy = f"`loop` is {loop!r}", "use 'device', where a call makes the step, or 'host'"
+    if fault:
+        raise OptionError.of("P002", message=fault, place=caller_place(), help=remedy)
 
 
 def _converted(optimizer: Any, wrapped: nn.Module, backend: Any, max_grad_norm: Optional[float]) -> Any:

@@ -17,14 +17,12 @@ _IF_MEANT = "if it is meant to stay as it is: `PortOptions(frozen=['{}'])`"
 _MOST_FINDINGS = 5
 
 
-def watch_attributes(
-    port: Port, modules: Sequence[Tuple[str, nn.Module]], reads: AttributeReads
-) -> Optional[AttributeWatch]:
-    """Return the watch on what a compilation has read of `modules`, unless the options allow all changes."""
+def watch_attributes(port: Port, modules: Sequence[Tuple[str, nn.Module]], reads: AttributeReads) -> AttributeWatch:
+    """Return the watch on what a compilation has read of `modules`; on nothing if the options allow all changes."""
     frozen = port.options.frozen
-    if frozen == "allow":
-        return None
-    return AttributeWatch(modules, reads, allowed=() if isinstance(frozen, str) else frozen)
+    return AttributeWatch(
+        [] if frozen == "allow" else modules, reads, allowed=() if isinstance(frozen, str) else frozen
+    )
 
 
 def say_changed_attribute(findings: PortFindings, change: ChangedAttribute) -> None:

@@ -70,10 +70,11 @@ def read_gradients(port: Port, optimizer: Any, executor: Any, iteration: int) ->
     size = options.accumulation * options.replicas
     scale = (1.0 / size if options.reduction == "mean" else 1.0) / float(getattr(optimizer, "loss_scaling", 1.0))
     found = {}
+    shapes = {name: parameter.shape for name, parameter in port.model.named_parameters()}
     for name in _list_trainable(port):
         if _PREFIX + name in executor.options.anchored_tensors:
-            shape = dict(port.model.named_parameters())[name].shape
-            anchored = executor.getAnchoredTensor(_PREFIX + name).reshape(options.device_iterations, size, *shape)
+            anchored = executor.getAnchoredTensor(_PREFIX + name)
+            anchored = anchored.reshape(options.device_iterations, size, *shapes[name])
             found[name] = anchored[iteration].sum(dim=0) * scale
     return found
 

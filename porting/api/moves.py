@@ -1,22 +1,21 @@
-"""Refuse to move, cast or wrap a ported model, except where that changes nothing."""
+"""`FixedModule`: the face of the user's model that refuses to be moved, cast, copied or wrapped."""
 
 from __future__ import annotations
 
-from typing import Any, Mapping, Sequence
+from typing import Any, Callable, Iterator, Mapping, NoReturn, Tuple, TypeVar
 
 import torch
 from torch import nn
 
-from ..diagnostics import DeviceError, caller_place
+from ..diagnostics import DeviceError, OptionError, caller_place
 
 __all__ = [
-    "cannot_be_copied",
-    "cannot_move",
-    "check_cast",
-    "check_move",
-    "make_data_parallel_error",
-    "refuse_wrapper_that_asks",
+    "FixedModule",
+    "make_wrapper_error",
+    "refuse_assignment",
 ]
+
+_Self = TypeVar("_Self", bound="FixedModule")
 
 _DEVICES = ("cpu", "ipu")
 _REPLICAS = (
@@ -31,43 +30,182 @@ _ASKED_BY = {
 }
 
 
-def check_move(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-    """Accept the arguments of `.to(...)` that leave `model` as it is; DeviceError D003 for all others.
+# To whoever walks over modules, a module is its dictionaries. These are shared with the user's model, so that both have
+# the same tensors, parts, and hooks of saving and loading at all times.
+_SHARED = (
+    "_parameters",
+    "_buffers",
+    "_non_persistent_buffers_set",
+    "_modules",
+    "_state_dict_hooks",
+    "_state_dict_pre_hooks",
+    "_load_state_dict_pre_hooks",
+    "_load_state_dict_post_hooks",
+)
 
-    Such are the host and the IPU, since the weights are on the host whenever they are looked at, and the type that the
-    weights have.
+
+class FixedModule(nn.Module):
+    """A module with the parts of `model` and without a place of its own to move to.
+
+    It is `model` to all that looks at parameters and modules, whether as a whole or as a part of another module, and
+    keeps its own forward hooks. What moves or casts it is refused by DeviceError D003, unless it changes nothing.
     """
-    keywords = {name: value for name, value in kwargs.items() if name not in ("non_blocking", "copy")}
-    for value in (*args, *keywords.values()):
-        if isinstance(value, torch.Tensor):
-            _check_device(value.device, value)
-            check_cast(model, value.dtype, "to(tensor)")
-        elif isinstance(value, torch.dtype):
-            check_cast(model, value, f"to({value})")
-        elif isinstance(value, torch.memory_format):
-            raise cannot_move(f"to(memory_format={value})")
-        elif value is not None and not isinstance(value, bool):
-            _check_device(value, value)
+
+    def __init__(self, model: nn.Module) -> None:
+        """Share the dictionaries of `model`."""
+        super().__init__()
+        self.__dict__.update({name: vars(model)[name] for name in _SHARED if name in vars(model)})
+        # in a tuple, or it would be a part of this module
+        self._models: Tuple[nn.Module, ...] = (model,)
+
+    # -- moves and casts -----------------------------------------------------------------------------------------------
+
+    def to(self: _Self, *args: Any, **kwargs: Any) -> _Self:
+        """Return this module for "cpu", "ipu" and the type it has; raise DeviceError D003 for all others.
+
+        The weights are on the host whenever they are looked at.
+        """
+        keywords = {name: value for name, value in kwargs.items() if name not in ("non_blocking", "copy")}
+        for value in (*args, *keywords.values()):
+            if isinstance(value, torch.Tensor):
+                _check_device(value.device, value)
+                self._cast(value.dtype, "to(tensor)")
+            elif isinstance(value, torch.dtype):
+                self._cast(value, f"to({value})")
+            elif isinstance(value, torch.memory_format):
+                raise _cannot_move(f"`to(memory_format={value})`")
+            elif value is not None and not isinstance(value, bool):
+                _check_device(value, value)
+        return self
+
+    def cpu(self: _Self) -> _Self:
+        """Return this module: weights come to the host whenever they are looked at."""
+        return self
+
+    def ipu(self: _Self, *_args: Any, **_kwargs: Any) -> _Self:
+        """Return this module: it is on its device already."""
+        return self
+
+    def half(self: _Self) -> _Self:
+        """Return this module if its weights are float16 already; raise DeviceError D003 otherwise."""
+        return self._cast(torch.float16, "half()")
+
+    def float(self: _Self) -> _Self:
+        """Return this module if its weights are float32 already; raise DeviceError D003 otherwise."""
+        return self._cast(torch.float32, "float()")
+
+    def double(self: _Self) -> _Self:
+        """Refuse (DeviceError D003): the device has no float64."""
+        return self._cast(torch.float64, "double()")
+
+    def bfloat16(self: _Self) -> _Self:
+        """Refuse (DeviceError D003): the device has no bfloat16."""
+        return self._cast(torch.bfloat16, "bfloat16()")
+
+    def type(self: _Self, dst_type: Any) -> _Self:
+        """Return this module if its weights are of `dst_type` already; raise DeviceError D003 otherwise."""
+        return self._cast(dst_type, f"type({dst_type})")
+
+    def _cast(self: _Self, dtype: Any, call: str) -> _Self:
+        floats = [tensor for tensor in self.parameters() if tensor.is_floating_point()]
+        if any(dtype not in (tensor.dtype, tensor.type()) for tensor in floats):
+            raise _cannot_move(f"`{call}`")
+        return self
+
+    def _apply(self: _Self, fn: Callable[[torch.Tensor], torch.Tensor], *_recurse: Any, **_by_name: Any) -> _Self:
+        """Accept what a module around this one does to all its tensors if it leaves these as they are."""
+        kinds = {(tensor.dtype, tensor.dim()) for tensor in [*self.parameters(), *self.buffers()]}
+        for dtype, num_dims in kinds:
+            # tried on a tensor without elements: of a large model's the copies would take long
+            tensor = torch.empty((0,) * num_dims, dtype=dtype)
+            if fn(tensor) is not tensor or tensor.is_shared():
+                raise _cannot_move("what the module around it is asked for")
+        return self
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or "_models" not in self.__dict__:
+            raise AttributeError(name)
+        if name in _ASKED_BY:
+            raise make_wrapper_error(*_ASKED_BY[name])
+        model = self._models[0]
+        value = getattr(model, name)
+        if getattr(value, "__self__", None) is not model:
+            return value
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            """Call the model's method, but never hand out the bare model in the place of the ported one."""
+            result = value(*args, **kwargs)
+            return self if result is model else result
+
+        return call
+
+    def __reduce__(self) -> NoReturn:
+        raise DeviceError.of(
+            "D003",
+            message="a ported model cannot be copied or pickled",
+            place=caller_place(),
+            notes="it holds an executable and a device",
+            help=("save its weights: `torch.save(ported.state_dict(), path)`", "or copy the module: `ported.model`"),
+        )
+
+    # -- parts ---------------------------------------------------------------------------------------------------------
+
+    def named_modules(self, *args: Any, **kwargs: Any) -> Iterator[Tuple[str, nn.Module]]:
+        """Yield the modules of the model, itself the first."""
+        return self._models[0].named_modules(*args, **kwargs)
+
+    def _load_from_state_dict(
+        self, state_dict: Any, prefix: str, local_metadata: Mapping[str, Any], *args: Any
+    ) -> None:
+        # called by a module around this one, and a model may have its own way to load
+        refuse_assignment(bool(local_metadata.get("assign_to_params_buffers")))
+        self._models[0]._load_from_state_dict(state_dict, prefix, local_metadata, *args)
+
+
+def _refuse_move(name: str) -> Callable[..., NoReturn]:
+    def refuse(_self: Any, *_args: Any, **_kwargs: Any) -> NoReturn:
+        raise _cannot_move(f"`{name}()`")
+
+    refuse.__name__, refuse.__doc__ = name, "Refuse (DeviceError D003): the model is on its device."
+    return refuse
+
+
+def _delegate(name: str) -> Callable[..., Any]:
+    def ask_model(self: FixedModule, *args: Any, **kwargs: Any) -> Any:
+        return getattr(self._models[0], name)(*args, **kwargs)
+
+    ask_model.__name__, ask_model.__doc__ = name, f"Do what `{name}` of the model does."
+    return ask_model
+
+
+for _name in ("cuda", "mtia", "share_memory", "to_empty", "xpu"):
+    setattr(FixedModule, _name, _refuse_move(_name))
+# Backward hooks are the model's, where a compilation refuses them: no gradient passes through a port on the host.
+for _name in ("register_backward_hook", "register_full_backward_hook", "register_full_backward_pre_hook"):
+    setattr(FixedModule, _name, _delegate(_name))
+
+
+def refuse_assignment(assign: bool) -> None:
+    """Raise OptionError P002 for weights that are to take the place of the model's tensors."""
+    if assign:
+        raise OptionError.of(
+            "P002",
+            message="`load_state_dict(..., assign=True)` would exchange the tensors that the device trains",
+            place=caller_place(),
+            help="leave `assign` out: the values are copied into the tensors, and sent to the device",
+        )
 
 
 def _check_device(device: Any, value: Any) -> None:
     name = device if isinstance(device, str) else getattr(device, "type", "cuda")
     if str(name).split(":")[0] not in _DEVICES:
-        raise cannot_move(f"to({value!r})" if not isinstance(value, torch.Tensor) else "to(tensor)")
+        raise _cannot_move("`to(tensor)`" if isinstance(value, torch.Tensor) else f"`to({value!r})`")
 
 
-def check_cast(model: nn.Module, dtype: Any, call: str) -> None:
-    """Accept `dtype` if all floating-point weights of `model` have it already; DeviceError D003 otherwise."""
-    floats = [tensor for tensor in model.parameters() if tensor.is_floating_point()]
-    if any(dtype not in (tensor.dtype, tensor.type()) for tensor in floats):
-        raise cannot_move(call)
-
-
-def cannot_move(call: str) -> DeviceError:
-    """Make the error for `call`, which would move or cast the model."""
+def _cannot_move(call: str) -> DeviceError:
     return DeviceError.of(
         "D003",
-        message=f"`{call}` would take the model off its device or change its type",
+        message=f"{call} would take the model off its device or change its type",
         place=caller_place(),
         notes="on a plain executor this call returns the bare module, and training goes on on the host",
         help=(
@@ -77,32 +215,11 @@ def cannot_move(call: str) -> DeviceError:
     )
 
 
-def cannot_be_copied() -> DeviceError:
-    """Make the error for copying and pickling a ported model."""
-    return DeviceError.of(
-        "D003",
-        message="a ported model cannot be copied or pickled",
-        place=caller_place(),
-        notes="it holds an executable and a device",
-        help=("save its weights: `torch.save(ported.state_dict(), path)`", "or copy the module: `ported.model`"),
-    )
-
-
 # -- wrappers for plain modules ----------------------------------------------------------------------------------------
 
 
-def refuse_wrapper_that_asks(attribute: str) -> None:
-    """Raise DeviceError D003 if `attribute` is one by which a wrapper is known."""
-    if attribute in _ASKED_BY:
-        raise _make_wrapper_error(*_ASKED_BY[attribute])
-
-
-def make_data_parallel_error() -> DeviceError:
-    """Return DeviceError D003 for a call by `nn.DataParallel`, which asks for nothing and runs what it was given."""
-    return _make_wrapper_error("DataParallel", _REPLICAS)
-
-
-def _make_wrapper_error(wrapper: str, remedy: str) -> DeviceError:
+def make_wrapper_error(wrapper: str, remedy: str = _REPLICAS) -> DeviceError:
+    """Return DeviceError D003 for a call by `wrapper`."""
     return DeviceError.of(
         "D003",
         message=f"a ported model is wrapped in `{wrapper}`, which is for modules on the host",

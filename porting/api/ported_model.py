@@ -13,8 +13,9 @@ from ..adapters.checkpoints import Checkpoint, check_shapes
 from ..diagnostics import BatchError
 from ..options import PortOptions
 from .batch import check_first_batch, check_labels, has_labels, make_dataloader
+from .compilation import destroy_unseen
 from .gradients import read_gradients
-from .moves import cannot_be_copied, cannot_move, check_cast, check_move, refuse_wrapper_that_asks
+from .moves import FixedModule, refuse_assignment
 from .optimizer import PortOptimizer, refuse_backward, say_host_step_is_needless
 from .port import Port, PortFindings, read_modes, say_it_is_compiled_in
 from .run_report import RunReport, make_report
@@ -25,8 +26,11 @@ from .watches import note_loss
 
 __all__ = ["PortedModel"]
 
+# where torch keeps the hooks of all modules
+_EVERY: Any = nn.modules.module
 
-class PortedModel:
+
+class PortedModel(FixedModule):
     """A model that trains on its device; `to_ipu` makes it.
 
     In training mode a call takes the model's arguments and the label, makes the optimizer's step, and returns
@@ -34,11 +38,13 @@ class PortedModel:
     call evaluates without changing a weight. The model's weights are those on the device whenever they are looked at,
     and stay with the user's own module when the ported model is gone.
 
-    Attributes that are not found here are the user's model's.
+    It is a module with the parameters, buffers and sub-modules of the user's model, under their own names, and can be a
+    part of another one. Forward hooks run around its calls. Attributes that are not found here are the user's model's.
     """
 
     def __init__(self, port: Port, findings: PortFindings, optimizer: PortOptimizer) -> None:
         """Keep what `to_ipu` has put together; nothing is compiled before the first batch is known."""
+        super().__init__(port.model)
         self._port = port
         self._findings = findings
         self._optimizer = optimizer
@@ -54,7 +60,7 @@ class PortedModel:
         self._warned_of_modes = False
         optimizer.watch(is_on_device=self._train_runner.has_executable)
         # what has been trained comes to the host even if nobody keeps the ported model
-        weakref.finalize(self, self._runners.destroy_unseen).atexit = False
+        weakref.finalize(self, destroy_unseen, self._runners.destroy).atexit = False
 
     # -- running ------------------------------------------------------------------------------------------------------
 
@@ -65,6 +71,17 @@ class PortedModel:
         BatchError for a batch unlike the one compiled for (B001-B003) or that cannot be cut (B004), CaptureError for a
         model that no static graph can hold, DeviceError D006 for a training call without labels.
         """
+        if (
+            self._forward_hooks
+            or self._forward_pre_hooks
+            or _EVERY._global_forward_hooks
+            or _EVERY._global_forward_pre_hooks
+        ):
+            return super().__call__(*args, **kwargs)
+        return self.forward(*args, **kwargs)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Do what a call does, without its hooks; the plain forward on the host is `ported.model.forward`."""
         if not self.training:
             return self._evaluator(args, kwargs).run(args, kwargs)
         if self._train_runner.has_executable():
@@ -86,7 +103,7 @@ class PortedModel:
         note_loss(loss, self._train_runner.record, self._findings, steps_per_call=steps)
         return returned
 
-    def compile(self, *args: Any, **kwargs: Any) -> float:
+    def compile(self, *args: Any, **kwargs: Any) -> float:  # type: ignore[override]
         """Compile for batches like this one and return the seconds it took; no weight, state or generator changes.
 
         Returns 0.0 when it is compiled already, and raises what a call would. After `eval()` it is the evaluation that
@@ -101,10 +118,6 @@ class PortedModel:
     def inference(self) -> PortedInference:
         """Return the model for inference: it shares the weights, runs in eval mode and never changes anything."""
         return PortedInference(self, self._runners.named("inference"))
-
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Do what a call does; the plain forward on the host is `ported.model.forward`."""
-        return self(*args, **kwargs)
 
     def train(self, mode: bool = True) -> PortedModel:
         """Let calls train (or, with False, evaluate) and return this ported model.
@@ -222,17 +235,21 @@ class PortedModel:
 
     # -- weights ------------------------------------------------------------------------------------------------------
 
-    def state_dict(self) -> Any:
-        """Return the weights as the device has them: plain tensors under the model's own names."""
-        return plain_state_dict(self._port.model)
+    def state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the weights as the device has them: plain tensors under the model's own names.
 
-    def load_state_dict(self, state_dict: Any, strict: bool = True) -> Any:
+        A module around this one asks with the arguments of torch's `state_dict`, and gets what torch gives it.
+        """
+        return self._port.model.state_dict(*args, **kwargs) if args or kwargs else plain_state_dict(self._port.model)
+
+    def load_state_dict(self, state_dict: Any, strict: bool = True, assign: bool = False) -> Any:
         """Load weights (a state dictionary, or a checkpoint's path) into the model and onto the device.
 
         All of them or none: raises CheckpointError K001 for a damaged file and K002, with the differences listed, for
         weights of another model. With `strict=False` a state dictionary may have other names, as in torch. Returns
-        torch's lists of missing and unexpected names.
+        torch's lists of missing and unexpected names. OptionError P002 for `assign`, which would exchange the tensors.
         """
+        refuse_assignment(assign)
         if strict:
             load_weights(self._port.model, state_dict)
             keys = nn.modules.module._IncompatibleKeys([], [])
@@ -295,49 +312,6 @@ class PortedModel:
         """Tell which device ran, how often, when and how long it compiled, and whether a cache was hit."""
         return make_report(self._port, self._optimizer.device, self._findings.all, self._runners.records)
 
-    # -- moves and casts ----------------------------------------------------------------------------------------------
-
-    def to(self, *args: Any, **kwargs: Any) -> PortedModel:
-        """Return this ported model for "cpu", "ipu" and the type it has; raise DeviceError D003 for all others."""
-        check_move(self._port.model, args, kwargs)
-        return self
-
-    def cpu(self) -> PortedModel:
-        """Return this ported model: weights come to the host whenever they are looked at."""
-        return self
-
-    def ipu(self, *_args: Any, **_kwargs: Any) -> PortedModel:
-        """Return this ported model: it is on its device already."""
-        return self
-
-    def cuda(self, *_args: Any, **_kwargs: Any) -> PortedModel:
-        """Refuse (DeviceError D003): the model is on its device."""
-        raise cannot_move("cuda()")
-
-    def half(self) -> PortedModel:
-        """Return this ported model if its weights are float16 already; raise DeviceError D003 otherwise."""
-        return self._cast(torch.float16, "half()")
-
-    def float(self) -> PortedModel:
-        """Return this ported model if its weights are float32 already; raise DeviceError D003 otherwise."""
-        return self._cast(torch.float32, "float()")
-
-    def double(self) -> PortedModel:
-        """Refuse (DeviceError D003): the device has no float64."""
-        return self._cast(torch.float64, "double()")
-
-    def bfloat16(self) -> PortedModel:
-        """Refuse (DeviceError D003): the device has no bfloat16."""
-        return self._cast(torch.bfloat16, "bfloat16()")
-
-    def type(self, dst_type: Any) -> PortedModel:
-        """Return this ported model if its weights are of `dst_type` already; raise DeviceError D003 otherwise."""
-        return self._cast(dst_type, f"type({dst_type})")
-
-    def _cast(self, dtype: Any, call: str) -> PortedModel:
-        check_cast(self._port.model, dtype, call)
-        return self
-
     # -- the rest of the model ----------------------------------------------------------------------------------------
 
     @property
@@ -365,30 +339,5 @@ class PortedModel:
         """The backend's executor of the training step; None while nothing is compiled."""
         return self._train_runner.executor
 
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or "_port" not in self.__dict__:
-            raise AttributeError(name)
-        if name in _OTHER_MOVES:
-            raise cannot_move(f"{name}()")
-        refuse_wrapper_that_asks(name)
-        model = self._port.model
-        value = getattr(model, name)
-        if getattr(value, "__self__", None) is not model:
-            return value
-
-        def call(*args: Any, **kwargs: Any) -> Any:
-            """Call the model's method, but never hand out the bare model in the place of the ported one."""
-            result = value(*args, **kwargs)
-            return self if result is model else result
-
-        return call
-
     def __repr__(self) -> str:
         return f"PortedModel({self._port.backend.device_description}):\n{self._port.model!r}"
-
-    def __reduce__(self) -> Any:
-        raise cannot_be_copied()
-
-
-# methods of modules that change where or what the weights are, besides those above
-_OTHER_MOVES = ("mtia", "share_memory", "to_empty", "xpu")

@@ -15,11 +15,11 @@ from torch import nn
 
 from ..diagnostics import BatchError, DeviceError, caller_place
 from .batch import BatchSignature, find_foreign_device, refuse_lost_values
-from .compilation import check_memory, check_placement, compilation, list_cache_files, make_executor
+from .compilation import check_memory, check_placement, compilation, destroy_left, list_cache_files, make_executor
 from .failures import explain_failure, refuse_loss_without_gradient
 from .frozen_checks import say_changed_attribute, say_frozen_values, watch_attributes
 from .gradients import refuse_hooks, watch_gradient_reads
-from .moves import make_data_parallel_error
+from .moves import make_wrapper_error
 from .optimizer import PortOptimizer
 from .port import Port, PortFindings, list_modules_by_prefix
 from .run_report import ExecutorRecord
@@ -32,16 +32,18 @@ logger = logging.getLogger("porting")
 # a call that takes longer makes people wonder; the report has the seconds in any case
 _LONG_SECONDS = 2.0
 
+# These two ask a module around the port for nothing; while they run they are seen by this.
 _DATA_PARALLEL = nn.DataParallel.forward.__code__
+_DISTRIBUTED: Any = nn.parallel.DistributedDataParallel
 
 
 class Runner:
     """Keeps an executor of the backend together with its record and the batch that it was compiled for.
 
     The executor is made by the first call, gets the device for each call, is timed, and has its failures explained.
-    It trains if there is an `optimizer`. `owner` is how the user gets at what it runs, for messages. `random_states`
-    are random streams for executors that are not made yet, by name; a runner takes its own out. The runner does not
-    know the ported model, so that dropping that one ends both.
+    It trains if there is an `optimizer`, and otherwise runs in eval mode unless it `keeps_modes`. `owner` is how the
+    user gets at what it runs, for messages. `random_states` are random streams for executors that are not made yet, by
+    name; a runner takes its own out. The runner does not know the ported model, so that dropping that one ends both.
 
     Each executable has its own copy of the weights on its device. Executors that share weights take turns there, and
     hand the weights over through the host: the training step, inference and evaluation of one ported model, and those
@@ -57,6 +59,7 @@ class Runner:
         optimizer: Optional[PortOptimizer] = None,
         owner: str,
         random_states: Dict[str, List[int]],
+        keeps_modes: bool = False,
     ) -> None:
         """Remember how to make the executor; nothing is built yet."""
         self.record = ExecutorRecord(name)
@@ -70,13 +73,14 @@ class Runner:
         self._was_destroyed = False
         self._signature: Optional[BatchSignature] = None
         self._has_run = False
-        self._watch: Optional[AttributeWatch] = None
+        self._watch = AttributeWatch([], {}, allowed=())
         self._late_changes: Optional[LateChanges] = None
         self._host_writes: Optional[HostWrites] = None
         self._tensors: FrozenSet[int] = frozenset()
         # weakly: runners that share weights must not keep each other's models alive
         self._others: List[weakref.ref[Runner]] = []
         self._has_let_go = False
+        self._keeps_modes = keeps_modes or self.trains
 
     def has_executable(self) -> bool:
         """Tell whether it is compiled."""
@@ -99,6 +103,7 @@ class Runner:
         if self.executor is not None:
             self._refuse_other_batch(args, kwargs)
             return 0.0
+        destroy_left()
         if self.trains:
             refuse_hooks(self._port)
         self._meet_others()
@@ -114,7 +119,7 @@ class Runner:
         self._findings.say_deferred()
         self._watch = watch_attributes(self._port, modules, reads)
         if self.record.num_compilations == 1:
-            with compilation(self._port, self._findings, training=self.trains):
+            with compilation(self._port, self._findings, keeps_modes=self._keeps_modes):
                 say_frozen_values(self._port, self._findings, executor, compile_seconds=seconds)
         return seconds
 
@@ -125,7 +130,7 @@ class Runner:
         port, findings = self._port, self._findings
         executor: Any = None
         try:
-            with compilation(port, findings, training=self.trains) as begun, reads_noted(modules) as reads:
+            with compilation(port, findings, keeps_modes=self._keeps_modes) as begun, reads_noted(modules) as reads:
                 executor = make_executor(port, findings, self._optimizer, args, kwargs)
                 executor.compile(*args, **kwargs)
                 check_placement(port, executor, begun)
@@ -177,17 +182,19 @@ class Runner:
 
     def run(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Run one device call; the first one compiles, and says what that cost."""
-        # the caller of the ported model's `__call__`
-        if sys._getframe(2).f_code is _DATA_PARALLEL:
-            raise make_data_parallel_error()
+        # the caller of `__call__`, which comes here itself or through `forward`
+        frame = sys._getframe(2)
+        if frame.f_code is _DATA_PARALLEL or (frame.f_back is not None and frame.f_back.f_code is _DATA_PARALLEL):
+            raise make_wrapper_error("DataParallel")
+        if _DISTRIBUTED._active_ddp_module is not None:
+            raise make_wrapper_error("DistributedDataParallel")
         if torch.is_inference_mode_enabled():
             # what a device keeps between calls must not be tensors of that mode
             with torch.inference_mode(False):
                 return self.run(args, kwargs)
         refuse_lost_values(args, kwargs)
-        if self._watch is not None:
-            for change in self._watch.look():
-                say_changed_attribute(self._findings, change)
+        for change in self._watch.look():
+            say_changed_attribute(self._findings, change)
         executor, record = self.executor, self.record
         if executor is None:
             self._say_it_took_long(self.compile(args, kwargs))
@@ -293,6 +300,12 @@ class Runner:
         """Fetch what was trained, if this runner trains."""
         if self.trains and self.executor is not None:
             self.executor.copyWeightsToHost()
+
+    def fetch_buffers(self) -> None:
+        """Fetch what an inference has written to buffers, as BatchNorm does in train mode."""
+        self.executor.copyWeightsToHost()
+        if self._host_writes is not None:
+            self._host_writes.notice()
 
     def send_weights(self) -> None:
         """Send the host's weights to the executor that holds the device; the others get them on their turn."""

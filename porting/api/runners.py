@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Dict, Iterator, List, Mapping
 
-import torch
-from torch.utils._python_dispatch import _disable_current_modes
-
 from .optimizer import PortOptimizer
 from .port import Port, PortFindings
 from .run_report import ExecutorRecord
@@ -93,14 +90,6 @@ class Runners:
         """Drop all executables, after fetching what they have learnt."""
         for runner in self:
             runner.destroy()
-
-    def destroy_unseen(self) -> None:
-        """End the executors of a ported model that nobody keeps.
-
-        The garbage collector may do so at any moment: while another model is captured, or inside of a user's modes.
-        """
-        with _disable_current_modes(), torch._C.DisableTorchFunction():
-            self.destroy()
 
     # -- random streams ------------------------------------------------------------------------------------------------
 

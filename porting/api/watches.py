@@ -201,7 +201,11 @@ class LateChanges:
         hosts = [host for host in host_tensors(port.wrapped) if host.kind == "parameter"]
         self._parameters = [(host.name, host.tensor, _is_trained(host.tensor)) for host in hosts]
         self._modules = [
-            (name, module._backward_hooks, module._backward_pre_hooks)
+            (
+                name,
+                _empty_ones(module._backward_hooks, module._backward_pre_hooks),
+                _empty_ones(module._forward_hooks, module._forward_pre_hooks),
+            )
             for name, module in name_modules(port)
             if not isinstance(module, torch.jit.ScriptModule)
         ]
@@ -223,7 +227,8 @@ class LateChanges:
         found = {
             "`requires_grad` changed": [name for name, tensor, was in self._parameters if _is_trained(tensor) != was],
             "a gradient hook was added": [name for name, tensor, _was in self._parameters if _has_hooks(tensor)],
-            "a backward hook was added to a module": [name for name, *hooks in self._modules if any(hooks)],
+            "a backward hook was added to a module": [name for name, hooks, _forward in self._modules if any(hooks)],
+            "a forward hook was added to a module": [name for name, _backward, hooks in self._modules if any(hooks)],
         }
         for what, names in found.items():
             new = [name for name in names if (what, name) not in self._said]
@@ -236,9 +241,14 @@ class LateChanges:
 
     def _make_shares(self) -> List[_Share]:
         tensors = [tensor for _name, tensor, _was in self._parameters]
-        hooks = [each for _name, *both in self._modules for each in both if not each]
+        hooks = [each for _name, backward, forward in self._modules for each in (*backward, *forward) if not each]
         count = max(1, -(-len(tensors) // _PARAMETERS_PER_CALL))
         return [_share(tensors[first::count], hooks[first::count]) for first in range(count)]
+
+
+def _empty_ones(*hooks: Any) -> List[Any]:
+    """Return the registries without a hook: those that were there when `forward` was traced are in the step."""
+    return [registry for registry in hooks if not registry]
 
 
 def _share(tensors: Sequence[torch.Tensor], hooks: Sequence[Any]) -> _Share:

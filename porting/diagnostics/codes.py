@@ -99,6 +99,7 @@ _TABLE: Tuple[Tuple[str, ...], ...] = (
     ("C018", "leaky-body", "the body of a loop or branch reaches out of itself"),
     ("C019", "counter-in-forward", "`forward` writes into a buffer of integers, which is a constant", "warning"),
     ("C020", "frozen-value", "a value that Python decides is compiled in", "warning"),
+    ("C021", "random-in-host-loop", "a host loop draws random numbers in both passes", "warning"),
     ("O001", "unsupported-optimizer", "the optimizer has no counterpart on the device"),
     ("O002", "unsupported-optimizer-setting", "the device's optimizer lacks one of the optimizer's settings"),
     ("O003", "foreign-parameters", "the optimizer holds parameters that are not the model's"),

@@ -1,6 +1,8 @@
-"""A ported model is not moved, cast or wrapped."""
+"""A ported model is a module like others, which is not moved, cast or wrapped."""
 
 from __future__ import annotations
+
+import copy
 
 import pytest
 import torch
@@ -8,7 +10,7 @@ import torch.distributed as distributed
 from torch import nn
 
 from porting import PortOptions, to_ipu
-from porting.diagnostics import DeviceError
+from porting.diagnostics import DeviceError, OptionError
 
 HARMLESS = {
     "to('cpu')": lambda ported: ported.to("cpu"),
@@ -117,12 +119,17 @@ def test_data_parallel_around_the_model_that_inference_runs_is_refused():
     refusal_of(lambda: nn.DataParallel(make_port().inference())(BATCH[0]))
 
 
-def test_distributed_data_parallel_is_refused(tmp_path):
+@pytest.fixture
+def _process_group(tmp_path):
     distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
-    try:
-        text = refusal_of(lambda: nn.parallel.DistributedDataParallel(make_port()))
-    finally:
-        distributed.destroy_process_group()
+    yield
+    distributed.destroy_process_group()
+
+
+@pytest.mark.usefixtures("_process_group")
+@pytest.mark.parametrize("make", [make_port, lambda: Around()], ids=["itself", "inside"])
+def test_distributed_data_parallel_is_refused(make):
+    text = refusal_of(lambda: nn.parallel.DistributedDataParallel(make())(*BATCH))
 
     assert "wrapped in `DistributedDataParallel`" in text
     assert "torchrun" in text
@@ -136,11 +143,145 @@ def test_torch_compile_is_refused():
     assert "PortOptions(engine=...)" in text
 
 
-@pytest.mark.parametrize("wrap", [nn.Sequential, lambda ported: nn.ModuleList([ported])])
-def test_a_port_inside_a_module_is_refused_by_torch_with_its_class(wrap):
-    with pytest.raises(TypeError, match=r"PortedModel is not a Module subclass"):
-        wrap(make_port())
-
-
 def test_attributes_that_no_wrapper_asks_for_are_missing_as_ever():
     assert not hasattr(make_port(), "_no_such_attribute")
+
+
+# -- a module among modules --------------------------------------------------------------------------------------------
+
+
+class Around(nn.Module):
+    """A module of a user's that has a ported model inside."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = make_port()
+        self.scale = nn.Parameter(torch.ones(1))
+
+    def forward(self, *batch):
+        return self.inner(*batch)
+
+
+@pytest.fixture
+def around():
+    around = Around()
+    around(*BATCH)
+    return around
+
+
+def test_its_parts_are_the_models_own():
+    model = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3))
+    ported = to_ipu(model, nn.CrossEntropyLoss(), device="sim")
+
+    assert isinstance(ported, nn.Module)
+    assert list(ported.named_modules()) == list(model.named_modules())
+    assert list(ported.children()) == list(model.children())
+    assert dict(ported.named_parameters()) == dict(model.named_parameters())
+    assert dict(ported.named_buffers()) == dict(model.named_buffers())
+    assert list(ported.state_dict()) == list(model.state_dict())
+    assert ported.get_submodule("1") is model[1]
+
+
+def test_a_part_that_is_exchanged_is_exchanged_in_the_model():
+    ported = to_ipu(nn.Sequential(nn.Linear(4, 3)), nn.CrossEntropyLoss(), device="sim")
+    layer = nn.Linear(4, 3)
+
+    setattr(ported, "0", layer)
+
+    assert ported.model[0] is layer
+
+
+def test_a_module_around_it_has_its_parts_under_its_own_name(around):
+    names = ["scale", "inner.weight", "inner.bias"]
+
+    assert [name for name, _tensor in around.named_parameters()] == names
+    assert list(around.state_dict()) == names
+
+
+def test_a_module_around_it_trains_it_and_has_what_it_learns(around):
+    before = around.state_dict()["inner.weight"].clone()
+
+    around(*BATCH)
+
+    assert not torch.equal(around.state_dict()["inner.weight"], before)
+
+
+def test_a_module_around_it_switches_its_mode(around):
+    around.eval()
+    before = around.inner.report().num_training_calls
+
+    around(*BATCH)
+    assert around.inner.report().num_training_calls == before
+    around.train()
+    around(*BATCH)
+    assert around.inner.report().num_training_calls == before + 1
+
+
+def test_what_a_module_around_it_loads_reaches_the_device(around):
+    state = {name: torch.zeros_like(tensor) for name, tensor in around.state_dict().items()}
+
+    around.load_state_dict(state)
+    _output, loss = around(*BATCH)
+
+    assert loss.item() == pytest.approx(torch.log(torch.tensor(3.0)).item())
+
+
+def test_initialising_all_parts_of_a_module_around_it_reaches_the_device(around):
+    around.apply(lambda part: nn.init.zeros_(part.weight) if isinstance(part, nn.Linear) else None)
+    around.inner.model.bias.data.zero_()
+    _output, loss = around(*BATCH)
+
+    assert loss.item() == pytest.approx(torch.log(torch.tensor(3.0)).item())
+
+
+@pytest.mark.parametrize("call", ["cpu", "float"])
+def test_a_harmless_move_of_a_module_around_it_is_accepted(call, around):
+    getattr(around, call)()
+    around(*BATCH)
+
+    assert around.inner.report().num_training_calls == 2
+
+
+@pytest.mark.parametrize("call", ["half", "double", "share_memory"])
+def test_moving_or_casting_a_module_around_it_is_refused(call, around):
+    assert "around it" in refusal_of(getattr(around, call))
+
+
+def test_exchanging_the_tensors_of_a_module_around_it_is_refused(around):
+    with pytest.raises(OptionError, match="assign=True"):
+        around.load_state_dict(around.state_dict(), assign=True)
+    with pytest.raises(OptionError, match="assign=True"):
+        around.inner.load_state_dict(around.inner.state_dict(), assign=True)
+
+
+def test_copying_a_module_around_it_is_refused(around):
+    assert "copied" in refusal_of(lambda: copy.deepcopy(around))
+
+
+def test_porting_a_module_around_it_is_refused(around):
+    with pytest.raises(OptionError, match=r"`model\.inner` is a PortedModel"):
+        to_ipu(around, nn.CrossEntropyLoss())
+
+
+def test_forward_hooks_observe_its_calls():
+    ported, seen = make_port(), []
+    ported.register_forward_pre_hook(lambda module, args: seen.append((module is ported, len(args))))
+    handle = ported.register_forward_hook(lambda _module, _args, returned: seen.append(returned[1].item()))
+
+    _output, loss = ported(*BATCH)
+    handle.remove()
+    ported(*BATCH)
+
+    assert seen == [(True, 2), loss.item(), (True, 2)]
+
+
+def test_hooks_of_all_modules_observe_its_calls():
+    ported, seen = make_port(), []
+    ported(*BATCH)
+    handle = nn.modules.module.register_module_forward_hook(lambda module, _args, _returned: seen.append(module))
+    try:
+        ported(*BATCH)
+    finally:
+        handle.remove()
+
+    assert [module is ported for module in seen] == [True]

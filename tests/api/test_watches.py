@@ -44,11 +44,16 @@ def hook_a_module(model):
     model[1].register_full_backward_hook(lambda module, gradients, _outputs: gradients)
 
 
+def observe_a_module(model):
+    model[1].register_forward_hook(lambda module, args, output: None)
+
+
 CHANGES = {
     freeze: "`requires_grad` changed after the step was compiled (`1.weight`), which goes on as before",
     hook_a_parameter: "a gradient hook was added after the step was compiled (`1.weight`)",
     hook_its_update: "a gradient hook was added after the step was compiled (`1.weight`)",
     hook_a_module: "a backward hook was added to a module after the step was compiled (`1`)",
+    observe_a_module: "a forward hook was added to a module after the step was compiled (`1`)",
 }
 
 
@@ -69,6 +74,13 @@ def test_a_change_is_said_at_the_next_call(change):
     assert "D005" in text
     assert CHANGES[change] in text
     assert "said_in" not in text
+
+
+def test_a_hook_that_was_there_when_the_step_was_compiled_is_not_said():
+    model = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 3))
+    observe_a_module(model)
+
+    assert said_in(compiled(model), 3) == []
 
 
 @pytest.mark.parametrize("change", CHANGES)

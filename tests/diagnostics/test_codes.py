@@ -77,6 +77,7 @@ def test_only_a_few_codes_are_not_errors():
         "C011",
         "C019",
         "C020",
+        "C021",
         "D002",
         "D005",
         "E001",

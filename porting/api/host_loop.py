@@ -1,0 +1,373 @@
+"""`HostLoopModel`: forward and backward on the device, for a loop that keeps loss and optimizer on the host.
+
+A device with PopTorch's API has no backward pass by itself: it runs whole steps. So there are two executables. The one
+of `forward` is an inference in the modes that the model has. That of the backward pass trains on the surrogate loss
+`sum(output x cotangent)`, whose gradients are those of the output, with a learning rate of 0, and hands the gradients
+over. It computes `forward` once more, on weights of its own, which are sent to it before it runs: an executor brings
+weights back to the host that it calls trained, and nothing is trained here.
+"""
+
+from __future__ import annotations
+
+import copy
+import weakref
+from dataclasses import dataclass, replace
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+
+import torch
+from torch import nn
+from torch.autograd.function import once_differentiable
+
+from ..diagnostics import CaptureError, Finding, OptionError, Severity, caller_place
+from ..host_tensors import host_tensors
+from ..options import PortOptions
+from ..structure import flatten_tensors, rebuild
+from .compilation import destroy_unseen
+from .gradients import read_gradients
+from .moves import FixedModule, refuse_assignment
+from .optimizer import PortOptimizer
+from .port import Port, PortFindings, read_modes
+from .run_report import ExecutorRecord, RunReport, make_report
+from .runner import Runner
+
+__all__ = ["HostLoopModel", "check_host_loop"]
+
+MakeParts = Callable[..., Tuple[Port, PortFindings, PortOptimizer]]
+"""Makes what a port is put together of, for a model, its loss, `options` and maybe an `optimizer`."""
+
+_TEACHES = "a host loop makes the optimizer's step itself: `PortOptions({})` is for a port that makes it"
+
+
+def check_host_loop(options: PortOptions, given: Mapping[str, Any]) -> None:
+    """Raise OptionError P002 for arguments and options that belong to a port which makes the steps."""
+    needless = [name for name, value in given.items() if value is not None]
+    if needless:
+        raise OptionError.of(
+            "P002",
+            message=f"`{needless[0]}` is given with `loop='host'`",
+            place=caller_place(),
+            help="leave it where it is, in the loop; or leave `loop` out, and the device makes the steps",
+        )
+    for name in ("accumulation", "device_iterations", "replicas"):
+        if getattr(options, name) != 1:
+            raise OptionError.of(
+                "P002",
+                message=f"`{name}` is {getattr(options, name)} with `loop='host'`",
+                place=caller_place(),
+                help=_TEACHES.format(f"{name}=N"),
+            )
+    if options.stages:
+        raise OptionError.of(
+            "P002", message="`stages` with `loop='host'`", place=caller_place(), help=_TEACHES.format("stages={...}")
+        )
+
+
+class HostLoopModel(FixedModule):
+    """A model whose `forward` and backward pass run on the device, in the loop that it has; `to_ipu` makes it.
+
+    `output = ported(x)`, `loss = criterion(output, y)`, `loss.backward()` and `optimizer.step()` work as they do
+    without a device, with any loss and any optimizer of `torch.optim`: gradients arrive in `.grad` of the model's own
+    parameters. Weights are sent to the device when they have changed. BatchNorm's statistics change once a call.
+
+    Attributes that are not found here are the user's model's.
+    """
+
+    def __init__(self, port: Port, findings: PortFindings, make_parts: MakeParts) -> None:
+        """Compile nothing yet: each pair of executables is made by the first call that needs it."""
+        super().__init__(port.model)
+        self._port = port
+        self._findings = findings
+        self._make_parts = make_parts
+        self._pairs: Dict[Any, _Pair] = {}
+        self.training = port.model.training
+        weakref.finalize(self, destroy_unseen, _destroy_all, self._pairs).atexit = False
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Return what the model returns, connected to autograd.
+
+        Raises BatchError for a batch unlike the one compiled for (B001-B003), CaptureError for a model that no static
+        graph can hold. A gradient of a gradient is torch's RuntimeError.
+        """
+        return self._find_pair().run(args, kwargs)
+
+    def compile(self, *args: Any, **kwargs: Any) -> float:  # type: ignore[override]
+        """Compile `forward` for batches like this one, in the model's modes, and return the seconds it took.
+
+        The backward pass is compiled by the first `backward()`, which knows the outputs.
+        """
+        return self._find_pair().forward.compile(args, kwargs)
+
+    def train(self, mode: bool = True) -> HostLoopModel:
+        """Switch the model between train and eval mode, each with executables of its own."""
+        self._port.model.train(mode)
+        self.training = mode
+        return self
+
+    def state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the model's own state."""
+        return self._port.model.state_dict(*args, **kwargs)
+
+    def load_state_dict(self, state_dict: Any, strict: bool = True, assign: bool = False) -> Any:
+        """Load weights into the model; they are sent with the next call. OptionError P002 for `assign`."""
+        refuse_assignment(assign)
+        return self._port.model.load_state_dict(state_dict, strict=strict)
+
+    def destroy(self) -> None:
+        """Drop all executables; the next call compiles anew."""
+        _destroy_all(self._pairs)
+
+    def report(self) -> RunReport:
+        """Tell which device ran, how often, when and how long it compiled."""
+        records = [record for pair in self._pairs.values() for record in pair.records]
+        report = make_report(self._port, None, self._findings.all, records)
+        return replace(report, optimizer="on the host")
+
+    @property
+    def model(self) -> nn.Module:
+        """The user's module, which has the weights."""
+        return self._port.model
+
+    @property
+    def options(self) -> PortOptions:
+        """The options that the model was ported with."""
+        return self._port.options
+
+    def __repr__(self) -> str:
+        return f"HostLoopModel({self._port.backend.device_description}):\n{self._port.model!r}"
+
+    def _find_pair(self) -> _Pair:
+        # what is compiled in: the modes of all modules, and which parameters get a gradient
+        key = (*read_modes(self._port), *(parameter.requires_grad for parameter in self._port.model.parameters()))
+        if key not in self._pairs:
+            self._pairs[key] = _Pair(self._port, self._findings, self._make_parts)
+        return self._pairs[key]
+
+
+def _destroy_all(pairs: Dict[Any, _Pair]) -> None:
+    for pair in pairs.values():
+        pair.destroy()
+    pairs.clear()
+
+
+@dataclass
+class _Call:
+    """A call of `forward` that may be differentiated; tensors of the batch are in the order of `flatten_tensors`."""
+
+    pair: _Pair
+    args: Sequence[Any]
+    kwargs: Mapping[str, Any]
+    needs_gradient: Tuple[bool, ...]
+    random_state: Optional[List[int]] = None
+    returned: Any = None
+
+
+class _Pair:
+    """The executables of forward and backward for one setting of the model's modes and trainable parameters.
+
+    There is one for the backward pass from each choice of outputs that a loss is computed from.
+    """
+
+    def __init__(self, port: Port, findings: PortFindings, make_parts: MakeParts) -> None:
+        self._port = port
+        self._findings = findings
+        self._make_parts = make_parts
+        norms = [part for part in port.model.modules() if isinstance(part, nn.modules.batchnorm._NormBase)]
+        counts = [norm.num_batches_tracked for norm in norms if norm.training]
+        self._counts = [count for count in counts if count is not None]
+        self._parameters = [host for host in host_tensors(port.model) if host.tensor.requires_grad]
+        # An executable in train mode has newer statistics on the device; in eval mode no buffer is written to.
+        self._has_statistics = any(read_modes(port)) and any(True for _ in port.model.buffers())
+        mode = "" if port.model.training else " in eval mode"
+        self.forward = Runner(f"forward{mode}", port, findings, owner="ported", random_states={}, keeps_modes=True)
+        self._backwards: Dict[Any, _Backward] = {}
+
+    def run(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Return what the model returns, with a way back for gradients unless torch records none."""
+        tensors = flatten_tensors((args, kwargs))
+        needs_gradient = tuple(tensor.requires_grad for tensor in tensors)
+        plain_args, plain_kwargs = rebuild((tuple(args), dict(kwargs)), [tensor.detach() for tensor in tensors])
+        call = _Call(self, plain_args, plain_kwargs, needs_gradient)
+        parameters = [host.tensor for host in self._parameters]
+        if not (torch.is_grad_enabled() and (parameters or any(needs_gradient))):
+            self.compute(call)
+            return call.returned
+        outputs = _OnDevice.apply(call, *parameters, *tensors)
+        # autograd keeps the call as long as the outputs, which must not keep themselves
+        returned, call.returned = call.returned, None
+        return rebuild(returned, outputs)
+
+    def compute(self, call: _Call) -> List[torch.Tensor]:
+        """Run `forward` on the device; return the tensors among its results."""
+        self.forward.compile(call.args, call.kwargs)
+        if self._is_random():
+            self._say_it_is_random()
+            call.random_state = self._read_random_state()
+        call.returned = self.forward.run(call.args, call.kwargs)
+        outputs = flatten_tensors(call.returned)
+        for tensor in outputs:
+            # a backend refuses `backward()` on what it returns, which is right where it has made the step
+            vars(tensor).pop("backward", None)
+        if self._has_statistics:
+            # the device has no integers that count: the calls of a BatchNorm are counted here
+            counts = [count.clone() for count in self._counts]
+            self.forward.fetch_buffers()
+            for count, before in zip(self._counts, counts):
+                count.copy_(before + 1)
+        return outputs
+
+    def differentiate(self, call: _Call, cotangents: Mapping[int, torch.Tensor]) -> List[Optional[torch.Tensor]]:
+        """Return the gradients of the parameters and of the call's tensors; `cotangents` are those of some outputs.
+
+        A parameter that only the other outputs depend on has none, which is not the same as zeros to an optimizer.
+        """
+        key = (call.needs_gradient, tuple(cotangents))
+        if key not in self._backwards:
+            surrogate = _Surrogate(self._port.model, call, outputs=tuple(cotangents))
+            self._backwards[key] = _Backward(surrogate, self._port, self._make_parts)
+        by_name = self._backwards[key].run(call, tuple(cotangents.values()))
+        gradients = [by_name.get(f"model.{host.name}") for host in self._parameters]
+        numbers = iter(range(len(call.needs_gradient)))
+        return gradients + [by_name.get(f"probes.{next(numbers)}") if needs else None for needs in call.needs_gradient]
+
+    def destroy(self) -> None:
+        """Drop the executables."""
+        self.forward.destroy()
+        for backward in self._backwards.values():
+            backward.runner.destroy()
+
+    @property
+    def records(self) -> List[ExecutorRecord]:
+        """What the executors have done."""
+        return [self.forward.record, *(backward.runner.record for backward in self._backwards.values())]
+
+    def _is_random(self) -> bool:
+        step = self._port.backend.compiled_step(self.forward.executor)
+        if step is not None:
+            return bool(step.graph.is_random)
+        return any(
+            isinstance(part, nn.modules.dropout._DropoutNd) and part.training for part in self._port.model.modules()
+        )
+
+    def _say_it_is_random(self) -> None:
+        """Warn (C021) of random numbers, which two executables of an IPU draw differently; there it is an error."""
+        finding = Finding(
+            "C021",
+            message="`forward` draws random numbers, which an IPU would draw anew in the backward pass",
+            place=caller_place(),
+            help=(
+                "leave `loop` out: where the device makes the steps there is one executable",
+                "or draw nothing: `nn.Dropout(0.0)`",
+            ),
+        )
+        if not self._port.backend.is_simulator:
+            raise CaptureError(replace(finding, severity=Severity.ERROR))
+        self._findings.say(finding)
+
+    def _read_random_state(self) -> List[int]:
+        """Return where the stream of random numbers stands, which the backward pass draws from once more."""
+        executor = self.forward.executor
+        if executor.rng_state is None:
+            executor.rng_state = [torch.initial_seed() % 2**32]
+        return list(executor.rng_state)
+
+
+class _OnDevice(torch.autograd.Function):
+    """A call as an operator of autograd, of the parameters and of the batch's tensors."""
+
+    @staticmethod
+    def forward(ctx: Any, call: _Call, *tensors: torch.Tensor) -> Tuple[torch.Tensor, ...]:
+        """Run the call; see `_Pair.compute`."""
+        outputs = call.pair.compute(call)
+        ctx.call = call
+        ctx.set_materialize_grads(False)
+        ctx.mark_non_differentiable(*(output for output in outputs if not output.is_floating_point()))
+        ctx.save_for_backward(*tensors)
+        return tuple(outputs)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *cotangents: Optional[torch.Tensor]) -> Tuple[Optional[torch.Tensor], ...]:
+        """Run the backward pass; see `_Pair.differentiate`."""
+        # raises if one of them was written to since
+        _unchanged = ctx.saved_tensors
+        given = {number: each.contiguous() for number, each in enumerate(cotangents) if each is not None}
+        return (None, *ctx.call.pair.differentiate(ctx.call, given))
+
+
+class _Backward:
+    """The executable that computes gradients, and its own copy of the weights."""
+
+    def __init__(self, surrogate: _Surrogate, port: Port, make_parts: MakeParts) -> None:
+        self._model = port.model
+        # Plain views: to look at the tensors themselves would fetch them from the device once they are an executor's.
+        self._views = [(host.name, host.tensor.detach()) for host in host_tensors(surrogate.model)]
+        self._versions: Optional[List[int]] = None
+        trained = [parameter for parameter in surrogate.parameters() if parameter.requires_grad]
+        self._port, findings, self._optimizer = make_parts(
+            surrogate,
+            None,
+            optimizer=torch.optim.SGD(trained, lr=0.0),
+            options=port.options.replace(keep_gradients=True, frozen="allow"),
+        )
+        mode = "" if port.model.training else " in eval mode"
+        self.runner = Runner(
+            f"backward{mode}", self._port, findings, optimizer=self._optimizer, owner="ported", random_states={}
+        )
+
+    def run(self, call: _Call, cotangents: Sequence[torch.Tensor]) -> Dict[str, torch.Tensor]:
+        """Return the gradients by the names of the surrogate's parameters."""
+        batch = (tuple(cotangents), *call.args)
+        self._copy_weights()
+        if not self.runner.has_executable():
+            self._optimizer.prepare()
+        self.runner.compile(batch, call.kwargs)
+        if call.random_state is not None:
+            self.runner.executor.rng_state = call.random_state
+        self.runner.run(batch, call.kwargs)
+        gradients = read_gradients(self._port, self._optimizer.device, self.runner.executor, -1)
+        if not all(bool(gradient.isfinite().all()) for gradient in gradients.values()):
+            # the step of size 0 has made weights of the device NaN
+            self._versions = None
+        return gradients
+
+    def _copy_weights(self) -> None:
+        """Bring the weights up to date if the host has changed its own since; the call sends what was written to."""
+        now = {host.name: host.tensor for host in host_tensors(self._model)}
+        versions = [tensor._version for tensor in now.values()]
+        if versions != self._versions:
+            self._versions = versions
+            with torch.no_grad():
+                for name, view in self._views:
+                    view.copy_(now[name])
+
+
+class _Surrogate(nn.Module):
+    """A copy of a model with the loss `sum(output x cotangent)`, whose gradients are those of the outputs.
+
+    `probes` are zeros that are added to tensors of the batch that need a gradient: the gradient of a probe is that of
+    the tensor, for which a device has no name. `outputs` are the numbers of those that have a cotangent.
+    """
+
+    def __init__(self, model: nn.Module, call: _Call, *, outputs: Tuple[int, ...]) -> None:
+        super().__init__()
+        self.model = copy.deepcopy(model)
+        self.training = model.training
+        tensors = enumerate(flatten_tensors((call.args, call.kwargs)))
+        probes = {number: torch.zeros_like(tensor) for number, tensor in tensors if call.needs_gradient[number]}
+        self.probes = nn.ParameterList(probes.values())
+        self._probed = list(probes)
+        self._outputs = outputs
+
+    def forward(self, cotangents: Sequence[torch.Tensor], *args: Any, **kwargs: Any) -> torch.Tensor:
+        """Return the loss."""
+        if self._probed:
+            tensors = flatten_tensors((args, kwargs))
+            for number, probe in zip(self._probed, self.probes):
+                tensors[number] = tensors[number] + probe
+            args, kwargs = rebuild((args, kwargs), tensors)
+        outputs = flatten_tensors(self.model(*args, **kwargs))
+        # in single precision: the gradient of a product of halves is the cotangent all the same, but its sum overflows
+        products = [
+            (outputs[number].float() * cotangent.float()).sum() for number, cotangent in zip(self._outputs, cotangents)
+        ]
+        return torch.stack(products).sum()
