@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from porting.bench.processes import child_environment
+from porting.bench.processes import make_environment
 from porting.engines.aot.library import load_program
 from porting.engines.aot.matmul_kernels import choose_matmul_kernels, find_products, is_faster_by_onednn
 from porting.engines.compiled.call_layout import TensorSpec
@@ -116,7 +116,7 @@ def test_weights_in_both_orders_are_multiplied_without_a_copy(tmp_path):
     specs = tuple(TensorSpec.of(tensor, name=f"input:{index}:") for index, tensor in enumerate(arguments))
     write_program(Program("step", module, specs, num_results=3), tmp_path / "layer.program")
 
-    subprocess.run([sys.executable, "-c", _COMPILE], cwd=tmp_path, env=child_environment(), check=True)
+    subprocess.run([sys.executable, "-c", _COMPILE], cwd=tmp_path, env=make_environment(), check=True)
 
     expected = _layer_with_gradients(arguments[0].clone(), *arguments[1:])
     found = load_program(tmp_path / "out")(arguments)
