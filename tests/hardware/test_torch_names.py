@@ -39,7 +39,7 @@ def test_a_module_reads_only_names_that_torch_2_0_has(path):
 @pytest.mark.parametrize(
     ("source", "name"),
     [
-        ("from torch.utils._pytree import tree_leaves", "torch.utils._pytree.tree_leaves"),
+        ("from torch.nn import Buffer", "torch.nn.Buffer"),
         ("import torch\nisinstance(1, torch._C.TensorBase)", "torch._C.TensorBase"),
         ("from torch import _C\n_C.TensorBase", "torch._C.TensorBase"),
         ("import torch.export", "torch.export"),
@@ -57,7 +57,7 @@ def test_a_name_that_torch_2_0_lacks_is_found(source, name, tmp_path):
 @pytest.mark.parametrize(
     "source",
     [
-        "from torch.utils._pytree import tree_map",
+        "from torch.autograd.function import once_differentiable",
         "import torch\ndef f(x: torch.Unknown) -> torch.Unknown:\n    y: torch.Unknown = x",
         "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from torch.export import ExportedProgram",
         "import torch\ngetattr(torch._C, 'TensorBase', torch._C._TensorBase)",
