@@ -84,7 +84,7 @@ def _refuse_impossible(report: LoaderReport, sizes: PortOptions, dataset: Any, d
             "B005",
             message=f"the dataset has {report.samples} samples, but one call takes {report.samples_per_call}",
             notes=(grouping, *_describe_instances(report)),
-            help=_suggest_full_call(report.samples, sizes),
+            help=_suggest_full_call(report.samples, sizes, report.instances),
         )
     if drop_last is False and report.samples_lost_per_epoch != 0:
         lost, size = report.samples_lost_per_epoch, report.samples_per_call
@@ -136,14 +136,15 @@ def _suggest_no_loss(report: LoaderReport, dataset: Any) -> Tuple[str, ...]:
     )
 
 
-def _suggest_full_call(samples: int, sizes: PortOptions) -> Tuple[str, ...]:
+def _suggest_full_call(samples: int, sizes: PortOptions, instances: int) -> Tuple[str, ...]:
     """Suggest the one factor whose lowering is enough, the one that changes training least before the others."""
+    samples_of_all = sizes.samples_per_call * instances
     if samples == 0:
         return ("pass a dataset that has samples",)
     lower = "lower more than one of these factors"
     for name in ("micro_batch", "replicas", "accumulation", "device_iterations"):
         factor = getattr(sizes, name)
-        most = samples * factor // sizes.samples_per_call
+        most = samples * factor // samples_of_all
         if most >= 1:
             lower = f"lower `{name}` from {factor} to {most}" + (" or less" if most > 1 else "")
-    return (lower, f"or pad: `FixedBatchDataset(dataset, batch_size={sizes.samples_per_call})`")
+    return (lower, f"or pad: `FixedBatchDataset(dataset, batch_size={samples_of_all})`")

@@ -175,8 +175,13 @@ def test_a_sampler_of_all_samples_is_refused_where_instances_have_a_share_each()
 
 
 def test_too_few_samples_for_all_instances_are_refused():
-    with pytest.raises(PortingError, match="2 instances share the samples"):
+    with pytest.raises(PortingError, match="2 instances share the samples") as caught:
         to_ipu_dataloader(TensorDataset(torch.arange(3)), options_of(0, 2), backend=simulator, batch_size=2)
+
+    assert caught.value.finding.help == (
+        "lower `micro_batch` from 2 to 1",
+        "or pad: `FixedBatchDataset(dataset, batch_size=4)`",
+    )
 
 
 # -- sums --------------------------------------------------------------------------------------------------------------
