@@ -11,7 +11,6 @@ from torch import nn
 from ..adapters import SchedulerBridge, load_weights, plain_state_dict
 from ..adapters.checkpoints import Checkpoint, check_shapes
 from ..diagnostics import BatchError
-from ..options import PortOptions
 from .batch import check_first_batch, check_labels, has_labels, make_dataloader
 from .compilation import destroy_unseen
 from .gradients import read_gradients
@@ -44,8 +43,7 @@ class PortedModel(FixedModule):
 
     def __init__(self, port: Port, findings: PortFindings, optimizer: PortOptimizer) -> None:
         """Keep what `to_ipu` has put together; nothing is compiled before the first batch is known."""
-        super().__init__(port.model)
-        self._port = port
+        super().__init__(port)
         self._findings = findings
         self._optimizer = optimizer
         self._runners = Runners(port, findings, optimizer)
@@ -315,16 +313,6 @@ class PortedModel(FixedModule):
     # -- the rest of the model ----------------------------------------------------------------------------------------
 
     @property
-    def model(self) -> nn.Module:
-        """The user's module, with the weights of the device."""
-        return self._port.model
-
-    @property
-    def options(self) -> PortOptions:
-        """The options that the model was ported with."""
-        return self._port.options
-
-    @property
     def port(self) -> Port:
         """What was ported, and where and how it runs."""
         return self._port
@@ -338,6 +326,3 @@ class PortedModel(FixedModule):
     def device_executor(self) -> Any:
         """The backend's executor of the training step; None while nothing is compiled."""
         return self._train_runner.executor
-
-    def __repr__(self) -> str:
-        return f"PortedModel({self._port.backend.device_description}):\n{self._port.model!r}"
