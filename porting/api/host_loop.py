@@ -302,6 +302,7 @@ class _Backward:
             self.runner.executor.rng_state = call.random_state
         self.runner.run(batch, call.kwargs)
         gradients = read_gradients(self._port, self._optimizer.device, self.runner.executor, -1)
+        self.runner.record.bytes_to_host += sum(each.numel() * each.element_size() for each in gradients.values())
         if not all(bool(gradient.isfinite().all()) for gradient in gradients.values()):
             # the step of size 0 has made weights of the device NaN
             self._versions = None

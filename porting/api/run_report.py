@@ -29,7 +29,8 @@ class ExecutorRecord:
     with the measuring of candidates, took `compiler_seconds`, and the search and loading of an executable
     `load_seconds`; the rest went into capturing and checking the step. `tuning` is a `TuningReport` of the measurements
     that the engine was chosen by. `first_call_not_finite` is the number of the first call whose loss, or in inference
-    output, was no number any more.
+    output, was no number any more. `bytes_to_device` counts the batches and the weights that calls have sent,
+    `bytes_to_host` what they have returned.
     """
 
     name: str
@@ -46,6 +47,8 @@ class ExecutorRecord:
     load_seconds: Optional[float] = None
     tuning: Any = None
     first_call_not_finite: Optional[int] = None
+    bytes_to_device: int = 0
+    bytes_to_host: int = 0
 
     def note_compilation(self, seconds: float, *, samples_per_call: int, cache: str) -> None:
         """Count a compilation that took `seconds` and has just ended."""
@@ -55,6 +58,14 @@ class ExecutorRecord:
         self.compiled_at = time.time()
         self.samples_per_call = samples_per_call
         self.cache = cache
+
+    def note_call(self, seconds: float, *, to_device: int, to_host: int) -> None:
+        """Count a call that took `seconds` and the bytes that it moved."""
+        self.num_calls += 1
+        self.num_samples += self.samples_per_call or 0
+        self.call_seconds += seconds
+        self.bytes_to_device += to_device
+        self.bytes_to_host += to_host
 
     def note_engine(self, obtained: Any) -> None:
         """Keep what runs the calls, and where it came from; `obtained` is the simulator's, None on an IPU."""

@@ -14,6 +14,8 @@ import torch
 from torch import nn
 
 from ..diagnostics import BatchError, DeviceError, caller_place
+from ..host_tensors import host_tensors
+from ..structure import flatten_tensors
 from .batch import BatchSignature, find_foreign_device, refuse_lost_values
 from .compilation import check_memory, check_placement, compilation, destroy_left, list_cache_files, make_executor
 from .failures import explain_failure, refuse_loss_without_gradient
@@ -73,6 +75,7 @@ class Runner:
         self._was_destroyed = False
         self._signature: Optional[BatchSignature] = None
         self._has_run = False
+        self._weight_bytes = self._batch_bytes = self._result_bytes = 0
         self._watch = AttributeWatch([], {}, allowed=())
         self._late_changes: Optional[LateChanges] = None
         self._host_writes: Optional[HostWrites] = None
@@ -114,6 +117,7 @@ class Runner:
         executor, reads = self._make_compiled(modules, args, kwargs)
         seconds = time.perf_counter() - start
         self._signature = BatchSignature(args, kwargs)
+        self._batch_bytes = _count_bytes(flatten_tensors((args, kwargs)))
         self.record.note_compilation(seconds, samples_per_call=self._signature.rows, cache=self._cache_result(files))
         self._take_over(executor)
         self._findings.say_deferred()
@@ -158,6 +162,7 @@ class Runner:
     def _take_over(self, executor: Any) -> None:
         """Run `executor` from now on, and watch what the user does to its model on the host."""
         self.executor, self._has_run = executor, False
+        self._weight_bytes = _count_bytes([host.tensor for host in host_tensors(self._port.wrapped)])
         if self.trains:
             self._late_changes = LateChanges(self._port)
             watch_gradient_reads(self._port)
@@ -203,6 +208,7 @@ class Runner:
         writes = self._host_writes
         if writes is not None and writes.notice() and executor.isAttachedToDevice():
             executor.copyWeightsToDevice()
+            record.bytes_to_device += self._weight_bytes
         if self._late_changes is not None:
             self._late_changes.look()
         start = time.perf_counter()
@@ -213,15 +219,14 @@ class Runner:
                 # a batch that the device cannot run must not be the one that all others have to be like
                 self.destroy()
             self._raise_explained(error, args, kwargs)
-        self._has_run = True
-        record.call_seconds += time.perf_counter() - start
-        record.num_calls += 1
-        record.num_samples += record.samples_per_call or 0
-        self._finish(executor, result)
+        self._finish(executor, result, time.perf_counter() - start)
         return result
 
-    def _finish(self, executor: Any, result: Any) -> None:
-        """End a call: what it trained and wrote is no news from the host."""
+    def _finish(self, executor: Any, result: Any, seconds: float) -> None:
+        """End a call: count it; what it trained and wrote is no news from the host."""
+        if not self._has_run:
+            self._has_run, self._result_bytes = True, _count_bytes(flatten_tensors(result))
+        self.record.note_call(seconds, to_device=self._batch_bytes, to_host=self._result_bytes)
         if self._has_let_go:
             # looking at the host's tensors would not fetch what it has trained
             executor.copyWeightsToHostIfNeeded()
@@ -304,6 +309,7 @@ class Runner:
     def fetch_buffers(self) -> None:
         """Fetch what an inference has written to buffers, as BatchNorm does in train mode."""
         self.executor.copyWeightsToHost()
+        self.record.bytes_to_host += self._weight_bytes
         if self._host_writes is not None:
             self._host_writes.notice()
 
@@ -312,6 +318,7 @@ class Runner:
         for runner in (self, *self._sharing()):
             if runner.is_attached:
                 runner.executor.copyWeightsToDevice()
+                runner.record.bytes_to_device += runner._weight_bytes
 
     def _unwrap_model(self) -> None:
         """Give the model and its tensors the classes back that they had before a training executor took them over.
@@ -368,6 +375,10 @@ class Runner:
             other = reference()
             if other is not None:
                 yield other
+
+
+def _count_bytes(tensors: Sequence[torch.Tensor]) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
 _COMPILED: MutableSet[Runner] = weakref.WeakSet()

@@ -112,7 +112,7 @@ def find_recipe(name: str) -> Recipe:
     the nearest names when nothing is found.
 
     >>> find_recipe("first_port").step(1).name
-    'loss_in_forward'
+    'host_loop'
     """
     recipes = {recipe.name: recipe for recipe in read_recipes()}
     if name in recipes:
