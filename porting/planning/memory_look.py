@@ -10,7 +10,7 @@ import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
 from .. import simulator
-from ..diagnostics import BatchError, Finding, OptionError, caller_place
+from ..diagnostics import BatchError, Finding, OptionError, align_columns, caller_place
 from ..module_attributes import materialise_lazy_modules
 from ..options import PortOptions
 from ..structure import make_call_arguments
@@ -131,10 +131,7 @@ class MemoryReport:
         rows = [[_NAMES[name], *(_format_mebi(memory.parts[name]) for memory in self.ipus)] for name in _NAMES]
         rows = [row for row in rows if any(cell != "0.0" for cell in row[1:])]
         rows.append(["together", *(_format_mebi(memory.total_bytes) for memory in self.ipus)])
-        widths = [max(len(row[column]) for row in [header, *rows]) for column in range(len(header))]
-        for row in [header, *rows]:
-            cells = [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:]))]
-            lines.append("  ".join(cells).rstrip())
+        lines += align_columns([header, *rows], right=range(1, len(header)))
         low, high = (size / self.target.memory_bytes for size in (self.low_bytes, self.high_bytes))
         lines.append(f"{self.verdict}: {self.share:.0%} of the fullest IPU's memory ({low:.0%} to {high:.0%})")
         if self.verdict != "fits":
