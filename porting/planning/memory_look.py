@@ -135,7 +135,12 @@ class MemoryReport:
         low, high = (size / self.target.memory_bytes for size in (self.low_bytes, self.high_bytes))
         lines.append(f"{self.verdict}: {self.share:.0%} of the fullest IPU's memory ({low:.0%} to {high:.0%})")
         if self.verdict != "fits":
-            lines += _write_remedies(self.remedies)
+            lines.append("what helps, in this order:      alone MiB  with those before")
+            # names stay whole: what is between backquotes can be pasted
+            wrapper = textwrap.TextWrapper(76, "    ", "      ", break_long_words=False, break_on_hyphens=False)
+            for remedy in self.remedies:
+                alone, together = _format_mebi(remedy.alone_bytes), _format_mebi(remedy.together_bytes)
+                lines += [f"  {remedy.name:28} {alone:>10} {together:>14}", *wrapper.wrap(remedy.change)]
         return "\n".join(lines)
 
 
@@ -245,16 +250,6 @@ def _count_state_bytes(optimizer: Any) -> int:
 
 def _find_width(optimizer: Any, name: str) -> int:
     return 2 if getattr(optimizer, name, None) == torch.float16 else 4
-
-
-def _write_remedies(remedies: Sequence[Remedy]) -> List[str]:
-    lines = ["what helps, in this order:      alone MiB  with those before"]
-    # names stay whole: what is between backquotes can be pasted
-    wrapper = textwrap.TextWrapper(76, "    ", "      ", break_long_words=False, break_on_hyphens=False)
-    for remedy in remedies:
-        alone, together = _format_mebi(remedy.alone_bytes), _format_mebi(remedy.together_bytes)
-        lines += [f"  {remedy.name:28} {alone:>10} {together:>14}", *wrapper.wrap(remedy.change)]
-    return lines
 
 
 def _format_mebi(num_bytes: int) -> str:
