@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
-from ..diagnostics import Finding
+from ..diagnostics import Finding, align_columns
 from ..options import PortOptions
 from .port import Port
 
@@ -157,10 +157,7 @@ class RunReport:
             "",
         ]
         header = ("executor", "compiled at", "compile s", "engine", "cache", "calls", "samples", "samples/s")
-        rows = [header, *(_row(record) for record in self.executors)]
-        widths = [max(len(row[column]) for row in rows) for column in range(len(header))]
-        for row in rows:
-            lines.append("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip())
+        lines += align_columns([header, *map(_row, self.executors)])
         lines.extend(f"{finding.to_dict()['severity']}[{finding.code}]: {finding.message}" for finding in self.findings)
         return "\n".join(lines)
 

@@ -11,7 +11,7 @@ from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Se
 import torch
 from torch import nn
 
-from ..diagnostics import Finding, caller_place
+from ..diagnostics import Finding, caller_place, list_names
 from ..host_tensors import TENSOR_BASE, host_tensors
 from ..structure import flatten_tensors
 from .port import Port, PortFindings, name_modules, say_it_is_compiled_in
@@ -232,9 +232,8 @@ class LateChanges:
         }
         for what, names in found.items():
             new = [name for name in names if (what, name) not in self._said]
-            others = f" and {len(new) - 1} more" if len(new) > 1 else ""
             if new:
-                say_it_is_compiled_in(f"{what} after the step was compiled (`{new[0]}`{others})")
+                say_it_is_compiled_in(f"{what} after the step was compiled ({list_names(new, most=1)})")
         # what is again as it was compiled may change again
         self._said = {(what, name) for what, names in found.items() for name in names}
         self._shares = itertools.cycle(self._make_shares())

@@ -10,8 +10,8 @@ import time
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from porting.cli import EXIT_DONE, EXIT_FAILED, add_action, refuse_usage, say_number
-from porting.diagnostics import ExecutableError, print_finding
+from porting.cli import EXIT_DONE, EXIT_FAILED, add_action, refuse_usage
+from porting.diagnostics import ExecutableError, align_columns, print_finding, say_number
 from porting.executables.archive import export_archive, import_archive
 from porting.executables.entry import DamagedEntryError, Manifest, read_explanation
 from porting.executables.explanations import explain
@@ -131,11 +131,7 @@ def _list_executables(store: ExecutableStore, arguments: argparse.Namespace) -> 
     if not records:
         print(f"no executables in {store.folder}")
         return EXIT_DONE
-    widths = [max(map(len, column)) for column in zip(*rows)]
-    for row in rows:
-        cells = [cell.ljust(width) for cell, width in zip(row, widths)]
-        cells[3:5] = [cell.rjust(width) for cell, width in zip(row[3:5], widths[3:5])]
-        print("  ".join(cells).rstrip())
+    print(*align_columns(rows, right=(3, 4)), sep="\n")
     total = format_bytes(sum(entry.num_bytes for entry in entries))
     print(f"{_say_executables(entries)}, {total} of {format_bytes(store.max_bytes)} in {store.folder}")
     return EXIT_DONE

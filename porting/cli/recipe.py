@@ -12,9 +12,9 @@ import textwrap
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Sequence
 
-from porting.cli import EXIT_DONE, EXIT_FAILED, add_action, count, refuse_usage, say_number
+from porting.cli import EXIT_DONE, EXIT_FAILED, add_action, count, refuse_usage
 from porting.comparison import largest_difference
-from porting.diagnostics import PortingError
+from porting.diagnostics import PortingError, say_number
 from porting.recipe_chain.copying import copy_recipe, create_folder
 from porting.recipe_chain.recipe_files import Recipe, RecipeStep, find_recipe, read_recipes
 

@@ -76,7 +76,8 @@ def bound_bytes(graph: StepGraph, *, num_stages: int, bytes_per_weight: int) -> 
 def _measure_operator(node: torch.fx.Node) -> int:
     """Return the bytes that an operator reads, makes and may keep for its gradient."""
     operands = [used for used in node.all_input_nodes if used.meta.get("kind") not in ("parameter", "buffer")]
-    num_bytes = sum(map(_count_bytes, (node, *operands)))
+    leaves = tree_leaves([value.meta.get("val") for value in (node, *operands)])
+    num_bytes = sum(count_device_bytes(leaf.shape, leaf.dtype) for leaf in leaves if isinstance(leaf, torch.Tensor))
     name = getattr(getattr(node.target, "overloadpacket", None), "__name__", "")
     if name in _RECURRENT:
         return _RECURRENT_COPIES * num_bytes
@@ -85,8 +86,3 @@ def _measure_operator(node: torch.fx.Node) -> int:
         # the matrix of scores, which a kernel of the CPU never has as a whole
         return num_bytes + 4 * count_device_bytes((*query.shape[:-1], key.shape[-2]), query.dtype)
     return num_bytes
-
-
-def _count_bytes(node: torch.fx.Node) -> int:
-    values = [value for value in tree_leaves(node.meta.get("val")) if isinstance(value, torch.Tensor)]
-    return sum(count_device_bytes(value.shape, value.dtype) for value in values)

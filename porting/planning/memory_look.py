@@ -10,7 +10,7 @@ import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
 from .. import simulator
-from ..diagnostics import BatchError, Finding, OptionError, caller_place
+from ..diagnostics import BatchError, Finding, OptionError, align_columns, caller_place
 from ..module_attributes import materialise_lazy_modules
 from ..options import PortOptions
 from ..structure import make_call_arguments
@@ -131,14 +131,16 @@ class MemoryReport:
         rows = [[_NAMES[name], *(_format_mebi(memory.parts[name]) for memory in self.ipus)] for name in _NAMES]
         rows = [row for row in rows if any(cell != "0.0" for cell in row[1:])]
         rows.append(["together", *(_format_mebi(memory.total_bytes) for memory in self.ipus)])
-        widths = [max(len(row[column]) for row in [header, *rows]) for column in range(len(header))]
-        for row in [header, *rows]:
-            cells = [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:]))]
-            lines.append("  ".join(cells).rstrip())
+        lines += align_columns([header, *rows], right=range(1, len(header)))
         low, high = (size / self.target.memory_bytes for size in (self.low_bytes, self.high_bytes))
         lines.append(f"{self.verdict}: {self.share:.0%} of the fullest IPU's memory ({low:.0%} to {high:.0%})")
         if self.verdict != "fits":
-            lines += _write_remedies(self.remedies)
+            lines.append("what helps, in this order:      alone MiB  with those before")
+            # names stay whole: what is between backquotes can be pasted
+            wrapper = textwrap.TextWrapper(76, "    ", "      ", break_long_words=False, break_on_hyphens=False)
+            for remedy in self.remedies:
+                alone, together = _format_mebi(remedy.alone_bytes), _format_mebi(remedy.together_bytes)
+                lines += [f"  {remedy.name:28} {alone:>10} {together:>14}", *wrapper.wrap(remedy.change)]
         return "\n".join(lines)
 
 
@@ -248,16 +250,6 @@ def _count_state_bytes(optimizer: Any) -> int:
 
 def _find_width(optimizer: Any, name: str) -> int:
     return 2 if getattr(optimizer, name, None) == torch.float16 else 4
-
-
-def _write_remedies(remedies: Sequence[Remedy]) -> List[str]:
-    lines = ["what helps, in this order:      alone MiB  with those before"]
-    # names stay whole: what is between backquotes can be pasted
-    wrapper = textwrap.TextWrapper(76, "    ", "      ", break_long_words=False, break_on_hyphens=False)
-    for remedy in remedies:
-        alone, together = _format_mebi(remedy.alone_bytes), _format_mebi(remedy.together_bytes)
-        lines += [f"  {remedy.name:28} {alone:>10} {together:>14}", *wrapper.wrap(remedy.change)]
-    return lines
 
 
 def _format_mebi(num_bytes: int) -> str:

@@ -15,7 +15,7 @@ from ..capture import TensorInfo
 __all__ = ["Operation", "StepMemory", "Value", "count_device_bytes"]
 
 
-@dataclass(frozen=True)
+@dataclass
 class Value:
     """The memory of a value: its bytes on the device, and the positions of the operators that make, read and keep it.
 
@@ -25,8 +25,8 @@ class Value:
 
     num_bytes: int
     made_at: int
-    read_at: Tuple[int, ...]
-    kept_at: Tuple[int, ...]
+    read_at: List[int]
+    kept_at: List[int]
     is_of_batch: bool
     is_float: bool
 

@@ -11,7 +11,7 @@ import torch
 
 from porting.comparison import Difference, Tolerance
 from porting.comparison.tensors import largest_distance, largest_magnitude
-from porting.diagnostics import PortingError, caller_place
+from porting.diagnostics import PortingError, caller_place, say_number
 
 __all__ = ["KINDS", "KindDifferences", "TrainingComparison"]
 
@@ -103,7 +103,7 @@ class TrainingComparison:
 
     def _list_lines(self) -> Iterator[str]:
         word = "equal" if self.holds else "DIFFERENT"
-        steps = f"{self.num_steps} optimizer step{'s' if self.num_steps != 1 else ''}"
+        steps = say_number(self.num_steps, "optimizer step")
         yield f"plain PyTorch and the port: {word} in {steps} (relative {self.relative:g}, absolute {self.absolute:g})"
         yield ""
         yield f"        {'':<16}{'compared':>8}  {'worst':>8}  in step  of"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, Dict, Mapping, Optional, Tuple
 
+from ...diagnostics import align_columns
 from ...support.interleaved import Interval
 from ..calls.executable import Variant
 
@@ -102,9 +103,7 @@ class TuningReport:
         """Lay the candidates out as a table, the chosen one marked."""
         header = ("", "candidate", "compile s", "cpu ms", "wall ms", "x replay", "95 % interval", "off by", "")
         rows = [header, *(self._make_row(candidate) for candidate in self.candidates)]
-        widths = [max(len(row[column]) for row in rows) for column in range(len(header))]
-        lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
-        return "\n".join([*lines, *self.notes])
+        return "\n".join([*align_columns(rows), *self.notes])
 
     def _make_row(self, candidate: Candidate) -> Tuple[str, ...]:
         speed_up = candidate.speed_up

@@ -11,7 +11,7 @@ from ...capture import StepGraph
 from ...capture.graph_flow import ValueFlow, written_nodes
 from ...capture.operator_schema import operator_name
 from ...capture.subgraphs import bodies_of
-from ...diagnostics import Finding, Place
+from ...diagnostics import Finding, Place, list_names
 from .._logging import logger
 from .._operators.operator_limits import LIMITS, OperatorCall, check_write
 from .capture_errors import CaptureRefusal
@@ -168,7 +168,7 @@ def _refuse_missing(missing: Mapping[str, torch.fx.Node]) -> NoReturn:
     places = [f"`aten::{name}` is called at {_find_place(node)}" for name, node in missing.items() if _find_place(node)]
     finding = Finding(
         "C017",
-        message=f"the device has no {', '.join(f'`{name}`' for name in names)}",
+        message=f"the device has no {list_names(names)}",
         place=_find_place(next(iter(missing.values()))),
         label="the device cannot compute this",
         notes=(
