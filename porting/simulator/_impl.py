@@ -6,7 +6,7 @@ import weakref
 from typing import Any
 
 from ._executables.executable_cache import lock_compilation as distributedCacheLock
-from ._weights.host_weights import restore_wrapper_if_necessary, unwrap_model, wrap_model
+from ._weights.host_weights import unwrap_model, wrap_model
 from ._weights.weight_owners import Owner
 from .tracing_state import isDispatchTracing, isRunningOnIpu
 
@@ -18,10 +18,12 @@ __all__ = [
     "unwrapModelIfNecessary",
 ]
 
-_restoreWrapperIfNecessary = restore_wrapper_if_necessary
-
 # Weak: a model that is never wrapped again must not live on here.
 _unwrapped: weakref.WeakKeyDictionary[Any, Owner] = weakref.WeakKeyDictionary()
+
+
+def _restoreWrapperIfNecessary(model: Any) -> Any:
+    return model  # pickles hold the plain classes, so nothing is left to restore
 
 
 def unwrapModelIfNecessary(model: Any) -> bool:

@@ -14,6 +14,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence
 import torch
 from torch import nn
 
+from ..diagnostics import caller_place
 from . import profiling, tracing_state
 from ._args_parser import BoundArguments
 from ._device.device_target import refuse_to_run
@@ -32,11 +33,10 @@ from ._graph.anchors import list_tensor_names
 from ._graph.compiler_names import update_types
 from ._graph.graph_ir import graph_ir
 from ._logging import logger
-from ._model_access import ParameterProxy, is_move, warn_of_move
 from ._options.executor_options import make_executor_options
 from ._options_impl import require
 from ._printing import module_repr
-from ._weights.replica_parameters import PerReplicaParams
+from ._weights.replica_parameters import ParameterProxy, PerReplicaParams
 from ._weights.weight_owners import Owner, owned_class
 from .errors import createPoptorchError
 from .options import Options
@@ -45,6 +45,8 @@ from .tracing_state import _OverwriteContextManager
 __all__ = ["PoplarExecutor", "_OverwriteContextManager"]
 
 
+# methods of `nn.Module` that return the module: what is chained to them runs on the host
+_MOVES = frozenset(["to", "cpu", "cuda", "half", "float", "double", "bfloat16", "type", "xpu", "to_empty"])
 _PROFILED = ("copyWeightsToHost", "copyWeightsToDevice", "setOptimizer", "compile", "destroy")
 
 
@@ -337,9 +339,14 @@ class PoplarExecutor:
         if name.startswith("__") or "_session" not in self.__dict__:
             raise AttributeError(name)
         value = getattr(self.model, name)
-        if is_move(name) and not self._warned_moves:
+        if name in _MOVES and not self._warned_moves:
             self._warned_moves = True
-            warn_of_move(name)
+            logger.warning(
+                "`.%s` of an executor is the method of the bare module (%s): what it returns runs on the host, not on "
+                "the device",
+                name,
+                caller_place(),
+            )
         return ParameterProxy(value, name, self.per_replica_params) if isinstance(value, nn.Parameter) else value
 
     def __getstate__(self) -> Dict[str, Any]:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 import torch
-
-from ._operators.example_custom_ops import EXAMPLE_OPS
+from torch.nn.functional import leaky_relu
 
 __all__ = ["CustomOp", "find_custom_op", "listed", "register_custom_op"]
 
 Tensors = Sequence[torch.Tensor]
-Forward = Callable[[List[torch.Tensor], Mapping[str, Any]], Union[torch.Tensor, Tensors]]
-Backward = Callable[
-    [List[torch.Tensor], List[torch.Tensor], List[torch.Tensor], Mapping[str, Any]],
-    Union[None, torch.Tensor, Sequence[Optional[torch.Tensor]]],
-]
+Inputs = List[torch.Tensor]
+Attributes = Mapping[str, Any]
+Forward = Callable[[Inputs, Attributes], Union[torch.Tensor, Tensors]]
+Backward = Callable[[Inputs, Inputs, Inputs, Attributes], Union[None, torch.Tensor, Sequence[Optional[torch.Tensor]]]]
 
 _IMPLEMENTATIONS: Dict[Tuple[str, str, int], CustomOp] = {}
 
@@ -45,8 +44,8 @@ def find_custom_op(name: str, domain: str, version: int) -> Optional[CustomOp]:
     """
     key = (name, domain, version)
     # on first use, so that a program's own operator of that name comes first
-    if key not in _IMPLEMENTATIONS and key in EXAMPLE_OPS:
-        register_custom_op(*key, forward=EXAMPLE_OPS[key])
+    if key not in _IMPLEMENTATIONS and key in _EXAMPLE_OPS:
+        register_custom_op(*key, forward=_EXAMPLE_OPS[key])
     return _IMPLEMENTATIONS.get(key)
 
 
@@ -58,7 +57,7 @@ class CustomOp:
         self.forward = forward
         self.backward = backward
 
-    def __call__(self, inputs: Tensors, attributes: Mapping[str, Any]) -> List[torch.Tensor]:
+    def __call__(self, inputs: Tensors, attributes: Attributes) -> List[torch.Tensor]:
         """Run the operator on tensors with values."""
         # autograd knows the operators that `forward` is made of, and needs no help where nothing is differentiated
         if self.backward is None or not any(tensor.requires_grad for tensor in inputs):
@@ -71,7 +70,7 @@ class _WithOwnBackward(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        context: Any, operator: CustomOp, attributes: Mapping[str, Any], *inputs: torch.Tensor
+        context: Any, operator: CustomOp, attributes: Attributes, *inputs: torch.Tensor
     ) -> Tuple[torch.Tensor, ...]:
         outputs = listed(operator.forward(list(inputs), attributes))
         context.operator, context.attributes, context.num_inputs = operator, attributes, len(inputs)
@@ -95,3 +94,51 @@ def listed(result: Any) -> List[Any]:
     ([1], [1, 2])
     """
     return list(result) if isinstance(result, (list, tuple)) else [result]
+
+
+def _cube_and_add(inputs: Inputs, _attributes: Attributes) -> Inputs:
+    cube = inputs[0] ** 3
+    return [cube + inputs[1], cube]
+
+
+def _add_vector(inputs: Inputs, given: Attributes) -> torch.Tensor:
+    return inputs[0] + torch.tensor(given["vec"], dtype=inputs[0].dtype)
+
+
+def _reduce_tensor(tensor: torch.Tensor, reduction: str) -> torch.Tensor:
+    return tensor.mean() if reduction == "mean" else tensor.sum()
+
+
+_MANY_ATTRIBUTES: Dict[str, Any] = {
+    "float_one": 1.0,
+    "float_minus_two": -2.0,
+    "int_zero": 0,
+    "int_minus_five": -5,
+    "floats_one_two_three": [1.0, 2.0, 3.0],
+    "floats_minus_one_two_three": [-1.0, -2.0, -3.0],
+    "ints_one_two_three": [1, 2, 3],
+    "ints_minus_one_two_three": [-1, -2, -3],
+    "a_string": "string with quotes and slash \" ' \\ end",
+    "strs": ["abc", "def", "ghi"],
+}
+
+
+def _check_many_attributes(inputs: Inputs, attributes: Attributes) -> torch.Tensor:
+    # as text, in which 1 and 1.0 differ
+    given, wanted = (json.dumps(dict(one), sort_keys=True) for one in (attributes, _MANY_ATTRIBUTES))
+    return inputs[0] + 1 if given == wanted else inputs[0].clone()
+
+
+# The operators of PopTorch's own examples, which run without their C++ sources: by name, domain and version.
+_EXAMPLE_OPS: Dict[Tuple[str, str, int], Forward] = {
+    ("Cube", "com.acme", 1): _cube_and_add,
+    ("LeakyRelu", "com.acme", 1): lambda inputs, given: leaky_relu(inputs[0], given.get("alpha", 0.01)),
+    ("AddScalarFloat", "test.poptorch", 1): lambda inputs, given: inputs[0] + given["scalar"],
+    ("AddScalarInt", "test.poptorch", 1): lambda inputs, given: inputs[0] + given["scalar"],
+    ("AddScalarVecFloat", "test.poptorch", 1): _add_vector,
+    ("AddScalarVecInt", "test.poptorch", 1): _add_vector,
+    ("AddVecScalarMulFloat", "test.poptorch", 1): lambda inputs, given: _add_vector(inputs, given) * given["scalar"],
+    ("ReduceOp", "test.poptorch", 1): lambda inputs, given: _reduce_tensor(inputs[0], given["reduction"]),
+    ("ThreeReduceOp", "test.poptorch", 1): lambda inputs, given: list(map(_reduce_tensor, inputs, given["reductions"])),
+    ("ManyAttributeOp", "test.poptorch", 1): _check_many_attributes,
+}

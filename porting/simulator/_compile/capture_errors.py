@@ -1,16 +1,24 @@
-"""PopTorch's words for what a capture refuses, with the toolkit's explanation below them."""
+"""PopTorch's words for what a capture refuses, with the toolkit's explanation below them, and for what it narrows."""
 
 from __future__ import annotations
 
 import re
-from typing import Any, Callable, Dict, Type
+from typing import Any, Callable, Dict, Optional, Sequence, Tuple, Type
 
+import torch
+from torch import nn
 from torch._subclasses.fake_tensor import DynamicOutputShapeException
 
+from ...capture import StepGraph
+from ...capture.dtypes import NARROWED
+from ...capture.graph_flow import output_nodes
+from ...capture.plain_values import dtype_name
 from ...diagnostics import CaptureError, Finding, render
+from ...host_tensors import host_tensors
+from .._logging import cpp_log
 from ..errors import Error
 
-__all__ = ["TYPE_NAMES", "CaptureRefusal", "DynamicShapeRefusal", "make_vendor_error"]
+__all__ = ["CaptureRefusal", "DynamicShapeRefusal", "log_coercions", "make_vendor_error"]
 
 
 class CaptureRefusal(Error):
@@ -54,7 +62,7 @@ _VALUE_SIZED = {
     ),
 }
 # What PopTorch's messages call torch's types.
-TYPE_NAMES: Dict[str, str] = {
+_TYPE_NAMES: Dict[str, str] = {
     "float32": "Float",
     "float64": "Double",
     "float16": "Half",
@@ -82,7 +90,7 @@ def _describe_cpu_tensor(finding: Finding) -> str:
     facts = dict(note.split("=", 1) for note in finding.notes if "=" in note)
     if not facts:
         return "An input tensor to an IPU model can not have requires_grad set to True."
-    kind = TYPE_NAMES.get(facts.get("dtype", ""), facts.get("dtype", ""))
+    kind = _TYPE_NAMES.get(facts.get("dtype", ""), facts.get("dtype", ""))
     return (
         f"Expected an IPU tensor but got tensor(device=cpu, shape={facts.get('shape', '')}, dtype={kind}). Constant "
         'tensors should be moved explicitly to the IPU, via cpu_tensor.to("ipu")'
@@ -132,3 +140,45 @@ def make_vendor_error(error: CaptureError) -> CaptureRefusal:
     is_mask_read = finding.code == "C002" and "aten::index`" in (finding.message or "")
     refusal: Type[CaptureRefusal] = DynamicShapeRefusal if is_mask_read else CaptureRefusal
     return refusal(message, finding)
+
+
+def log_coercions(graph: StepGraph, model: nn.Module, inputs: Sequence[torch.Tensor]) -> None:
+    """Log each input and parameter that is narrowed, a buffer of each type, each tensor that arises, and the outputs.
+
+    An output is logged once for each type, because what it loses shows in what the call returns.
+    """
+    changes = {
+        before: f"from {_TYPE_NAMES[dtype_name(before)]} to {_TYPE_NAMES[dtype_name(after)]}"
+        for before, after in NARROWED.items()
+    }
+    hosts = host_tensors(model)
+    parameters = [host.tensor for host in hosts if host.kind == "parameter"]
+    buffers = {host.tensor.dtype: host.tensor for host in reversed(hosts) if host.kind == "buffer"}
+    for tensor in (*inputs, *parameters, *buffers.values()):
+        if tensor.dtype in NARROWED:
+            where = f"(ptr {tensor.data_ptr():#x})"
+            cpp_log("warning", f"[DISPATCHER] Tensor {where} type coerced {changes[tensor.dtype]}")
+    for dtype, number in graph.coercions:
+        cpp_log("warning", f"[DISPATCHER] Type coerced {changes[dtype]} for tensor id {number}")
+    for dtype, name in _find_narrowed_outputs(graph).items():
+        cpp_log(
+            "warning",
+            f"{name}: {dtype} is not supported natively on IPU, loss of range/precision may occur. We will only warn "
+            "on the first instance.",
+        )
+
+
+def _find_narrowed_outputs(graph: StepGraph) -> Dict[torch.dtype, str]:
+    """Return the first output of each narrowed type, by its name in the graph."""
+    types: Dict[str, Tuple[Optional[torch.dtype], str]] = {
+        node.name: (info.host_dtype, info.name) for node, info in zip(graph.placeholders, graph.entering)
+    }
+    first: Dict[torch.dtype, str] = {}
+    for node in output_nodes(graph.graph)[: len(graph.outputs)]:
+        dtype, name = types.get(node.name, (None, node.name))
+        if dtype not in NARROWED:
+            # no tensor that enters: one that an operator of the graph made
+            dtype = node.meta.get("coerced_from")
+        if dtype in NARROWED:
+            first.setdefault(dtype, name)
+    return first

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import List, Sequence
+from typing import List
 
 import torch
 
@@ -98,7 +98,13 @@ def check_pipeline(graph: StepGraph, scopes: GraphScopes, options: Options) -> i
     so many IPUs are free is found out when a device is taken.
     """
     operators = executed_operators(graph.graph, with_bodies=True)
-    _check_multi_convs(operators, scopes)
+    if scopes.has_nested_multi_conv:
+        raise native_error("Nested poptorch.MultiConv is not supported.")
+    filled = {
+        node.meta["multi_conv"]["number"] for node in operators if "multi_conv" in node.meta and is_convolution(node)
+    }
+    if any(multi_conv["number"] not in filled for multi_conv in scopes.multi_convs):
+        raise native_error("Unexpected end_multi_conv, is the IR malformed?")
     for node in operators:
         # None means that blocks are in use and this operator is outside; a model without blocks has no entry
         if node.meta.get("block", "") is None:
@@ -114,22 +120,7 @@ def check_pipeline(graph: StepGraph, scopes: GraphScopes, options: Options) -> i
             )
     ipus = [node.meta["ipu"] for node in placed]
     ipus_per_replica: int = 1 + max(ipus, default=0)
-    _check_num_ipus(ipus_per_replica * options.replication_factor, options)
-    if uses_pipeline(options):
-        _check_pipeline_size(ipus, options, is_training=graph.mode == "training")
-    return ipus_per_replica
-
-
-def _check_multi_convs(operators: Sequence[torch.fx.Node], scopes: GraphScopes) -> None:
-    if scopes.has_nested_multi_conv:
-        raise native_error("Nested poptorch.MultiConv is not supported.")
-    convolutions = [node for node in operators if "multi_conv" in node.meta and is_convolution(node)]
-    filled = {node.meta["multi_conv"]["number"] for node in convolutions}
-    if any(multi_conv["number"] not in filled for multi_conv in scopes.multi_convs):
-        raise native_error("Unexpected end_multi_conv, is the IR malformed?")
-
-
-def _check_num_ipus(num_ipus: int, options: Options) -> None:
+    num_ipus = ipus_per_replica * options.replication_factor
     if num_ipus > _MAX_IPUS:
         raise native_error(
             f"Too many IPUs requested ({num_ipus}). Experiments that need more than {_MAX_IPUS} IPUs require "
@@ -137,6 +128,9 @@ def _check_num_ipus(num_ipus: int, options: Options) -> None:
         )
     if counts_as_hardware(options):
         reserved_ipus(num_ipus, may_round=options.auto_round_num_ipus)
+    if uses_pipeline(options):
+        _check_pipeline_size(ipus, options, is_training=graph.mode == "training")
+    return ipus_per_replica
 
 
 def _check_pipeline_size(ipus: List[int], options: Options, *, is_training: bool) -> None:

@@ -9,7 +9,7 @@ from torch import nn
 
 from ...capture import StepGraph
 from ...capture.graph_flow import ValueFlow, written_nodes
-from ...capture.operator_schema import operator_name
+from ...capture.operator_schema import change_arguments, operator_name
 from ...capture.subgraphs import bodies_of
 from ...diagnostics import Finding, Place, list_names
 from .._logging import logger
@@ -83,7 +83,8 @@ def check_operators(graph: StepGraph, model: nn.Module) -> None:
         if not isinstance(node.target, torch._ops.OpOverload):
             continue
         call = _make_call(node, node.target, flow)
-        message = _find_refusal(call, written_nodes(node))
+        message = check_write(call) if written_nodes(node) else None
+        message = message or _find_refusal(call)
         if message is not None:
             _refuse_call(message, node)
         lacking = _find_lacking(call)
@@ -91,11 +92,9 @@ def check_operators(graph: StepGraph, model: nn.Module) -> None:
             missing.setdefault(lacking, node)
         if call.arguments.get("label_smoothing"):
             # PopTorch compiles the loss without it and says nothing: do the same, and say it
-            position = list(call.arguments).index("label_smoothing")
-            if len(node.args) > position:
-                node.args = (*node.args[:position], 0.0, *node.args[position + 1 :])
-            else:
-                node.kwargs = {**node.kwargs, "label_smoothing": 0.0}
+            node.args, node.kwargs = change_arguments(
+                node.target, node.args, node.kwargs, ["label_smoothing"], lambda _smoothing: 0.0
+            )
             where = _find_place(node) or "forward"
             logger.warning("The device ignores the label_smoothing of aten::cross_entropy_loss (%s)", where)
     if missing:
@@ -120,14 +119,12 @@ def _make_call(node: torch.fx.Node, operator: torch._ops.OpOverload, flow: Value
     return OperatorCall(node, operator_name(operator), arguments, is_constant, flow.has_gradient(node))
 
 
-def _find_refusal(call: OperatorCall, writes: Sequence[Any]) -> Optional[str]:
+def _find_refusal(call: OperatorCall) -> Optional[str]:
     """Return PopTorch's message if the device has the operator, but not in this form."""
-    message = check_write(call) if writes else None
-    if message is None and call.name in LIMITS:
-        message = LIMITS[call.name](call)
+    message = LIMITS[call.name](call) if call.name in LIMITS else None
     value = call.node.meta.get("val")
     if message is None and isinstance(value, torch.Tensor) and value.numel() == 0 and not call.is_constant(call.node):
-        message = f"Zero-sized tensors are unsupported (Got shape {list(value.shape)})"
+        return f"Zero-sized tensors are unsupported (Got shape {list(value.shape)})"
     return message
 
 

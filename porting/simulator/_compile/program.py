@@ -39,11 +39,10 @@ from .._weights.replica_parameters import PerReplicaParams, find_replica_groups,
 from ..errors import createPoptorchError, native_error
 from ..options import Options
 from .call_plans import call_plan, gradient_exchange, with_mean_of
-from .capture_errors import make_vendor_error
+from .capture_errors import log_coercions, make_vendor_error
 from .executables import HostSide, make_executable
 from .graph_checks import check_overlap, check_pipeline, refuse_written_buffers
 from .operator_checks import check_operators
-from .type_coercion import log_coercions
 
 __all__ = ["CompiledModel", "announce_compilation", "compile_model"]
 
@@ -180,7 +179,10 @@ def _trace_and_build(
             cpp_log("debug", f"Found {graph.num_losses} losses and removed {graph.num_losses - 1}")
         if extras.listener is None:
             # a listener hears of these as findings
-            _warn_as_poptorch(graph, model, bound)
+            is_trained = any(info.requires_grad for info in graph.parameters)
+            if graph.has_loss and is_trained and not graph.loss_has_gradient:
+                logger.warning("The loss does not depend on any trainable parameter: no parameter will be updated")
+            log_coercions(graph, model, bound.tensors())
         # without its memory: a later capture needs only shapes, and the batch may be large
         outline = micro.with_tensors([without_memory(tensor) for tensor in micro.tensors()])
         return CompiledModel(
@@ -276,13 +278,6 @@ def _check_graph(graph: StepGraph, model: nn.Module, scopes: GraphScopes, option
     if options._Popart.options.get("groupNormStridedChannelGrouping"):
         stride_group_norms(graph)
     return ipus_per_replica
-
-
-def _warn_as_poptorch(graph: StepGraph, model: nn.Module, bound: BoundArguments) -> None:
-    trainable = any(info.requires_grad for info in graph.parameters)
-    if graph.has_loss and trainable and not graph.loss_has_gradient:
-        logger.warning("The loss does not depend on any trainable parameter: no parameter will be updated")
-    log_coercions(graph, model, bound.tensors())
 
 
 def _write_profile(options: Options, *, training: bool) -> None:

@@ -25,11 +25,10 @@ from .._optimizer.device_optimizer import DeviceOptimizer, parameter_names
 from .._weights.host_weights import (
     download_weights,
     fetch_other_owners,
-    is_wrapped_by,
+    find_owner,
     plain_views,
     unwrap_model,
     upload_weights,
-    weights_version,
     wrap_model,
 )
 from .._weights.replica_parameters import PerReplicaParams
@@ -148,7 +147,7 @@ class DeviceSession:
         if self.owner is not None:
             fetch((self.owner,))
             self.optimizer.destroy()
-            if is_wrapped_by(self.user_model, self.owner):
+            if find_owner(self.user_model) is self.owner:
                 unwrap_model(self.user_model)
         self.compiled = None
         self.signature = None
@@ -328,11 +327,11 @@ class DeviceSession:
         if not callable(fetch_trained):
             return
         fetch_trained()
-        version = weights_version(self.model)
-        if version is not None and version != self.host_weights_version:
+        trained = find_owner(self.model)
+        if trained is not None and trained.version != self.host_weights_version:
             logger.debug("Implicit copyWeightsToDevice()")
             send()
-            self.host_weights_version = version
+            self.host_weights_version = trained.version
 
     def leave_weights_behind(self) -> None:
         """Keep what a forgotten executor trained: no tensor may be touched while garbage is collected."""

@@ -13,7 +13,7 @@ import os
 import struct
 import zlib
 from pathlib import Path
-from typing import Any, BinaryIO, Dict, List, NamedTuple, Optional, Union
+from typing import Any, BinaryIO, Dict, List, Optional, Tuple, Union
 
 from ...support.atomic_files import write_atomically
 from ..errors import Error, native_error
@@ -34,15 +34,6 @@ _SECTION = struct.Struct("<4sQ32s")
 _GRAPH, _METADATA = b"EXEC", b"META"
 
 FileName = Union[str, Path]
-
-
-class _Section(NamedTuple):
-    """Where a section's content is in its file."""
-
-    tag: bytes
-    start: int
-    length: int
-    checksum: bytes
 
 
 def write_executable_file(filename: FileName, record: Any, metadata: bytes) -> None:
@@ -90,19 +81,19 @@ def _read_sections(filename: FileName, *, only: Optional[bytes] = None) -> Dict[
     """Return the contents of all sections, or of the one that is called `only`."""
     contents: Dict[bytes, bytes] = {}
     with open(filename, "rb") as file:
-        for section in _list_sections(filename, file):
+        for tag, start, length, checksum in _list_sections(filename, file):
             # the model's weights may be in another one, which is not read
-            if only in (None, section.tag):
-                file.seek(section.start)
-                content = file.read(section.length)
-                if hashlib.sha256(content).digest() != section.checksum:
-                    raise _make_damage_error(filename, section.start, "the content does not match its checksum")
-                contents[section.tag] = content
+            if only in (None, tag):
+                file.seek(start)
+                content = file.read(length)
+                if hashlib.sha256(content).digest() != checksum:
+                    raise _make_damage_error(filename, start, "the content does not match its checksum")
+                contents[tag] = content
     return contents
 
 
-def _list_sections(filename: FileName, file: BinaryIO) -> List[_Section]:
-    """List where the sections of a file are; their contents are not read."""
+def _list_sections(filename: FileName, file: BinaryIO) -> List[Tuple[bytes, int, int, bytes]]:
+    """List tag, start, length and checksum of the sections of a file; their contents are not read."""
     size = os.fstat(file.fileno()).st_size
     head = file.read(_HEAD.size)
     if head[: len(MAGIC)] != MAGIC:
@@ -113,7 +104,7 @@ def _list_sections(filename: FileName, file: BinaryIO) -> List[_Section]:
     if version != VERSION:
         raise _make_damage_error(filename, len(MAGIC), f"it has the format {version}, this version reads {VERSION}")
     # Heads alone tell whether the file is whole: a cut-off file is refused before anything of it is used.
-    sections: List[_Section] = []
+    sections: List[Tuple[bytes, int, int, bytes]] = []
     position = _HEAD.size
     while position < size:
         if position + _SECTION.size > size:
@@ -123,7 +114,7 @@ def _list_sections(filename: FileName, file: BinaryIO) -> List[_Section]:
         start = position + _SECTION.size
         if start + length > size:
             raise _make_damage_error(filename, size, f"it ends after {size - start} of {length} bytes of a section")
-        sections.append(_Section(tag, start, length, checksum))
+        sections.append((tag, start, length, checksum))
         position = start + length
     return sections
 

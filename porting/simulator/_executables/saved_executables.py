@@ -34,7 +34,14 @@ def save_executable(session: DeviceSession, filename: FileName, *, export_model:
     """
     # what cannot be saved is said before a folder is made
     compiled = session.require_compiled()
-    path = _make_path(filename)
+    path = Path(filename)
+    if path.is_dir():
+        logger.warning("save(): %s is a directory, saving model to %s", path, path / _DEFAULT_FILE_NAME)
+        path = path / _DEFAULT_FILE_NAME
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise AssertionError(f"Destination folder {path.parent} is not a directory") from None
     options = session.options
     data = PoptorchData(
         VERSION,
@@ -108,16 +115,3 @@ def read_metadata(filename: FileName) -> PoptorchData:
         return parse(serialized, VERSION)
     except AssertionError as error:
         raise AssertionError(f"Invalid file {filename}: {error}") from None
-
-
-def _make_path(filename: FileName) -> Path:
-    path = Path(filename)
-    if path.is_dir():
-        folder, path = path, path / _DEFAULT_FILE_NAME
-        logger.warning("save(): %s is a directory, saving model to %s", folder, path)
-    folder = path.parent
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except (FileExistsError, NotADirectoryError):
-        raise AssertionError(f"Destination folder {folder} is not a directory") from None
-    return path

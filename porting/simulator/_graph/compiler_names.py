@@ -13,7 +13,6 @@ from .._scopes.executed_operators import executed_operators, is_convolution, ope
 
 __all__ = ["find_gradient_types", "find_operator_types", "name_step_values", "name_tensors", "update_types"]
 
-# Types that differ from the ATen name in camel case.
 # Types that differ from the ATen name in camel case, with the names of the operators that become them.
 _NAMES_BY_TYPE: Dict[str, str] = {
     "ArgMax": "argmax",

@@ -16,6 +16,7 @@ import torch
 
 from ...capture import StepGraph
 from ...capture.graph_flow import written_nodes
+from ...capture.plain_values import dtype_name
 from ...capture.subgraphs import bodies_of
 from ...engines.recompute.values_for_backward import nodes_with_gradient, trained_parameters
 from .._scopes.executed_operators import (
@@ -135,7 +136,7 @@ def _describe_tensor(node: torch.fx.Node, names: Dict[torch.fx.Node, str]) -> En
     value = node.meta.get("val")
     entry: Entry = {"name": names.get(node, node.name)}
     if isinstance(value, torch.Tensor):
-        entry["type"] = _TYPES.get(value.dtype, str(value.dtype).replace("torch.", "").upper())
+        entry["type"] = _TYPES.get(value.dtype, dtype_name(value.dtype).upper())
         entry["shape"] = list(value.shape)
     return entry
 

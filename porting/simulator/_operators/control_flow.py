@@ -10,6 +10,7 @@ import torch
 
 from ...capture.device_tensor import DeviceTensor
 from ...capture.errors import host_tensor_error
+from ...capture.plain_values import dtype_name
 from ...capture.subgraphs import run_cond, run_for_loop
 from ..custom_ops import listed
 from ..errors import compile_error
@@ -184,7 +185,7 @@ def _end_if_block(recorder: Any, outputs: Sequence[torch.Tensor], condition: tor
 def _check_forms(expected: Sequence[torch.Tensor], results: Sequence[torch.Tensor], message: str) -> None:
     """Raise `message`, with index and forms filled in, for tensors that differ in type or shape."""
     for index, pair in enumerate(zip(expected, results)):
-        one, other = (f"{str(tensor.dtype).replace('torch.', '')}{list(tensor.shape)}" for tensor in pair)
+        one, other = (f"{dtype_name(tensor.dtype)}{list(tensor.shape)}" for tensor in pair)
         if one != other:
             raise compile_error(message.format(index=index, one=one, other=other))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
 import torch
 from torch import nn
@@ -65,7 +65,13 @@ class DeviceOptimizer:
         """
         settings = convertOptimizerToDict(optimizer, self._tracker, self._options, self._device is not None)
         groups = read_settings(optimizer)
-        self._refuse_other_type(settings)
+        old, new = self.settings.get("optimizer_type"), settings["optimizer_type"]
+        if self._device is not None and old is not None and old != new:
+            raise native_error(
+                f"The optimizer type cannot change from {old.name} to {new.name} once the model is compiled: the "
+                "optimizer's state is part of the executable. Call destroy() and wrap the model again.",
+                kind="popart_exception",
+            )
         is_other = optimizer is not self.host
         if is_other:
             self.read_state()
@@ -81,41 +87,17 @@ class DeviceOptimizer:
         self.settings, self.host, self._taken_groups = settings, optimizer, groups
         self.synced = optimizer if isinstance(optimizer, optim.Optimizer) else None
 
-    def _refuse_other_type(self, settings: Mapping[str, Any]) -> None:
-        if self._device is None:
-            return
-        old, new = self.settings["optimizer_type"], settings["optimizer_type"]
-        if old != new:
-            raise native_error(
-                f"The optimizer type cannot change from {old.name} to {new.name} once the model is compiled: the "
-                "optimizer's state is part of the executable. Call destroy() and wrap the model again.",
-                kind="popart_exception",
-            )
-
     def require_own(self, names: Mapping[int, str]) -> None:
         """Raise KeyError, as PopTorch's look-up does, if parameters of the optimizer are not the model's."""
-        num_foreign = _num_foreign(self._taken_groups, names)
+        num_foreign = _count_foreign(self._taken_groups, names)
         if num_foreign:
             raise KeyError(f"{num_foreign} parameters of the optimizer do not belong to the model")
-
-    def _refuse_changed_constants(self) -> None:
-        for where, name, old, new in _changed_constants(self._compiled_settings, self.settings):
-            raise native_error(
-                f"`{name}` {where} is a constant of the executable and cannot change from {old[0]} to {new[0]}: give "
-                "it a value when the optimizer is made, or mark it with variable_attrs.markAsVariable(), before the "
-                "model is compiled.",
-                kind="popart_exception",
-            )
 
     def _release(self) -> None:
         """Give the host's optimizer its own `state_dict` back."""
         own = self.host.__dict__.get("state_dict") if self.host is not None else None
-        if isinstance(own, _SyncedStateDict) and own.belongs_to(self):
+        if isinstance(own, _SyncedStateDict) and own.device_optimizer is self:
             del self.host.__dict__["state_dict"]
-
-    def uses(self, optimizer: Any) -> bool:
-        """Tell whether `optimizer` is the one that was taken last."""
-        return optimizer is self.host
 
     # -- to the device -----------------------------------------------------------------------------------------------
 
@@ -135,49 +117,41 @@ class DeviceOptimizer:
         """
         if self._device is None or not self._is_pending:
             return
-        self._refuse_changed_constants()
+        _refuse_changed_constants(self._compiled_settings, self.settings)
         self._compiled_settings = self._compiled_settings or self.settings
         self._is_pending = self._holds_loaded = False
-        parameters = self._device.parameters
         self.groups = list(self._taken_groups)
-        self._members = self._members_on(self._device, names)
-        self.group_names = _parts_of(self._members, self._device)
-        self._warn_of_foreign(names)
+        self._members = self._find_members(self._device, names)
+        self.group_names = _list_parts(self._members, self._device)
+        num_foreign = _count_foreign(self.groups, names)
+        if num_foreign:
+            self._tracker.log_once(
+                f"{num_foreign} parameters of the optimizer do not belong to the model: they will not be trained"
+            )
         for settings, part_names in zip(self.groups, self.group_names):
-            ensure_slots(settings, part_names, parameters, self._device.slots)
+            ensure_slots(settings, part_names, self._device.parameters, self._device.slots)
         if self._is_new and cpp_log_enabled("debug"):
             for line in describe_settings(self.settings, self._members):
                 cpp_log("debug", line)
         self._is_new = False
-        self._renew_cached_parameters()
+        host = self.synced
+        if host is not None and host.has_state() and not (host.ipu_state_is_dirty or host.host_state_is_dirty):
+            # the state that was read from the device before gets the settings of now: a checkpoint may follow
+            parameters = self.hyper_parameters()
+            host._state_dict = {**host._state_dict, "ipu_param": parameters}
+            _parameters_read[host] = parameters
 
-    def _members_on(self, device: DeviceState, names: Mapping[int, str]) -> List[List[str]]:
+    def _find_members(self, device: DeviceState, names: Mapping[int, str]) -> List[List[str]]:
         """Return the parameters of each group, as taken last, that train on `device`."""
         parameters, parts = device.parameters, device.parts
         return [
-            [name for name in _names_of(group.params, names) if parameters[parts[name][0]].requires_grad]
+            [name for name in _find_names(group.params, names) if parameters[parts[name][0]].requires_grad]
             for group in self._taken_groups
         ]
 
     def groups_on(self, device: DeviceState, names: Mapping[int, str]) -> Tuple[List[GroupSettings], List[List[str]]]:
         """Return the groups that `attach` will bring to a device like `device`, and the parts that each updates."""
-        return list(self._taken_groups), _parts_of(self._members_on(device, names), device)
-
-    def _renew_cached_parameters(self) -> None:
-        """Let the state that was read from the device before have the settings of now: a checkpoint may follow."""
-        host = self.synced
-        if host is not None and host.has_state():
-            if not (host.ipu_state_is_dirty or host.host_state_is_dirty):
-                parameters = self._parameters()
-                host._state_dict = {**host._state_dict, "ipu_param": parameters}
-                _parameters_read[host] = parameters
-
-    def _warn_of_foreign(self, names: Mapping[int, str]) -> None:
-        num_foreign = _num_foreign(self.groups, names)
-        if num_foreign:
-            self._tracker.log_once(
-                f"{num_foreign} parameters of the optimizer do not belong to the model: they will not be trained"
-            )
+        return list(self._taken_groups), _list_parts(self._find_members(device, names), device)
 
     def upload_state(self) -> None:
         """Hand the state that was loaded into a PopTorch optimizer to the device; absent entries stay as they are.
@@ -188,25 +162,19 @@ class DeviceOptimizer:
         if host is None or not host.ipu_state_is_dirty:
             return
         if host.has_state():
-            self._write_state(host)
+            cpp_log("debug", "Writing optimiser state tensors from host to IPU memory.")
+            assert self._device is not None
+            write_entries(self._device, host._state_dict["ipu_state"])
+            loaded = host._state_dict["ipu_param"]
+            if _parameters_read.get(host) is not loaded:
+                # loaded hyper-parameters hold until other settings arrive
+                self._holds_loaded = True
+                for index, (settings, members) in enumerate(zip(self.groups, self._members)):
+                    for name in members[:1]:
+                        self.groups[index] = apply_loaded(settings, name, loaded, self._list_variable(index))
         host.ipu_state_is_dirty, host.host_state_is_dirty = False, True
 
-    def _write_state(self, host: optim.Optimizer) -> None:
-        cpp_log("debug", "Writing optimiser state tensors from host to IPU memory.")
-        assert self._device is not None
-        write_entries(self._device, host._state_dict["ipu_state"])
-        parameters = host._state_dict["ipu_param"]
-        if _parameters_read.get(host) is not parameters:
-            self._apply_parameters(parameters)
-
-    def _apply_parameters(self, values: Mapping[str, torch.Tensor]) -> None:
-        """Let loaded hyper-parameters hold until other settings arrive."""
-        self._holds_loaded = True
-        for index, (settings, members) in enumerate(zip(self.groups, self._members)):
-            for name in members[:1]:
-                self.groups[index] = apply_loaded(settings, name, values, self._variable(index))
-
-    def _variable(self, group: int) -> Set[str]:
+    def _list_variable(self, group: int) -> Set[str]:
         """Name the settings of a group that are not constants of the executable."""
         return {name for name, (_value, is_constant) in self.settings["groups"][group].items() if not is_constant}
 
@@ -220,15 +188,11 @@ class DeviceOptimizer:
         slots: Dict[str, Tuple[str, ...]] = {}
         hyper_parameters: List[str] = []
         for index, group in enumerate(self._taken_groups):
-            stems = list(list_parameters(group, self._variable(index)))
-            for name in _names_of([parameter for parameter in group.params if _is_trained(parameter)], names):
+            stems = list(list_parameters(group, self._list_variable(index)))
+            for name in _find_names([parameter for parameter in group.params if _is_trained(parameter)], names):
                 slots[name] = slot_names(group)
                 hyper_parameters.extend(f"{stem}___specific___{name}" for stem in stems)
         return OptimizerNames(slots, [*hyper_parameters, "lossScaling_FLOAT"])
-
-    def hyper_parameters(self) -> Dict[str, torch.Tensor]:
-        """Return the values of the hyper-parameters on the device by their names there."""
-        return self._parameters()
 
     def read_state(self) -> None:
         """Fetch the device's state into the host's PopTorch optimizer, if it is out of date."""
@@ -236,7 +200,7 @@ class DeviceOptimizer:
         if self._device is None or host is None or not host.host_state_is_dirty:
             return
         cpp_log("debug", "Writing optimiser state tensors from IPU to host.")
-        parameters = self._parameters()
+        parameters = self.hyper_parameters()
         host._state_dict = {"ipu_state": read_entries(self._device), "ipu_param": parameters}
         host.host_state_is_dirty = False
         if not self._holds_loaded:
@@ -281,10 +245,11 @@ class DeviceOptimizer:
         self._device = None
         self._compiled_settings = {}
 
-    def _parameters(self) -> Dict[str, torch.Tensor]:
+    def hyper_parameters(self) -> Dict[str, torch.Tensor]:
+        """Return the values of the hyper-parameters on the device by their names there."""
         found: Dict[str, float] = {}
         for index, (settings, members) in enumerate(zip(self.groups, self._members)):
-            for key, value in list_parameters(settings, self._variable(index)).items():
+            for key, value in list_parameters(settings, self._list_variable(index)).items():
                 found.update({f"{key}___specific___{name}": value for name in members})
             found["lossScaling_FLOAT"] = settings.loss_scaling
         return {key: torch.tensor(value, dtype=torch.float32) for key, value in found.items()}
@@ -294,12 +259,8 @@ class _SyncedStateDict:
     """The `state_dict` of an optimizer that an executor uses: it fetches what is newer on the device first."""
 
     def __init__(self, device_optimizer: DeviceOptimizer, optimizer: optim.Optimizer) -> None:
-        self._device_optimizer = device_optimizer
+        self.device_optimizer = device_optimizer
         self._optimizer = weakref.ref(optimizer)
-
-    def belongs_to(self, device_optimizer: DeviceOptimizer) -> bool:
-        """Tell whether it fetches from `device_optimizer`."""
-        return self._device_optimizer is device_optimizer
 
     def __call__(self) -> Dict[str, Any]:
         optimizer = self._optimizer()
@@ -309,39 +270,43 @@ class _SyncedStateDict:
             not (optimizer.host_state_is_dirty and optimizer.ipu_state_is_dirty),
             "Both host and ipu states cannot be dirty at the same time.",
         )
-        if self._device_optimizer.uses(optimizer):
+        if self.device_optimizer.host is optimizer:
             if not optimizer.host_state_is_dirty and optimizer.has_state():
                 logger.debug("Using cached optimiser state dict")
-            self._device_optimizer.read_state()
+            self.device_optimizer.read_state()
         return optimizer.get_state_dict()
 
 
-def _parts_of(members: Sequence[Sequence[str]], device: DeviceState) -> List[List[str]]:
+def _list_parts(members: Sequence[Sequence[str]], device: DeviceState) -> List[List[str]]:
     return [[part for name in of_group for part in device.parts[name]] for of_group in members]
 
 
-def _changed_constants(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Tuple[str, str, Any, Any]]:
-    """Yield where, name, and both pairs of value and constness, of what no replacement may change."""
+def _refuse_changed_constants(old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
     if not old:
         return
-    replaced = _by_place(new)
-    for where, before in _by_place(old).items():
+    replaced = _list_places(new)
+    for where, before in _list_places(old).items():
         after = replaced.get(where, before)
         for name, (value, is_constant) in before.items():
             if after[name][1] != is_constant or (is_constant and after[name][0] != value):
-                yield where, name, before[name], after[name]
+                raise native_error(
+                    f"`{name}` {where} is a constant of the executable and cannot change from {value} to "
+                    f"{after[name][0]}: give it a value when the optimizer is made, or mark it with "
+                    "variable_attrs.markAsVariable(), before the model is compiled.",
+                    kind="popart_exception",
+                )
 
 
-def _by_place(settings: Mapping[str, Any]) -> Dict[str, Mapping[str, Any]]:
+def _list_places(settings: Mapping[str, Any]) -> Dict[str, Mapping[str, Any]]:
     groups = {f"of group {i}": group for i, group in enumerate(settings["groups"])}
     return {**groups, "of the optimizer": {"lossScaling": settings["defaults"]["lossScaling"]}}
 
 
-def _num_foreign(groups: Sequence[GroupSettings], names: Mapping[int, str]) -> int:
-    return sum(len(group.params) - len(_names_of(group.params, names)) for group in groups)
+def _count_foreign(groups: Sequence[GroupSettings], names: Mapping[int, str]) -> int:
+    return sum(len(group.params) - len(_find_names(group.params, names)) for group in groups)
 
 
-def _names_of(parameters: Sequence[torch.Tensor], names: Mapping[int, str]) -> List[str]:
+def _find_names(parameters: Sequence[torch.Tensor], names: Mapping[int, str]) -> List[str]:
     found = (names.get(id(p)) or names.get(_memory_address(p)) for p in parameters)
     return [name for name in found if name is not None]
 

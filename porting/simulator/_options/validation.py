@@ -30,16 +30,11 @@ def validate_options(options: Dict[str, Any]) -> None:
             raise native_error(f"Unknown value type {type(value)} for option {key}")
         if own_kind is None and key not in _KNOWN_KEYS[kind]:
             raise native_error(f"Unknown {kind} option {key} for option of the compiler")
-        if kind == "uint64":
-            _check_range(key, value)
+        if kind == "uint64" and not 0 <= value <= _HIGHEST_VALUES.get(key, 2**64 - 1):
+            raise native_error(f"Value for {key} out of range: {value}")
+        if value == 0 and key in _COUNTS:
+            raise native_error(f"Value for {key} out of range: 0. A call runs at least one: set it to 1 or more")
         _log_setting(key, kind, value)
-
-
-def _check_range(key: str, value: int) -> None:
-    if value < 0 or value > _HIGHEST_VALUES.get(key, 2**64 - 1):
-        raise native_error(f"Value for {key} out of range: {value}")
-    if value == 0 and key in _COUNTS:
-        raise native_error(f"Value for {key} out of range: 0. A call runs at least one: set it to 1 or more")
 
 
 def _log_setting(key: str, kind: str, value: Any) -> None:

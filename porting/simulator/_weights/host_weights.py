@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import copyreg
 from collections import OrderedDict
-from typing import Any, Dict, Iterable, Optional, Type
+from typing import Any, Dict, Iterable, Optional
 
 import torch
 from torch import nn
@@ -25,15 +25,11 @@ from .weight_owners import ORIGINAL, OWNER, Owner, fetch, owned_class, owners_of
 __all__ = [
     "download_weights",
     "fetch_other_owners",
-    "is_wrapped",
-    "is_wrapped_by",
-    "owner_of",
+    "find_owner",
     "plain_views",
     "refuse_wrapped",
-    "restore_wrapper_if_necessary",
     "unwrap_model",
     "upload_weights",
-    "weights_version",
     "wrap_model",
 ]
 
@@ -41,29 +37,16 @@ __all__ = [
 _WATCHED = frozenset(["_buffers", "_parameters", "forward"])
 
 
-def is_wrapped(model: Any) -> bool:
-    """Tell whether a training executor owns the weights of `model`."""
-    return isinstance(getattr(type(model), OWNER, None), Owner)
-
-
-def owner_of(model: Any) -> Optional[Any]:
-    """Return the training executor that wrapped `model`, if there is one and it is still alive."""
-    return getattr(type(model), OWNER)() if is_wrapped(model) else None
-
-
-def is_wrapped_by(model: Any, owner: Owner) -> bool:
-    """Tell whether it is `owner` for whom `model` was wrapped."""
-    return getattr(type(model), OWNER, None) is owner
-
-
-def weights_version(model: Any) -> Optional[int]:
-    """Return how often the host got weights from the executor that wrapped `model`, even if that is gone by now."""
-    return int(getattr(type(model), OWNER).version) if is_wrapped(model) else None
+def find_owner(value: Any) -> Optional[Owner]:
+    """Return the training executor's hold on a wrapped model or tensor, whether it is still alive or not."""
+    owner = getattr(type(value), OWNER, None)
+    return owner if isinstance(owner, Owner) else None
 
 
 def refuse_wrapped(model: Any, executor: Any = None) -> None:
     """Raise RuntimeError if `model` is wrapped for training by another than `executor`."""
-    if is_wrapped(model) and (executor is None or owner_of(model) is not executor):
+    owner = find_owner(model)
+    if owner is not None and (executor is None or owner() is not executor):
         raise RuntimeError(
             "Model has already been wrapped in 'poptorch.trainingModel'. Call model.destroy() on the model to unwrap "
             "before wrapping again."
@@ -86,28 +69,31 @@ def wrap_model(model: nn.Module, owner: Owner) -> None:
         owners = owners_of(host.tensor)
         if owner not in owners:
             host.tensor.__class__ = owned_class(plain_class(host.tensor), (*owners, owner))
-    if not is_wrapped(model):
-        object.__setattr__(model, "__class__", _model_class(type(model), owner))
+    if find_owner(model) is None:
+        original = type(model)
+        members = {
+            OWNER: owner,
+            ORIGINAL: original,
+            "__module__": original.__module__,
+            "__qualname__": f"Poptorch{original.__qualname__}",
+            "__doc__": original.__doc__,
+        }
+        wrapped = type(f"Poptorch{original.__name__}", (_WrappedModel, original), members)
+        object.__setattr__(model, "__class__", wrapped)
 
 
 def unwrap_model(model: Any) -> Optional[Owner]:
     """Fetch what was trained, and take the owner's hold away from `model` and its tensors; return the owner."""
-    if not is_wrapped(model):
+    owner = find_owner(model)
+    if owner is None:
         return None
-    owner: Owner = getattr(type(model), OWNER)
     fetch((owner,))
     object.__setattr__(model, "__class__", getattr(type(model), ORIGINAL))
     for host in host_tensors(model):
-        owners = owners_of(host.tensor)
-        if is_wrapped(host.tensor):
-            left = tuple(other for other in owners if other is not owner)
+        if find_owner(host.tensor) is not None:
+            left = tuple(other for other in owners_of(host.tensor) if other is not owner)
             host.tensor.__class__ = owned_class(plain_class(host.tensor), left)
     return owner
-
-
-def restore_wrapper_if_necessary(model: Any) -> Any:
-    """Return `model`: pickles hold the plain classes, so nothing is left to restore."""
-    return model
 
 
 def plain_views(model: nn.Module) -> Dict[str, torch.Tensor]:
@@ -136,23 +122,18 @@ def upload_weights(model: nn.Module, device: DeviceState, *, names: Optional[Ite
 def download_weights(model: nn.Module, device: DeviceState) -> None:
     """Copy the parameters and buffers of `device` into those that the model still has."""
     cpp_log("debug", "Writing weights from IPU to host.")
-    if device.groups:
-        _make_room(model, device)
+    for host in host_tensors(model) if device.groups else ():
+        if host.name in device.groups:
+            # the shape in which replicas return theirs: one row for each, or for each group
+            value = device.value(host.name)
+            with torch._C.DisableTorchFunctionSubclass():
+                if host.tensor.shape != value.shape:
+                    host.tensor.data = torch.empty_like(value, dtype=host.tensor.dtype)
     views = plain_views(model)
     device.download(views)
     shared = {host.name for host in host_tensors(model) if len(owners_of(host.tensor)) > 1}
     # Another executor may have trained what is constant here.
     device.restore({name: view for name, view in views.items() if name not in shared})
-
-
-def _make_room(model: nn.Module, device: DeviceState) -> None:
-    """Give the host's parameters the shapes in which replicas return theirs: one row for each, or for each group."""
-    for host in host_tensors(model):
-        if host.name in device.groups:
-            value = device.value(host.name)
-            with torch._C.DisableTorchFunctionSubclass():
-                if host.tensor.shape != value.shape:
-                    host.tensor.data = torch.empty_like(value, dtype=host.tensor.dtype)
 
 
 def fetch_other_owners(model: nn.Module, owner: Optional[Owner]) -> None:
@@ -170,14 +151,14 @@ class _WrappedModel(nn.Module):
 
     def copyWeightsToHostIfNeeded(self) -> bool:
         """Fetch the trained weights if the host's are out of date; tell whether they were."""
-        executor = owner_of(self)
+        executor = self._poptorch_executor()
         if executor is None:
-            return bool(getattr(type(self), OWNER).take_left_weights())
+            return bool(self._poptorch_executor.take_left_weights())
         return bool(executor.copyWeightsToHostIfNeeded())
 
     def destroy(self) -> None:
         """Destroy the executor and give the model its plain classes back."""
-        executor = owner_of(self)
+        executor = self._poptorch_executor()
         if executor is not None:
             executor.destroy()
         else:
@@ -185,24 +166,24 @@ class _WrappedModel(nn.Module):
 
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
         """Return the weights with plain classes; aliases stay aliases."""
-        _fetch_own(self)
+        fetch((self._poptorch_executor,))
         kwargs.update(dict(zip(("destination", "prefix", "keep_vars"), args)))
         state = super().state_dict(**kwargs)
         return state if kwargs.get("keep_vars") or not isinstance(state, dict) else _make_plain(state)
 
     def __getattribute__(self, attribute: str) -> Any:
         if attribute in _WATCHED:
-            _fetch_own(self)
+            fetch((self._poptorch_executor,))
         return super().__getattribute__(attribute)
 
     def __getattr__(self, attribute: str) -> Any:
         value = super().__getattr__(attribute)
         if isinstance(value, nn.Parameter):
-            _fetch_own(self)
+            fetch((self._poptorch_executor,))
         return value
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        _fetch_own(self)
+        fetch((self._poptorch_executor,))
         reduced: Any = super().__reduce_ex__(protocol)
         function, arguments, *rest = reduced
         wrapper, original = type(self), self._poptorch_original_class
@@ -212,38 +193,23 @@ class _WrappedModel(nn.Module):
         return (function, tuple(original if item is wrapper else item for item in arguments), *rest)
 
     def __copy__(self) -> Any:
-        _fetch_own(self)
+        fetch((self._poptorch_executor,))
         if hasattr(super(), "__copy__"):
             return super().__copy__()  # type: ignore[misc]
         return copy._reconstruct(self, None, *super().__reduce_ex__(4))  # type: ignore[attr-defined]
 
     def __deepcopy__(self, memo: Dict[int, Any]) -> Any:
-        _fetch_own(self)
+        fetch((self._poptorch_executor,))
         if hasattr(super(), "__deepcopy__"):
             return super().__deepcopy__(memo)  # type: ignore[misc]
         return copy._reconstruct(self, memo, *super().__reduce_ex__(4))  # type: ignore[attr-defined]
-
-
-def _fetch_own(model: nn.Module) -> None:
-    fetch((getattr(type(model), OWNER),))
-
-
-def _model_class(original: Type[nn.Module], owner: Owner) -> Any:
-    members = {
-        OWNER: owner,
-        ORIGINAL: original,
-        "__module__": original.__module__,
-        "__qualname__": f"Poptorch{original.__qualname__}",
-        "__doc__": original.__doc__,
-    }
-    return type(f"Poptorch{original.__name__}", (_WrappedModel, original), members)
 
 
 def _make_plain(state: Any) -> Any:
     """Exchange the tensors of a state for plain ones, in place: it may be the caller's own dictionary."""
     plain: Dict[int, Any] = {}
     for name, value in list(state.items()):
-        if is_wrapped(value):
+        if find_owner(value) is not None:
             state[name] = plain.setdefault(id(value), plain_tensor(value, copy_data=False))
         elif isinstance(value, torch.Tensor) and type(value) is not torch.Tensor:
             state[name] = value.as_subclass(torch.Tensor)

@@ -12,14 +12,47 @@ from torch import nn
 
 from ...engines.calls.call_plan import ReplicaGroups
 from ...host_tensors import host_tensors
+from .._options_impl import require
 from ..enums import CommGroupType, VariableRetrievalMode
 from ..errors import createPoptorchError, native_error
 from .weight_owners import plain_tensor
 
-__all__ = ["PerReplicaParams", "find_replica_groups", "put_one_group_in_place"]
+__all__ = ["ParameterProxy", "PerReplicaParams", "find_replica_groups", "put_one_group_in_place"]
 
 # What `PoplarExecutor.per_replica_params` holds: the three arguments of `replicaGrouping` by the parameter's name.
 PerReplicaParams = Dict[str, Tuple[CommGroupType, int, VariableRetrievalMode]]
+
+
+class ParameterProxy:
+    """What reading a parameter off an executor gives: every attribute of the parameter, and its replica grouping."""
+
+    def __init__(self, parameter: nn.Parameter, name: str, grouped: PerReplicaParams) -> None:
+        """Stand for the `parameter` called `name`; `grouped` is where its executor keeps replica groupings."""
+        self._parameter = parameter
+        self._name = name
+        self._grouped = grouped
+
+    def replicaGrouping(
+        self, comm_group_type: CommGroupType, shards: int, variable_retrieval_mode: VariableRetrievalMode
+    ) -> None:
+        """Give each group of replicas a value of its own, from the next compilation on.
+
+        `shards` is the size of a group. The parameter has a leading dimension with as many values as there are groups;
+        in `forward` each replica sees its own without that dimension.
+        """
+        require(isinstance(comm_group_type, CommGroupType), "comm_group_type must be a poptorch.CommGroupType")
+        require(isinstance(shards, int), "shards must be an int: the number of replicas in a group")
+        require(
+            isinstance(variable_retrieval_mode, VariableRetrievalMode),
+            "variable_retrieval_mode must be a poptorch.VariableRetrievalMode",
+        )
+        self._grouped[self._name] = (comm_group_type, shards, variable_retrieval_mode)
+
+    def __getattr__(self, name: str) -> Any:
+        # copying and pickling look these up on the proxy itself
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self._parameter, name)
 
 
 def find_replica_groups(model: nn.Module, asked: PerReplicaParams, replicas: int) -> Dict[str, ReplicaGroups]:

@@ -119,19 +119,14 @@ def _deep_copy(tensor: torch.Tensor, memo: Dict[int, Any]) -> Any:
     return memo[id(tensor)]
 
 
-def _make_metaclass(plain: Type[torch.Tensor]) -> Any:
-    """Make a metaclass: tensors of any owners are as related as their plain classes, as `assert_close` needs them."""
-
+def _make_owned_class(plain: Type[torch.Tensor], owners: Tuple[Owner, ...]) -> Any:
     class Kind(type(plain)):  # type: ignore[misc]
+        # tensors of any owners are as related as their plain classes, as `assert_close` needs them
         def __instancecheck__(cls, instance: Any) -> bool:
             kind = type(instance)
             return super().__instancecheck__(instance) or (hasattr(kind, _OWNERS) and issubclass(kind, plain))
 
-    return Kind
-
-
-def _make_owned_class(plain: Type[torch.Tensor], owners: Tuple[Owner, ...]) -> Any:
-    class Owned(plain, metaclass=_make_metaclass(plain)):  # type: ignore[metaclass, misc, valid-type]
+    class Owned(plain, metaclass=Kind):  # type: ignore[misc, valid-type]
         _poptorch_executor = owners[-1]
         _poptorch_executors = owners
         _poptorch_original_class = plain

@@ -26,7 +26,7 @@ def test_an_optimizer_gets_its_own_state_dict_back_when_another_takes_its_place(
     device_optimizer.take(first)
     device_optimizer.take(second)
 
-    assert device_optimizer.uses(second)
+    assert device_optimizer.host is second
     assert "state_dict" not in vars(first)
     assert "state_dict" in vars(second)
 
@@ -39,7 +39,7 @@ def test_a_refused_optimizer_leaves_the_one_before_it(regression):
     with pytest.raises((ValueError, AssertionError)):
         device_optimizer.take(torch.optim.Adagrad(regression.parameters(), lr=0.1))
 
-    assert device_optimizer.uses(first)
+    assert device_optimizer.host is first
 
 
 def test_destroying_gives_the_optimizer_its_own_state_dict_back(regression, batch):
