@@ -29,6 +29,7 @@ from .optimizer import PortOptimizer
 from .port import Port, PortFindings, read_modes
 from .run_report import ExecutorRecord, RunReport, make_report
 from .runner import Runner
+from .runners import say_other_shape
 
 __all__ = ["HostLoopModel", "check_host_loop"]
 
@@ -66,7 +67,7 @@ class HostLoopModel(FixedModule):
         super().__init__(port)
         self._findings = findings
         self._make_parts = make_parts
-        self._pairs: Dict[Any, _Pair] = {}
+        self._pairs: Dict[Any, List[_Pair]] = {}
         self.training = port.model.training
         weakref.finalize(self, destroy_unseen, _destroy_all, self._pairs).atexit = False
 
@@ -76,14 +77,14 @@ class HostLoopModel(FixedModule):
         Raises BatchError for a batch unlike the one compiled for (B001-B003), CaptureError for a model that no static
         graph can hold. A gradient of a gradient is torch's RuntimeError.
         """
-        return self._find_pair().run(args, kwargs)
+        return self._find_pair(args, kwargs).run(args, kwargs)
 
     def compile(self, *args: Any, **kwargs: Any) -> float:  # type: ignore[override]
         """Compile `forward` for batches like this one, in the model's modes, and return the seconds it took.
 
         The backward pass is compiled by the first `backward()`, which knows the outputs.
         """
-        return self._find_pair().forward.compile(args, kwargs)
+        return self._find_pair(args, kwargs).forward.compile(args, kwargs)
 
     def train(self, mode: bool = True) -> HostLoopModel:
         """Switch the model between train and eval mode, each with executables of its own."""
@@ -106,22 +107,36 @@ class HostLoopModel(FixedModule):
 
     def report(self) -> RunReport:
         """Tell which device ran, how often, when and how long it compiled."""
-        records = [record for pair in self._pairs.values() for record in pair.records]
+        records = [record for pair in _list_all(self._pairs) for record in pair.records]
         report = make_report(self._port, None, self._findings.all, records)
         return replace(report, optimizer="on the host")
 
-    def _find_pair(self) -> _Pair:
+    def _find_pair(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> _Pair:
+        """Return the executables for this batch, and let them be the last of their list."""
         # what is compiled in: the modes of all modules, and which parameters get a gradient
         key = (*read_modes(self._port), *(parameter.requires_grad for parameter in self._port.model.parameters()))
-        if key not in self._pairs:
-            self._pairs[key] = _Pair(self._port, self._findings, self._make_parts)
-        return self._pairs[key]
+        pairs, most = self._pairs.setdefault(key, []), self._port.options.max_executables
+        pair = next((each for each in reversed(pairs) if each.forward.accepts(args, kwargs)), None)
+        if pair is None and pairs and (most == 1 or not pairs[-1].forward.has_executable()):
+            pair = pairs[-1]
+        if pair is not None:
+            pairs.remove(pair)
+        elif pairs:
+            say_other_shape(self._findings, [each.forward for each in pairs], args, kwargs, most=most)
+            if len(pairs) == most:
+                pairs.pop(0).destroy()
+        pairs.append(pair or _Pair(self._port, self._findings, self._make_parts))
+        return pairs[-1]
 
 
-def _destroy_all(pairs: Dict[Any, _Pair]) -> None:
-    for pair in pairs.values():
+def _destroy_all(pairs: Dict[Any, List[_Pair]]) -> None:
+    for pair in _list_all(pairs):
         pair.destroy()
     pairs.clear()
+
+
+def _list_all(pairs: Dict[Any, List[_Pair]]) -> List[_Pair]:
+    return [pair for of_key in pairs.values() for pair in of_key]
 
 
 @dataclass

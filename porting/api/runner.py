@@ -13,7 +13,7 @@ from typing import Any, Dict, FrozenSet, Iterator, List, Mapping, MutableSet, No
 import torch
 from torch import nn
 
-from ..diagnostics import BatchError, DeviceError, caller_place
+from ..diagnostics import BatchError, DeviceError, Finding, caller_place
 from ..host_tensors import host_tensors
 from ..structure import flatten_tensors
 from .batch import BatchSignature, find_foreign_device, refuse_lost_values
@@ -73,7 +73,7 @@ class Runner:
         self._owner = owner
         self._random_states = random_states
         self._was_destroyed = False
-        self._signature: Optional[BatchSignature] = None
+        self.signature: Optional[BatchSignature] = None
         self._has_run = False
         self._weight_bytes = self._batch_bytes = self._result_bytes = 0
         self._watch = AttributeWatch([], {}, allowed=())
@@ -88,6 +88,15 @@ class Runner:
     def has_executable(self) -> bool:
         """Tell whether it is compiled."""
         return self.executor is not None
+
+    def accepts(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+        """Tell whether it is compiled for batches like this one."""
+        return self.executor is not None and self.describe_difference(args, kwargs) is None
+
+    def describe_difference(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Optional[Finding]:
+        """Return what is different about this batch (B001-B003), or None."""
+        assert self.signature is not None
+        return self.signature.difference(BatchSignature(args, kwargs), remedy=self._remedy)
 
     @property
     def is_attached(self) -> bool:
@@ -116,9 +125,9 @@ class Runner:
         modules = list_modules_by_prefix(self._port)
         executor, reads = self._make_compiled(modules, args, kwargs)
         seconds = time.perf_counter() - start
-        self._signature = BatchSignature(args, kwargs)
+        self.signature = BatchSignature(args, kwargs)
         self._batch_bytes = _count_bytes(flatten_tensors((args, kwargs)))
-        self.record.note_compilation(seconds, samples_per_call=self._signature.rows, cache=self._cache_result(files))
+        self.record.note_compilation(seconds, samples_per_call=self.signature.rows, cache=self._cache_result(files))
         self._take_over(executor)
         self._findings.say_deferred()
         self._watch = watch_attributes(self._port, modules, reads)
@@ -251,14 +260,12 @@ class Runner:
             self._late_changes.say()
 
     def _refuse_other_batch(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        assert self._signature is not None
-        finding = find_foreign_device(args, kwargs)
-        finding = finding or self._signature.difference(BatchSignature(args, kwargs), remedy=self._remedy)
+        finding = find_foreign_device(args, kwargs) or self.describe_difference(args, kwargs)
         if finding is not None:
             raise BatchError(finding)
 
     def _raise_explained(self, error: Exception, args: Sequence[Any], kwargs: Mapping[str, Any]) -> NoReturn:
-        explained = explain_failure(error, self._signature, args, kwargs, remedy=self._remedy, model=self._port.model)
+        explained = explain_failure(error, self.signature, args, kwargs, remedy=self._remedy, model=self._port.model)
         if explained is None:
             raise error
         # an error that carries the same finding would print it a second time
@@ -290,7 +297,7 @@ class Runner:
 
     def destroy(self) -> None:
         """Drop the executable, after fetching what it has learnt; the next call makes another."""
-        executor, self.executor, self._signature = self.executor, None, None
+        executor, self.executor, self.signature = self.executor, None, None
         if executor is not None:
             self._was_destroyed = True
             try:
