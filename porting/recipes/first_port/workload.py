@@ -21,7 +21,7 @@ def load_images() -> Tuple[TensorDataset, TensorDataset, DataLoader]:
     return train_set, test_set, loader
 
 
-def make_model() -> nn.Sequential:
+def make_model() -> nn.Module:
     """Make a small convolutional network with BatchNorm."""
     # no bias before BatchNorm, which takes it away again: Adam would turn the rounding noise of its gradient into steps
     return nn.Sequential(
