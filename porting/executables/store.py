@@ -157,7 +157,10 @@ class ExecutableStore:
         recorded = record_sources(key.source_files) if sources is None else sources
         num_bytes = sum(path.stat().st_size for path in files.rglob("*") if path.is_file())
         if num_bytes > self.max_bytes:
-            self._report_too_large(num_bytes)
+            message = f"an executable of {format_bytes(num_bytes)} is larger than the whole cache may be"
+            room = f"`{self.folder}` may take {format_bytes(self.max_bytes)}"
+            remedy = "set PORTING_CACHE_MAX_BYTES to more, such as 8G"
+            self._report(Finding("E004", message=message, notes=room, help=remedy))
             return False
         try:
             self.programs.mkdir(parents=True, exist_ok=True)
@@ -261,16 +264,6 @@ class ExecutableStore:
                 message=f"the executable cache `{self.folder}` {consequence}: {reason[:1].lower()}{reason[1:]}",
                 notes="training works; programs are compiled anew in each process",
                 help="make the folder writable and give it room, or name another with PORTING_CACHE_DIR",
-            )
-        )
-
-    def _report_too_large(self, num_bytes: int) -> None:
-        self._report(
-            Finding(
-                "E004",
-                message=f"an executable of {format_bytes(num_bytes)} is larger than the whole cache may be",
-                notes=f"`{self.folder}` may take {format_bytes(self.max_bytes)}",
-                help="set PORTING_CACHE_MAX_BYTES to more, such as 8G",
             )
         )
 

@@ -48,7 +48,8 @@ def write_step_file(path: Path, header: Mapping[str, Any], tensors: Mapping[str,
     with replacing_file(path) as file:
         file.write(_HEAD.pack(MAGIC, VERSION, b"\0" * 32, len(text)))
         digest = hashlib.sha256(struct.pack("<Q", len(text)))
-        for part in (text, *map(_view_bytes, dense)):
+        contents = (values.reshape(-1).view(torch.uint8).numpy().data if values.numel() else b"" for values in dense)
+        for part in (text, *contents):
             file.write(part)
             digest.update(part)
         # the checksum is known once everything is written; until then the head holds zeros, which fit no content
@@ -91,12 +92,6 @@ def damaged_error(path: Path, fault: str, cause: Optional[BaseException] = None)
     )
     error.__cause__ = cause
     return error
-
-
-def _view_bytes(tensor: torch.Tensor) -> Any:
-    if not tensor.numel():
-        return b""
-    return tensor.reshape(-1).view(torch.uint8).numpy().data
 
 
 def _check_file(path: Path, file: BinaryIO) -> int:

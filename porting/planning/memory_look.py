@@ -10,7 +10,7 @@ import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
 from .. import simulator
-from ..diagnostics import BatchError, Finding, OptionError, align_columns, caller_place
+from ..diagnostics import BatchError, Finding, OptionError, align_columns
 from ..module_attributes import materialise_lazy_modules
 from ..options import PortOptions
 from ..structure import make_call_arguments
@@ -181,11 +181,10 @@ def _cut_micro_batch(batch: Any, num_parts: int, micro_batch: int) -> Tuple[Sequ
     args, kwargs = make_call_arguments(batch)
     rows = next((t.shape[0] for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor) and t.dim()), 1)
     if rows % num_parts or (micro_batch > 1 and rows != num_parts * micro_batch):
-        raise BatchError.of(
+        raise BatchError.at_caller(
             "B004",
             message=f"{rows} rows cannot be cut into {num_parts} micro-batches"
             + (f" of {micro_batch}" if micro_batch > 1 else ""),
-            place=caller_place(),
             help="pass a combined batch, as a call takes it: micro-batch x accumulation x replicas x device iterations",
         )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import io
 import logging
 import re
@@ -15,14 +14,12 @@ from torch import nn
 
 from ...capture import StepGraph
 from ...capture.graph_flow import is_random
-from ...diagnostics import ExecutableError, Place, PortingError
+from ...diagnostics import ExecutableError, Place, require_extra
 from ...engines.recompute.value_units import draws_numbers, statistics_written_by
 from ...engines.replay.graph_function import GraphFunction
 from ..exported_step import ExportedStep
 
 __all__ = ["as_onnx"]
-
-_NEEDED = ("onnx", "onnxscript")
 
 
 def as_onnx(step: ExportedStep) -> bytes:
@@ -32,13 +29,8 @@ def as_onnx(step: ExportedStep) -> bytes:
     BatchNorm in training, and the backward pass are no part of it. Raises PortingError X001 without the extra, and
     ExecutableError E027 for an operator that ONNX does not have, or a step without its weights.
     """
-    missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
-    if missing:
-        raise PortingError.of(
-            "X001",
-            message=f"ONNX files need {' and '.join(_NEEDED)}; not installed: {', '.join(missing)}",
-            help="install the extra: `pip install ipu-porting[onnx]`",
-        )
+    for name in ("onnx", "onnxscript"):
+        require_extra(name, extra="onnx", message=f"ONNX files need onnx and onnxscript; not installed: {name}")
     module = _Forward(step)
     names = [
         [re.sub(r"\W", "_", info.name) or "value" for info in infos]
