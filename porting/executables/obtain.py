@@ -33,7 +33,7 @@ from ..engines.tuning.tuner import tune
 from .explanations import explain_miss
 from .folders import temporary_folder
 from .identity import ExecutableKey
-from .key import executable_key
+from .key import make_executable_key
 from .sources import record_sources
 from .store import ExecutableStore
 
@@ -163,7 +163,7 @@ class _Search:
         began = time.perf_counter()
         groups = {name: [group.size, group.strided] for name, group in self.request.replica_groups.items()}
         extra = {"replica_groups": groups} if groups else None
-        key = executable_key(self.graph, self.request, engine=engine, extra=extra, model=self.model)
+        key = make_executable_key(self.graph, self.request, engine=engine, extra=extra, model=self.model)
         self._add_seconds("find", began)
         return key
 

@@ -28,7 +28,7 @@ from .failures import Failures
 from .folders import new_folder, remove_folder, sweep
 from .identity import ExecutableKey
 from .locks import LockUnsupportedError, lock_file, try_lock
-from .settings import PROGRAMS, cache_folder, format_bytes, max_cache_bytes
+from .settings import PROGRAMS, find_cache_folder, format_bytes, read_max_cache_bytes
 from .sources import record_sources
 
 __all__ = ["ExecutableStore", "StoredEntry"]
@@ -69,9 +69,9 @@ class ExecutableStore:
         report: Optional[Callable[[Finding], None]] = None,
     ) -> None:
         """Use `folder`, or the one that the environment names; nothing is read or made yet."""
-        self.folder = cache_folder(folder)
+        self.folder = find_cache_folder(folder)
         self.programs = self.folder / PROGRAMS
-        self.max_bytes = max_cache_bytes() if max_bytes is None else max_bytes
+        self.max_bytes = read_max_cache_bytes() if max_bytes is None else max_bytes
         self._report = report or log_finding
         self.failures = Failures(self.programs, report=lambda error: self._report_unusable(error, "keeps nothing"))
 

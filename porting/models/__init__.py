@@ -53,13 +53,13 @@ def load(family: str) -> Family:
     >>> sorted(load("mlp").VARIANTS)
     ['mnist', 'mnist_small', 'mushrooms']
     """
-    known = _families()
+    known = _find_families()
     if family not in known:
         raise ValueError(f"there is no family {family!r}; there are {', '.join(map(repr, known))}")
     return cast("Family", importlib.import_module(f".{family}", __name__))
 
 
-def _families() -> Mapping[str, str]:
+def _find_families() -> Mapping[str, str]:
     """Read the docstrings of the families beside this module: files, and folders for large ones."""
     folder = Path(__file__).parent
     files = {path.stem: path for path in folder.glob("*.py") if path.stem not in _NO_FAMILIES}
@@ -74,7 +74,7 @@ def _families() -> Mapping[str, str]:
 def __getattr__(name: str) -> Any:
     """Load a public name on first use."""
     if name == "FAMILIES":
-        value: Any = _families()
+        value: Any = _find_families()
     elif name in _MODULES:
         value = getattr(importlib.import_module(_MODULES[name], __name__), name)
     else:

@@ -202,11 +202,11 @@ class _Block(nn.Module):
         self.dropout = nn.Dropout(config.dropout)
 
     def forward(self, x: torch.Tensor, is_seen: Optional[torch.Tensor]) -> torch.Tensor:
-        x = self.attention_norm(x + self.dropout(self.project(self._attend(x, is_seen))))
+        x = self.attention_norm(x + self.dropout(self.project(self._compute_attention(x, is_seen))))
         hidden = nn.functional.gelu(self.grow(x))
         return self.perceptron_norm(x + self.dropout(self.shrink(hidden)))
 
-    def _attend(self, x: torch.Tensor, is_seen: Optional[torch.Tensor]) -> torch.Tensor:
+    def _compute_attention(self, x: torch.Tensor, is_seen: Optional[torch.Tensor]) -> torch.Tensor:
         heads_of = (*x.shape[:2], self.num_heads, -1)
         query, key, value = (part(x).view(heads_of).transpose(1, 2) for part in (self.query, self.key, self.value))
         dropout = self.dropout.p if self.training else 0.0

@@ -64,9 +64,9 @@ class _Forward(nn.Module):
             # torch's exporter would write these down as they are in inference: another computation
             name, place = described.operator, described.place
             if statistics_written_by(described.node):
-                raise _no_form_error(name, place, "in training it takes the statistics of the batch")
+                raise _make_form_error(name, place, "in training it takes the statistics of the batch")
             if is_random(described.node) and draws_numbers(described.node):
-                raise _no_form_error(name, place, "it draws random numbers")
+                raise _make_form_error(name, place, "it draws random numbers")
         self._function = GraphFunction(graph.graph).call
         self._names: List[str] = []
         missing = next((info.name for info in graph.parameters if info.name not in step.values), None)
@@ -104,13 +104,13 @@ def _find_unexportable(graph: StepGraph, error: Exception) -> ExecutableError:
         for name in named:
             for described in graph.operators:
                 if [*map(shorten, described.operator.split(".")[1:2])] == [shorten(name)]:
-                    return _no_form_error(described.operator, described.place, "torch's exporter has no form for it")
+                    return _make_form_error(described.operator, described.place, "torch's exporter has no form for it")
     reasons = [line.strip() for line in text.splitlines() if line.startswith(("No ONNX", "Error when", "RuntimeError"))]
     what = named[0] if named else "a part of the graph"
-    return _no_form_error(what, None, (reasons or [type(error).__name__])[0][:200])
+    return _make_form_error(what, None, (reasons or [type(error).__name__])[0][:200])
 
 
-def _no_form_error(name: str, place: Optional[Place], why: str) -> ExecutableError:
+def _make_form_error(name: str, place: Optional[Place], why: str) -> ExecutableError:
     return ExecutableError.of(
         "E027",
         message=f"`{name}` has no form in ONNX",
