@@ -11,7 +11,6 @@ from porting.support.late_names import read_late_names
 
 if TYPE_CHECKING:  # `as` makes a name public
     from porting.recipe_chain.checks import Check as Check
-    from porting.recipe_chain.checks import CheckFailed as CheckFailed
     from porting.recipe_chain.checks import Outcome as Outcome
     from porting.recipe_chain.checks import close_losses as close_losses
     from porting.recipe_chain.checks import demand as demand
@@ -30,6 +29,7 @@ if TYPE_CHECKING:  # `as` makes a name public
     from porting.recipe_chain.recipe_files import read_recipes as read_recipes
     from porting.recipe_chain.running import read_checks as read_checks
     from porting.recipe_chain.running import run_check as run_check
+    from porting.recipe_chain.steps import CheckFailed as CheckFailed
     from porting.recipe_chain.steps import Steps as Steps
 
 __all__, __getattr__, __dir__ = read_late_names(globals())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any, List, Mapping, Sequence, Tuple
 
@@ -27,10 +28,17 @@ def make_figure(*, width: float = 8, height: float = 4, layout: Any = "constrain
     return figure
 
 
-def draw_losses(path: Path, *panels: Sequence[Line], height: float = 4, dpi: int = 80, **settings: Any) -> Path:
-    """Draw lines over the numbers of their steps, in panels side by side, into a PNG file; return its path."""
+def draw_losses(
+    path: Path, *panels: Sequence[Line], height: float = 4, dpi: int = 80, least: float = math.inf, **settings: Any
+) -> Path:
+    """Draw lines over the numbers of their steps, in panels side by side, into a PNG file; return its path.
+
+    `least` is the least possible loss, where that is known: the entropy of what is learnt.
+    """
     figure = make_figure(height=height)
     for axes, lines in zip(figure.subplots(1, len(panels), sharey=True, squeeze=False)[0], panels):
+        if math.isfinite(least):
+            axes.axhline(least, color="black", linestyle=":", label=f"the least possible: {least:.4f}")
         draw_lines(axes, *lines, **settings)
         axes.label_outer()
     return save_figure(figure, path, dpi=dpi)

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, Iterator, NoReturn, Optional, Sequence, Tuple
 
 from porting.diagnostics import PortingError, render
-from porting.recipe_chain.checks import Check, CheckFailed, Outcome
+from porting.recipe_chain.checks import Check, Outcome
 from porting.recipe_chain.recipe_files import Recipe, RecipeStep
-from porting.recipe_chain.steps import DEFAULT_NUM_STEPS, Steps
+from porting.recipe_chain.steps import DEFAULT_NUM_STEPS, CheckFailed, Steps
 
 __all__ = ["EXTRA_OF_MODULE", "read_checks", "report_failures_of", "run_check"]
 

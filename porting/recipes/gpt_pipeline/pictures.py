@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import List
 
-from porting.recipe_chain.pictures import BLUE, GREY, draw_lines, draw_memory, make_figure, save_figure
+from porting.recipe_chain.pictures import BLUE, GREY, draw_losses, draw_memory, make_figure, save_figure
 from porting.recipes.gpt_pipeline import step_0_plain, step_4_four_ipus, step_8_half_precision, workload
 
 NUM_STEPS = 120
@@ -28,24 +28,17 @@ def draw(folder: Path) -> List[Path]:
         "4 IPUs": workload.look_at_gpt2(**pipeline),
         "4 IPUs, blocks kept": workload.look_at_gpt2(**pipeline, recompute=workload.GPT2_BLOCKS),
     }
-    memory = draw_memory(folder / "memory.png", reports, _PARTS)
-    return [_draw_losses(folder / "losses.png"), memory, _draw_schedule(folder / "schedule.png")]
-
-
-def _draw_losses(path: Path) -> Path:
-    figure = make_figure()
-    axes = figure.subplots()
-    entropy = workload.load_text()[2]
-    axes.axhline(entropy, color="black", linestyle=":", label="the least possible: the entropy of the text")
-    draw_lines(
-        axes,
+    lines = [
         ("step 0: plain PyTorch", step_0_plain.train(NUM_STEPS), GREY, 4),
         ("step 4: five stages on four IPUs", step_4_four_ipus.train(NUM_STEPS), BLUE, 1.5),
         ("step 8: float16", step_8_half_precision.train(NUM_STEPS), "#c8553d", 0.8),
-        ylabel="loss (nats per word)",
-        ylim=(0.5, None),
-    )
-    return save_figure(figure, path)
+    ]
+    entropy = workload.load_text()[2]
+    return [
+        draw_losses(folder / "losses.png", lines, least=entropy, ylabel="loss (nats per word)", ylim=(0.5, None)),
+        draw_memory(folder / "memory.png", reports, _PARTS),
+        _draw_schedule(folder / "schedule.png"),
+    ]
 
 
 def _draw_schedule(path: Path) -> Path:
