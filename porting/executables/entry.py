@@ -181,15 +181,12 @@ class Entry:
             os.close(held)
 
     def __enter__(self) -> Entry:
-        """Return itself; the block's end lets go of it."""
         return self
 
     def __exit__(self, *_error: object) -> None:
-        """Let go of the executable."""
         self.close()
 
     def __del__(self) -> None:
-        """Let go of what was forgotten."""
         self.close()
 
 

@@ -50,7 +50,6 @@ class BatchRecord:
     arguments: str
 
     def __str__(self) -> str:
-        """Say how many samples a call takes, and why."""
         counts = ((getattr(self, name), name) for name in ("accumulation", "replicas", "iterations"))
         parts = [f"{count} {name}" for count, name in counts if count > 1]
         return " x ".join([f"batch {self.micro}", *parts]) + (f" = {self.rows} samples a call" if parts else "")

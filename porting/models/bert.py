@@ -50,7 +50,6 @@ class BertConfig:
     num_classes: int = 2
 
     def __post_init__(self) -> None:
-        """Check what no layer would notice."""
         check_positive(self)
         if self.width % self.num_heads:
             raise ValueError(f"a width of {self.width} does not divide into {self.num_heads} heads")
@@ -85,7 +84,6 @@ class BertMaskedLM(nn.Module):
     """tokens_BT, types_BT, mask_BT -> logits_BTV; the scores are products with the word embedding, which it shares."""
 
     def __init__(self, config: BertConfig) -> None:
-        """Make the transformer and the head, initialised as BERT."""
         super().__init__()
         self.bert = Bert(config)
         self.transform = nn.Linear(config.width, config.width)
@@ -105,7 +103,6 @@ class BertClassifier(nn.Module):
     """tokens_BT, types_BT, mask_BT -> logits_BC, from what the pooler makes of the first token."""
 
     def __init__(self, config: BertConfig) -> None:
-        """Make the transformer with its pooler, and the classifier, initialised as BERT."""
         super().__init__()
         self.bert = Bert(config)
         self.pooler = nn.Linear(config.width, config.width)
@@ -129,7 +126,6 @@ class Bert(nn.Module):
     """
 
     def __init__(self, config: BertConfig) -> None:
-        """Make embeddings and blocks, initialised as BERT."""
         super().__init__()
         self.embeddings = _Embeddings(config)
         self.blocks = nn.ModuleList(_Block(config) for _ in range(config.num_layers))

@@ -54,7 +54,6 @@ class DCGANConfig:
     bias_before_norm: bool = True
 
     def __post_init__(self) -> None:
-        """Refuse sizes below 1, and channels that have no eighth."""
         check_positive(self)
         if self.channels % 8:
             raise ValueError(f"`channels` is {self.channels}; it is a multiple of 8, since an eighth of it is needed")

@@ -31,7 +31,6 @@ class GPTConfig:
     dropout: float = 0.0
 
     def __post_init__(self) -> None:
-        """Check what no layer would notice."""
         check_positive(self)
         if self.width % self.num_heads:
             raise ValueError(f"a width of {self.width} does not divide into {self.num_heads} heads")

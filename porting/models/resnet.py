@@ -51,7 +51,6 @@ class ResNetConfig:
     zero_init_last: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse sizes below 1, other than four stages, and a pooling that is neither definition's."""
         check_positive(self)
         if len(self.blocks) != 4:
             raise ValueError(f"`blocks` is {self.blocks}; it counts the blocks of four stages")

@@ -54,7 +54,6 @@ class Seq2SeqConfig:
     end: int = 1
 
     def __post_init__(self) -> None:
-        """Refuse sizes below 1."""
         check_positive(self, zero_allowed=("padding", "end"))
 
 
@@ -90,7 +89,6 @@ class Seq2Seq(nn.Module):
     """
 
     def __init__(self, config: Seq2SeqConfig) -> None:
-        """Make both stacks and the layer that scores tokens."""
         super().__init__()
         self.config = config
         self.source_embedding = nn.Embedding(config.source_vocabulary, config.width)

@@ -71,7 +71,6 @@ class UResNet3D(nn.Module):
     """
 
     def __init__(self, config: UResNet3DConfig) -> None:
-        """Make the network; convolutions start as torch makes them."""
         super().__init__()
         filters = config.filters
         self.first = _Block(config, 1, filters, kernel=config.first_kernel)

@@ -35,7 +35,6 @@ class VGGConfig:
     image_size: int = 224
 
     def __post_init__(self) -> None:
-        """Refuse sizes below 1, blocks without channels, and images that cannot be halved by every block."""
         check_positive(self)
         if len(self.convolutions) != len(self.channels):
             raise ValueError(f"{len(self.convolutions)} blocks have {len(self.channels)} numbers of channels")

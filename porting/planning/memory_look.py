@@ -124,7 +124,6 @@ class MemoryReport:
         }
 
     def __str__(self) -> str:
-        """Lay the report out: a column for each IPU, the verdict, and the remedies where it is not clear."""
         present = _format_mb(self.target.memory_bytes)
         lines = [f"memory of {self.target.name}: {present} an IPU; micro-batch {self.micro_batch}"]
         header = ["MiB", *(f"IPU {memory.ipu}" for memory in self.ipus)]
