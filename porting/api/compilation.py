@@ -171,7 +171,7 @@ def check_memory(port: Port, findings: PortFindings, optimizer: PortOptimizer, e
     if step is None or port.options.memory == "ignore":
         return
     # on a machine with IPUs there is no capture, nor the torch that it wants
-    look = importlib.import_module("porting.planning.compiled_look")
+    look = importlib.import_module("porting.planning.memory_look")
     finding = look.note_memory(step.graph, port.options, optimizer.device)
     if finding is None:
         return

@@ -15,7 +15,7 @@ from porting.diagnostics import ExecutableError, align_columns, print_finding, s
 from porting.executables.archive import export_archive, import_archive
 from porting.executables.entry import DamagedEntryError, Manifest, read_explanation
 from porting.executables.explanations import explain
-from porting.executables.settings import PROGRAMS, cache_folder, format_bytes
+from porting.executables.settings import PROGRAMS, find_cache_folder, format_bytes
 from porting.executables.store import ExecutableStore, StoredEntry
 
 __all__ = ["add_arguments", "run"]
@@ -73,7 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     Raises ExecutableError: E010 for a key that there is not, and those of importing.
     """
-    folder = cache_folder(arguments.dir)
+    folder = find_cache_folder(arguments.dir)
     if folder.name == PROGRAMS and not (folder / PROGRAMS).exists():
         folder = folder.parent  # the folder of programs inside of the cache folder may be named as well
     store = ExecutableStore(folder, report=lambda finding: print_finding(finding, arguments.format))

@@ -25,9 +25,9 @@ from ..engines.calls.executable import BuildRequest
 from ..engines.update.traced_updates import update_structure
 from .identity import EXPLAINED, ExecutableKey
 from .machine import describe_processor, find_compiler, list_compiler_settings, list_versions
-from .sources import user_files
+from .sources import list_user_files
 
-__all__ = ["ExecutableKey", "executable_key"]
+__all__ = ["ExecutableKey", "make_executable_key"]
 
 _PLAIN = (bool, int, float, str, type(None))
 _NAMED = (torch.dtype, torch.device, torch.layout, torch.memory_format)
@@ -36,7 +36,7 @@ _NAMED = (torch.dtype, torch.device, torch.layout, torch.memory_format)
 _MAX_SHOWN = 4
 
 
-def executable_key(
+def make_executable_key(
     graph: StepGraph,
     request: BuildRequest,
     *,
@@ -76,7 +76,7 @@ def executable_key(
     }
     if identity.has_foreign:
         # the libraries and programs that operators of the user's own may come from
-        paths = sorted({*map(str, torch.ops.loaded_libraries), *user_files(sys.modules)})
+        paths = sorted({*map(str, torch.ops.loaded_libraries), *list_user_files(sys.modules)})
         components["libraries"] = [[path, *_hash_file(path)] for path in paths]
     components[EXPLAINED] = {
         "model": model,

@@ -19,7 +19,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from ..capture import StepGraph, capture_step
 from ..capture.graph_flow import identify_memory
 from ..capture.subgraphs import Body
-from ..diagnostics import PortingError, caller_place
+from ..diagnostics import PortingError
 from ..engines.recompute.values_for_backward import keep_values_for_backward
 from ..engines.replay.direct_calls import direct_call
 from ..engines.replay.graph_function import GraphFunction
@@ -70,9 +70,8 @@ def walk_step(
     try:
         return _Walk(keep_values_for_backward(graph)).run(micro_batch, called or {}, called_once)
     except (RuntimeError, NotImplementedError, TypeError, ValueError) as error:
-        raise PortingError.of(
+        raise PortingError.at_caller(
             "M002",
-            place=caller_place(),
             notes=f"an operator cannot run without values: {str(error).splitlines()[0]}",
             help="look at the step without its branches (`poptorch.cond`)",
         ) from error

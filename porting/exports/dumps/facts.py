@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import operator
-from typing import Any, Dict, Iterable, Iterator, Optional, Tuple
+from typing import Any, Dict, Iterable, Iterator, Optional
 
 import torch
 
@@ -51,7 +51,14 @@ def describe_step(step: ExportedStep) -> Facts:
         {**_describe_tensor(node.name, node.meta["val"]), "kind": info.kind}
         for info, node in zip(graph.entering, graph.placeholders)
     ]
-    kept, recomputed = _predict_costs(graph, step)
+    kept: Optional[int] = 0
+    recomputed: Optional[int] = 0
+    if graph.has_loss:
+        try:
+            cost = cost_of(graph, step.computation_order, plain=step.graph)
+            kept, recomputed = cost.kept_bytes, cost.recomputed_flops
+        except (RuntimeError, NotImplementedError, TypeError, ValueError):
+            kept = recomputed = None  # an operator that reads values, such as a branch, has no prediction
     return {
         "schema": SCHEMA,
         "title": f"{graph.mode} step{f' of {step.target}' if step.target else ''}, {step.batch}",
@@ -132,13 +139,3 @@ def _count_peak_bytes(graph: StepGraph) -> int:
         peak = max(peak, sum(alive.values()))
         alive = {memory: size for memory, size in alive.items() if last_use[memory] > position}
     return peak
-
-
-def _predict_costs(graph: StepGraph, step: ExportedStep) -> Tuple[Optional[int], Optional[int]]:
-    if not graph.has_loss:
-        return 0, 0
-    try:
-        cost = cost_of(graph, step.computation_order, plain=step.graph)
-    except (RuntimeError, NotImplementedError, TypeError, ValueError):
-        return None, None  # an operator that reads values, such as a branch, has no prediction
-    return cost.kept_bytes, cost.recomputed_flops
