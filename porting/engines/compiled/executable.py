@@ -18,7 +18,7 @@ from ..calls.guards import draw_from_stream_of, shut_out_host_modes
 from ..update.traced_updates import (
     compute_group_hyper_parameters,
     compute_step_hyper_parameters,
-    update_structure,
+    describe_update,
 )
 from ..update.updates import apply_update
 from .bound_state import Arguments, BoundState, Mismatch
@@ -160,7 +160,7 @@ class CompiledExecutable:
 
     def _adopt_groups(self, groups: Sequence[Any]) -> None:
         self._hyper_parameters, self._groups = None, []
-        structures = [update_structure(settings) for settings in groups]
+        structures = [describe_update(settings) for settings in groups]
         if structures != [dict(group.structure) for group in self.layout.groups]:
             raise Mismatch("the optimizer's arithmetic has changed: its kind, a type, or a setting that was zero")
         self._groups = list(groups)

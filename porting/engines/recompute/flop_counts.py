@@ -13,7 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, 
 from ...capture.device_operators import device_operator
 from ...capture.subgraphs import bodies_of, run_for_loop
 
-__all__ = ["count_flops", "node_flops"]
+__all__ = ["count_flops", "count_node_flops"]
 
 aten = torch.ops.aten
 
@@ -31,18 +31,18 @@ def count_flops() -> FlopCounterMode:
     return FlopCounterMode(display=False, custom_mapping=dict(_ATTENTION_ON_CPU))
 
 
-def node_flops(node: torch.fx.Node) -> int:
+def count_node_flops(node: torch.fx.Node) -> int:
     """Count the operations of one node, bodies included; operators without a formula make one for each element.
 
     >>> from porting.capture import capture_step
     >>> graph = capture_step(torch.nn.Linear(4, 2), [torch.ones(8, 4)], mode="inference")
-    >>> [node_flops(node) for node in graph.graph.nodes if node.op == "call_function"]
+    >>> [count_node_flops(node) for node in graph.graph.nodes if node.op == "call_function"]
     [128]
     """
     target: Any = node.target
     if not isinstance(target, torch._ops.OpOverload):
         times = int(node.args[0]) if target is run_for_loop else 1  # type: ignore[arg-type]
-        return times * sum(node_flops(inner) for body in bodies_of(node) for inner in body.graph.nodes)
+        return times * sum(count_node_flops(inner) for body in bodies_of(node) for inner in body.graph.nodes)
     value = node.meta.get("val")
     elements = value.numel() if isinstance(value, FakeTensor) else 0
     # Running these for the count would print, call the host, or draw numbers. Attention is the only one with a formula.

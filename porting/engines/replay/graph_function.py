@@ -13,7 +13,7 @@ import torch
 
 from ...capture.subgraphs import Body
 from ...diagnostics import Place
-from .direct_calls import direct_call
+from .direct_calls import find_direct_call
 
 __all__ = ["GraphFunction"]
 
@@ -81,7 +81,7 @@ class GraphFunction:
                 self._lines.append((f"    return {self._write_expression(tuple(node.args[0]))}", None))
 
     def _write_call(self, node: torch.fx.Node) -> str:
-        function, args, kwargs = direct_call(node)
+        function, args, kwargs = find_direct_call(node)
         arguments = [self._write_expression(argument) for argument in args]
         arguments += [f"{name}={self._write_expression(value)}" for name, value in kwargs.items()]
         return f"{self._bind_name(function)}({', '.join(arguments)})"

@@ -18,7 +18,7 @@ from ...support.interleaved import Interval, Timing, ratio
 from .. import ENGINES, engine_names
 from ..calls.executable import BuildRequest, Variant
 from ..replay.batched_micro_batches import may_run_at_once, micro_batches_at_once
-from ..update.updates import has_fused_arithmetic, slot_names
+from ..update.updates import has_fused_arithmetic, list_slots
 from .memory_format import LayoutError, put_channels_last
 
 __all__ = ["PLAIN", "beats", "choose", "compare_times", "list_candidates", "list_tuned_engines"]
@@ -104,7 +104,7 @@ def _estimate_operators(graph: StepGraph, request: BuildRequest) -> int:
     # backward has about twice as many operators as forward, and the update a few for each tensor that it writes
     of_micro_batch = len(graph.operators) * (3 if graph.has_loss else 1)
     of_update = sum(
-        len(names) * (4 + 4 * len(slot_names(settings))) for settings, names in zip(request.groups, request.group_names)
+        len(names) * (4 + 4 * len(list_slots(settings))) for settings, names in zip(request.groups, request.group_names)
     )
     return of_micro_batch * request.plan.accumulation * request.plan.replicas + of_update
 

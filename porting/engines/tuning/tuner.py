@@ -30,7 +30,7 @@ from ..compiled.findings import failure_finding, failure_reason, is_lasting, par
 from ..replay.replay import build_replay
 from .candidates import PLAIN, choose, compare_times, list_candidates, list_tuned_engines
 from .memory_format import lay_out
-from .parity import Trial, compare_with_replay, empty_state
+from .parity import Trial, compare_with_replay, make_empty_state
 from .report import Candidate, TuningLimits, TuningReport
 
 __all__ = ["Tuned", "tune"]
@@ -123,7 +123,7 @@ def tune(
     # If replay fails on the example, so does every candidate, and none of them is to blame.
     plain = build_replay(graph, replace(request, variant=PLAIN))
     try:
-        trial.run(plain, trial.prepare(empty_state(graph, request)))
+        trial.run(plain, trial.prepare(make_empty_state(graph, request)))
     except Exception as error:
         note = f"nothing could be measured: the step fails on its example: {failure_reason(error)}"
         return Tuned(plain, graph, TuningReport(PLAIN, notes=(note,)))
@@ -293,7 +293,7 @@ def _measure_all(session: _Session, contestants: Sequence[_Contestant]) -> None:
         if layout not in states:
             # One state for all candidates of a layout: they train it further, and a step takes as long with any
             # weights.
-            states[layout] = session.trial.prepare(empty_state(contestant.graph, session.request))
+            states[layout] = session.trial.prepare(make_empty_state(contestant.graph, session.request))
         calls[contestant.variant] = functools.partial(_run_call, session.trial, contestant, states[layout])
     began = time.perf_counter()
     # Twice each: the first call binds tensors, chooses kernels and fills caches, the second is like those to come.
