@@ -168,9 +168,7 @@ class CompiledExecutable:
     def _fit_inputs(self, inputs: Inputs, plan: CallPlan) -> Inputs:
         """Return the inputs as the programs take them, copied only where their memory is in another order."""
         if plan.synthetic:
-            if self._synthetic is None:
-                self._synthetic = make_synthetic_inputs(inputs, plan.synthetic)
-            inputs = self._synthetic
+            self._synthetic = inputs = self._synthetic or make_synthetic_inputs(inputs, plan.synthetic)
         fitting = list(inputs)
         if len(fitting) != len(self.layout.inputs):
             raise Mismatch("the call has another number of inputs")
@@ -304,7 +302,7 @@ class CompiledExecutable:
                         of_one = results[index * layout.num_results : (index + 1) * layout.num_results]
                         collector.add(micro_batch, of_one)
             if layout.fused_update:
-                self._update_weights(bound, plan, bound.list_accumulators())
+                self._update_weights(bound, plan, dict(bound.accumulators))
                 bound.empty_accumulators()
             elif layout.trains:
                 self._run_program("update", bound.find_arguments("update"), row)

@@ -9,7 +9,7 @@ import torch
 from ...capture import StepGraph
 from ...capture.graph_flow import constant_outputs
 from ..calls.device_state import DeviceState
-from ..calls.executable import BuildRequest
+from ..calls.executable import BuildRequest, GroupSettings
 from ..replay.batched_micro_batches import may_run_at_once, micro_batches_at_once
 from ..replay.graph_function import GraphFunction
 from ..update.traced_updates import describe_update
@@ -121,7 +121,7 @@ class TracedStep:
             self.most_at_once = 1  # an operator cannot be mapped over micro-batches
             return self.run(1)
 
-    def _lay_out_group(self, settings: object, names: Sequence[str], run: TracedRun) -> GroupLayout:
+    def _lay_out_group(self, settings: GroupSettings, names: Sequence[str], run: TracedRun) -> GroupLayout:
         infos, state = self.graph.parameters, self.state
         with_gradient = {part for index in run.with_gradient for part in state.parts[infos[index].name]}
         trained = tuple(name for name in names if name in with_gradient and state.parameters[name].requires_grad)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import MappingProxyType
-from typing import Any, Callable, Mapping, Sequence
+from typing import Any, Callable, Mapping
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
@@ -65,21 +65,14 @@ def _count_by_formula(node: torch.fx.Node) -> int:
     return int(counter.get_total_flops())
 
 
-def _count_attention(*shapes: Sequence[int], **_: Any) -> int:
-    return int(sdpa_flop_count(*shapes[:3]))
-
-
-def _count_attention_backward(*shapes: Sequence[int], **_: Any) -> int:
-    return int(sdpa_backward_flop_count(*shapes[:4]))
-
-
+_ATTENTION = "_scaled_dot_product_flash_attention_for_cpu"
 # torch counts attention on other devices only, and older ones have no such operators
 _ATTENTION_ON_CPU: Mapping[Any, Callable[..., int]] = MappingProxyType(
     {
         getattr(aten, name): formula
         for name, formula in (
-            ("_scaled_dot_product_flash_attention_for_cpu", _count_attention),
-            ("_scaled_dot_product_flash_attention_for_cpu_backward", _count_attention_backward),
+            (_ATTENTION, lambda *shapes, **_: int(sdpa_flop_count(*shapes[:3]))),
+            (f"{_ATTENTION}_backward", lambda *shapes, **_: int(sdpa_backward_flop_count(*shapes[:4]))),
         )
         if hasattr(aten, name)
     }

@@ -151,7 +151,10 @@ def _insert_copies(
         if needs_result and _find_declared_writes(node):
             _write_result_of_copy(image)
         elif needs_result:
-            _copy_result(image)
+            # everything else works on a copy of the result, which stays as it is
+            with copied.inserting_after(image):
+                copy = _insert_clone(image, image)
+            image.replace_all_uses_with(copy, delete_user_cb=copy.__ne__)
     for node in views:
         _take_views_singly(images[node])
     first = next(node for node in copied.nodes if node.op != "placeholder")
@@ -171,13 +174,6 @@ def _end_history(buffer: torch.fx.Node, first: torch.fx.Node, end: torch.fx.Node
         written = buffer.graph.call_function(aten.copy_.default, (buffer, value))
     for node in (value, written):
         node.meta.update(buffer.meta)
-
-
-def _copy_result(node: torch.fx.Node) -> None:
-    """Let everything else work on a copy of the result, which stays as it is."""
-    with node.graph.inserting_after(node):
-        copy = _insert_clone(node, node)
-    node.replace_all_uses_with(copy, delete_user_cb=lambda user: user is not copy)
 
 
 def _write_result_of_copy(node: torch.fx.Node) -> None:

@@ -159,13 +159,10 @@ _LACKED_ROOM = "candidates lacked memory or room on the disk: the choice is not 
 
 
 def _describe_candidate(contestant: _Contestant, reference: Timing) -> Candidate:
-    found = Candidate(
-        contestant.variant,
-        compile_seconds=contestant.compile_seconds,
-        worst=contestant.worst,
-        problem=contestant.problem,
-    )
     timing = contestant.timing
+    found = Candidate(
+        contestant.variant, contestant.compile_seconds, worst=contestant.worst, problem=contestant.problem
+    )
     if timing is None:
         return found
     return replace(
@@ -304,7 +301,7 @@ def _measure_all(session: _Session, contestants: Sequence[_Contestant]) -> None:
         call()
         slowest = max(slowest, time.perf_counter() - start)
     repeats = max(1, math.ceil(_TURN_SECONDS / slowest)) if slowest else 1
-    timings = _time_calls(calls, rounds=_FIRST_ROUNDS, repeats=repeats, seconds=seconds / 2)
+    timings = time_interleaved(calls, rounds=_FIRST_ROUNDS, repeats=repeats, at_most_seconds=seconds / 2)
     best = min(timings[contestant.variant].cpu.median for contestant in contestants if contestant.is_in)
     remaining = {
         contestant.variant: calls[contestant.variant]
@@ -313,7 +310,8 @@ def _measure_all(session: _Session, contestants: Sequence[_Contestant]) -> None:
     }
     if set(remaining) != {PLAIN}:
         left = seconds - (time.perf_counter() - began)
-        more = _time_calls(remaining, rounds=_MOST_ROUNDS - _FIRST_ROUNDS, repeats=repeats, seconds=left)
+        num_rounds = _MOST_ROUNDS - _FIRST_ROUNDS
+        more = time_interleaved(remaining, rounds=num_rounds, repeats=repeats, at_most_seconds=left)
         for variant, later in more.items():
             first = timings[variant]
             wall, cpu = first.wall_seconds + later.wall_seconds, first.cpu_seconds + later.cpu_seconds
@@ -332,11 +330,3 @@ def _run_call(trial: Trial, contestant: _Contestant, state: DeviceState) -> None
                 raise
             # The others go on. A candidate that failed here has timings that say nothing.
             contestant.executable, contestant.problem = None, failure_reason(error)
-
-
-def _time_calls(
-    calls: Mapping[Variant, Callable[[], None]], *, rounds: int, repeats: int, seconds: float
-) -> Dict[Variant, Timing]:
-    by_label = {str(index): call for index, call in enumerate(calls.values())}
-    timings = time_interleaved(by_label, rounds=rounds, repeats=repeats, at_most_seconds=seconds)
-    return dict(zip(calls, timings.values()))

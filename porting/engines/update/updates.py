@@ -311,7 +311,7 @@ _ARITHMETIC: Dict[str, Arithmetic] = {
 }
 
 
-# -- the same in torch's fused kernels: one pass over memory, rounded a little differently ------------------------------
+# -- the same in torch's fused kernels: one pass over memory, rounded a little differently -----------------------------
 
 
 def find_fused_arithmetic(family: str, weights: Tensors, gradients: Tensors, state: State) -> Optional[Arithmetic]:
