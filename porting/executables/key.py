@@ -22,7 +22,7 @@ from ..capture import StepGraph
 from ..capture.graph_identity import identify_graph
 from ..engines.calls.call_plan import ReplicaGroups
 from ..engines.calls.executable import BuildRequest
-from ..engines.update.traced_updates import update_structure
+from ..engines.update.traced_updates import describe_update
 from .identity import EXPLAINED, ExecutableKey
 from .machine import describe_processor, find_compiler, list_compiler_settings, list_versions
 from .sources import list_user_files
@@ -55,7 +55,7 @@ def make_executable_key(
         matmul = torch.get_float32_matmul_precision()
     except RuntimeError:  # so torch answers where it was set by `torch.backends`' newer attributes
         matmul = str(torch.backends.mkldnn.matmul.fp32_precision)  # type: ignore[attr-defined]
-    groups = zip_longest(map(update_structure, request.groups), map(list, request.group_names))
+    groups = zip_longest(map(describe_update, request.groups), map(list, request.group_names))
     components: Dict[str, Any] = {
         "graph": identity.graph,
         "tensors": identity.tensors,
@@ -64,7 +64,7 @@ def make_executable_key(
         "optimizer": [{**structure, "parameters": names or []} for structure, names in groups if structure is not None],
         "engine": {
             "name": engine,
-            "variant": request.variant.to_dict(),
+            "variant": asdict(request.variant),
             "settings": list_compiler_settings(),
             "observer": request.observer is not None,
         },

@@ -11,7 +11,7 @@ import logging
 import os
 import tempfile
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple, Union
 
@@ -181,7 +181,7 @@ class _Search:
         began = time.perf_counter()
         with entry:
             try:
-                variant = Variant.from_dict(entry.manifest.content["choice"])
+                variant = Variant(**entry.manifest.content["choice"])
                 measured = entry.manifest.content.get("tuning")
                 tuning = None if measured is None else TuningReport.from_dict(measured)
                 limit = None if tuning is None else tuning.limit_seconds
@@ -311,7 +311,7 @@ class _Search:
         self, key: ExecutableKey, variant: Variant, folder: Optional[Path], tuning: Optional[TuningReport]
     ) -> None:
         content: Dict[str, Any] = {
-            "choice": variant.to_dict(),
+            "choice": asdict(variant),
             "speed_up": None if tuning is None else tuning.speed_up,
             "tuning": None if tuning is None else tuning.to_dict(),
             "times": dict(self.seconds),

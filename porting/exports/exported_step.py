@@ -17,10 +17,9 @@ from ..capture.graph_data import STEP_FUNCTIONS, Functions, graph_from_data, gra
 from ..capture.plain_values import value_from_data, value_to_data
 from ..diagnostics import ExecutableError
 from ..engines.calls.call_plan import CallPlan, ReplicaGroups
-from ..engines.calls.executable import BuildRequest
+from ..engines.calls.executable import BuildRequest, GroupSettings, OptimizerKind
 from ..engines.recompute.recomputation import run_segment
 from ..engines.replay.strided_group_norm import strided_group_norm
-from ..engines.update.updates import GroupSettings, OptimizerKind
 from ..version import VERSION
 from .step_file import Path, make_damaged_error, read_step_file, write_step_file
 

@@ -21,7 +21,7 @@ from ..capture.graph_flow import identify_memory
 from ..capture.subgraphs import Body
 from ..diagnostics import PortingError
 from ..engines.recompute.values_for_backward import keep_values_for_backward
-from ..engines.replay.direct_calls import direct_call
+from ..engines.replay.direct_calls import find_direct_call
 from ..engines.replay.graph_function import GraphFunction
 from ..module_attributes import train_modes_kept
 from ..options import PortOptions
@@ -202,7 +202,7 @@ class _Walk:
         values = self._find_values(tensors)
         for value in values:
             value.read_at.append(self._position)
-        call = direct_call(node)
+        call = find_direct_call(node)
         args, kwargs = map_arg((call.args, call.kwargs), self._results.__getitem__)
         args = tree_map(lambda item: GraphFunction(item.graph).call if isinstance(item, Body) else item, args)
         result = call.function(*args, **kwargs)

@@ -50,7 +50,7 @@ class Candidate:
     def from_dict(cls, values: Mapping[str, Any]) -> Candidate:
         """Make the candidate that `to_dict` described."""
         found = {name: value for name, value in values.items() if name != "label"}
-        found["variant"] = Variant.from_dict(found["variant"])
+        found["variant"] = Variant(**found["variant"])
         for name in ("speed_up", "clock_speed_up"):
             found[name] = None if found[name] is None else Interval(**found[name])
         return cls(**found)
@@ -92,7 +92,7 @@ class TuningReport:
     def from_dict(cls, values: Mapping[str, Any]) -> TuningReport:
         """Make the report that `to_dict` described."""
         return cls(
-            Variant.from_dict(values["chosen"]),
+            Variant(**values["chosen"]),
             tuple(map(Candidate.from_dict, values["candidates"])),
             values["seconds"],
             tuple(values["notes"]),

@@ -11,12 +11,11 @@ from ...capture import StepGraph
 from ...capture.dtypes import NARROWED
 from ...engines.calls.call_plan import CallPlan, ReplicaGroups, make_synthetic_inputs
 from ...engines.calls.device_state import DeviceState
-from ...engines.calls.executable import BuildRequest
+from ...engines.calls.executable import BuildRequest, GroupSettings
 from ...engines.calls.guards import make_recordable
 from ...engines.calls.step_anchors import StepObserver
-from ...engines.tuning.parity import Trial, empty_state
+from ...engines.tuning.parity import Trial, make_empty_state
 from ...engines.tuning.report import TuningLimits
-from ...engines.update.updates import GroupSettings
 from ...executables.obtain import Obtained, obtain_executable
 from .._executables.executable_cache import find_cache_folder
 from .._options.simulator_options import read_extras
@@ -56,7 +55,7 @@ def make_executable(
     """
     request = BuildRequest(plan, replica_groups=groups, observer=observer)
     # The settings of the optimizer are told by the parts of parameters, which only a state has.
-    state = empty_state(graph, request)
+    state = make_empty_state(graph, request)
     settings, names = host.optimizer_groups(state)
     request = replace(request, groups=tuple(settings), group_names=tuple(map(tuple, names)))
 
@@ -78,7 +77,7 @@ def make_executable(
         report=extras.report,
     )
     # an engine may run another graph, whose state has other tensors
-    return obtained, state if obtained.graph is graph else empty_state(obtained.graph, request)
+    return obtained, state if obtained.graph is graph else make_empty_state(obtained.graph, request)
 
 
 def _make_samples(inputs: Sequence[torch.Tensor]) -> List[torch.Tensor]:

@@ -8,7 +8,7 @@ import torch
 
 from ...capture import StepGraph, find_losses
 from ...engines.calls.step_anchors import StepValue
-from ...engines.recompute.values_for_backward import trained_parameters
+from ...engines.recompute.values_for_backward import list_trained_parameters
 from .._scopes.executed_operators import executed_operators, is_convolution, operator_label, result_nodes
 
 __all__ = ["find_gradient_types", "find_operator_types", "name_step_values", "name_tensors", "update_types"]
@@ -136,7 +136,7 @@ def name_step_values(
 ) -> Dict[str, StepValue]:
     """Name what only the optimizer step has; `slots` lists the optimizer's state tensors of each parameter."""
     found: Dict[str, StepValue] = {}
-    trained = trained_parameters(graph)
+    trained = list_trained_parameters(graph)
     known = set(trained)
     for name in trained:
         found[f"Gradient___{name}"] = StepValue("gradient", name)

@@ -18,7 +18,7 @@ from ...capture import StepGraph
 from ...capture.graph_flow import written_nodes
 from ...capture.plain_values import dtype_name
 from ...capture.subgraphs import bodies_of
-from ...engines.recompute.values_for_backward import nodes_with_gradient, trained_parameters
+from ...engines.recompute.values_for_backward import find_nodes_with_gradient, list_trained_parameters
 from .._scopes.executed_operators import (
     executed_operators,
     is_convolution,
@@ -37,7 +37,7 @@ _TYPES = {torch.float16: "FLOAT16", torch.float32: "FLOAT", torch.int32: "INT32"
 def graph_ir(graph: StepGraph, *, update_types: Sequence[str] = ()) -> str:
     """Return the JSON text of `graph`; `update_types` are the operators that update one parameter in training."""
     names = {node: name for name, node in name_tensors(graph).items()}
-    operators = list(_make_forward_entries(graph.graph, names, nodes_with_gradient(graph)))
+    operators = list(_make_forward_entries(graph.graph, names, find_nodes_with_gradient(graph)))
     # The simulator differentiates with torch; this is what the compiler would make of each operator.
     backward = [entry for operator in reversed(operators) for entry in _make_backward_entries(operator)]
     graphs = {"maingraph": [*operators, *backward, *_make_update_entries(graph, update_types)]}
@@ -188,7 +188,7 @@ def _make_backward_entries(operator: Entry) -> Iterator[Entry]:
 
 
 def _make_update_entries(graph: StepGraph, update_types: Sequence[str]) -> Iterator[Entry]:
-    trained = set(trained_parameters(graph))
+    trained = set(list_trained_parameters(graph))
     for info, node in zip(graph.parameters, graph.placeholders):
         if info.name not in trained:
             continue
