@@ -5,9 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Collection, Optional
 
-import torch
-
 from ...capture import StepGraph
+from ...capture.graph_flow import is_half
 from ...engines.calls.call_plan import CallPlan, GradientExchange, ReplicaGroups
 from ..enums import CommGroupType, ConnectionType, MeanReductionStrategy, OutputMode, ReductionType
 from ..errors import not_simulated
@@ -54,10 +53,8 @@ def call_plan(options: Options, *, training: bool, exchange: Optional[GradientEx
 def with_mean_of(graph: StepGraph, plan: CallPlan, options: Options) -> CallPlan:
     """Return `plan` with the mean over micro-batches taken where the options want it; it matters for halves only."""
     strategy = options.Training.meanAccumulationAndReplicationReductionStrategy
-    values = (node.meta.get("val") for node in graph.graph.nodes)
-    has_halves = any(isinstance(value, torch.Tensor) and value.dtype == torch.float16 for value in values)
-    is_running = strategy == MeanReductionStrategy.Running
-    return plan if is_running or not has_halves else dataclasses.replace(plan, divides_last=True)
+    divides_last = strategy != MeanReductionStrategy.Running and any(map(is_half, graph.graph.nodes))
+    return dataclasses.replace(plan, divides_last=True) if divides_last else plan
 
 
 def gradient_exchange(options: Options, *, grouped: Collection[str] = ()) -> Optional[ProcessExchange]:

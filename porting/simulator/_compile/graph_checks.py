@@ -9,8 +9,7 @@ import torch
 from ...capture import StepGraph
 from ...capture.graph_flow import output_nodes, tensor_memories
 from ...capture.operator_schema import declared_written_arguments
-from .._device.device_pool import reserved_ipus
-from .._device.device_target import counts_as_hardware
+from .._device.device_target import counts_as_hardware, reserved_ipus
 from .._options.executor_options import uses_pipeline
 from .._scopes.executed_operators import executed_operators, is_convolution, operator_label
 from .._scopes.execution_strategies import ParallelPhasedExecution

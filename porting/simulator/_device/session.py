@@ -36,8 +36,7 @@ from .._weights.weight_owners import Owner, fetch
 from ..enums import ConnectionType
 from ..errors import createPoptorchError, native_error
 from ..options import Options
-from .device_pool import Claim, claim_device
-from .device_target import is_offline
+from .device_target import Claim, claim_device, is_offline
 from .perf_counters import CallTimes, count_cycles
 from .random_stream import RandomStream
 

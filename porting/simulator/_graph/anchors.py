@@ -7,7 +7,8 @@ writes do not show; what only the step has is read off it by an observer; hyper-
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+from types import MappingProxyType
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 
@@ -25,11 +26,10 @@ __all__ = ["Anchors", "OptimizerNames", "find_anchors", "list_tensor_names"]
 _MODE_NAMES = {OutputMode.All: "ALL", OutputMode.EveryN: "EVERYN", OutputMode.Final: "FINAL", OutputMode.Sum: "Sum"}
 
 
-@dataclasses.dataclass(frozen=True)
-class OptimizerNames:
+class OptimizerNames(NamedTuple):
     """The names that an optimizer adds: its state tensors by parameter, and those of its hyper-parameters."""
 
-    slots: Mapping[str, Tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    slots: Mapping[str, Tuple[str, ...]] = MappingProxyType({})
     hyper_parameters: Sequence[str] = ()
 
 

@@ -72,7 +72,11 @@ class LoadingProcess:
         context: Any = multiprocessing.get_context(_START_METHODS[strategy])
         commands, self._commands = context.Pipe(duplex=False)
         self._events, events = context.Pipe(duplex=False)
-        dataset = _without_running_iterator(dataset)
+        if isinstance(dataset, torch.utils.data.DataLoader):
+            if dataset._iterator is not None or getattr(dataset, "_accessor", None) is not None:
+                # a loader that loads already: its processes belong to this one
+                dataset = copy.copy(dataset)
+                dataset._iterator = None
         place: ContextManager[Any] = nullcontext()
         if in_file:
             place = tempfile.NamedTemporaryFile(prefix="poptorch-dataset-", suffix=".pickle")
@@ -195,17 +199,6 @@ class LoadingProcess:
                 # the program itself waited for any of its processes
                 return
             process.join(_SECONDS_TO_BE_KILLED)
-
-
-def _without_running_iterator(dataset: Any) -> Any:
-    """Copy a torch loader that loads already: its processes belong to this one."""
-    if not isinstance(dataset, torch.utils.data.DataLoader):
-        return dataset
-    if dataset._iterator is None and getattr(dataset, "_accessor", None) is None:
-        return dataset
-    dataset = copy.copy(dataset)
-    dataset._iterator = None
-    return dataset
 
 
 def _pickle_parsers() -> Tuple[bytes, ...]:

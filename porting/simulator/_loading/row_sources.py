@@ -39,7 +39,10 @@ def find_row_source(dataset: Any) -> Optional[RowSource]:
     if _has_plain_rows(dataset):
         return _read_tensors([dataset])
     if isinstance(dataset, TensorDataset):
-        is_readable = _reads_like(dataset, TensorDataset) and all(map(_has_plain_rows, dataset.tensors))
+        # a derived class may read its samples in another way
+        names = ("__getitem__", "__getitems__", "__getattribute__", "__getattr__")
+        reads_alike = all(getattr(type(dataset), name, None) is getattr(TensorDataset, name, None) for name in names)
+        is_readable = reads_alike and all(map(_has_plain_rows, dataset.tensors))
         return _read_tensors(dataset.tensors) if is_readable and dataset.tensors else None
     # of the following, a class that is derived may read in another way, and is asked for its samples
     if type(dataset) is Subset:
@@ -63,12 +66,6 @@ def _has_plain_rows(value: Any) -> bool:
         and value.dim() > 0
         and not (value.requires_grad or value.is_quantized or value.is_complex() or value.is_neg())
     )
-
-
-def _reads_like(dataset: Any, kind: type) -> bool:
-    """Tell whether the class of `dataset` is `kind`, or derived from it without another way to read samples."""
-    names = ("__getitem__", "__getitems__", "__getattribute__", "__getattr__")
-    return all(getattr(type(dataset), name, None) is getattr(kind, name, None) for name in names)
 
 
 def _read_tensors(tensors: _Tensors) -> RowSource:

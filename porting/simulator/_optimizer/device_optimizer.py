@@ -270,7 +270,7 @@ class _SyncedStateDict:
             not (optimizer.host_state_is_dirty and optimizer.ipu_state_is_dirty),
             "Both host and ipu states cannot be dirty at the same time.",
         )
-        if self.device_optimizer.host is optimizer:
+        if self.device_optimizer.synced is optimizer:
             if not optimizer.host_state_is_dirty and optimizer.has_state():
                 logger.debug("Using cached optimiser state dict")
             self.device_optimizer.read_state()
