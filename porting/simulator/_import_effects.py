@@ -56,10 +56,7 @@ def poptorchAtExit() -> None:
 
 
 def registerGeometricCustomArgParsers() -> None:
-    """Let ``poptorch_geometric``, where it is installed, register its types as arguments of models.
-
-    Where it is installed and cannot be imported, that is logged: most programs do without it.
-    """
+    """Let ``poptorch_geometric`` register its types as arguments of models; log why if it is there and does not."""
     try:
         types = importlib.import_module("poptorch_geometric.types")
     except ImportError as error:

@@ -48,10 +48,7 @@ def setLogLevel(level: Union[str, int]) -> None:
 
 
 def setPopartLogLevel(level: str) -> None:
-    """Accept a level for the graph compiler's log, by name only; the simulator has no such compiler and logs nothing.
-
-    Raises `ValueError` for a number or an unknown name.
-    """
+    """Accept a level by its name for the log of the graph compiler, which is not simulated; `ValueError` for others."""
     if not isinstance(level, str) or level not in LOG_LEVELS:
         raise ValueError(f"Level must be one of {', '.join(LOG_LEVELS)}")
 

@@ -65,10 +65,7 @@ _TEST_ERRORS: Dict[TestErrorType, Tuple[str, str, str]] = {
 
 
 def setPopartLogLevel(level: int) -> None:
-    """Accept the number of a level for the graph compiler's log; the simulator has no such compiler and logs nothing.
-
-    Raises `ValueError` for a number without a level.
-    """
+    """Accept a level by its number for the graph compiler's log, which is not simulated; `ValueError` for others."""
     if level not in _logging.LOG_LEVELS.values():
         raise ValueError("Invalid log level integer")
 

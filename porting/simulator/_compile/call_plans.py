@@ -15,12 +15,7 @@ from .process_group import ProcessExchange, require_reachable
 
 __all__ = ["call_plan", "gradient_exchange", "with_mean_of"]
 
-_OUTPUT_MODES = {
-    OutputMode.Final: "final",
-    OutputMode.EveryN: "every_n",
-    OutputMode.All: "all",
-    OutputMode.Sum: "sum",
-}
+_OUTPUT_MODES = {OutputMode.Final: "final", OutputMode.EveryN: "every_n", OutputMode.All: "all", OutputMode.Sum: "sum"}
 
 # PopART's numbers of them.
 _SYNTHETIC_DATA = ("", "zeros", "normal", "uniform")

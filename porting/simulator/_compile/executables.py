@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Callable, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, List, Mapping, Optional, Sequence, Tuple
 
 import torch
 
@@ -19,7 +19,9 @@ from ...engines.tuning.report import TuningLimits
 from ...engines.update.updates import GroupSettings
 from ...executables.obtain import Obtained, obtain_executable
 from .._executables.executable_cache import find_cache_folder
+from .._graph.anchors import OptimizerNames
 from .._options.simulator_options import read_extras
+from .._weights.replica_parameters import PerReplicaParams
 from ..options import Options
 
 __all__ = ["HostSide", "make_executable"]
@@ -29,14 +31,19 @@ OptimizerGroups = Tuple[Sequence[GroupSettings], Sequence[Sequence[str]]]
 
 @dataclass(frozen=True)
 class HostSide:
-    """What only the executor knows: the optimizer that its device will get, and the weights as they are now.
+    """What only the executor knows of its model: the optimizer that its device will get, and the weights as they are.
 
     `optimizer_groups` tells for a device's state the settings of the parameter groups and the parts that each updates;
-    nothing in inference. `weights` returns parameters and buffers by name.
+    nothing in inference. `optimizer_names` says what can be anchored of the optimizer. `weights` returns parameters and
+    buffers by name, and `per_replica` are the parameters that differ between groups of replicas.
     """
 
-    optimizer_groups: Callable[[DeviceState], OptimizerGroups] = lambda _state: ((), ())
-    weights: Callable[[], Mapping[str, torch.Tensor]] = dict
+    is_training: bool
+    optimizer_type: Any
+    optimizer_groups: Callable[[DeviceState], OptimizerGroups]
+    optimizer_names: Callable[[], OptimizerNames]
+    weights: Callable[[], Mapping[str, torch.Tensor]]
+    per_replica: PerReplicaParams
 
 
 def make_executable(

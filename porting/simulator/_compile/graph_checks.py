@@ -25,10 +25,7 @@ _MIN_IO_TILES = 32
 
 
 def check_overlap(graph: StepGraph, options: Options) -> None:
-    """Raise `poptorch.Error` where `set_overlap_for_input` or `set_overlap_for_output` is used as it must not be.
-
-    What is marked with `OverlapMode.NoOverlap` is not looked at.
-    """
+    """Refuse `set_overlap_for_input` and `set_overlap_for_output` where they must not be, unless with `NoOverlap`."""
     marks = [node for node in graph.graph.nodes if _requests_overlap(node)]
     # PopTorch looks at the graph before the options, so a program with several faults gets the same message first
     for mark in marks:

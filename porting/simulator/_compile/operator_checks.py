@@ -70,10 +70,7 @@ _SUPPORT = (
 
 
 def check_operators(graph: StepGraph, model: nn.Module) -> None:
-    """Raise `poptorch.Error` for operators of `graph` that the device lacks, or lacks in this form.
-
-    Label smoothing, which the device leaves out of the loss without a word, is left out with a warning.
-    """
+    """Refuse what the device lacks, or lacks in this form; leave label smoothing out as it does, with a warning."""
     # torch's own attention unflattens a projection, which the device compiles as a view
     attention = {name for name, module in model.named_modules() if isinstance(module, nn.MultiheadAttention)}
     flow = ValueFlow.of(graph)

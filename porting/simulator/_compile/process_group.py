@@ -83,10 +83,7 @@ class ProcessExchange:
         self._weights = weights
 
     def __call__(self, gradients: Sequence[torch.Tensor]) -> None:
-        """Add the other processes' gradients to these, in place; the first time wait for all of them to come.
-
-        Raises `poptorch.Error` when one of them has ended or does not answer in time: none of them waits for ever.
-        """
+        """Add the other processes' gradients to these, in place; `poptorch.Error` when one ended or does not answer."""
         # As late as this: while one process compiles, the others may have to wait for it.
         try:
             if not self._is_connected:

@@ -119,10 +119,7 @@ def num_simulated_ipus() -> int:
 
 
 def check_target(options: Options) -> None:
-    """Raise `poptorch.Error` for settings of the device that contradict each other; log what decided about the model.
-
-    Caching, which the IPU model does not have, is a warning.
-    """
+    """Raise `poptorch.Error` for settings that contradict each other; log what decided about the IPU model."""
     if uses_ipu_model(options):
         version = os.environ.get("POPTORCH_IPU_MODEL_VERSION") or "ipu2"
         if version not in _MODEL_VERSIONS:

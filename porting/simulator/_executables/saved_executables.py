@@ -66,9 +66,8 @@ def save_executable(session: DeviceSession, filename: FileName, *, export_model:
 def load_executable(session: DeviceSession, filename: FileName, data: Optional[PoptorchData] = None) -> None:
     """Take over a saved executable: trace the session's model with the saved arguments, and attach.
 
-    Until the file is known to fit, the session keeps the executable that it has.
-    `data` are the metadata of the file if they were read already.
-    Raises `poptorch.Error` for a file that cannot be used and for a model that is another than the saved one.
+    `data` are the metadata of the file if they were read already. Raises `poptorch.Error` for a file that cannot be
+    used and for one of another model; the session keeps the executable that it has then.
     """
     # PopTorch's `load` says AssertionError here, and `loadExecutable` its own error
     if data is None:

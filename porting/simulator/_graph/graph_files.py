@@ -29,10 +29,7 @@ _AS_COMPRESSED = "POPTORCH_EXPORT_PROTO_AS_BINARY"
 
 
 def make_graph_record(graph: StepGraph) -> Dict[str, Any]:
-    """Return `graph` as JSON: what enters it, its operators with their arguments, what leaves it.
-
-    Of values there are only the hashes of the constants, which belong to the program.
-    """
+    """Return `graph` as JSON: what enters it, its operators, what leaves it, and the hashes of its constants."""
     identity = identify_graph(graph)
     return {"format": GRAPH_FORMAT, **identity.tensors, **identity.graph, "constants": identity.constants}
 

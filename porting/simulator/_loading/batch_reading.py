@@ -91,10 +91,7 @@ def combine_batches(batches: Iterable[Any], count: int, *, drop_last: bool) -> I
 
 
 def _list_row_batches(batch_sampler: Any, num_rows: int) -> Optional[Iterator[Rows]]:
-    """Return the rows of the batches that `batch_sampler` would list, drawn when it would draw them; None if unknown.
-
-    Only torch's own samplers of at most `num_rows` are known, and only if they do what they are known to do.
-    """
+    """Return the rows that `batch_sampler` would list, drawn when it would draw them; None for an unknown one."""
     if type(batch_sampler) is not BatchSampler or type(batch_sampler.sampler) not in (SequentialSampler, RandomSampler):
         return None
     sampler: Any = batch_sampler.sampler

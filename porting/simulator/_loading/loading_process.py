@@ -125,10 +125,7 @@ class LoadingProcess:
         )
 
     def next_event_of(self, generation: int) -> Message:
-        """Wait until a slot is filled after this restart; what was before it is of no interest.
-
-        Raises AssertionError if the process ended and there is nothing left of it.
-        """
+        """Wait for a slot that is filled after this restart; AssertionError if the process ended and left none."""
         is_alive = True
         while True:
             try:
@@ -166,10 +163,7 @@ class LoadingProcess:
             logger.debug("AsynchronousDataAccessor worker process does not listen any more")
 
     def stop(self, *, in_a_hurry: bool = False) -> None:
-        """End the process: ask it, wait 10 s, interrupt it, terminate it.
-
-        In a hurry, or once the program was interrupted and the process with it, the wait is half a second.
-        """
+        """End the process: ask it, wait 10 s (half a second if interrupted), interrupt it, terminate it."""
         try:
             if self._process is not None and self._process.pid is not None:
                 if self._data_buffers is not None:

@@ -41,10 +41,7 @@ class _SubDataset(torch.utils.data.Dataset):
         self._global_indices: Optional[torch.Tensor] = None
 
     def shuffle_global_indices(self) -> None:
-        """Draw the next order of the whole dataset, the same one in all processes with the same seed.
-
-        Raises AssertionError when the options have no seed.
-        """
+        """Draw the next order of the whole dataset, the same one in all processes; AssertionError without a seed."""
         advice = "Seed must be set when shuffling so that all instances end up with the same shuffled global indices."
         if self._seed is None:
             raise AssertionError(advice)

@@ -14,12 +14,7 @@ from ...host_tensors import host_tensors
 from .. import optim
 from .._graph.anchors import OptimizerNames
 from .._logging import cpp_log, cpp_log_enabled, logger
-from .._optimizer_attributes import (
-    OptimizerAttrTracker,
-    convertOptimizerToDict,
-    describe_settings,
-    read_settings,
-)
+from .._optimizer_attributes import OptimizerAttrTracker, convertOptimizerToDict, describe_settings, read_settings
 from .._options_impl import require
 from ..errors import native_error
 from ..options import Options
@@ -154,10 +149,7 @@ class DeviceOptimizer:
         return list(self._taken_groups), _list_parts(self._find_members(device, names), device)
 
     def upload_state(self) -> None:
-        """Hand the state that was loaded into a PopTorch optimizer to the device; absent entries stay as they are.
-
-        Raises `poptorch.Error`, before anything changes, for an entry of another shape.
-        """
+        """Hand loaded state to the device; `poptorch.Error`, before anything changes, for an entry of another shape."""
         host = self.synced
         if host is None or not host.ipu_state_is_dirty:
             return

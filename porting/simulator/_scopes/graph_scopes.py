@@ -158,10 +158,7 @@ def _follow_modules(scopes: GraphScopes, model: nn.Module) -> List[Any]:
             scopes.pop_name_scope(module)
 
     # hooks of all modules, because hooks of its own would show in the text of a user's module
-    return [
-        module_hooks.register_module_forward_pre_hook(enter),
-        module_hooks.register_module_forward_hook(leave),
-    ]
+    return [module_hooks.register_module_forward_pre_hook(enter), module_hooks.register_module_forward_hook(leave)]
 
 
 _PACKAGE = str(Path(__file__).parents[2])

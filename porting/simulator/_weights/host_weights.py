@@ -97,10 +97,7 @@ def unwrap_model(model: Any) -> Optional[Owner]:
 
 
 def plain_views(model: nn.Module) -> Dict[str, torch.Tensor]:
-    """Return the parameters and buffers of `model` by first name, as plain tensors in the same memory.
-
-    Nothing is fetched from a device.
-    """
+    """Return parameters and buffers by first name, as plain tensors in the same memory; nothing is fetched."""
     with torch._C.DisableTorchFunctionSubclass():
         return {host.name: torch.Tensor.detach(host.tensor) for host in host_tensors(model)}
 
