@@ -13,9 +13,9 @@ from ..diagnostics import Finding, log_in_one_line
 __all__ = [
     "cpp_log",
     "cpp_log_enabled",
-    "flush_repeated_lines",
     "log_as_vendor",
     "logger",
+    "poptorchAtExit",
     "setLogLevel",
     "setPopartLogLevel",
     "set_max_repeat_logs",
@@ -82,8 +82,8 @@ def log_as_vendor(finding: Finding) -> None:
         log_in_one_line(finding, logger)
 
 
-def flush_repeated_lines() -> None:
-    """Say how often the last line was left out, as the next other line would."""
+def poptorchAtExit() -> None:
+    """End the compiled part's log: lines that were left out as repeated are counted in a last one."""
     _channel.flush()
 
 

@@ -10,8 +10,7 @@ import torch
 from . import _logging
 from ._device.device_target import find_hardware_version as ipuHardwareVersion
 from ._executables.executable_file import appendPoptorchMetadataToFile, importPoptorchMetadataFromFile
-from ._import_effects import poptorchAtExit
-from ._logging import setLogLevel
+from ._logging import poptorchAtExit, setLogLevel
 from ._options.validation import validate_options as _validateOptions  # noqa: F401
 from .errors import Error, RecoverableError, UnrecoverableError, native_error
 from .tracing_state import isDispatchTracing as isCompilingWithDispatcher

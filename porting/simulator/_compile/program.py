@@ -38,9 +38,8 @@ from .._scopes.graph_scopes import GraphScopes, scoped_tracing
 from .._weights.replica_parameters import find_replica_groups, put_one_group_in_place
 from ..errors import createPoptorchError, native_error
 from ..options import Options
-from .call_plans import call_plan, gradient_exchange, with_mean_of
 from .capture_errors import log_coercions, make_vendor_error
-from .executables import HostSide, make_executable
+from .executables import HostSide, call_plan, gradient_exchange, make_executable, with_mean_of
 from .graph_checks import check_overlap, check_pipeline, refuse_written_buffers
 from .operator_checks import check_operators
 

@@ -6,7 +6,7 @@ The executable is the graph of the captured step. Loading traces the model again
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Mapping, Optional
+from typing import Optional
 
 from ...capture import StepGraph
 from .. import optim
@@ -92,18 +92,14 @@ def load_executable(session: DeviceSession, filename: FileName, data: Optional[P
         session.compile(signature.example(), check_graph=check)
     except Error as error:
         if data.options is not None:
-            _name_other_options(error, data.options.toDict(), session.options.toDict())
+            # counts of micro-batches decide the shapes of a graph
+            saved, present = data.options.toDict(), session.options.toDict()
+            differ = [key for key in _COUNTS if saved.get(key) != present.get(key)]
+            if differ:
+                others = ", ".join(f"{key} was {saved.get(key)} and is {present.get(key)}" for key in differ)
+                error.message += f"\nThe options are not those that the file was saved with: {others}"
+                error.args = (f"{error}\nThe options are not those that the file was saved with: {others}",)
         raise
-
-
-def _name_other_options(error: Error, saved: Mapping[str, Any], present: Mapping[str, Any]) -> None:
-    """Add to `error` which counts of micro-batches differ: they decide the shapes of a graph."""
-    differ = [key for key in _COUNTS if saved.get(key) != present.get(key)]
-    if differ:
-        others = ", ".join(f"{key} was {saved.get(key)} and is {present.get(key)}" for key in differ)
-        addition = f"\nThe options are not those that the file was saved with: {others}"
-        error.message += addition
-        error.args = (f"{error}{addition}",)
 
 
 def read_metadata(filename: FileName) -> PoptorchData:

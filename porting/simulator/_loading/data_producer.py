@@ -13,7 +13,7 @@ import torch.utils.data
 
 from ..errors import createPoptorchError
 from .data_ring import DataRing, ElementStructure, Message, MessageKind, receive, send
-from .sub_dataset import _SubDataset
+from .row_sources import _SubDataset
 
 __all__ = ["DataProducer", "RingSettings"]
 
@@ -83,7 +83,12 @@ class DataProducer:
                 # not in the handler: the error holds the old iterator, whose processes end before new ones start
                 if command.kind == MessageKind.STOP:
                     return
-                self._restart_epoch(command)
+                # events of the old generation may be in the pipe still: the program drops them by their number
+                self._generation = command.generation
+                self._slot = self._num_used = self._num_rows = 0
+                self._first_rows, self._may_continue, self._waits_for_iteration = None, False, False
+                self._ring.indices_mem.zero_()
+                self._epochs.begin(command.epoch)
         finally:
             self._epochs.close()
 
@@ -158,14 +163,6 @@ class DataProducer:
         self._slot = (self._slot + 1) % self._settings.buffer_size
         self._num_used += 1
         send(self._events, Message(kind, self._generation))
-
-    def _restart_epoch(self, command: Message) -> None:
-        # events of the old generation may be in the pipe still: the program drops them by their number
-        self._generation = command.generation
-        self._slot = self._num_used = self._num_rows = 0
-        self._first_rows, self._may_continue, self._waits_for_iteration = None, False, False
-        self._ring.indices_mem.zero_()
-        self._epochs.begin(command.epoch)
 
     def _wait_for_free_slot(self) -> None:
         self._obey_until(lambda: self._num_used < self._settings.buffer_size)

@@ -166,7 +166,16 @@ class _WrappedModel(nn.Module):
         fetch((self._poptorch_executor,))
         kwargs.update(dict(zip(("destination", "prefix", "keep_vars"), args)))
         state = super().state_dict(**kwargs)
-        return state if kwargs.get("keep_vars") or not isinstance(state, dict) else _make_plain(state)
+        if kwargs.get("keep_vars") or not isinstance(state, dict):
+            return state
+        # in place: it may be the caller's own dictionary
+        plain: Dict[int, Any] = {}
+        for name, value in list(state.items()):
+            if find_owner(value) is not None:
+                state[name] = plain.setdefault(id(value), plain_tensor(value, copy_data=False))
+            elif isinstance(value, torch.Tensor) and type(value) is not torch.Tensor:
+                state[name] = value.as_subclass(torch.Tensor)
+        return state
 
     def __getattribute__(self, attribute: str) -> Any:
         if attribute in _WATCHED:
@@ -200,14 +209,3 @@ class _WrappedModel(nn.Module):
         if hasattr(super(), "__deepcopy__"):
             return super().__deepcopy__(memo)  # type: ignore[misc]
         return copy._reconstruct(self, memo, *super().__reduce_ex__(4))  # type: ignore[attr-defined]
-
-
-def _make_plain(state: Any) -> Any:
-    """Exchange the tensors of a state for plain ones, in place: it may be the caller's own dictionary."""
-    plain: Dict[int, Any] = {}
-    for name, value in list(state.items()):
-        if find_owner(value) is not None:
-            state[name] = plain.setdefault(id(value), plain_tensor(value, copy_data=False))
-        elif isinstance(value, torch.Tensor) and type(value) is not torch.Tensor:
-            state[name] = value.as_subclass(torch.Tensor)
-    return state
