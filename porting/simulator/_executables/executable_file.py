@@ -48,10 +48,7 @@ def appendPoptorchMetadataToFile(serialized_poptorch_metadata: bytes, filename: 
 
 
 def importPoptorchMetadataFromFile(filename: FileName) -> bytes:
-    """Return the pickled metadata of a saved executable.
-
-    Raises `poptorch.Error` with the file and the byte for one that is damaged, of another kind, or without metadata.
-    """
+    """Return the pickled metadata of a saved executable; `poptorch.Error` with the byte for a damaged file."""
     return _read_section(filename, _METADATA, "metadata")
 
 

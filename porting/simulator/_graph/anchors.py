@@ -56,10 +56,7 @@ class Anchors:
     def take(
         self, results: List[torch.Tensor], values: Mapping[str, torch.Tensor], plan: CallPlan
     ) -> Dict[str, torch.Tensor]:
-        """Remove the anchored tensors from the `results` of a call, and return all anchors by short name.
-
-        `values` are the optimizer's hyper-parameters by their long names.
-        """
+        """Take the anchors out of the `results` of a call; `values` are hyper-parameters by their long names."""
         # In place: what is left is handed back to the user as the outputs.
         last = self.num_outputs + len(self.forward)
         found = dict(zip(self.forward, results[self.num_outputs : last]))

@@ -200,14 +200,11 @@ class DataProducer:
 
 
 class _Epochs:
-    """Walks through a dataset again and again; an epoch that was begun in advance can be begun anew in the same order.
-
-    `elements` are those left of the current epoch, whose `number` counts from 0. The random state at the beginning of
-    the latest `num_remembered` epochs is kept.
-    """
+    """Walks through a dataset again and again; an epoch begun in advance can be begun anew in the same order."""
 
     def __init__(self, dataset: Any, *, num_remembered: int) -> None:
         self._dataset = dataset
+        # the random state at the beginning of so many epochs is kept
         self._num_remembered = num_remembered
         self._restores: Dict[int, List[Callable[[], Any]]] = {}
         self.number = 0

@@ -106,10 +106,7 @@ class DeviceOptimizer:
             self.upload_state()
 
     def upload_settings(self, names: Mapping[int, str]) -> None:
-        """Hand the settings that changed to the device; `names` are what `parameter_names` gives.
-
-        Raises `poptorch.Error`, and the device keeps what it has, if a constant of the executable is among them.
-        """
+        """Hand changed settings to the device; `poptorch.Error`, and nothing happens, if one is a constant there."""
         if self._device is None or not self._is_pending:
             return
         _refuse_changed_constants(self._compiled_settings, self.settings)

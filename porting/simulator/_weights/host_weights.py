@@ -103,10 +103,7 @@ def plain_views(model: nn.Module) -> Dict[str, torch.Tensor]:
 
 
 def upload_weights(model: nn.Module, device: DeviceState, *, names: Optional[Iterable[str]] = None) -> None:
-    """Copy the host's parameters and buffers, or only `names`, to `device`.
-
-    Raises `poptorch.Error`, and copies nothing, if the model has lost one of them.
-    """
+    """Copy parameters and buffers, or only `names`, to `device`; `poptorch.Error`, before anything, for a lost one."""
     views = plain_views(model)
     wanted = set(device.names if names is None else names)
     if wanted - views.keys():
