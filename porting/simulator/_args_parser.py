@@ -64,10 +64,7 @@ class ArgsParser:
     """Binds arguments to the parameters of a `forward`, with PopTorch's messages for what does not fit."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        """Read the signature of `function`, or of a model's `forward`; one without a signature takes anything.
-
-        Raises TypeError for what can not be called.
-        """
+        """Read the signature of `function` or of a model's `forward`; TypeError for what can not be called."""
         if not callable(function):
             raise TypeError(f"Expected a torch.nn.Module or a callable but got {type(function)}")
         try:

@@ -12,9 +12,8 @@ import torch.utils.data
 from ..support.process import usable_cores
 from . import trouble
 from ._loading.async_accessor import AsynchronousDataAccessor
-from ._loading.batch_memory import BatchMemory
-from ._loading.batch_reading import combine_batches, make_batch_reader
-from ._loading.sub_dataset import _SubDataset
+from ._loading.batch_reading import BatchMemory, combine_batches, make_batch_reader
+from ._loading.row_sources import _SubDataset
 from ._logging import logger
 from ._options_impl import require
 from .enums import DataLoaderMode

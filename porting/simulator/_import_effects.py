@@ -23,9 +23,9 @@ import torch
 from tqdm.std import TqdmDefaultWriteLock, tqdm
 
 from ..support.compiler_loading import optimizers_load_compiler_late
-from ._logging import flush_repeated_lines, logger
+from ._logging import logger, poptorchAtExit
 
-__all__ = ["apply_import_effects", "has_descriptor", "poptorchAtExit", "registerGeometricCustomArgParsers"]
+__all__ = ["apply_import_effects", "has_descriptor", "registerGeometricCustomArgParsers"]
 
 _DEVICE = "ipu"
 _Hook = Callable[[Type[BaseException], BaseException, Optional[TracebackType]], Any]
@@ -50,16 +50,8 @@ def apply_import_effects() -> None:
     optimizers_load_compiler_late()
 
 
-def poptorchAtExit() -> None:
-    """End the compiled part's log: lines that were left out as repeated are counted in a last one."""
-    flush_repeated_lines()
-
-
 def registerGeometricCustomArgParsers() -> None:
-    """Let ``poptorch_geometric``, where it is installed, register its types as arguments of models.
-
-    Where it is installed and cannot be imported, that is logged: most programs do without it.
-    """
+    """Let ``poptorch_geometric`` register its types as arguments of models; log why if it is there and does not."""
     try:
         types = importlib.import_module("poptorch_geometric.types")
     except ImportError as error:

@@ -13,9 +13,9 @@ from ..diagnostics import Finding, log_in_one_line
 __all__ = [
     "cpp_log",
     "cpp_log_enabled",
-    "flush_repeated_lines",
     "log_as_vendor",
     "logger",
+    "poptorchAtExit",
     "setLogLevel",
     "setPopartLogLevel",
     "set_max_repeat_logs",
@@ -48,10 +48,7 @@ def setLogLevel(level: Union[str, int]) -> None:
 
 
 def setPopartLogLevel(level: str) -> None:
-    """Accept a level for the graph compiler's log, by name only; the simulator has no such compiler and logs nothing.
-
-    Raises `ValueError` for a number or an unknown name.
-    """
+    """Accept a level by its name for the log of the graph compiler, which is not simulated; `ValueError` for others."""
     if not isinstance(level, str) or level not in LOG_LEVELS:
         raise ValueError(f"Level must be one of {', '.join(LOG_LEVELS)}")
 
@@ -85,8 +82,8 @@ def log_as_vendor(finding: Finding) -> None:
         log_in_one_line(finding, logger)
 
 
-def flush_repeated_lines() -> None:
-    """Say how often the last line was left out, as the next other line would."""
+def poptorchAtExit() -> None:
+    """End the compiled part's log: lines that were left out as repeated are counted in a last one."""
     _channel.flush()
 
 

@@ -238,10 +238,7 @@ def _switch_to_running_mean(options: Options, is_compiled: bool) -> None:
 
 
 def describe_settings(settings: Mapping[str, Any], tensors: Sequence[Sequence[str]]) -> List[str]:
-    """Return one line for the graph and one for each group, for the log at debug level.
-
-    ``settings`` is what `convertOptimizerToDict` returned, ``tensors`` the names of each group's parameters.
-    """
+    """Return a log line for the graph and one for each group; `tensors` are the names of each group's parameters."""
     kind = settings["optimizer_type"]
     name = kind.name.replace("_NO_BIAS", "").replace("_CENTERED", "")
     # SGD2 has no velocity scaling of its own: the back-end passes the loss scaling.

@@ -31,7 +31,7 @@ from ._device.session import DeviceSession
 from ._executables.saved_executables import FileName, load_executable, save_executable
 from ._graph.anchors import list_tensor_names
 from ._graph.compiler_names import update_types
-from ._graph.graph_ir import graph_ir
+from ._graph.graph_files import graph_ir
 from ._logging import logger
 from ._options.executor_options import make_executor_options
 from ._options_impl import require

@@ -111,12 +111,23 @@ def native_error(
     if location:
         text += f"\nError raised in:\n{location}"
 
+    lines = text.splitlines()
+    if len(lines) > _MAX_LINES_ON_SCREEN:
+        # an error in a folder that is read-only must not hide the error that is told
+        try:
+            Path(_FULL_TEXT_FILE).write_text(text + "\n", encoding="utf-8")
+            where = f"see {_FULL_TEXT_FILE} for the full text"
+        except OSError as error:
+            where = f"the full text could not be written to {_FULL_TEXT_FILE}: {error}"
+        num_left = len(lines) - _MAX_LINES_ON_SCREEN
+        text = "\n".join([*lines[:_MAX_LINES_ON_SCREEN], f"[{num_left} lines left out: {where}]"])
+
     cls: Type[Error] = UnrecoverableError if kind == "poplar_unrecoverable_runtime_error" else Error
-    error = (RecoverableError if recovery_action else cls)(_shorten_text(text))
-    error.type, error.message, error.location = kind, msg, location
-    if isinstance(error, RecoverableError):
-        error.recovery_action = recovery_action
-    return error
+    made = (RecoverableError if recovery_action else cls)(text)
+    made.type, made.message, made.location = kind, msg, location
+    if isinstance(made, RecoverableError):
+        made.recovery_action = recovery_action
+    return made
 
 
 def compile_error(msg: str) -> Error:
@@ -141,16 +152,3 @@ def not_simulated(name: str, why: str = "") -> NoReturn:
             help=("leave it out for simulated runs, or run on a machine with IPUs and the vendor's poptorch",),
         )
     )
-
-
-def _shorten_text(text: str) -> str:
-    lines = text.splitlines()
-    if len(lines) <= _MAX_LINES_ON_SCREEN:
-        return text
-    # an error in a folder that is read-only must not hide the error that is told
-    try:
-        Path(_FULL_TEXT_FILE).write_text(text + "\n", encoding="utf-8")
-        where = f"see {_FULL_TEXT_FILE} for the full text"
-    except OSError as error:
-        where = f"the full text could not be written to {_FULL_TEXT_FILE}: {error}"
-    return "\n".join([*lines[:_MAX_LINES_ON_SCREEN], f"[{len(lines) - _MAX_LINES_ON_SCREEN} lines left out: {where}]"])

@@ -27,8 +27,8 @@ from ._scopes.blocks import (
     _BlockHook,  # noqa: F401 - programs look for hooks of this class
     removeBlocks,
 )
+from ._scopes.graph_scopes import Attribute, NameScope
 from ._scopes.multi_conv import MultiConv
-from ._scopes.name_scopes import Attribute, NameScope
 
 __all__ = [
     "ATTR_PREFIX",

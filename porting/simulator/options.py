@@ -35,7 +35,7 @@ from porting.simulator._scopes.execution_strategies import (
     Stage,
     _IExecutionStrategy,
 )
-from porting.simulator._scopes.name_scopes import Attribute
+from porting.simulator._scopes.graph_scopes import Attribute
 from porting.simulator.enums import CommGroupType, ConnectionType, OutputMode, SyncPattern
 
 __all__ = [

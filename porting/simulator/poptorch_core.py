@@ -10,8 +10,7 @@ import torch
 from . import _logging
 from ._device.device_target import find_hardware_version as ipuHardwareVersion
 from ._executables.executable_file import appendPoptorchMetadataToFile, importPoptorchMetadataFromFile
-from ._import_effects import poptorchAtExit
-from ._logging import setLogLevel
+from ._logging import poptorchAtExit, setLogLevel
 from ._options.validation import validate_options as _validateOptions  # noqa: F401
 from .errors import Error, RecoverableError, UnrecoverableError, native_error
 from .tracing_state import isDispatchTracing as isCompilingWithDispatcher
@@ -65,10 +64,7 @@ _TEST_ERRORS: Dict[TestErrorType, Tuple[str, str, str]] = {
 
 
 def setPopartLogLevel(level: int) -> None:
-    """Accept the number of a level for the graph compiler's log; the simulator has no such compiler and logs nothing.
-
-    Raises `ValueError` for a number without a level.
-    """
+    """Accept a level by its number for the graph compiler's log, which is not simulated; `ValueError` for others."""
     if level not in _logging.LOG_LEVELS.values():
         raise ValueError("Invalid log level integer")
 

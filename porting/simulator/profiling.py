@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
-from typing import Any, ContextManager, Optional, TypeVar
+from typing import Any, ContextManager, TypeVar
 
 __all__ = ["Channel"]
 
@@ -23,7 +23,8 @@ class Channel:
 
     def __init__(self, name: str) -> None:
         """Open the row, if profiles are written at all: with ``PVTI_OPTIONS`` set and ``libpvti`` installed."""
-        self._pvti = _find_library()
+        is_wanted = os.environ.get("PVTI_OPTIONS") and importlib.util.find_spec("libpvti") is not None
+        self._pvti: Any = importlib.import_module("libpvti") if is_wanted else None
         self._channel = self._pvti.createTraceChannel(name) if self._pvti is not None else None
 
     def instrument(self, obj: _Object, *method_names: str) -> _Object:
@@ -37,9 +38,3 @@ class Channel:
         if self._pvti is None:
             return contextlib.nullcontext()
         return self._pvti.Tracepoint(self._channel, name)
-
-
-def _find_library() -> Optional[Any]:
-    if not os.environ.get("PVTI_OPTIONS") or importlib.util.find_spec("libpvti") is None:
-        return None
-    return importlib.import_module("libpvti")

@@ -18,7 +18,7 @@ import torch
 from ..diagnostics import OptionError
 from ..support.process import this_instance
 from ..targets import DEFAULT, TARGETS
-from ._device.device_pool import refusal, waits_for_ipus
+from ._device.device_target import refusal, waits_for_ipus
 from ._logging import cpp_log, logger
 from .errors import native_error
 

@@ -143,10 +143,7 @@ def make_vendor_error(error: CaptureError) -> CaptureRefusal:
 
 
 def log_coercions(graph: StepGraph, model: nn.Module, inputs: Sequence[torch.Tensor]) -> None:
-    """Log each input and parameter that is narrowed, a buffer of each type, each tensor that arises, and the outputs.
-
-    An output is logged once for each type, because what it loses shows in what the call returns.
-    """
+    """Log narrowed inputs and parameters, a buffer of each type, all tensors that arise, an output of each type."""
     changes = {
         before: f"from {_TYPE_NAMES[dtype_name(before)]} to {_TYPE_NAMES[dtype_name(after)]}"
         for before, after in NARROWED.items()

@@ -1,15 +1,16 @@
-"""The executable of a captured step, and the device's tensors as that executable wants them."""
+"""The executable of a captured step, the device's tensors as it wants them, and the plan of its calls."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Callable, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Collection, List, Mapping, Optional, Sequence, Tuple
 
 import torch
 
 from ...capture import StepGraph
-from ...capture.dtypes import NARROWED
-from ...engines.calls.call_plan import CallPlan, ReplicaGroups, make_synthetic_inputs
+from ...capture.dtypes import device_dtype
+from ...capture.graph_flow import is_half
+from ...engines.calls.call_plan import CallPlan, GradientExchange, ReplicaGroups, make_synthetic_inputs
 from ...engines.calls.device_state import DeviceState
 from ...engines.calls.executable import BuildRequest, GroupSettings
 from ...engines.calls.guards import make_recordable
@@ -18,24 +19,91 @@ from ...engines.tuning.parity import Trial, make_empty_state
 from ...engines.tuning.report import TuningLimits
 from ...executables.obtain import Obtained, obtain_executable
 from .._executables.executable_cache import find_cache_folder
+from .._graph.anchors import OptimizerNames
 from .._options.simulator_options import read_extras
+from .._weights.replica_parameters import PerReplicaParams
+from ..enums import CommGroupType, ConnectionType, MeanReductionStrategy, OutputMode, ReductionType
+from ..errors import not_simulated
 from ..options import Options
+from .process_group import ProcessExchange, require_reachable
 
-__all__ = ["HostSide", "make_executable"]
+__all__ = ["HostSide", "call_plan", "gradient_exchange", "make_executable", "with_mean_of"]
 
 OptimizerGroups = Tuple[Sequence[GroupSettings], Sequence[Sequence[str]]]
+
+_OUTPUT_MODES = {OutputMode.Final: "final", OutputMode.EveryN: "every_n", OutputMode.All: "all", OutputMode.Sum: "sum"}
+
+# PopART's numbers of them.
+_SYNTHETIC_DATA = ("", "zeros", "normal", "uniform")
+
+
+def call_plan(options: Options, *, training: bool, exchange: Optional[GradientExchange] = None) -> CallPlan:
+    """Return how a call under these options is made of micro-batches; `exchange` as from `gradient_exchange`."""
+    popart = options._Popart.options
+    return CallPlan(
+        iterations=options.device_iterations,
+        accumulation=options.Training.gradient_accumulation if training else 1,
+        replicas=options.replication_factor,
+        mean_reduction=options.Training.accumulation_and_replication_reduction_type == ReductionType.Mean,
+        output_mode=_OUTPUT_MODES[OutputMode(options.output_mode)],
+        output_period=options.output_return_period,
+        input_groups=ReplicaGroups(
+            replicas=options.replication_factor,
+            size=options.input_group_size,
+            strided=options.input_cgt == CommGroupType.Orthogonal,
+        ),
+        processes=options.Distributed.numProcesses if exchange is not None else 1,
+        exchange=exchange,
+        adapts_loss_scaling=training and bool(popart.get("automaticLossScalingSettings.enabled")),
+        rounds_at_random=training and bool(popart.get("enableStochasticRounding")),
+        checks_floats=bool(popart.get("enableFloatingPointChecks")),
+        synthetic=_SYNTHETIC_DATA[popart.get("syntheticDataMode", 0)],
+    )
+
+
+def with_mean_of(graph: StepGraph, plan: CallPlan, options: Options) -> CallPlan:
+    """Return `plan` with the mean over micro-batches taken where the options want it; it matters for halves only."""
+    strategy = options.Training.meanAccumulationAndReplicationReductionStrategy
+    divides_last = strategy != MeanReductionStrategy.Running and any(map(is_half, graph.graph.nodes))
+    return replace(plan, divides_last=True) if divides_last else plan
+
+
+def gradient_exchange(options: Options, *, grouped: Collection[str] = ()) -> Optional[ProcessExchange]:
+    """Return what adds up gradients over the processes of the options; None for a single one.
+
+    The processes meet at the first exchange: while one compiles the others may have to wait for it. Raises
+    `poptorch.Error` when there are several and no way to meet, or when torch's process group is another one, and
+    `NotSimulatedError` when parameters differ between groups of replicas (`grouped`).
+    """
+    distributed = options.Distributed
+    if distributed.numProcesses == 1:
+        return None
+    if grouped:
+        not_simulated(
+            "replicaGrouping",
+            f"groups of replicas would have to reach over {distributed.numProcesses} processes, and the simulator has "
+            f"them within one (of {', '.join(sorted(grouped))})",
+        )
+    if options.connection_type != ConnectionType.Never:
+        require_reachable(distributed.processId, distributed.numProcesses)
+    return ProcessExchange(distributed.processId, distributed.numProcesses)
 
 
 @dataclass(frozen=True)
 class HostSide:
-    """What only the executor knows: the optimizer that its device will get, and the weights as they are now.
+    """What only the executor knows of its model: the optimizer that its device will get, and the weights as they are.
 
     `optimizer_groups` tells for a device's state the settings of the parameter groups and the parts that each updates;
-    nothing in inference. `weights` returns parameters and buffers by name.
+    nothing in inference. `optimizer_names` says what can be anchored of the optimizer. `weights` returns parameters and
+    buffers by name, and `per_replica` are the parameters that differ between groups of replicas.
     """
 
-    optimizer_groups: Callable[[DeviceState], OptimizerGroups] = lambda _state: ((), ())
-    weights: Callable[[], Mapping[str, torch.Tensor]] = dict
+    is_training: bool
+    optimizer_type: Any
+    optimizer_groups: Callable[[DeviceState], OptimizerGroups]
+    optimizer_names: Callable[[], OptimizerNames]
+    weights: Callable[[], Mapping[str, torch.Tensor]]
+    per_replica: PerReplicaParams
 
 
 def make_executable(
@@ -83,7 +151,7 @@ def make_executable(
 def _make_samples(inputs: Sequence[torch.Tensor]) -> List[torch.Tensor]:
     """Return the inputs of a call as the device gets them; numbers in the place of zeros, which say nothing."""
     detached = [make_recordable(tensor.detach()).contiguous() for tensor in inputs]
-    samples = [tensor.to(NARROWED[tensor.dtype]) if tensor.dtype in NARROWED else tensor for tensor in detached]
+    samples = [tensor.to(device_dtype(tensor.dtype)) for tensor in detached]
     if any(sample.is_floating_point() and bool(sample.any()) for sample in samples):
         return samples
     # not negative: a model may take roots or logarithms of its inputs

@@ -10,8 +10,7 @@ from ...capture import StepGraph
 from ...capture.graph_flow import output_nodes, tensor_memories
 from ...capture.operator_schema import declared_written_arguments
 from ...diagnostics import list_names
-from .._device.device_pool import reserved_ipus
-from .._device.device_target import counts_as_hardware
+from .._device.device_target import counts_as_hardware, reserved_ipus
 from .._options.executor_options import uses_pipeline
 from .._scopes.executed_operators import executed_operators, is_convolution, operator_label
 from .._scopes.execution_strategies import ParallelPhasedExecution
@@ -27,10 +26,7 @@ _MIN_IO_TILES = 32
 
 
 def check_overlap(graph: StepGraph, options: Options) -> None:
-    """Raise `poptorch.Error` where `set_overlap_for_input` or `set_overlap_for_output` is used as it must not be.
-
-    What is marked with `OverlapMode.NoOverlap` is not looked at.
-    """
+    """Refuse `set_overlap_for_input` and `set_overlap_for_output` where they must not be, unless with `NoOverlap`."""
     marks = [node for node in graph.graph.nodes if _requests_overlap(node)]
     # PopTorch looks at the graph before the options, so a program with several faults gets the same message first
     for mark in marks:

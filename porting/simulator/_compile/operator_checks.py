@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, FrozenSet, Iterator, List, Mapping, NoReturn, Optional, Sequence
+from typing import Any, Dict, FrozenSet, Iterator, Mapping, NoReturn, Optional, Sequence
 
 import torch
 from torch import nn
@@ -11,7 +11,7 @@ from ...capture import StepGraph
 from ...capture.graph_flow import ValueFlow, written_nodes
 from ...capture.operator_schema import change_arguments, operator_name
 from ...capture.subgraphs import bodies_of
-from ...diagnostics import Finding, Place, list_names
+from ...diagnostics import Finding, list_names
 from .._logging import logger
 from .._operators.operator_limits import LIMITS, OperatorCall, check_write
 from .capture_errors import CaptureRefusal
@@ -70,10 +70,7 @@ _SUPPORT = (
 
 
 def check_operators(graph: StepGraph, model: nn.Module) -> None:
-    """Raise `poptorch.Error` for operators of `graph` that the device lacks, or lacks in this form.
-
-    Label smoothing, which the device leaves out of the loss without a word, is left out with a warning.
-    """
+    """Refuse what the device lacks, or lacks in this form; leave label smoothing out as it does, with a warning."""
     # torch's own attention unflattens a projection, which the device compiles as a view
     attention = {name for name, module in model.named_modules() if isinstance(module, nn.MultiheadAttention)}
     flow = ValueFlow.of(graph)
@@ -95,7 +92,7 @@ def check_operators(graph: StepGraph, model: nn.Module) -> None:
             node.args, node.kwargs = change_arguments(
                 node.target, node.args, node.kwargs, ["label_smoothing"], lambda _smoothing: 0.0
             )
-            where = _find_place(node) or "forward"
+            where = node.meta.get("place") or "forward"
             logger.warning("The device ignores the label_smoothing of aten::cross_entropy_loss (%s)", where)
     if missing:
         _refuse_missing(missing)
@@ -148,41 +145,35 @@ def _find_lacking(call: OperatorCall) -> Optional[str]:
 
 def _refuse_call(message: str, node: torch.fx.Node) -> NoReturn:
     operator = operator_name(node.target)
-    finding = Finding(
-        "C017",
-        message=f"the device does not have `aten::{operator}` in this form",
-        place=_find_place(node),
+    help = next((help for words, help in _INSTEAD_OF_REFUSED.items() if words in message), "")
+    raise _make_refusal(
+        message,
+        [node],
+        fault=f"the device does not have `aten::{operator}` in this form",
         label="the device refuses this call",
-        notes=_note_modules([node]),
-        help=next((help for words, help in _INSTEAD_OF_REFUSED.items() if words in message), "")
-        or _INSTEAD.get(operator, _OTHERWISE),
+        help=help or _INSTEAD.get(operator, _OTHERWISE),
     )
-    raise CaptureRefusal(message, finding)
 
 
 def _refuse_missing(missing: Mapping[str, torch.fx.Node]) -> NoReturn:
     names = [f"aten::{name}" for name in missing]
-    places = [f"`aten::{name}` is called at {_find_place(node)}" for name, node in missing.items() if _find_place(node)]
-    finding = Finding(
-        "C017",
-        message=f"the device has no {list_names(names)}",
-        place=_find_place(next(iter(missing.values()))),
+    called = [(name, node.meta.get("place")) for name, node in missing.items()]
+    places = [f"`aten::{name}` is called at {place}" for name, place in called if place]
+    raise _make_refusal(
+        f"Unsupported ops found in compiled model: [{', '.join(names)}]. {_SUPPORT}",
+        list(missing.values()),
+        fault=f"the device has no {list_names(names)}",
         label="the device cannot compute this",
-        notes=(
-            *_note_modules(list(missing.values())),
-            *places[1:],
-            "that a report is asked for above is PopTorch's text: there is nothing to report",
-        ),
+        notes=(*places[1:], "that a report is asked for above is PopTorch's text: there is nothing to report"),
         help=tuple(dict.fromkeys(_INSTEAD.get(name, _OTHERWISE) for name in missing)),
     )
-    raise CaptureRefusal(f"Unsupported ops found in compiled model: [{', '.join(names)}]. {_SUPPORT}", finding)
 
 
-def _note_modules(nodes: List[torch.fx.Node]) -> Sequence[str]:
-    paths = dict.fromkeys(node.meta.get("module_path", "") for node in nodes)
-    return tuple(f"the module is `{path}`" for path in paths if path)
-
-
-def _find_place(node: torch.fx.Node) -> Optional[Place]:
-    place = node.meta.get("place")
-    return place if isinstance(place, Place) else None
+def _make_refusal(
+    message: str, nodes: Sequence[torch.fx.Node], *, fault: str, notes: Sequence[str] = (), **rest: Any
+) -> CaptureRefusal:
+    paths = filter(None, dict.fromkeys(node.meta.get("module_path", "") for node in nodes))
+    notes = (*(f"the module is `{path}`" for path in paths), *notes)
+    return CaptureRefusal(
+        message, Finding("C017", message=fault, place=nodes[0].meta.get("place"), notes=notes, **rest)
+    )

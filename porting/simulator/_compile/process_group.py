@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import os
-from typing import List, Mapping, NoReturn, Optional, Sequence
+from typing import List, Mapping, Optional, Sequence
 
 import torch
 from torch import distributed
@@ -83,10 +83,7 @@ class ProcessExchange:
         self._weights = weights
 
     def __call__(self, gradients: Sequence[torch.Tensor]) -> None:
-        """Add the other processes' gradients to these, in place; the first time wait for all of them to come.
-
-        Raises `poptorch.Error` when one of them has ended or does not answer in time: none of them waits for ever.
-        """
+        """Add the other processes' gradients to these, in place; `poptorch.Error` when one ended or does not answer."""
         # As late as this: while one process compiles, the others may have to wait for it.
         try:
             if not self._is_connected:
@@ -95,7 +92,14 @@ class ProcessExchange:
                 self._is_connected = True
             sum_over_processes(gradients)
         except RuntimeError as error:
-            self._fail(error)
+            cause: Optional[RuntimeError] = error
+            reason = str(error)
+            if any(words in reason for words in _CLOSED):
+                reason, cause = "one of them has ended; what it said itself tells why", None
+            elif "timed out" in reason.lower():
+                reason, cause = f"one of them did not answer within {_read_timeout_seconds():g} seconds", None
+            message = f"process {self._index} of {self._size} cannot exchange gradients with the others: {reason}"
+            raise native_error(message, kind=_KIND) from cause
 
     def _compare_weights(self) -> None:
         # The least and the largest of all processes' numbers are equal only where all of them are.
@@ -119,18 +123,6 @@ class ProcessExchange:
                 len(unequal),
                 different[0],
             )
-
-    def _fail(self, error: RuntimeError) -> NoReturn:
-        text = str(error)
-        if any(words in text for words in _CLOSED):
-            reason, cause = "one of them has ended; what it said itself tells why", None
-        elif "timed out" in text.lower():
-            reason, cause = f"one of them did not answer within {_read_timeout_seconds():g} seconds", None
-        else:
-            reason, cause = text, error
-        raise native_error(
-            f"process {self._index} of {self._size} cannot exchange gradients with the others: {reason}", kind=_KIND
-        ) from cause
 
 
 def _compute_fingerprint(weight: torch.Tensor) -> torch.Tensor:

@@ -29,18 +29,17 @@ from .. import trouble
 from .._args_parser import BoundArguments, contains_dict, without_memory
 from .._device.device_target import check_target
 from .._executables.executable_cache import keep_executable, lock_compilation
-from .._graph.anchors import Anchors, OptimizerNames, find_anchors
+from .._graph.anchors import Anchors, find_anchors
 from .._graph.graph_files import export_graph, trace_graph
 from .._logging import cpp_log, logger, set_max_repeat_logs
 from .._options.simulator_options import read_extras
 from .._options.validation import validate_options
 from .._scopes.graph_scopes import GraphScopes, scoped_tracing
-from .._weights.replica_parameters import PerReplicaParams, find_replica_groups, put_one_group_in_place
+from .._weights.replica_parameters import find_replica_groups, put_one_group_in_place
 from ..errors import createPoptorchError, native_error
 from ..options import Options
-from .call_plans import call_plan, gradient_exchange, with_mean_of
 from .capture_errors import log_coercions, make_vendor_error
-from .executables import HostSide, make_executable
+from .executables import HostSide, call_plan, gradient_exchange, make_executable, with_mean_of
 from .graph_checks import check_overlap, check_pipeline, refuse_written_buffers
 from .operator_checks import check_operators
 
@@ -88,49 +87,29 @@ def announce_compilation(bound: BoundArguments, options: Options) -> None:
 
 
 def compile_model(
-    model: nn.Module,
-    bound: BoundArguments,
-    options: Options,
-    *,
-    training: bool,
-    optimizer_type: Any,
-    check_graph: Callable[[StepGraph], None],
-    **details: Any,
+    model: nn.Module, bound: BoundArguments, options: Options, host: HostSide, check_graph: Callable[[StepGraph], None]
 ) -> CompiledModel:
     """Trace `model` and build its executable, one process after the other, and write the files that options ask for.
 
-    `check_graph` may refuse what was traced; `details` are further arguments of `_trace_and_build`. Raises
-    `poptorch.Error` for everything that a device would refuse; exceptions of `forward` come through as they are.
+    `check_graph` may refuse what was traced. Raises `poptorch.Error` for everything that a device would refuse;
+    exceptions of `forward` come through as they are.
     """
     # A tensor made in inference mode could not be written to by a later call outside of it.
     with torch.inference_mode(False), lock_compilation(model, options):
-        compiled = _trace_and_build(model, bound, options, training=training, **details)
+        compiled = _trace_and_build(model, bound, options, host)
         trace_graph(compiled.graph)
         # before anything is written about a graph that is refused
         check_graph(compiled.graph)
         export_graph(compiled.graph)
         # what besides the graph makes an executable what it is
         settings = {key: value for key, value in options.toDict().items() if key not in _NO_PART_OF_EXECUTABLES}
-        keep_executable(compiled.graph, options, settings={**settings, "optimizer": str(optimizer_type)})
-    _write_profile(options, training=training)
+        keep_executable(compiled.graph, options, settings={**settings, "optimizer": str(host.optimizer_type)})
+    _write_profile(options, training=host.is_training)
     return compiled
 
 
-def _trace_and_build(
-    model: nn.Module,
-    bound: BoundArguments,
-    options: Options,
-    *,
-    training: bool,
-    per_replica: PerReplicaParams,
-    optimizer_names: Callable[[], OptimizerNames],
-    host: HostSide,
-) -> CompiledModel:
-    """Trace `model` on its first micro-batch and build the executable; one model at a time, whatever the thread.
-
-    `per_replica` are the parameters that differ between groups of replicas; `optimizer_names` says what can be anchored
-    of the optimizer, and `host` what the executable is built for and measured with.
-    """
+def _trace_and_build(model: nn.Module, bound: BoundArguments, options: Options, host: HostSide) -> CompiledModel:
+    """Trace `model` on its first micro-batch and build the executable; one model at a time, whatever the thread."""
     extras = read_extras(options)
     bar = extras.progress_bar
     report = bar if options._show_compilation_progress_bar else (lambda _progress, _total: None)
@@ -138,13 +117,13 @@ def _trace_and_build(
     with _one_at_a_time, closing(bar):
         set_max_repeat_logs(options.max_repeat_logs)
         _check_settings(model, options)
-        groups = find_replica_groups(model, per_replica, options.replication_factor)
-        exchange = gradient_exchange(options, grouped=groups) if training else None
-        plan = call_plan(options, training=training, exchange=exchange)
+        groups = find_replica_groups(model, host.per_replica, options.replication_factor)
+        exchange = gradient_exchange(options, grouped=groups) if host.is_training else None
+        plan = call_plan(options, training=host.is_training, exchange=exchange)
         report(0, 100)
         # A step is traced on one micro-batch: the plan of a call repeats it for the others.
         micro = bound.with_tensors([_take_first_rows(tensor, plan.num_slices, options) for tensor in bound.tensors()])
-        capture = partial(_capture_step, model, options, training=training, groups=groups)
+        capture = partial(_capture_step, model, options, training=host.is_training, groups=groups)
         scopes = GraphScopes(source_excludes=options._source_location_excludes)
         started = perf_counter()
         try:
@@ -155,7 +134,7 @@ def _trace_and_build(
         report(60, 100)
         ipus_per_replica = _check_graph(graph, model, scopes, options)
         plan = with_mean_of(graph, plan, options)
-        anchors = find_anchors(graph, options, plan, optimizer_names) if options.anchored_tensors else None
+        anchors = find_anchors(graph, options, plan, host.optimizer_names) if options.anchored_tensors else None
         # The graph that runs may differ from the one that is shown and saved: anchors are further outputs of it, and
         # the computation order may repeat operators.
         replayed = keep_values_for_backward(graph if anchors is None else anchors.graph)
@@ -281,10 +260,7 @@ def _check_graph(graph: StepGraph, model: nn.Module, scopes: GraphScopes, option
 
 
 def _write_profile(options: Options, *, training: bool) -> None:
-    """Write ``<folder>/<model name, "training" or "inference">/profile.pop`` if profiling is on.
-
-    The engine options of ``enableProfiling`` and ``POPLAR_ENGINE_OPTIONS`` say so, the latter have the last word.
-    """
+    """Write ``<folder>/<model name>/profile.pop`` if the options or ``POPLAR_ENGINE_OPTIONS`` say so."""
     text = os.environ.get("POPLAR_ENGINE_OPTIONS") or "{}"
     try:
         overriding = json.loads(text)

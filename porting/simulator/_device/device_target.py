@@ -1,4 +1,8 @@
-"""Choose a model's device: the simulator's, simulated IPUs that count as hardware, the IPU model, or an absent one.
+"""Choose a model's device, and hand out the simulated IPUs where they count as hardware.
+
+A device is the simulator's, some simulated IPUs, the IPU model, or one that is not there. An executor that is attached
+to simulated IPUs holds a `Claim` on them until it releases it or is collected. Without hardware (the default) there is
+no shortage, and nothing is claimed.
 
 The environment decides, as it does for PopTorch:
 
@@ -10,7 +14,10 @@ The environment decides, as it does for PopTorch:
 
 from __future__ import annotations
 
+import gc
 import os
+import threading
+from typing import List, Optional, Sequence, Set, Tuple
 
 from .._logging import cpp_log
 from ..enums import ConnectionType
@@ -19,14 +26,20 @@ from ..options import Options
 
 __all__ = [
     "CLOCK_HERTZ",
+    "Claim",
     "check_target",
+    "claim_device",
     "counts_as_hardware",
+    "device_table",
     "find_hardware_version",
     "is_offline",
     "num_simulated_ipus",
     "read_simulated_version",
+    "refusal",
     "refuse_to_run",
+    "reserved_ipus",
     "uses_ipu_model",
+    "waits_for_ipus",
 ]
 
 # The clock of the IPUs by architecture, from the vendor's data sheets: GC200 and Bow.
@@ -41,6 +54,12 @@ _VERSIONS = {
 }
 # The generations that the IPU model can be asked to imitate.
 _MODEL_VERSIONS = ("ipu1", "ipu2", "ipu21")
+# A waiting executor looks again this often: an executor that is garbage gives its IPUs back without a word.
+_SECONDS_BETWEEN_LOOKS = 1.0
+
+# Re-entrant, because a claim may be collected, and so released, while this thread holds it.
+_changed = threading.Condition(threading.RLock())
+_taken: Set[int] = set()
 
 
 def is_offline(options: Options) -> bool:
@@ -100,10 +119,7 @@ def num_simulated_ipus() -> int:
 
 
 def check_target(options: Options) -> None:
-    """Raise `poptorch.Error` for settings of the device that contradict each other; log what decided about the model.
-
-    Caching, which the IPU model does not have, is a warning.
-    """
+    """Raise `poptorch.Error` for settings that contradict each other; log what decided about the IPU model."""
     if uses_ipu_model(options):
         version = os.environ.get("POPTORCH_IPU_MODEL_VERSION") or "ipu2"
         if version not in _MODEL_VERSIONS:
@@ -127,4 +143,115 @@ def check_target(options: Options) -> None:
 def _find_model_variable() -> str:
     """Return the variable that asks for the IPU model; the full model goes before the small one."""
     names = ("POPTORCH_IPU_MODEL", "POPTORCH_SMALL_IPU_MODEL")
-    return next((name for name in names if os.environ.get(name, "0").strip() not in ("", "0")), "")
+    return next(filter(_is_switched_on, names), "")
+
+
+def _is_switched_on(variable: str) -> bool:
+    return os.environ.get(variable, "0").strip() not in ("", "0")
+
+
+class Claim:
+    """Some IPUs that one executor holds."""
+
+    def __init__(self, ipus: Sequence[int]) -> None:
+        """Hold the IPUs with these numbers, which are marked as taken."""
+        self.ipus = tuple(ipus)
+        self._is_held = True
+
+    def release(self) -> None:
+        """Give the IPUs back; a second time does nothing."""
+        with _changed:
+            if self._is_held:
+                self._is_held = False
+                _taken.difference_update(self.ipus)
+                _changed.notify_all()
+
+    def __del__(self) -> None:
+        if _changed is not None:  # the module may be gone at the end of the process
+            self.release()
+
+
+def claim_device(options: Options, num_ipus: int) -> Optional[Claim]:
+    """Take `num_ipus` for an executor, or the device that `Options.useIpuId` names; None if devices are no hardware.
+
+    With a non-zero ``POPTORCH_WAIT_FOR_IPU`` it waits until they are free. Raises `poptorch.Error` if they are not.
+    """
+    if not counts_as_hardware(options):
+        return None
+    wanted = reserved_ipus(num_ipus, may_round=options.auto_round_num_ipus)
+    device_id = options.ipu_id if options.exists("ipu_id") else None
+    table = device_table(num_simulated_ipus())
+    # a device of the table that has another size than the model needs cannot be had by its number either
+    chosen = table if device_id is None else table[device_id : device_id + 1] if device_id >= 0 else []
+    candidates = [ipus for ipus in chosen if len(ipus) == wanted]
+    has_warned = False
+    with _changed:
+        while True:
+            ipus = _find_free(candidates)
+            # Executors that nobody can reach any more may still hold theirs.
+            if ipus is None and gc.collect():
+                ipus = _find_free(candidates)
+            if ipus is not None:
+                _taken.update(ipus)
+                return Claim(ipus)
+            if not candidates or not waits_for_ipus():
+                total = num_simulated_ipus()
+                reason = f"the simulated machine has {total} (PORTING_SIM_IPUS), {len(_taken)} of them attached"
+                if device_id is None:
+                    raise native_error(refusal(f"{wanted} IPU(s)", reason))
+                what = f"device Id {device_id} with {wanted} IPU(s)"
+                raise native_error(refusal(what, f"maybe the device is already attached? {reason}"))
+            if not has_warned:
+                cpp_log("warning", "No IPU available, sleeping until one is free (POPTORCH_WAIT_FOR_IPU is set)")
+                has_warned = True
+            _changed.wait(_SECONDS_BETWEEN_LOOKS)
+
+
+def _find_free(candidates: Sequence[Tuple[int, ...]]) -> Optional[Tuple[int, ...]]:
+    return next((ipus for ipus in candidates if _taken.isdisjoint(ipus)), None)
+
+
+def waits_for_ipus() -> bool:
+    """Tell whether the environment says that executors wait for IPUs that others hold."""
+    return _is_switched_on("POPTORCH_WAIT_FOR_IPU")
+
+
+def refusal(what: str, reason: str) -> str:
+    """Return the message for a device that cannot be had."""
+    return f"Failed to acquire {what}: {reason}"
+
+
+def reserved_ipus(num_ipus: int, *, may_round: bool) -> int:
+    """Return how many IPUs are reserved for a model on `num_ipus`: a power of two.
+
+    Raises `poptorch.Error` if that is another number and the options do not allow to round.
+
+    >>> reserved_ipus(3, may_round=True)
+    4
+    """
+    # The vendor's machines hand out IPUs in powers of two.
+    reserved = 1
+    while reserved < num_ipus:
+        reserved *= 2
+    if reserved != num_ipus and not may_round:
+        raise native_error(
+            f"The model specifies the use of {num_ipus} IPUs, however PopTorch must reserve a minimum of {reserved} in "
+            "order to allow the model to run, because PopTorch must reserve a power of 2 or maximum of 64 IPUs per "
+            "process. Please reconfigure your model to use a different number of IPUs or set "
+            "poptorch.Options().autoRoundNumIPUs(True)."
+        )
+    return reserved
+
+
+def device_table(num_ipus: int) -> List[Tuple[int, ...]]:
+    """Return the IPUs behind each device number: first every single one, then the pairs, the fours and so on.
+
+    >>> device_table(4)
+    [(0,), (1,), (2,), (3,), (0, 1), (2, 3), (0, 1, 2, 3)]
+    """
+    table: List[Tuple[int, ...]] = []
+    size = 1
+    while size <= num_ipus:
+        table.extend(tuple(range(first, first + size)) for first in range(0, num_ipus - size + 1, size))
+        size *= 2
+    return table

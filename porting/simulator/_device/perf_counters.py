@@ -76,10 +76,7 @@ def measure_latency(
 
 
 def count_cycles(times: Optional[CallTimes], options: Options) -> int:
-    """Return the cycles of a run on simulated hardware: the time it took here, at the IPU's clock.
-
-    Raises `poptorch.Error` without the option, and before the first run.
-    """
+    """Return a run's cycles at the IPU's clock; `poptorch.Error` without the option, and before the first run."""
     if not options._Popart.options.get("instrumentWithHardwareCycleCounter"):
         raise createPoptorchError("Cycle count logging is disabled. Please set option logCycleCount to True to enable.")
     if times is None:
@@ -90,10 +87,9 @@ def count_cycles(times: Optional[CallTimes], options: Options) -> int:
 
 
 def measure_compilation(options: Options) -> datetime.timedelta:
-    """Return how long the last compilation took, with the least that a compilation for IPUs takes added to it.
+    """Return how long the last compilation took and a second, which one for IPUs takes and programs rely on.
 
-    The simulator compiles in milliseconds, and programs rely on more than a second. Raises `poptorch.Error` without the
-    progress bar, which measures.
+    Raises `poptorch.Error` without the progress bar, which measures.
     """
     if not options._show_compilation_progress_bar:
         raise createPoptorchError("Please set showCompilationProgressBar option to obtain compilation time.")

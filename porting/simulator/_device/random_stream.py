@@ -43,10 +43,7 @@ def list_words(seed: int, state: torch.Tensor) -> List[int]:
 
 
 class RandomStream:
-    """The host's copy of a device's random stream.
-
-    `is_behind` says that the device has run since the copy was read, so that its stream has moved on.
-    """
+    """The host's copy of a device's random stream; `is_behind` says that the device has run since it was read."""
 
     def __init__(self, options: Options) -> None:
         """Start with the seed that the executor's `options` name, or with nothing."""
@@ -55,10 +52,7 @@ class RandomStream:
         self.is_behind = False
 
     def read(self, device: Optional[DeviceState]) -> Optional[List[int]]:
-        """Return a copy of seed and state, read from `device` first if it is there and has moved on.
-
-        Before the first run it is only the seed, or None without one.
-        """
+        """Return seed and state, read from `device` if it has moved on; before the first run the seed, if any."""
         if self.is_behind and device is not None:
             cpp_log("debug", "Reading random seed")
             cpp_log("debug", "Reading RNG state")

@@ -36,8 +36,7 @@ from .._weights.weight_owners import Owner, fetch
 from ..enums import ConnectionType
 from ..errors import createPoptorchError, native_error
 from ..options import Options
-from .device_pool import Claim, claim_device
-from .device_target import is_offline
+from .device_target import Claim, claim_device, is_offline
 from .perf_counters import CallTimes, count_cycles
 from .random_stream import RandomStream
 
@@ -103,17 +102,7 @@ class DeviceSession:
         self.wrap_user_model()
         if self.is_training:
             self.optimizer.require_own(parameter_names(self.user_model))
-        compiled = compile_model(
-            self.model,
-            bound,
-            options,
-            training=self.is_training,
-            optimizer_type=self.optimizer.settings.get("optimizer_type"),
-            check_graph=check_graph,
-            per_replica=self.per_replica,
-            optimizer_names=lambda: self.optimizer.list_names(self.user_model),
-            host=self._describe_host(),
-        )
+        compiled = compile_model(self.model, bound, options, self._describe_host(), check_graph)
         # not before: while the compilation could fail, the executable of before was still needed
         self.destroy()
         self.wrap_user_model()  # lazy parameters have a value now
@@ -130,15 +119,19 @@ class DeviceSession:
             wrap_model(self.user_model, self.owner)
 
     def _describe_host(self) -> HostSide:
-        """Return what the executable is built for and measured with."""
-
         def weights() -> Mapping[str, torch.Tensor]:
             fetch_other_owners(self.user_model, self.owner)  # only if somebody asks for the weights
             return plain_views(self.user_model)
 
-        if not self.is_training:
-            return HostSide(weights=weights)
-        return HostSide(lambda state: self.optimizer.groups_on(state, parameter_names(self.user_model)), weights)
+        optimizer, model, trains = self.optimizer, self.user_model, self.is_training
+        return HostSide(
+            is_training=trains,
+            optimizer_type=optimizer.settings.get("optimizer_type"),
+            optimizer_groups=lambda state: optimizer.groups_on(state, parameter_names(model)) if trains else ((), ()),
+            optimizer_names=lambda: optimizer.list_names(model),
+            weights=weights,
+            per_replica=self.per_replica,
+        )
 
     def destroy(self) -> None:
         """Drop the executable; in training, fetch what it trained and give the model its own classes back."""
@@ -212,10 +205,7 @@ class DeviceSession:
     # -- calls ---------------------------------------------------------------------------------------------------------
 
     def run(self, bound: BoundArguments) -> Any:
-        """Run the micro-batches of one call; return the outputs nested as `forward` returned them.
-
-        Raises `poptorch.Error` for arguments other than those that the model was compiled for.
-        """
+        """Run one call, nest the outputs as `forward` did; `poptorch.Error` for arguments unlike the compiled ones."""
         compiled, signature = self.require_compiled(), self.signature
         assert signature is not None
         entered = perf_counter()
@@ -374,11 +364,8 @@ class DeviceSession:
 
 
 def _hand_back(graph: StepGraph, inputs: Sequence[torch.Tensor], results: Sequence[torch.Tensor]) -> Any:
-    """Update the caller's `inputs` and return the outputs nested as `forward` returned them.
-
-    `results` are the outputs of `graph`, then the inputs that it wrote into. What is no tensor of the device is
-    returned as it was when `forward` was traced.
-    """
+    """Update the caller's `inputs`, and return the outputs nested as `forward` returned them."""
+    # the outputs, then the inputs that the graph wrote into; what is no tensor of the device stays as it was traced
     outputs, written = results[: len(graph.outputs)], results[len(graph.outputs) :]
     for index, value in zip(sorted(graph.mutated_inputs), written):
         # PopTorch updates what it gave the device, which is a copy if the input was not contiguous.

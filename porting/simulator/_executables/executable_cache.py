@@ -34,10 +34,7 @@ def find_cache_folder(options: Options) -> Optional[Path]:
 
 
 def keep_executable(graph: StepGraph, options: Options, *, settings: Any) -> None:
-    """Write the file of `graph`, which runs with `settings`, unless it is there; nothing happens for the IPU model.
-
-    Raises AssertionError for a folder that cannot be written to.
-    """
+    """Write the file of `graph` and `settings` unless it is there; AssertionError for a folder that is read-only."""
     folder = find_cache_folder(options)
     # PopTorch warns of caching with the IPU model, and does without it
     if folder is None or uses_ipu_model(options):

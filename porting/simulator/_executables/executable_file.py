@@ -42,19 +42,13 @@ def write_executable_file(filename: FileName, record: Any, metadata: bytes) -> N
 
 
 def appendPoptorchMetadataToFile(serialized_poptorch_metadata: bytes, filename: FileName) -> None:
-    """Put metadata into the file of an executable, in the place of what it has.
-
-    Raises `poptorch.Error` for a file that is no executable of the simulator.
-    """
+    """Put metadata into the file of an executable, in the place of what it has; `poptorch.Error` for other files."""
     # in one piece: a program that ends half way leaves the old file
     _write_sections(filename, {**_read_sections(filename), _METADATA: bytes(serialized_poptorch_metadata)})
 
 
 def importPoptorchMetadataFromFile(filename: FileName) -> bytes:
-    """Return the pickled metadata of a saved executable.
-
-    Raises `poptorch.Error` with the file and the byte for one that is damaged, of another kind, or without metadata.
-    """
+    """Return the pickled metadata of a saved executable; `poptorch.Error` with the byte for a damaged file."""
     return _read_section(filename, _METADATA, "metadata")
 
 

@@ -6,7 +6,7 @@ The executable is the graph of the captured step. Loading traces the model again
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Mapping, Optional
+from typing import Optional
 
 from ...capture import StepGraph
 from .. import optim
@@ -27,11 +27,7 @@ _COUNTS = ("device_iterations", "replication_factor", "gradient_accumulation", "
 
 
 def save_executable(session: DeviceSession, filename: FileName, *, export_model: bool, save_rng_state: bool) -> None:
-    """Write the file; in a directory it is called ``model.poptorch``.
-
-    What was trained is fetched first, unless the device is offline. Raises `poptorch.Error` without an executable and
-    AssertionError if the folder's name belongs to a file.
-    """
+    """Write the file of an executor's `save`, with what was trained, which is fetched first if there is a device."""
     # what cannot be saved is said before a folder is made
     compiled = session.require_compiled()
     path = Path(filename)
@@ -66,9 +62,8 @@ def save_executable(session: DeviceSession, filename: FileName, *, export_model:
 def load_executable(session: DeviceSession, filename: FileName, data: Optional[PoptorchData] = None) -> None:
     """Take over a saved executable: trace the session's model with the saved arguments, and attach.
 
-    Until the file is known to fit, the session keeps the executable that it has.
-    `data` are the metadata of the file if they were read already.
-    Raises `poptorch.Error` for a file that cannot be used and for a model that is another than the saved one.
+    `data` are the metadata of the file if they were read already. Raises `poptorch.Error` for a file that cannot be
+    used and for one of another model; the session keeps the executable that it has then.
     """
     # PopTorch's `load` says AssertionError here, and `loadExecutable` its own error
     if data is None:
@@ -93,18 +88,14 @@ def load_executable(session: DeviceSession, filename: FileName, data: Optional[P
         session.compile(signature.example(), check_graph=check)
     except Error as error:
         if data.options is not None:
-            _name_other_options(error, data.options.toDict(), session.options.toDict())
+            # counts of micro-batches decide the shapes of a graph
+            saved, present = data.options.toDict(), session.options.toDict()
+            differ = [key for key in _COUNTS if saved.get(key) != present.get(key)]
+            if differ:
+                others = ", ".join(f"{key} was {saved.get(key)} and is {present.get(key)}" for key in differ)
+                error.message += f"\nThe options are not those that the file was saved with: {others}"
+                error.args = (f"{error}\nThe options are not those that the file was saved with: {others}",)
         raise
-
-
-def _name_other_options(error: Error, saved: Mapping[str, Any], present: Mapping[str, Any]) -> None:
-    """Add to `error` which counts of micro-batches differ: they decide the shapes of a graph."""
-    differ = [key for key in _COUNTS if saved.get(key) != present.get(key)]
-    if differ:
-        others = ", ".join(f"{key} was {saved.get(key)} and is {present.get(key)}" for key in differ)
-        addition = f"\nThe options are not those that the file was saved with: {others}"
-        error.message += addition
-        error.args = (f"{error}{addition}",)
 
 
 def read_metadata(filename: FileName) -> PoptorchData:

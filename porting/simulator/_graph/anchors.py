@@ -7,7 +7,8 @@ writes do not show; what only the step has is read off it by an observer; hyper-
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+from types import MappingProxyType
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 
@@ -25,11 +26,10 @@ __all__ = ["Anchors", "OptimizerNames", "find_anchors", "list_tensor_names"]
 _MODE_NAMES = {OutputMode.All: "ALL", OutputMode.EveryN: "EVERYN", OutputMode.Final: "FINAL", OutputMode.Sum: "Sum"}
 
 
-@dataclasses.dataclass(frozen=True)
-class OptimizerNames:
+class OptimizerNames(NamedTuple):
     """The names that an optimizer adds: its state tensors by parameter, and those of its hyper-parameters."""
 
-    slots: Mapping[str, Tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    slots: Mapping[str, Tuple[str, ...]] = MappingProxyType({})
     hyper_parameters: Sequence[str] = ()
 
 
@@ -56,10 +56,7 @@ class Anchors:
     def take(
         self, results: List[torch.Tensor], values: Mapping[str, torch.Tensor], plan: CallPlan
     ) -> Dict[str, torch.Tensor]:
-        """Remove the anchored tensors from the `results` of a call, and return all anchors by short name.
-
-        `values` are the optimizer's hyper-parameters by their long names.
-        """
+        """Take the anchors out of the `results` of a call; `values` are hyper-parameters by their long names."""
         # In place: what is left is handed back to the user as the outputs.
         last = self.num_outputs + len(self.forward)
         found = dict(zip(self.forward, results[self.num_outputs : last]))
@@ -85,10 +82,7 @@ def list_tensor_names(graph: StepGraph, plan: CallPlan, optimizer: OptimizerName
 def find_anchors(
     graph: StepGraph, options: Options, plan: CallPlan, optimizer_names: Callable[[], OptimizerNames]
 ) -> Anchors:
-    """Return where the anchored tensors that `options` ask for come from.
-
-    Raises `poptorch.Error` for a name that no tensor has.
-    """
+    """Return where the tensors that `options` anchor come from; `poptorch.Error` for a name that no tensor has."""
     optimizer = optimizer_names()
     nodes = name_tensors(graph)
     steps = name_step_values(graph, slots=optimizer.slots, adapts_loss_scaling=plan.adapts_loss_scaling)

@@ -50,7 +50,17 @@ class AsynchronousDataAccessor:
     ) -> None:
         self._worker: Optional[LoadingProcess] = None
         if isinstance(dataset, torch.utils.data.DataLoader):
-            _check_loader(dataset, rebatched_size)
+            if getattr(dataset, "_accessor", None) is not None:
+                raise createPoptorchError(
+                    "The DataLoader already uses an AsynchronousDataAccessor internally. Either use the existing one or"
+                    " set mode='poptorch.DataLoaderMode.Sync' in the DataLoader."
+                )
+            loader: Any = dataset
+            size = getattr(loader, "_combined_batch_size", None)
+            # all elements must have the shapes of the first, so that a short last batch has to be cut in pieces
+            is_even = size in (None, 1) or loader._is_user_batch_sampler_set or loader.drop_last
+            advice = "The 'drop_last=False' option from the DataLoader only works if 'rebatched_size' is specified too."
+            require(is_even or rebatched_size is not None, advice)
         require(rebatched_size is None or rebatched_size > 1, "rebatched_size must be None or greater than 1")
         require(buffer_size >= 1, f"buffer_size must be at least 1, not {buffer_size}")
         self.rebatched_size = rebatched_size
@@ -137,16 +147,3 @@ class AsynchronousDataAccessor:
         if self._worker is None or not self._finalizer.still_active():
             raise createPoptorchError("The AsynchronousDataAccessor was terminated.")
         return self._worker
-
-
-def _check_loader(loader: Any, rebatched_size: Optional[int]) -> None:
-    if getattr(loader, "_accessor", None) is not None:
-        raise createPoptorchError(
-            "The DataLoader already uses an AsynchronousDataAccessor internally. Either use the existing one or set"
-            " mode='poptorch.DataLoaderMode.Sync' in the DataLoader."
-        )
-    combined_size = getattr(loader, "_combined_batch_size", None)
-    # all elements must have the shapes of the first, so that a short last batch has to be cut in pieces
-    is_even = combined_size in (None, 1) or loader._is_user_batch_sampler_set or loader.drop_last
-    advice = "The 'drop_last=False' option from the DataLoader only works if 'rebatched_size' is specified too."
-    require(is_even or rebatched_size is not None, advice)

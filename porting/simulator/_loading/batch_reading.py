@@ -1,13 +1,17 @@
 """Whole batches of tensor datasets, read with one copy per tensor where torch makes one call per sample.
 
-`combine_batches` makes the one batch that a device call takes from several of a user's own batch sampler.
+Batches lie in memory that is used again as soon as nobody refers to the batch that was in it: fresh memory costs more
+than filling it, since the system hands it out page by page. `combine_batches` makes the one batch that a device call
+takes from several of a user's own batch sampler.
 """
 
 from __future__ import annotations
 
 import itertools
+import sys
+import threading
 from functools import lru_cache
-from typing import Any, Callable, Iterable, Iterator, List, Optional
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Tuple
 
 import torch
 import torch.utils.data
@@ -15,10 +19,15 @@ from torch.utils.data import BatchSampler, RandomSampler, SequentialSampler
 
 from ...structure import flatten_tensors, rebuild
 from ..errors import createPoptorchError
-from .batch_memory import BatchMemory
 from .row_sources import Rows, RowSource, find_row_source
 
-__all__ = ["BatchReader", "combine_batches", "make_batch_reader"]
+__all__ = ["BatchMemory", "BatchReader", "combine_batches", "make_batch_reader"]
+
+
+# The one that is filled, the one that the loop works on, and one for somebody who looks back.
+_MOST_SLOTS = 3
+
+_storage_use_count: Any = getattr(torch._C, "_storage_Use_Count", None)
 
 
 class BatchReader:
@@ -82,10 +91,7 @@ def combine_batches(batches: Iterable[Any], count: int, *, drop_last: bool) -> I
 
 
 def _list_row_batches(batch_sampler: Any, num_rows: int) -> Optional[Iterator[Rows]]:
-    """Return the rows of the batches that `batch_sampler` would list, drawn when it would draw them; None if unknown.
-
-    Only torch's own samplers of at most `num_rows` are known, and only if they do what they are known to do.
-    """
+    """Return the rows that `batch_sampler` would list, drawn when it would draw them; None for an unknown one."""
     if type(batch_sampler) is not BatchSampler or type(batch_sampler.sampler) not in (SequentialSampler, RandomSampler):
         return None
     sampler: Any = batch_sampler.sampler
@@ -164,3 +170,62 @@ def _convert_to_rows(indices: Any, num_rows: int) -> Optional[Rows]:
         return None
     lowest, highest = map(int, indices.aminmax())
     return indices if lowest >= 0 and highest < num_rows else None
+
+
+class BatchMemory:
+    """Tensors for the columns of batches; what was handed out stays as it is for as long as anything refers to it.
+
+    Each tensor handed out is a handle of its own on the memory of a slot. Views of it, arrays that share it, storages
+    and graphs of autograd count as references; what was resized or moved into shared memory is not used again.
+    """
+
+    def __init__(self) -> None:
+        self._columns: Dict[int, List[_Slot]] = {}
+        self._lock = threading.Lock()
+
+    def take(self, column: int, shape: Tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+        """Return a contiguous tensor with any values in it."""
+        with self._lock:
+            slots = self._columns.setdefault(column, [])
+            slot = next((slot for slot in slots if slot.is_free_for(shape, dtype)), None)
+            if slot is None:
+                slot = _Slot(shape, dtype)
+                if len(slots) == _MOST_SLOTS:
+                    # whoever has its tensor keeps the memory
+                    del slots[0]
+                slots.append(slot)
+            return slot.base.detach()
+
+    def __reduce__(self) -> Tuple[Any, ...]:
+        # a copied or pickled loader begins without memory: what was handed out is the original's
+        return BatchMemory, ()
+
+
+class _Slot:
+    """A tensor that only this module knows, and how many references to its memory there are while nobody has it."""
+
+    def __init__(self, shape: Tuple[int, ...], dtype: torch.dtype) -> None:
+        self.base = torch.empty(shape, dtype=dtype)
+        self._storage = self.base.untyped_storage()
+        self._form = (self._storage.data_ptr(), self._storage.nbytes())
+        self._num_references_when_free = self._count_references()
+
+    def is_free_for(self, shape: Tuple[int, ...], dtype: torch.dtype) -> bool:
+        """Tell whether it has this form, is of torch's present mode of inference, and nothing outside refers to it."""
+        base = self.base
+        # no variable may refer to the storage while the references are counted
+        return (
+            base.shape == shape
+            and base.dtype == dtype
+            and base.is_inference() == torch.is_inference_mode_enabled()
+            and _storage_use_count is not None
+            and self._count_references() == self._num_references_when_free
+            # it was neither resized nor moved into shared memory
+            and (self._storage.data_ptr(), self._storage.nbytes()) == self._form
+            and not self._storage.is_shared()
+        )
+
+    def _count_references(self) -> Tuple[int, int]:
+        # tensors and graphs refer to the storage behind its Python object, which users may have got hold of as well
+        uses = _storage_use_count(self._storage._cdata) if _storage_use_count is not None else 0
+        return uses, sys.getrefcount(self._storage)

@@ -13,7 +13,7 @@ import torch.utils.data
 
 from ..errors import createPoptorchError
 from .data_ring import DataRing, ElementStructure, Message, MessageKind, receive, send
-from .sub_dataset import _SubDataset
+from .row_sources import _SubDataset
 
 __all__ = ["DataProducer", "RingSettings"]
 
@@ -60,10 +60,7 @@ class DataProducer:
         self._parent_pid = os.getppid()
 
     def interrupt(self) -> bool:
-        """Tell whether an interruption ends the loading: before the first element, or when the program wants it to.
-
-        Otherwise it was meant for the program, which may go on to iterate.
-        """
+        """Tell whether an interruption ends the loading; otherwise it was meant for the program, which may go on."""
         if self._ring is None or self._ring.is_stopping_mem.item():
             return True
         self._ring.was_interrupted_mem.fill_(True)
@@ -86,7 +83,12 @@ class DataProducer:
                 # not in the handler: the error holds the old iterator, whose processes end before new ones start
                 if command.kind == MessageKind.STOP:
                     return
-                self._restart_epoch(command)
+                # events of the old generation may be in the pipe still: the program drops them by their number
+                self._generation = command.generation
+                self._slot = self._num_used = self._num_rows = 0
+                self._first_rows, self._may_continue, self._waits_for_iteration = None, False, False
+                self._ring.indices_mem.zero_()
+                self._epochs.begin(command.epoch)
         finally:
             self._epochs.close()
 
@@ -162,14 +164,6 @@ class DataProducer:
         self._num_used += 1
         send(self._events, Message(kind, self._generation))
 
-    def _restart_epoch(self, command: Message) -> None:
-        # events of the old generation may be in the pipe still: the program drops them by their number
-        self._generation = command.generation
-        self._slot = self._num_used = self._num_rows = 0
-        self._first_rows, self._may_continue, self._waits_for_iteration = None, False, False
-        self._ring.indices_mem.zero_()
-        self._epochs.begin(command.epoch)
-
     def _wait_for_free_slot(self) -> None:
         self._obey_until(lambda: self._num_used < self._settings.buffer_size)
 
@@ -206,14 +200,11 @@ class DataProducer:
 
 
 class _Epochs:
-    """Walks through a dataset again and again; an epoch that was begun in advance can be begun anew in the same order.
-
-    `elements` are those left of the current epoch, whose `number` counts from 0. The random state at the beginning of
-    the latest `num_remembered` epochs is kept.
-    """
+    """Walks through a dataset again and again; an epoch begun in advance can be begun anew in the same order."""
 
     def __init__(self, dataset: Any, *, num_remembered: int) -> None:
         self._dataset = dataset
+        # the random state at the beginning of so many epochs is kept
         self._num_remembered = num_remembered
         self._restores: Dict[int, List[Callable[[], Any]]] = {}
         self.number = 0

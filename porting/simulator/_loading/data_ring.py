@@ -117,10 +117,7 @@ class DataRing:
         self.is_stopping_mem, self.was_interrupted_mem = torch.zeros(2, 1, dtype=torch.bool).share_memory_()
 
     def write(self, slot: int, tensors: Sequence[torch.Tensor]) -> bool:
-        """Copy an element into a slot; return whether it has fewer rows than the slot.
-
-        Raises `poptorch.Error` for tensors that do not fit.
-        """
+        """Copy an element into a slot; tell whether it has fewer rows. `poptorch.Error` if the tensors do not fit."""
         targets = self.slots[slot]
         if len(tensors) != len(targets):
             raise createPoptorchError(f"The first element has {len(targets)} tensors, a later one has {len(tensors)}.")

@@ -101,7 +101,14 @@ def _settle_process(job: LoadingJob, interrupt: Callable[[int, Optional[FrameTyp
     # the crash report that the program asked for on SIGTERM is not wanted when it ends a process of its own
     faulthandler.unregister(signal.SIGTERM)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    _hush_interruptions()
+    report = sys.unraisablehook
+
+    def report_others(unraisable: Any) -> None:
+        # an interruption inside a destructor, of which Python would write a report, passes without a word
+        if not issubclass(unraisable.exc_type, KeyboardInterrupt):
+            report(unraisable)
+
+    sys.unraisablehook = report_others
     signal.signal(signal.SIGINT, interrupt)
     # the program blocked it while this process started; from here on there is a handler
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
@@ -120,14 +127,3 @@ def _is_open(number: int) -> bool:
     except OSError:
         return False
     return True
-
-
-def _hush_interruptions() -> None:
-    """Let an interruption inside a destructor, of which Python would write a report, pass without a word."""
-    previous = sys.unraisablehook
-
-    def report(unraisable: Any) -> None:
-        if not issubclass(unraisable.exc_type, KeyboardInterrupt):
-            previous(unraisable)
-
-    sys.unraisablehook = report

@@ -72,7 +72,11 @@ class LoadingProcess:
         context: Any = multiprocessing.get_context(_START_METHODS[strategy])
         commands, self._commands = context.Pipe(duplex=False)
         self._events, events = context.Pipe(duplex=False)
-        dataset = _without_running_iterator(dataset)
+        if isinstance(dataset, torch.utils.data.DataLoader):
+            if dataset._iterator is not None or getattr(dataset, "_accessor", None) is not None:
+                # a loader that loads already: its processes belong to this one
+                dataset = copy.copy(dataset)
+                dataset._iterator = None
         place: ContextManager[Any] = nullcontext()
         if in_file:
             place = tempfile.NamedTemporaryFile(prefix="poptorch-dataset-", suffix=".pickle")
@@ -121,10 +125,7 @@ class LoadingProcess:
         )
 
     def next_event_of(self, generation: int) -> Message:
-        """Wait until a slot is filled after this restart; what was before it is of no interest.
-
-        Raises AssertionError if the process ended and there is nothing left of it.
-        """
+        """Wait for a slot that is filled after this restart; AssertionError if the process ended and left none."""
         is_alive = True
         while True:
             try:
@@ -162,10 +163,7 @@ class LoadingProcess:
             logger.debug("AsynchronousDataAccessor worker process does not listen any more")
 
     def stop(self, *, in_a_hurry: bool = False) -> None:
-        """End the process: ask it, wait 10 s, interrupt it, terminate it.
-
-        In a hurry, or once the program was interrupted and the process with it, the wait is half a second.
-        """
+        """End the process: ask it, wait 10 s (half a second if interrupted), interrupt it, terminate it."""
         try:
             if self._process is not None and self._process.pid is not None:
                 if self._data_buffers is not None:
@@ -195,17 +193,6 @@ class LoadingProcess:
                 # the program itself waited for any of its processes
                 return
             process.join(_SECONDS_TO_BE_KILLED)
-
-
-def _without_running_iterator(dataset: Any) -> Any:
-    """Copy a torch loader that loads already: its processes belong to this one."""
-    if not isinstance(dataset, torch.utils.data.DataLoader):
-        return dataset
-    if dataset._iterator is None and getattr(dataset, "_accessor", None) is None:
-        return dataset
-    dataset = copy.copy(dataset)
-    dataset._iterator = None
-    return dataset
 
 
 def _pickle_parsers() -> Tuple[bytes, ...]:

@@ -1,4 +1,4 @@
-"""Datasets that are rows of tensors: whole batches of them are copied at once, without asking for single samples.
+"""Datasets that are rows of tensors, or one process's share of such: whole batches are copied at once.
 
 Rows are a `range` of step 1 where they follow each other, or a one-dimensional int64 tensor of positions.
 """
@@ -11,9 +11,9 @@ from typing import Any, Callable, List, NamedTuple, Optional, Sequence, Tuple, U
 import torch
 from torch.utils.data import ConcatDataset, Subset, TensorDataset
 
-from .sub_dataset import _SubDataset
+from ..options import Options
 
-__all__ = ["RowSource", "Rows", "find_row_source"]
+__all__ = ["RowSource", "Rows", "_SubDataset", "find_row_source"]
 
 Rows = Union[range, torch.Tensor]
 _Tensors = Sequence[torch.Tensor]
@@ -39,7 +39,10 @@ def find_row_source(dataset: Any) -> Optional[RowSource]:
     if _has_plain_rows(dataset):
         return _read_tensors([dataset])
     if isinstance(dataset, TensorDataset):
-        is_readable = _reads_like(dataset, TensorDataset) and all(map(_has_plain_rows, dataset.tensors))
+        # a derived class may read its samples in another way
+        names = ("__getitem__", "__getitems__", "__getattribute__", "__getattr__")
+        reads_alike = all(getattr(type(dataset), name, None) is getattr(TensorDataset, name, None) for name in names)
+        is_readable = reads_alike and all(map(_has_plain_rows, dataset.tensors))
         return _read_tensors(dataset.tensors) if is_readable and dataset.tensors else None
     # of the following, a class that is derived may read in another way, and is asked for its samples
     if type(dataset) is Subset:
@@ -63,12 +66,6 @@ def _has_plain_rows(value: Any) -> bool:
         and value.dim() > 0
         and not (value.requires_grad or value.is_quantized or value.is_complex() or value.is_neg())
     )
-
-
-def _reads_like(dataset: Any, kind: type) -> bool:
-    """Tell whether the class of `dataset` is `kind`, or derived from it without another way to read samples."""
-    names = ("__getitem__", "__getitems__", "__getattribute__", "__getattr__")
-    return all(getattr(type(dataset), name, None) is getattr(kind, name, None) for name in names)
 
 
 def _read_tensors(tensors: _Tensors) -> RowSource:
@@ -160,3 +157,88 @@ def _pad_source(dataset: Any, num_rows: int, label: Any, fill_value: int) -> Opt
         batch[label][is_padding] = fill_value
 
     return inner._replace(num_rows=num_rows, fill=fill)
+
+
+class _SubDataset(torch.utils.data.Dataset):
+    """The contiguous range of `dataset` that belongs to this process, of the dataset as it is or shuffled globally.
+
+    `step` is the number of samples of a combined batch. With `drop_last` all processes get the same number of whole
+    batches; otherwise their lengths differ by one sample at most, and nothing is left over. Order and range lie in
+    shared memory, so that loading processes that were started before see every change.
+    """
+
+    def __init__(self, dataset: Any, opts: Options, step: int, drop_last: bool) -> None:
+        num_samples = len(dataset)
+        num_processes, process = opts.Distributed.numProcesses, opts.Distributed.processId
+        if drop_last:
+            per_process = step * (num_samples // (step * num_processes))
+            self._base_offset = process * per_process
+            self._length = min(per_process, num_samples - self._base_offset)
+            # those that no process has: `swap_range` begins behind them every other epoch
+            self._leftovers = num_samples % per_process if per_process else 0
+        else:
+            per_process, rest = divmod(num_samples, num_processes)
+            self._base_offset = process * per_process + min(process, rest)
+            self._length = per_process + (rest > process)
+            self._leftovers = 0
+        self.dataset = dataset
+        self._seed: Optional[int] = opts.random_seed if opts.exists("random_seed") else None
+        self._generator_state: Optional[torch.Tensor] = None
+        self._shared_offset = torch.tensor(self._base_offset).share_memory_()
+        self._global_indices: Optional[torch.Tensor] = None
+
+    def shuffle_global_indices(self) -> None:
+        """Draw the next order of the whole dataset, the same one in all processes; AssertionError without a seed."""
+        advice = "Seed must be set when shuffling so that all instances end up with the same shuffled global indices."
+        if self._seed is None:
+            raise AssertionError(advice)
+        # from its state, because a generator itself cannot be pickled
+        generator = torch.Generator().manual_seed(self._seed)
+        if self._generator_state is not None:
+            generator.set_state(self._generator_state)
+        if self._global_indices is None:
+            self._global_indices = torch.empty(len(self.dataset), dtype=torch.int64).share_memory_()
+        torch.randperm(len(self.dataset), generator=generator, out=self._global_indices)
+        self._generator_state = generator.get_state()
+
+    def swap_range(self) -> None:
+        """Begin the range at its base and behind the samples left over in turn, so that those are loaded too."""
+        is_at_base = int(self._shared_offset) == self._base_offset
+        self._shared_offset.fill_(self._base_offset + (self._leftovers if is_at_base else 0))
+
+    def order_state(self) -> Tuple[Optional[torch.Tensor], int]:
+        """Return what decides the next order: the generator's state, and where the range begins."""
+        return self._generator_state, int(self._shared_offset)
+
+    def restore_order_state(self, state: Tuple[Optional[torch.Tensor], int]) -> None:
+        """Go back to an earlier `order_state`: the next order is the one that followed it."""
+        self._generator_state, offset = state
+        self._shared_offset.fill_(offset)
+
+    def global_rows_of(self, rows: Rows) -> Rows:
+        """Translate positions in this share, all of them inside it, to positions in the dataset."""
+        offset = int(self._shared_offset)
+        if isinstance(rows, range):
+            rows = range(rows.start + offset, rows.stop + offset)
+            return rows if self._global_indices is None else self._global_indices[rows.start : rows.stop]
+        return rows + offset if self._global_indices is None else self._global_indices[rows + offset]
+
+    def __len__(self) -> int:
+        """Count the samples of this process."""
+        return self._length
+
+    def __getitem__(self, index: int) -> Any:
+        """Return a sample of this process's range; outside of it an IndexError."""
+        return self.dataset[self._global_index(index)]
+
+    def __getitems__(self, indices: Sequence[int]) -> List[Any]:
+        """Return several samples, read at once where the dataset can."""
+        translated = [self._global_index(index) for index in indices]
+        read_at_once = getattr(self.dataset, "__getitems__", None)
+        return read_at_once(translated) if read_at_once else [self.dataset[index] for index in translated]
+
+    def _global_index(self, index: int) -> int:
+        if not 0 <= index < self._length:
+            raise IndexError(f"index {index} is out of range for the {self._length} samples of this process")
+        position = int(self._shared_offset) + index
+        return position if self._global_indices is None else int(self._global_indices[position])

@@ -59,11 +59,7 @@ def recomputationCheckpoint(*tensors: Any) -> Any:
 
 
 def serializedMatMul(
-    lhs: torch.Tensor,
-    rhs: torch.Tensor,
-    mode: MatMulSerializationMode,
-    factor: int = 0,
-    keep_precision: bool = False,
+    lhs: torch.Tensor, rhs: torch.Tensor, mode: MatMulSerializationMode, factor: int = 0, keep_precision: bool = False
 ) -> torch.Tensor:
     """Multiply matrices as `torch.matmul` does; the device computes the product in `factor` parts along `mode`."""
     assert isinstance(keep_precision, bool), f"keep_precision must be a bool, got {type(keep_precision)}"

@@ -131,27 +131,23 @@ class _HostCall:
     """One place in a graph where a `CPU` is called, with the tensors for its data."""
 
     def __init__(self, cpu: CPU, arguments: _Arguments) -> None:
-        self._cpu = cpu
-        self._data = {name: getattr(cpu, name) for name in ("in_shapes", "out_shapes", "inputs", "outputs")}
-        self._data["_arguments"] = rebuild(arguments, cpu.inputs)
-
-    def run(self, values: Sequence[torch.Tensor]) -> List[torch.Tensor]:
-        """Call the layer on `values`, in the tensors that were made for it, and return copies of what it wrote."""
-        cpu = self._cpu
-        # one `CPU` may be called at several places of a graph: it shows the data of the latest call
-        vars(cpu).update(self._data)
-        for buffer, value in zip(cpu.inputs, values):
-            buffer.copy_(value)
-        # engines switch torch functions off while they run a graph; the layer is ordinary code of the user's
-        with torch._C._EnableTorchFunction(), torch.no_grad():
-            cpu.execute()
-        # copies: the next call writes into the same buffers
-        return [output.clone() for output in cpu.outputs]
+        self.cpu = cpu
+        self.data = {name: getattr(cpu, name) for name in ("in_shapes", "out_shapes", "inputs", "outputs")}
+        self.data["_arguments"] = rebuild(arguments, cpu.inputs)
 
 
 def call_cpu_op(call: _HostCall, inputs: Sequence[torch.Tensor]) -> List[torch.Tensor]:
-    """Run the host's function of one place in a graph."""
-    return call.run(inputs)
+    """Call the layer of one place in a graph, in the tensors that were made for it; return copies of what it wrote."""
+    cpu = call.cpu
+    # one `CPU` may be called at several places of a graph: it shows the data of the latest call
+    vars(cpu).update(call.data)
+    for buffer, value in zip(cpu.inputs, inputs):
+        buffer.copy_(value)
+    # engines switch torch functions off while they run a graph; the layer is ordinary code of the user's
+    with torch._C._EnableTorchFunction(), torch.no_grad():
+        cpu.execute()
+    # copies: the next call writes into the same buffers
+    return [output.clone() for output in cpu.outputs]
 
 
 def _begin_call(_recorder: Any, inputs: Sequence[torch.Tensor], _identifier: str) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Union
 import torch
 
 from ...capture.device_tensor import IPU, DeviceTensor
-from ..custom_ops import CustomOp, find_custom_op
+from ..custom_ops import CustomOp, find_custom_op, listed
 from ..errors import compile_error
 from .op_library import define_operator
 
@@ -85,7 +85,7 @@ def _keep_attributes(attributes: Dict[str, Any]) -> Dict[str, Any]:
     for key, value in attributes.items():
         if not isinstance(key, str):
             raise ValueError("All attribute keys must be strings.")
-        elements = _list_elements(value)
+        elements = listed(value)
         for element in elements:
             if not isinstance(element, (float, int, str)):
                 raise ValueError(
@@ -105,12 +105,8 @@ def _keep_attributes(attributes: Dict[str, Any]) -> Dict[str, Any]:
     return kept
 
 
-def _list_elements(value: Any) -> List[Any]:
-    return list(value) if isinstance(value, (list, tuple)) else [value]
-
-
 def _list_types(value: Any) -> List[type]:
-    return [type(element) for element in _list_elements(value)]
+    return [type(element) for element in listed(value)]
 
 
 def _make_zeros(inputs: Sequence[torch.Tensor], *rest: Any) -> List[torch.Tensor]:
@@ -127,7 +123,7 @@ def _check_operation(
     """Refuse what PopART's compiler would, and an operator without an implementation; return the outputs' form."""
     example_outputs, attributes = rest
     for value in accessAttributes(attributes).values():
-        for element in _list_elements(value):
+        for element in listed(value):
             if isinstance(element, float) and abs(element) > _FLOAT_MAX:
                 extreme = "low" if element < 0 else "high"
                 raise compile_error(f"{element:g} is too {extreme} for a Popart float attribute.")

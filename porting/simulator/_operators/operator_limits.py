@@ -9,6 +9,7 @@ import torch
 
 from ...capture.graph_flow import tensor_memory
 from ...capture.operator_schema import operator_name
+from ..custom_ops import listed
 
 __all__ = ["LIMITS", "OperatorCall", "check_write"]
 
@@ -114,12 +115,6 @@ def _check_bitwise(call: OperatorCall) -> Optional[str]:
     return None
 
 
-def _check_transposed_convolution(call: OperatorCall) -> Optional[str]:
-    dilation = call.arguments["dilation"]
-    is_dilated = any(step != 1 for step in (dilation if isinstance(dilation, (list, tuple)) else [dilation]))
-    return f"aten::{call.name}: dilation is not supported for transposed convolutions" if is_dilated else None
-
-
 def _check_padding(call: OperatorCall) -> Optional[str]:
     mode = call.arguments["mode"]
     if mode not in ("reflect", "replicate") or not call.needs_gradient:
@@ -169,7 +164,13 @@ _RULES: Tuple[Tuple[str, _Rule], ...] = (
         "bitwise_or_ bitwise_xor_ bitwise_not_",
         _check_bitwise,
     ),
-    ("conv_transpose1d conv_transpose2d conv_transpose3d", _check_transposed_convolution),
+    (
+        "conv_transpose1d conv_transpose2d conv_transpose3d",
+        _refuse_if(
+            "aten::{}: dilation is not supported for transposed convolutions",
+            lambda call: set(listed(call.arguments["dilation"])) != {1},
+        ),
+    ),
     ("pad", _check_padding),
     (
         "max_pool1d_with_indices max_pool2d_with_indices max_pool3d_with_indices",

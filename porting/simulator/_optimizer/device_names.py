@@ -99,10 +99,7 @@ def read_entries(device: DeviceState) -> Dict[str, torch.Tensor]:
 
 
 def write_entries(device: DeviceState, values: Mapping[str, torch.Tensor]) -> None:
-    """Write those of `values` that the device has; absent entries stay as they are.
-
-    Raises `poptorch.Error`, before anything changes, for an entry of another size.
-    """
+    """Write those of `values` that `device` has; `poptorch.Error`, before anything changes, for one of another size."""
     entries = _list_entries(device)
     loaded = {key: value for key, value in values.items() if key in entries}
     for key, value in loaded.items():

@@ -15,12 +15,7 @@ from ...host_tensors import host_tensors
 from .. import optim
 from .._graph.anchors import OptimizerNames
 from .._logging import cpp_log, cpp_log_enabled, logger
-from .._optimizer_attributes import (
-    OptimizerAttrTracker,
-    convertOptimizerToDict,
-    describe_settings,
-    read_settings,
-)
+from .._optimizer_attributes import OptimizerAttrTracker, convertOptimizerToDict, describe_settings, read_settings
 from .._options_impl import require
 from ..errors import native_error
 from ..options import Options
@@ -112,10 +107,7 @@ class DeviceOptimizer:
             self.upload_state()
 
     def upload_settings(self, names: Mapping[int, str]) -> None:
-        """Hand the settings that changed to the device; `names` are what `parameter_names` gives.
-
-        Raises `poptorch.Error`, and the device keeps what it has, if a constant of the executable is among them.
-        """
+        """Hand changed settings to the device; `poptorch.Error`, and nothing happens, if one is a constant there."""
         if self._device is None or not self._is_pending:
             return
         _refuse_changed_constants(self._compiled_settings, self.settings)
@@ -155,10 +147,7 @@ class DeviceOptimizer:
         return list(self._taken_groups), _list_parts(self._find_members(device, names), device)
 
     def upload_state(self) -> None:
-        """Hand the state that was loaded into a PopTorch optimizer to the device; absent entries stay as they are.
-
-        Raises `poptorch.Error`, before anything changes, for an entry of another shape.
-        """
+        """Hand loaded state to the device; `poptorch.Error`, before anything changes, for an entry of another shape."""
         host = self.synced
         if host is None or not host.ipu_state_is_dirty:
             return
@@ -271,7 +260,7 @@ class _SyncedStateDict:
             not (optimizer.host_state_is_dirty and optimizer.ipu_state_is_dirty),
             "Both host and ipu states cannot be dirty at the same time.",
         )
-        if self.device_optimizer.host is optimizer:
+        if self.device_optimizer.synced is optimizer:
             if not optimizer.host_state_is_dirty and optimizer.has_state():
                 logger.debug("Using cached optimiser state dict")
             self.device_optimizer.read_state()

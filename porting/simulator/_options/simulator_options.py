@@ -42,14 +42,11 @@ class CompilationProgressBar:
         self._duration_seconds: Optional[float] = None
 
     def __call__(self, progress: int, total: int) -> None:
-        """Show that ``progress`` of ``total`` is done; the bar ends when they are equal.
-
-        A log file or a pipe gets one line at the end instead of a bar that moves.
-        """
+        """Show that ``progress`` of ``total`` is done; the bar ends when they are equal."""
         now_seconds = time.perf_counter()
         if self._start_seconds is None:
             self._start_seconds, self._duration_seconds = now_seconds, None
-        # only on a screen can a bar move
+        # only on a screen can a bar move; a file or a pipe gets one line at the end
         if sys.stderr.isatty():
             if self._bar is None:
                 self._bar = tqdm(total=total, desc=_TITLE, bar_format=_FORMAT, delay=self._delay_seconds)
@@ -97,7 +94,7 @@ class Extras:
 
 
 class SimulatorOptions(OptionsDict):
-    """The base of `Options`. None of its settings is part of `toDict`, so a vendor's compiler never sees them."""
+    """The base of `Options`, with settings that PopTorch does not have and that are no part of `toDict`."""
 
     def __init__(self, **default_values: Any) -> None:
         # one private attribute: programs look through the names of the vendor's class, and must find no further ones
@@ -109,8 +106,7 @@ class SimulatorOptions(OptionsDict):
 
         ``"ready"``, the default unless the environment variable PORTING_ENGINE says otherwise, takes a compiled
         executable that is on disk already, or else replays the step. ``"auto"`` measures at the first compilation which
-        engine is the fastest, for at most ``tuning_seconds``. PopTorch has no such option; it is not part of `toDict`.
-        Raises OptionError P004 for a name that no engine has.
+        engine is the fastest, for at most ``tuning_seconds``. Raises OptionError P004 for a name that no engine has.
         """
         require_type(name, str, "a str for useEngine")
         require_engine(name)
@@ -122,10 +118,7 @@ class SimulatorOptions(OptionsDict):
         return self
 
     def useAutocast(self: _Self, dtype: Optional[torch.dtype] = torch.bfloat16) -> _Self:
-        """Run `forward` as under ``torch.autocast`` with `dtype`, torch.bfloat16; None for as an IPU would.
-
-        PopTorch has no such option, and no IPU has bfloat16; it is not part of `toDict`.
-        """
+        """Run `forward` as under ``torch.autocast`` with `dtype`, torch.bfloat16; None for no cast, as on an IPU."""
         require(dtype in (None, torch.bfloat16), f"Expected torch.bfloat16 or None for useAutocast but got {dtype}")
         self._extras = replace(self._extras, autocast=dtype)
         return self
@@ -133,8 +126,7 @@ class SimulatorOptions(OptionsDict):
     def useComputationOrder(self: _Self, order: str) -> _Self:
         """Compute part of the forward pass a second time for the backward pass, as `chen`, `gttime` or `gtmem` say.
 
-        PopTorch has no such option; its `recomputationCheckpoint` does the same by hand. Not part of `toDict`. Raises
-        ExecutableError E026 for an order that there is not.
+        PopTorch's `recomputationCheckpoint` does it by hand. Raises ExecutableError E026 for an unknown order.
         """
         require_type(order, str, "a str for useComputationOrder")
         ComputationOrder.of(order)
@@ -144,7 +136,7 @@ class SimulatorOptions(OptionsDict):
     def reportTo(self: _Self, listener: Callable[[Finding], None]) -> _Self:
         """Hand findings of a compilation to `listener`, in the place of the lines that PopTorch logs about them.
 
-        The progress bar then appears for what takes long only. PopTorch has no such option; not part of `toDict`.
+        The progress bar then appears for what takes long only.
         """
         bar = CompilationProgressBar(delay_seconds=2.0)
         self._extras = replace(self._extras, listener=listener, progress_bar=bar)

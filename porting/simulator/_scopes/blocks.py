@@ -59,10 +59,7 @@ class StageManager:
         self._next_auto_id = max(self._next_auto_id, int(auto_id) + 1)
 
     def beginStage(self, user_id: Optional[str] = None, ipu_id: Optional[int] = None) -> None:
-        """Put the operators that follow into the stage of the block `user_id`, of the next number if it is None.
-
-        Raises AssertionError for a block that the strategy does not know or cannot place.
-        """
+        """Put what follows into the stage of a block, the next number by default; AssertionError if it has none."""
         block_id = user_id if user_id is not None else self.nextAutoId()
         stage = self.getStage(block_id, ipu_id)
         ipu = ipu_id if stage._ipu is None else stage._ipu

@@ -12,14 +12,7 @@ from ...capture.dtypes import NARROWED
 from ...capture.graph_flow import ValueFlow
 from ...capture.subgraphs import bodies_of
 
-__all__ = [
-    "executed_operators",
-    "is_convolution",
-    "is_mark",
-    "operand_nodes",
-    "operator_label",
-    "result_nodes",
-]
+__all__ = ["executed_operators", "is_convolution", "is_mark", "operand_nodes", "operator_label", "result_nodes"]
 
 # Marks on tensors that the compiler takes away: what they say becomes settings of other operators.
 _MARKS = frozenset(

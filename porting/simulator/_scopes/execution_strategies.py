@@ -214,6 +214,7 @@ class SerialPhasedExecution(_PhasedExecution):
         return self
 
 
+# no lambda, since options are pickled with their strategy
 def _make_numbered_stage(block_id: str, stage_id: int) -> Stage:
     return Stage(block_id)._setStage(stage_id)
 

@@ -12,15 +12,16 @@ import sys
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Protocol, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Protocol, Sequence, Tuple
 
 from torch import nn
 from torch.nn.modules import module as module_hooks
 
 from .._operators.op_library import define_operator, do_nothing
+from .._options_impl import require
 from ..tracing_state import tracing
 
-__all__ = ["GraphScopes", "change_scopes", "find_source_location", "scoped_tracing"]
+__all__ = ["Attribute", "GraphScopes", "NameScope", "change_scopes", "find_source_location", "scoped_tracing"]
 
 
 class GraphScopes:
@@ -57,11 +58,12 @@ class GraphScopes:
         self._open_multi_conv = {"number": len(self.multi_convs)}
         self.multi_convs.append(self._open_multi_conv)
 
-    def end_multi_conv(self, settings: Mapping[str, Any]) -> None:
-        """Close the `MultiConv` that was opened last."""
+    def end_multi_conv(self, *values: Any, **settings: Any) -> None:
+        """Close the `MultiConv` that was opened last, with the arguments of the operator that does so."""
         if self._open_multi_conv is not None:
+            settings.update(zip(_MULTI_CONV_SETTINGS, values))
+            given = {_MULTI_CONV_SETTINGS[name]: value for name, value in settings.items() if value is not None}
             # into the dictionary that the nodes recorded inside refer to
-            given = {name: value for name, value in settings.items() if value is not None}
             self._open_multi_conv.update(given)
         self._open_multi_conv = None
 
@@ -108,6 +110,67 @@ def change_scopes(change: Callable[..., None], *values: Any, **settings: Any) ->
     """Apply a method of `GraphScopes` to those of the trace that is going on; without a trace nothing happens."""
     if _open is not None:
         change(_open, *values, **settings)
+
+
+class NameScope:
+    """Put `name/` in front of the names of the operators inside the context; AssertionError for another type.
+
+    >>> with NameScope("encoder"):
+    ...     pass
+    """
+
+    def __init__(self, name: str) -> None:
+        require(isinstance(name, str), "Parameter to NameScope must be a string")
+        self.name = name
+
+    def __enter__(self) -> None:
+        change_scopes(GraphScopes.push_name_scope, self.name)
+
+    def __exit__(self, *_exception: Any) -> None:
+        change_scopes(GraphScopes.pop_name_scope)
+
+
+class Attribute:
+    """Give the operators inside the context attributes; those of contexts around it hold too.
+
+    >>> with Attribute(__outline={"layer": "embedding"}):
+    ...     Attribute._current_attrs
+    {'__outline': {'layer': 'embedding'}}
+    >>> Attribute._current_attrs
+    {}
+    """
+
+    # What holds for the operators that come next.
+    _current_attrs: Dict[str, Dict[str, Any]] = {}
+
+    def __init__(self, **attributes: Dict[str, Any]) -> None:
+        self._attributes = attributes
+        # a list, because one object may be entered again inside itself
+        self._before: List[Dict[str, Dict[str, Any]]] = []
+
+    def __enter__(self) -> None:
+        before = Attribute._current_attrs
+        merged = {name: dict(entries) for name, entries in before.items()}
+        for name, entries in self._attributes.items():
+            merged.setdefault(name, {}).update(entries)
+        self._before.append(before)
+        _exchange_attributes(before, merged)
+
+    def __exit__(self, *_exception: Any) -> None:
+        _exchange_attributes(Attribute._current_attrs, self._before.pop())
+
+
+def _exchange_attributes(before: Dict[str, Dict[str, Any]], after: Dict[str, Dict[str, Any]]) -> None:
+    """Make `after` the attributes that hold, and tell the trace that is going on what changes."""
+    Attribute._current_attrs = after
+    for name, entries in before.items():
+        for key in entries:
+            if key not in after.get(name, {}):
+                change_scopes(GraphScopes.clear_attribute, name, key)
+    for name, entries in after.items():
+        for key, value in entries.items():
+            if before.get(name, {}).get(key) != value:
+                change_scopes(GraphScopes.set_attribute, name, key, value)
 
 
 class TracedStrategy(Protocol):
@@ -158,10 +221,7 @@ def _follow_modules(scopes: GraphScopes, model: nn.Module) -> List[Any]:
             scopes.pop_name_scope(module)
 
     # hooks of all modules, because hooks of its own would show in the text of a user's module
-    return [
-        module_hooks.register_module_forward_pre_hook(enter),
-        module_hooks.register_module_forward_hook(leave),
-    ]
+    return [module_hooks.register_module_forward_pre_hook(enter), module_hooks.register_module_forward_hook(leave)]
 
 
 _PACKAGE = str(Path(__file__).parents[2])
@@ -203,11 +263,6 @@ _MULTI_CONV_SETTINGS = {
 }
 
 
-def _end_multi_conv(scopes: GraphScopes, *args: Any, **kwargs: Any) -> None:
-    given = {**dict(zip(_MULTI_CONV_SETTINGS, args)), **kwargs}
-    scopes.end_multi_conv({_MULTI_CONV_SETTINGS[name]: value for name, value in given.items()})
-
-
 # What the operators that begin and end scopes change while a model is traced; on the CPU they do nothing.
 _CHANGES: Dict[str, Callable[..., None]] = {
     "begin_ipu_block(int stage, int phase, int ipu) -> ()": GraphScopes.begin_block,
@@ -215,7 +270,7 @@ _CHANGES: Dict[str, Callable[..., None]] = {
     "begin_multi_conv() -> ()": GraphScopes.begin_multi_conv,
     "end_multi_conv(float[]? available_memory_proportions=None, int[]? partials_types=None, int? plan_type=None, "
     "int? per_conv_reserved_tiles=None, float? cycle_back_off=None, int[]? enable_conv_dithering=None) -> ()": (
-        _end_multi_conv
+        GraphScopes.end_multi_conv
     ),
     "push_name_scope(str name) -> ()": GraphScopes.push_name_scope,
     "pop_name_scope() -> ()": GraphScopes.pop_name_scope,

@@ -77,16 +77,10 @@ class MultiConv:
         change_scopes(GraphScopes.begin_multi_conv)
 
     def __exit__(self, *_exception: Any) -> None:
-        settings = {
-            "availableMemoryProportions": self._available_memory_proportions,
-            "partialsTypes": self._partials_types,
-            # a plain number, because what is noted with operators goes into files
-            "planType": None if self._plan_type is None else int(self._plan_type),
-            "perConvReservedTiles": self._per_conv_reserved_tiles,
-            "cycleBackOff": self._cycle_back_off,
-            "enableConvDithering": self._enable_conv_dithering,
-        }
-        change_scopes(GraphScopes.end_multi_conv, settings)
+        settings = {name[1:]: value for name, value in vars(self).items()}
+        # a plain number, because what is noted with operators goes into files
+        plan_type = None if self._plan_type is None else int(self._plan_type)
+        change_scopes(GraphScopes.end_multi_conv, **{**settings, "plan_type": plan_type})
 
 
 def _list_values(value: Any, kind: Type[Any]) -> Optional[List[Any]]:

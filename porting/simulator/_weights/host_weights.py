@@ -97,19 +97,13 @@ def unwrap_model(model: Any) -> Optional[Owner]:
 
 
 def plain_views(model: nn.Module) -> Dict[str, torch.Tensor]:
-    """Return the parameters and buffers of `model` by first name, as plain tensors in the same memory.
-
-    Nothing is fetched from a device.
-    """
+    """Return parameters and buffers by first name, as plain tensors in the same memory; nothing is fetched."""
     with torch._C.DisableTorchFunctionSubclass():
         return {host.name: torch.Tensor.detach(host.tensor) for host in host_tensors(model)}
 
 
 def upload_weights(model: nn.Module, device: DeviceState, *, names: Optional[Iterable[str]] = None) -> None:
-    """Copy the host's parameters and buffers, or only `names`, to `device`.
-
-    Raises `poptorch.Error`, and copies nothing, if the model has lost one of them.
-    """
+    """Copy parameters and buffers, or only `names`, to `device`; `poptorch.Error`, before anything, for a lost one."""
     views = plain_views(model)
     wanted = set(device.names if names is None else names)
     if wanted - views.keys():
@@ -169,7 +163,16 @@ class _WrappedModel(nn.Module):
         fetch((self._poptorch_executor,))
         kwargs.update(dict(zip(("destination", "prefix", "keep_vars"), args)))
         state = super().state_dict(**kwargs)
-        return state if kwargs.get("keep_vars") or not isinstance(state, dict) else _make_plain(state)
+        if kwargs.get("keep_vars") or not isinstance(state, dict):
+            return state
+        # in place: it may be the caller's own dictionary
+        plain: Dict[int, Any] = {}
+        for name, value in list(state.items()):
+            if find_owner(value) is not None:
+                state[name] = plain.setdefault(id(value), plain_tensor(value, copy_data=False))
+            elif isinstance(value, torch.Tensor) and type(value) is not torch.Tensor:
+                state[name] = value.as_subclass(torch.Tensor)
+        return state
 
     def __getattribute__(self, attribute: str) -> Any:
         if attribute in _WATCHED:
@@ -203,14 +206,3 @@ class _WrappedModel(nn.Module):
         if hasattr(super(), "__deepcopy__"):
             return super().__deepcopy__(memo)  # type: ignore[misc]
         return copy._reconstruct(self, memo, *super().__reduce_ex__(4))  # type: ignore[attr-defined]
-
-
-def _make_plain(state: Any) -> Any:
-    """Exchange the tensors of a state for plain ones, in place: it may be the caller's own dictionary."""
-    plain: Dict[int, Any] = {}
-    for name, value in list(state.items()):
-        if find_owner(value) is not None:
-            state[name] = plain.setdefault(id(value), plain_tensor(value, copy_data=False))
-        elif isinstance(value, torch.Tensor) and type(value) is not torch.Tensor:
-            state[name] = value.as_subclass(torch.Tensor)
-    return state

@@ -64,29 +64,26 @@ def find_replica_groups(model: nn.Module, asked: PerReplicaParams, replicas: int
     found = {}
     for host in host_tensors(model):
         name = next((alias for alias in host.aliases if alias in asked), None)
-        if name is not None and host.kind == "parameter":
-            if host.tensor.dim() == 0:
-                raise createPoptorchError("Scalars cannot be passed as per-replica weight tensor values")
-            groups = _make_groups(name, asked[name], replicas)
-            rows = host.tensor.shape[0]
-            if rows != groups.num_groups and not (groups.returns_all and rows == replicas):
-                raise native_error(
-                    f"The parameter {name} has {rows} values along its first dimension and {groups.num_groups} groups "
-                    "of replicas to give them to"
-                )
-            found[host.name] = groups
+        if name is None or host.kind != "parameter":
+            continue
+        if host.tensor.dim() == 0:
+            raise createPoptorchError("Scalars cannot be passed as per-replica weight tensor values")
+        kind, shards, retrieval = asked[name]
+        size = {CommGroupType.All: replicas, CommGroupType.NoGrouping: 1}.get(kind, shards)
+        if size < 1 or replicas % size:
+            raise native_error(
+                f"The {replicas} replicas cannot be put into groups of {size} (replicaGrouping of the parameter {name})"
+            )
+        returns_all = retrieval == VariableRetrievalMode.AllReplicas
+        groups = ReplicaGroups(replicas, size, strided=kind == CommGroupType.Orthogonal, returns_all=returns_all)
+        rows = host.tensor.shape[0]
+        if rows != groups.num_groups and not (returns_all and rows == replicas):
+            raise native_error(
+                f"The parameter {name} has {rows} values along its first dimension and {groups.num_groups} groups "
+                "of replicas to give them to"
+            )
+        found[host.name] = groups
     return found
-
-
-def _make_groups(name: str, asked: Tuple[CommGroupType, int, VariableRetrievalMode], replicas: int) -> ReplicaGroups:
-    kind, shards, retrieval = asked
-    size = {CommGroupType.All: replicas, CommGroupType.NoGrouping: 1}.get(kind, shards)
-    if size < 1 or replicas % size:
-        raise native_error(
-            f"The {replicas} replicas cannot be put into groups of {size} (replicaGrouping of the parameter {name})"
-        )
-    returns_all = retrieval == VariableRetrievalMode.AllReplicas
-    return ReplicaGroups(replicas, size, strided=kind == CommGroupType.Orthogonal, returns_all=returns_all)
 
 
 @contextmanager

@@ -6,7 +6,7 @@ import pytest
 
 from porting.engines.calls.call_plan import ReplicaGroups
 from porting.simulator import enums
-from porting.simulator._compile.call_plans import call_plan, gradient_exchange
+from porting.simulator._compile.executables import call_plan, gradient_exchange
 from porting.simulator.options import Options
 
 

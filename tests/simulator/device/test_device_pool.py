@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import porting.simulator as simulator
-from porting.simulator._device.device_pool import Claim, claim_device, device_table, reserved_ipus
+from porting.simulator._device.device_target import Claim, claim_device, device_table, reserved_ipus
 
 
 @pytest.fixture(autouse=True)

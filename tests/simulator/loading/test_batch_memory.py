@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.utils.dlpack
 
-from porting.simulator._loading.batch_memory import BatchMemory
+from porting.simulator._loading.batch_reading import BatchMemory
 
 FLOAT = torch.float32
 

@@ -66,7 +66,7 @@ def test_the_settings_of_a_multi_conv_reach_the_nodes_inside():
     scopes = GraphScopes()
     scopes.begin_multi_conv()
     inside = scopes.node_facts()["multi_conv"]
-    scopes.end_multi_conv({"planType": 1})
+    scopes.end_multi_conv(plan_type=1)
 
     assert inside == {"number": 0, "planType": 1}
     assert "multi_conv" not in scopes.node_facts()

@@ -13,8 +13,7 @@ import torch
 
 from ....support.process import this_instance
 from ..._compile import process_group
-from ..._device.device_pool import device_table, reserved_ipus
-from ..._device.device_target import num_simulated_ipus
+from ..._device.device_target import device_table, num_simulated_ipus, reserved_ipus
 from .. import refuse_unknown_names
 
 __all__ = [
