@@ -74,10 +74,9 @@ def check_first_batch(port: Port, args: Sequence[Any], kwargs: Mapping[str, Any]
 def check_labels(port: Port, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
     """Refuse a training call without labels (D006), or with arguments that fit neither model nor label (L006)."""
     if port.loss is not None and not has_labels(port, args, kwargs):
-        raise DeviceError.of(
+        raise DeviceError.at_caller(
             "D006",
             message="a training call got no labels",
-            place=caller_place(),
             label="this call",
             help=(
                 "pass them, `ported(inputs, labels)`, or use `ported.inference()(inputs)`",
@@ -92,10 +91,9 @@ def _refuse_arrays(args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
     for name, value in named:
         if hasattr(value, "__array_interface__") and not isinstance(value, torch.Tensor):
             kind = type(value)
-            raise BatchError.of(
+            raise BatchError.at_caller(
                 "B012",
                 message=f"{name} is a {kind.__module__}.{kind.__qualname__}, not a tensor",
-                place=caller_place(),
                 label="this call",
                 help="convert it: `torch.from_numpy(...)`, or take batches from `ported.dataloader(dataset)`",
             )
@@ -106,10 +104,9 @@ def _check_rows(options: PortOptions, args: Sequence[Any], kwargs: Mapping[str, 
     rows = [tensor.shape[0] for tensor in tensors]
     # some arguments may hold no samples, as the edges of a graph
     if rows and options.samples_per_call not in rows:
-        raise BatchError.of(
+        raise BatchError.at_caller(
             "B001",
             message=f"the batch has {rows[0]} rows, the options ask for {options.samples_per_call}",
-            place=caller_place(),
             label="this call",
             notes=(
                 f"rows = {options.micro_batch} micro-batch x {options.accumulation} accumulation x "
@@ -171,11 +168,10 @@ def _refuse_if_lost(tensor: torch.Tensor, prefix: str, name: Any) -> None:
         return
     where = f" at [{', '.join(map(str, position))}]" if position else ""
     wide = str(tensor.dtype).replace("torch.", "")
-    raise BatchError.of(
+    raise BatchError.at_caller(
         "B011",
         message=f"{prefix}{name} has the value {tensor[tuple(position)].item()}{where}, which is beyond "
         f"{_NARROW[tensor.dtype]}",
-        place=caller_place(),
         label="this call",
         notes=f"the device has no {wide}: it would compute with another value, and say nothing",
         help=(

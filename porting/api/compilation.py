@@ -55,10 +55,9 @@ def _make_training_executor(
     port: Port, findings: PortFindings, optimizer: PortOptimizer, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> Any:
     if not any(parameter.requires_grad for parameter in port.wrapped.parameters()):
-        raise PortingError.of(
+        raise PortingError.at_caller(
             "L003",
             message="no parameter of the model is trainable",
-            place=caller_place(),
             help="call `requires_grad_(True)` on what should train, or use `ported.inference()`",
         )
     require_filled_pipeline(port.options)
@@ -130,10 +129,9 @@ def _check_ipus(graph: Any, options: PortOptions) -> None:
     used = {node.meta.get("ipu") for node in graph.graph.nodes if node.op == "call_function"}
     idle = sorted(set(range(options.num_ipus)) - used)
     if idle:
-        raise OptionError.of(
+        raise OptionError.at_caller(
             "P009",
             message=f"no operator runs on IPU {idle[0]}",
-            place=caller_place(),
             notes="a module that contains another stage's module begins just before it, and has nothing to do itself",
             help="what comes before the first stage is on IPU 0: name the module with which IPU 1 begins",
         )

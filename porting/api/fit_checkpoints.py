@@ -15,7 +15,7 @@ from ..adapters.checkpoint_folder import (
     remove_unfinished,
 )
 from ..adapters.loader_position import begin_epoch_again, read_streams, refuse_unknown_order
-from ..diagnostics import CheckpointError, OptionError, caller_place
+from ..diagnostics import CheckpointError, OptionError
 from ..options import is_count
 from ..support.process import this_instance
 from .ported_model import PortedModel
@@ -84,10 +84,9 @@ class FitCheckpoints:
             return self.progress
         loop: Any = (checkpoint.training or {}).get("loop")
         if loop is None:
-            raise CheckpointError.of(
+            raise CheckpointError.at_caller(
                 "K002",
                 message=f"the newest checkpoint in `{self._folder}` was not written by `fit`",
-                place=caller_place(),
                 help="give `fit` a folder of its own, or load that checkpoint by `ported.load` before",
             )
         self._check_epoch_length(loop)
@@ -106,10 +105,9 @@ class FitCheckpoints:
     def begin(self) -> FitProgress:
         """Begin anew; OptionError P002 where the folder has checkpoints of an earlier training."""
         if list_checkpoints(self._folder):
-            raise OptionError.of(
+            raise OptionError.at_caller(
                 "P002",
                 message=f"`{self._folder}` holds the checkpoints of an earlier training, and `resume` is False",
-                place=caller_place(),
                 help="name another folder, remove the checkpoints, or let `resume=True` go on from them",
             )
         return self.progress
@@ -164,10 +162,9 @@ class FitCheckpoints:
     def _check_epoch_length(self, loop: Mapping[str, Any]) -> None:
         here, there = _length_of(self._loader), loop["calls_per_epoch"]
         if loop["num_calls"] and here != there:
-            raise CheckpointError.of(
+            raise CheckpointError.at_caller(
                 "K002",
                 message=f"the checkpoint was written after {loop['num_calls']} of {there} calls of an epoch",
-                place=caller_place(),
                 notes=f"an epoch of this loader has {here} calls, so that its place in the epoch is not that one",
                 help="give `fit` the same dataset and batch size, or load the weights alone into another training",
             )
@@ -182,9 +179,8 @@ def _length_of(loader: Any) -> Optional[int]:
 
 def _check_count(name: str, value: Any) -> None:
     if not is_count(value):
-        raise OptionError.of(
+        raise OptionError.at_caller(
             "P002",
             message=f"`{name}` is {value!r}, not a positive number",
-            place=caller_place(),
             help=f"pass a whole number from 1 on: `fit(..., {name}=5)`",
         )

@@ -58,15 +58,12 @@ def read_gradients(port: Port, optimizer: Any, executor: Any, iteration: int) ->
     options = port.options
     _check_iteration(iteration, options.device_iterations)
     if not options.keep_gradients:
-        raise DeviceError.of(
+        raise DeviceError.at_caller(
             "D009",
-            place=caller_place(),
             help="port the model with `PortOptions(keep_gradients=True)`",
         )
     if executor is None:
-        raise DeviceError.of(
-            "D009", message="there are no gradients before the first training call", place=caller_place()
-        )
+        raise DeviceError.at_caller("D009", message="there are no gradients before the first training call")
     size = options.accumulation * options.replicas
     scale = (1.0 / size if options.reduction == "mean" else 1.0) / float(getattr(optimizer, "loss_scaling", 1.0))
     found = {}
@@ -81,10 +78,9 @@ def read_gradients(port: Port, optimizer: Any, executor: Any, iteration: int) ->
 
 def _check_iteration(iteration: int, count: int) -> None:
     if isinstance(iteration, bool) or not isinstance(iteration, int) or not -count <= iteration < count:
-        raise OptionError.of(
+        raise OptionError.at_caller(
             "P002",
             message=f"`iteration` is {iteration!r}, and a call makes {count} optimizer step{'s' * (count > 1)}",
-            place=caller_place(),
             help=f"use a number from 0 to {count - 1}, or from the end one from -{count} to -1",
         )
 
@@ -109,10 +105,9 @@ def refuse_hooks(port: Port) -> None:
 
 
 def _make_hook_error(message: str) -> CaptureError:
-    return CaptureError.of(
+    return CaptureError.at_caller(
         "C007",
         message=message,
-        place=caller_place(),
         notes="the device differentiates and updates without Python code on the way; no hook would run",
         help="remove the hook, and compute in `forward` what it does to the gradient: `x * scale + (x - x * scale)"
         ".detach()` scales that of `x`",

@@ -233,10 +233,9 @@ def refuse_backward(*_args: Any, **_kwargs: Any) -> None:
 
 
 def _make_closure_error() -> UnsupportedOptimizerError:
-    return UnsupportedOptimizerError.of(
+    return UnsupportedOptimizerError.at_caller(
         "O004",
         message="`optimizer.step(closure)` is called on the optimizer of a ported model",
-        place=caller_place(),
         notes=("a call of the ported model runs forward, backward and the optimizer's step",),
         help="call the ported model instead: `output, loss = ported(x, y)`",
     )

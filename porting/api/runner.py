@@ -13,7 +13,7 @@ from typing import Any, Dict, FrozenSet, Iterator, List, Mapping, MutableSet, No
 import torch
 from torch import nn
 
-from ..diagnostics import BatchError, DeviceError, caller_place
+from ..diagnostics import BatchError, DeviceError
 from .batch import BatchSignature, find_foreign_device, refuse_lost_values
 from .compilation import check_memory, check_placement, compilation, destroy_left, list_cache_files, make_executor
 from .failures import explain_failure, refuse_loss_without_gradient
@@ -268,10 +268,9 @@ class Runner:
     def attach(self) -> None:
         """Take the device; DeviceError D004 or D007 when there is no executable to put on it."""
         if self.executor is None:
-            raise DeviceError.of(
+            raise DeviceError.at_caller(
                 "D007" if self._was_destroyed else "D004",
                 message=f"the {self.record.name} graph is not compiled, so there is nothing to put on the device",
-                place=caller_place(),
                 help=f"compile first: `{self._owner}.compile(*batch)`",
             )
         self._take_device()

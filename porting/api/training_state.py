@@ -161,10 +161,9 @@ def _check_fits(optimizer: PortOptimizer, checkpoint: Checkpoint, *, num_schedul
     if here_num != there_num and (checkpoint.training is not None or here_num):
         differences.append(f"schedulers: {there_num} instead of {here_num}")
     if differences:
-        raise CheckpointError.of(
+        raise CheckpointError.at_caller(
             "K002",
             message="the checkpoint does not fit the training; nothing was loaded",
-            place=caller_place(),
             notes=tuple(differences),
             help="make optimizer and schedulers as they were, and connect them (`ported.scheduler`) before loading",
         )

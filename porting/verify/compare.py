@@ -9,7 +9,7 @@ from torch import nn
 
 from porting.comparison import Tolerance
 from porting.comparison.tensors import rounding_of
-from porting.diagnostics import PortingError, caller_place
+from porting.diagnostics import PortingError
 from porting.structure import make_call_arguments
 from porting.verify.plain_training import PlainRun, PlainTraining, cut_micro_batches
 from porting.verify.training_comparison import Differences, TrainingComparison
@@ -199,4 +199,4 @@ def _list_names(names: Any) -> str:
 
 
 def _refuse_pair(fault: str, remedy: str) -> NoReturn:
-    raise PortingError.of("V002", message=fault, place=caller_place(), help=remedy)
+    raise PortingError.at_caller("V002", message=fault, help=remedy)
