@@ -139,21 +139,15 @@ class Runner:
                     refuse_hooks(port)  # those that `forward` has registered
                     check_memory(port, findings, self._optimizer, executor)
         except BaseException as error:
-            self._abandon(executor)
+            # `destroy()` frees the model of compiled executors only, and those for inference have no hold on it
+            if executor is not None:
+                executor.destroy()
+            if self.trains:
+                self._unwrap_model()
             if isinstance(error, Exception):
                 self._raise_explained(error, args, kwargs)
             raise
         return executor, reads
-
-    def _abandon(self, executor: Any) -> None:
-        """Let go of an executor that failed to compile, and of its hold on the model.
-
-        `destroy()` does that for compiled ones only, and those for inference have no hold on it.
-        """
-        if executor is not None:
-            executor.destroy()
-        if self.trains:
-            self._unwrap_model()
 
     def _take_over(self, executor: Any) -> None:
         """Run `executor` from now on, and watch what the user does to its model on the host."""
@@ -164,7 +158,9 @@ class Runner:
         self._host_writes = HostWrites(self._port.wrapped)
         self._host_writes.ignore_fetches(executor)
         self._host_writes.notice()
-        self._join_others()
+        for other in self._sharing():
+            other._others.append(weakref.ref(self))
+        _COMPILED.add(self)
         if self.record.name in self._random_states:
             # a checkpoint was loaded before there was an executor
             executor.rng_state = self._random_states.pop(self.record.name)
@@ -293,7 +289,10 @@ class Runner:
                 # PopTorch takes the model's wrapper off last, and one that has let go of the model has none
                 if not (self._has_let_go and "model was never wrapped" in str(error)):
                     raise
-            self._leave_others()
+            for other in self._sharing():
+                other._others = [reference for reference in other._others if reference() is not self]
+            self._others, self._has_let_go = [], False
+            _COMPILED.discard(self)
 
     def copy_weights_to_host(self) -> None:
         """Fetch what was trained, if this runner trains."""
@@ -342,19 +341,6 @@ class Runner:
                 if other.trains:
                     other._has_let_go = True
                     other._unwrap_model()
-
-    def _join_others(self) -> None:
-        """Take part from now on: the executor is compiled."""
-        for other in self._sharing():
-            other._others.append(weakref.ref(self))
-        _COMPILED.add(self)
-
-    def _leave_others(self) -> None:
-        """Take no part any more: the executable is gone."""
-        for other in self._sharing():
-            other._others = [reference for reference in other._others if reference() is not self]
-        self._others, self._has_let_go = [], False
-        _COMPILED.discard(self)
 
     def _take_device(self) -> None:
         """Let the others release the device; what they have trained is on the host then."""
