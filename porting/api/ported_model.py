@@ -85,7 +85,7 @@ class PortedModel(FixedModule):
         if runner.has_executable():
             self._optimizer.sync(self._send_settings)
             if self._host_state["training"] != self._compiled_modes[0]:
-                self._warn_of_mode()
+                self._say_mode_changed()
         if self._port.options.max_executables > 1:
             runner = self._runners.select_training(args, kwargs)
         if not runner.has_executable():
@@ -153,7 +153,7 @@ class PortedModel(FixedModule):
             self._brings_labels[key] = self._port.loss is None or has_labels(self._port, args, kwargs)
         return self._runners.named("evaluation" if self._brings_labels[key] else "inference", args, kwargs)
 
-    def _warn_of_mode(self) -> None:
+    def _say_mode_changed(self) -> None:
         """Say once that the user's own module has changed its mode; a call does not look at those inside it."""
         if not self._warned_of_modes:
             self._warned_of_modes = True

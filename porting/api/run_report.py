@@ -152,8 +152,8 @@ class RunReport:
             f"device      {self.device}" + ("  (no IPU took part)" if self.is_simulator else ""),
             f"backend     {self.backend}",
             f"optimizer   {self.optimizer}",
-            f"step        {self._described_step()}",
-            *([f"pipeline    {self._described_pipeline()}"] if self.options.stages else []),
+            f"step        {self._describe_step()}",
+            *([f"pipeline    {self._describe_pipeline()}"] if self.options.stages else []),
             "",
         ]
         header = ("executor", "compiled at", "compile s", "engine", "cache", "calls", "samples", "samples/s")
@@ -170,7 +170,7 @@ class RunReport:
     def _training(self) -> List[ExecutorRecord]:
         return [record for record in self.executors if record.name == "training"]
 
-    def _described_step(self) -> str:
+    def _describe_step(self) -> str:
         options, total = self.options, self.samples_per_step
         factors = [f"{'?' if self.micro_batch is None else self.micro_batch} in a micro-batch"]
         factors += [f"{options.accumulation} accumulated"] if options.accumulation > 1 else []
@@ -181,7 +181,7 @@ class RunReport:
         steps = "1 step" if options.device_iterations == 1 else f"{options.device_iterations} steps"
         return f"{samples}; {steps} a call; {options.precision}"
 
-    def _described_pipeline(self) -> str:
+    def _describe_pipeline(self) -> str:
         ipus = self.options.stage_ipus
         of_replicas = f" in each of {self.options.replicas} replicas" if self.options.replicas > 1 else ""
         order = f": {', '.join(map(str, ipus))}" if len(ipus) <= _MOST_LISTED_STAGES else ""

@@ -13,7 +13,7 @@ from typing import Any, Dict, FrozenSet, Iterator, List, Mapping, MutableSet, No
 import torch
 from torch import nn
 
-from ..diagnostics import BatchError, DeviceError, Finding, caller_place
+from ..diagnostics import BatchError, DeviceError, Finding
 from ..host_tensors import host_tensors
 from ..structure import flatten_tensors
 from .batch import BatchSignature, find_foreign_device, refuse_lost_values
@@ -152,21 +152,15 @@ class Runner:
                     refuse_hooks(port)  # those that `forward` has registered
                     check_memory(port, findings, self._optimizer, executor)
         except BaseException as error:
-            self._abandon(executor)
+            # `destroy()` frees the model of compiled executors only, and those for inference have no hold on it
+            if executor is not None:
+                executor.destroy()
+            if self.trains:
+                self._unwrap_model()
             if isinstance(error, Exception):
                 self._raise_explained(error, args, kwargs)
             raise
         return executor, reads
-
-    def _abandon(self, executor: Any) -> None:
-        """Let go of an executor that failed to compile, and of its hold on the model.
-
-        `destroy()` does that for compiled ones only, and those for inference have no hold on it.
-        """
-        if executor is not None:
-            executor.destroy()
-        if self.trains:
-            self._unwrap_model()
 
     def _take_over(self, executor: Any) -> None:
         """Run `executor` from now on, and watch what the user does to its model on the host."""
@@ -178,7 +172,9 @@ class Runner:
         self._host_writes = HostWrites(self._port.wrapped)
         self._host_writes.ignore_fetches(executor)
         self._host_writes.notice()
-        self._join_others()
+        for other in self._sharing():
+            other._others.append(weakref.ref(self))
+        _COMPILED.add(self)
         if self.record.name in self._random_states:
             # a checkpoint was loaded before there was an executor
             executor.rng_state = self._random_states.pop(self.record.name)
@@ -280,10 +276,9 @@ class Runner:
     def attach(self) -> None:
         """Take the device; DeviceError D004 or D007 when there is no executable to put on it."""
         if self.executor is None:
-            raise DeviceError.of(
+            raise DeviceError.at_caller(
                 "D007" if self._was_destroyed else "D004",
                 message=f"the {self.record.name} graph is not compiled, so there is nothing to put on the device",
-                place=caller_place(),
                 help=f"compile first: `{self._owner}.compile(*batch)`",
             )
         self._take_device()
@@ -306,7 +301,10 @@ class Runner:
                 # PopTorch takes the model's wrapper off last, and one that has let go of the model has none
                 if not (self._has_let_go and "model was never wrapped" in str(error)):
                     raise
-            self._leave_others()
+            for other in self._sharing():
+                other._others = [reference for reference in other._others if reference() is not self]
+            self._others, self._has_let_go = [], False
+            _COMPILED.discard(self)
 
     def copy_weights_to_host(self) -> None:
         """Fetch what was trained, if this runner trains."""
@@ -357,19 +355,6 @@ class Runner:
                 if other.trains:
                     other._has_let_go = True
                     other._unwrap_model()
-
-    def _join_others(self) -> None:
-        """Take part from now on: the executor is compiled."""
-        for other in self._sharing():
-            other._others.append(weakref.ref(self))
-        _COMPILED.add(self)
-
-    def _leave_others(self) -> None:
-        """Take no part any more: the executable is gone."""
-        for other in self._sharing():
-            other._others = [reference for reference in other._others if reference() is not self]
-        self._others, self._has_let_go = [], False
-        _COMPILED.discard(self)
 
     def _take_device(self) -> None:
         """Let the others release the device; what they have trained is on the host then."""

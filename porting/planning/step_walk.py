@@ -23,7 +23,7 @@ from ..diagnostics import PortingError
 from ..engines.recompute.values_for_backward import keep_values_for_backward
 from ..engines.replay.direct_calls import find_direct_call
 from ..engines.replay.graph_function import GraphFunction
-from ..module_attributes import train_modes_kept
+from ..module_attributes import keep_train_modes
 from ..options import PortOptions
 from ..simulator.tracing_state import tracing
 from .step_memory import Operation, StepMemory, Value, count_device_bytes
@@ -102,7 +102,7 @@ def _capture_with_notes(
                 lambda _module, _args, number=number: place.update(pipeline_stage=number)
             )
             undone.callback(hook.remove)
-        undone.enter_context(train_modes_kept((*model.modules(), *forward.modules())))
+        undone.enter_context(keep_train_modes((*model.modules(), *forward.modules())))
         # in training, those in eval mode stay so
         if mode == "inference" or not forward.training:
             forward.train(mode == "training")

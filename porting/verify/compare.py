@@ -9,7 +9,7 @@ from torch import nn
 
 from porting.comparison import Tolerance
 from porting.comparison.tensors import rounding_of
-from porting.diagnostics import PortingError, caller_place, list_names
+from porting.diagnostics import PortingError, list_names
 from porting.structure import make_call_arguments
 from porting.verify.plain_training import PlainRun, PlainTraining, cut_micro_batches
 from porting.verify.training_comparison import Differences, TrainingComparison
@@ -195,4 +195,4 @@ def _check_same_start(plain: Mapping[str, Any], ported: Mapping[str, Any]) -> No
 
 
 def _refuse_pair(fault: str, remedy: str) -> NoReturn:
-    raise PortingError.of("V002", message=fault, place=caller_place(), help=remedy)
+    raise PortingError.at_caller("V002", message=fault, help=remedy)

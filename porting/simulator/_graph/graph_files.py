@@ -2,7 +2,7 @@
 
 The record is JSON and does not depend on where the source lies or in which order memory was allocated, so that equal
 graphs have equal records in every process. The listing is JSON, too. Its `maingraph` has the operators in the order of
-a run: those of `forward`, in training those of the backward pass and of the optimizer after them. Each has `type`, `name`
+a run: those of `forward`, in training then those of the backward pass and of the optimizer. Each has `type`, `name`
 (name scope and type), `id`, `inputs` and `outputs` (name, type and shape), `attributes` as text, `block`, `stage`,
 `phase`, `ipu` and `location`. Convolutions of one `MultiConv` are one operator. Further lists are the bodies of loops
 and branches. Operators that come of compiling - copies, reductions over replicas, recomputation - are not in it.
