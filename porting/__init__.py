@@ -32,6 +32,7 @@ if TYPE_CHECKING:  # `as` makes a name public
     from porting.exports.dumps import dump_graph as dump_graph
     from porting.exports.export import export as export
     from porting.options import PortOptions as PortOptions
+    from porting.options import register_backend as register_backend
     from porting.planning import memory_report as memory_report
     from porting.support.process import Instance as Instance
     from porting.support.process import this_instance as this_instance

@@ -81,7 +81,7 @@ def interpreted_engine(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest
     monkeypatch.setenv("PORTING_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
     engine = InterpretedEngine()
     entry = SimpleNamespace(name="interpreted", value="another.package:ENGINE", load=lambda: engine)
-    monkeypatch.setattr("porting.engines._entry_points", lambda: (entry,))
+    monkeypatch.setattr("porting.engines.read_entry_points", lambda _group: {entry.name: entry})
     monkeypatch.setattr("porting.engines.tuning.tuner.list_tuned_engines", lambda: ["interpreted"])
     return engine
 

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Callable, NamedTuple, Optional, Tuple, Union
 
-from porting.diagnostics import DeviceError, Finding
-from porting.options import read_requested_device
+from porting.adapters.backend_protocol import MODULE_NAMES, list_missing_names
+from porting.diagnostics import DeviceError, Finding, OptionError, list_names
+from porting.options import DEVICES, load_backend, read_requested_device
 
 __all__ = ["Backend", "find_backend"]
 
@@ -47,13 +48,15 @@ class Backend:
 
 
 def find_backend(device: str = "auto", *, simulator: Union[ModuleType, Callable[[], Any]]) -> Backend:
-    """Find the module that `device` ("auto", "ipu" or "sim"; see `read_requested_device`) asks for.
+    """Find the module that `device` asks for: "auto", "ipu", "sim", or the name of a backend (`register_backend`).
 
     `simulator` is the simulator's module, or a function without arguments that imports and returns it. "auto" takes an
     IPU where there is one and the simulator otherwise: then the note D002 in `finding` says why. Raises DeviceError
-    D001 when "ipu" is asked for and none can be used.
+    D001 when "ipu" is asked for and none can be used, OptionError P002 for a backend that lacks names.
     """
     wanted, finding = read_requested_device(device), None
+    if wanted not in DEVICES:
+        return _make_registered(wanted)
     if wanted != "sim":
         vendor, absence = _find_vendor()
         if absence is None:
@@ -70,6 +73,27 @@ def find_backend(device: str = "auto", *, simulator: Union[ModuleType, Callable[
         device_description="CPU simulator of an IPU",
         popdist=f"{_OWN_PACKAGE}.simulator.companions.popdist",
         finding=finding,
+    )
+
+
+def _make_registered(name: str) -> Backend:
+    """Return the backend that was registered as `name`, if it has all that a backend must have."""
+    module = load_backend(name)
+    missing = list_missing_names(module, MODULE_NAMES)
+    if missing:
+        raise OptionError.at_caller(
+            "P002",
+            message=f"the backend `{name}` has no {list_names(missing, most=3)}",
+            notes=f"it is the module `{module.__name__}`",
+            help=f"see what it lacks: `porting backend check {module.__name__}`",
+        )
+    is_simulator = module.__name__ == f"{_OWN_PACKAGE}.simulator"
+    return Backend(
+        module=module,
+        name=module.__name__,
+        is_simulator=is_simulator,
+        device_description=f"backend {name} ({module.__name__} {_read_version(module)})",
+        popdist=f"{_OWN_PACKAGE}.simulator.companions.popdist" if is_simulator else "popdist",
     )
 
 

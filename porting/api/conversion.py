@@ -79,9 +79,9 @@ def to_ipu(
     itself. `optimizer` is the torch optimizer of the model's parameters (SGD, Adam, AdamW, RMSprop) or one of the
     backend's; without one the device's default, SGD with a learning rate of 0.01, is used. `max_grad_norm` clips the
     norm of all gradients before each step, as `clip_grad_norm_` does in a loop on the host. `example` is a combined
-    batch: the training step is compiled with it at once. `device` is "ipu", "sim" (the simulator on the CPU), or
-    "auto": an IPU if there is one, else the simulator, which is said once. The environment variable PORTING_DEVICE
-    decides when `device` is "auto".
+    batch: the training step is compiled with it at once. `device` is "ipu", "sim" (the simulator on the CPU), the name
+    of a registered backend (`register_backend`), or "auto": an IPU if there is one, else the simulator, which is said
+    once. The environment variable PORTING_DEVICE decides when `device` is "auto".
 
     `label`, `label_transform`, `reduction`, `metrics`, `returns` and `loss_output` are those of `LossInForward`.
 

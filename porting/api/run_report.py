@@ -59,14 +59,6 @@ class ExecutorRecord:
         self.samples_per_call = samples_per_call
         self.cache = cache
 
-    def note_call(self, seconds: float, *, to_device: int, to_host: int) -> None:
-        """Count a call that took `seconds` and the bytes that it moved."""
-        self.num_calls += 1
-        self.num_samples += self.samples_per_call or 0
-        self.call_seconds += seconds
-        self.bytes_to_device += to_device
-        self.bytes_to_host += to_host
-
     def note_engine(self, obtained: Any) -> None:
         """Keep what runs the calls, and where it came from; `obtained` is the simulator's, None on an IPU."""
         if obtained is None:

@@ -231,7 +231,12 @@ class Runner:
         """End a call: count it; what it trained and wrote is no news from the host."""
         if not self._has_run:
             self._has_run, self._result_bytes = True, _count_bytes(flatten_tensors(result))
-        self.record.note_call(seconds, to_device=self._batch_bytes, to_host=self._result_bytes)
+        record = self.record
+        record.num_calls += 1
+        record.num_samples += record.samples_per_call or 0
+        record.call_seconds += seconds
+        record.bytes_to_device += self._batch_bytes
+        record.bytes_to_host += self._result_bytes
         if self._has_let_go:
             # looking at the host's tensors would not fetch what it has trained
             executor.copyWeightsToHostIfNeeded()

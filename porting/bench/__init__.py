@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from porting.support.interleaved import Timing as Timing
     from porting.support.interleaved import ratio as ratio
     from porting.support.interleaved import time_interleaved as time_interleaved
+    from porting.support.process import find_peak_bytes as find_peak_bytes
 
 __all__, __getattr__, __dir__ = read_late_names(globals())
 

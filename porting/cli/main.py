@@ -32,6 +32,7 @@ class Verb(NamedTuple):
 
 VERBS: Mapping[str, Verb] = MappingProxyType(
     {
+        "backend": Verb("porting.cli.backend", "name backends, and check whether a module can be one"),
         "bench": Verb("porting.cli.bench", "measure training, ported against eager"),
         "cache": Verb("porting.cli.cache", "look at the executables on disk, and why they were compiled"),
         "compile": Verb("porting.cli.compile", "make the executable of an exported step, without training"),

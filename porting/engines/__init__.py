@@ -7,12 +7,12 @@ that are kept on disk.
 
 from __future__ import annotations
 
-import functools
-from importlib import import_module, metadata
+from importlib import import_module
 from types import MappingProxyType
 from typing import Any, Dict, List, Mapping
 
 from ..diagnostics import OptionError
+from ..support.entry_points import read_entry_points
 
 __all__ = ["ENGINES", "ENTRY_POINTS", "MODES", "engine_names", "load_engine", "require_engine"]
 
@@ -80,11 +80,5 @@ def load_engine(name: str) -> Any:
 
 def _list_foreign() -> Dict[str, Any]:
     """Return the entry points of other packages by name; this package's own names are not to be taken."""
-    return {entry.name: entry for entry in _entry_points() if entry.name not in ENGINES and entry.name not in MODES}
-
-
-@functools.lru_cache(maxsize=1)
-def _entry_points() -> Any:
-    found: Any = metadata.entry_points()
-    # a dictionary by group up to Python 3.9
-    return tuple(found.select(group=ENTRY_POINTS) if hasattr(found, "select") else found.get(ENTRY_POINTS, ()))
+    found = read_entry_points(ENTRY_POINTS)
+    return {name: entry for name, entry in found.items() if name not in ENGINES and name not in MODES}

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
+from porting.options.devices import DEVICES, load_backend, read_requested_device, register_backend
 from porting.options.poptorch_options import require_precision, to_poptorch
-from porting.options.port_options import DEVICES, PortOptions, is_count, read_requested_device
+from porting.options.port_options import PortOptions, is_count
 
-__all__ = ["DEVICES", "PortOptions", "is_count", "read_requested_device", "require_precision", "to_poptorch"]
+__all__ = [
+    "DEVICES",
+    "PortOptions",
+    "is_count",
+    "load_backend",
+    "read_requested_device",
+    "register_backend",
+    "require_precision",
+    "to_poptorch",
+]

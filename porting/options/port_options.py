@@ -11,10 +11,7 @@ from typing import Any, Callable, List, Mapping, Optional, Sequence, Tuple, Unio
 
 from porting.diagnostics import OptionError
 
-__all__ = ["DEVICES", "PortOptions", "is_count", "read_requested_device"]
-
-DEVICES = ("auto", "ipu", "sim")
-"""What `device` and the environment variable PORTING_DEVICE may say."""
+__all__ = ["PortOptions", "is_count"]
 
 _ALLOWED = ("custom-autograd-function",)
 
@@ -229,26 +226,6 @@ class PortOptions:
         8
         """
         return dataclasses.replace(self, **changes)
-
-
-def read_requested_device(device: str = "auto") -> str:
-    """Return which device was asked for: "auto", "ipu" or "sim".
-
-    An argument other than "auto" wins; otherwise the environment variable PORTING_DEVICE decides. Raises OptionError:
-    P002 for an unknown argument, P005 for an unknown value of the variable.
-    """
-    if device not in DEVICES:
-        raise OptionError.of("P002", message=f"`device` is {device!r}", help=f"use one of {_list_names(DEVICES)}")
-    value = os.environ.get("PORTING_DEVICE", "").strip().lower()
-    if device != "auto" or not value:
-        return device
-    if value not in DEVICES:
-        raise OptionError.of(
-            "P005",
-            message=f"the environment variable PORTING_DEVICE is {os.environ['PORTING_DEVICE']!r}",
-            help=f"set it to one of {', '.join(DEVICES)}, or unset it",
-        )
-    return value
 
 
 def _find_contradictions(options: PortOptions) -> List[Tuple[str, str]]:

@@ -76,7 +76,7 @@ def test_an_unknown_verb_is_wrong_usage(capsys):
     with pytest.raises(SystemExit, match="2"):
         main(["fly"])
 
-    assert "there is no verb fly: use one of bench, " in capsys.readouterr().err
+    assert "there is no verb fly: use one of backend, bench, " in capsys.readouterr().err
 
 
 def test_a_verb_that_was_mistyped_is_told(capsys):

@@ -19,7 +19,7 @@ def foreign(monkeypatch):
 
     def foreign(value: str, *, name: str = "theirs") -> None:
         entry = metadata.EntryPoint(name=name, value=value, group="porting.engines")
-        monkeypatch.setattr(porting.engines, "_entry_points", lambda: (entry,))
+        monkeypatch.setattr(porting.engines, "read_entry_points", lambda _group: {entry.name: entry})
 
     return foreign
 

@@ -152,7 +152,7 @@ def test_another_graph_is_another_executable(step, tmp_path, interpreted_engine)
 
 def test_an_engine_that_makes_no_files_is_used_and_not_kept(step, tmp_path, interpreted_engine, monkeypatch):
     entry = SimpleNamespace(name="simple", value="x:y", load=lambda: lambda graph, request: ReplayExecutable(graph))
-    monkeypatch.setattr("porting.engines._entry_points", lambda: (entry,))
+    monkeypatch.setattr("porting.engines.read_entry_points", lambda _group: {entry.name: entry})
 
     obtained = step.obtain("simple", tmp_path)
 

@@ -10,7 +10,7 @@ import torch
 def make():
     return torch.nn.Linear(4, 3), torch.nn.CrossEntropyLoss(), (torch.ones(8, 4), torch.zeros(8, dtype=torch.int64))
 """
-COMMANDS = ["bench", "cache", "compile", "explain", "export", "graph", "memory", "recipe", "run"]
+COMMANDS = ["backend", "bench", "cache", "compile", "explain", "export", "graph", "memory", "recipe", "run"]
 
 
 @pytest.fixture

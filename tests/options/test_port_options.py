@@ -9,7 +9,7 @@ import pytest
 from hypothesis import strategies as st
 
 from porting.diagnostics import OptionError
-from porting.options import PortOptions, read_requested_device
+from porting.options import PortOptions
 
 COUNTS = st.integers(min_value=1, max_value=64)
 
@@ -59,43 +59,6 @@ def test_the_environment_names_the_engine_that_nobody_chose(monkeypatch):
 
     assert PortOptions().engine == "auto"
     assert PortOptions(engine="ready").engine == "ready"
-
-
-def test_the_device_is_chosen_by_the_environment(monkeypatch):
-    monkeypatch.setenv("PORTING_DEVICE", "sim")
-
-    assert read_requested_device() == "sim"
-
-
-def test_an_argument_wins_over_the_environment(monkeypatch):
-    monkeypatch.setenv("PORTING_DEVICE", "nonsense")
-
-    assert read_requested_device("ipu") == "ipu"
-
-
-@pytest.mark.parametrize("value", [None, "", "  "])
-def test_without_a_choice_the_device_is_auto(monkeypatch, value):
-    monkeypatch.delenv("PORTING_DEVICE", raising=False)
-    if value is not None:
-        monkeypatch.setenv("PORTING_DEVICE", value)
-
-    assert read_requested_device() == "auto"
-
-
-def test_an_unknown_device_in_the_environment_is_named(monkeypatch):
-    monkeypatch.setenv("PORTING_DEVICE", "gpu")
-
-    with pytest.raises(OptionError, match="PORTING_DEVICE is 'gpu'") as caught:
-        read_requested_device()
-
-    assert caught.value.code == "P005"
-
-
-def test_an_unknown_device_argument_is_named():
-    with pytest.raises(OptionError, match="`device` is 'gpu'") as caught:
-        read_requested_device("gpu")
-
-    assert caught.value.code == "P002"
 
 
 @pytest.mark.parametrize(

@@ -154,7 +154,7 @@ def _insert_copies(
             # everything else works on a copy of the result, which stays as it is
             with copied.inserting_after(image):
                 copy = _insert_clone(image, image)
-            image.replace_all_uses_with(copy, delete_user_cb=lambda user, copy=copy: user is not copy)
+            _replace_elsewhere(image, copy)
     for node in views:
         _take_views_singly(images[node])
     first = next(node for node in copied.nodes if node.op != "placeholder")
@@ -167,7 +167,7 @@ def _end_history(buffer: torch.fx.Node, first: torch.fx.Node, end: torch.fx.Node
     """Work on a copy of `buffer` between `first` and `end`, and write its value back at the end."""
     with buffer.graph.inserting_before(first):
         copy = _insert_clone(buffer, buffer)
-    buffer.replace_all_uses_with(copy, delete_user_cb=lambda user: user is not copy)
+    _replace_elsewhere(buffer, copy)
     with buffer.graph.inserting_before(end):
         # The history ends here. Otherwise the next micro-batch would go back through this one, which is freed.
         value = buffer.graph.call_function(aten.detach.default, (copy,))
@@ -185,6 +185,11 @@ def _write_result_of_copy(node: torch.fx.Node) -> None:
         value = node.graph.call_function(target, (before, *node.args[1:]), dict(node.kwargs))
     value.meta.update(node.meta)
     node.target, node.args, node.kwargs = aten.copy_.default, (written, value), {}
+
+
+def _replace_elsewhere(node: torch.fx.Node, copy: torch.fx.Node) -> None:
+    """Let all read `copy` that read `node`, but for the copy itself."""
+    node.replace_all_uses_with(copy, delete_user_cb=lambda user: user is not copy)
 
 
 def _insert_clone(value: Any, like: torch.fx.Node) -> torch.fx.Node:

@@ -16,7 +16,6 @@ from torch import nn
 import porting
 from porting import bench
 from porting.recipes.first_port.workload import load_images, make_model
-from porting.support.process import find_peak_bytes
 
 BATCH_SIZE = 32
 STEPS_A_TURN = 45
@@ -122,10 +121,10 @@ def main() -> None:
     """Print the table; with the name of a side, train it and print what it takes."""
     if sys.argv[1:]:
         images, labels = _load_batch()
-        before = find_peak_bytes() or 0
+        before = bench.find_peak_bytes() or 0
         train, _report = SIDES[sys.argv[1]](images, labels)
         train()
-        print((find_peak_bytes() or 0) - before)
+        print((bench.find_peak_bytes() or 0) - before)
         return
     header = ("", "samples/s (quartiles)", "KiB to device", "KiB to host", "memory MiB")
     rows = [header, *measure(NUM_ROUNDS)]
